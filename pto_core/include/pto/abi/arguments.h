@@ -1,0 +1,58 @@
+/* Arguments of a run and the per-run configuration.
+ *
+ * pto_tensor is the published 40-byte ContinuousTensor; an argument blob is
+ * `int32 tensor_count, int32 scalar_count, pto_tensor[tensor_count], uint64[scalar_count]`.
+ */
+#ifndef PTO_ABI_ARGUMENTS_H
+#define PTO_ABI_ARGUMENTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pto/abi/version.h"
+
+#define PTO_MAX_DIMS 5
+
+typedef struct pto_tensor {
+  uint64_t data;
+  uint32_t shapes[PTO_MAX_DIMS];
+  uint32_t ndims;
+  uint8_t dtype;
+  uint8_t child_memory;
+  uint8_t pad[6];
+} pto_tensor;
+
+PTO_ABI_ASSERT(sizeof(pto_tensor) == 40, "ContinuousTensor is 40 bytes");
+PTO_ABI_ASSERT(offsetof(pto_tensor, shapes) == 8, "pto_tensor.shapes");
+PTO_ABI_ASSERT(offsetof(pto_tensor, ndims) == 28, "pto_tensor.ndims");
+PTO_ABI_ASSERT(offsetof(pto_tensor, dtype) == 32, "pto_tensor.dtype");
+PTO_ABI_ASSERT(offsetof(pto_tensor, child_memory) == 33, "pto_tensor.child_memory");
+
+/* The published CallConfig. `block_dim` 0 means the platform's maximum. */
+typedef struct pto_call_config {
+  int32_t block_dim;
+  int32_t aicpu_thread_num;
+  int32_t enable_l2_swimlane;
+  int32_t enable_dump_tensor;
+  int32_t enable_pmu;
+  int32_t enable_dep_gen;
+  int32_t enable_scope_stats;
+  char output_prefix[1024];
+} pto_call_config;
+
+PTO_ABI_ASSERT(sizeof(pto_call_config) == 1052, "CallConfig goes by value into slots and frames");
+PTO_ABI_ASSERT(offsetof(pto_call_config, output_prefix) == 28, "pto_call_config.output_prefix");
+
+/* A plugin's own setting, by name. Strings live as long as the call that gets them. */
+typedef struct pto_option {
+  const char* key;
+  const char* value;
+} pto_option;
+
+/* The host memory of one tensor argument, so that a checking mode can tell host from device. */
+typedef struct pto_host_range {
+  uint64_t address;
+  uint64_t bytes;
+} pto_host_range;
+
+#endif

@@ -1,0 +1,26 @@
+/* Data type codes, the same in every language, file and frame.
+ *
+ * 0 to 8 are the published codes; the rest of NumPy's types follow.
+ */
+#ifndef PTO_ABI_DTYPE_H
+#define PTO_ABI_DTYPE_H
+
+enum {
+  PTO_DTYPE_FLOAT32 = 0,
+  PTO_DTYPE_FLOAT16 = 1,
+  PTO_DTYPE_INT32 = 2,
+  PTO_DTYPE_INT16 = 3,
+  PTO_DTYPE_INT8 = 4,
+  PTO_DTYPE_UINT8 = 5,
+  PTO_DTYPE_BFLOAT16 = 6,
+  PTO_DTYPE_INT64 = 7,
+  PTO_DTYPE_UINT64 = 8,
+  PTO_DTYPE_FLOAT64 = 9,
+  PTO_DTYPE_BOOL = 10,
+  PTO_DTYPE_UINT16 = 11,
+  PTO_DTYPE_UINT32 = 12,
+  PTO_DTYPE_COMPLEX64 = 13,
+  PTO_DTYPE_COMPLEX128 = 14
+};
+
+#endif

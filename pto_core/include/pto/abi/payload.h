@@ -1,0 +1,53 @@
+/* What a runtime hands to a core, and the register protocol that carries it.
+ *
+ * Global memory is not coherent for a core on silicon, so everything a core needs is in the
+ * payload, which the backend moves to the core inside dispatch(); the runtime's copy is free again
+ * when dispatch() returns. Arguments whose bit in `relative_args` is set are byte offsets from the
+ * start of the payload; the core turns them into addresses of its own copy before it calls the
+ * kernel.
+ *
+ * Registers of a core: the backend writes a sequence number (1 to PTO_SEQUENCE_MAX, then 1 again)
+ * to DATA_MAIN_BASE; the core answers in COND with the same number and bit 31 clear (acknowledged),
+ * then, when the kernel has returned, with bit 31 set (finished). PTO_SEQUENCE_EXIT stops the core.
+ */
+#ifndef PTO_ABI_PAYLOAD_H
+#define PTO_ABI_PAYLOAD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pto/abi/version.h"
+
+#define PTO_MAX_KERNEL_ARGS 64
+#define PTO_MAX_PAYLOAD 16384
+
+#define PTO_SEQUENCE_EXIT 0x7FFFFFF0u
+#define PTO_SEQUENCE_MAX 0x7FFFFFEFu
+#define PTO_COND_FINISHED 0x80000000u
+
+typedef struct pto_payload {
+  uint64_t kernel; /* address that load_kernel gave; what it points at is the backend's affair */
+  uint64_t task;   /* the runtime's id: unique among live tasks */
+  int32_t func_id;
+  uint32_t num_args;
+  uint64_t relative_args; /* bit i: args[i] is an offset into this payload */
+  /* uint64_t args[num_args] follow, then whatever the offsets point at */
+} pto_payload;
+
+PTO_ABI_ASSERT(sizeof(pto_payload) == 32, "the arguments follow at byte 32");
+PTO_ABI_ASSERT(offsetof(pto_payload, func_id) == 16, "pto_payload.func_id");
+PTO_ABI_ASSERT(offsetof(pto_payload, relative_args) == 24, "pto_payload.relative_args");
+
+static inline uint64_t* pto_payload_args(pto_payload* payload) {
+  return (uint64_t*)(payload + 1);
+}
+
+typedef struct pto_dispatch {
+  uint32_t core;
+  uint32_t length; /* bytes of the payload: header, arguments and what follows */
+  const pto_payload* payload;
+} pto_dispatch;
+
+PTO_ABI_ASSERT(sizeof(pto_dispatch) == 16, "pto_dispatch");
+
+#endif

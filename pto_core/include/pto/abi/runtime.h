@@ -1,0 +1,143 @@
+/* The runtime table: what a level-2 runtime variant offers to the backend that drives it.
+ *
+ * A variant library exports one function, pto_runtime_entry. One instance (create) serves one
+ * device and runs one graph at a time:
+ *
+ *   begin -> [ orchestrate | submit, add_edge, publish, ... orchestration_done ]
+ *         -> schedule_step on every scheduler thread until each says DONE or one says ERROR
+ *         -> finalise (after success) -> end
+ *
+ * begin, orchestrate, submit and the rest of the submit path, finalise and end come from one thread
+ * at a time. schedule_step(t) is never called twice at once for the same t, but runs beside the
+ * orchestrator when CONCURRENT_BUILD is set and beside the other threads' steps always. A variant
+ * without CONCURRENT_BUILD is stepped only after orchestration_done. abort() may come from any
+ * thread at any time between begin and end.
+ *
+ * Errors: the first one is latched; later submits are cheap no-ops that return -1, schedule_step
+ * returns PTO_STEP_ERROR, and last_error() holds that first error until end(). After end() the
+ * instance is as new.
+ */
+#ifndef PTO_ABI_RUNTIME_H
+#define PTO_ABI_RUNTIME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pto/abi/arguments.h"
+#include "pto/abi/platform.h"
+#include "pto/abi/status.h"
+#include "pto/abi/version.h"
+
+enum {
+  /* The orchestration runs on the host and gets host pointers; every AICPU thread schedules.
+   * Without it the framework places tensor arguments in device memory first, and one AICPU thread
+   * orchestrates: it schedules only when the orchestrator is done or waits if there is but one. */
+  PTO_RUNTIME_HOST_ORCHESTRATION = 1u << 0,
+  PTO_RUNTIME_CONCURRENT_BUILD = 1u << 1, /* schedulers may run while the graph is built */
+  PTO_RUNTIME_EXPLICIT_EDGES = 1u << 2,   /* add_edge orders tasks; nothing is inferred */
+  PTO_RUNTIME_PUBLISH = 1u << 3,          /* a task runs only after publish() */
+  PTO_RUNTIME_SCOPES = 1u << 4,           /* scope_begin and scope_end nest */
+  PTO_RUNTIME_BLOCKING_SUBMIT = 1u << 5   /* submit may wait for room */
+};
+
+enum { PTO_STEP_IDLE = 0, PTO_STEP_PROGRESS = 1, PTO_STEP_DONE = 2, PTO_STEP_ERROR = 3 };
+
+typedef struct pto_kernel_entry {
+  int32_t func_id;
+  int32_t core_type;
+  uint64_t address;
+  const char* name;
+} pto_kernel_entry;
+
+PTO_ABI_ASSERT(sizeof(pto_kernel_entry) == 24, "pto_kernel_entry");
+
+/* One run. Everything it points at lives until end(). */
+typedef struct pto_run {
+  const pto_kernel_entry* kernels; /* func_ids are unique and not negative, in any order */
+  uint32_t num_kernels;
+  uint32_t num_args;
+  const uint64_t* args;         /* pointers (host or device, see capabilities) and scalars */
+  const pto_host_range* ranges; /* host memory of the tensor arguments, for checking mode */
+  uint32_t num_ranges;
+  uint32_t reserved;
+  uint64_t library;  /* the orchestration's library, 0 when the caller submits by itself */
+  const char* entry; /* symbol of the orchestration's entry; NULL means the variant's default */
+  const pto_call_config* config;
+} pto_run;
+
+PTO_ABI_ASSERT(sizeof(pto_run) == 64, "pto_run");
+
+/* One task of a build-graph submit. */
+typedef struct pto_task {
+  int32_t func_id;
+  int32_t core_type; /* PTO_CORE_AIC, PTO_CORE_AIV, or -1: as the kernel was registered */
+  uint32_t num_args;
+  uint32_t reserved;
+  const uint64_t* args;
+  uint64_t kernel; /* address to call; 0 means look it up by func_id */
+} pto_task;
+
+PTO_ABI_ASSERT(sizeof(pto_task) == 32, "pto_task");
+
+/* A counter for people: name in snake case, value, and whether it is a peak rather than a sum. */
+typedef struct pto_statistic {
+  char name[48];
+  uint64_t value;
+  uint32_t is_peak;
+  uint32_t reserved;
+} pto_statistic;
+
+PTO_ABI_ASSERT(sizeof(pto_statistic) == 64, "pto_statistic");
+
+typedef struct pto_runtime_api {
+  uint32_t abi_version;
+  uint32_t struct_size;
+  const char* variant; /* the selection name */
+  uint32_t capabilities;
+  uint32_t max_args; /* arguments of one task */
+  int64_t max_tasks; /* 0: memory is the only limit */
+
+  /* Options that the variant does not know are PTO_ERROR_USAGE. */
+  pto_status (*create)(const pto_platform* platform, const pto_option* options,
+                       uint32_t num_options, void** runtime, pto_error* error);
+  void (*destroy)(void* runtime);
+
+  pto_status (*begin)(void* runtime, const pto_run* run);
+  /* Orchestrator: runs the entry of run->library, then does what orchestration_done does. */
+  pto_status (*orchestrate)(void* runtime);
+  /* Orchestrator: the caller has submitted everything; non-zero `result` fails the run. */
+  void (*orchestration_done)(void* runtime, int32_t result);
+
+  /* Orchestrator: the submit path for callers without an orchestration library. */
+  int64_t (*submit)(void* runtime, const pto_task* task);
+  pto_status (*add_edge)(void* runtime, int64_t from, int64_t to);
+  pto_status (*publish)(void* runtime, int64_t task);
+  pto_status (*scope_begin)(void* runtime);
+  pto_status (*scope_end)(void* runtime);
+
+  /* Scheduler `thread`: a bounded amount of work; PTO_STEP_*. */
+  int32_t (*schedule_step)(void* runtime, uint32_t thread);
+  /* Every scheduler said idle after the last event, no core has work, no event is pending, and the
+   * orchestrator is done or in wait(). Either finds something to do (PTO_STEP_PROGRESS) or latches
+   * the error that explains the stall (PTO_STEP_ERROR). Nobody else runs meanwhile. */
+  int32_t (*stalled)(void* runtime);
+
+  pto_status (*finalise)(void* runtime); /* copy back recorded outputs */
+  void (*end)(void* runtime);            /* forget the run, after success, error or abort */
+  void (*abort)(void* runtime, const pto_error* cause);
+  const pto_error* (*last_error)(void* runtime); /* status PTO_OK when there is none */
+
+  /* Writes at most `capacity` counters, returns how many there are. Valid until the next begin. */
+  uint32_t (*statistics)(void* runtime, pto_statistic* out, uint32_t capacity);
+  /* The run in words for a report: counts, what is blocked on what. Returns the length written. */
+  size_t (*explain)(void* runtime, char* out, size_t capacity);
+} pto_runtime_api;
+
+PTO_ABI_ASSERT(offsetof(pto_runtime_api, create) == 32, "pto_runtime_api.create");
+PTO_ABI_ASSERT(sizeof(pto_runtime_api) == 176, "pto_runtime_api");
+
+/* What a variant library exports. NULL when it does not know `variant`. */
+typedef const pto_runtime_api* (*pto_runtime_entry_fn)(const char* variant);
+#define PTO_RUNTIME_ENTRY_SYMBOL "pto_runtime_entry"
+
+#endif

@@ -1,0 +1,58 @@
+/* Status codes and the error record.
+ *
+ * Every call in the ABI that can fail returns a pto_status. The explanation travels in a pto_error:
+ * `message` is a whole sentence for the user (what happened, the numbers, what to change); the
+ * other members are the same facts for programs. A member that does not apply is -1 (ids, line) or
+ * 0.
+ */
+#ifndef PTO_ABI_STATUS_H
+#define PTO_ABI_STATUS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pto/abi/version.h"
+
+typedef int32_t pto_status;
+
+enum {
+  PTO_OK = 0,
+  PTO_PENDING = 1,             /* not finished yet; not an error */
+  PTO_ERROR_USAGE = 2,         /* the caller broke a documented rule */
+  PTO_ERROR_CAPACITY = 3,      /* a limit was reached; `limit` holds it, `value` what was asked */
+  PTO_ERROR_CYCLE = 4,         /* the task graph has a cycle; `task` is on it */
+  PTO_ERROR_UNPUBLISHED = 5,   /* work was left that nobody published */
+  PTO_ERROR_DEADLOCK = 6,      /* nothing runs and nothing can */
+  PTO_ERROR_ORCHESTRATION = 7, /* the orchestration returned `value`, not zero */
+  PTO_ERROR_KERNEL = 8,        /* a kernel failed; `task`, `core`, `func_id` name it */
+  PTO_ERROR_MEMORY = 9,        /* device or host memory exhausted */
+  PTO_ERROR_ADDRESS = 10,      /* an address outside live device memory, or a damaged red zone */
+  PTO_ERROR_LOAD = 11,         /* a library, symbol or kernel could not be loaded */
+  PTO_ERROR_ABORTED = 12,      /* the run was aborted from outside */
+  PTO_ERROR_TIMEOUT = 13,      /* a kernel did not return in time */
+  PTO_ERROR_LOST = 14,         /* the device is lost; only close is allowed */
+  PTO_ERROR_UNSUPPORTED = 15,  /* this runtime or backend does not offer the call */
+  PTO_ERROR_INTERNAL = 16      /* our bug */
+};
+
+typedef struct pto_error {
+  pto_status status;
+  int32_t func_id;
+  int64_t task;
+  int64_t other_task;
+  int32_t core;
+  int32_t line;
+  uint64_t value;
+  uint64_t limit;
+  char file[256];
+  char message[1024];
+} pto_error;
+
+PTO_ABI_ASSERT(sizeof(pto_error) == 1328, "pto_error crosses libraries");
+PTO_ABI_ASSERT(offsetof(pto_error, task) == 8, "pto_error.task");
+PTO_ABI_ASSERT(offsetof(pto_error, core) == 24, "pto_error.core");
+PTO_ABI_ASSERT(offsetof(pto_error, value) == 32, "pto_error.value");
+PTO_ABI_ASSERT(offsetof(pto_error, file) == 48, "pto_error.file");
+PTO_ABI_ASSERT(offsetof(pto_error, message) == 304, "pto_error.message");
+
+#endif

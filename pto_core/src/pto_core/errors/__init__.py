@@ -1,0 +1,61 @@
+"""Every error that this framework raises.
+
+One tree under :class:`PtoError`. A message says what happened, the numbers, and what to change; the
+same facts are attributes. Every error survives pickling with its attributes.
+"""
+
+from pto_core.errors.tree import (
+    AbortedError,
+    AddressError,
+    BackendUnavailableError,
+    CapacityError,
+    CompileError,
+    ConfigError,
+    CycleError,
+    DeadlockError,
+    DeviceLostError,
+    DeviceMemoryError,
+    DuplicatePluginError,
+    GraphError,
+    InternalError,
+    OrchestrationError,
+    PluginError,
+    PluginLoadError,
+    PluginVersionError,
+    PtoError,
+    TaskFailedError,
+    TaskTimeoutError,
+    UnknownPluginError,
+    UnpublishedError,
+    UnsupportedError,
+    UsageError,
+    WrongResultError,
+)
+
+__all__ = [
+    "AbortedError",
+    "AddressError",
+    "BackendUnavailableError",
+    "CapacityError",
+    "CompileError",
+    "ConfigError",
+    "CycleError",
+    "DeadlockError",
+    "DeviceLostError",
+    "DeviceMemoryError",
+    "DuplicatePluginError",
+    "GraphError",
+    "InternalError",
+    "OrchestrationError",
+    "PluginError",
+    "PluginLoadError",
+    "PluginVersionError",
+    "PtoError",
+    "TaskFailedError",
+    "TaskTimeoutError",
+    "UnknownPluginError",
+    "UnpublishedError",
+    "UnsupportedError",
+    "UsageError",
+    "WrongResultError",
+]

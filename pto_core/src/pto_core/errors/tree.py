@@ -1,0 +1,170 @@
+"""The error classes."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+def _rebuild(cls: type[PtoError], message: str, fields: dict[str, Any]) -> PtoError:
+    return cls(message, **fields)
+
+
+class PtoError(Exception):
+    """The root of the tree.
+
+    ``fields`` names the attributes that a class carries; each is set from the keyword of the same
+    name, ``None`` when it was not given. An unknown keyword is a ``TypeError``.
+    """
+
+    fields: ClassVar[tuple[str, ...]] = ()
+    exit_code: ClassVar[int] = 4
+    """What the ``pto`` command exits with: 1 wrong result, 2 usage, 3 build, 4 run, 5 backend."""
+
+    def __init__(self, message: str, **fields: Any) -> None:
+        super().__init__(message)
+        unknown = set(fields) - set(self.fields)
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no field {sorted(unknown)[0]!r}")
+        for name in self.fields:
+            setattr(self, name, fields.get(name))
+
+    @property
+    def message(self) -> str:
+        """The whole message."""
+        return str(self.args[0])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, {n: getattr(self, n) for n in self.fields})
+
+
+class UsageError(PtoError):
+    """The caller broke a documented rule: ``value`` was given for ``name``."""
+
+    fields = ("name", "value", "expected")
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """A setting is unknown or has a value that it cannot have; ``origin`` says where it was set."""
+
+    fields = ("name", "value", "expected", "origin")
+
+
+class UnsupportedError(UsageError):
+    """The chosen backend or runtime does not offer what was asked for (``name``)."""
+
+
+class PluginError(PtoError):
+    """A plugin cannot be used."""
+
+    fields = ("family", "plugin", "distribution", "version")
+    exit_code = 2
+
+
+class UnknownPluginError(PluginError):
+    """No installed plugin has that name; ``known`` lists those that exist."""
+
+    fields = (*PluginError.fields, "known")
+
+
+class DuplicatePluginError(PluginError):
+    """Two installed distributions offer the same name."""
+
+
+class PluginLoadError(PluginError):
+    """Importing or checking the plugin failed; the cause is chained."""
+
+
+class PluginVersionError(PluginError):
+    """The plugin was made for another version of the plugin interface or the native ABI."""
+
+    fields = (*PluginError.fields, "wanted", "found")
+
+
+class BackendUnavailableError(PtoError):
+    """The backend is installed but cannot run here; ``reason`` says why, ``fix`` what to do."""
+
+    fields = ("backend", "reason", "fix")
+    exit_code = 5
+
+
+class CompileError(PtoError):
+    """A compiler refused a source; ``output`` is what it said, ``command`` how it was called."""
+
+    fields = ("source", "line", "command", "output", "compiler")
+    exit_code = 3
+
+
+class CapacityError(PtoError):
+    """A limit was reached: ``value`` was asked for, ``limit`` is what there is."""
+
+    fields = ("name", "value", "limit")
+
+
+class DeviceMemoryError(CapacityError):
+    """Device memory is exhausted."""
+
+
+class AddressError(PtoError):
+    """An address is outside live device memory, or a write went past a buffer."""
+
+    fields = ("task", "func_id", "core", "kernel", "address")
+
+
+class GraphError(PtoError):
+    """The task graph cannot be run."""
+
+    fields = ("task", "other_task")
+
+
+class CycleError(GraphError):
+    """The task graph has a cycle; the message names the tasks on it."""
+
+
+class UnpublishedError(GraphError):
+    """Tasks were added that nobody published."""
+
+
+class DeadlockError(PtoError):
+    """Nothing runs and nothing can."""
+
+    fields = ("name", "value", "limit", "file", "line")
+
+
+class OrchestrationError(PtoError):
+    """The orchestration reported a failure by returning ``code``."""
+
+    fields = ("code",)
+
+
+class TaskFailedError(PtoError):
+    """A kernel failed. For a Python kernel its own exception is the ``__cause__``."""
+
+    fields = ("task", "func_id", "core", "kernel", "signal", "remote_traceback")
+
+
+class TaskTimeoutError(TaskFailedError, TimeoutError):
+    """A kernel did not return in time; the device that ran it is lost."""
+
+    fields = (*TaskFailedError.fields, "timeout_s")
+
+
+class AbortedError(PtoError):
+    """The run was ended from outside before it was done."""
+
+
+class DeviceLostError(PtoError):
+    """The device gave up on a kernel that does not return; close it and open another."""
+
+    fields = ("device",)
+
+
+class WrongResultError(PtoError):
+    """An output differs from its reference by more than the tolerance."""
+
+    fields = ("tensor", "index", "actual", "expected", "mismatches", "total", "rtol", "atol")
+    exit_code = 1
+
+
+class InternalError(PtoError):
+    """A bug of the framework, not of the program."""

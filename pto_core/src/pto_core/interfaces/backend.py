@@ -1,0 +1,75 @@
+"""The backend interface: a platform that runs kernels.
+
+A complete backend::
+
+    from pathlib import Path
+    from pto_core.interfaces import API_VERSION, Health, KernelToolchain, Option
+
+    class MyChip:
+        name = "mychip"
+        api_version = API_VERSION
+        capabilities = frozenset({"threads"})
+
+        def health(self) -> Health:
+            return Health(ok=True)
+
+        def library(self) -> Path:
+            return Path(__file__).with_name("libpto_backend_mychip.so")
+
+        def kernel_toolchain(self, core_type: str) -> KernelToolchain:
+            return KernelToolchain()
+
+        def options(self) -> tuple[Option, ...]:
+            return ()
+
+    plugin = MyChip()
+
+with ``[project.entry-points."pto.backends"] mychip = "pto_backend_mychip:plugin"``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from pto_core.interfaces.plugin import Health, Option
+
+
+@dataclass(frozen=True)
+class KernelToolchain:
+    """How a kernel's C++ source becomes a binary for one core type.
+
+    ``compilers``: commands to try in order after ``$CXX``; empty means the host compilers.
+    ``standard``: what ``-std=`` gets. ``flags``: everything else, in order; include paths of the
+    runtime variant are appended by the caller. The result is a shared library that exports
+    ``kernel_entry``.
+    """
+
+    compilers: tuple[str, ...] = ()
+    standard: str = "c++23"
+    flags: tuple[str, ...] = ()
+    definitions: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """A platform. Stateless: devices live in the native library that :meth:`library` names."""
+
+    name: str
+    """The selection name; equal to the name of the plugin's first entry point."""
+    api_version: int
+    capabilities: frozenset[str]
+    """Any of ``threads``, ``deterministic``, ``checking``, ``callbacks`` (Python kernels)."""
+
+    def health(self) -> Health:
+        """Say whether the platform can be used on this machine; never raises, takes under 1 s."""
+
+    def library(self) -> Path:
+        """Give the native library that exports ``pto_backend_entry``."""
+
+    def kernel_toolchain(self, core_type: str) -> KernelToolchain:
+        """Say how kernels for ``"aic"`` or ``"aiv"`` are compiled."""
+
+    def options(self) -> tuple[Option, ...]:
+        """List the settings that this backend adds."""

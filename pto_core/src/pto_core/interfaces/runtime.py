@@ -1,0 +1,91 @@
+"""The runtime interface: a level-2 runtime variant that schedules tasks on the cores of a device.
+
+A complete runtime::
+
+    from pathlib import Path
+    from pto_core.interfaces import API_VERSION, Health, Option, OrchestrationBuild
+
+    HERE = Path(__file__).parent
+
+    class MyVariant:
+        name = "my_variant"
+        api_version = API_VERSION
+        capabilities = frozenset({"explicit_edges"})
+
+        def health(self) -> Health:
+            return Health(ok=True)
+
+        def library(self) -> Path:
+            return HERE / "libpto_my_variant.so"
+
+        def orchestration_build(self) -> OrchestrationBuild:
+            return OrchestrationBuild(
+                include_dirs=(HERE / "include",), wrapper=HERE / "include" / "entry_wrapper.hpp"
+            )
+
+        def kernel_include_dirs(self) -> tuple[Path, ...]:
+            return (HERE / "include",)
+
+        def options(self) -> tuple[Option, ...]:
+            return ()
+
+    plugin = MyVariant()
+
+with ``[project.entry-points."pto.runtimes"] my_variant = "pto_runtime_mine:plugin"``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from pto_core.interfaces.plugin import Health, Option
+
+
+@dataclass(frozen=True)
+class OrchestrationBuild:
+    """How a C++ orchestration source becomes a library that the variant can run.
+
+    The toolchain compiles one generated translation unit::
+
+        #define PTO_ORCHESTRATION_ENTRY <function name of the case>
+        #include "<source of the case>"
+        #include "<wrapper>"
+
+    with ``-I`` for the source's own folder and each of ``include_dirs``. ``default_entry`` is the
+    function name when a case names none; None means a case must name one.
+    """
+
+    include_dirs: tuple[Path, ...]
+    wrapper: Path
+    standard: str = "c++23"
+    flags: tuple[str, ...] = ()
+    default_entry: str | None = None
+
+
+@runtime_checkable
+class Runtime(Protocol):
+    """A runtime variant. Stateless: its work is done by the native library of :meth:`library`."""
+
+    name: str
+    """The selection name; equal to the name of the plugin's first entry point, and what the native
+    library's ``pto_runtime_entry`` is asked for."""
+    api_version: int
+    capabilities: frozenset[str]
+    """Any of ``explicit_edges``, ``publish``, ``scopes``, ``inferred_edges``."""
+
+    def health(self) -> Health:
+        """Say whether the variant can be used on this machine; never raises, takes under 1 s."""
+
+    def library(self) -> Path:
+        """Give the native library that exports ``pto_runtime_entry``."""
+
+    def orchestration_build(self) -> OrchestrationBuild:
+        """Say how C++ orchestrations are compiled for this variant."""
+
+    def kernel_include_dirs(self) -> tuple[Path, ...]:
+        """List the include folders that kernels of this variant may use."""
+
+    def options(self) -> tuple[Option, ...]:
+        """List the settings that this variant adds."""
