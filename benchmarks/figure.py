@@ -1,0 +1,116 @@
+"""One measured figure, and how a set of them is repeated and summarised."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+REPEATS = 7
+"""Samples of a figure; each budget asks for the median of at least five."""
+
+
+@dataclass
+class Figure:
+    """Samples of one quantity, in ``unit``, with what to hold them against.
+
+    ``budget`` is the most the median may be (the least, when ``at_least``), ``peer`` the samples of a
+    floor or another system taken in the same run, ``peer_name`` what that is; ``not_measured`` says
+    why there are no samples.
+    """
+
+    name: str
+    unit: str
+    samples: list[float] = field(default_factory=list)
+    budget: float | None = None
+    at_least: bool = False
+    peer_name: str = ""
+    peer: list[float] = field(default_factory=list)
+    note: str = ""
+    not_measured: str = ""
+
+    @property
+    def median(self) -> float:
+        """The middle sample."""
+        return statistics.median(self.samples)
+
+    @property
+    def spread(self) -> float:
+        """The distance between the quartiles, as a share of the median."""
+        if len(self.samples) < 4 or not self.median:
+            return 0.0
+        low, _, high = statistics.quantiles(self.samples, n=4)
+        return (high - low) / self.median
+
+    @property
+    def ratio(self) -> float | None:
+        """This median over the peer's."""
+        if not self.peer or not self.samples:
+            return None
+        return self.median / statistics.median(self.peer)
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the median keeps the budget; None without one."""
+        if self.budget is None or not self.samples:
+            return None
+        return self.median >= self.budget if self.at_least else self.median <= self.budget
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, for machines."""
+        measured = bool(self.samples)
+        return {
+            "name": self.name,
+            "unit": self.unit,
+            "min": min(self.samples) if measured else None,
+            "median": self.median if measured else None,
+            "spread": self.spread if measured else None,
+            "samples": self.samples,
+            "budget": self.budget,
+            "budget_is": "at least" if self.at_least else "at most",
+            "met": self.met,
+            "peer": self.peer_name,
+            "peer_median": statistics.median(self.peer) if self.peer else None,
+            "ratio": self.ratio,
+            "note": self.note,
+            "not_measured": self.not_measured,
+        }
+
+
+def sample(measure: Callable[[], float], repeats: int = REPEATS) -> list[float]:
+    """Call ``measure`` once to warm up, then ``repeats`` times."""
+    measure()
+    return [measure() for _ in range(repeats)]
+
+
+def interleaved(
+    measures: dict[str, Callable[[], float]], repeats: int = REPEATS
+) -> dict[str, list[float]]:
+    """Sample several things in turns, so that a drifting machine drifts under all of them."""
+    for measure in measures.values():
+        measure()
+    taken: dict[str, list[float]] = {name: [] for name in measures}
+    for _ in range(repeats):
+        for name, measure in measures.items():
+            taken[name].append(measure())
+    return taken
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """The value below which ``share`` of the values lie."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def wall_s(call: Callable[[], Any]) -> float:
+    """Seconds of wall time that one call takes."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def selected(figures: Iterator[Figure], pattern: str) -> Iterator[Figure]:
+    """The figures whose name contains ``pattern``."""
+    return (figure for figure in figures if pattern in figure.name)
