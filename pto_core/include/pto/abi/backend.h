@@ -62,9 +62,12 @@ typedef struct pto_run_report {
   uint64_t trace_hash; /* 0 when the backend has none */
   uint64_t peak_bytes; /* device memory, during the run */
   pto_core_usage cores[PTO_MAX_CORES];
+  uint32_t blocks; /* of the run's topology: says which core is of which type; 0 is unknown */
+  uint32_t reserved;
 } pto_run_report;
 
-PTO_ABI_ASSERT(sizeof(pto_run_report) == 80 + 16 * PTO_MAX_CORES, "pto_run_report");
+PTO_ABI_ASSERT(sizeof(pto_run_report) == 88 + 16 * PTO_MAX_CORES, "pto_run_report");
+PTO_ABI_ASSERT(offsetof(pto_run_report, cores) == 80, "pto_run_report.cores");
 
 typedef struct pto_leak_report {
   uint64_t buffers; /* device buffers that nobody freed */
