@@ -1,0 +1,108 @@
+"""Who may touch what: the core imports no plugin, plugins import the core alone."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+FAMILIES = re.compile(r"pto_(backend|runtime|transport)_")
+DISTRIBUTION_OF = {"ml_dtypes": "ml_dtypes", "zmq": "pyzmq"}
+BINDING = re.compile(r"#\s*include\s*[<\"](Python\.h|nanobind/)")
+ENVIRONMENT_CALL = re.compile(r"\b(secure_)?getenv\s*\(|\benviron\b")
+
+
+def imported(path: Path) -> set[str]:
+    """Name the top-level modules that a file imports, at any depth, by statement or by text."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names.add(node.module or "")
+        elif (
+            isinstance(node, ast.Call)
+            and getattr(node.func, "attr", getattr(node.func, "id", "")) == "import_module"
+            and node.args
+            and isinstance(node.args[0], ast.Constant)
+        ):
+            names.add(str(node.args[0].value))
+    return {name.partition(".")[0] for name in names if name}
+
+
+def test_the_core_imports_no_plugin(checkout):
+    for path in checkout.core.source.rglob("*.py"):
+        found = {name for name in imported(path) if FAMILIES.match(name)}
+        assert not found, f"{checkout.name(path)} imports {found}"
+
+
+def test_the_core_does_not_name_a_plugins_library(checkout):
+    for path in checkout.core.folder.joinpath("native").rglob("*.[ch]pp"):
+        assert not re.search(r"libpto_(?!core)", path.read_text()), checkout.name(path)
+
+
+def test_plugins_import_only_the_core(checkout):
+    for plugin in checkout.plugins:
+        for path in plugin.source.rglob("*.py"):
+            found = {name for name in imported(path) if FAMILIES.match(name)}
+            assert found <= {plugin.import_name}, f"{checkout.name(path)} imports {found}"
+
+
+def test_packages_import_only_what_they_declare(checkout):
+    for package in checkout.packages:
+        project = package.pyproject["project"]
+        requirements = list(project.get("dependencies", []))
+        requirements += [r for rs in project.get("optional-dependencies", {}).values() for r in rs]
+        declared = {re.match(r"[\w-]+", requirement)[0].lower() for requirement in requirements}
+        allowed = {package.import_name}
+        if "ptorun-core" in declared:
+            allowed.add("pto_core")
+        for path in package.source.rglob("*.py"):
+            strangers = {
+                name
+                for name in imported(path) - sys.stdlib_module_names - allowed
+                if DISTRIBUTION_OF.get(name, name).lower() not in declared
+            }
+            # The conformance kit runs inside the plugin author's pytest.
+            if "testing" in path.parts:
+                strangers -= {"pytest", "hypothesis"}
+            assert not strangers, f"{checkout.name(path)} imports undeclared {strangers}"
+
+
+def test_only_the_bindings_include_python(checkout):
+    for path in checkout.with_suffix(".h", ".hpp", ".c", ".cpp"):
+        if path.is_relative_to(checkout.core.folder / "native"):
+            continue
+        assert not BINDING.search(path.read_text()), f"{checkout.name(path)} includes Python"
+
+
+def test_the_abi_includes_only_itself_and_standard_headers(checkout):
+    standard = {"stdint.h", "stddef.h", "stdbool.h", "assert.h"}
+    for path in checkout.core.folder.joinpath("include/pto/abi").glob("*.h"):
+        for header in re.findall(r"#\s*include\s*[<\"]([^>\"]+)", path.read_text()):
+            own = header.startswith("pto/abi/")
+            assert own or header in standard, f"{checkout.name(path)} includes {header}"
+
+
+def test_only_the_configuration_reads_the_environment(checkout):
+    room = checkout.core.source / "config"
+    for package in checkout.packages:
+        for path in package.source.rglob("*.py"):
+            if path.is_relative_to(room):
+                continue
+            for node in ast.walk(ast.parse(path.read_text())):
+                reads = isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"}
+                reads = reads and isinstance(node.value, ast.Name) and node.value.id == "os"
+                assert not reads, f"{checkout.name(path)}:{node.lineno} reads the environment"
+        for path in (package.folder / "native").rglob("*.[ch]*"):
+            if path.suffix in {".h", ".hpp", ".c", ".cpp"}:
+                found = ENVIRONMENT_CALL.search(path.read_text())
+                assert not found, f"{checkout.name(path)} reads the environment: {found[0]}"
+
+
+def test_every_abi_struct_is_pinned_by_an_assertion(checkout):
+    for path in checkout.core.folder.joinpath("include/pto/abi").glob("*.h"):
+        text = path.read_text()
+        for name in re.findall(r"^typedef struct (pto_\w+) \{", text, re.MULTILINE):
+            assert f"sizeof({name})" in text, f"{checkout.name(path)}: no size asserted for {name}"
