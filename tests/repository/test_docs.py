@@ -91,7 +91,7 @@ def test_commands_that_a_page_shows_exist(page):
             check = [Path(sys.executable).with_name("pto"), *arguments, "--help"]
             result = subprocess.run(check, capture_output=True, text=True, check=False)
             assert result.returncode == 0, f"{shlex.join(words)}: {result.stderr}"
-        elif command.startswith("./") or command.startswith(".ci/"):
+        elif command.startswith(("./", ".ci/")):
             assert os.access(ROOT / command, os.X_OK), f"{command} does not exist"
         elif command in {"pip", "pytest"}:
             assert Path(sys.executable).with_name(command).exists()

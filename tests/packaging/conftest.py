@@ -1,0 +1,150 @@
+"""A wheelhouse built once, and fresh environments that install from it and from nowhere else."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CONSTRAINTS = ROOT / "constraints.txt"
+FOLDERS = (ROOT / "pto_core", *sorted((ROOT / "plugins").glob("*_*")))
+# What a build backend asks for by itself, beside what pyproject.toml declares.
+BUILD_PROGRAMS = ("cmake", "ninja")
+
+
+@dataclass(frozen=True)
+class Built:
+    """One package as an installer sees it: its sdist, and the wheel built from that sdist."""
+
+    folder: Path
+    distribution: str
+    requirements: frozenset[str]
+    sdist: Path
+    wheel: Path
+
+    @property
+    def import_name(self) -> str:
+        return self.distribution.replace("ptorun-", "pto_").replace("-", "_")
+
+
+@dataclass(frozen=True)
+class Wheelhouse:
+    """A folder with every wheel that building and installing our packages needs."""
+
+    folder: Path
+    packages: tuple[Built, ...]
+
+    def package(self, distribution: str) -> Built:
+        return next(p for p in self.packages if p.distribution == distribution)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A fresh virtual environment that can install from the wheelhouse alone."""
+
+    folder: Path
+    wheelhouse: Path
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    def run(self, *command: str | Path, cwd: Path | None = None) -> str:
+        return run_offline(self.wheelhouse, command, cwd or self.folder, path=self.folder / "bin")
+
+    def pip(self, *arguments: str | Path) -> str:
+        return self.run(self.python, "-m", "pip", *arguments)
+
+    def installed(self) -> set[str]:
+        listing = self.pip("list", "--format=freeze")
+        names = {line.partition("==")[0] for line in listing.splitlines() if "==" in line}
+        return {normal(name) for name in names} - {"pip", "setuptools"}
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def required_name(requirement: str) -> str:
+    match = re.match(r"[\w.-]+", requirement)
+    assert match is not None, requirement
+    return normal(match[0])
+
+
+def run_offline(
+    wheelhouse: Path, command: tuple[str | Path, ...], cwd: Path, path: Path | None = None
+) -> str:
+    """Run a command whose pip, also the one in build isolation, sees the wheelhouse alone."""
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PIP_", "PYTHON", "PTO_")) and name != "VIRTUAL_ENV"
+    }
+    environment |= {
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(wheelhouse),
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    }
+    if path is not None:
+        environment["PATH"] = f"{path}{os.pathsep}{environment['PATH']}"
+    return run(command, cwd, environment)
+
+
+def run(command: tuple[str | Path, ...], cwd: Path, environment: dict[str, str] | None) -> str:
+    result = subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    words = " ".join(str(word) for word in command)
+    assert result.returncode == 0, f"{words}\n{result.stdout[-6000:]}\n{result.stderr[-6000:]}"
+    return result.stdout
+
+
+def third_party() -> set[str]:
+    names = set(BUILD_PROGRAMS)
+    for folder in FOLDERS:
+        pyproject = tomllib.loads((folder / "pyproject.toml").read_text())
+        declared = pyproject["build-system"]["requires"] + pyproject["project"]["dependencies"]
+        names |= {required_name(requirement) for requirement in declared}
+    return {name for name in names if not name.startswith("ptorun-")}
+
+
+def build_package(folder: Path, house: Path) -> Built:
+    """Build the sdist, then the wheel from it, both in build isolation outside the checkout."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    stem = f"{project['name'].replace('-', '_')}-{project['version']}"
+    run_offline(house, (sys.executable, "-m", "build", "--sdist", "--outdir", house, folder), house)
+    sdist = house / f"{stem}.tar.gz"
+    wheel_command = (sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", house, sdist)
+    run_offline(house, wheel_command, house)
+    (wheel,) = house.glob(f"{stem}-*.whl")
+    requirements = frozenset(required_name(text) for text in project["dependencies"])
+    return Built(folder, project["name"], requirements, sdist, wheel)
+
+
+@pytest.fixture(scope="session")
+def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Wheelhouse:
+    house = tmp_path_factory.mktemp("wheelhouse")
+    download = (sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:")
+    run((*download, "-d", house, "-c", CONSTRAINTS, *sorted(third_party())), house, None)
+    packages = tuple(build_package(folder, house) for folder in FOLDERS)
+    return Wheelhouse(house, packages)
+
+
+@pytest.fixture
+def environment(tmp_path: Path, wheelhouse: Wheelhouse) -> Environment:
+    folder = tmp_path / "environment"
+    run((sys.executable, "-m", "venv", folder), tmp_path, None)
+    return Environment(folder, wheelhouse.folder)

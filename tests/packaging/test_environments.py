@@ -1,0 +1,100 @@
+"""Each package in a fresh environment with the core and its declared dependencies alone."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.toolchain
+
+CORE = "ptorun-core"
+PLUGINS = {
+    "ptorun-backend-sim": ("load_backend", "a2a3sim", "pto_runtime_hbg"),
+    "ptorun-runtime-hbg": ("load_runtime", "host_build_graph", "pto_backend_sim"),
+}
+
+DIAMOND = """
+import numpy as np
+import pto_core
+
+@pto_core.kernel(core="aiv")
+def add(a, b, out):
+    np.add(a, b, out=out)
+
+def graph(rt, a, b, c):
+    rt.add_task(add, (a, b, c))
+
+a = np.full((128, 128), 2, np.float32)
+c = np.zeros_like(a)
+with pto_core.open_device("a2a3sim", runtime="host_build_graph") as device:
+    device.run(graph, a, a, c)
+print(float(c.min()), float(c.max()))
+"""
+
+
+def closure(wheelhouse, environment, distribution):
+    """Name what declares itself needed, from the metadata of what is installed."""
+    program = (
+        "import re, sys\n"
+        "from importlib.metadata import requires\n"
+        "todo, seen = [sys.argv[1]], set()\n"
+        "while todo:\n"
+        "    name = re.sub(r'[-_.]+', '-', todo.pop()).lower()\n"
+        "    if name in seen: continue\n"
+        "    seen.add(name)\n"
+        "    todo += [re.match(r'[\\w.-]+', r)[0] for r in requires(name) or ()\n"
+        "             if 'extra ==' not in r and 'python_version <' not in r]\n"
+        "print(*seen)\n"
+    )
+    return set(environment.run(environment.python, "-c", program, distribution).split())
+
+
+@pytest.mark.parametrize("distribution", [CORE, *PLUGINS])
+def test_a_package_installs_with_its_declared_dependencies_alone(
+    wheelhouse, environment, distribution
+):
+    environment.pip("install", distribution)
+    environment.pip("check")
+    assert environment.installed() == closure(wheelhouse, environment, distribution)
+    built = wheelhouse.package(distribution)
+    environment.run(environment.python, "-c", f"import {built.import_name}")
+
+
+def test_the_core_alone_has_a_command_and_no_plugins(environment):
+    environment.pip("install", CORE)
+    assert "usage" in environment.run(environment.folder / "bin" / "pto", "--help").lower()
+    listing = "from pto_core.plugins import backends, runtimes; print(backends(), runtimes())"
+    assert environment.run(environment.python, "-c", listing).strip() == "[] []"
+
+
+@pytest.mark.parametrize("distribution", PLUGINS)
+def test_a_plugin_loads_without_the_others(environment, distribution):
+    load, name, other = PLUGINS[distribution]
+    environment.pip("install", distribution)
+    program = (
+        "import importlib.util, pto_core.plugins as plugins\n"
+        f"plugin = plugins.{load}({name!r})\n"
+        "assert plugin.library().is_file(), plugin.library()\n"
+        f"assert importlib.util.find_spec({other!r}) is None\n"
+        "print(plugin.name)\n"
+    )
+    assert environment.run(environment.python, "-c", program).strip() == name
+
+
+@pytest.mark.parametrize("distribution", PLUGINS)
+def test_a_plugins_sdist_builds_against_an_installed_core(
+    wheelhouse, environment, distribution, tmp_path
+):
+    """Outside the checkout, in an environment that has the core and no other plugin."""
+    environment.pip("install", CORE, "scikit-build-core", "cmake", "ninja")
+    built = wheelhouse.package(distribution)
+    environment.pip("wheel", "--no-build-isolation", "--no-deps", "-w", tmp_path, built.sdist)
+    assert (tmp_path / built.wheel.name).is_file()
+    ours = {name for name in environment.installed() if name.startswith("ptorun-")}
+    assert ours == {CORE}
+
+
+def test_the_laptop_set_runs_a_program(wheelhouse, environment):
+    environment.pip("install", f"{CORE}[sim]")
+    ours = {name for name in environment.installed() if name.startswith("ptorun-")}
+    assert ours == {CORE, *PLUGINS}
+    assert environment.run(environment.python, "-c", DIAMOND).strip() == "4.0 4.0"

@@ -1,0 +1,64 @@
+"""What is installed here is this checkout, and no stranger's package of a similar name."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = (ROOT / "pto_core", *sorted((ROOT / "plugins").glob("*_*")))
+STRANGERS = ("pto-core", "pto", "pto-backend-sim", "pto-runtime-hbg")
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def import_name(folder: Path) -> str:
+    return folder.name if folder.name == "pto_core" else f"pto_{folder.name}"
+
+
+def installed(folder: Path) -> Path:
+    spec = find_spec(import_name(folder))
+    assert spec is not None, f"{folder.name} is not installed"
+    assert spec.origin is not None, f"{folder.name} is a namespace, not a package"
+    return Path(spec.origin).parent
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_the_installed_files_are_the_checkouts(folder):
+    mine = digests(folder / "src" / import_name(folder))
+    theirs = digests(installed(folder))
+    stale = sorted(name for name in mine if theirs.get(name) != mine[name])
+    assert not stale, f"installed {folder.name} is another one; ./quickstart setup: {stale}"
+    extra = {name for name in theirs.keys() - mine.keys() if name.endswith(".py")}
+    assert not extra, f"installed {folder.name} has files that the checkout lacks: {extra}"
+
+
+def test_the_installed_headers_are_the_checkouts():
+    mine = digests(ROOT / "pto_core" / "include")
+    theirs = digests(installed(ROOT / "pto_core") / "include")
+    assert mine == theirs
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_the_installed_distribution_is_ours(folder):
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    owners = metadata.packages_distributions()[import_name(folder)]
+    assert set(owners) == {project["name"]}
+    assert metadata.version(project["name"]) == project["version"]
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_no_stranger_of_a_similar_name_is_installed(name):
+    with pytest.raises(metadata.PackageNotFoundError):
+        metadata.version(name)
