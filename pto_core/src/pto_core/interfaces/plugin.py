@@ -9,6 +9,9 @@ from typing import Any
 API_VERSION = 0
 """The version of the Python plugin interfaces; a plugin states it as ``api_version``."""
 
+ABI_VERSION = 0
+"""The version of the native ABI: what ``PTO_ABI_VERSION`` in ``pto/abi/version.h`` says."""
+
 
 @dataclass(frozen=True)
 class Health:
@@ -27,9 +30,11 @@ class Health:
 class Option:
     """A setting that a plugin adds to the configuration.
 
-    ``key`` is the full dotted name (``"sim.seed"``), ``parse`` turns text into a value or raises
-    ``ValueError`` with what was expected, ``environment`` is the variable that sets it (or None),
-    ``native`` the key under which the value reaches the plugin's native library as text (or None).
+    ``key``: the full dotted name (``"sim.seed"``); a key without a dot belongs to the core.
+    ``parse``: turns text into a value or raises ``ValueError`` with what was expected; see
+    :mod:`pto_core.interfaces.parse`. ``environment``: the variable that sets it; None means
+    ``PTO_`` and the key in capitals (``PTO_SIM_SEED``). ``native``: the key under which the value
+    reaches the plugin's native library as text; None means that it does not.
     """
 
     key: str
@@ -38,3 +43,8 @@ class Option:
     help: str
     environment: str | None = None
     native: str | None = None
+
+    @property
+    def variable(self) -> str:
+        """The name of the environment variable that sets this."""
+        return self.environment or "PTO_" + self.key.upper().replace(".", "_")

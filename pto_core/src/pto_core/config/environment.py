@@ -1,0 +1,37 @@
+"""The process environment: the only place that reads it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+# Published names whose settings come with plugins that may not be installed.
+PUBLISHED = frozenset(
+    {
+        "PTO_AICPU_BUILD_GRAPH_BUILD_MODE",
+        "PTO2_READY_QUEUE_SHARDS",
+        "PTO2_RING_DEP_POOL",
+        "PTO2_RING_HEAP",
+        "PTO2_RING_TASK_WINDOW",
+    }
+)
+
+
+def process_environment() -> Mapping[str, str]:
+    """Give the environment that this process was started with."""
+    return os.environ
+
+
+def child_environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Give the environment for a compiler or another child: this process's, with ``changes``.
+
+    The environment of this process stays as it is.
+    """
+    return {**os.environ, **(changes or {})}
+
+
+def unknown_variables(environ: Mapping[str, str], known: Iterable[str]) -> list[str]:
+    """List the variables that look like ours (``PTO_``, ``PTO2_``) and that nobody reads."""
+    expected = PUBLISHED | set(known)
+    ours = (name for name in environ if name.startswith(("PTO_", "PTO2_")))
+    return sorted(name for name in ours if name not in expected)

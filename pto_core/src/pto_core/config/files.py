@@ -1,0 +1,96 @@
+"""The settings file: ``pto.toml``, or ``[tool.pto]`` in ``pyproject.toml``."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pto_core.config.setting import Entry
+from pto_core.errors import ConfigError
+
+_TABLE = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(?:#.*)?$")
+_KEY = re.compile(r"""\s*([\w.\-"' ]+?)\s*=""")
+
+
+@dataclass(frozen=True)
+class _File:
+    path: Path
+    shown: str
+    """The path as messages show it: relative to the current folder."""
+    text: str
+
+
+def file_entries(cwd: Path) -> list[Entry]:
+    """Give what the nearest settings file says; nothing when there is none."""
+    for folder in (cwd, *cwd.parents):
+        own = _read(folder / "pto.toml", cwd)
+        if own is not None:
+            return _entries(own, _parse(own), prefix="")
+        shared = _read(folder / "pyproject.toml", cwd)
+        if shared is not None and "tool.pto" in shared.text:
+            table = _parse(shared).get("tool", {}).get("pto")
+            if table is not None:
+                return _entries(shared, table, prefix="tool.pto.")
+    return []
+
+
+def _read(path: Path, cwd: Path) -> _File | None:
+    if not path.is_file():
+        return None
+    shown = os.path.relpath(path, cwd)
+    try:
+        return _File(path, shown, path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{shown} cannot be read: {error}", origin=shown) from None
+
+
+def _parse(file: _File) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.text)
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"line (\d+)", str(error))
+        where = f"{file.shown}:{line[1]}" if line else file.shown
+        raise ConfigError(f"{where} is not valid TOML: {error}", origin=where) from None
+
+
+def _entries(file: _File, table: Mapping[str, Any], prefix: str) -> list[Entry]:
+    lines = _lines_of_keys(file.text)
+
+    def origin(key: str) -> str:
+        line = lines.get(prefix + key)
+        return f"{file.shown}:{line}" if line else file.shown
+
+    flat = _flatten(table, "")
+    return [Entry(key, raw, origin(key), file.path.parent) for key, raw in flat]
+
+
+def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _lines_of_keys(text: str) -> dict[str, int]:
+    """Find the line of each ``key =``: tomllib does not keep them.
+
+    Good enough for messages: a text of several lines may hide or invent a key.
+    """
+    lines: dict[str, int] = {}
+    table = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := _TABLE.match(line):
+            table = _plain(header[1]) + "."
+        elif key := _KEY.match(line):
+            lines.setdefault(table + _plain(key[1]), number)
+    return lines
+
+
+def _plain(key: str) -> str:
+    return ".".join(part.strip().strip("\"'") for part in key.split("."))

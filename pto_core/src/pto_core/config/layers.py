@@ -1,0 +1,214 @@
+"""Sources, weakest to strongest, merged into one record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pto_core.config.environment import process_environment, unknown_variables
+from pto_core.config.files import file_entries
+from pto_core.config.options import core_options
+from pto_core.config.record import Config
+from pto_core.config.setting import (
+    Entry,
+    Setting,
+    given,
+    read_setting,
+    unknown_setting,
+)
+from pto_core.errors import ConfigError
+from pto_core.errors.suggestion import suggestion
+from pto_core.interfaces.plugin import Option
+
+_FAMILIES = ("backend", "runtime")
+
+
+def load(
+    argument: Mapping[str, Any] | None = None,
+    set_: Sequence[str] = (),
+    case: Mapping[str, Any] | None = None,
+    cwd: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    options: Iterable[Option] = (),
+    *,
+    case_environ: Mapping[str, str] | None = None,
+    case_origin: str = "case",
+) -> Config:
+    """Read the settings of the core and of ``options``, those of the chosen plugins.
+
+    ``argument`` and ``case`` map keys to values, where None means "not given"; ``set_`` lists
+    ``key=value`` texts; ``case_environ`` is a case's ``RUNTIME_ENV``, whose variables count as the
+    case's settings. ``environ`` and ``cwd`` are those of the process when not given.
+
+    Aliases of plugins are resolved. A key of an installed plugin that is not chosen is passed over
+    in the file and the environment, which serve many runs, and is an error elsewhere. Raises
+    :class:`~pto_core.errors.ConfigError`.
+    """
+    sources = _Sources(argument, set_, case, cwd, environ, case_environ, case_origin)
+    known = _table((*core_options(sources.environ), *options))
+    settings = sources.merge(known, tolerant=False)
+    for family in _FAMILIES:
+        settings[family] = _resolve_alias(settings[family])
+    return Config(settings.values(), sources.warnings(known))
+
+
+def load_core(
+    argument: Mapping[str, Any] | None = None,
+    set_: Sequence[str] = (),
+    case: Mapping[str, Any] | None = None,
+    cwd: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Config:
+    """Read the settings of the core only; keys of plugins are passed over, aliases stay."""
+    sources = _Sources(argument, set_, case, cwd, environ, None, "case")
+    return Config(sources.merge(_table(core_options(sources.environ)), tolerant=True).values())
+
+
+def load_with_plugins(
+    argument: Mapping[str, Any] | None = None,
+    set_: Sequence[str] = (),
+    case: Mapping[str, Any] | None = None,
+    cwd: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    *,
+    case_environ: Mapping[str, str] | None = None,
+    case_origin: str = "case",
+) -> Config:
+    """Read the settings of the core and of the backend and the runtime that they choose.
+
+    Imports those two plugins and no other. Raises :class:`~pto_core.errors.ConfigError` or
+    :class:`~pto_core.errors.PluginError`.
+    """
+    from pto_core import plugins
+
+    core = load_core(argument, set_, case, cwd, environ)
+    chosen = [plugins.load_unopened(family, core[family]) for family in _FAMILIES]
+    options = [option for plugin in chosen for option in plugin.options()]
+    return load(
+        argument,
+        set_,
+        case,
+        cwd,
+        environ,
+        options,
+        case_environ=case_environ,
+        case_origin=case_origin,
+    )
+
+
+class _Sources:
+    """The texts and mappings that settings come from, not yet checked."""
+
+    def __init__(
+        self,
+        argument: Mapping[str, Any] | None,
+        set_: Sequence[str],
+        case: Mapping[str, Any] | None,
+        cwd: Path | None,
+        environ: Mapping[str, str] | None,
+        case_environ: Mapping[str, str] | None,
+        case_origin: str,
+    ) -> None:
+        self.cwd = Path.cwd() if cwd is None else Path(cwd)
+        self.environ = process_environment() if environ is None else environ
+        self._case_environ = case_environ or {}
+        self._case_origin = case_origin
+        self._explicit = (
+            *self._from_mapping(case, case_origin),
+            *(self._from_text(text) for text in set_),
+            *self._from_mapping(argument, "argument"),
+        )
+        self._file = file_entries(self.cwd)
+
+    def merge(self, known: Mapping[str, Option], tolerant: bool) -> dict[str, Setting]:
+        """Apply all sources; ``tolerant`` passes over every key with a dot."""
+        settings = {
+            key: Setting(option, option.default, "default") for key, option in known.items()
+        }
+        shared = (*self._file, *self._from_variables(known, self.environ, "environment"))
+        in_case = self._from_variables(
+            known, self._case_environ, f"{self._case_origin} RUNTIME_ENV"
+        )
+        for entry in (*shared, *in_case, *self._explicit):
+            if entry.key in known:
+                settings[entry.key] = read_setting(known[entry.key], entry)
+            elif not (tolerant and "." in entry.key):
+                _pass_over(entry, known, shared=entry in shared)
+        return settings
+
+    def warnings(self, known: Mapping[str, Option]) -> list[str]:
+        """Name the variables that look like ours and that neither we nor any plugin reads."""
+        read = {option.variable for option in known.values()}
+        unknown = unknown_variables(self.environ, read)
+        if unknown:
+            read |= {option.variable for option in _options_of_all_plugins().values()}
+            unknown = unknown_variables(self.environ, read)
+        return [
+            f"environment variable {name} is set and nothing reads it{suggestion(name, read)}"
+            for name in unknown
+        ]
+
+    def _from_mapping(self, values: Mapping[str, Any] | None, origin: str) -> list[Entry]:
+        return [Entry(key, raw, origin, self.cwd) for key, raw in given(values).items()]
+
+    def _from_text(self, text: str) -> Entry:
+        key, equals, raw = text.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(
+                f"--set {text!r}: expected key=value, such as --set device=1",
+                name="--set",
+                value=text,
+                expected="key=value",
+                origin="--set",
+            )
+        return Entry(key.strip(), raw.strip(), "--set", self.cwd)
+
+    def _from_variables(
+        self, known: Mapping[str, Option], environ: Mapping[str, str], origin: str
+    ) -> list[Entry]:
+        """Read variables; an empty one counts as not set, as shells have it."""
+        return [
+            Entry(key, environ[option.variable], f"{origin} {option.variable}", self.cwd)
+            for key, option in known.items()
+            if environ.get(option.variable)
+        ]
+
+
+def _table(options: Iterable[Option]) -> dict[str, Option]:
+    table: dict[str, Option] = {}
+    for option in options:
+        if option.key in table:
+            raise ConfigError(
+                f"setting {option.key!r} is declared twice; the chosen backend and runtime clash",
+                name=option.key,
+            )
+        table[option.key] = option
+    return table
+
+
+def _pass_over(entry: Entry, known: Mapping[str, Option], *, shared: bool) -> None:
+    """Accept a key of a plugin that is not chosen where that is allowed, else raise."""
+    others = _options_of_all_plugins() if "." in entry.key else {}
+    if entry.key not in others:
+        raise unknown_setting(entry.key, {**others, **known}, entry.origin)
+    if not shared:
+        why = ": it belongs to a plugin that is not the chosen backend or runtime"
+        raise unknown_setting(entry.key, known, entry.origin, why)
+
+
+def _options_of_all_plugins() -> Mapping[str, Option]:
+    """Import every backend and runtime: only on the way to an error or a warning."""
+    from pto_core import plugins
+
+    return plugins.options_of_all()
+
+
+def _resolve_alias(setting: Setting) -> Setting:
+    from pto_core import plugins
+
+    name = plugins.canonical_name(setting.key, setting.value)
+    if name == setting.value:
+        return setting
+    return replace(setting, value=name, origin=f"{setting.origin}, alias {setting.value!r}")

@@ -1,0 +1,48 @@
+"""The settings of the core."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from pto_core.interfaces.parse import choice, integer, number, optional, path, text
+from pto_core.interfaces.plugin import Option
+
+LOG_LEVELS = ("error", "warn", "info", "debug")
+LOG_FORMATS = ("text", "json")
+
+
+def core_options(environ: Mapping[str, str]) -> tuple[Option, ...]:
+    """List the core's settings; ``environ`` decides where the cache is by default."""
+    return (
+        Option("backend", "a2a3sim", text, "platform that runs the kernels"),
+        Option("runtime", "host_build_graph", text, "level-2 runtime variant"),
+        Option("device", 0, integer(minimum=0), "number of the device"),
+        Option("block_dim", 0, integer(minimum=0), "blocks of a run; 0 is the platform's maximum"),
+        Option("aicpu_thread_num", 3, integer(minimum=1), "AICPU threads of a run"),
+        Option("task_timeout_s", None, optional(number(minimum=0)), "limit for one task, seconds"),
+        Option("cache_dir", _cache_dir(environ), path, "folder of compiled artefacts"),
+        Option("jobs", _available_cpus(), integer(minimum=1), "compilers that run at once"),
+        Option("cxx", None, optional(text), "C++ compiler to prefer", environment="CXX"),
+        Option("log_level", "warn", choice(*LOG_LEVELS), "least severe message that is shown"),
+        Option("log_format", "text", choice(*LOG_FORMATS), "how log messages are written"),
+        Option(
+            "pto_isa_root",
+            None,
+            optional(path),
+            "folder of the kernel tile library",
+            environment="PTO_ISA_ROOT",
+        ),
+    )
+
+
+def _cache_dir(environ: Mapping[str, str]) -> Path:
+    base = environ.get("XDG_CACHE_HOME")
+    if base and Path(base).is_absolute():
+        return Path(base) / "pto"
+    return Path(environ.get("HOME") or Path.home()) / ".cache" / "pto"
+
+
+def _available_cpus() -> int:
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,102 @@
+"""The frozen record of all settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pto_core.config.setting import Entry, Setting, given, read_setting, unknown_setting
+
+
+class Config(Mapping[str, Any]):
+    """All settings of a run: a read-only mapping from key to value.
+
+    ``config[key]`` with a key that does not exist is a :class:`~pto_core.errors.ConfigError` with a
+    suggestion; ``config.get(key, default)`` is for keys that only some plugins have. ``warnings``
+    lists what is suspicious and no error, one sentence each.
+    """
+
+    __slots__ = ("_settings", "warnings")
+
+    _settings: Mapping[str, Setting]
+    warnings: tuple[str, ...]
+
+    def __init__(self, settings: Iterable[Setting], warnings: Iterable[str] = ()) -> None:
+        by_key = {setting.key: setting for setting in settings}
+        object.__setattr__(self, "_settings", MappingProxyType(by_key))
+        object.__setattr__(self, "warnings", tuple(warnings))
+
+    def __getitem__(self, key: str) -> Any:
+        return self.setting(key).value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._settings)
+
+    def __len__(self) -> int:
+        return len(self._settings)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._settings
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a Config is frozen; replace({...}) gives another one")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError("a Config is frozen; replace({...}) gives another one")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.settings(), self.warnings)
+
+    def __repr__(self) -> str:
+        return f"Config({', '.join(f'{key}={value!r}' for key, value in self.items())})"
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Give the value of ``key``, or ``default`` where no such key exists."""
+        return self._settings[key].value if key in self._settings else default
+
+    def setting(self, key: str) -> Setting:
+        """Give value, option and origin of ``key``."""
+        if key not in self._settings:
+            raise unknown_setting(key, self._settings, "not part of this configuration")
+        return self._settings[key]
+
+    def origin(self, key: str) -> str:
+        """Say where the value of ``key`` came from."""
+        return self.setting(key).origin
+
+    def settings(self) -> tuple[Setting, ...]:
+        """List all settings, the core's first."""
+        return tuple(self._settings.values())
+
+    def native_options(self, prefix: str) -> dict[str, str]:
+        """Give the options for a plugin's native library, as text.
+
+        ``prefix`` is the part of the keys before the first dot. Options that are None are left out:
+        the library's own default holds.
+        """
+        chosen = (s for s in self.settings() if s.key.partition(".")[0] == prefix)
+        return {
+            setting.option.native: _native_text(setting.value)
+            for setting in chosen
+            if setting.option.native is not None and setting.value is not None
+        }
+
+    def replace(self, argument: Mapping[str, Any]) -> Config:
+        """Give a record in which ``argument`` (key to value) is stronger than everything here."""
+        replaced = dict(self._settings)
+        for key, raw in given(argument).items():
+            if key not in replaced:
+                raise unknown_setting(key, replaced, "argument")
+            entry = Entry(key, raw, "argument", Path.cwd())
+            replaced[key] = read_setting(replaced[key].option, entry)
+        return Config(replaced.values(), self.warnings)
+
+
+def _native_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    if isinstance(value, tuple):
+        return ",".join(map(_native_text, value))
+    return str(value)

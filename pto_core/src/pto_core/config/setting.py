@@ -1,0 +1,83 @@
+"""One setting, and how it is read from what somebody wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pto_core.errors import ConfigError
+from pto_core.errors.suggestion import suggestion
+from pto_core.interfaces.plugin import Option
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One value, the option it belongs to, and where it came from.
+
+    ``origin`` is a text for people: ``"argument"``, ``"environment PTO_BACKEND"``,
+    ``"pto.toml:3"``, ``"default"``, ...
+    """
+
+    option: Option
+    value: Any
+    origin: str
+
+    @property
+    def key(self) -> str:
+        """The dotted name."""
+        return self.option.key
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one source says about one key: raw, unchecked.
+
+    A relative path in it counts from ``folder``.
+    """
+
+    key: str
+    raw: Any
+    origin: str
+    folder: Path
+
+
+def read_setting(option: Option, entry: Entry) -> Setting:
+    """Parse ``entry``; a value that the option does not take is a :class:`ConfigError`."""
+    try:
+        value = option.parse(_as_text(entry.raw))
+    except ValueError as error:
+        raise ConfigError(
+            f"{entry.key} = {entry.raw!r} ({entry.origin}): expected {error}",
+            name=entry.key,
+            value=entry.raw,
+            expected=str(error),
+            origin=entry.origin,
+        ) from None
+    if isinstance(value, Path) and not value.is_absolute():
+        value = entry.folder / value
+    return Setting(option, value, entry.origin)
+
+
+def unknown_setting(key: str, known: Iterable[str], origin: str, why: str = "") -> ConfigError:
+    """Make the error for a key that does not exist."""
+    nobody = "; no installed plugin has it" if "." in key else "; `pto config` lists all settings"
+    hint = why or suggestion(key, known) or nobody
+    return ConfigError(f"unknown setting {key!r} ({origin}){hint}", name=key, origin=origin)
+
+
+def given(values: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Drop the keys whose value is None: nobody gave them."""
+    return {key: value for key, value in (values or {}).items() if value is not None}
+
+
+def _as_text(raw: Any) -> str:
+    """Turn a TOML or Python value into the text that parsers take."""
+    if isinstance(raw, bool):
+        return "true" if raw else "false"
+    if isinstance(raw, str | int | float | Path):
+        return str(raw)
+    if isinstance(raw, list | tuple):
+        return ",".join(map(_as_text, raw))
+    raise ValueError("a text, a number, true, false, or a list of them")

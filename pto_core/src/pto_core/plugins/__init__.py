@@ -1,0 +1,49 @@
+"""Finding, checking and loading plugins.
+
+Records come from the metadata of installed distributions and import nothing; loading one plugin
+imports that one. Broken, duplicate, misspelt and out-of-date plugins are errors that name the
+distribution and its version, and stop nobody else's plugin.
+"""
+
+from pto_core.plugins.inspection import Inspection, inspect, inspect_all
+from pto_core.plugins.loading import (
+    canonical_name,
+    load_backend,
+    load_command,
+    load_runtime,
+    load_unopened,
+    options_of_all,
+)
+from pto_core.plugins.observers import Observers, load_observers
+from pto_core.plugins.records import (
+    FAMILIES,
+    PluginRecord,
+    backends,
+    commands,
+    observers,
+    records,
+    runtimes,
+    transports,
+)
+
+__all__ = [
+    "FAMILIES",
+    "Inspection",
+    "Observers",
+    "PluginRecord",
+    "backends",
+    "canonical_name",
+    "commands",
+    "inspect",
+    "inspect_all",
+    "load_backend",
+    "load_command",
+    "load_observers",
+    "load_runtime",
+    "load_unopened",
+    "observers",
+    "options_of_all",
+    "records",
+    "runtimes",
+    "transports",
+]

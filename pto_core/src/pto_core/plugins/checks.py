@@ -1,0 +1,110 @@
+"""What a plugin object must be before it may be used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pto_core.errors import PluginLoadError, PluginVersionError
+from pto_core.errors.suggestion import suggestion
+from pto_core.interfaces import API_VERSION, Health, Option
+from pto_core.plugins.records import PluginRecord
+
+_NAMED = ("name", "api_version", "capabilities")
+_ATTRIBUTES = {
+    "backend": _NAMED,
+    "runtime": _NAMED,
+    "transport": _NAMED,
+    "command": (),
+    "observer": (),
+}
+_METHODS = {
+    "backend": ("health", "library", "kernel_toolchain", "options"),
+    "runtime": ("health", "library", "orchestration_build", "kernel_include_dirs", "options"),
+    "transport": ("health", "options"),
+    "command": ("add_arguments", "run"),
+    "observer": (),
+}
+
+
+def check_plugin(record: PluginRecord, plugin: Any) -> None:
+    """Raise unless ``plugin`` has what the interface of its family asks for.
+
+    :class:`~pto_core.errors.PluginVersionError` before anything else: a plugin made for another
+    version may lack members for that reason.
+    """
+    if "api_version" in _ATTRIBUTES[record.family]:
+        _check_version(record, plugin)
+    for name in (*_ATTRIBUTES[record.family], *_METHODS[record.family]):
+        if not hasattr(plugin, name):
+            raise load_error(record, f"has no {name!r}{suggestion(name, dir(plugin))}")
+    for name in _METHODS[record.family]:
+        if not callable(getattr(plugin, name)):
+            raise load_error(record, f"has a {name!r} that cannot be called")
+    if "name" in _ATTRIBUTES[record.family] and plugin.name not in record.names:
+        raise load_error(
+            record,
+            f"calls itself {plugin.name!r}, its entry points say {' and '.join(record.names)}",
+        )
+    if "options" in _METHODS[record.family]:
+        _check_options(record, plugin)
+
+
+def health_of(plugin: Any) -> Health:
+    """Ask a plugin for its health; one that raises instead of answering is not healthy."""
+    try:
+        health = plugin.health()
+    except Exception as error:  # noqa: BLE001 - a stranger's code may raise anything
+        return Health(False, f"health() raised {type(error).__name__}: {error}", "report it")
+    if not isinstance(health, Health):
+        return Health(False, f"health() gave {health!r}, not a Health", "report it")
+    return health
+
+
+def load_error(record: PluginRecord, what: str) -> PluginLoadError:
+    """Make the error for a plugin that breaks its interface."""
+    return PluginLoadError(
+        f"{record.family} {record.name!r} ({record.source}, {record.value}) {what}",
+        family=record.family,
+        plugin=record.name,
+        distribution=record.distribution,
+        version=record.version,
+    )
+
+
+def version_error(
+    record: PluginRecord, what: str, wanted: int, found: object
+) -> PluginVersionError:
+    """Make the error for a plugin that was built for another version of ``what``."""
+    return PluginVersionError(
+        f"{record.family} {record.name!r} ({record.source}) is for version {found} of the {what}, "
+        f"this core has version {wanted}; install a release of {record.distribution} that fits, "
+        f"or the ptorun-core that it was built for",
+        family=record.family,
+        plugin=record.name,
+        distribution=record.distribution,
+        version=record.version,
+        wanted=wanted,
+        found=found,
+    )
+
+
+def _check_version(record: PluginRecord, plugin: Any) -> None:
+    if not hasattr(plugin, "api_version"):
+        raise load_error(record, "has no 'api_version'")
+    if plugin.api_version != API_VERSION:
+        raise version_error(record, "plugin interface", API_VERSION, plugin.api_version)
+
+
+def _check_options(record: PluginRecord, plugin: Any) -> None:
+    try:
+        options = tuple(plugin.options())
+    except Exception as error:
+        what = f"fails in options(): {type(error).__name__}: {error}"
+        raise load_error(record, what) from error
+    for option in options:
+        if not isinstance(option, Option):
+            raise load_error(record, f"lists {option!r} among its options, which is no Option")
+        if "." not in option.key:
+            raise load_error(
+                record, f"adds the setting {option.key!r}; a plugin's keys have a dot in them"
+            )

@@ -1,0 +1,61 @@
+"""The state of every installed plugin, for listings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pto_core.errors import PluginError
+from pto_core.interfaces import Health
+from pto_core.plugins.checks import health_of
+from pto_core.plugins.loading import load_record
+from pto_core.plugins.native import library_error
+from pto_core.plugins.observers import check_observer
+from pto_core.plugins.records import FAMILIES, PluginRecord, duplicate_error, records
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A plugin, what it can do, and whether it can be used here and why not."""
+
+    record: PluginRecord
+    capabilities: frozenset[str]
+    health: Health
+
+
+def inspect_all() -> list[Inspection]:
+    """Inspect every installed plugin of every family; imports them, and never raises for one."""
+    found: list[Inspection] = []
+    for family in FAMILIES:
+        installed = records(family)
+        found.extend(inspect(record, installed) for record in installed)
+    return found
+
+
+def inspect(record: PluginRecord, installed: Sequence[PluginRecord] = ()) -> Inspection:
+    """Import and check one plugin; ``installed`` is its whole family, to find duplicates."""
+    nothing: frozenset[str] = frozenset()
+    problem: PluginError | None = duplicate_error(record, installed)
+    if problem is not None:
+        return Inspection(record, nothing, Health(False, problem.message, "uninstall one of them"))
+    try:
+        plugin = load_record(record)
+        if record.family == "observer":
+            check_observer(record, plugin)
+    except PluginError as error:
+        fix = f"pip install --upgrade {record.distribution}"
+        return Inspection(record, nothing, Health(False, error.message, fix))
+    capabilities = frozenset(getattr(plugin, "capabilities", ()))
+    return Inspection(record, capabilities, _health(record, plugin))
+
+
+def _health(record: PluginRecord, plugin: Any) -> Health:
+    if record.family in ("command", "observer"):
+        return Health(True)
+    health = health_of(plugin)
+    if health.ok and record.family in ("backend", "runtime"):
+        problem = library_error(record, plugin.library())
+        if problem is not None:
+            return Health(False, problem.message, f"pip install --upgrade {record.distribution}")
+    return health

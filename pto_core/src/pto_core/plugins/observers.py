@@ -1,0 +1,123 @@
+"""Observers: plugins that are told about runs and cases.
+
+pluggy is imported only when an observer is there, so a machine without one pays nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from pto_core.errors import PluginError
+from pto_core.errors.suggestion import suggestion
+from pto_core.plugins.checks import load_error
+from pto_core.plugins.loading import load_record
+from pto_core.plugins.records import PluginRecord, duplicate_error, records
+
+
+class Observers:
+    """The observers of one device or one command, and the call that tells them all.
+
+    ``problems`` holds one error for each installed observer that could not be used; the others
+    work. The owner decides how to show them.
+    """
+
+    def __init__(self, plugins: Mapping[PluginRecord, Any], problems: tuple[PluginError, ...] = ()):
+        self.problems = problems
+        self._manager = _manager(plugins) if plugins else None
+
+    def notify(self, hook: str, **arguments: Any) -> None:
+        """Call ``hook`` on every observer.
+
+        An observer that raises ends the call with a :class:`~pto_core.errors.PluginError` that
+        names it, its own exception chained.
+        """
+        if self._manager is None:
+            return
+        caller = getattr(self._manager.hook, hook)
+        try:
+            caller(**arguments)
+        except Exception as error:
+            raise _hook_failed(hook, caller, error) from error
+
+
+def load_observers() -> Observers:
+    """Import every installed observer; a broken one lands in ``problems`` and stops no other."""
+    installed = records("observer")
+    usable: dict[PluginRecord, Any] = {}
+    problems: list[PluginError] = []
+    for record in installed:
+        duplicate = duplicate_error(record, installed)
+        try:
+            if duplicate is not None:
+                raise duplicate
+            plugin = load_record(record)
+            check_observer(record, plugin)
+            usable[record] = plugin
+        except PluginError as error:
+            problems.append(error)
+    return Observers(usable, tuple(problems))
+
+
+def check_observer(record: PluginRecord, plugin: Any) -> None:
+    """Raise unless every hook that ``plugin`` implements exists, is marked, and fits.
+
+    pluggy alone would pass over a misspelt or an unmarked hook in silence.
+    """
+    from pto_core.plugins.hooks import Hooks
+
+    known = [name for name in vars(Hooks) if name.startswith("pto_")]
+    implemented = [name for name in dir(plugin) if _is_hook(name, getattr(plugin, name, None))]
+    for name in implemented:
+        if name not in known:
+            hint = suggestion(name, known) or f"; hooks: {', '.join(known)}"
+            raise load_error(record, f"has a hook {name!r} that does not exist{hint}")
+        if not hasattr(getattr(plugin, name), "pto_impl"):
+            raise load_error(record, f"does not mark its hook {name!r} with @hookimpl")
+    if not implemented:
+        raise load_error(record, f"implements no hook; hooks: {', '.join(known)}")
+    _manager({record: plugin})
+
+
+def _is_hook(name: str, value: object) -> bool:
+    if isinstance(value, ModuleType) or inspect.isclass(value) or not callable(value):
+        return False
+    return name.startswith("pto_") or hasattr(value, "pto_impl")
+
+
+def _manager(plugins: Mapping[PluginRecord, Any]) -> Any:
+    import pluggy
+
+    from pto_core.plugins.hooks import Hooks
+
+    manager = pluggy.PluginManager("pto")
+    manager.add_hookspecs(Hooks)
+    for record, plugin in plugins.items():
+        try:
+            manager.register(plugin, name=f"{record.name} ({record.source})")
+        except pluggy.PluginValidationError as error:
+            what = "has a hook that does not fit: " + " ".join(str(error).split())
+            raise load_error(record, what) from error
+    return manager
+
+
+def _hook_failed(hook: str, caller: Any, error: Exception) -> PluginError:
+    """Name the observer whose frame is in the traceback."""
+    codes = set()
+    trace = error.__traceback__
+    while trace is not None:
+        codes.add(trace.tb_frame.f_code)
+        trace = trace.tb_next
+    names = [
+        impl.plugin_name
+        for impl in caller.get_hookimpls()
+        if getattr(impl.function, "__code__", None) in codes
+    ]
+    who = names[0] if names else "unknown"
+    return PluginError(
+        f"observer {who} failed in {hook}: {type(error).__name__}: {error}",
+        family="observer",
+        plugin=who,
+    )

@@ -1,0 +1,135 @@
+"""What is installed, read from the metadata of distributions; nothing is imported."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pto_core.errors import DuplicatePluginError, UnknownPluginError
+from pto_core.errors.suggestion import suggestion
+
+FAMILIES = ("backend", "runtime", "transport", "command", "observer")
+
+# Our own plugins, for the answer to "how do I get it".
+_OURS = {
+    ("backend", "a2a3sim"): "ptorun-backend-sim",
+    ("backend", "sim"): "ptorun-backend-sim",
+    ("runtime", "host_build_graph"): "ptorun-runtime-hbg",
+    ("runtime", "aicpu_build_graph"): "ptorun-runtime-hbg",
+}
+
+
+@dataclass(frozen=True)
+class PluginRecord:
+    """One plugin as its distribution's metadata states it.
+
+    ``name`` is that of its first entry point, ``aliases`` the others on the same object, ``value``
+    is ``module:attribute``.
+    """
+
+    family: str
+    name: str
+    aliases: tuple[str, ...]
+    distribution: str
+    version: str
+    value: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that select it."""
+        return (self.name, *self.aliases)
+
+    @property
+    def source(self) -> str:
+        """Distribution and version, as messages show them."""
+        return f"{self.distribution} {self.version}"
+
+
+def backends() -> list[PluginRecord]:
+    """List the installed backends."""
+    return records("backend")
+
+
+def runtimes() -> list[PluginRecord]:
+    """List the installed runtime variants."""
+    return records("runtime")
+
+
+def transports() -> list[PluginRecord]:
+    """List the installed transports."""
+    return records("transport")
+
+
+def commands() -> list[PluginRecord]:
+    """List the installed subcommands of ``pto`` that others add."""
+    return records("command")
+
+
+def observers() -> list[PluginRecord]:
+    """List the installed observers."""
+    return records("observer")
+
+
+def records(family: str) -> list[PluginRecord]:
+    """List the installed plugins of ``family``, by name; duplicates are all in it."""
+    names: dict[tuple[str, str, str], list[str]] = {}
+    for point in importlib.metadata.entry_points(group=f"pto.{family}s"):
+        source = (
+            (point.dist.metadata["Name"], point.dist.version) if point.dist else ("unknown", "0")
+        )
+        names.setdefault((*source, point.value), []).append(point.name)
+    found = [
+        PluginRecord(family, all_names[0], tuple(all_names[1:]), distribution, version, value)
+        for (distribution, version, value), all_names in names.items()
+    ]
+    return sorted(found, key=lambda record: (record.name, record.source))
+
+
+def find(family: str, name: str) -> PluginRecord:
+    """Give the one record that ``name`` selects.
+
+    Raises :class:`UnknownPluginError` or :class:`DuplicatePluginError`.
+    """
+    installed = records(family)
+    matches = [record for record in installed if name in record.names]
+    if not matches:
+        raise _unknown(family, name, installed)
+    duplicate = duplicate_error(matches[0], installed, name)
+    if duplicate is not None:
+        raise duplicate
+    return matches[0]
+
+
+def duplicate_error(
+    record: PluginRecord, installed: Sequence[PluginRecord], name: str | None = None
+) -> DuplicatePluginError | None:
+    """Say whether a name of ``record`` (or ``name``) is also another plugin's in ``installed``."""
+    wanted = {name} if name is not None else set(record.names)
+    for other in installed:
+        shared = wanted & set(record.names) & set(other.names)
+        if other != record and shared:
+            clash = sorted(shared)[0]
+            return DuplicatePluginError(
+                f"two {record.family} plugins are called {clash!r}: {record.source} "
+                f"({record.value}) and {other.source} ({other.value}); uninstall one of them",
+                family=record.family,
+                plugin=clash,
+                distribution=(record.distribution, other.distribution),
+                version=(record.version, other.version),
+            )
+    return None
+
+
+def _unknown(family: str, name: str, installed: Sequence[PluginRecord]) -> UnknownPluginError:
+    known = sorted({known for record in installed for known in record.names})
+    message = (
+        f"no {family} called {name!r} is installed{suggestion(name, known)}; "
+        f"installed: {', '.join(known) or 'none'}"
+    )
+    ours = _OURS.get((family, name))
+    if ours:
+        message += f"; `pip install {ours}` adds it"
+    elif not known and family in ("backend", "runtime"):
+        message += "; `pip install 'ptorun-core[sim]'` adds the simulator and its runtimes"
+    return UnknownPluginError(message, family=family, plugin=name, known=tuple(known))
