@@ -1,0 +1,46 @@
+"""Options that all tests share: the full counts, and the rule that CI skips nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("pto")
+    group.addoption(
+        "--full",
+        action="store_true",
+        help="run the full counts (1,000 seeds and the like) instead of CI's smaller ones",
+    )
+    group.addoption(
+        "--no-skips",
+        action="store_true",
+        help="a test that could not run fails, so that a skip never looks like a pass",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, Any]:
+    report = yield
+    refuse_skip(item.config, report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, Any]:
+    report = yield
+    refuse_skip(collector.config, report)
+    return report
+
+
+def refuse_skip(config: pytest.Config, report: Any) -> None:
+    """Turn a skip into a failure that gives the reason; expected failures stay what they are."""
+    if config.getoption("no_skips") and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"could not run, and --no-skips is given: {reason}"
