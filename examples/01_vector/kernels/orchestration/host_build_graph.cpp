@@ -9,7 +9,9 @@ namespace {
 
 enum Function { kAdd = 0, kAddScalar = 1, kMultiply = 2 };
 
-uint64_t address(void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
+uint64_t address(void* pointer) {
+  return reinterpret_cast<uint64_t>(pointer);
+}
 
 uint64_t bits(float value) {
   uint32_t pattern;
