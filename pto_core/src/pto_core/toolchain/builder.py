@@ -1,0 +1,159 @@
+"""Building one artefact: look it up, else compile it and put it into the cache."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pto_core.errors import CompileError
+from pto_core.toolchain.attributes import uses_attribute, without_attributes
+from pto_core.toolchain.cache import ArtefactCache
+from pto_core.toolchain.children import CompilerGroup, Outcome
+from pto_core.toolchain.compilers import Compiler
+from pto_core.toolchain.depfile import read_depfile
+from pto_core.toolchain.diagnosis import (
+    compile_error,
+    missing_symbol_error,
+    no_space_error,
+    ran_out_of_space,
+)
+from pto_core.toolchain.elf import exported_symbols
+from pto_core.toolchain.library import missing_part
+from pto_core.toolchain.request import BuildRequest
+
+
+class Cancelled(Exception):
+    """The build was given up because the caller left."""
+
+
+class Builder:
+    """Builds requests with the compilers of one group; methods may be called from many threads."""
+
+    def __init__(
+        self,
+        cache_dir: Path,
+        group: CompilerGroup,
+        environment: Mapping[str, str],
+        cancelled: threading.Event,
+    ) -> None:
+        self._cache_dir = cache_dir
+        self._cache = ArtefactCache(cache_dir)
+        self._group = group
+        self._environment = environment
+        self._cancelled = cancelled
+
+    def build(self, request: BuildRequest, compilers: Sequence[Compiler]) -> Path:
+        """Give the artefact, compiling it if no other process did meanwhile.
+
+        The first compiler decides, except that a source which needs a newer C++ library goes on to
+        the next. Raises CompileError.
+        """
+        first_error: CompileError | None = None
+        for compiler in compilers:
+            try:
+                return self._build_with(request, compiler)
+            except CompileError as error:
+                first_error = first_error or error
+                if missing_part(error.message) is None:
+                    break
+            except OSError as error:
+                raise self._cache_error(error) from error
+        assert first_error is not None, "a request comes with at least one compiler"
+        raise first_error
+
+    def _build_with(self, request: BuildRequest, compiler: Compiler) -> Path:
+        key = request.key(compiler)
+        with self._cache.building(key, self._pause):
+            known = self._cache.lookup(key)
+            if known is not None:
+                return known
+            with self._cache.scratch() as scratch:
+                started_ns = time.time_ns()
+                built = scratch / "artefact.so"
+                self._compile(request, compiler, scratch, built)
+                self._check_symbol(request, compiler, built)
+                read = [
+                    path
+                    for path in read_depfile(scratch / "read.d", request.source.parent)
+                    if scratch not in path.parents
+                ]
+                return self._cache.store(key, built, [*read, request.source], started_ns)
+
+    def _compile(
+        self, request: BuildRequest, compiler: Compiler, scratch: Path, built: Path
+    ) -> None:
+        unit = request.source
+        if request.unit is not None:
+            unit = scratch / "unit.cpp"
+            unit.write_text(request.unit)
+        command = request.command(compiler)
+        note_read = ("-MD", "-MT", "artefact", "-MF", str(scratch / "read.d"))
+        direct = (*command, *note_read, "-o", str(built), str(unit))
+        outcome: Outcome | None = None
+        if not uses_attribute(request.source.read_text(errors="replace")):
+            outcome = self._run(direct, request, scratch)
+            if outcome.code == 0:
+                return
+            if "aicore" not in outcome.output:
+                raise self._failure(request, compiler, outcome)
+        expanded = scratch / "expanded.ii"
+        preprocess = (*command, *note_read, "-E", "-o", str(expanded), str(unit))
+        outcome = self._run(preprocess, request, scratch)
+        if outcome.code != 0:
+            raise self._failure(request, compiler, outcome)
+        text = expanded.read_text(errors="surrogateescape")
+        expanded.write_text(without_attributes(text), errors="surrogateescape")
+        compile_ = (*command, "-x", "c++-cpp-output", "-o", str(built), str(expanded))
+        outcome = self._run(compile_, request, scratch)
+        if outcome.code != 0:
+            raise self._failure(request, compiler, outcome)
+
+    def _run(self, command: Sequence[str], request: BuildRequest, scratch: Path) -> Outcome:
+        self._pause(0)
+        # The compiler's own temporary files go where they are swept if it is killed.
+        environment = {
+            **self._environment,
+            **dict(request.environment),
+            "LC_ALL": "C",
+            "TMPDIR": str(scratch),
+        }
+        outcome = self._group.run(command, request.source.parent, environment)
+        self._pause(0)
+        return outcome
+
+    def _failure(
+        self,
+        request: BuildRequest,
+        compiler: Compiler,
+        outcome: Outcome,
+    ) -> CompileError:
+        if ran_out_of_space(outcome):
+            return no_space_error(self._cache_dir, "the disk is full", self._free_bytes())
+        return compile_error(request, compiler, outcome)
+
+    def _check_symbol(self, request: BuildRequest, compiler: Compiler, built: Path) -> None:
+        if request.required_symbol is None:
+            return
+        symbols = exported_symbols(built)
+        if symbols is not None and request.required_symbol not in symbols:
+            raise missing_symbol_error(request, symbols, compiler)
+
+    def _pause(self, seconds: float) -> None:
+        if self._cancelled.wait(seconds) if seconds else self._cancelled.is_set():
+            raise Cancelled
+
+    def _cache_error(self, error: OSError) -> CompileError:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        what = os.strerror(error.errno) if error.errno else str(error)
+        return no_space_error(self._cache_dir, what, self._free_bytes() if full else None)
+
+    def _free_bytes(self) -> int | None:
+        try:
+            return shutil.disk_usage(self._cache_dir).free
+        except OSError:
+            return None

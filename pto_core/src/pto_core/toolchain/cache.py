@@ -1,0 +1,161 @@
+"""The cache of compiled artefacts, by content.
+
+Layout, below the cache folder::
+
+    manifests/<key>.json    what was read when <key> was built, and the artefact that came out
+    artefacts/<hash>.so     an artefact; its name is the hash of all that went into it
+    scratch/<name>/         a build in progress; <name>.lock beside it is locked by its builder
+    locks/<key>.lock        held by whoever builds <key>
+
+A key is the hash of the command, the compiler's identity and the source's path. A manifest names
+every file that the compiler read with its content hash, so that a changed header is seen without
+running the compiler. Invariants: a file below ``manifests`` or ``artefacts`` is complete (written
+in ``scratch``, synced, then renamed), and a scratch folder whose lock is free belongs to nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pto_core.toolchain.locks import FileLock
+
+_MANIFEST_VERSION = 1
+_ENTRIES_PER_KEY = 8
+# A file that changed this shortly before it was hashed may change again within one clock tick.
+_SETTLED_NS = 1_000_000_000
+
+
+class ArtefactCache:
+    """Artefacts below ``root``. Every method may raise OSError when the folder cannot be used."""
+
+    def __init__(self, root: Path) -> None:
+        self._manifests = root / "manifests"
+        self._artefacts = root / "artefacts"
+        self._scratch = root / "scratch"
+        self._locks = root / "locks"
+
+    def lookup(self, key: str) -> Path | None:
+        """Give the artefact of ``key`` for the files as they are now, or None."""
+        for entry in self._entries(key):
+            if all(_is_unchanged(record, entry["hashed_ns"]) for record in entry["files"]):
+                artefact: Path = self._artefacts / entry["artefact"]
+                with contextlib.suppress(OSError):
+                    if artefact.stat().st_size == entry["size"]:
+                        return artefact
+        return None
+
+    def prepare(self) -> None:
+        """Make the folders, and remove what killed builders left."""
+        for folder in (self._manifests, self._artefacts, self._scratch, self._locks):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Remove scratch folders and lock files whose owner is gone."""
+        with contextlib.suppress(OSError):
+            for path in (*self._scratch.glob("*.lock"), *self._locks.glob("*.lock")):
+                with FileLock(path) as lock:
+                    if lock.try_acquire():
+                        shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+
+    @contextlib.contextmanager
+    def building(self, key: str, pause: Callable[[float], None]) -> Iterator[None]:
+        """Hold the right to build ``key``; ``pause`` is called while another process has it."""
+        with FileLock(self._locks / f"{key}.lock") as lock:
+            lock.acquire(pause)
+            yield
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """Give a private folder in the cache that is gone afterwards."""
+        folder = self._scratch / f"{os.getpid()}-{os.urandom(6).hex()}"
+        with FileLock(Path(f"{folder}.lock")) as lock:
+            while not lock.try_acquire():
+                pass  # a sweep took it between making and locking the file
+            try:
+                folder.mkdir()
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def store(self, key: str, built: Path, read: Iterable[Path], started_ns: int) -> Path:
+        """Move ``built`` (in a scratch folder) into the cache and note what it was made from.
+
+        A file in ``read`` that changed after ``started_ns`` leaves the artefact without a note, so
+        that the next lookup builds again. Gives the artefact's path in the cache.
+        """
+        hashed_ns = time.time_ns()
+        records = [_record(path) for path in sorted(set(read))]
+        settled = all(max(record[2], record[3]) < started_ns for record in records)
+        digest = hashlib.sha256(key.encode())
+        for record in records:
+            digest.update(f"\0{record[0]}\0{record[5]}".encode())
+        if not settled:
+            digest.update(os.urandom(16))
+        artefact = self._artefacts / f"{digest.hexdigest()[:40]}{built.suffix}"
+        _sync(built)
+        size = built.stat().st_size
+        built.replace(artefact)
+        if settled:
+            entry = {
+                "artefact": artefact.name,
+                "size": size,
+                "hashed_ns": hashed_ns,
+                "files": records,
+            }
+            others = [old for old in self._entries(key) if old["artefact"] != artefact.name]
+            self._write_manifest(key, [entry, *others[: _ENTRIES_PER_KEY - 1]], built.parent)
+        return artefact
+
+    def _entries(self, key: str) -> list[dict[str, Any]]:
+        try:
+            manifest = json.loads((self._manifests / f"{key}.json").read_bytes())
+        except (OSError, ValueError):
+            return []
+        if manifest.get("version") != _MANIFEST_VERSION:
+            return []
+        entries: list[dict[str, Any]] = manifest["entries"]
+        return entries
+
+    def _write_manifest(self, key: str, entries: list[dict[str, Any]], scratch: Path) -> None:
+        partial = scratch / "manifest.json"
+        partial.write_text(json.dumps({"version": _MANIFEST_VERSION, "entries": entries}))
+        _sync(partial)
+        partial.replace(self._manifests / f"{key}.json")
+
+
+def _record(path: Path) -> list[Any]:
+    """Describe a file: path, size, mtime, ctime, inode, content hash."""
+    state = path.stat()
+    content = hashlib.sha256(path.read_bytes()).hexdigest()
+    return [str(path), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino, content]
+
+
+def _is_unchanged(record: list[Any], hashed_ns: int) -> bool:
+    path, size, mtime_ns, ctime_ns, inode, content = record
+    try:
+        state = os.stat(path)
+        if state.st_size != size:
+            return False
+        same = (state.st_mtime_ns, state.st_ctime_ns, state.st_ino) == (mtime_ns, ctime_ns, inode)
+        if same and ctime_ns + _SETTLED_NS < hashed_ns:
+            return True
+        return bool(hashlib.sha256(Path(path).read_bytes()).hexdigest() == content)
+    except OSError:
+        return False
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,176 @@
+"""Finding a C++ compiler and what it can do.
+
+A compiler is asked once; the answer is kept in the cache folder under its path, time and size, so
+that a warm start runs no compiler at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pto_core.config import Config, child_environment
+from pto_core.errors import CompileError
+
+HOST_COMPILERS = (*(f"g++-{major}" for major in range(19, 10, -1)), "g++", "clang++")
+
+# Each standard with the names that compilers gave it, the final one first.
+_SPELLINGS = {
+    "c++17": ("c++17", "c++1z"),
+    "c++20": ("c++20", "c++2a"),
+    "c++23": ("c++23", "c++2b"),
+    "c++26": ("c++26", "c++2c"),
+}
+_PROBE_LIMIT_S = 60
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A compiler of this machine.
+
+    ``command`` is how it is called, ``identity`` changes whenever the compiler does, ``standards``
+    maps a standard (``"c++23"``) to the spelling that ``-std=`` wants here.
+    """
+
+    command: tuple[str, ...]
+    family: str
+    """``gcc``, ``clang`` or ``unknown``."""
+    major: int
+    version: str
+    identity: str
+    standards: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """The compiler in words, such as ``g++ (gcc 12.2.0)``."""
+        return f"{shlex.join(self.command)} ({self.family} {self.version})"
+
+    def spelling(self, standard: str) -> str | None:
+        """Give what ``-std=`` wants for ``standard``; None when there is no such standard here."""
+        if standard in _SPELLINGS:
+            return self.standards.get(standard)
+        return standard  # a dialect that we know nothing about: the compiler will say
+
+
+def candidates(config: Config, names: Sequence[str] = ()) -> Iterator[Compiler]:
+    """Give the usable compilers, best first: the configured one, then ``names`` or the host's.
+
+    Raises CompileError when the configured compiler does not exist.
+    """
+    wanted = config["cxx"]
+    if wanted:
+        compiler = find_compiler(wanted, config["cache_dir"])
+        if compiler is None:
+            raise CompileError(
+                f"the C++ compiler {wanted!r} (from {config.origin('cxx')}) cannot be run; "
+                "set CXX or cxx to an installed compiler, or unset it to have one found",
+                compiler=wanted,
+            )
+        yield compiler
+    for name in names or HOST_COMPILERS:
+        found = find_compiler(name, config["cache_dir"])
+        if found is not None and name != wanted:
+            yield found
+
+
+def find_compiler(command: str, cache_dir: Path) -> Compiler | None:
+    """Find one compiler by the words that call it; None when it does not exist or does not run."""
+    words = shlex.split(command)
+    program = shutil.which(words[0]) if words else None
+    if program is None:
+        return None
+    record = cache_dir / "compilers" / f"{_fingerprint(words, program)}.json"
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        known = json.loads(record.read_text())
+        return Compiler(**{**known, "command": tuple(known["command"])})
+    compiler = _probe((program, *words[1:]))
+    if compiler is not None:
+        _remember(record, asdict(compiler))
+    return compiler
+
+
+def _fingerprint(words: Sequence[str], program: str) -> str:
+    """Hash what changes when the compiler, or one that a wrapper calls, is replaced."""
+    parts: list[str] = [program]
+    for word in words:
+        path = shutil.which(word)
+        parts.append(word)
+        if path is not None:
+            real = os.path.realpath(path)
+            state = os.stat(real)
+            parts += [real, str(state.st_mtime_ns), str(state.st_size)]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def _probe(command: tuple[str, ...]) -> Compiler | None:
+    macros = _ask(command, "-dM", "-E")
+    if macros is None:
+        return None
+    defined = dict(re.findall(r"^#define (\S+) (.*)$", macros, re.MULTILINE))
+    family: str
+    names: tuple[str, ...]
+    if "__clang__" in defined:
+        family, names = "clang", ("__clang_major__", "__clang_minor__", "__clang_patchlevel__")
+    elif "__GNUC__" in defined:
+        family, names = "gcc", ("__GNUC__", "__GNUC_MINOR__", "__GNUC_PATCHLEVEL__")
+    else:
+        family, names = "unknown", ()
+    numbers = [defined.get(name, "0") for name in names]
+    standards = dict(_accepted(command))
+    # The macros hold version, target and default dialect: all that makes its output differ.
+    identity = hashlib.sha256("\0".join((*command, macros)).encode()).hexdigest()
+    return Compiler(
+        command=command,
+        family=family,
+        major=int(numbers[0]) if numbers else 0,
+        version=".".join(numbers),
+        identity=identity,
+        standards=standards,
+    )
+
+
+def _accepted(command: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for standard, spellings in _SPELLINGS.items():
+        for spelling in spellings:
+            if _ask(command, f"-std={spelling}", "-fsyntax-only") is not None:
+                yield standard, spelling
+                break
+
+
+def _ask(command: tuple[str, ...], *flags: str) -> str | None:
+    try:
+        answer = subprocess.run(
+            (*command, *flags, "-x", "c++", "/dev/null"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PROBE_LIMIT_S,
+            env=child_environment({"LC_ALL": "C"}),
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout if answer.returncode == 0 else None
+
+
+def _remember(record: Path, known: dict[str, Any]) -> None:
+    """Keep the answer; a cache that cannot be written only costs the next start some time."""
+    with contextlib.suppress(OSError):
+        record.parent.mkdir(parents=True, exist_ok=True)
+        partial = record.with_name(f"{record.stem}.{os.getpid()}.part")
+        try:
+            partial.write_text(json.dumps(known))
+            partial.replace(record)
+        finally:
+            partial.unlink(missing_ok=True)

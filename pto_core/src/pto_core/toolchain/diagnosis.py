@@ -1,0 +1,129 @@
+"""From what a compiler said to an error that says what to do."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from pto_core.errors import CompileError
+from pto_core.toolchain.children import Outcome
+from pto_core.toolchain.compilers import Compiler
+from pto_core.toolchain.library import missing_header, missing_part
+from pto_core.toolchain.request import BuildRequest
+
+_FIRST_ERROR = re.compile(
+    r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<what>.*)$", re.M
+)
+_LINKER_ERROR = re.compile(
+    r"^.*(?:undefined reference|multiple definition|cannot find -l).*$", re.M
+)
+_NO_SPACE = re.compile(
+    r"No space left on device|File too large|File size limit exceeded|Disk quota exceeded", re.I
+)
+_OUTPUT_LINES = 60
+
+
+def ran_out_of_space(outcome: Outcome) -> bool:
+    """Whether the compiler failed because it could not write."""
+    return outcome.code != 0 and _NO_SPACE.search(outcome.output) is not None
+
+
+def compile_error(request: BuildRequest, compiler: Compiler, outcome: Outcome) -> CompileError:
+    """Explain a failed compilation: file, line and the compiler's own words."""
+    found = _FIRST_ERROR.search(outcome.output)
+    line = int(found["line"]) if found else None
+    place = f"{found['file']}:{line}: {found['what']}" if found else _other_reason(outcome)
+    command = shlex.join((*request.command(compiler), "-o", "artefact.so", str(request.source)))
+    advice = _advice(request, compiler, outcome.output)
+    text = [f"{request.name} does not compile: {place}"]
+    if advice:
+        text.append(advice)
+    text.append(f"{compiler.name} said:\n{_shortened(outcome.output)}")
+    text.append(f"command: {command}")
+    return CompileError(
+        "\n".join(text),
+        source=found["file"] if found else str(request.source),
+        line=line,
+        command=command,
+        output=outcome.output,
+        compiler=compiler.name,
+    )
+
+
+def missing_symbol_error(
+    request: BuildRequest, symbols: frozenset[str], compiler: Compiler
+) -> CompileError:
+    """Explain a library that compiled but lacks the function it is there for."""
+    wanted = request.required_symbol
+    mangled = any(name.startswith(f"_Z{len(wanted or '')}{wanted}") for name in symbols)
+    found = (
+        'it has a C++ function of that name, so add extern "C": '
+        if mangled
+        else f"it exports {', '.join(sorted(symbols)[:8]) or 'nothing'}; "
+    )
+    return CompileError(
+        f"{request.name} exports no {wanted}: {found}"
+        f'a kernel is  extern "C" void {wanted}(int64_t* args)  in {request.source}',
+        source=str(request.source),
+        compiler=compiler.name,
+    )
+
+
+def no_compiler_error(request: BuildRequest, tried: Sequence[str]) -> CompileError:
+    """Explain that nothing on this machine can compile the source."""
+    looked = f"tried {', '.join(tried)}" if tried else "none was found"
+    return CompileError(
+        f"no C++ compiler here accepts {request.standard}, which {request.name} needs ({looked}); "
+        "install g++ 11 or newer (Debian: apt-get install g++) or set CXX to one",
+        source=str(request.source),
+    )
+
+
+def no_space_error(folder: Path, what: str, free_bytes: int | None) -> CompileError:
+    """Explain that the cache folder cannot be written."""
+    room = "" if free_bytes is None else f" ({free_bytes / 2**20:.1f} MiB free)"
+    return CompileError(
+        f"cannot write to the cache folder {folder}: {what}{room}; free some space there, or "
+        "choose another folder with --set cache_dir=FOLDER or PTO_CACHE_DIR"
+    )
+
+
+def _other_reason(outcome: Outcome) -> str:
+    linker = _LINKER_ERROR.search(outcome.output)
+    if linker:
+        return linker.group().strip()
+    if outcome.code < 0:
+        return f"the compiler was ended by signal {-outcome.code}"
+    lines = [line for line in outcome.output.splitlines() if "error" in line.lower()]
+    return lines[0].strip() if lines else f"the compiler ended with code {outcome.code}"
+
+
+def _advice(request: BuildRequest, compiler: Compiler, output: str) -> str:
+    part = missing_part(output)
+    if part:
+        name, major = part
+        return (
+            f"{name} needs g++ {major} or newer; {compiler.name} does not have it. "
+            f"Install g++-{major} (it is then found by itself), or set CXX to a newer compiler."
+        )
+    header = missing_header(output)
+    if header and header.startswith(("pto/", "pto-")):
+        return (
+            f"{header} belongs to the kernel tile library, which is not part of this project: "
+            "set PTO_ISA_ROOT to its folder."
+        )
+    if request.entry and f"'{request.entry}' was not declared" in output:
+        return (
+            f"{request.source} has no function {request.entry}: "
+            "correct function_name in ORCHESTRATION, or the function's name."
+        )
+    return ""
+
+
+def _shortened(output: str) -> str:
+    lines = output.rstrip().splitlines()
+    if len(lines) <= _OUTPUT_LINES:
+        return "\n".join(lines)
+    return "\n".join([*lines[:_OUTPUT_LINES], f"... {len(lines) - _OUTPUT_LINES} more lines"])

@@ -1,0 +1,72 @@
+"""File locks between processes: a file that whoever holds an ``flock`` on it owns.
+
+The file exists only while somebody holds or waits for the lock, so that nothing is left behind; a
+holder that is killed loses the lock with its process, and the next one removes the file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+POLL_S = 0.02
+
+
+class FileLock:
+    """An exclusive lock named by a path. Not shared between threads."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = -1
+
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free; raises OSError where the folder cannot be written."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(self._path, flags, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if not self._is_current(descriptor):
+            os.close(descriptor)  # its holder removed the file between open and flock
+            return False
+        self._descriptor = descriptor
+        return True
+
+    def acquire(self, pause: Callable[[float], None]) -> None:
+        """Take the lock, calling ``pause(seconds)`` between tries; it may raise to give up."""
+        while not self.try_acquire():
+            pause(POLL_S)
+
+    def release(self) -> None:
+        """Remove the file and let go of the lock; releasing twice is fine."""
+        if self._descriptor < 0:
+            return
+        # Unlinked while still held: whoever opened this file before finds that it is not current.
+        self._path.unlink(missing_ok=True)
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+    def _is_current(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(descriptor), os.stat(self._path))
+        except FileNotFoundError:
+            return False
+
+    def __enter__(self) -> FileLock:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()

@@ -1,0 +1,62 @@
+"""What is to be built, and how a compiler is called for it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pto_core.toolchain.compilers import Compiler
+
+# Clang never makes unique symbols, and has no flag against them.
+_GCC_ONLY = frozenset({"-fno-gnu-unique"})
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """One shared library to build from one C++ source.
+
+    ``unit`` is the text of a generated translation unit that includes the source; None compiles the
+    source itself. ``required_symbol`` must be exported by the result.
+    """
+
+    kind: str
+    """``kernel`` or ``orchestration``, for messages."""
+    source: Path
+    standard: str
+    flags: tuple[str, ...]
+    include_dirs: tuple[Path, ...]
+    compilers: tuple[str, ...] = ()
+    unit: str | None = None
+    entry: str | None = None
+    required_symbol: str | None = None
+    environment: tuple[tuple[str, str], ...] = field(default=())
+
+    @property
+    def name(self) -> str:
+        """The source in words: ``kernel add.cpp``."""
+        return f"{self.kind} {self.source.name}"
+
+    def command(self, compiler: Compiler) -> tuple[str, ...]:
+        """Everything up to the input and output files."""
+        flags = self.flags
+        if compiler.family == "clang":
+            flags = tuple(flag for flag in flags if flag not in _GCC_ONLY)
+        return (
+            *compiler.command,
+            f"-std={compiler.spelling(self.standard)}",
+            *flags,
+            *(f"-I{folder}" for folder in self.include_dirs),
+        )
+
+    def key(self, compiler: Compiler) -> str:
+        """Hash all that decides the result, except the content of the files read."""
+        parts = (
+            compiler.identity,
+            *self.command(compiler),
+            str(self.source),
+            self.unit or "",
+            self.required_symbol or "",
+            *(f"{name}={value}" for name, value in self.environment),
+        )
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]

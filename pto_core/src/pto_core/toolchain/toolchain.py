@@ -1,0 +1,282 @@
+"""The toolchain: C++ sources in, shared libraries out, each built once."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pto_core.config import Config, child_environment
+from pto_core.errors import UsageError
+from pto_core.interfaces import KernelToolchain, OrchestrationBuild
+from pto_core.toolchain.builder import Builder, Cancelled
+from pto_core.toolchain.cache import ArtefactCache
+from pto_core.toolchain.children import CompilerGroup
+from pto_core.toolchain.compilers import Compiler, candidates
+from pto_core.toolchain.diagnosis import no_compiler_error, no_space_error
+from pto_core.toolchain.request import BuildRequest
+
+KERNEL_ENTRY = "kernel_entry"
+
+# Variables that change what a compiler reads or writes, beyond its command line.
+_COMPILER_VARIABLES = (
+    "CPATH",
+    "CPLUS_INCLUDE_PATH",
+    "COMPILER_PATH",
+    "GCC_EXEC_PREFIX",
+    "LIBRARY_PATH",
+    "SOURCE_DATE_EPOCH",
+)
+
+
+@dataclass(frozen=True)
+class BuildEvent:
+    """Progress of a build: ``source`` is ``cached``, ``started``, ``built`` or ``failed``.
+
+    ``done`` of ``total`` requests are finished; ``seconds`` is how long this one took.
+    """
+
+    source: Path
+    state: str
+    done: int
+    total: int
+    seconds: float = 0.0
+
+
+class Toolchain:
+    """Builds kernels and orchestrations, in parallel, through the cache of ``config["cache_dir"]``.
+
+    ``progress`` is called on the caller's thread. ``environment`` is added to what compilers see.
+    A call that raises, KeyboardInterrupt included, leaves no compiler and no partial file behind.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        progress: Callable[[BuildEvent], None] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._config = config
+        self._progress = progress or (lambda event: None)
+        self._environment = child_environment(environment)
+        self._compilers: dict[tuple[tuple[str, ...], str], list[Compiler]] = {}
+
+    def build_kernel(
+        self,
+        source: Path,
+        core_type: str,
+        toolchain: KernelToolchain,
+        include_dirs: Sequence[Path] = (),
+    ) -> Path:
+        """Build one kernel for ``core_type`` ("aic" or "aiv"); raises CompileError."""
+        return self.build_many([self.kernel(source, core_type, toolchain, include_dirs)])[0]
+
+    def build_orchestration(
+        self, source: Path, entry: str | None, build: OrchestrationBuild
+    ) -> Path:
+        """Build one orchestration whose function is ``entry``; raises CompileError."""
+        return self.build_many([self.orchestration(source, entry, build)])[0]
+
+    def kernel(
+        self,
+        source: Path,
+        core_type: str,
+        toolchain: KernelToolchain,
+        include_dirs: Sequence[Path] = (),
+    ) -> BuildRequest:
+        """Describe the build of one kernel, for :meth:`build_many`."""
+        root = self._config["pto_isa_root"]
+        tile_library = (root / "include", root / "include" / "pto") if root else ()
+        flags = (*toolchain.flags, *(f"-D{name}" for name in toolchain.definitions))
+        return BuildRequest(
+            kind="kernel",
+            source=_existing(source, f"{core_type} kernel"),
+            standard=toolchain.standard,
+            flags=_shared(flags) if not toolchain.compilers else flags,
+            include_dirs=(*tile_library, *include_dirs),
+            compilers=toolchain.compilers,
+            required_symbol=KERNEL_ENTRY,
+            environment=self._compiler_variables(),
+        )
+
+    def orchestration(
+        self, source: Path, entry: str | None, build: OrchestrationBuild
+    ) -> BuildRequest:
+        """Describe the build of one orchestration, for :meth:`build_many`."""
+        path = _existing(source, "orchestration")
+        function = entry or build.default_entry
+        if not function or not function.isidentifier():
+            raise UsageError(
+                f"the orchestration {path} needs the name of its function, got {function!r}; "
+                "give function_name in ORCHESTRATION",
+                name="function_name",
+                value=function,
+                expected="the name of a C++ function",
+            )
+        unit = (
+            f"#define PTO_ORCHESTRATION_ENTRY {function}\n"
+            f'#include "{path}"\n#include "{build.wrapper}"\n'
+        )
+        return BuildRequest(
+            kind="orchestration",
+            source=path,
+            standard=build.standard,
+            flags=_shared(build.flags),
+            include_dirs=(path.parent, *build.include_dirs),
+            unit=unit,
+            entry=function,
+            environment=self._compiler_variables(),
+        )
+
+    def build_many(self, requests: Sequence[BuildRequest]) -> list[Path]:
+        """Give the artefact of each request, building what is missing, ``jobs`` at a time.
+
+        Every request is tried; then the first failure in the order given is raised.
+        """
+        results: list[Path | None] = [self._lookup(request) for request in requests]
+        missing = [index for index, found in enumerate(results) if found is None]
+        done = 0
+        for request, found in zip(requests, results, strict=True):
+            if found is not None:
+                done += 1
+                self._progress(BuildEvent(request.source, "cached", done, len(requests)))
+        if missing:
+            built = self._build_missing([requests[index] for index in missing], done)
+            for index, path in zip(missing, built, strict=True):
+                results[index] = path
+        return [path for path in results if path is not None]
+
+    def _lookup(self, request: BuildRequest) -> Path | None:
+        cache = ArtefactCache(self._config["cache_dir"])
+        compilers = self._compilers_for(request)
+        return cache.lookup(request.key(compilers[0]))
+
+    def _compilers_for(self, request: BuildRequest) -> list[Compiler]:
+        """Find the first compiler that has the standard; later ones wait for when it fails."""
+        wanted = (request.compilers, request.standard)
+        if wanted not in self._compilers:
+            tried = []
+            for compiler in candidates(self._config, request.compilers):
+                if compiler.spelling(request.standard) is not None:
+                    self._compilers[wanted] = [compiler]
+                    break
+                tried.append(compiler.name)
+            else:
+                raise no_compiler_error(request, tried)
+        return self._compilers[wanted]
+
+    def _all_compilers_for(self, request: BuildRequest) -> list[Compiler]:
+        accepting = (
+            compiler
+            for compiler in candidates(self._config, request.compilers)
+            if compiler.spelling(request.standard) is not None
+        )
+        by_identity = {compiler.identity: compiler for compiler in accepting}
+        return list(by_identity.values())
+
+    def _build_missing(self, requests: Sequence[BuildRequest], done: int) -> list[Path]:
+        cache_dir: Path = self._config["cache_dir"]
+        try:
+            ArtefactCache(cache_dir).prepare()
+        except OSError as error:
+            raise no_space_error(cache_dir, os.strerror(error.errno or 0), None) from error
+        compilers = [self._all_compilers_for(request) for request in requests]
+        cancelled = threading.Event()
+        with CompilerGroup() as group:
+            builder = Builder(cache_dir, group, self._environment, cancelled)
+            crew = _Crew(builder, list(zip(requests, compilers, strict=True)), self._config["jobs"])
+            try:
+                return crew.work(self._progress, done)
+            finally:
+                cancelled.set()
+                group.close()
+                crew.join()
+
+    def _compiler_variables(self) -> tuple[tuple[str, str], ...]:
+        return tuple(
+            (name, self._environment[name])
+            for name in _COMPILER_VARIABLES
+            if name in self._environment
+        )
+
+
+class _Crew:
+    """Threads that each run one compiler at a time and report to the caller's thread."""
+
+    def __init__(
+        self, builder: Builder, work: list[tuple[BuildRequest, list[Compiler]]], jobs: int
+    ) -> None:
+        self._builder = builder
+        self._work = work
+        self._waiting: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[tuple[int, Path | Exception | None, float]]
+        self._news = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"pto-compile-{index}", daemon=True)
+            for index in range(min(jobs, len(work)))
+        ]
+
+    def work(self, progress: Callable[[BuildEvent], None], done: int) -> list[Path]:
+        """Build everything; raises the first failure in order once all have been tried."""
+        total = done + len(self._work)
+        results: dict[int, Path | Exception] = {}
+        for index in range(len(self._work)):
+            self._waiting.put(index)
+        for thread in self._threads:
+            self._waiting.put(None)
+            thread.start()
+        while len(results) < len(self._work):
+            index, outcome, seconds = self._news.get()
+            source = self._work[index][0].source
+            if outcome is None:
+                progress(BuildEvent(source, "started", done + len(results), total))
+                continue
+            results[index] = outcome
+            state = "built" if isinstance(outcome, Path) else "failed"
+            progress(BuildEvent(source, state, done + len(results), total, seconds))
+        for index in sorted(results):
+            failure = results[index]
+            if isinstance(failure, Exception):
+                raise failure
+        return [path for _, path in sorted(results.items()) if isinstance(path, Path)]
+
+    def join(self) -> None:
+        """Wait for the threads, whose compilers have been ended."""
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+
+    def _serve(self) -> None:
+        while (index := self._waiting.get()) is not None:
+            started = time.perf_counter()
+            self._news.put((index, None, 0.0))
+            outcome: Path | Exception
+            try:
+                outcome = self._builder.build(*self._work[index])
+            except Cancelled:
+                return
+            except Exception as error:  # noqa: BLE001 - carried to the caller's thread
+                outcome = error
+            self._news.put((index, outcome, time.perf_counter() - started))
+
+
+def _shared(flags: tuple[str, ...]) -> tuple[str, ...]:
+    needed = tuple(flag for flag in ("-shared", "-fPIC") if flag not in flags)
+    return (*needed, "-fdiagnostics-color=never", *flags)
+
+
+def _existing(source: Path, what: str) -> Path:
+    path = source.absolute()
+    if not path.is_file():
+        reason = "is a folder" if path.is_dir() else "does not exist"
+        raise UsageError(
+            f"the {what}'s source {path} {reason}",
+            name="source",
+            value=str(source),
+            expected="a C++ source file",
+        )
+    return Path(os.path.normpath(path))
