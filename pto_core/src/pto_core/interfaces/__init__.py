@@ -8,6 +8,7 @@ on the same object is an alias.
 
 from pto_core.interfaces import parse
 from pto_core.interfaces.backend import Backend, KernelToolchain
+from pto_core.interfaces.command import Command
 from pto_core.interfaces.observer import CaseInfo, RunInfo
 from pto_core.interfaces.plugin import ABI_VERSION, API_VERSION, Health, Option
 from pto_core.interfaces.runtime import OrchestrationBuild, Runtime
@@ -17,6 +18,7 @@ __all__ = [
     "API_VERSION",
     "Backend",
     "CaseInfo",
+    "Command",
     "Health",
     "KernelToolchain",
     "Option",

@@ -6,7 +6,8 @@ from typing import Any
 
 from pto_core.errors import PluginLoadError, PluginVersionError
 from pto_core.errors.suggestion import suggestion
-from pto_core.interfaces import API_VERSION, Health, Option
+from pto_core.interfaces.command import RESERVED_COMMANDS
+from pto_core.interfaces.plugin import API_VERSION, Health, Option
 from pto_core.plugins.records import PluginRecord
 
 _NAMED = ("name", "api_version", "capabilities")
@@ -32,6 +33,8 @@ def check_plugin(record: PluginRecord, plugin: Any) -> None:
     :class:`~pto_core.errors.PluginVersionError` before anything else: a plugin made for another
     version may lack members for that reason.
     """
+    if record.family == "command" and set(record.names) & set(RESERVED_COMMANDS):
+        raise load_error(record, "has the name of one of pto's own commands")
     if "api_version" in _ATTRIBUTES[record.family]:
         _check_version(record, plugin)
     for name in (*_ATTRIBUTES[record.family], *_METHODS[record.family]):

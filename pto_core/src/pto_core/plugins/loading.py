@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any, cast
 
 from pto_core.errors import BackendUnavailableError, PluginError, PluginLoadError
-from pto_core.interfaces import Backend, Option, Runtime
+from pto_core.interfaces import Backend, Command, Option, Runtime
 from pto_core.plugins.checks import check_plugin, health_of
 from pto_core.plugins.native import check_library
 from pto_core.plugins.records import PluginRecord, find, records
@@ -59,9 +58,9 @@ def load_unopened(family: str, name: str) -> Backend | Runtime:
     return cast("Backend | Runtime", load_record(find(family, name)))
 
 
-def load_command(name: str) -> ModuleType:
-    """Import the subcommand called ``name``: a module with ``add_arguments`` and ``run``."""
-    return cast(ModuleType, load_record(find("command", name)))
+def load_command(name: str) -> Command:
+    """Import the subcommand called ``name``."""
+    return cast(Command, load_record(find("command", name)))
 
 
 def load_record(record: PluginRecord) -> Any:

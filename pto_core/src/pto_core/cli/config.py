@@ -1,0 +1,45 @@
+"""Show every setting, its value and where that came from."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from pto_core.cli.show import show_json, show_table
+from pto_core.config import Config, load_core, load_with_plugins
+from pto_core.errors import PluginError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("-p", "--backend", help="settings of this backend")
+    parser.add_argument("-r", "--runtime", help="settings of this runtime")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(namespace: argparse.Namespace) -> int:
+    """Print the settings of the core and of the chosen backend and runtime."""
+    chosen = {"backend": namespace.backend, "runtime": namespace.runtime}
+    argument = {**chosen, "log_level": namespace.log_level}
+    try:
+        config = load_with_plugins(argument, namespace.set)
+    except PluginError:
+        # The core's part helps to see why: above all, who chose that plugin.
+        _show(load_core(argument, namespace.set), as_json=namespace.json)
+        raise
+    for warning in config.warnings:
+        print(f"pto: warning: {warning}", file=sys.stderr)
+    _show(config, as_json=namespace.json)
+    return 0
+
+
+def _show(config: Config, *, as_json: bool) -> None:
+    if as_json:
+        settings = {s.key: {"value": s.value, "origin": s.origin} for s in config.settings()}
+        show_json({"settings": settings, "warnings": config.warnings})
+    else:
+        rows = [
+            (s.key, "none" if s.value is None else str(s.value), s.origin, s.option.help)
+            for s in config.settings()
+        ]
+        show_table("settings", ("key", "value", "origin", "meaning"), rows)

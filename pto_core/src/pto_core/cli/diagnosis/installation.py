@@ -1,0 +1,50 @@
+"""Python, the plugins of the laptop set, and optional parts."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+from pto_core.cli.diagnosis.finding import Finding
+from pto_core.config import Config
+from pto_core.plugins import inspect_all
+
+LAPTOP_SET = (("backend", "a2a3sim"), ("runtime", "host_build_graph"))
+_OPTIONAL = {"torch": "tensors of torch as inputs", "numba": "Python kernels without the GIL"}
+
+
+def examine(config: Config) -> Iterator[Finding]:
+    """Look at this Python and at what is installed for it."""
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    yield Finding("Python", True, True, f"{platform.python_version()} at {sys.executable}")
+    yield Finding(
+        "Python headers",
+        header.is_file(),
+        False,
+        str(header.parent) if header.is_file() else f"{header} does not exist",
+        f"apt-get install python{version}-dev; only builds from source need it",
+    )
+    yield from _plugins()
+    for module, purpose in _OPTIONAL.items():
+        there = importlib.util.find_spec(module) is not None
+        detail = "installed" if there else f"not installed; it adds {purpose}"
+        yield Finding(module, there, False, detail, f"pip install {module}")
+
+
+def _plugins() -> Iterator[Finding]:
+    found = inspect_all()
+    for family, name in LAPTOP_SET:
+        if not any(f.record.family == family and name in f.record.names for f in found):
+            fix = "pip install 'ptorun-core[sim]'"
+            yield Finding(f"{family} {name}", False, True, "not installed", fix)
+    for each in found:
+        record = each.record
+        required = any((record.family, name) in LAPTOP_SET for name in record.names)
+        detail = record.source if each.health.ok else each.health.reason
+        name = f"{record.family} {record.name}"
+        yield Finding(name, each.health.ok, required, detail, each.health.fix)

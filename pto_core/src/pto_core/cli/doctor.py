@@ -1,0 +1,40 @@
+"""Say what this machine has, what it lacks, and the command that mends it."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict, replace
+
+from pto_core.cli.diagnosis import Finding, examine
+from pto_core.cli.show import show_json, show_table
+from pto_core.config import load_core
+
+_NOT_AVAILABLE = 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(namespace: argparse.Namespace) -> int:
+    """Print what was found; the exit code is 0 when the simulator can run cases here, else 5."""
+    findings = [_as_told(finding) for finding in examine(load_core(set_=namespace.set))]
+    works = all(finding.ok for finding in findings if finding.required)
+    if namespace.json:
+        show_json({"works": works, "findings": [asdict(finding) for finding in findings]})
+        return 0 if works else _NOT_AVAILABLE
+    rows = [(_verdict(f), f.name, f.detail, f.fix) for f in findings]
+    show_table("doctor", ("", "what", "found", "fix"), rows)
+    print("the simulator can run here" if works else "the simulator cannot run here: see MISSING")
+    return 0 if works else _NOT_AVAILABLE
+
+
+def _as_told(finding: Finding) -> Finding:
+    return replace(finding, fix="") if finding.ok else finding
+
+
+def _verdict(finding: Finding) -> str:
+    if finding.ok:
+        return "ok"
+    return "MISSING" if finding.required else "optional"

@@ -1,0 +1,155 @@
+"""The frame of the ``pto`` command: finds the subcommand, turns errors into messages and codes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pto_core import __version__
+
+if TYPE_CHECKING:
+    from pto_core.errors import PtoError
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+FAILED = 4
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and give its exit code; never raises for what a user can cause."""
+    try:
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader has gone; the interpreter's own flush at exit must not complain about it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except SystemExit as exit_:  # how argparse ends, after help and after a usage message
+        return exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 2
+    return code
+
+
+def _run(argv: list[str]) -> int:
+    frame = _frame_parser()
+    namespace = frame.parse_args(argv)
+    if namespace.help or namespace.command is None:
+        frame.print_help(sys.stdout if namespace.help else sys.stderr)
+        return 0 if namespace.help else 2
+    verbosity = _Verbosity()
+    try:
+        return _run_command(namespace.command, namespace.arguments, verbosity)
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the last line of defence against a traceback
+        return _report(error, with_traceback=verbosity.traceback)
+
+
+def _frame_parser() -> argparse.ArgumentParser:
+    parser = _FrameParser(prog="pto", add_help=False, allow_abbrev=False)
+    parser.add_argument("-h", "--help", action="store_true")
+    parser.add_argument("--version", action="version", version=f"pto {__version__}")
+    parser.add_argument("command", nargs="?")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    return parser
+
+
+class _FrameParser(argparse.ArgumentParser):
+    """Lists the subcommands from a table and from metadata, so that help imports none of them."""
+
+    def format_help(self) -> str:
+        from pto_core.cli.commands import summaries
+
+        commands = "".join(f"  {name:<10} {text}\n" for name, text in summaries().items())
+        return (
+            "usage: pto [-h] [--version] COMMAND ...\n\n"
+            "Task graphs on Ascend NPUs and their simulator.\n\n"
+            f"commands (`pto COMMAND --help` says more):\n{commands}\n"
+            "options:\n"
+            "  -h, --help  show this text\n"
+            "  --version   show the version\n"
+        )
+
+    def format_usage(self) -> str:
+        return "usage: pto [-h] [--version] COMMAND ...\n"
+
+
+class _Verbosity:
+    """Whether an error shows its traceback: known only once the arguments are parsed."""
+
+    traceback = False
+
+
+def _run_command(name: str, arguments: list[str], verbosity: _Verbosity) -> int:
+    from pto_core.cli.commands import load
+
+    command = load(name)
+    # A command may define an option of its own in place of one that all have.
+    parser = argparse.ArgumentParser(
+        prog=f"pto {name}",
+        description=getattr(command, "__doc__", None),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        conflict_handler="resolve",
+    )
+    _add_shared_arguments(parser)
+    command.add_arguments(parser)
+    namespace = parser.parse_args(arguments)
+    _start_logging(namespace, verbosity)
+    return int(command.run(namespace) or 0)
+
+
+def _add_shared_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-v", "--verbose", action="count", default=0, help="log more; -vv also shows tracebacks"
+    )
+    parser.add_argument(
+        "--log-level", choices=("error", "warn", "info", "debug"), help="what is logged"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change a setting; `pto config` lists them",
+    )
+
+
+def _start_logging(namespace: argparse.Namespace, verbosity: _Verbosity) -> None:
+    from pto_core import log
+    from pto_core.config import load_core
+
+    verbose = int(getattr(namespace, "verbose", 0) or 0)
+    verbosity.traceback = verbose >= 2
+    by_count = {0: None, 1: "info"}.get(verbose, "debug")
+    argument = {"log_level": getattr(namespace, "log_level", None) or by_count}
+    config = load_core(argument, getattr(namespace, "set", None) or ())
+    verbosity.traceback |= config["log_level"] == "debug"
+    log.configure(config)
+
+
+def _report(error: Exception, *, with_traceback: bool) -> int:
+    from pto_core.errors import PtoError
+
+    if with_traceback:
+        import traceback
+
+        traceback.print_exception(error)
+    if isinstance(error, PtoError):
+        print(f"pto: error: {_message(error)}", file=sys.stderr)
+        return error.exit_code
+    if isinstance(error, OSError):
+        print(f"pto: error: {error}", file=sys.stderr)
+        return FAILED
+    print(f"pto: internal error: {type(error).__name__}: {error}", file=sys.stderr)
+    if not with_traceback:
+        print("pto: this is a bug of pto; -vv shows where it happened", file=sys.stderr)
+    return FAILED
+
+
+def _message(error: PtoError) -> Any:
+    notes = getattr(error, "__notes__", [])
+    return "\n".join([error.message, *notes])

@@ -1,0 +1,56 @@
+"""List the installed plugins, what they can do, and whether they work on this machine."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from pto_core.cli.show import show_json, show_table
+from pto_core.plugins import Inspection, inspect_all
+
+_COLUMNS = ("family", "name", "aliases", "distribution", "version", "capabilities", "health")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(namespace: argparse.Namespace) -> int:
+    """Print the list; an unhealthy plugin is a line of it, not a failure of this command."""
+    found = inspect_all()
+    if namespace.json:
+        show_json([_as_json(inspection) for inspection in found])
+    elif found:
+        show_table("plugins", _COLUMNS, [_row(inspection) for inspection in found])
+    else:
+        print("no plugins are installed; `pip install 'ptorun-core[sim]'` adds the simulator")
+    return 0
+
+
+def _row(found: Inspection) -> tuple[str, ...]:
+    record = found.record
+    return (
+        record.family,
+        record.name,
+        ", ".join(record.aliases),
+        record.distribution,
+        record.version,
+        ", ".join(sorted(found.capabilities)),
+        "healthy" if found.health.ok else f"{found.health.reason} (fix: {found.health.fix})",
+    )
+
+
+def _as_json(found: Inspection) -> dict[str, Any]:
+    record = found.record
+    return {
+        "family": record.family,
+        "name": record.name,
+        "aliases": list(record.aliases),
+        "distribution": record.distribution,
+        "version": record.version,
+        "capabilities": sorted(found.capabilities),
+        "healthy": found.health.ok,
+        "reason": found.health.reason,
+        "fix": found.health.fix,
+    }

@@ -1,0 +1,50 @@
+"""Tables: drawn on a terminal, one plain line a row elsewhere, JSON for machines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print ``rows`` to standard output."""
+    if sys.stdout.isatty():
+        _draw(title, columns, rows)
+    else:
+        _print_plainly(columns, list(rows))
+
+
+def show_json(value: Any) -> None:
+    """Print ``value`` as JSON; what JSON does not know is shown as text."""
+    json.dump(value, sys.stdout, indent=2, default=str)
+    print()
+
+
+def _draw(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(_escaped(cell) for cell in row))
+    Console().print(table)
+
+
+def _escaped(cell: str) -> str:
+    from rich.markup import escape
+
+    return escape(cell)
+
+
+def _print_plainly(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Align the columns; a dash stands for an empty cell, so that fields can be counted."""
+    cells = [[cell or "-" for cell in row] for row in (columns, *rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
+    for row in cells:
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )

@@ -1,0 +1,20 @@
+// out[i] = scale * x[i]; arguments: x, bit pattern of the float32 scale, out, count.
+
+#include <cstdint>
+#include <cstring>
+
+#ifndef __aicore__
+#define __aicore__
+#endif
+#ifndef __gm__
+#define __gm__
+#endif
+
+extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
+  const float* x = reinterpret_cast<const float*>(args[0]);
+  float scale;
+  std::memcpy(&scale, &args[1], sizeof(scale));
+  float* out = reinterpret_cast<float*>(args[2]);
+  const int64_t count = args[3];
+  for (int64_t i = 0; i < count; ++i) out[i] = scale * x[i];
+}

@@ -1,0 +1,38 @@
+"""The command interface: a subcommand of ``pto``.
+
+A complete command, the module ``pto_hello``::
+
+    '''Say hello.'''
+
+    import argparse
+
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("name")
+
+    def run(namespace: argparse.Namespace) -> int:
+        print(f"hello {namespace.name}")
+        return 0
+
+with ``[project.entry-points."pto.commands"] hello = "pto_hello"``; ``pto hello Ann`` imports it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Protocol
+
+RESERVED_COMMANDS = ("run", "plugins", "doctor", "config", "new")
+"""The names of the core's own commands; a plugin cannot take one."""
+
+
+class Command(Protocol):
+    """A module or an object; imported when its command is invoked, never to list it."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare options and arguments; ``-v``, ``--log-level`` and ``--set`` are there already.
+
+        Declaring one of those again replaces it.
+        """
+
+    def run(self, namespace: argparse.Namespace) -> int:
+        """Do it and give the exit code; a :class:`~pto_core.errors.PtoError` brings its own."""

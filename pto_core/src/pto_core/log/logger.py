@@ -1,0 +1,79 @@
+"""The logger and its process-wide level and format."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_SEVERITY = {"error": 3, "warn": 2, "info": 1, "debug": 0}
+
+
+@dataclass
+class _Output:
+    """How this process logs. A log is one per process by nature, like its standard error."""
+
+    least: int = _SEVERITY["warn"]
+    as_json: bool = False
+
+
+_output = _Output()
+
+
+def configure(config: Mapping[str, Any]) -> None:
+    """Take ``log_level`` and ``log_format`` from ``config``, for every logger of this process."""
+    _output.least = _SEVERITY[config["log_level"]]
+    _output.as_json = config["log_format"] == "json"
+
+
+def get(name: str) -> Logger:
+    """Give the logger of a module; ``name`` is shown with its messages."""
+    return Logger(name)
+
+
+class Logger:
+    """Writes events with fields; a field is a text, a number, or something that prints."""
+
+    __slots__ = ("_fields", "_name")
+
+    def __init__(self, name: str, /, **fields: Any) -> None:
+        self._name = name
+        self._fields = fields
+
+    def bind(self, **fields: Any) -> Logger:
+        """Give a logger that adds ``fields`` to each of its events."""
+        return Logger(self._name, **{**self._fields, **fields})
+
+    def error(self, event: str, /, **fields: Any) -> None:
+        """Log what went wrong and was not mended."""
+        self._log("error", event, fields)
+
+    def warning(self, event: str, /, **fields: Any) -> None:
+        """Log what is suspicious and did not stop anything."""
+        self._log("warn", event, fields)
+
+    def info(self, event: str, /, **fields: Any) -> None:
+        """Log a step that a user may want to follow."""
+        self._log("info", event, fields)
+
+    def debug(self, event: str, /, **fields: Any) -> None:
+        """Log what helps to find a bug."""
+        self._log("debug", event, fields)
+
+    def _log(self, level: str, event: str, fields: Mapping[str, Any]) -> None:
+        if _SEVERITY[level] >= _output.least:
+            _write(level, {"event": event, "logger": self._name, **self._fields, **fields})
+
+
+def _write(level: str, fields: Mapping[str, Any]) -> None:
+    import structlog
+
+    stamp = structlog.processors.TimeStamper(fmt="iso" if _output.as_json else "%H:%M:%S")
+    record = stamp(None, level, {**fields, "level": level})
+    if _output.as_json:
+        line: Any = structlog.processors.JSONRenderer(default=str)(None, level, record)
+    else:
+        colours = sys.stderr.isatty()
+        line = structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=0)(None, level, record)
+    sys.stderr.write(f"{line}\n")
