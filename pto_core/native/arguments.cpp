@@ -1,0 +1,186 @@
+#include "arguments.hpp"
+
+#include <chrono>
+
+#include "device.hpp"
+#include "errors.hpp"
+#include "scalars.hpp"
+
+namespace pto::core {
+namespace {
+
+uint64_t now_ns() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::steady_clock::now().time_since_epoch())
+                                   .count());
+}
+
+bool overlap(const HostArray& a, const HostArray& b) {
+  const auto a_begin = reinterpret_cast<uintptr_t>(a.data);
+  const auto b_begin = reinterpret_cast<uintptr_t>(b.data);
+  return a_begin < b_begin + b.bytes && b_begin < a_begin + a.bytes;
+}
+
+}  // namespace
+
+Arguments::Arguments(Device& device, nb::handle device_object, const Program& program,
+                     nb::tuple given)
+    : device_(device),
+      device_object_(device_object),
+      program_(program),
+      given_(std::move(given)),
+      on_host_(!program.is_python() && device.orchestrates_on_host()) {
+  check_count();
+  values_.resize(given_.size());
+  for (size_t i = 0; i < given_.size(); ++i) take(i, given_[i]);
+  check_signature_used_up();
+  if (!on_host_) share_and_refuse_overlap();
+}
+
+Arguments::~Arguments() {
+  for (auto& buffer : buffers_) device_.free(*buffer);
+}
+
+void Arguments::check_count() const {
+  const auto count = static_cast<int64_t>(given_.size());
+  const bool too_many = program_.maximum >= 0 && count > program_.maximum;
+  if (count >= program_.required && !too_many) return;
+  const int64_t bound = too_many ? program_.maximum : program_.required;
+  const char* quantity = program_.required == program_.maximum ? "" : too_many ? "at most "
+                                                                               : "at least ";
+  raise_usage("orchestration '" + program_.name + "' takes " + quantity + std::to_string(bound) +
+              " arguments, the run gave " + std::to_string(count) +
+              (too_many ? "; leave out the rest" : "; give the missing ones"));
+}
+
+void Arguments::take(size_t position, nb::handle object) {
+  if (Py_TYPE(object.ptr()) == DeviceArray::type) {
+    const auto* array = nb::inst_ptr<DeviceArray>(object);
+    array->require(&device_);
+    ++tensors_seen_;
+    values_[position] = array->address();
+    return;
+  }
+  if (auto scalar = scalar_of(object)) {
+    values_[position] = scalar->bits;
+    return;
+  }
+  take_tensor(position, object);
+}
+
+void Arguments::take_tensor(size_t position, nb::handle object) {
+  const Direction direction = direction_of(position);
+  ++tensors_seen_;
+  const bool must_write = direction == Direction::kOut || direction == Direction::kInOut;
+  HostArray host(object, must_write, [&] { return program_.describe_argument(position); });
+  values_[position] = reinterpret_cast<uint64_t>(host.data);
+  if (host.bytes) ranges_.push_back({reinterpret_cast<uint64_t>(host.data), host.bytes});
+  const bool copy_out =
+      must_write || (direction == Direction::kUnspecified && host.writable);
+  tensors_.push_back({std::move(host), position, direction != Direction::kOut, copy_out, 0});
+}
+
+Direction Arguments::direction_of(size_t position) const {
+  const size_t index = program_.by_tensor ? tensors_seen_ : position;
+  if (index < program_.directions.size()) {
+    const Direction direction = program_.directions[index];
+    if (direction != Direction::kScalar) return direction;
+    raise_usage(program_.describe_argument(position) +
+                " is an array, its signature says scalar; pass a number or change the signature");
+  }
+  if (program_.by_tensor) {
+    raise_usage(program_.describe_argument(position) + " is tensor number " +
+                std::to_string(tensors_seen_ + 1) + ", the signature lists " +
+                std::to_string(program_.directions.size()) + "; pass as many as it lists");
+  }
+  return Direction::kUnspecified;
+}
+
+void Arguments::check_signature_used_up() const {
+  if (!program_.by_tensor || tensors_seen_ == program_.directions.size()) return;
+  raise_usage("orchestration '" + program_.name + "': the signature lists " +
+              std::to_string(program_.directions.size()) + " tensors, the run gave " +
+              std::to_string(tensors_seen_) + "; pass as many as it lists");
+}
+
+// Two arguments over one piece of host memory become one buffer, so that copying one back cannot
+// undo the other. Pieces that overlap in part cannot be kept in step.
+void Arguments::share_and_refuse_overlap() {
+  size_t buffers = 0;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    Tensor& tensor = tensors_[i];
+    tensor.buffer = buffers;
+    for (size_t j = 0; j < i; ++j) {
+      Tensor& earlier = tensors_[j];
+      if (!overlap(tensor.host, earlier.host)) continue;
+      if (tensor.host.data == earlier.host.data && tensor.host.bytes == earlier.host.bytes) {
+        tensor.buffer = earlier.buffer;
+      } else if (tensor.copy_out || earlier.copy_out) {
+        raise_usage(program_.describe_argument(tensor.position) +
+                    " overlaps argument " + std::to_string(earlier.position) +
+                    " in part and one of them is an output; pass separate arrays, or declare "
+                    "both In");
+      }
+    }
+    if (tensor.buffer == buffers) ++buffers;
+  }
+  buffers_.reserve(buffers);
+}
+
+void Arguments::place() {
+  for (const Tensor& tensor : tensors_)
+    if (tensor.buffer == buffers_.size())
+      buffers_.push_back(device_.allocate(tensor.host.bytes, true));
+}
+
+void Arguments::copy_in() {
+  if (on_host_ || tensors_.empty()) return;
+  place();
+  const uint64_t begin = now_ns();
+  std::vector<bool> is_filled(buffers_.size());
+  for (const Tensor& tensor : tensors_) {
+    const Buffer& buffer = *buffers_[tensor.buffer];
+    values_[tensor.position] = buffer.address;
+    if (!tensor.copy_in || is_filled[tensor.buffer]) continue;
+    is_filled[tensor.buffer] = true;
+    device_.copy_in(buffer.address, tensor.host.data, tensor.host.bytes);
+    totals_.bytes_in += tensor.host.bytes;
+    ++totals_.copies_in;
+  }
+  totals_.nanoseconds += now_ns() - begin;
+}
+
+void Arguments::copy_out() {
+  if (on_host_ || tensors_.empty()) return;
+  const uint64_t begin = now_ns();
+  std::vector<bool> is_done(buffers_.size());
+  for (const Tensor& tensor : tensors_) {
+    if (!tensor.copy_out || is_done[tensor.buffer]) continue;
+    is_done[tensor.buffer] = true;
+    device_.copy_out(tensor.host.data, buffers_[tensor.buffer]->address, tensor.host.bytes);
+    totals_.bytes_out += tensor.host.bytes;
+    ++totals_.copies_out;
+  }
+  totals_.nanoseconds += now_ns() - begin;
+}
+
+nb::object Arguments::call_tuple(nb::handle graph) const {
+  nb::object call = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(given_.size()) + 1));
+  const auto put = [&](size_t slot, nb::object object) {
+    PyTuple_SET_ITEM(call.ptr(), static_cast<Py_ssize_t>(slot), object.release().ptr());
+  };
+  put(0, nb::borrow(graph));
+  for (size_t i = 0; i < given_.size(); ++i) put(i + 1, nb::borrow(given_[i]));
+  for (const Tensor& tensor : tensors_) {
+    const std::shared_ptr<Buffer>& buffer = buffers_[tensor.buffer];
+    const View* view =
+        device_.views().intern(tensor.host.code, tensor.host.shape.data(), tensor.host.shape.size());
+    nb::object array = nb::cast(
+        DeviceArray(nb::borrow(device_object_), buffer, view, buffer->address));
+    PyObject** slot = &PyTuple_GET_ITEM(call.ptr(), static_cast<Py_ssize_t>(tensor.position + 1));
+    Py_SETREF(*slot, array.release().ptr());
+  }
+  return call;
+}
+
+}  // namespace pto::core

@@ -1,0 +1,70 @@
+// The arguments of one run: checked, placed in device memory, copied in and back.
+//
+// Used with the GIL held; large copies give it up meanwhile. Memory placed here is freed by the
+// destructor, and the handles made for a Python orchestration stop working then.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <vector>
+
+#include "device_array.hpp"
+#include "host_array.hpp"
+#include "program.hpp"
+
+namespace pto::core {
+
+struct CopyTotals {
+  uint64_t bytes_in = 0, bytes_out = 0, copies_in = 0, copies_out = 0, nanoseconds = 0;
+};
+
+class Arguments {
+ public:
+  // Checks everything that can be checked; raises UsageError, having changed nothing.
+  Arguments(Device& device, nb::handle device_object, const Program& program, nb::tuple given);
+  ~Arguments();
+  Arguments(const Arguments&) = delete;
+  Arguments& operator=(const Arguments&) = delete;
+
+  void copy_in();
+  void copy_out();
+
+  // What a C++ orchestration gets; valid after copy_in().
+  const std::vector<uint64_t>& values() const { return values_; }
+  const std::vector<pto_host_range>& ranges() const { return ranges_; }
+  // What a Python orchestration gets, the graph first; slot 0 is None until then.
+  nb::object call_tuple(nb::handle graph) const;
+  const CopyTotals& totals() const { return totals_; }
+
+ private:
+  struct Tensor {
+    HostArray host;
+    size_t position;
+    bool copy_in;
+    bool copy_out;
+    size_t buffer;  // which of buffers_; tensors over the same host memory share one
+  };
+
+  void check_count() const;
+  void take(size_t position, nb::handle object);
+  void take_tensor(size_t position, nb::handle object);
+  Direction direction_of(size_t position) const;
+  void check_signature_used_up() const;
+  void share_and_refuse_overlap();
+  void place();
+
+  Device& device_;
+  nb::handle device_object_;
+  const Program& program_;
+  nb::tuple given_;
+  bool on_host_;  // host pointers are passed, the orchestration copies by itself
+  std::vector<Tensor> tensors_;
+  size_t tensors_seen_ = 0;
+  std::vector<uint64_t> values_;
+  std::vector<pto_host_range> ranges_;
+  std::vector<std::shared_ptr<Buffer>> buffers_;
+  CopyTotals totals_;
+};
+
+}  // namespace pto::core

@@ -1,0 +1,87 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include "device.hpp"
+
+namespace pto::core {
+namespace {
+
+using Self = nb::handle_t<Device>;
+
+Device& device(Self self) { return *nb::inst_ptr<Device>(self); }
+
+void bind_use(nb::class_<Device>& bound) {
+  bound
+      .def(
+          "run",
+          [](Self self, const Program& program, nb::tuple arguments, nb::bytes call_config,
+             std::optional<double> timeout_s, std::optional<double> task_timeout_s) {
+            return device(self).run(self, program, std::move(arguments), std::move(call_config),
+                                    timeout_s, task_timeout_s);
+          },
+          nb::arg("program"), nb::arg("arguments"), nb::arg("call_config"),
+          nb::arg("timeout_s").none(), nb::arg("task_timeout_s").none(),
+          nb::sig("def run(self, program: Program, arguments: tuple[Any, ...], call_config: bytes, "
+                  "timeout_s: float | None, task_timeout_s: float | None) -> tuple[Any, ...]"),
+          "Run a program; gives the fields of a RunReport.")
+      .def(
+          "empty",
+          [](Self self, nb::handle shape, nb::handle dtype) {
+            return device(self).empty(self, shape, dtype);
+          },
+          nb::arg("shape"), nb::arg("dtype"),
+          nb::sig("def empty(self, shape: int | Sequence[int], dtype: DTypeLike) -> DeviceArray"),
+          "Allocate device memory.")
+      .def(
+          "to_device",
+          [](Self self, nb::handle array) { return device(self).to_device(self, array); },
+          nb::arg("array"), nb::sig("def to_device(self, array: Any) -> DeviceArray"),
+          "Copy an array to new device memory.")
+      .def("activity", &Device::activity,
+           nb::sig("def activity(self) -> list[tuple[str, int, int, int]]"),
+           "Kernel name, task, core and func_id of what runs now.");
+}
+
+void bind_loading(nb::class_<Device>& bound) {
+  bound
+      .def("set_loader", &Device::set_loader, nb::arg("load"),
+           nb::sig("def set_loader(self, load: Callable[[object], None]) -> None"),
+           "Set what is called with a kernel that an orchestration uses first.")
+      .def("load_kernel", &Device::load_kernel, nb::arg("callable"), nb::kw_only(),
+           nb::arg("name"), nb::arg("core_type"), nb::arg("path").none(),
+           nb::arg("function").none(), nb::arg("declared").none(),
+           nb::sig("def load_kernel(self, callable: object, *, name: str, core_type: int, "
+                   "path: str | None, function: Callable[..., object] | None, "
+                   "declared: Sequence[tuple[int, Sequence[int] | None]] | None) -> None"),
+           "Load a kernel from the library at `path` or as `function`.")
+      .def("load_library", &Device::load_library, nb::arg("path"),
+           "Load an orchestration's library and give its handle.");
+}
+
+}  // namespace
+
+void bind_device(nb::module_& module) {
+  nb::class_<Device> bound(module, "Device", nb::is_weak_referenceable(),
+                           "An open backend with a runtime attached.");
+  bound
+      .def(nb::new_([](const std::string& backend_library, const std::string& runtime_library,
+                       const std::string& variant, int32_t number, nb::dict backend_options,
+                       nb::dict runtime_options) {
+             return new Device({backend_library, runtime_library, variant, number,
+                                std::move(backend_options), std::move(runtime_options)});
+           }),
+           nb::kw_only(), nb::arg("backend_library"), nb::arg("runtime_library"),
+           nb::arg("variant"), nb::arg("number"), nb::arg("backend_options"),
+           nb::arg("runtime_options"),
+           nb::sig("def __init__(self, *, backend_library: str, runtime_library: str, variant: str, "
+                   "number: int, backend_options: dict[str, str], "
+                   "runtime_options: dict[str, str]) -> None"))
+      .def("close", &Device::close, nb::sig("def close(self) -> tuple[int, int]"),
+           "Close; gives how many buffers and bytes nobody had freed.")
+      .def_prop_ro("is_lost", &Device::is_lost, "Whether a kernel never returned.");
+  bind_use(bound);
+  bind_loading(bound);
+}
+
+}  // namespace pto::core

@@ -1,0 +1,311 @@
+#include "device.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "data_types.hpp"
+#include "host_array.hpp"
+#include "run.hpp"
+
+namespace pto::core {
+namespace {
+
+// Copies at least this long are made without the GIL.
+constexpr uint64_t kLongCopy = 1 << 20;
+
+// Keys and values as the ABI wants them; the texts live as long as this.
+class OptionList {
+ public:
+  explicit OptionList(const nb::dict& options) {
+    texts_.reserve(2 * options.size());
+    for (auto [key, value] : options) {
+      texts_.push_back(nb::cast<std::string>(key));
+      texts_.push_back(nb::cast<std::string>(value));
+    }
+    for (size_t i = 0; i < texts_.size(); i += 2)
+      list_.push_back({texts_[i].c_str(), texts_[i + 1].c_str()});
+  }
+  const pto_option* data() const { return list_.data(); }
+  uint32_t size() const { return static_cast<uint32_t>(list_.size()); }
+
+ private:
+  std::vector<std::string> texts_;
+  std::vector<pto_option> list_;
+};
+
+bool is_deterministic(const nb::dict& options) {
+  return options.contains("mode") &&
+         nb::cast<std::string>(nb::object(options["mode"])) == "deterministic";
+}
+
+}  // namespace
+
+Device::Device(const DeviceOptions& options)
+    : backend_(load_backend_library(options.backend_library)),
+      runtime_api_(load_runtime_library(options.runtime_library, options.variant)),
+      number_(options.number),
+      process_(getpid()),
+      max_task_arguments_(std::min<size_t>(runtime_api_->max_args, PTO_MAX_KERNEL_ARGS)),
+      submit_may_wait_(is_deterministic(options.backend) ||
+                       (runtime_api_->capabilities & PTO_RUNTIME_BLOCKING_SUBMIT)) {
+  const OptionList backend_options(options.backend);
+  const OptionList runtime_options(options.runtime);
+  pto_error error = empty_error();
+  pto_status status = PTO_OK;
+  {
+    nb::gil_scoped_release released;
+    status = backend_->open(number_, backend_options.data(), backend_options.size(), &handle_,
+                            &error);
+    if (status == PTO_OK) {
+      status = backend_->attach(handle_, runtime_api_, runtime_options.data(),
+                                runtime_options.size(), &runtime_, &error);
+      pto_leak_report leaks{};
+      if (status != PTO_OK) backend_->close(handle_, &leaks);
+    }
+  }
+  check(status, error);
+}
+
+Device::~Device() { close(); }
+
+nb::tuple Device::close() {
+  pto_leak_report leaks{};
+  if (is_closed_ || process_ != getpid()) return nb::make_tuple(0, 0);
+  if (run_) raise_usage("the device cannot be closed while it runs; wait for Device.run to return");
+  flush_frees();
+  is_closed_ = true;
+  for (Buffer* buffer : buffers_) buffer->live = false;
+  buffers_.clear();
+  if (is_lost_) kernels_.abandon();
+  {
+    nb::gil_scoped_release released;
+    backend_->detach(handle_);
+    backend_->close(handle_, &leaks);
+  }
+  kernels_ = KernelTable();
+  loader_.reset();
+  return nb::make_tuple(leaks.buffers, leaks.bytes);
+}
+
+void Device::require_usable() {
+  if (process_ != getpid()) {
+    raise_usage("device " + std::to_string(number_) + " was opened in process " +
+                std::to_string(process_) +
+                ", this is a process forked from it; open the device after forking");
+  }
+  if (is_closed_) raise_usage("device " + std::to_string(number_) + " is closed; open another");
+  if (run_ && run_thread_ != PyThread_get_thread_ident()) {
+    raise_usage("device " + std::to_string(number_) +
+                " is running on another thread; use one device per thread, or wait");
+  }
+  if (is_lost_) {
+    nb::dict fields;
+    fields["device"] = number_;
+    raise_error("DeviceLostError",
+                "device " + std::to_string(number_) +
+                    " is lost, because a kernel did not return; close it and open another",
+                fields);
+  }
+  if (!to_free_.empty()) flush_frees();
+}
+
+void Device::require_thread_of_run() const {
+  if (run_thread_ == PyThread_get_thread_ident() && process_ == getpid()) return;
+  raise_usage("rt was used on another thread or in a forked process; submit from the thread that "
+              "called Device.run");
+}
+
+void Device::check(pto_status status, const pto_error& error) const {
+  if (status == PTO_OK) return;
+  pto_error record = error;
+  if (record.status == PTO_OK) record.status = status;
+  raise_exception(exception_of(record, ""));
+}
+
+std::shared_ptr<Buffer> Device::allocate(uint64_t bytes, bool of_run) {
+  uint64_t address = 0;
+  pto_error error = empty_error();
+  check(backend_->allocate(handle_, bytes, &address, &error), error);
+  return std::make_shared<Buffer>(this, address, bytes, of_run);
+}
+
+void Device::free(Buffer& buffer) {
+  if (!buffer.live) return;
+  buffer.live = false;
+  forget(&buffer);
+  pto_error error = empty_error();
+  if (!is_lost_) backend_->free(handle_, buffer.address, &error);
+}
+
+void Device::flush_frees() {
+  pto_error error = empty_error();
+  for (uint64_t address : to_free_) backend_->free(handle_, address, &error);
+  to_free_.clear();
+}
+
+void Device::copy_in(uint64_t address, const void* host, uint64_t bytes) {
+  if (bytes == 0) return;
+  pto_error error = empty_error();
+  std::optional<nb::gil_scoped_release> released;
+  if (bytes >= kLongCopy) released.emplace();
+  const pto_status status = backend_->copy_in(handle_, address, host, bytes, &error);
+  released.reset();
+  check(status, error);
+}
+
+void Device::copy_out(void* host, uint64_t address, uint64_t bytes) {
+  if (bytes == 0) return;
+  pto_error error = empty_error();
+  std::optional<nb::gil_scoped_release> released;
+  if (bytes >= kLongCopy) released.emplace();
+  const pto_status status = backend_->copy_out(handle_, host, address, bytes, &error);
+  released.reset();
+  check(status, error);
+}
+
+nb::object Device::empty(nb::handle self, nb::handle shape, nb::handle dtype) {
+  require_usable();
+  const uint8_t code = code_of_object(dtype);
+  const std::vector<npy_intp> extents = shape_of_object(shape);
+  const View* view = views_.intern(code, extents.data(), extents.size());
+  std::shared_ptr<Buffer> buffer = allocate(view->bytes, false);
+  const uint64_t address = buffer->address;
+  return nb::cast(DeviceArray(nb::borrow(self), std::move(buffer), view, address));
+}
+
+nb::object Device::to_device(nb::handle self, nb::handle array) {
+  require_usable();
+  HostArray host(array, false, [] { return std::string("the array to copy to the device"); });
+  const View* view = views_.intern(host.code, host.shape.data(), host.shape.size());
+  std::shared_ptr<Buffer> buffer = allocate(host.bytes, false);
+  const uint64_t address = buffer->address;
+  copy_in(address, host.data, host.bytes);
+  return nb::cast(DeviceArray(nb::borrow(self), std::move(buffer), view, address));
+}
+
+namespace {
+
+// Marks the device as running for as long as this lives.
+class RunGuard {
+ public:
+  RunGuard(Run*& slot, unsigned long& thread, Run* run) : slot_(slot) {
+    thread = PyThread_get_thread_ident();
+    slot_ = run;
+  }
+  ~RunGuard() { slot_ = nullptr; }
+  RunGuard(const RunGuard&) = delete;
+  RunGuard& operator=(const RunGuard&) = delete;
+
+ private:
+  Run*& slot_;
+};
+
+}  // namespace
+
+nb::tuple Device::run(nb::handle self, const Program& program, nb::tuple arguments,
+                      nb::bytes call_config, std::optional<double> timeout_s,
+                      std::optional<double> task_timeout_s) {
+  require_usable();
+  if (run_) raise_usage("the device runs already; an orchestration cannot start another run on it");
+  RunSettings settings{{}, timeout_s, task_timeout_s};
+  if (call_config.size() != sizeof(settings.call))
+    raise_usage("a call configuration has " + std::to_string(sizeof(settings.call)) + " bytes");
+  std::memcpy(&settings.call, call_config.c_str(), sizeof(settings.call));
+  Run run(*this, self, program, std::move(arguments), settings);
+  RunGuard guard(run_, run_thread_, &run);
+  try {
+    nb::tuple report = run.execute();
+    return report;
+  } catch (...) {
+    // A thread that never returns may still hold the device.
+    if (is_lost_) Py_INCREF(self.ptr());
+    throw;
+  }
+}
+
+nb::list Device::activity() const {
+  nb::list running;
+  if (is_closed_ || process_ != getpid()) return running;
+  for (const RunningTask& task : running_tasks(backend_->activity(handle_))) {
+    const LoadedKernel* kernel = kernels_.at_address(task.kernel);
+    running.append(nb::make_tuple(nb::str(kernel ? kernel->name.c_str() : ""), task.task,
+                                  task.core, task.func_id));
+  }
+  return running;
+}
+
+const LoadedKernel* Device::loaded(nb::handle callable) {
+  if (const LoadedKernel* kernel = kernels_.find(callable.ptr())) return kernel;
+  loader_(callable);
+  const LoadedKernel* kernel = kernels_.find(callable.ptr());
+  if (!kernel) raise_error("InternalError", "kernel " + shown(callable) + " was not loaded");
+  return kernel;
+}
+
+CallSignature Device::declared_signature(nb::handle declared) {
+  CallSignature signature;
+  for (nb::handle one : declared) {
+    const auto [code, shape] = nb::cast<std::pair<int, nb::object>>(one);
+    if (shape.is_none()) {
+      signature.push_back(spec_of(scalar_kind_of(static_cast<uint8_t>(code))));
+      continue;
+    }
+    const std::vector<npy_intp> extents = shape_of_object(shape);
+    signature.push_back(
+        spec_of(views_.intern(static_cast<uint8_t>(code), extents.data(), extents.size())));
+  }
+  return signature;
+}
+
+void Device::load_kernel(nb::object callable, const std::string& name, int32_t core_type,
+                         const std::optional<std::string>& path, nb::object function,
+                         nb::object declared) {
+  require_usable();
+  auto kernel = std::make_unique<LoadedKernel>();
+  kernel->device = this;
+  kernel->callable = std::move(callable);
+  kernel->name = name;
+  kernel->core_type = core_type;
+  if (!function.is_none()) kernel->function = std::move(function);
+  if (!declared.is_none()) {
+    kernel->is_declared = true;
+    kernel->declared = declared_signature(declared);
+  }
+  if (kernel->is_python() && !(backend_->capabilities & PTO_BACKEND_CALLBACKS)) {
+    raise_error("UnsupportedError", std::string("backend '") + backend_->name +
+                                        "' does not run Python kernels ('" + name +
+                                        "'); give a C++ source or a binary");
+  }
+  pto_kernel_source source{};
+  source.func_id = -1;
+  source.core_type = core_type;
+  source.name = kernel->name.c_str();
+  source.path = path ? path->c_str() : nullptr;
+  source.callback = kernel->is_python() ? &call_python_kernel : nullptr;
+  source.context = kernel.get();
+  pto_error error = empty_error();
+  pto_status status = PTO_OK;
+  {
+    nb::gil_scoped_release released;
+    status = backend_->load_kernel(handle_, &source, &kernel->address, &error);
+  }
+  check(status, error);
+  kernels_.add(std::move(kernel));
+}
+
+uint64_t Device::load_library(const std::string& path) {
+  require_usable();
+  uint64_t library = 0;
+  pto_error error = empty_error();
+  pto_status status = PTO_OK;
+  {
+    nb::gil_scoped_release released;
+    status = backend_->load_library(handle_, path.c_str(), &library, &error);
+  }
+  check(status, error);
+  return library;
+}
+
+}  // namespace pto::core

@@ -1,0 +1,124 @@
+// An open device: one backend with one runtime attached.
+//
+// Used with the GIL held. One thread uses it at a time: while a run is going, other threads may only
+// ask for activity. In a process that was forked after opening, every call is refused and closing
+// does nothing, for the threads of the device exist in the parent only.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <sys/types.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "device_array.hpp"
+#include "errors.hpp"
+#include "kernel_table.hpp"
+#include "library.hpp"
+#include "program.hpp"
+#include "task_watch.hpp"
+#include "views.hpp"
+
+namespace pto::core {
+
+class Run;
+
+struct DeviceOptions {
+  std::string backend_library;
+  std::string runtime_library;
+  std::string variant;
+  int32_t number;
+  nb::dict backend;  // option texts by their native keys
+  nb::dict runtime;
+};
+
+class Device {
+ public:
+  explicit Device(const DeviceOptions& options);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  // Closes once; later calls say zero leaks. Gives buffers and bytes that nobody freed.
+  nb::tuple close();
+  nb::tuple run(nb::handle self, const Program& program, nb::tuple arguments,
+                nb::bytes call_config, std::optional<double> timeout_s,
+                std::optional<double> task_timeout_s);
+  nb::object empty(nb::handle self, nb::handle shape, nb::handle dtype);
+  nb::object to_device(nb::handle self, nb::handle array);
+  nb::list activity() const;
+
+  // `load(kernel)` is called for a kernel object that an orchestration uses first; it ends with
+  // load_kernel(). `declared` gives (code, shape) for an array, (code, None) for a scalar.
+  void set_loader(nb::object load) { loader_ = std::move(load); }
+  void load_kernel(nb::object callable, const std::string& name, int32_t core_type,
+                   const std::optional<std::string>& path, nb::object function,
+                   nb::object declared);
+  uint64_t load_library(const std::string& path);
+  const LoadedKernel* loaded(nb::handle callable);
+
+  // Below: for the other classes of the module.
+  void require_usable();
+  void require_thread_of_run() const;
+  std::shared_ptr<Buffer> allocate(uint64_t bytes, bool of_run);
+  void free(Buffer& buffer);
+  void free_later(uint64_t address) { to_free_.push_back(address); }
+  void adopt(Buffer* buffer) { buffers_.insert(buffer); }
+  void forget(Buffer* buffer) { buffers_.erase(buffer); }
+  void copy_in(uint64_t address, const void* host, uint64_t bytes);
+  void copy_out(void* host, uint64_t address, uint64_t bytes);
+  void mark_lost() { is_lost_ = true; }
+  bool is_lost() const { return is_lost_; }
+
+  const pto_backend_api* backend() const { return backend_; }
+  void* handle() const { return handle_; }
+  const pto_runtime_api* runtime_api() const { return runtime_api_; }
+  void* runtime() const { return runtime_; }
+  const KernelTable& kernels() const { return kernels_; }
+  ViewTable& views() { return views_; }
+  Run* current_run() const { return run_; }
+  size_t max_task_arguments() const { return max_task_arguments_; }
+  bool orchestrates_on_host() const {
+    return (runtime_api_->capabilities & PTO_RUNTIME_HOST_ORCHESTRATION) != 0;
+  }
+
+  // Calls into the runtime from the orchestrator. Where that can run kernels on another thread and
+  // wait for them, the GIL is given up meanwhile.
+  template <class Call>
+  auto handing_over(Call call) {
+    if (!submit_may_wait_) return call();
+    nb::gil_scoped_release released;
+    return call();
+  }
+
+ private:
+  void check(pto_status status, const pto_error& error) const;
+  void flush_frees();
+  CallSignature declared_signature(nb::handle declared);
+
+  const pto_backend_api* backend_;
+  const pto_runtime_api* runtime_api_;
+  void* handle_ = nullptr;
+  void* runtime_ = nullptr;
+  int32_t number_;
+  pid_t process_;
+  size_t max_task_arguments_;
+  bool submit_may_wait_;
+  bool is_closed_ = false;
+  bool is_lost_ = false;
+  Run* run_ = nullptr;  // the run in progress
+  unsigned long run_thread_ = 0;
+  nb::object loader_;
+  ViewTable views_;
+  KernelTable kernels_;
+  std::unordered_set<Buffer*> buffers_;
+  std::vector<uint64_t> to_free_;
+};
+
+void bind_device(nb::module_& module);
+
+}  // namespace pto::core

@@ -1,0 +1,43 @@
+// The structures of DLPack, versions 0 and 1, as far as a consumer of CPU memory needs them.
+#pragma once
+
+#include <cstdint>
+
+namespace pto::core::dlpack {
+
+constexpr int32_t kCpu = 1;
+constexpr uint64_t kFlagReadOnly = 1;
+
+enum TypeCode : uint8_t { kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kComplex = 5, kBool = 6 };
+
+struct Tensor {
+  void* data;
+  int32_t device_type;
+  int32_t device_id;
+  int32_t ndim;
+  uint8_t type_code;
+  uint8_t type_bits;
+  uint16_t type_lanes;
+  int64_t* shape;
+  int64_t* strides;  // in elements; null means C order
+  uint64_t byte_offset;
+};
+
+struct Managed {
+  Tensor tensor;
+  void* context;
+  void (*deleter)(Managed*);
+};
+
+struct ManagedVersioned {
+  uint32_t major;
+  uint32_t minor;
+  void* context;
+  void (*deleter)(ManagedVersioned*);
+  uint64_t flags;
+  Tensor tensor;
+};
+
+static_assert(sizeof(Tensor) == 48 && sizeof(Managed) == 64 && sizeof(ManagedVersioned) == 80);
+
+}  // namespace pto::core::dlpack

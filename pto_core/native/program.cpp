@@ -1,0 +1,62 @@
+#include "program.hpp"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "device.hpp"
+#include "errors.hpp"
+
+namespace pto::core {
+
+std::string Program::describe_argument(size_t position) const {
+  std::string text = "argument " + std::to_string(position);
+  if (position < parameters.size()) text += " ('" + parameters[position] + "')";
+  return text + " of orchestration '" + name + "'";
+}
+
+const LoadedKernel* Program::child(int64_t func_id) const {
+  for (const Child& child : children)
+    if (child.func_id == func_id) return child.kernel;
+  return nullptr;
+}
+
+namespace {
+
+Program* make_program(std::string name, std::vector<std::string> parameters, int64_t required,
+                      int64_t maximum, nb::bytes directions, bool by_tensor, nb::object function,
+                      uint64_t library, std::string entry) {
+  auto program = std::make_unique<Program>();
+  program->name = std::move(name);
+  program->parameters = std::move(parameters);
+  program->required = required;
+  program->maximum = maximum;
+  for (size_t i = 0; i < directions.size(); ++i)
+    program->directions.push_back(static_cast<Direction>(directions.c_str()[i]));
+  program->by_tensor = by_tensor;
+  if (!function.is_none()) program->function = std::move(function);
+  program->library = library;
+  program->entry = std::move(entry);
+  return program.release();
+}
+
+}  // namespace
+
+void bind_program(nb::module_& module) {
+  nb::class_<Program>(module, "Program", "A chip made ready for one device.")
+      .def(nb::new_(&make_program), nb::kw_only(), nb::arg("name"), nb::arg("parameters"),
+           nb::arg("required"), nb::arg("maximum"), nb::arg("directions"), nb::arg("by_tensor"),
+           nb::arg("function") = nb::none(), nb::arg("library") = 0, nb::arg("entry") = "",
+           "`directions` holds one pto_core.kernels.Direction a byte; `maximum` -1 is no limit.")
+      .def(
+          "add_child",
+          [](Program& self, int32_t func_id, const Device& device, nb::handle callable) {
+            const LoadedKernel* kernel = device.kernels().find(callable.ptr());
+            if (!kernel) raise_usage("kernel " + shown(callable) + " is not loaded");
+            self.children.push_back({func_id, kernel});
+          },
+          nb::arg("func_id"), nb::arg("device"), nb::arg("callable"),
+          nb::sig("def add_child(self, func_id: int, device: Device, callable: object) -> None"),
+          "Give a kernel that the device has loaded its id in this chip.");
+}
+
+}  // namespace pto::core

@@ -1,0 +1,190 @@
+#include "run.hpp"
+
+#include <cstring>
+
+#include "device.hpp"
+#include "errors.hpp"
+
+namespace pto::core {
+
+Run::Run(Device& device, nb::handle device_object, const Program& program, nb::tuple arguments,
+         const RunSettings& settings)
+    : device_(device),
+      device_object_(device_object),
+      program_(program),
+      settings_(settings),
+      arguments_(device, device_object, program, std::move(arguments)),
+      error_(empty_error()) {
+  std::memset(&report_, 0, sizeof(report_));
+}
+
+Run::~Run() {
+  if (graph_) graph_->deactivate();
+  for (auto& buffer : temporaries_) device_.free(*buffer);
+}
+
+nb::tuple Run::execute() {
+  arguments_.copy_in();
+  start();
+  if (program_.is_python()) orchestrate();
+  wait_until_over();
+  finish();
+  conclude();
+  arguments_.copy_out();
+  return report();
+}
+
+void Run::start() {
+  if (program_.is_python()) {
+    graph_ = new Graph(*this);
+    graph_object_ = nb::cast(graph_, nb::rv_policy::take_ownership);
+  }
+  kernels_.reserve(program_.children.size());
+  for (const Child& child : program_.children) {
+    kernels_.push_back({child.func_id, child.kernel->core_type, child.kernel->address,
+                        child.kernel->name.c_str()});
+  }
+  run_.kernels = kernels_.data();
+  run_.num_kernels = static_cast<uint32_t>(kernels_.size());
+  run_.args = arguments_.values().data();
+  run_.num_args = static_cast<uint32_t>(arguments_.values().size());
+  run_.ranges = arguments_.ranges().data();
+  run_.num_ranges = static_cast<uint32_t>(arguments_.ranges().size());
+  run_.library = program_.library;
+  run_.entry = program_.entry.empty() ? nullptr : program_.entry.c_str();
+  run_.config = &settings_.call;
+  {
+    nb::gil_scoped_release released;
+    status_ = device_.backend()->start(device_.handle(), &run_, &error_);
+  }
+  if (status_ != PTO_OK) raise_exception(exception_of(error_, kernel_name(error_.func_id)));
+}
+
+void Run::orchestrate() {
+  nb::object call = arguments_.call_tuple(graph_object_);
+  PyObject* result = PyObject_Call(program_.function.ptr(), call.ptr(), nullptr);
+  if (result) {
+    Py_DECREF(result);
+  } else {
+    orchestration_failure_ = take_exception();
+    stop("the orchestration raised an exception");
+  }
+  nb::gil_scoped_release released;
+  device_.backend()->orchestration_done(device_.handle(), result ? 0 : -1);
+}
+
+void Run::raise_latched(pto_status status) {
+  if (!latched_.is_valid()) {
+    const pto_error* error = device_.runtime_api()->last_error(device_.runtime());
+    pto_error record = error && error->status != PTO_OK
+                           ? *error
+                           : make_error(status, "the runtime refused a call without saying why");
+    error_ = record;
+    latched_ = final_exception();
+  }
+  raise_exception(latched_);
+}
+
+void Run::keep_failure(uint64_t task, const nb::object& exception) {
+  constexpr size_t kKept = 64;  // only the first counts; which one it is, the runtime decides
+  if (failures_.size() < kKept) failures_.emplace_back(task, exception);
+}
+
+void Run::finish() {
+  error_ = empty_error();
+  nb::gil_scoped_release released;
+  status_ = device_.backend()->finish(device_.handle(), &report_, &error_);
+  if (status_ != PTO_OK && error_.status == PTO_OK) error_.status = status_;
+}
+
+void Run::conclude() {
+  if (interruption_.is_valid()) raise_interruption();
+  const bool is_exit = orchestration_failure_.is_valid() &&
+                       !PyObject_IsInstance(orchestration_failure_.ptr(), PyExc_Exception);
+  if (is_exit) raise_exception(orchestration_failure_);
+  if (late_task_ || is_late_ || stuck_task_) raise_timeout();
+  if (status_ != PTO_OK) raise_native_error();
+  if (orchestration_failure_.is_valid()) raise_exception(orchestration_failure_);
+}
+
+void Run::raise_interruption() {
+  if (stuck_task_) {
+    nb::object name = nb::str(kernel_name(stuck_task_->func_id).c_str());
+    interruption_.attr("add_note")(nb::str("the device is lost: kernel {} (task {}, core {}) did "
+                                           "not return; close it and open another")
+                                       .attr("format")(nb::repr(name), stuck_task_->task,
+                                                       stuck_task_->core));
+  }
+  raise_exception(interruption_);
+}
+
+void Run::raise_native_error() {
+  const bool is_our_abort = was_stopped_ && (status_ == PTO_ERROR_ABORTED ||
+                                             status_ == PTO_ERROR_ORCHESTRATION);
+  if (is_our_abort && orchestration_failure_.is_valid() && !latched_.is_valid())
+    raise_exception(orchestration_failure_);
+  nb::object exception = latched_.is_valid() ? latched_ : final_exception();
+  if (orchestration_failure_.is_valid() && !orchestration_failure_.is(exception)) {
+    exception.attr("add_note")(
+        nb::str(("the orchestration then raised " + type_text(orchestration_failure_) + ": " +
+                 nb::cast<std::string>(nb::str(orchestration_failure_)))
+                    .c_str()));
+  }
+  raise_exception(exception);
+}
+
+// The native error as an exception; for a Python kernel its own exception is the cause.
+nb::object Run::final_exception() {
+  nb::object exception = exception_of(error_, kernel_name(error_.func_id));
+  for (const auto& [task, failure] : failures_) {
+    if (error_.status != PTO_ERROR_KERNEL || static_cast<int64_t>(task) != error_.task) continue;
+    if (!PyObject_IsInstance(failure.ptr(), PyExc_Exception)) return failure;
+    PyException_SetCause(exception.ptr(), nb::object(failure).release().ptr());
+    break;
+  }
+  return exception;
+}
+
+std::string Run::kernel_name(int32_t func_id) const {
+  if (func_id < 0) return "";
+  if (const LoadedKernel* kernel = program_.child(func_id)) return kernel->name;
+  return graph_ ? graph_->kernel_name(func_id) : "";
+}
+
+nb::tuple Run::report() const {
+  const CopyTotals& ours = arguments_.totals();
+  return nb::make_tuple(report_.tasks, report_.build_ns, report_.run_ns,
+                        report_.copy_ns + ours.nanoseconds, report_.bytes_in + ours.bytes_in,
+                        report_.bytes_out + ours.bytes_out, report_.copies_in + ours.copies_in,
+                        report_.copies_out + ours.copies_out, report_.trace_hash,
+                        report_.peak_bytes, core_usage(), statistics());
+}
+
+nb::object Run::core_usage() const {
+  const uint32_t asked = static_cast<uint32_t>(settings_.call.block_dim);
+  const uint32_t blocks = report_.blocks ? report_.blocks
+                          : asked        ? asked
+                                         : device_.backend()->max_blocks;
+  const uint32_t cores = std::min<uint32_t>(3 * blocks, PTO_MAX_CORES);
+  static PyObject* const aic = PyUnicode_InternFromString("aic");
+  static PyObject* const aiv = PyUnicode_InternFromString("aiv");
+  nb::object usage = nb::steal(PyList_New(cores));
+  for (uint32_t i = 0; i < cores; ++i) {
+    nb::tuple one = nb::make_tuple(nb::handle(i < blocks ? aic : aiv), report_.cores[i].tasks,
+                                   report_.cores[i].busy_ns);
+    PyList_SET_ITEM(usage.ptr(), i, one.release().ptr());
+  }
+  return usage;
+}
+
+nb::object Run::statistics() const {
+  constexpr uint32_t kMost = 64;
+  pto_statistic counters[kMost];
+  const uint32_t count = std::min(
+      kMost, device_.runtime_api()->statistics(device_.runtime(), counters, kMost));
+  nb::dict named;
+  for (uint32_t i = 0; i < count; ++i) named[counters[i].name] = counters[i].value;
+  return named;
+}
+
+}  // namespace pto::core

@@ -1,0 +1,93 @@
+// One run of a program on a device, from the arguments to the report.
+//
+// Lives on the stack of Device::run, with the GIL held except while it waits. The first error wins;
+// whatever happens, the device is ready for the next run afterwards, or lost.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "arguments.hpp"
+#include "graph.hpp"
+#include "program.hpp"
+#include "task_watch.hpp"
+
+namespace pto::core {
+
+// What a user set for one run.
+struct RunSettings {
+  pto_call_config call;
+  std::optional<double> timeout_s;       // of the run
+  std::optional<double> task_timeout_s;  // of each task on a core
+};
+
+class Run {
+ public:
+  Run(Device& device, nb::handle device_object, const Program& program, nb::tuple arguments,
+      const RunSettings& settings);
+  ~Run();
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  // The fields of pto_core.device.RunReport, in order.
+  nb::tuple execute();
+
+  Device& device() const { return device_; }
+  nb::handle device_object() const { return device_object_; }
+  const Program& program() const { return program_; }
+  const Graph* graph() const { return graph_; }
+
+  // For the submit path: raises the error that the runtime has latched, or `status` without words.
+  [[noreturn]] void raise_latched(pto_status status);
+  void keep_failure(uint64_t task, const nb::object& exception);
+  void keep_temporary(std::shared_ptr<Buffer> buffer) { temporaries_.push_back(std::move(buffer)); }
+
+ private:
+  void start();
+  void orchestrate();
+  void wait_until_over();
+  bool wait_slice(uint64_t nanoseconds);
+  void drain();
+  void give_up();
+  void stop(const char* why);
+  void finish();
+  void conclude();
+  void raise_interruption();
+  void raise_timeout();
+  void raise_native_error();
+  nb::object final_exception();
+  nb::tuple report() const;
+  nb::object core_usage() const;
+  nb::object statistics() const;
+  std::string kernel_name(int32_t func_id) const;
+
+  Device& device_;
+  nb::handle device_object_;
+  const Program& program_;
+  const RunSettings& settings_;
+  Arguments arguments_;
+  std::vector<std::shared_ptr<Buffer>> temporaries_;
+  std::vector<pto_kernel_entry> kernels_;
+  pto_run run_{};  // the backend reads it, and what it points at, until finish()
+
+  nb::object graph_object_;
+  Graph* graph_ = nullptr;            // set for a Python orchestration
+  nb::object latched_;                // what the submit path raised for a native error
+  nb::object orchestration_failure_;  // what the orchestration raised
+  nb::object interruption_;           // what a signal handler raised during the wait
+  std::vector<std::pair<uint64_t, nb::object>> failures_;  // of Python kernels, by task
+
+  std::optional<RunningTask> late_task_;  // the task that ran longer than task_timeout_s
+  bool is_late_ = false;                  // the run took longer than timeout_s
+  bool was_stopped_ = false;
+  std::optional<RunningTask> stuck_task_;  // the task that the device was given up for
+  pto_status status_ = PTO_OK;
+  pto_error error_;
+  pto_run_report report_;
+};
+
+}  // namespace pto::core

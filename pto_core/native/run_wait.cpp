@@ -1,0 +1,135 @@
+// Waiting for a run: in slices, so that signals and time limits always get through.
+
+#include <algorithm>
+#include <chrono>
+
+#include "device.hpp"
+#include "errors.hpp"
+#include "run.hpp"
+
+namespace pto::core {
+namespace {
+
+constexpr uint64_t kSlice = 50'000'000;
+// After a stop, how long kernels that are on a core may take to return before the device is lost.
+constexpr uint64_t kPatience = 2'000'000'000;
+
+uint64_t now_ns() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::steady_clock::now().time_since_epoch())
+                                   .count());
+}
+
+uint64_t nanoseconds_of(double seconds) {
+  constexpr double kLongest = 1e9;  // seconds: 30 years
+  return static_cast<uint64_t>(std::clamp(seconds, 0.0, kLongest) * 1e9);
+}
+
+std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g s", seconds);
+  return text;
+}
+
+}  // namespace
+
+// True when the run is over.
+bool Run::wait_slice(uint64_t nanoseconds) {
+  nb::gil_scoped_release released;
+  const pto_status status =
+      device_.backend()->wait(device_.handle(), static_cast<int64_t>(nanoseconds));
+  return status != PTO_PENDING;
+}
+
+void Run::wait_until_over() {
+  const bool is_exit = orchestration_failure_.is_valid() &&
+                       !PyObject_IsInstance(orchestration_failure_.ptr(), PyExc_Exception);
+  if (is_exit) return drain();
+  const uint64_t begin = now_ns();
+  const uint64_t limit =
+      settings_.timeout_s ? nanoseconds_of(*settings_.timeout_s) : UINT64_MAX;
+  const uint64_t task_limit =
+      settings_.task_timeout_s ? nanoseconds_of(*settings_.task_timeout_s) : UINT64_MAX;
+  TaskWatch watch;
+  uint64_t passed = 0;
+  while (true) {
+    const uint64_t slice = std::min({kSlice, limit - std::min(limit, passed), task_limit / 4 + 1});
+    if (wait_slice(slice)) return;
+    if (PyErr_CheckSignals() != 0) {
+      interruption_ = take_exception();
+      stop("the run was interrupted");
+      return drain();
+    }
+    passed = now_ns() - begin;
+    const pto_activity_page* page = device_.backend()->activity(device_.handle());
+    if (task_limit != UINT64_MAX) late_task_ = watch.look(page, begin + passed, task_limit);
+    if (late_task_ || passed >= limit) {
+      is_late_ = !late_task_;
+      stop("the time limit of the run has passed");
+      return drain();
+    }
+  }
+}
+
+void Run::stop(const char* why) {
+  was_stopped_ = true;
+  const pto_error cause = make_error(PTO_ERROR_ABORTED, why);
+  nb::gil_scoped_release released;
+  device_.backend()->abort(device_.handle(), &cause, 0);
+}
+
+// After a stop: waits for the kernels that are on a core, a bounded time; a second signal ends it.
+void Run::drain() {
+  const uint64_t begin = now_ns();
+  while (now_ns() - begin < kPatience) {
+    if (wait_slice(kSlice)) return;
+    if (PyErr_CheckSignals() != 0) {
+      nb::object another = take_exception();
+      if (!interruption_.is_valid()) interruption_ = std::move(another);
+      break;
+    }
+  }
+  give_up();
+}
+
+void Run::give_up() {
+  const auto running = running_tasks(device_.backend()->activity(device_.handle()));
+  stuck_task_ = running.empty() ? RunningTask{UINT64_MAX, -1, -1, 0, 0, 0} : running.front();
+  device_.mark_lost();
+  const pto_error cause = make_error(PTO_ERROR_LOST, "a kernel did not return");
+  {
+    nb::gil_scoped_release released;
+    device_.backend()->abort(device_.handle(), &cause, 1);
+  }
+  while (!wait_slice(kSlice)) {
+  }
+}
+
+void Run::raise_timeout() {
+  if (orchestration_failure_.is_valid() && !late_task_ && !is_late_)
+    raise_exception(orchestration_failure_);
+  const std::optional<RunningTask>& culprit = stuck_task_ ? stuck_task_ : late_task_;
+  const double limit = late_task_ ? *settings_.task_timeout_s : *settings_.timeout_s;
+  nb::dict fields;
+  fields["timeout_s"] = limit;
+  if (!culprit || culprit->func_id < 0) {
+    raise_error("RunTimeoutError",
+                "the run of '" + program_.name + "' took longer than its limit of " +
+                    seconds_text(limit) + " and was ended; raise timeout_s or make it shorter",
+                fields);
+  }
+  const std::string name = kernel_name(culprit->func_id);
+  fields["task"] = culprit->task;
+  fields["func_id"] = culprit->func_id;
+  fields["core"] = culprit->core;
+  fields["kernel"] = name;
+  raise_error("TaskTimeoutError",
+              "kernel '" + name + "' (task " + std::to_string(culprit->task) + " on core " +
+                  std::to_string(culprit->core) + ") did not return within " +
+                  seconds_text(limit) +
+                  (stuck_task_ ? "; the device is lost, close it and open another"
+                               : "; raise task_timeout_s or make the kernel shorter"),
+              fields);
+}
+
+}  // namespace pto::core

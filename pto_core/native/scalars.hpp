@@ -1,0 +1,31 @@
+// Scalar arguments: a Python number becomes the 64-bit value that a kernel gets, and back.
+//
+// Signed integers are sign-extended; a float is its own bit pattern, zero-extended (a Python float
+// is a double, so 64 bits; ctypes.c_float and numpy.float32 give 32).
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <optional>
+
+namespace pto::core {
+
+enum class ScalarKind : uint8_t { kSigned = 1, kUnsigned, kBool, kFloat16, kFloat32, kFloat64 };
+
+struct Scalar {
+  uint64_t bits;
+  ScalarKind kind;
+};
+
+// Empty when `object` is no scalar: arrays, None, strings, ... Raises UsageError for an integer
+// outside -2**63 .. 2**64 - 1.
+std::optional<Scalar> scalar_of(nanobind::handle object);
+
+// The kind that a declared scalar of this data type code has; raises UsageError for complex types.
+ScalarKind scalar_kind_of(uint8_t code);
+
+// A new reference to the Python bool, int or float.
+PyObject* number_of(uint64_t bits, ScalarKind kind);
+
+}  // namespace pto::core

@@ -1,0 +1,44 @@
+#include "task_watch.hpp"
+
+#include <algorithm>
+#include <atomic>
+
+namespace pto::core {
+namespace {
+
+template <class T>
+T relaxed(const T& member) {
+  return std::atomic_ref<T>(const_cast<T&>(member)).load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+std::vector<RunningTask> running_tasks(const pto_activity_page* page) {
+  std::vector<RunningTask> running;
+  if (!page) return running;
+  const uint32_t slots = std::min<uint32_t>(relaxed(page->slots), PTO_ACTIVITY_SLOTS);
+  for (uint32_t i = 0; i < slots; ++i) {
+    const pto_activity_slot& slot = page->slot[i];
+    const uint64_t sequence = relaxed(slot.sequence);
+    if (sequence % 2 == 0) continue;
+    RunningTask task{relaxed(slot.task),   relaxed(slot.func_id), relaxed(slot.core),
+                     relaxed(slot.kernel), sequence,              i};
+    if (relaxed(slot.sequence) == sequence) running.push_back(task);
+  }
+  return running;
+}
+
+std::optional<RunningTask> TaskWatch::look(const pto_activity_page* page, uint64_t now_ns,
+                                           uint64_t limit_ns) {
+  for (const RunningTask& task : running_tasks(page)) {
+    Seen& seen = seen_[task.slot];
+    if (seen.sequence != task.sequence) {
+      seen = {task.sequence, now_ns};
+    } else if (now_ns - seen.since_ns >= limit_ns) {
+      return task;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace pto::core

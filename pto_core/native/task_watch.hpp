@@ -1,0 +1,40 @@
+// Reading the activity page: what runs now, and for how long.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "pto/abi/activity.h"
+
+namespace pto::core {
+
+struct RunningTask {
+  uint64_t task;
+  int32_t func_id;
+  int32_t core;
+  uint64_t kernel;
+  uint64_t sequence;
+  uint32_t slot;
+};
+
+// The kernels that run at this moment; any thread.
+std::vector<RunningTask> running_tasks(const pto_activity_page* page);
+
+// Finds a task that stays on a core longer than a limit. Time is counted from the first look that
+// saw the task, so a task is never reported early.
+class TaskWatch {
+ public:
+  std::optional<RunningTask> look(const pto_activity_page* page, uint64_t now_ns,
+                                  uint64_t limit_ns);
+
+ private:
+  struct Seen {
+    uint64_t sequence = 0;
+    uint64_t since_ns = 0;
+  };
+  std::array<Seen, PTO_ACTIVITY_SLOTS> seen_{};
+};
+
+}  // namespace pto::core

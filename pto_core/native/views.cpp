@@ -1,0 +1,67 @@
+#include "views.hpp"
+
+#include "data_types.hpp"
+#include "errors.hpp"
+
+namespace pto::core {
+namespace {
+
+npy_intp extent_of(nb::handle extent, nb::handle shape) {
+  const Py_ssize_t value = PyNumber_AsSsize_t(extent.ptr(), PyExc_OverflowError);
+  if (value == -1 && PyErr_Occurred()) PyErr_Clear();
+  if (value < 0) {
+    raise_usage("shape " + shown(shape) +
+                " is not valid; give non-negative integers, as in (128, 128)");
+  }
+  return value;
+}
+
+}  // namespace
+
+PyObject* View::array_at(uint64_t address) const {
+  auto* descriptor = descriptor_of(code);
+  Py_INCREF(descriptor);
+  return PyArray_NewFromDescr(&PyArray_Type, descriptor, static_cast<int>(shape.size()),
+                              shape.data(), nullptr, reinterpret_cast<void*>(address),
+                              NPY_ARRAY_CARRAY, nullptr);
+}
+
+const View* ViewTable::intern(uint8_t code, const npy_intp* shape, size_t dimensions) {
+  std::pair key(code, std::vector<npy_intp>(shape, shape + dimensions));
+  auto found = views_.find(key);
+  if (found != views_.end()) return found->second.get();
+  uint64_t bytes = element_bytes(code);
+  for (npy_intp extent : key.second) bytes *= static_cast<uint64_t>(extent);
+  auto view = std::make_unique<View>(View{code, key.second, bytes});
+  return views_.emplace(std::move(key), std::move(view)).first->second.get();
+}
+
+std::vector<npy_intp> shape_of_object(nb::handle shape) {
+  std::vector<npy_intp> extents;
+  if (PyIndex_Check(shape.ptr())) {
+    extents.push_back(extent_of(shape, shape));
+  } else {
+    PyObject* sequence = PySequence_Fast(shape.ptr(), "not a sequence");
+    if (!sequence) {
+      PyErr_Clear();
+      raise_usage("shape " + shown(shape) + " is not valid; give an integer or a tuple of them");
+    }
+    nb::object keep = nb::steal(sequence);
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); ++i)
+      extents.push_back(extent_of(PySequence_Fast_GET_ITEM(sequence, i), shape));
+  }
+  if (extents.size() > NPY_MAXDIMS_LEGACY_ITERS) {
+    raise_usage("shape " + shown(shape) + " has " + std::to_string(extents.size()) +
+                " dimensions; at most 32 are supported");
+  }
+  return extents;
+}
+
+nb::tuple shape_tuple(const View& view) {
+  nb::object shape = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(view.shape.size())));
+  for (size_t i = 0; i < view.shape.size(); ++i)
+    PyTuple_SET_ITEM(shape.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromSsize_t(view.shape[i]));
+  return nb::borrow<nb::tuple>(shape);
+}
+
+}  // namespace pto::core
