@@ -1,0 +1,136 @@
+// The task graph of one run: tasks, their payloads, edges, tensor pairs.
+//
+// Invariants
+//   - Task ids count from 0 in the order of add_task().
+//   - Every edge is counted once: in the successors of `from` and in the fan-in of `to`, or, when
+//     `from` has already completed, in neither. An edge added twice counts twice on both sides.
+//   - No edge leads to a published task, so the fan-in of a published task only falls.
+//
+// The orchestrator owns every method but record(), successor iteration and task_count().
+#pragma once
+
+#include <cstdint>
+
+#include "context.hpp"
+#include "kernels.hpp"
+#include "pto/abi/runtime.h"
+#include "task.hpp"
+
+namespace pto::build_graph {
+
+// A device buffer whose content goes to host memory at the end of the run.
+struct TensorPair {
+  void* host;
+  uint64_t device;
+  size_t bytes;
+};
+
+// How the variant, and the build mode of the run, treat the submit path.
+struct BuildRules {
+  bool concurrent;        // schedulers run beside the orchestrator
+  bool explicit_publish;  // only published tasks run
+};
+
+class Graph {
+ public:
+  static constexpr int64_t kMaxTasks = ChunkedArray<TaskRecord, 13>::kCapacity;
+
+  explicit Graph(Context& context) : context_(context) {}
+
+  bool create();
+  void destroy();
+  void begin(const BuildRules& rules);
+
+  // The new task's id; -1 after an error.
+  int64_t add_task(const pto_task& task);
+  pto_status add_edge(int64_t from, int64_t to);
+
+  // True when the task has become ready by it, so that the caller has to hand it to a scheduler.
+  bool publish(int64_t id);
+
+  pto_status record_tensor_pair(void* host, uint64_t device, size_t bytes);
+  pto_status copy_back();
+
+  // Calls `visit(id, core_type)` for each task without predecessors, in the order of ids. Only for
+  // a graph that was not built concurrently.
+  template <class Visit>
+  void for_each_seed(Visit visit) const;
+
+  // Calls `visit(id)` for each of the first `count` successors, in the order of their edges.
+  template <class Visit>
+  void for_each_successor(const TaskRecord& record, uint32_t count, Visit visit) const;
+
+  int64_t task_count() const { return task_count_.load(std::memory_order_acquire); }
+  bool contains(int64_t id) const { return id >= 0 && id < task_count(); }
+  TaskRecord& record(int64_t id) const { return tasks_[static_cast<uint64_t>(id)]; }
+  const EdgeBlock& block(uint32_t index) const { return blocks_[index]; }
+  KernelTable& kernels() { return kernels_; }
+  const BuildRules& rules() const { return rules_; }
+
+  uint64_t edges() const { return edges_; }
+  uint64_t edges_to_completed() const { return edges_to_completed_; }
+  int64_t published() const { return published_; }
+  uint64_t tensor_pairs() const { return pair_count_; }
+  // Whether some edge leads from a higher to a lower id; without one there is no cycle.
+  bool may_have_cycle() const { return has_backward_edge_; }
+
+ private:
+  bool is_valid(const pto_task& task, uint64_t kernel, int32_t core_type) const;
+  void reject_task(const pto_task& task, uint64_t kernel, int32_t core_type);
+  void reject_function(int32_t func_id);
+  pto_status reject_edge(int64_t from, int64_t to);
+  bool are_values_plausible(const pto_task& task);
+  void write_payload(pto_payload* payload, const pto_task& task, uint64_t kernel);
+  bool note_seed(uint64_t id, uint8_t core_type);
+  int32_t* successor_slot(TaskRecord& record, uint32_t index);
+  pto_status out_of_memory(const char* what);
+
+  Context& context_;
+  KernelTable kernels_;
+  BuildRules rules_{};
+  ChunkedArray<TaskRecord, 13> tasks_;
+  ChunkedArray<SeedWord, 14> seeds_;
+  ChunkedArray<EdgeBlock, 14> blocks_;
+  ChunkedArray<TensorPair, 10> pairs_;
+  Arena payloads_;
+  std::atomic<int64_t> task_count_{0};
+  uint64_t edges_ = 0;
+  uint64_t edges_to_completed_ = 0;
+  uint64_t pair_count_ = 0;
+  int64_t published_ = 0;
+  uint32_t block_count_ = 0;
+  bool has_backward_edge_ = false;
+};
+
+template <class Visit>
+void Graph::for_each_seed(Visit visit) const {
+  const uint64_t count = static_cast<uint64_t>(task_count());
+  for (uint64_t first = 0; first < count; first += 64) {
+    const SeedWord word = seeds_[first / 64];
+    uint64_t ready = ~word.dependent;
+    if (count - first < 64) ready &= (uint64_t{1} << (count - first)) - 1;
+    for (; ready != 0; ready &= ready - 1) {
+      const int bit = __builtin_ctzll(ready);
+      visit(static_cast<int32_t>(first + bit), static_cast<uint32_t>(word.vector >> bit & 1));
+    }
+  }
+}
+
+template <class Visit>
+void Graph::for_each_successor(const TaskRecord& record, uint32_t count, Visit visit) const {
+  const uint32_t inline_count = count < kInlineSuccessors ? count : kInlineSuccessors;
+  for (uint32_t i = 0; i < inline_count; ++i) visit(record.successors[i]);
+  uint32_t left = count - inline_count;
+  // A block's `next` is read only when a counted successor lies behind it: the orchestrator may be
+  // writing the one behind the last at this very moment.
+  for (uint32_t index = left > 0 ? record.first_block : 0; left > 0;) {
+    const EdgeBlock& block = blocks_[index];
+    const uint32_t here = left < kBlockSuccessors ? left : kBlockSuccessors;
+    for (uint32_t i = 0; i < here; ++i) __builtin_prefetch(&this->record(block.successors[i]), 1);
+    for (uint32_t i = 0; i < here; ++i) visit(block.successors[i]);
+    left -= here;
+    if (left > 0) index = block.next;
+  }
+}
+
+}  // namespace pto::build_graph

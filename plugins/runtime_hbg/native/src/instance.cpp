@@ -1,0 +1,161 @@
+#include "instance.hpp"
+
+#include <cstring>
+
+namespace pto::build_graph {
+
+void Instance::destroy() {
+  scheduler_.destroy();
+  graph_.destroy();
+}
+
+pto_status Instance::begin(const pto_run& run) {
+  run_ = &run;
+  context_.latch.clear();
+  graph_.begin({variant.is_concurrent && build_mode_ == 1, variant.explicit_publish});
+  scheduler_.begin();
+  for (uint32_t index = 0; index < run.num_kernels; ++index) {
+    const pto_status status = register_kernel(run.kernels[index]);
+    if (status != PTO_OK) return status;
+  }
+  return PTO_OK;
+}
+
+pto_status Instance::register_kernel(const pto_kernel_entry& kernel) {
+  const int32_t func_id = kernel.func_id;
+  ErrorFacts facts{PTO_ERROR_USAGE, -1, -1, func_id};
+  KernelTable& kernels = graph_.kernels();
+  if (!KernelTable::is_id(func_id)) {
+    facts.status = PTO_ERROR_CAPACITY;
+    facts.limit = KernelTable::kMaxFunctions - 1;
+    return context_.fail(facts, "kernel function id ", func_id, " is out of range; use 0 to ",
+                         KernelTable::kMaxFunctions - 1);
+  }
+  if (kernels.address(func_id) != 0) {
+    return context_.fail(facts, "two kernels have the function id ", func_id,
+                         "; give each its own");
+  }
+  if (kernel.address == 0) {
+    return context_.fail(facts, "the kernel with function id ", func_id,
+                         " has no address; load it before the run");
+  }
+  kernels.set(func_id, kernel.address, kernel.core_type);
+  return PTO_OK;
+}
+
+pto_status Instance::orchestrate() {
+  const pto_platform* platform = context_.platform;
+  void* symbol = nullptr;
+  const pto_status status =
+      platform->resolve(platform->self, run_->library, variant.orchestrate, &symbol);
+  int32_t result = -1;
+  if (status != PTO_OK || symbol == nullptr) {
+    context_.fail({PTO_ERROR_LOAD}, "the orchestration library does not export ",
+                  variant.orchestrate, ", so it was not built for ", variant.name,
+                  "; build it with the headers and entry_wrapper.hpp of this variant");
+  } else {
+    pto_build_graph_orchestrate_fn entry;
+    static_assert(sizeof entry == sizeof symbol, "a symbol is a function here");
+    std::memcpy(&entry, &symbol, sizeof entry);
+    const pto_build_graph_calls calls = orchestration_calls(build_mode_);
+    result = entry(&calls, this, run_->args, static_cast<int32_t>(run_->num_args));
+  }
+  orchestration_done(result);
+  return context_.latch.status();
+}
+
+void Instance::orchestration_done(int32_t result) {
+  if (result != 0) {
+    context_.fail(
+        {PTO_ERROR_ORCHESTRATION, -1, -1, -1, static_cast<uint64_t>(static_cast<int64_t>(result))},
+        "the orchestration returned ", result, ", not 0; the graph had ", graph_.task_count(),
+        " tasks by then");
+  } else if (variant.explicit_publish && graph_.published() != graph_.task_count() &&
+             !context_.latch.is_set()) {
+    latch_unpublished(context_, graph_);
+  } else if (!graph_.rules().concurrent && graph_.may_have_cycle()) {
+    latch_cycle(context_, graph_);
+  }
+  scheduler_.build_done();
+  if (variant.is_concurrent) scheduler_.wake_all();
+}
+
+pto_status Instance::publish(int64_t task) {
+  if (graph_.publish(task)) {
+    pto_trace(context_.platform, PTO_TRACE_READY, static_cast<uint64_t>(task), 0);
+    scheduler_.admit(static_cast<int32_t>(task));
+  }
+  if (graph_.rules().concurrent) pto_yield(context_.platform, PTO_YIELD_SUBMIT);
+  return context_.latch.status();
+}
+
+int32_t Instance::stalled() {
+  if (context_.latch.is_set()) return PTO_STEP_ERROR;
+  const Progress progress = scheduler_.progress();
+  const int64_t tasks = graph_.task_count();
+  if (scheduler_.has_ready_task() || progress.completed == tasks) {
+    scheduler_.wake_all();
+    return PTO_STEP_PROGRESS;
+  }
+  if (latch_cycle(context_, graph_)) return PTO_STEP_ERROR;
+  context_.fail({PTO_ERROR_DEADLOCK, -1, -1, -1, static_cast<uint64_t>(tasks - progress.completed)},
+                tasks - progress.completed, " of ", tasks,
+                " tasks wait for predecessors that are neither on a core nor on a cycle; a kernel "
+                "or the orchestration has overwritten the runtime's memory");
+  return PTO_STEP_ERROR;
+}
+
+pto_status Instance::finalise() {
+  if (context_.latch.is_set()) return context_.latch.status();
+  return graph_.copy_back();
+}
+
+void Instance::end() {
+  run_ = nullptr;
+  context_.latch.clear();
+}
+
+void Instance::abort(const pto_error* cause) {
+  if (cause != nullptr && cause->status != PTO_OK) {
+    context_.latch.latch(*cause);
+  } else {
+    context_.fail({PTO_ERROR_ABORTED}, "the run was aborted with ", scheduler_.progress().completed,
+                  " tasks completed");
+  }
+}
+
+uint32_t Instance::statistics(pto_statistic* out, uint32_t capacity) const {
+  uint32_t count = 0;
+  const auto add = [&](uint64_t value, bool is_peak, auto... name) {
+    if (count < capacity) {
+      out[count] = {};
+      Text(out[count].name, sizeof out[count].name).add(name...);
+      out[count].value = value;
+      out[count].is_peak = is_peak;
+    }
+    ++count;
+  };
+  LaneStatistics all{};
+  for (uint32_t thread = 0; thread < scheduler_.threads(); ++thread) {
+    const LaneStatistics& lane = scheduler_.statistics(thread);
+    all.batches += lane.batches;
+    all.shared += lane.shared;
+    all.taken += lane.taken;
+    if (lane.ready_peak > all.ready_peak) all.ready_peak = lane.ready_peak;
+  }
+  add(static_cast<uint64_t>(graph_.task_count()), false, "tasks");
+  add(graph_.edges(), false, "edges");
+  add(graph_.edges_to_completed(), false, "edges_to_completed");
+  add(graph_.tensor_pairs(), false, "tensor_pairs");
+  add(all.ready_peak, true, "ready_peak");
+  add(all.batches, false, "dispatch_batches");
+  add(all.shared, false, "tasks_shared");
+  add(all.taken, false, "tasks_taken");
+  add(context_.memory.bytes(), true, "reserved_bytes");
+  for (uint32_t thread = 0; thread < scheduler_.threads(); ++thread) {
+    add(scheduler_.statistics(thread).dispatches, false, "dispatches_", thread);
+  }
+  return count;
+}
+
+}  // namespace pto::build_graph

@@ -1,0 +1,124 @@
+// Memory of the runtime: chunks from the platform, kept from run to run, given back in destroy().
+//
+// Nothing here is cleared between runs: a warm run writes only what it uses and touches no new
+// page.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "pto/abi/platform.h"
+
+namespace pto::build_graph {
+
+// The platform's reserve() with a count of what is held. Any thread.
+class Memory {
+ public:
+  explicit Memory(const pto_platform* platform) : platform_(platform) {}
+
+  void* reserve(size_t bytes) {
+    void* memory = platform_->reserve(platform_->self, bytes);
+    if (memory != nullptr) bytes_.fetch_add(bytes, std::memory_order_relaxed);
+    return memory;
+  }
+
+  void release(void* memory, size_t bytes) {
+    if (memory == nullptr) return;
+    platform_->release(platform_->self, memory, bytes);
+    bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  }
+
+  size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  const pto_platform* platform_;
+  std::atomic<size_t> bytes_{0};
+};
+
+// An array that grows by chunks and never moves. One thread grows it; others may read an element
+// that was handed to them by an operation that synchronises.
+template <class Element, uint32_t kChunkBits>
+class ChunkedArray {
+ public:
+  static constexpr uint32_t kDirectoryEntries = 16384;
+  static constexpr uint64_t kCapacity = uint64_t{kDirectoryEntries} << kChunkBits;
+
+  bool create(Memory& memory) {
+    memory_ = &memory;
+    directory_ = static_cast<Element**>(memory.reserve(kDirectoryEntries * sizeof(Element*)));
+    return directory_ != nullptr;
+  }
+
+  void destroy() {
+    if (directory_ == nullptr) return;
+    for (uint32_t chunk = 0; chunk < chunks_; ++chunk) {
+      memory_->release(directory_[chunk], kChunkBytes);
+    }
+    memory_->release(directory_, kDirectoryEntries * sizeof(Element*));
+  }
+
+  // Makes element `index` usable, where all before it are. False when memory is exhausted.
+  bool grow_to(uint64_t index) { return (index >> kChunkBits) < chunks_ || add_chunk(); }
+
+  Element& operator[](uint64_t index) const {
+    return directory_[index >> kChunkBits][index & (kChunkElements - 1)];
+  }
+
+ private:
+  static constexpr uint64_t kChunkElements = uint64_t{1} << kChunkBits;
+  static constexpr size_t kChunkBytes = sizeof(Element) << kChunkBits;
+
+  bool add_chunk() {
+    if (chunks_ == kDirectoryEntries) return false;
+    void* chunk = memory_->reserve(kChunkBytes);
+    if (chunk == nullptr) return false;
+    directory_[chunks_++] = static_cast<Element*>(chunk);
+    return true;
+  }
+
+  Memory* memory_ = nullptr;
+  Element** directory_ = nullptr;
+  uint32_t chunks_ = 0;
+};
+
+// Storage for records of different length, each contiguous and aligned to 8 bytes. One thread.
+class Arena {
+ public:
+  bool create(Memory& memory) { return chunks_.create(memory); }
+  void destroy() { chunks_.destroy(); }
+
+  void restart() {
+    next_ = nullptr;
+    end_ = nullptr;
+    used_ = 0;
+  }
+
+  // `bytes`: a multiple of 8, at most kChunkBytes. NULL when memory is exhausted.
+  void* allocate(size_t bytes) {
+    if (static_cast<size_t>(end_ - next_) < bytes && !next_chunk()) return nullptr;
+    char* memory = next_;
+    next_ += bytes;
+    return memory;
+  }
+
+ private:
+  static constexpr uint32_t kChunkBits = 18;
+  static constexpr size_t kChunkBytes = size_t{1} << kChunkBits;
+
+  bool next_chunk() {
+    const uint64_t first = used_ << kChunkBits;
+    if (!chunks_.grow_to(first)) return false;
+    ++used_;
+    next_ = &chunks_[first];
+    end_ = next_ + kChunkBytes;
+    return true;
+  }
+
+  ChunkedArray<char, kChunkBits> chunks_;
+  char* next_ = nullptr;
+  char* end_ = nullptr;
+  uint64_t used_ = 0;
+};
+
+}  // namespace pto::build_graph

@@ -1,0 +1,63 @@
+// A task as the runtime keeps it: one cache line, plus its payload and, for wide fan-outs, blocks.
+//
+// Who writes what:
+//   orchestrator  everything before the task is published; afterwards successors, fan-out count
+//                 (until the task is closed) and nothing else
+//   scheduler     next_ready, start_time, end_time of a task that it made ready or dispatched
+//   both          fanin and fanout, which are atomic
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "pto/abi/payload.h"
+
+namespace pto::build_graph {
+
+constexpr int32_t kNoTask = -1;
+constexpr uint32_t kInlineSuccessors = 3;
+constexpr uint32_t kBlockSuccessors = 7;
+
+struct alignas(64) TaskRecord {
+  // Predecessors that have not completed. While the graph is built beside the schedulers it holds
+  // only minus the completed ones, and publishing adds fanin_count: so each edge counts once,
+  // whichever comes first, and the task is ready for whoever brings the sum to zero.
+  std::atomic<int32_t> fanin;
+  int32_t fanin_count;
+  pto_payload* payload;
+  std::atomic<uint32_t> fanout;  // successors, and kClosed once the task has completed
+  uint16_t payload_length;
+  uint8_t core_type;
+  uint8_t published;
+  uint32_t first_block;  // valid when fanout > kInlineSuccessors
+  uint32_t last_block;   // orchestrator's
+  int32_t next_ready;
+  int32_t successors[kInlineSuccessors];
+  uint64_t start_time;
+  uint64_t end_time;
+};
+static_assert(sizeof(TaskRecord) == 64, "one cache line a task");
+
+constexpr uint32_t kClosed = 0x80000000u;
+
+inline uint32_t successor_count(uint32_t fanout) {
+  return fanout & ~kClosed;
+}
+inline bool is_completed(uint32_t fanout) {
+  return (fanout & kClosed) != 0;
+}
+
+// Successors beyond the inline ones, in the order in which the edges came.
+struct EdgeBlock {
+  uint32_t next;
+  int32_t successors[kBlockSuccessors];
+};
+static_assert(sizeof(EdgeBlock) == 32, "two blocks a cache line");
+
+// Of 64 consecutive tasks: which wait for another, and which run on an AIV core.
+struct SeedWord {
+  uint64_t dependent;
+  uint64_t vector;
+};
+
+}  // namespace pto::build_graph

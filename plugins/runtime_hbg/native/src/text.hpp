@@ -1,0 +1,59 @@
+// Builds a sentence in a caller's buffer: always terminated, silently cut at the end of the buffer.
+//
+// The runtime may not use the C library's formatting (it also runs where there is none).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pto::build_graph {
+
+class Text {
+ public:
+  Text(char* out, size_t capacity) : out_(out), capacity_(capacity) {
+    if (capacity_ > 0) out_[0] = '\0';
+  }
+
+  template <class... Parts>
+  Text& add(Parts... parts) {
+    (append(parts), ...);
+    return *this;
+  }
+
+  size_t length() const { return length_; }
+
+ private:
+  void append(const char* text) {
+    for (; *text != '\0'; ++text) put(*text);
+  }
+
+  void append(uint64_t value) {
+    char digits[20];
+    int count = 0;
+    do {
+      digits[count++] = static_cast<char>('0' + value % 10);
+      value /= 10;
+    } while (value != 0);
+    while (count > 0) put(digits[--count]);
+  }
+
+  void append(int64_t value) {
+    if (value < 0) put('-');
+    append(value < 0 ? uint64_t{0} - static_cast<uint64_t>(value) : static_cast<uint64_t>(value));
+  }
+
+  void append(uint32_t value) { append(uint64_t{value}); }
+  void append(int32_t value) { append(int64_t{value}); }
+
+  void put(char letter) {
+    if (length_ + 1 >= capacity_) return;
+    out_[length_++] = letter;
+    out_[length_] = '\0';
+  }
+
+  char* out_;
+  size_t capacity_;
+  size_t length_ = 0;
+};
+
+}  // namespace pto::build_graph

@@ -1,0 +1,18 @@
+// What tells the two variants apart; each library defines its own.
+#pragma once
+
+#include <cstdint>
+
+namespace pto::build_graph {
+
+struct Variant {
+  const char* name;
+  uint32_t capabilities;
+  bool is_concurrent;       // schedulers may run while the graph is built
+  bool explicit_publish;    // only published tasks run
+  const char* orchestrate;  // what the variant's entry_wrapper.hpp exports
+};
+
+extern const Variant variant;
+
+}  // namespace pto::build_graph

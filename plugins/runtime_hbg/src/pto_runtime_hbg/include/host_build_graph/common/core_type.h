@@ -1,0 +1,13 @@
+// The kinds of core that a task runs on.
+#ifndef PTO_HOST_BUILD_GRAPH_CORE_TYPE_H
+#define PTO_HOST_BUILD_GRAPH_CORE_TYPE_H
+
+#include <cstdint>
+
+inline namespace pto_host_build_graph {
+
+enum class CoreType : int32_t { AIC = 0, AIV = 1 };
+
+}  // namespace pto_host_build_graph
+
+#endif

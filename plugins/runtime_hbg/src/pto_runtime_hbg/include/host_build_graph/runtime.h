@@ -1,0 +1,148 @@
+// The interface of host_build_graph orchestrations.
+//
+//   extern "C" int build(Runtime* runtime, uint64_t* args, int arg_count);   // 0 = success
+//
+// runs on the host, with host pointers and scalars in `args`, and builds the whole graph; the tasks
+// run when it has returned 0. The first error of any call ends the run with that error, whatever
+// the orchestration returns; later calls do nothing and return -1, 0 or nullptr.
+//
+// An edge added twice counts twice on both sides and is harmless. Limits: 64 arguments a task,
+// function ids up to 4095, 134,217,728 tasks; edges and tensor pairs as memory allows.
+#ifndef PTO_HOST_BUILD_GRAPH_RUNTIME_H
+#define PTO_HOST_BUILD_GRAPH_RUNTIME_H
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "common/core_type.h"
+#include "pto_build_graph_calls.h"
+
+inline namespace pto_host_build_graph {
+
+// Memory of the device, for orchestrations. Device pointers are not to be read on the host.
+struct HostApi {
+  void* (*device_malloc)(size_t bytes);  // aligned to 1024 bytes; freed when the run ends
+  void (*device_free)(void* device);
+  int (*copy_to_device)(void* device, const void* host, size_t bytes);    // 0 = success
+  int (*copy_from_device)(void* host, const void* device, size_t bytes);  // 0 = success
+  // Registers the bytes of a kernel library under `func_id`; its address, or 0.
+  uint64_t (*upload_kernel_binary)(int func_id, const uint8_t* bytes, size_t length);
+};
+
+// A task as get_task() shows it: a picture of the moment of that call.
+struct Task {
+  int task_id = -1;
+  int func_id = -1;
+  uint64_t args[64] = {};
+  int num_args = 0;
+  uint64_t function_bin_addr = 0;
+  CoreType core_type = CoreType::AIC;
+  std::atomic<int> fanin{0};
+  const int* fanout = nullptr;  // fanout_count task ids, valid until the next get_task(task_id)
+  int fanout_count = 0;
+  uint64_t start_time = 0;
+  uint64_t end_time = 0;
+};
+
+class Runtime {
+ public:
+  HostApi host_api;
+
+  Runtime(const pto_build_graph_calls* calls, void* graph, const HostApi& api)
+      : host_api(api), calls_(calls), graph_(graph) {}
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  // Returns the task's id, counting from 0, or -1. The arguments are copied.
+  int add_task(const uint64_t* args, int num_args, int func_id,
+               CoreType core_type = CoreType::AIC) {
+    return calls_->add_task(graph_, args, num_args, func_id, static_cast<int32_t>(core_type), 0);
+  }
+
+  // Task `to` starts after task `from` has completed.
+  void add_successor(int from, int to) { calls_->add_successor(graph_, from, to); }
+
+  // Copies `size` bytes from `dev` to `host` when all tasks have completed.
+  void record_tensor_pair(void* host, void* dev, size_t size) {
+    calls_->record_tensor_pair(graph_, host, dev, size);
+  }
+
+  int get_task_count() { return calls_->get_task_count(graph_); }
+
+  // The task, or nullptr; valid while the orchestration runs. Writing to it changes no task.
+  Task* get_task(int task_id) {
+    pto_task_view view;
+    if (calls_->view_task(graph_, task_id, &view) != 0) return nullptr;
+    TaskCopy& copy = tasks_[task_id];
+    if (!copy.task) copy.task = std::make_unique<Task>();
+    copy.fanout.resize(static_cast<size_t>(view.fanout_count));
+    calls_->get_successors(graph_, task_id, copy.fanout.data(), view.fanout_count);
+    fill(*copy.task, task_id, view);
+    copy.task->fanout = copy.fanout.data();
+    return copy.task.get();
+  }
+
+  // Writes the ids of the tasks without predecessors, get_task_count() at most, and returns how
+  // many there are; with nullptr it only counts.
+  int get_initial_ready_tasks(int* ready_tasks) {
+    return calls_->get_initial_ready_tasks(graph_, ready_tasks);
+  }
+
+  // Writes the graph to the log, at level info.
+  void print_runtime() { calls_->print_runtime(graph_); }
+
+  // The address of a kernel, 0 when there is none.
+  uint64_t get_function_bin_addr(int func_id) {
+    return calls_->get_function_bin_addr(graph_, func_id);
+  }
+  void set_function_bin_addr(int func_id, uint64_t address) {
+    calls_->set_function_bin_addr(graph_, func_id, address);
+  }
+
+  // Accepted for sources that share code with another variant; this one has no use for it.
+  void set_pto2_gm_sm_ptr(void*) {}
+
+ private:
+  struct TaskCopy {
+    std::unique_ptr<Task> task;
+    std::vector<int> fanout;
+  };
+
+  static void fill(Task& task, int task_id, const pto_task_view& view) {
+    task.task_id = task_id;
+    task.func_id = view.func_id;
+    for (int i = 0; i < view.num_args; ++i) task.args[i] = view.args[i];
+    task.num_args = view.num_args;
+    task.function_bin_addr = view.function_bin_addr;
+    task.core_type = static_cast<CoreType>(view.core_type);
+    task.fanin.store(view.fanin);
+    task.fanout_count = view.fanout_count;
+    task.start_time = view.start_time;
+    task.end_time = view.end_time;
+  }
+
+  const pto_build_graph_calls* calls_;
+  void* graph_;
+  std::map<int, TaskCopy> tasks_;
+};
+
+inline int add_task(Runtime* runtime, const uint64_t* args, int num_args, int func_id,
+                    CoreType core_type = CoreType::AIC) {
+  return runtime->add_task(args, num_args, func_id, core_type);
+}
+
+inline void add_successor(Runtime* runtime, int from, int to) {
+  runtime->add_successor(from, to);
+}
+
+inline void record_tensor_pair(Runtime* runtime, void* host, void* dev, size_t size) {
+  runtime->record_tensor_pair(host, dev, size);
+}
+
+}  // namespace pto_host_build_graph
+
+#endif
