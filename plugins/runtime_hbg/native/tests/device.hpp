@@ -1,8 +1,6 @@
 // A device of the inline backend with one variant attached, for tests that submit tasks themselves.
 #pragma once
 
-#include <dlfcn.h>
-
 #include <deque>
 #include <functional>
 #include <string>
@@ -11,19 +9,9 @@
 
 #include "check.hpp"
 #include "pto/abi/backend.h"
+#include "variant_library.hpp"
 
 extern "C" const pto_backend_api* pto_backend_entry();
-
-inline const pto_runtime_api* load_variant(const std::string& name) {
-  const std::string path = std::string(PTO_VARIANT_DIRECTORY) + "/libpto_" + name + ".so";
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) check::fail(__FILE__, __LINE__, dlerror());
-  void* symbol = dlsym(library, PTO_RUNTIME_ENTRY_SYMBOL);
-  CHECK(symbol != nullptr);
-  const auto* api = reinterpret_cast<pto_runtime_entry_fn>(symbol)(name.c_str());
-  CHECK(api != nullptr);
-  return api;
-}
 
 class TestDevice {
  public:

@@ -1,0 +1,208 @@
+// A platform of threads: each scheduler steps on its own and parks when it is idle, so that a lost
+// wake-up or a lost edge shows as a run in which all are parked.
+//
+// Cores are imaginary: a dispatched task starts at once, and ends when a poll happens to find it so.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+#include "pto/abi/runtime.h"
+
+class ThreadsPlatform {
+ public:
+  // When a task started and ended, in steps of one clock for all threads; 0 when it did not.
+  struct Span {
+    std::atomic<uint64_t> start{0};
+    std::atomic<uint64_t> end{0};
+    std::atomic<int> runs{0};
+  };
+
+  ThreadsPlatform(const pto_runtime_api& api, uint32_t blocks, uint32_t schedulers, uint64_t seed)
+      : api_(api), lanes_(schedulers) {
+    topology_.blocks = blocks;
+    topology_.cores = 3 * blocks;
+    topology_.schedulers = schedulers;
+    for (uint32_t core = 0; core < topology_.cores; ++core) {
+      const uint32_t cluster = core < blocks ? core : (core - blocks) / 2;
+      topology_.core_type[core] = core < blocks ? PTO_CORE_AIC : PTO_CORE_AIV;
+      topology_.thread_cores[cluster % schedulers].words[core / 64] |= uint64_t{1} << (core % 64);
+    }
+    for (Lane& lane : lanes_) lane.random.seed(++seed);
+    fill_table();
+    pto_error error;
+    CHECK_EQUAL(api_.create(&table_, nullptr, 0, &runtime_, &error), PTO_OK);
+  }
+
+  ~ThreadsPlatform() { api_.destroy(runtime_); }
+
+  // Runs one graph: `build` submits it, beside the schedulers when the variant allows that.
+  template <class Build>
+  void run(std::vector<Span>& spans, Build build) {
+    spans_ = &spans;
+    clock_.store(1);
+    stalls_.store(0);
+    parked_ = 0;
+    for (Lane& lane : lanes_) lane.begin();
+    const pto_kernel_entry kernels[] = {{0, PTO_CORE_AIC, 1, "aic"}, {1, PTO_CORE_AIV, 2, "aiv"}};
+    const pto_call_config config{};
+    pto_run run{};
+    run.kernels = kernels;
+    run.num_kernels = 2;
+    run.config = &config;
+    CHECK_EQUAL(api_.begin(runtime_, &run), PTO_OK);
+    const bool is_concurrent = (api_.capabilities & PTO_RUNTIME_CONCURRENT_BUILD) != 0;
+    is_build_done_ = false;
+    if (!is_concurrent) finish_build(build());
+    std::vector<std::thread> threads;
+    for (uint32_t thread = 0; thread < lanes_.size(); ++thread) {
+      threads.emplace_back([this, thread] { schedule(thread); });
+    }
+    if (is_concurrent) finish_build(build());
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  void end() { api_.end(runtime_); }
+
+  void* runtime() const { return runtime_; }
+  int stalls() const { return stalls_.load(); }
+  const pto_error& error() const { return *api_.last_error(runtime_); }
+
+ private:
+  struct Lane {
+    void begin() {
+      is_awake = true;
+      running.clear();
+    }
+
+    std::mt19937_64 random;
+    std::vector<std::pair<uint32_t, uint64_t>> running;  // core and task
+    bool is_awake = true;
+  };
+
+  static ThreadsPlatform& self(void* platform) { return *static_cast<ThreadsPlatform*>(platform); }
+
+  void finish_build(int result) {
+    api_.orchestration_done(runtime_, result);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_build_done_ = true;
+    changed_.notify_all();
+  }
+
+  void schedule(uint32_t thread) {
+    for (;;) {
+      {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        lanes_[thread].is_awake = false;
+      }
+      const int32_t step = api_.schedule_step(runtime_, thread);
+      if (step == PTO_STEP_DONE || step == PTO_STEP_ERROR) return leave();
+      if (step == PTO_STEP_IDLE && lanes_[thread].running.empty() && !park(thread)) return leave();
+      if (step == PTO_STEP_IDLE) std::this_thread::yield();
+    }
+  }
+
+  // A finished scheduler does not hold up the others' proof that nothing moves.
+  void leave() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ++parked_;
+    changed_.notify_all();
+  }
+
+  // False when every scheduler is parked after the build: then the run is stuck.
+  bool park(uint32_t thread) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ++parked_;
+    changed_.notify_all();
+    for (;;) {
+      if (lanes_[thread].is_awake) {
+        --parked_;
+        return true;
+      }
+      if (is_build_done_ && parked_ == lanes_.size() && !is_any_awake()) {
+        if (stalls_.fetch_add(1) == 0) api_.stalled(runtime_);
+        return false;
+      }
+      changed_.wait(lock);
+    }
+  }
+
+  bool is_any_awake() const {
+    for (const Lane& lane : lanes_) {
+      if (lane.is_awake) return true;
+    }
+    return false;
+  }
+
+  void fill_table() {
+    table_.abi_version = PTO_ABI_VERSION;
+    table_.struct_size = sizeof table_;
+    table_.self = this;
+    table_.topology = &topology_;
+    table_.reserve = [](void*, size_t bytes) {
+      return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    };
+    table_.release = [](void*, void* memory, size_t bytes) { munmap(memory, bytes); };
+    table_.dispatch = [](void* raw, uint32_t thread, const pto_dispatch* batch, uint32_t count) {
+      for (uint32_t i = 0; i < count; ++i) self(raw).start_task(thread, batch[i]);
+    };
+    table_.poll = [](void* raw, uint32_t thread, pto_poll_result* result) {
+      self(raw).poll(thread, result);
+    };
+    table_.wake = [](void* raw, uint32_t thread) {
+      const std::lock_guard<std::mutex> lock(self(raw).mutex_);
+      self(raw).lanes_[thread].is_awake = true;
+      self(raw).changed_.notify_all();
+    };
+    table_.log = [](void*, int32_t, const char*) {};
+  }
+
+  void start_task(uint32_t thread, const pto_dispatch& item) {
+    const uint64_t task = item.payload->task;
+    const uint32_t type = static_cast<uint32_t>(item.payload->func_id);
+    CHECK_EQUAL(uint32_t{topology_.core_type[item.core]}, type);
+    CHECK_EQUAL(item.payload->num_args, 1u);
+    CHECK_EQUAL(reinterpret_cast<const uint64_t*>(item.payload + 1)[0], 3 * task);
+    Span& span = (*spans_)[task];
+    span.start.store(clock_.fetch_add(1));
+    span.runs.fetch_add(1);
+    for (const auto& [core, other] : lanes_[thread].running) CHECK(core != item.core);
+    lanes_[thread].running.emplace_back(item.core, task);
+  }
+
+  void poll(uint32_t thread, pto_poll_result* result) {
+    Lane& lane = lanes_[thread];
+    *result = {};
+    for (size_t i = 0; i < lane.running.size();) {
+      if (lane.random() % 3 == 0) {
+        ++i;
+        continue;
+      }
+      const auto [core, task] = lane.running[i];
+      (*spans_)[task].end.store(clock_.fetch_add(1));
+      result->done.words[core / 64] |= uint64_t{1} << (core % 64);
+      lane.running[i] = lane.running.back();
+      lane.running.pop_back();
+    }
+  }
+
+  const pto_runtime_api& api_;
+  pto_topology topology_{};
+  pto_platform table_{};
+  void* runtime_ = nullptr;
+  std::vector<Lane> lanes_;
+  std::vector<Span>* spans_ = nullptr;
+  std::atomic<uint64_t> clock_{1};
+  std::atomic<int> stalls_{0};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t parked_ = 0;
+  bool is_build_done_ = false;
+};

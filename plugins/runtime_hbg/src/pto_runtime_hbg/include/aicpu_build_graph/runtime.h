@@ -1,0 +1,88 @@
+// The interface of aicpu_build_graph orchestrations.
+//
+//   extern "C" int build(Runtime* runtime);   // 0 = success
+//
+// runs on an AICPU thread. Every tensor argument lies in device memory already: orch_args holds
+// device pointers and scalars, orch_argc of them. With build_mode 1 a published task may run while
+// the orchestration goes on; with 0 all tasks run after it. The first error of any call ends the
+// run with that error, whatever the orchestration returns; later calls do nothing and return -1 or
+// nullptr.
+//
+// An edge added twice counts twice on both sides and is harmless. An edge into a task comes before
+// that task's publish; the task that it comes from may have completed. Limits: 64 arguments a task,
+// function ids up to 4095, 134,217,728 tasks; edges as memory allows.
+#ifndef PTO_AICPU_BUILD_GRAPH_RUNTIME_H
+#define PTO_AICPU_BUILD_GRAPH_RUNTIME_H
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/core_type.h"
+#include "pto_build_graph_calls.h"
+
+inline namespace pto_aicpu_build_graph {
+
+class Runtime;
+
+// The functions by which an orchestration builds its graph.
+struct AicpuBuildApi {
+  // Returns the task's id, counting from 0, or -1. The arguments are copied. `function_bin_addr` 0
+  // means the kernel registered under `func_id`.
+  int (*add_task)(Runtime* runtime, uint64_t* args, int num_args, int func_id, CoreType core_type,
+                  uint64_t function_bin_addr);
+  // Task `to` starts after task `from` has completed; correct also when it has already.
+  void (*add_successor_conditional)(Runtime* runtime, int from, int to);
+  // Only published tasks are scheduled; each is published once.
+  void (*publish_task)(Runtime* runtime, int task_id);
+  void* (*device_malloc)(size_t bytes);  // aligned to 1024 bytes; freed when the run ends
+  void (*device_free)(void* device);
+};
+
+class Runtime {
+ public:
+  int orch_argc;
+  uint64_t* orch_args;
+  AicpuBuildApi aicpu_build_api;
+  const uint64_t* kernel_addrs;  // by function id, 0 to 4095; 0 where no kernel is registered
+  int build_mode;                // 1: build and schedule at once; 0: first build, then schedule
+
+  Runtime(const pto_build_graph_calls* calls, void* graph, const AicpuBuildApi& api,
+          uint64_t* args, int num_args)
+      : orch_argc(num_args),
+        orch_args(args),
+        aicpu_build_api(api),
+        kernel_addrs(calls->get_kernel_addrs(graph)),
+        build_mode(static_cast<int>(calls->build_mode)),
+        calls_(calls),
+        graph_(graph) {}
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  int add_task(const uint64_t* args, int num_args, int func_id, CoreType core_type,
+               uint64_t function_bin_addr) {
+    return calls_->add_task(graph_, args, num_args, func_id, static_cast<int32_t>(core_type),
+                            function_bin_addr);
+  }
+  void add_successor_conditional(int from, int to) { calls_->add_successor(graph_, from, to); }
+  void publish_task(int task_id) { calls_->publish_task(graph_, task_id); }
+  int get_task_count() { return calls_->get_task_count(graph_); }
+  void print_runtime() { calls_->print_runtime(graph_); }
+
+ private:
+  const pto_build_graph_calls* calls_;
+  void* graph_;
+};
+
+}  // namespace pto_aicpu_build_graph
+
+// The same as the functions of aicpu_build_api.
+extern "C" {
+int aicpu_runtime_add_task(Runtime* runtime, uint64_t* args, int num_args, int func_id,
+                           CoreType core_type, uint64_t function_bin_addr);
+void aicpu_runtime_add_successor_conditional(Runtime* runtime, int from, int to);
+void aicpu_runtime_publish_task(Runtime* runtime, int task_id);
+void* aicpu_runtime_device_malloc(size_t bytes);
+void aicpu_runtime_device_free(void* device);
+}
+
+#endif

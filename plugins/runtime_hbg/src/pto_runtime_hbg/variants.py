@@ -1,0 +1,74 @@
+"""The two plugin objects: where each variant's library and headers are, and its settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pto_core.interfaces import API_VERSION, Health, Option, OrchestrationBuild
+
+_PACKAGE = Path(__file__).parent
+_INCLUDE = _PACKAGE / "include"
+
+
+def _parse_build_mode(text: str) -> int:
+    if text.strip() not in ("0", "1"):
+        raise ValueError("1 (build and schedule at once) or 0 (first build, then schedule)")
+    return int(text)
+
+
+BUILD_MODE = Option(
+    key="hbg.build_mode",
+    default=1,
+    parse=_parse_build_mode,
+    help="aicpu_build_graph: 1 builds and schedules at once, 0 first builds, then schedules",
+    environment="PTO_AICPU_BUILD_GRAPH_BUILD_MODE",
+    native="build_mode",
+)
+
+
+@dataclass(frozen=True)
+class BuildGraphVariant:
+    """A build-graph variant: one native library and one folder of headers named after it."""
+
+    name: str
+    capabilities: frozenset[str]
+    settings: tuple[Option, ...] = ()
+    api_version: int = API_VERSION
+
+    def health(self) -> Health:
+        """Say whether the native library is there; it needs nothing else of the machine."""
+        if self.library().is_file():
+            return Health(ok=True)
+        return Health(
+            ok=False,
+            reason=f"{self.library()} is missing",
+            fix="reinstall ptorun-runtime-hbg",
+        )
+
+    def library(self) -> Path:
+        """Give the native library that exports ``pto_runtime_entry``."""
+        return _PACKAGE / f"libpto_{self.name}.so"
+
+    def orchestration_build(self) -> OrchestrationBuild:
+        """Say how a C++ orchestration is compiled: one library, nothing visible but its entry."""
+        return OrchestrationBuild(
+            include_dirs=self.kernel_include_dirs(),
+            wrapper=_INCLUDE / self.name / "entry_wrapper.hpp",
+            standard="c++17",
+            flags=("-O2", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden"),
+        )
+
+    def kernel_include_dirs(self) -> tuple[Path, ...]:
+        """List the folders with ``runtime.h`` and ``common/core_type.h`` of this variant."""
+        return (_INCLUDE / self.name, _INCLUDE / "calls")
+
+    def options(self) -> tuple[Option, ...]:
+        """List the settings that this variant adds."""
+        return self.settings
+
+
+host_build_graph = BuildGraphVariant("host_build_graph", frozenset({"explicit_edges"}))
+aicpu_build_graph = BuildGraphVariant(
+    "aicpu_build_graph", frozenset({"explicit_edges", "publish"}), settings=(BUILD_MODE,)
+)
