@@ -11,9 +11,8 @@ def test_every_package_has_the_same_shape(checkout):
             assert (package.folder / part).exists(), f"{package.folder} lacks {part}"
         for part in ("__init__.py", "py.typed"):
             assert (package.source / part).is_file(), f"{package.source} lacks {part}"
-        assert [path.name for path in (package.folder / "src").iterdir() if path.is_dir()] == [
-            package.import_name
-        ]
+        inside = {path.name for path in (package.folder / "src").iterdir()}
+        assert {name for name in inside if not name.startswith(".")} == {package.import_name}
 
 
 def test_every_plugin_folder_is_a_package_and_names_its_family(checkout):
