@@ -1,0 +1,42 @@
+"""The conformance kit: contract tests for backends and runtimes, also for a stranger's.
+
+A plugin's whole test file::
+
+    from pto_core.testing import BackendContract
+
+    class TestMyChip(BackendContract):
+        backend = "mychip"
+
+Tests ask for a capability, never for a plugin: one that needs what the plugin does not claim is not
+collected, and a claim that does not hold fails. Every test is a plain function ``check_*`` of one
+subject (:class:`BackendSubject` or :class:`RuntimeSubject`), in the modules ``memory``,
+``dispatch``, ``claims``, ``ordering``, ``graph_errors`` and ``public_api``; it raises
+:class:`ContractError`, and its docstring is the contract. Needs pytest only to run the classes.
+"""
+
+from pto_core.testing.capabilities import contract_test
+from pto_core.testing.contracts import BackendContract, RuntimeContract
+from pto_core.testing.failure import ContractError, expect
+from pto_core.testing.graphs import Graph
+from pto_core.testing.native import NativeBackend, NativeDevice, NativeRuntime, StatusError
+from pto_core.testing.probe import Probe, Work
+from pto_core.testing.session import Session
+from pto_core.testing.subjects import BackendSubject, RuntimeSubject
+
+__all__ = [
+    "BackendContract",
+    "BackendSubject",
+    "ContractError",
+    "Graph",
+    "NativeBackend",
+    "NativeDevice",
+    "NativeRuntime",
+    "Probe",
+    "RuntimeContract",
+    "RuntimeSubject",
+    "Session",
+    "StatusError",
+    "Work",
+    "contract_test",
+    "expect",
+]

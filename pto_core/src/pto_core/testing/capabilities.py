@@ -1,0 +1,37 @@
+"""Tests that ask for a capability: only those that a plugin claims are collected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+_ATTRIBUTE = "required_capabilities"
+
+
+def contract_test(check: Callable[[Any], None], *requires: str) -> Callable[[Any], None]:
+    """Make a test method of ``check``, for plugins that claim all of ``requires``.
+
+    ``"!x"`` asks for plugins that do not claim x; ``"backend:x"`` is about the backend that drives
+    a runtime under test.
+    """
+
+    def test(self: Any) -> None:
+        check(self.subject)
+
+    test.__doc__ = getattr(check, "func", check).__doc__  # a partial has its function's
+    setattr(test, _ATTRIBUTE, requires)
+    return test
+
+
+def withdraw_unclaimed(contract: type, claimed: frozenset[str]) -> None:
+    """Hide the tests of ``contract`` that need what is not in ``claimed``."""
+    for name in dir(contract):
+        needed: tuple[str, ...] = getattr(getattr(contract, name), _ATTRIBUTE, ())
+        if not all(_holds(capability, claimed) for capability in needed):
+            setattr(contract, name, None)
+
+
+def _holds(capability: str, claimed: frozenset[str]) -> bool:
+    if capability.startswith("!"):
+        return capability[1:] not in claimed
+    return capability in claimed

@@ -1,0 +1,233 @@
+"""Whether a backend can do what it claims: one check for each capability."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from typing import Any
+
+from pto_core.testing import abi
+from pto_core.testing.dispatch import Gate, recorder_work, run_probe
+from pto_core.testing.failure import ContractError, expect
+from pto_core.testing.native import StatusError
+from pto_core.testing.probe import Probe, Work
+from pto_core.testing.recording import RecorderLog
+from pto_core.testing.subjects import BackendSubject
+
+CAPABILITY_FLAGS = {
+    "threads": abi.BackendFlag.THREADS,
+    "deterministic": abi.BackendFlag.DETERMINISTIC,
+    "checking": abi.BackendFlag.CHECKING,
+    "callbacks": abi.BackendFlag.CALLBACKS,
+}
+"""The capability of the plugin, and the bit of its library that says the same."""
+
+_SEEDS = 16
+_FRESH_PROCESS_LIMIT_S = 60
+_STUCK_MS = 1500
+
+
+def check_table(backend: BackendSubject) -> None:
+    """Require that the library's table has the ABI's version and size, and no entry is missing."""
+    table = backend.native.table
+    expect(table.abi_version == abi.ABI_VERSION, f"abi_version is {table.abi_version}")
+    expect(
+        table.struct_size >= ctypes.sizeof(abi.BackendApi),
+        f"struct_size is {table.struct_size}, the table has {ctypes.sizeof(abi.BackendApi)} bytes",
+    )
+    missing = [name for name in abi.entries(abi.BackendApi) if not getattr(table, name)]
+    expect(not missing, f"the table has no {', '.join(missing)}")
+
+
+def check_claims_agree(backend: BackendSubject) -> None:
+    """Require that the plugin names those capabilities that its library has bits for."""
+    unknown = sorted(set(backend.plugin.capabilities) - set(CAPABILITY_FLAGS))
+    expect(not unknown, f"unknown capabilities: {unknown}; there are {sorted(CAPABILITY_FLAGS)}")
+    for capability, flag in CAPABILITY_FLAGS.items():
+        named, has = capability in backend.plugin.capabilities, bool(backend.native.flags & flag)
+        expect(
+            named == has,
+            f"{capability!r}: the plugin {'claims' if named else 'does not claim'} it, "
+            f"the library's table {'does' if has else 'does not'}",
+        )
+
+
+def check_threads(backend: BackendSubject) -> None:
+    """Require a kernel of a ``threads`` backend to run before the caller waits."""
+    probe = Probe()
+    with backend.open() as device:
+        kernel = device.load_kernel(0, abi.Core.AIV, backend.kernel("gate", abi.Core.AIV))
+        device.attach(probe)
+        gate = Gate(device)
+        probe.load([gate.work(1, kernel)])
+        device.start([kernel])
+        device.orchestration_done()
+        try:
+            gate.await_entered()
+        finally:
+            gate.open()
+            device.wait()
+            outcome = device.finish()
+        expect(outcome.status == abi.Status.OK, f"the run ended with {outcome.status.name}")
+
+
+def check_lost_device(backend: BackendSubject) -> None:
+    """Require a ``threads`` backend to give up on a kernel once its device is lost.
+
+    Nobody waits for the kernel then, and every later call says LOST.
+    """
+    probe = Probe()
+    with backend.open() as device:
+        kernel = device.load_kernel(0, abi.Core.AIV, backend.kernel("gate", abi.Core.AIV))
+        device.attach(probe)
+        gate = Gate(device, _STUCK_MS)
+        probe.load([gate.work(1, kernel)])
+        device.start([kernel])
+        device.orchestration_done()
+        gate.await_entered()
+        device.abort(abi.Status.TIMEOUT, lost=True)
+        device.wait()
+        outcome = device.finish()
+        expect(outcome.status == abi.Status.LOST, f"finish() of a lost device: {outcome.status!r}")
+        try:
+            device.start([kernel])
+        except StatusError as refusal:
+            expect(refusal.status == abi.Status.LOST, f"start() of a lost device said {refusal}")
+        else:
+            expect(False, "start() on a lost device was accepted")
+
+
+def check_callbacks(backend: BackendSubject, tasks: int = 50) -> None:
+    """Require a ``callbacks`` backend to run functions of this process, with payload and core."""
+    seen: dict[int, list[tuple[int, int]]] = {}
+
+    def record(payload: Any, core: int, _error: Any) -> int:
+        header = payload.contents
+        seen.setdefault(header.task, []).append((core, abi.payload_arguments(header)[0]))
+        return 0
+
+    probe = Probe()
+    with backend.open() as device:
+        kernels = [device.load_callback(core, core, record) for core in abi.Core]
+        device.attach(probe)
+        work = [Work(task, kernels[task % 2], [task * 11]) for task in range(tasks)]
+        outcome, journal = run_probe(device, probe, kernels, work)
+        expect(outcome.status == abi.Status.OK, f"the run ended with {outcome.message}")
+        for task in range(tasks):
+            wanted = [(journal.dispatched[task], task * 11)]
+            expect(
+                seen.get(task) == wanted,
+                f"(core, argument) of task {task}'s calls: {seen.get(task)}, expected {wanted}",
+            )
+
+
+def check_kernel_faults(backend: BackendSubject) -> None:
+    """Require that a kernel which fails ends the run with KERNEL, its words, task and core.
+
+    The next run on the device is all right.
+    """
+
+    def fail(_payload: Any, _core: int, error: Any) -> int:
+        error.contents.status = abi.Status.KERNEL
+        error.contents.message = b"the kernel of the kit fails on purpose"
+        return abi.Status.KERNEL
+
+    probe = Probe()
+    with backend.open() as device:
+        failing = device.load_callback(9, abi.Core.AIV, fail)
+        kernels = backend.load_recorders(device)
+        device.attach(probe)
+        outcome, journal = run_probe(device, probe, [failing], [Work(3, failing)])
+        named = (outcome.status, outcome.error.task, outcome.error.core, outcome.error.func_id)
+        wanted = (abi.Status.KERNEL, 3, journal.dispatched[3], 9)
+        expect(named == wanted, f"status, task, core, func_id: {named}, expected {wanted}")
+        expect("on purpose" in outcome.message, f"the kernel's words are lost: {outcome.message}")
+        log = RecorderLog(device, 20)
+        outcome, _ = run_probe(device, probe, kernels, recorder_work(log, kernels, 20))
+        expect(
+            outcome.status == abi.Status.OK and all(log.read()["runs"] == 1),
+            f"the run after a failed one: {outcome.status.name} {outcome.message}",
+        )
+
+
+def trace_hash(backend: BackendSubject, seed: int, tasks: int = 40) -> int:
+    """Give the trace hash of a fixed run in deterministic mode with ``seed``."""
+    probe = Probe()
+    with backend.open(mode="deterministic", seed=seed) as device:
+        kernels = backend.load_recorders(device)
+        device.attach(probe)
+        log = RecorderLog(device, tasks)
+        outcome, _ = run_probe(
+            device, probe, kernels, recorder_work(log, kernels, tasks), block_dim=4
+        )
+        expect(outcome.status == abi.Status.OK, f"seed {seed}: the run ended: {outcome.message}")
+        return int(outcome.report.trace_hash)
+
+
+def check_seed_repeats_trace(backend: BackendSubject) -> None:
+    """Require that one seed gives one trace hash, not 0, also in another process."""
+    first = trace_hash(backend, 7)
+    expect(first, "the run report of deterministic mode has no trace hash")
+    for _ in range(3):
+        again = trace_hash(backend, 7)
+        expect(again == first, f"seed 7 gave the trace {first:#x}, then {again:#x}")
+    answer = subprocess.run(
+        [sys.executable, "-m", "pto_core.testing.trace", backend.name, "7"],
+        capture_output=True,
+        text=True,
+        timeout=_FRESH_PROCESS_LIMIT_S,
+        check=False,
+    )
+    expect(answer.returncode == 0, f"seed 7 in a fresh process: {answer.stderr}")
+    expect(
+        int(answer.stdout) == first,
+        f"seed 7 gave the trace {first:#x} here and {int(answer.stdout):#x} in a fresh process",
+    )
+
+
+def check_seeds_differ(backend: BackendSubject) -> None:
+    """Require other seeds to choose other orders; three of four have to differ."""
+    hashes = {trace_hash(backend, seed) for seed in range(_SEEDS)}
+    expect(
+        4 * len(hashes) >= 3 * _SEEDS,
+        f"{_SEEDS} seeds gave {len(hashes)} different traces: the seed chooses too little",
+    )
+
+
+def check_red_zones(backend: BackendSubject) -> None:
+    """Require that a checked kernel which writes past its buffer ends the run with ADDRESS."""
+    probe = Probe()
+    with backend.open(check=1) as device:
+        kernels = backend.load_recorders(device)
+        device.attach(probe)
+        log = RecorderLog(device, 4)
+        past_the_end = Work(0, kernels[0], log.arguments(log.tasks))
+        outcome, _ = run_probe(device, probe, kernels, [past_the_end])
+        expect(
+            outcome.status == abi.Status.ADDRESS and outcome.message,
+            f"a kernel wrote past its buffer, the run ended with {outcome.status.name}",
+        )
+
+
+def check_wrong_values_are_refused(backend: BackendSubject) -> None:
+    """Require ``check_value`` to refuse freed memory, and to take live buffers and numbers."""
+    answers: dict[str, int] = {}
+    values: dict[str, int] = {}
+
+    def ask(platform: abi.Platform) -> None:
+        if not platform.checking:
+            raise ContractError("the platform table does not say that it checks")
+        for name, value in values.items():
+            answers[name] = platform.check_value(platform.self, value, abi.Error())
+
+    probe = Probe(on_begin=ask)
+    with backend.open(check=1) as device:
+        device.attach(probe)
+        live, freed = device.allocate(4096), device.allocate(4096)
+        device.free(freed)
+        values.update(live=live, inside=live + 100, number=12345, zero=0, freed=freed)
+        outcome, journal = run_probe(device, probe, [], [])
+        expect(outcome.status == abi.Status.OK, "; ".join(journal.violations))
+    wanted = dict.fromkeys(values, int(abi.Status.OK)) | {"freed": int(abi.Status.ADDRESS)}
+    expect(answers == wanted, f"check_value answered {answers}, expected {wanted}")

@@ -1,0 +1,187 @@
+"""What a backend promises about device memory."""
+
+from __future__ import annotations
+
+import ctypes
+
+from pto_core.testing import abi
+from pto_core.testing.failure import expect
+from pto_core.testing.native import StatusError
+from pto_core.testing.random_seed import random_numbers
+from pto_core.testing.subjects import BackendSubject
+
+_TOO_MUCH_BYTES = 1 << 60
+
+
+def check_memory_round_trip(backend: BackendSubject, seed: int | None = None) -> None:
+    """Require that what is copied in comes out again, at any size and offset.
+
+    Buffers of random sizes are filled with random bytes, parts of them are overwritten at odd
+    offsets, and each whole buffer is compared with the host's copy after every write.
+    """
+    with random_numbers(seed) as numbers, backend.open() as device:
+        for size in [
+            1,
+            2,
+            7,
+            1023,
+            1024,
+            1025,
+            *(numbers.randrange(1, 1 << 16) for _ in range(12)),
+        ]:
+            address = device.allocate(size)
+            expected = bytearray(numbers.randbytes(size))
+            device.copy_in(address, bytes(expected))
+            for _ in range(4):
+                first = numbers.randrange(size)
+                part = numbers.randbytes(numbers.randrange(size - first) + 1)
+                device.copy_in(address + first, part)
+                expected[first : first + len(part)] = part
+                _expect_same(bytes(expected), device.copy_out(address, size), size)
+                got = device.copy_out(address + first, len(part))
+                _expect_same(part, got, size)
+            device.free(address)
+
+
+def _expect_same(expected: bytes, got: bytes, size: int) -> None:
+    if expected != got:
+        index = next(i for i, (a, b) in enumerate(zip(expected, got, strict=True)) if a != b)
+        expect(
+            False,
+            f"byte {index} of {len(got)} copied out of a buffer of {size} bytes is "
+            f"{got[index]:#04x}, copied in was {expected[index]:#04x}",
+        )
+
+
+def check_addresses_are_aligned(backend: BackendSubject) -> None:
+    """Require that every device address is a multiple of 1024 and not 0, whatever the size."""
+    with backend.open() as device:
+        for size in (0, 1, 3, 1000, 1024, 1025, 100_000):
+            address = device.allocate(size)
+            expect(
+                address and address % abi.ALIGNMENT == 0,
+                f"allocate({size}) gave {address:#x}, not a multiple of {abi.ALIGNMENT}",
+            )
+
+
+def check_buffers_do_not_overlap(backend: BackendSubject, seed: int | None = None) -> None:
+    """Require that live buffers share no byte, also when they take the place of freed ones."""
+    with random_numbers(seed) as numbers, backend.open() as device:
+        live: dict[int, bytes] = {}
+        for _ in range(200):
+            if live and numbers.random() < 0.4:
+                victim = numbers.choice(sorted(live))
+                device.free(victim)
+                del live[victim]
+            size = numbers.randrange(1, 5000)
+            address = device.allocate(size)
+            expect(address not in live, f"allocate({size}) gave the live address {address:#x}")
+            live[address] = numbers.randbytes(size)
+            device.copy_in(address, live[address])
+        for address, content in live.items():
+            expect(
+                device.copy_out(address, len(content)) == content,
+                f"the {len(content)} bytes at {address:#x} changed when other buffers were written",
+            )
+
+
+def check_empty_buffers_are_distinct(backend: BackendSubject) -> None:
+    """Require ``allocate(0)`` to give a buffer of its own that can be freed."""
+    with backend.open() as device:
+        addresses = [device.allocate(0) for _ in range(8)]
+        expect(len(set(addresses)) == 8, f"8 empty buffers have the addresses {addresses}")
+        for address in addresses:
+            device.copy_in(address, b"")
+            device.free(address)
+
+
+def check_device_memory_is_apart(backend: BackendSubject) -> None:
+    """Require that a copy is a copy: writing to the host's buffer leaves the device's alone."""
+    with backend.open() as device:
+        address = device.allocate(4096)
+        host = ctypes.create_string_buffer(b"\x11" * 4096, 4096)
+        device.copy_in(address, host)
+        ctypes.memset(host, 0x22, 4096)
+        expect(
+            device.copy_out(address, 4096) == b"\x11" * 4096,
+            "a write to the host's buffer after the copy in changed the device's memory",
+        )
+
+
+def check_bad_addresses_are_refused(backend: BackendSubject) -> None:
+    """Require an error for freeing twice, or what was never allocated; the device works on."""
+    with backend.open() as device:
+        address = device.allocate(64)
+        device.free(address)
+        for bad in (address, address + 16, 8):
+            try:
+                device.free(bad)
+            except StatusError as refusal:
+                expect(
+                    refusal.status in (abi.Status.ADDRESS, abi.Status.USAGE) and refusal.message,
+                    f"free({bad:#x}) of no live buffer answered {refusal}; ADDRESS and a message",
+                )
+            else:
+                expect(False, f"free({bad:#x}) of no live buffer answered OK")
+        device.free(device.allocate(64))
+
+
+def check_exhausted_memory_is_an_error(backend: BackendSubject) -> None:
+    """Require MEMORY for more than there is; the device works on."""
+    with backend.open() as device:
+        try:
+            device.allocate(_TOO_MUCH_BYTES)
+        except StatusError as refusal:
+            expect(
+                refusal.status in (abi.Status.MEMORY, abi.Status.CAPACITY) and refusal.message,
+                f"allocate(2**60) answered {refusal}; expected MEMORY and a message",
+            )
+        else:
+            expect(False, "allocate(2**60) answered OK")
+        address = device.allocate(16)
+        device.copy_in(address, b"0123456789abcdef")
+        expect(device.copy_out(address, 16) == b"0123456789abcdef", "the device does not work on")
+
+
+def check_leaks_are_reported(backend: BackendSubject) -> None:
+    """Require ``close`` to say how many buffers nobody freed, their bytes, and the first one."""
+    device = backend.open()
+    kept = {device.allocate(size): size for size in (100, 3000)}
+    device.free(device.allocate(50))
+    leaks = device.close()
+    expect(
+        leaks.buffers == 2 and leaks.bytes >= sum(kept.values()),
+        f"2 buffers of {sum(kept.values())} bytes were left, close() reports "
+        f"{leaks.buffers} of {leaks.bytes} bytes",
+    )
+    expect(
+        leaks.first_address in kept and leaks.first_bytes >= kept[leaks.first_address],
+        f"the first leak is reported as {leaks.first_bytes} bytes at {leaks.first_address:#x}, "
+        f"which was never allocated so",
+    )
+
+
+def check_nothing_leaks_unasked(backend: BackendSubject) -> None:
+    """Require that a device whose caller freed everything reports no leak."""
+    device = backend.open()
+    for size in (0, 1, 5000):
+        device.free(device.allocate(size))
+    leaks = device.close()
+    expect(leaks.buffers == 0, f"close() reports {leaks.buffers} leaks, everything was freed")
+
+
+def check_devices_are_apart(backend: BackendSubject) -> None:
+    """Require two open devices to have memory of their own, also when one of them closes."""
+    with backend.open(0) as first:
+        with backend.open(1) as second:
+            pairs = [(device, device.allocate(4096)) for device in (first, second)]
+            for index, (device, address) in enumerate(pairs):
+                device.copy_in(address, bytes([index + 1]) * 4096)
+            for index, (device, address) in enumerate(pairs):
+                expect(
+                    device.copy_out(address, 4096) == bytes([index + 1]) * 4096,
+                    f"device {index} has the bytes of the other device",
+                )
+        address = pairs[0][1]
+        expect(first.copy_out(address, 4096) == b"\x01" * 4096, "closing device 1 changed device 0")
+        first.free(address)

@@ -1,0 +1,250 @@
+"""A thin driver of a backend's table and of a runtime's table.
+
+One method a table entry, each error a :class:`StatusError`. It adds no rule of its own, so that a
+check can break the rules on purpose and see what the plugin says.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pto_core.testing import abi
+from pto_core.testing.failure import ContractError
+
+RUN_LIMIT_S = 30.0
+"""How long a run of the kit may take before it counts as hung."""
+
+_WAIT_SLICE_NS = 50_000_000
+
+
+class StatusError(Exception):
+    """A call of the native ABI answered ``status``; ``error`` is its record."""
+
+    def __init__(self, call: str, status: int, error: abi.Error) -> None:
+        self.status = abi.Status(status)
+        self.error = error
+        self.message = bytes(error.message).decode(errors="replace")
+        super().__init__(f"{call}: {self.status.name}: {self.message}")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A loaded kernel: what a run's kernel table has to say about it."""
+
+    func_id: int
+    core: abi.Core
+    address: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: its status, the first error and the report."""
+
+    status: abi.Status
+    error: abi.Error
+    report: abi.RunReport
+
+    @property
+    def message(self) -> str:
+        """The first error in words."""
+        return bytes(self.error.message).decode(errors="replace")
+
+
+def _options(options: Mapping[str, object]) -> ctypes.Array[abi.Option]:
+    return (abi.Option * len(options))(
+        *(abi.Option(key.encode(), str(value).encode()) for key, value in options.items())
+    )
+
+
+class NativeBackend:
+    """A backend library."""
+
+    def __init__(self, library: Path) -> None:
+        self._library = ctypes.CDLL(str(library))
+        entry = self._library.pto_backend_entry
+        entry.restype = ctypes.POINTER(abi.BackendApi)
+        self.table: abi.BackendApi = entry().contents
+        self.flags = abi.BackendFlag(self.table.capabilities)
+
+    def open(self, device_id: int = 0, **options: object) -> NativeDevice:
+        """Open a device; ``options`` are the native ones, such as ``mode`` and ``seed``."""
+        return NativeDevice(self, device_id, options)
+
+
+class NativeRuntime:
+    """A runtime library, asked for one variant."""
+
+    def __init__(self, library: Path, variant: str) -> None:
+        self._library = ctypes.CDLL(str(library))
+        self.pointer = self.entry(variant)
+        if not self.pointer:
+            raise ContractError(f"{library.name}: pto_runtime_entry({variant!r}) gave NULL")
+        self.table: abi.RuntimeApi = self.pointer.contents
+        self.flags = abi.RuntimeFlag(self.table.capabilities)
+
+    def entry(self, variant: str) -> Any:
+        """Ask the library for ``variant``: a table, or a null pointer."""
+        entry = self._library.pto_runtime_entry
+        entry.argtypes = [ctypes.c_char_p]
+        entry.restype = ctypes.POINTER(abi.RuntimeApi)
+        return entry(variant.encode())
+
+
+class NativeDevice:
+    """An open device. Leaving the context closes it; after :meth:`close` nothing else is called."""
+
+    def __init__(
+        self, backend: NativeBackend, device_id: int, options: Mapping[str, object]
+    ) -> None:
+        self.backend = backend
+        self._table = backend.table
+        self._handle = ctypes.c_void_p()
+        self._keep: list[object] = []
+        self._runtime: NativeRuntime | Any = None
+        self.runtime_handle = ctypes.c_void_p()
+        error = abi.Error()
+        native = _options(options)
+        status = self._table.open(
+            device_id, native, len(native), ctypes.byref(self._handle), ctypes.byref(error)
+        )
+        if status != abi.Status.OK:
+            raise StatusError("open", status, error)
+
+    def __enter__(self) -> NativeDevice:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> abi.LeakReport:
+        """Detach and close; the second time nothing happens. Give what nobody freed."""
+        leaks = abi.LeakReport()
+        if self._handle:
+            self.detach()
+            self._table.close(self._handle, ctypes.byref(leaks))
+            self._handle = ctypes.c_void_p()
+            self._keep.clear()
+        return leaks
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        error = abi.Error()
+        status = getattr(self._table, name)(self._handle, *arguments, ctypes.byref(error))
+        if status != abi.Status.OK:
+            raise StatusError(name, status, error)
+
+    def allocate(self, size: int) -> int:
+        """Allocate ``size`` bytes of device memory."""
+        address = ctypes.c_uint64()
+        self._call("allocate", size, ctypes.byref(address))
+        return address.value
+
+    def free(self, address: int) -> None:
+        """Free what :meth:`allocate` gave."""
+        self._call("free", address)
+
+    def copy_in(self, address: int, data: bytes | ctypes.Array[ctypes.c_char]) -> None:
+        """Copy ``data`` to device memory."""
+        self._call("copy_in", address, data, len(data))
+
+    def copy_out(self, address: int, size: int) -> bytes:
+        """Copy ``size`` bytes from device memory."""
+        host = ctypes.create_string_buffer(size)
+        self._call("copy_out", host, address, size)
+        return host.raw
+
+    def load_kernel(self, func_id: int, core: abi.Core, path: Path) -> Kernel:
+        """Load a compiled kernel."""
+        source = abi.KernelSource(func_id, core, b"kernel", str(path).encode(), None)
+        return self._load(source)
+
+    def load_callback(
+        self, func_id: int, core: abi.Core, function: Callable[[Any, int, Any], int]
+    ) -> Kernel:
+        """Load a Python function ``function(payload, core, error) -> status`` as a kernel."""
+
+        def callback(_context: int | None, payload: Any, core_index: int, error: Any) -> int:
+            return function(payload, core_index, error)
+
+        source = abi.KernelSource(
+            func_id, core, function.__name__.encode(), None, None, abi.KernelCallback(callback)
+        )
+        return self._load(source)
+
+    def _load(self, source: abi.KernelSource) -> Kernel:
+        address = ctypes.c_uint64()
+        self._call("load_kernel", ctypes.byref(source), ctypes.byref(address))
+        self._keep.append(source)
+        return Kernel(source.func_id, abi.Core(source.core_type), address.value)
+
+    def load_library(self, path: Path) -> int:
+        """Load a library; give its handle."""
+        library = ctypes.c_uint64()
+        self._call("load_library", str(path).encode(), ctypes.byref(library))
+        return library.value
+
+    def attach(self, runtime: Any, **options: object) -> None:
+        """Attach ``runtime``: a :class:`NativeRuntime` or anything with ``pointer``."""
+        native = _options(options)
+        self._call(
+            "attach", runtime.pointer, native, len(native), ctypes.byref(self.runtime_handle)
+        )
+        self._runtime = runtime
+
+    def detach(self) -> None:
+        """Detach the runtime, if there is one."""
+        if self._runtime is not None:
+            self._table.detach(self._handle)
+            self._runtime = None
+
+    def start(
+        self, kernels: Sequence[Kernel], *, block_dim: int = 0, aicpu_thread_num: int = 3
+    ) -> None:
+        """Start a run to which the caller submits."""
+        entries = (abi.KernelEntry * max(len(kernels), 1))(
+            *(abi.KernelEntry(k.func_id, k.core, k.address, b"kernel") for k in kernels)
+        )
+        config = abi.CallConfig(block_dim, aicpu_thread_num)
+        run = abi.Run(entries, len(kernels), config=ctypes.pointer(config))
+        self._run_memory = (entries, config, run)
+        self._call("start", ctypes.byref(run))
+
+    def orchestration_done(self, result: int = 0) -> None:
+        """Say that everything has been submitted."""
+        self._table.orchestration_done(self._handle, result)
+
+    def wait(self, limit_s: float = RUN_LIMIT_S) -> None:
+        """Wait for the end of the run; a run that takes longer breaks the contract."""
+        deadline = time.monotonic() + limit_s
+        while (status := self._table.wait(self._handle, _WAIT_SLICE_NS)) != abi.Status.OK:
+            if status != abi.Status.PENDING:
+                raise ContractError(f"wait() answered {abi.Status(status).name}; OK or PENDING")
+            if time.monotonic() > deadline:
+                self.abort(abi.Status.TIMEOUT, lost=True)
+                raise ContractError(f"the run did not end within {limit_s} s")
+
+    def finish(self) -> Outcome:
+        """End the run."""
+        error, report = abi.Error(), abi.RunReport()
+        status = self._table.finish(self._handle, ctypes.byref(report), ctypes.byref(error))
+        return Outcome(abi.Status(status), error, report)
+
+    def abort(self, cause: abi.Status = abi.Status.ABORTED, *, lost: bool = False) -> None:
+        """End the run early, from any thread."""
+        error = abi.Error(status=cause, message=b"the conformance kit aborted the run")
+        self._table.abort(self._handle, ctypes.byref(error), int(lost))
+
+    def activity(self) -> abi.ActivityPage:
+        """Give the page that says what runs."""
+        page: abi.ActivityPage = self._table.activity(self._handle).contents
+        return page

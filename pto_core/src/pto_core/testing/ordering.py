@@ -1,0 +1,187 @@
+"""What a runtime promises about graphs: every task once, no edge overtaken, whatever the shape."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from dataclasses import replace
+
+from pto_core.testing import abi, graphs
+from pto_core.testing.failure import expect
+from pto_core.testing.graphs import Graph
+from pto_core.testing.native import Outcome
+from pto_core.testing.random_seed import random_numbers
+from pto_core.testing.recording import RecorderLog, words_sum
+from pto_core.testing.session import Session
+from pto_core.testing.subjects import RuntimeSubject
+
+MANY_TASKS = 131_072
+"""The tasks that every variant takes in one run, at least."""
+
+CAPABILITY_FLAGS = {
+    "explicit_edges": abi.RuntimeFlag.EXPLICIT_EDGES,
+    "publish": abi.RuntimeFlag.PUBLISH,
+    "scopes": abi.RuntimeFlag.SCOPES,
+}
+"""The capability of the plugin, and the bit of its library that says the same."""
+
+_STATISTIC_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_STATISTICS = 64
+
+
+def run_and_verify(
+    session: Session, graph: Graph, *, block_dim: int = 0, aicpu_thread_num: int = 3
+) -> Outcome:
+    """Run ``graph`` and hold the run against it."""
+    log = RecorderLog(session.device, graph.tasks)
+    outcome = session.run_graph(graph, log, block_dim=block_dim, aicpu_thread_num=aicpu_thread_num)
+    expect(
+        outcome.status == abi.Status.OK,
+        f"{graph.name}: the run ended with {outcome.status.name}: {outcome.message}",
+    )
+    graph.verify(log.read())
+    expect(
+        outcome.report.tasks == graph.tasks,
+        f"{graph.name}: the report says {outcome.report.tasks} of {graph.tasks} tasks",
+    )
+    log.free()
+    return outcome
+
+
+def check_graph(runtime: RuntimeSubject, graph: Graph) -> None:
+    """Require that every task of ``graph`` runs once, after all tasks with an edge to it."""
+    with Session(runtime) as session:
+        run_and_verify(session, graph)
+
+
+def check_random_graphs(runtime: RuntimeSubject, count: int = 20, seed: int | None = None) -> None:
+    """Require the same of any graph: random ones, one after the other on one device."""
+    with random_numbers(seed) as numbers, Session(runtime) as session:
+        for _ in range(count):
+            run_and_verify(session, graphs.random_graph(numbers, numbers.randrange(1, 300)))
+
+
+def check_every_shape(runtime: RuntimeSubject, seed: int | None = None) -> None:
+    """Require that every ``block_dim`` with every ``aicpu_thread_num`` gives the same answer."""
+    most = runtime.backend.native.table.max_blocks
+    with random_numbers(seed) as numbers, Session(runtime) as session:
+        graph = graphs.random_graph(numbers, 60)
+        for block_dim in range(most + 1):
+            for threads in range(1, abi.MAX_AICPU_THREADS + 1):
+                shaped = replace(graph, name=f"{graph.name} on {block_dim} x {threads}")
+                run_and_verify(session, shaped, block_dim=block_dim, aicpu_thread_num=threads)
+
+
+def check_core_types(runtime: RuntimeSubject) -> None:
+    """Require that a task runs on a core of its kernel's type, and the report's cores say so."""
+    tasks, aic_tasks = 90, 30
+    with Session(runtime) as session:
+        outcome = run_and_verify(session, graphs.independent(tasks), block_dim=1)
+        used = [usage.tasks for usage in outcome.report.cores]
+        expect(
+            (used[0], sum(used[1:3])) == (aic_tasks, tasks - aic_tasks),
+            f"{aic_tasks} AIC and {tasks - aic_tasks} AIV tasks on one block: cores 0 to 2 ran "
+            f"{used[:3]}",
+        )
+
+
+def check_arguments(runtime: RuntimeSubject, seed: int | None = None) -> None:
+    """Require that a kernel gets exactly the submitted values, up to ``max_args`` of them."""
+    most = runtime.native.table.max_args
+    expect(16 <= most <= abi.MAX_KERNEL_ARGS, f"max_args is {most}, not 16 to 64")
+    with random_numbers(seed) as numbers, Session(runtime) as session:
+        words = [[numbers.getrandbits(64) for _ in range(i % (most - 3))] for i in range(200)]
+        log = RecorderLog(session.device, len(words))
+        session.start()
+        for index, own in enumerate(words):
+            task = session.submit(index % 2, log.arguments(index, own))
+            session.publish(task)
+        outcome = session.end()
+        expect(outcome.status == abi.Status.OK, f"the run ended with {outcome.message}")
+        for index, total in enumerate(log.read()["sum"]):
+            expect(
+                int(total) == words_sum(words[index]),
+                f"task {index} got other values than the {len(words[index])} submitted ones",
+            )
+
+
+def check_empty_run(runtime: RuntimeSubject) -> None:
+    """Require that a run without tasks ends well."""
+    with Session(runtime) as session:
+        run_and_verify(session, graphs.independent(0))
+
+
+def check_many_runs(runtime: RuntimeSubject, runs: int = 100) -> None:
+    """Require that a device runs many graphs, and nothing is left of them at its end."""
+    session = Session(runtime)
+    for _ in range(runs):
+        run_and_verify(session, graphs.diamond())
+    leaks = session.device.close()
+    expect(leaks.buffers == 0, f"{leaks.buffers} buffers are left after {runs} runs")
+
+
+def check_devices_side_by_side(runtime: RuntimeSubject) -> None:
+    """Require that of two devices with one variant neither sees the other's tasks."""
+    graph = graphs.chain(50)
+    with Session(runtime, 0) as first, Session(runtime, 1) as second:
+        logs = [(session, RecorderLog(session.device, 50)) for session in (first, second)]
+        for session, _ in logs:
+            session.start()
+        for session, log in logs:
+            session.submit_graph(graph, log)
+        for session, log in reversed(logs):
+            outcome = session.end()
+            expect(outcome.status == abi.Status.OK, f"the run ended with {outcome.message}")
+            graph.verify(log.read())
+
+
+def check_statistics(runtime: RuntimeSubject) -> None:
+    """Require counters after a run, with distinct names in snake case, and words about it."""
+    table = runtime.native.table
+    with Session(runtime) as session:
+        run_and_verify(session, graphs.diamond())
+        counters = (abi.Statistic * _STATISTICS)()
+        count = table.statistics(session.device.runtime_handle, counters, _STATISTICS)
+        names = [counter.name.decode() for counter in counters[:count]]
+        expect(names, "statistics() gives no counter")
+        expect(len(set(names)) == len(names), f"counters have the same name: {names}")
+        bad = [name for name in names if not _STATISTIC_NAME.fullmatch(name)]
+        expect(not bad, f"counter names that are not snake case: {bad}")
+        again = table.statistics(session.device.runtime_handle, counters, 1)
+        expect(again == count, f"statistics() says {count} counters, with room for one {again}")
+        text = ctypes.create_string_buffer(4096)
+        length = table.explain(session.device.runtime_handle, text, len(text))
+        expect(
+            0 < length <= len(text) and len(text.value) in (length, length - 1),
+            f"explain() says it wrote {length} bytes; there are {len(text.value)}",
+        )
+
+
+def check_table(runtime: RuntimeSubject) -> None:
+    """Require the ABI's version and size, every entry, and the variant's own name.
+
+    A variant that the library does not know gives NULL.
+    """
+    table = runtime.native.table
+    expect(table.abi_version == abi.ABI_VERSION, f"abi_version is {table.abi_version}")
+    size = ctypes.sizeof(abi.RuntimeApi)
+    expect(table.struct_size >= size, f"struct_size is {table.struct_size}, the table has {size}")
+    missing = [name for name in abi.entries(abi.RuntimeApi) if not getattr(table, name)]
+    expect(not missing, f"the table has no {', '.join(missing)}")
+    expect(table.variant == runtime.name.encode(), f"{runtime.name}: variant is {table.variant!r}")
+    expect(
+        table.max_tasks == 0 or table.max_tasks >= MANY_TASKS,
+        f"max_tasks is {table.max_tasks}, less than {MANY_TASKS}",
+    )
+    unknown = runtime.native.entry("no_such_variant")
+    expect(not unknown, "pto_runtime_entry('no_such_variant') gave a table, not NULL")
+
+
+def check_claims_agree(runtime: RuntimeSubject) -> None:
+    """Require that the plugin names those capabilities that its library has bits for."""
+    known = {*CAPABILITY_FLAGS, "inferred_edges"}
+    unknown = sorted(set(runtime.plugin.capabilities) - known)
+    expect(not unknown, f"unknown capabilities: {unknown}; there are {sorted(known)}")
+    for capability, flag in CAPABILITY_FLAGS.items():
+        named, has = capability in runtime.plugin.capabilities, bool(runtime.native.flags & flag)
+        expect(named == has, f"{capability!r}: the plugin says {named}, its library's table {has}")

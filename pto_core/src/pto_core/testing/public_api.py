@@ -1,0 +1,115 @@
+"""What a pair of plugins promises to a user of the Python API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import pto_core
+from pto_core import plugins
+from pto_core.errors import CycleError, TaskFailedError
+from pto_core.testing.failure import expect
+from pto_core.testing.subjects import BackendSubject, RuntimeSubject
+
+
+def check_arrays(backend: BackendSubject) -> None:
+    """Require arrays of any shape, empty ones included, to come back as they went."""
+    with pto_core.open_device(backend.name, runtime=_any_runtime()) as device:
+        for shape in ((0,), (1,), (3, 5), (1000, 17)):
+            host = np.arange(int(np.prod(shape)), dtype=np.float32).reshape(shape)
+            array = device.to_device(host)
+            expect(
+                np.array_equal(array.to_host(), host),
+                f"an array of shape {shape} came back changed",
+            )
+            array.free()
+
+
+def check_close_twice(backend: BackendSubject) -> None:
+    """Require that closing a device a second time does nothing."""
+    device = pto_core.open_device(backend.name, runtime=_any_runtime())
+    device.close()
+    device.close()
+
+
+def check_graph(runtime: RuntimeSubject) -> None:
+    """Require a diamond of Python kernels to give the sequential answer, and be counted."""
+
+    @pto_core.kernel(core="aiv")
+    def double(source: Any, target: Any) -> None:
+        target[:] = source * 2
+
+    @pto_core.kernel(core="aic")
+    def add(left: Any, right: Any, target: Any) -> None:
+        target[:] = left + right
+
+    def graph(rt: Any, source: pto_core.In, target: pto_core.Out) -> None:
+        first, left, right = (rt.empty((64,), np.float32) for _ in range(3))
+        root = rt.add_task(double, (source, first))
+        sides = [rt.add_task(double, (first, side)) for side in (left, right)]
+        join = rt.add_task(add, (left, right, target))
+        for side in sides:
+            rt.add_successor(root, side)
+            rt.add_successor(side, join)
+        for task in (root, *sides, join):
+            rt.publish(task)
+
+    source = np.arange(64, dtype=np.float32)
+    target = np.zeros(64, dtype=np.float32)
+    with pto_core.open_device(runtime.backend.name, runtime=runtime.name) as device:
+        report = device.run(graph, source, target)
+    expect(np.array_equal(target, source * 8), f"the diamond of {source} gave {target}")
+    expect(report.tasks == 4, f"the report of a diamond says {report.tasks} tasks")
+
+
+def check_errors(runtime: RuntimeSubject) -> None:
+    """Require a cycle and a failing kernel to raise their own errors; the device runs on."""
+
+    class OnPurposeError(Exception):
+        pass
+
+    @pto_core.kernel(core="aiv")
+    def fail() -> None:
+        raise OnPurposeError
+
+    @pto_core.kernel(core="aiv")
+    def idle() -> None:
+        pass
+
+    def cycle(rt: Any) -> None:
+        tasks = [rt.add_task(idle, ()) for _ in range(2)]
+        rt.add_successor(tasks[0], tasks[1])
+        rt.add_successor(tasks[1], tasks[0])
+        for task in tasks:
+            rt.publish(task)
+
+    def failing(rt: Any) -> None:
+        rt.publish(rt.add_task(fail, ()))
+
+    def right(rt: Any) -> None:
+        rt.publish(rt.add_task(idle, ()))
+
+    with pto_core.open_device(runtime.backend.name, runtime=runtime.name) as device:
+        for wrong, wanted in ((cycle, CycleError), (failing, TaskFailedError)):
+            try:
+                device.run(wrong)
+            except wanted as error:
+                if wanted is TaskFailedError:
+                    expect(
+                        isinstance(error.__cause__, OnPurposeError),
+                        f"the kernel's own exception is lost: __cause__ is {error.__cause__!r}",
+                    )
+            else:
+                expect(False, f"{wrong.__name__}: no {wanted.__name__}")
+            report = device.run(right)
+            expect(report.tasks == 1, f"after {wanted.__name__}: {report.tasks} of 1 tasks ran")
+
+
+def _any_runtime() -> str:
+    """Name an installed variant; opening a device needs one."""
+    for record in plugins.runtimes():
+        if plugins.load_runtime(record.name).health().ok:
+            return record.name
+    expect(False, "no healthy runtime is installed; a device cannot be opened without one")
+    raise AssertionError

@@ -1,0 +1,23 @@
+"""Random checks that can be repeated."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pto_core.testing.failure import ContractError
+
+
+@contextmanager
+def random_numbers(seed: int | None) -> Iterator[random.Random]:
+    """Give a generator; a check that fails inside names the seed that repeats it.
+
+    ``None`` means a new seed each time.
+    """
+    chosen = secrets.randbits(32) if seed is None else seed
+    try:
+        yield random.Random(chosen)
+    except ContractError as failure:
+        raise ContractError(f"{failure} (seed={chosen})") from failure

@@ -1,0 +1,51 @@
+"""The log that the recorder kernel writes, on the host's side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pto_core.testing.native import NativeDevice
+
+RECORD = np.dtype([("runs", "<u8"), ("start", "<u8"), ("end", "<u8"), ("sum", "<u8")])
+"""One task: how often it ran, the clock at its start and end, and the sum of its words."""
+
+_CLOCK_BYTES = 64
+
+
+def words_sum(words: Sequence[int]) -> int:
+    """Give the sum that the kernel makes of ``words``."""
+    total = 0
+    for word in words:
+        total = (total * 31 + word) % 2**64
+    return total
+
+
+class RecorderLog:
+    """A log of ``tasks`` records in device memory."""
+
+    def __init__(self, device: NativeDevice, tasks: int) -> None:
+        self._device = device
+        self._bytes = tasks * RECORD.itemsize
+        self.tasks = tasks
+        self.address = device.allocate(_CLOCK_BYTES + self._bytes)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what ran."""
+        self._device.copy_in(self.address, bytes(_CLOCK_BYTES + self._bytes))
+
+    def arguments(self, index: int, words: Sequence[int] = ()) -> list[int]:
+        """Give the arguments of task ``index``, with its words among them."""
+        return [self.address, index, 0, len(words), *words]
+
+    def read(self) -> np.ndarray[Any, Any]:
+        """Give the records, one per task."""
+        raw = self._device.copy_out(self.address + _CLOCK_BYTES, self._bytes)
+        return np.frombuffer(raw, dtype=RECORD)
+
+    def free(self) -> None:
+        """Free the log's memory."""
+        self._device.free(self.address)

@@ -1,0 +1,95 @@
+"""What a check is about: a backend, or a runtime and the backend that drives it, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pto_core import plugins
+from pto_core.config import load as load_config
+from pto_core.interfaces import Backend, Runtime
+from pto_core.testing import abi
+from pto_core.testing.failure import ContractError
+from pto_core.testing.native import Kernel, NativeBackend, NativeDevice, NativeRuntime
+from pto_core.toolchain import Toolchain
+
+_SOURCES = Path(__file__).parent / "kernels"
+
+RECORDER_AIC = 0
+"""The func_id of the recorder kernel on AIC cores."""
+RECORDER_AIV = 1
+"""The func_id of the recorder kernel on AIV cores."""
+
+
+@dataclass
+class BackendSubject:
+    """A backend under test."""
+
+    name: str
+    plugin: Backend
+    native: NativeBackend
+    _kernels: dict[tuple[str, abi.Core], Path] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, name: str) -> BackendSubject:
+        """Find the backend by name, as a user would; it has to be healthy."""
+        plugin = plugins.load_backend(name)
+        health = plugin.health()
+        if not health.ok:
+            raise ContractError(f"backend {name!r} is not healthy: {health.reason} {health.fix}")
+        return cls(plugin.name, plugin, NativeBackend(plugin.library()))
+
+    def open(self, device_id: int = 0, **options: object) -> NativeDevice:
+        """Open a device without a runtime."""
+        return self.native.open(device_id, **options)
+
+    def kernel(self, source: str, core: abi.Core) -> Path:
+        """Compile a kernel of the kit (``"recorder"``, ``"gate"``) as the backend says."""
+        key = (source, core)
+        if key not in self._kernels:
+            core_type = core.name.lower()
+            self._kernels[key] = Toolchain(load_config(None)).build_kernel(
+                _SOURCES / f"{source}.cpp", core_type, self.plugin.kernel_toolchain(core_type), ()
+            )
+        return self._kernels[key]
+
+    def load_recorders(self, device: NativeDevice) -> list[Kernel]:
+        """Load the recorder kernel for both core types; the list's index is the func_id."""
+        return [
+            device.load_kernel(func_id, core, self.kernel("recorder", core))
+            for func_id, core in ((RECORDER_AIC, abi.Core.AIC), (RECORDER_AIV, abi.Core.AIV))
+        ]
+
+
+@dataclass
+class RuntimeSubject:
+    """A runtime variant under test, and the backend that drives it."""
+
+    name: str
+    plugin: Runtime
+    native: NativeRuntime
+    backend: BackendSubject
+
+    @classmethod
+    def load(cls, name: str, backend: str | None = None) -> RuntimeSubject:
+        """Find the variant by name; without ``backend``, the first healthy one drives it."""
+        plugin = plugins.load_runtime(name)
+        health = plugin.health()
+        if not health.ok:
+            raise ContractError(f"runtime {name!r} is not healthy: {health.reason} {health.fix}")
+        native = NativeRuntime(plugin.library(), plugin.name)
+        return cls(plugin.name, plugin, native, BackendSubject.load(backend or healthy_backend()))
+
+
+def healthy_backend() -> str:
+    """Name the first installed backend that can be used here."""
+    reasons = []
+    for record in plugins.backends():
+        health = plugins.load_backend(record.name).health()
+        if health.ok:
+            return record.name
+        reasons.append(f"{record.name}: {health.reason}")
+    raise ContractError(
+        f"no backend can be used here ({'; '.join(reasons) or 'none is installed'}); "
+        "install one, for example ptorun-core[sim]"
+    )
