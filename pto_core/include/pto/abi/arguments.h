@@ -49,10 +49,14 @@ typedef struct pto_option {
   const char* value;
 } pto_option;
 
+PTO_ABI_ASSERT(sizeof(pto_option) == 16, "pto_option");
+
 /* The host memory of one tensor argument, so that a checking mode can tell host from device. */
 typedef struct pto_host_range {
   uint64_t address;
   uint64_t bytes;
 } pto_host_range;
+
+PTO_ABI_ASSERT(sizeof(pto_host_range) == 16, "pto_host_range");
 
 #endif

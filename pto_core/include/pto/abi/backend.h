@@ -50,6 +50,8 @@ typedef struct pto_core_usage {
   uint64_t busy_ns; /* 0 unless timing is on */
 } pto_core_usage;
 
+PTO_ABI_ASSERT(sizeof(pto_core_usage) == 16, "pto_core_usage");
+
 typedef struct pto_run_report {
   uint64_t tasks;
   uint64_t build_ns;  /* orchestration, from start to its end */
@@ -75,6 +77,8 @@ typedef struct pto_leak_report {
   uint64_t first_address;
   uint64_t first_bytes;
 } pto_leak_report;
+
+PTO_ABI_ASSERT(sizeof(pto_leak_report) == 32, "pto_leak_report");
 
 typedef struct pto_backend_api {
   uint32_t abi_version;

@@ -42,6 +42,8 @@ typedef struct pto_poll_result {
   pto_core_mask faulted; /* the subset of `done` whose kernel failed; ask fault() */
 } pto_poll_result;
 
+PTO_ABI_ASSERT(sizeof(pto_poll_result) == 32, "pto_poll_result");
+
 typedef struct pto_platform {
   uint32_t abi_version;
   uint32_t struct_size;

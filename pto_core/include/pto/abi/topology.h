@@ -23,6 +23,8 @@ typedef struct pto_core_mask {
   uint64_t words[2];
 } pto_core_mask;
 
+PTO_ABI_ASSERT(sizeof(pto_core_mask) == 16, "pto_core_mask");
+
 typedef struct pto_topology {
   uint32_t blocks;     /* 1 to PTO_MAX_BLOCKS */
   uint32_t cores;      /* 3 * blocks */
