@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+# Before pytest takes the folder pto_core/ of the first test module for a package of that name.
+import pto_core  # noqa: F401
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("pto")

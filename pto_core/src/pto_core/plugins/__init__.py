@@ -14,14 +14,14 @@ from pto_core.plugins.loading import (
     load_unopened,
     options_of_all,
 )
-from pto_core.plugins.observers import Observers, load_observers
+from pto_core.plugins.observation import Observers, load_observers
 from pto_core.plugins.records import (
     FAMILIES,
     PluginRecord,
     backends,
     commands,
+    installed,
     observers,
-    records,
     runtimes,
     transports,
 )
@@ -36,6 +36,7 @@ __all__ = [
     "commands",
     "inspect",
     "inspect_all",
+    "installed",
     "load_backend",
     "load_command",
     "load_observers",
@@ -43,7 +44,6 @@ __all__ = [
     "load_unopened",
     "observers",
     "options_of_all",
-    "records",
     "runtimes",
     "transports",
 ]

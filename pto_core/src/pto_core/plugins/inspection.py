@@ -11,8 +11,8 @@ from pto_core.interfaces import Health
 from pto_core.plugins.checks import health_of
 from pto_core.plugins.loading import load_record
 from pto_core.plugins.native import library_error
-from pto_core.plugins.observers import check_observer
-from pto_core.plugins.records import FAMILIES, PluginRecord, duplicate_error, records
+from pto_core.plugins.observation import check_observer
+from pto_core.plugins.records import FAMILIES, PluginRecord, duplicate_error, installed
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ def inspect_all() -> list[Inspection]:
     """Inspect every installed plugin of every family; imports them, and never raises for one."""
     found: list[Inspection] = []
     for family in FAMILIES:
-        installed = records(family)
-        found.extend(inspect(record, installed) for record in installed)
+        family_records = installed(family)
+        found.extend(inspect(record, family_records) for record in family_records)
     return found
 
 
-def inspect(record: PluginRecord, installed: Sequence[PluginRecord] = ()) -> Inspection:
-    """Import and check one plugin; ``installed`` is its whole family, to find duplicates."""
+def inspect(record: PluginRecord, others: Sequence[PluginRecord] = ()) -> Inspection:
+    """Import and check one plugin; ``others`` is its whole family, to find duplicates."""
     nothing: frozenset[str] = frozenset()
-    problem: PluginError | None = duplicate_error(record, installed)
+    problem: PluginError | None = duplicate_error(record, others)
     if problem is not None:
         return Inspection(record, nothing, Health(False, problem.message, "uninstall one of them"))
     try:

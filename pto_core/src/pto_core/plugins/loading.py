@@ -10,7 +10,7 @@ from pto_core.errors import BackendUnavailableError, PluginError, PluginLoadErro
 from pto_core.interfaces import Backend, Command, Option, Runtime
 from pto_core.plugins.checks import check_plugin, health_of
 from pto_core.plugins.native import check_library
-from pto_core.plugins.records import PluginRecord, find, records
+from pto_core.plugins.records import PluginRecord, find, installed
 
 
 def load_backend(name: str) -> Backend:
@@ -76,7 +76,7 @@ def load_record(record: PluginRecord) -> Any:
 
 def canonical_name(family: str, name: str) -> str:
     """Resolve an alias; a name that nobody has comes back as it is."""
-    for record in records(family):
+    for record in installed(family):
         if name in record.names:
             return record.name
     return name
@@ -88,7 +88,7 @@ def options_of_all() -> Mapping[str, Option]:
     Imports them all: for listings and for messages about unknown settings.
     """
     options: dict[str, Option] = {}
-    for record in (*records("backend"), *records("runtime")):
+    for record in (*installed("backend"), *installed("runtime")):
         try:
             plugin = load_record(record)
         except PluginError:

@@ -48,30 +48,30 @@ class PluginRecord:
 
 def backends() -> list[PluginRecord]:
     """List the installed backends."""
-    return records("backend")
+    return installed("backend")
 
 
 def runtimes() -> list[PluginRecord]:
     """List the installed runtime variants."""
-    return records("runtime")
+    return installed("runtime")
 
 
 def transports() -> list[PluginRecord]:
     """List the installed transports."""
-    return records("transport")
+    return installed("transport")
 
 
 def commands() -> list[PluginRecord]:
     """List the installed subcommands of ``pto`` that others add."""
-    return records("command")
+    return installed("command")
 
 
 def observers() -> list[PluginRecord]:
     """List the installed observers."""
-    return records("observer")
+    return installed("observer")
 
 
-def records(family: str) -> list[PluginRecord]:
+def installed(family: str) -> list[PluginRecord]:
     """List the installed plugins of ``family``, by name; duplicates are all in it."""
     names: dict[tuple[str, str, str], list[str]] = {}
     for point in importlib.metadata.entry_points(group=f"pto.{family}s"):
@@ -91,22 +91,22 @@ def find(family: str, name: str) -> PluginRecord:
 
     Raises :class:`UnknownPluginError` or :class:`DuplicatePluginError`.
     """
-    installed = records(family)
-    matches = [record for record in installed if name in record.names]
+    candidates = installed(family)
+    matches = [record for record in candidates if name in record.names]
     if not matches:
-        raise _unknown(family, name, installed)
-    duplicate = duplicate_error(matches[0], installed, name)
+        raise _unknown(family, name, candidates)
+    duplicate = duplicate_error(matches[0], candidates, name)
     if duplicate is not None:
         raise duplicate
     return matches[0]
 
 
 def duplicate_error(
-    record: PluginRecord, installed: Sequence[PluginRecord], name: str | None = None
+    record: PluginRecord, others: Sequence[PluginRecord], name: str | None = None
 ) -> DuplicatePluginError | None:
-    """Say whether a name of ``record`` (or ``name``) is also another plugin's in ``installed``."""
+    """Say whether a name of ``record`` (or ``name``) is also that of another one of ``others``."""
     wanted = {name} if name is not None else set(record.names)
-    for other in installed:
+    for other in others:
         shared = wanted & set(record.names) & set(other.names)
         if other != record and shared:
             clash = sorted(shared)[0]
@@ -121,8 +121,8 @@ def duplicate_error(
     return None
 
 
-def _unknown(family: str, name: str, installed: Sequence[PluginRecord]) -> UnknownPluginError:
-    known = sorted({known for record in installed for known in record.names})
+def _unknown(family: str, name: str, candidates: Sequence[PluginRecord]) -> UnknownPluginError:
+    known = sorted({known for record in candidates for known in record.names})
     message = (
         f"no {family} called {name!r} is installed{suggestion(name, known)}; "
         f"installed: {', '.join(known) or 'none'}"

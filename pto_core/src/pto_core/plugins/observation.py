@@ -14,7 +14,7 @@ from pto_core.errors import PluginError
 from pto_core.errors.suggestion import suggestion
 from pto_core.plugins.checks import load_error
 from pto_core.plugins.loading import load_record
-from pto_core.plugins.records import PluginRecord, duplicate_error, records
+from pto_core.plugins.records import PluginRecord, duplicate_error, installed
 
 
 class Observers:
@@ -45,11 +45,11 @@ class Observers:
 
 def load_observers() -> Observers:
     """Import every installed observer; a broken one lands in ``problems`` and stops no other."""
-    installed = records("observer")
+    found = installed("observer")
     usable: dict[PluginRecord, Any] = {}
     problems: list[PluginError] = []
-    for record in installed:
-        duplicate = duplicate_error(record, installed)
+    for record in found:
+        duplicate = duplicate_error(record, found)
         try:
             if duplicate is not None:
                 raise duplicate

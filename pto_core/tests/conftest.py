@@ -1,0 +1,143 @@
+"""Fake distributions: folders that look installed, with plugins that a test writes."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+# A whole backend in text; tests replace parts of it to break it.
+BACKEND = """
+    from pathlib import Path
+    from pto_core.interfaces import API_VERSION, Health, KernelToolchain, Option, parse
+
+    class Fake:
+        name = "{name}"
+        api_version = API_VERSION
+        capabilities = frozenset({{"threads"}})
+
+        def health(self):
+            return Health(ok=True)
+
+        def library(self):
+            return Path({library!r})
+
+        def kernel_toolchain(self, core_type):
+            return KernelToolchain()
+
+        def options(self):
+            return (Option("{name}.level", 3, parse.integer(0, 9), "a level", native="level"),)
+
+    plugin = Fake()
+"""
+RUNTIME = BACKEND.replace("KernelToolchain", "OrchestrationBuild").replace(
+    "def kernel_toolchain(self, core_type):\n            return OrchestrationBuild()",
+    "def orchestration_build(self):\n            return OrchestrationBuild((), Path())\n\n"
+    "        def kernel_include_dirs(self):\n            return ()",
+)
+
+
+@dataclass
+class Site:
+    """A folder of distributions, at the front of ``sys.path``."""
+
+    folder: Path
+    modules: list[str] = field(default_factory=list)
+
+    def module(self, name: str, source: str) -> None:
+        (self.folder / f"{name}.py").write_text(textwrap.dedent(source))
+        self.modules.append(name)
+        importlib.invalidate_caches()
+
+    def install(
+        self, distribution: str, entry_points: dict[str, str], version: str = "1.0"
+    ) -> None:
+        """Write the metadata; ``entry_points`` maps a group to its lines."""
+        folder = self.folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n"
+        )
+        text = "".join(f"[{group}]\n{lines}\n\n" for group, lines in entry_points.items())
+        (folder / "entry_points.txt").write_text(text)
+        importlib.invalidate_caches()
+
+    def backend(self, name: str, *changes: tuple[str, str], library: Path | None = None) -> None:
+        """Install the distribution ``fake-NAME`` with one backend; ``changes`` edit its source."""
+        self._install_plugin("backend", BACKEND, name, changes, library)
+
+    def runtime(self, name: str, *changes: tuple[str, str], library: Path | None = None) -> None:
+        """Install the distribution ``fake-NAME`` with one runtime; ``changes`` edit its source."""
+        self._install_plugin("runtime", RUNTIME, name, changes, library)
+
+    def observer(self, name: str, source: str) -> None:
+        """Install the distribution ``fake-NAME`` with one observer, a module."""
+        self.module(f"fake_{name}", source)
+        self.install(f"fake-{name}", {"pto.observers": f"{name} = fake_{name}"})
+
+    def _install_plugin(
+        self,
+        family: str,
+        source: str,
+        name: str,
+        changes: tuple[tuple[str, str], ...],
+        library: Path | None,
+    ) -> None:
+        source = textwrap.dedent(source).format(name=name, library=str(library or "missing.so"))
+        for old, new in changes:
+            assert old in source, f"the fake plugin has no {old!r} to change"
+            source = source.replace(old, new)
+        self.module(f"fake_{name}", source)
+        self.install(f"fake-{name}", {f"pto.{family}s": f"{name} = fake_{name}:plugin"})
+
+    def run(self, *command: str, **options: object) -> subprocess.CompletedProcess[str]:
+        """Run Python in a fresh process that sees this site."""
+        start = f"import sys; sys.path.insert(0, {str(self.folder)!r}); "
+        return subprocess.run(
+            [sys.executable, "-c", start + command[0], *command[1:]],
+            capture_output=True,
+            text=True,
+            check=False,
+            **options,  # type: ignore[call-overload]
+        )
+
+    def pto(self, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+        """Run the ``pto`` command in a fresh process that sees this site."""
+        program = "from pto_core.cli.main import main; sys.exit(main(sys.argv[1:]))"
+        return self.run(program, *arguments, **options)
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """Give an empty site; what is imported from it is forgotten after the test."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    site = Site(folder)
+    yield site
+    for name in site.modules:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="session")
+def native_library(tmp_path_factory):
+    """Give a function that builds a plugin's native library which states an ABI version."""
+
+    def build(family: str, abi_version: int) -> Path:
+        folder = tmp_path_factory.mktemp("native")
+        source = folder / "plugin.c"
+        source.write_text(
+            f"static unsigned table[64] = {{{abi_version}u, 256u}};\n"
+            f"const void* pto_{family}_entry(const char* variant) {{\n"
+            "  (void)variant;\n  return table;\n}\n"
+        )
+        library = folder / "libplugin.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+        return library
+
+    return build

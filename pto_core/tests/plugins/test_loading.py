@@ -1,0 +1,201 @@
+"""Loading one plugin: it alone is imported, and whatever is wrong with it is said."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from pto_core.errors import (
+    BackendUnavailableError,
+    PluginLoadError,
+    PluginVersionError,
+    UsageError,
+)
+from pto_core.plugins import checks
+
+from pto_core import interfaces, plugins
+
+UNHEALTHY = ("Health(ok=True)", "Health(False, 'no card is in this machine', 'install a card')")
+
+
+def test_loading_one_plugin_imports_no_other(site, native_library):
+    for name in ("red", "blue"):
+        site.backend(name, library=native_library("backend", 0))
+    site.runtime("graph")
+    assert plugins.load_backend("red").capabilities == {"threads"}
+    assert "fake_red" in sys.modules
+    assert "fake_blue" not in sys.modules
+    assert "fake_graph" not in sys.modules
+
+
+def test_an_alias_loads_the_same_object(site, native_library):
+    site.backend("red", library=native_library("backend", 0))
+    (points,) = site.folder.glob("fake_red-1.0.dist-info/entry_points.txt")
+    points.write_text(points.read_text() + "scarlet = fake_red:plugin\n")
+    assert plugins.load_backend("scarlet") is plugins.load_backend("red")
+
+
+def test_a_runtime(site, native_library):
+    site.runtime("graph", library=native_library("runtime", 0))
+    assert plugins.load_runtime("graph").name == "graph"
+
+
+def test_an_import_that_fails_names_the_plugin_and_keeps_the_cause(site):
+    site.backend("red", ("class Fake:", "import no_such_module\nclass Fake:"))
+    with pytest.raises(PluginLoadError, match=r"'red' \(fake-red 1\.0\).*no_such_module") as caught:
+        plugins.load_backend("red")
+    assert isinstance(caught.value.__cause__, ModuleNotFoundError)
+    assert (caught.value.family, caught.value.plugin) == ("backend", "red")
+    assert (caught.value.distribution, caught.value.version) == ("fake-red", "1.0")
+
+
+def test_an_entry_point_without_its_object(site):
+    site.backend("red", ("plugin = Fake()", ""))
+    with pytest.raises(PluginLoadError, match="cannot be imported from fake_red:plugin"):
+        plugins.load_backend("red")
+
+
+def test_one_broken_plugin_stops_no_other(site, native_library):
+    site.backend("red", ("class Fake:", "raise RuntimeError('broken')\nclass Fake:"))
+    site.backend("blue", library=native_library("backend", 0))
+    assert plugins.load_backend("blue").name == "blue"
+    listed = {i.record.name: i for i in plugins.inspect_all()}
+    assert not listed["red"].health.ok
+    assert "RuntimeError: broken" in listed["red"].health.reason
+    assert listed["blue"].health.ok
+    assert listed["blue"].capabilities == {"threads"}
+
+
+@pytest.mark.parametrize(
+    ("member", "renamed"),
+    [
+        ("def library", "def librari"),
+        ("def kernel_toolchain", "def kernel_tools"),
+        ("def health", "def healthy"),
+        ("def options", "def settings"),
+        ("capabilities =", "abilities ="),
+        ("api_version =", "version ="),
+    ],
+)
+def test_a_missing_member_is_named(site, member, renamed):
+    site.backend("red", (member, renamed))
+    name = member.removeprefix("def ").removesuffix(" =")
+    with pytest.raises(PluginLoadError, match=rf"fake-red 1\.0.* has no '{name}'"):
+        plugins.load_unopened("backend", "red")
+
+
+def test_a_misspelt_method_is_suggested(site):
+    site.backend("red", ("def library", "def librari"))
+    with pytest.raises(PluginLoadError, match="did you mean 'librari'"):
+        plugins.load_unopened("backend", "red")
+
+
+def test_a_method_that_is_none(site):
+    site.runtime("graph", ("plugin = Fake()", "plugin = Fake()\nplugin.library = Path('x')"))
+    with pytest.raises(PluginLoadError, match="a 'library' that cannot be called"):
+        plugins.load_unopened("runtime", "graph")
+
+
+def test_a_name_that_is_not_its_entry_points(site):
+    site.backend("red", ('name = "red"', 'name = "blue"'))
+    with pytest.raises(PluginLoadError, match="calls itself 'blue', its entry points say red"):
+        plugins.load_unopened("backend", "red")
+
+
+def test_another_interface_version_names_both_numbers(site):
+    site.backend("red", ("= API_VERSION", "= API_VERSION + 7"))
+    with pytest.raises(PluginVersionError, match=r"version 7 .* this core has version 0") as caught:
+        plugins.load_unopened("backend", "red")
+    assert (caught.value.found, caught.value.wanted) == (7, 0)
+    assert "fake-red 1.0" in str(caught.value)
+
+
+@pytest.mark.parametrize("family", ["backend", "runtime"])
+def test_another_abi_version_names_both_numbers(site, native_library, family):
+    getattr(site, family)("red", library=native_library(family, 9))
+    load = getattr(plugins, f"load_{family}")
+    with pytest.raises(PluginVersionError, match=r"version 9 of the native ABI") as caught:
+        load("red")
+    assert (caught.value.found, caught.value.wanted) == (9, 0)
+
+
+def test_a_library_that_is_not_there(site):
+    site.backend("red")
+    with pytest.raises(PluginLoadError, match=r"no native library at .*reinstall"):
+        plugins.load_backend("red")
+
+
+def test_a_library_of_the_other_family(site, native_library):
+    site.backend("red", library=native_library("runtime", 0))
+    with pytest.raises(PluginLoadError, match="pto_backend_entry"):
+        plugins.load_backend("red")
+
+
+def test_a_library_that_is_no_library(site, tmp_path):
+    (tmp_path / "text.so").write_text("hello")
+    site.backend("red", library=tmp_path / "text.so")
+    with pytest.raises(PluginLoadError, match="native library that cannot be used"):
+        plugins.load_backend("red")
+
+
+def test_an_unhealthy_backend_says_why_and_what_to_do(site, native_library):
+    site.backend("red", UNHEALTHY, library=native_library("backend", 0))
+    site.backend("a2a3simulator", library=native_library("backend", 0))
+    with pytest.raises(BackendUnavailableError) as caught:
+        plugins.load_backend("red")  # and no other backend steps in
+    assert (caught.value.backend, caught.value.exit_code) == ("red", 5)
+    assert caught.value.reason == "no card is in this machine"
+    assert caught.value.fix == "install a card"
+    assert "no card is in this machine; install a card" in str(caught.value)
+
+
+def test_an_unhealthy_backend_still_has_options(site):
+    site.backend("red", UNHEALTHY)
+    plugin = plugins.load_unopened("backend", "red")
+    assert [option.key for option in plugin.options()] == ["red.level"]
+
+
+def test_a_health_that_raises_is_not_healthy(site):
+    site.runtime("graph", ("return Health(ok=True)", "raise OSError('no bus')"))
+    with pytest.raises(PluginLoadError, match="OSError: no bus"):
+        plugins.load_runtime("graph")
+
+
+def test_options_are_checked(site):
+    site.backend("red", ('"red.level"', '"level"'))
+    with pytest.raises(PluginLoadError, match="'level'; a plugin's keys have a dot"):
+        plugins.load_unopened("backend", "red")
+
+
+def test_options_that_fail(site):
+    site.backend("red", ("return (Option", "return (1 / 0, Option"))
+    with pytest.raises(PluginLoadError, match=r"options.*ZeroDivisionError"):
+        plugins.load_unopened("backend", "red")
+
+
+def test_a_command_may_not_take_a_name_of_ours(site):
+    site.module("fake_run", "def add_arguments(parser): ...\ndef run(namespace): return 0\n")
+    site.install("fake-run", {"pto.commands": "run = fake_run"})
+    with pytest.raises(PluginLoadError, match="one of pto's own commands"):
+        plugins.load_command("run")
+
+
+def test_the_interface_is_checked_by_the_names_that_it_declares():
+    """The lists of the checks are those of the protocols: a new member cannot be forgotten."""
+    for family, protocol in (("backend", interfaces.Backend), ("runtime", interfaces.Runtime)):
+        methods = {name for name in vars(protocol) if not name.startswith("_")}
+        assert set(checks._METHODS[family]) == methods
+        assert set(checks._ATTRIBUTES[family]) == set(protocol.__annotations__)
+
+
+def test_the_abi_version_is_that_of_the_header():
+    header = Path(__file__).parents[2] / "include" / "pto" / "abi" / "version.h"
+    found = re.search(r"#define PTO_ABI_VERSION (\d+)u", header.read_text())
+    assert found is not None
+    assert int(found[1]) == interfaces.ABI_VERSION
+
+
+def test_errors_of_plugins_are_usage_errors_to_the_shell():
+    assert PluginLoadError.exit_code == UsageError.exit_code == 2

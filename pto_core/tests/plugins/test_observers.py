@@ -1,0 +1,119 @@
+"""Hooks: each reaches its observers; a hook that would never be called is refused."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from pto_core.errors import PluginError
+from pto_core.interfaces import CaseInfo, RunInfo
+
+from pto_core import plugins
+
+RUN = RunInfo("a2a3sim", "host_build_graph", 0, "graph", 3, 1)
+CASE = CaseInfo("small", Path("case"), "a2a3sim", "host_build_graph", 0)
+START = "from pto_core.plugins.hooks import hookimpl\ncalls = []\n"
+
+
+def observer_of(hook: str, arguments: str) -> str:
+    return START + f"@hookimpl\ndef {hook}({arguments}):\n    calls.append(({arguments},))\n"
+
+
+def told(site, hook: str, arguments: str, **values):
+    """Install an observer of one hook, notify it, and give what it was told."""
+    site.observer("witness", observer_of(hook, arguments))
+    observers = plugins.load_observers()
+    assert observers.problems == ()
+    observers.notify(hook, **values)
+    return sys.modules["fake_witness"].calls
+
+
+def test_hook_pto_run_started(site):
+    assert told(site, "pto_run_started", "info", info=RUN) == [(RUN,)]
+
+
+def test_hook_pto_run_finished(site):
+    error = ValueError("x")
+    values = {"info": RUN, "report": None, "error": error}
+    assert told(site, "pto_run_finished", "info, report, error", **values) == [(RUN, None, error)]
+
+
+def test_hook_pto_case_started(site):
+    assert told(site, "pto_case_started", "info", info=CASE) == [(CASE,)]
+
+
+def test_hook_pto_case_finished(site):
+    values = {"info": CASE, "exit_code": 1, "seconds": 0.5}
+    assert told(site, "pto_case_finished", "info, exit_code, seconds", **values) == [(CASE, 1, 0.5)]
+
+
+def test_a_hook_may_take_fewer_arguments(site):
+    values = {"info": CASE, "exit_code": 1, "seconds": 0.5}
+    assert told(site, "pto_case_finished", "exit_code", **values) == [(1,)]
+
+
+def test_without_observers_nothing_is_imported(site):
+    program = (
+        "from pto_core.plugins import load_observers; o = load_observers();"
+        "o.notify('pto_run_started', info=None); print('pluggy' in sys.modules, o.problems)"
+    )
+    assert site.run(program).stdout == "False ()\n"
+
+
+def problem(site, source: str) -> str:
+    """Install a broken observer beside a good one, and give what is said about the broken one."""
+    site.observer("witness", observer_of("pto_run_started", "info"))
+    site.observer("broken", source)
+    observers = plugins.load_observers()
+    (error,) = observers.problems
+    observers.notify("pto_run_started", info=RUN)
+    assert sys.modules["fake_witness"].calls == [(RUN,)], "a broken observer stopped another"
+    listed = {i.record.name: i.health for i in plugins.inspect_all()}
+    assert listed["witness"].ok
+    assert not listed["broken"].ok
+    assert listed["broken"].reason == error.message
+    assert (error.plugin, error.distribution, error.version) == ("broken", "fake-broken", "1.0")
+    return error.message
+
+
+def test_a_misspelt_hook_is_refused(site):
+    said = problem(site, START + "@hookimpl\ndef pto_run_startd(info): ...\n")
+    assert "observer 'broken' (fake-broken 1.0" in said
+    assert "'pto_run_startd' that does not exist; did you mean 'pto_run_started'?" in said
+
+
+def test_a_marked_function_of_another_name_is_refused(site):
+    said = problem(site, START + "@hookimpl\ndef run_started(info): ...\n")
+    assert "'run_started' that does not exist" in said
+
+
+def test_a_hook_without_its_mark_is_refused(site):
+    said = problem(site, "def pto_run_started(info): ...\n")
+    assert "does not mark its hook 'pto_run_started' with @hookimpl" in said
+
+
+def test_a_hook_with_an_argument_that_does_not_exist_is_refused(site):
+    said = problem(site, START + "@hookimpl\ndef pto_run_started(inform): ...\n")
+    assert "pto_run_started" in said
+    assert "inform" in said
+
+
+def test_an_observer_of_nothing_is_refused(site):
+    assert "implements no hook; hooks: pto_run_started" in problem(site, "import pto_core\n")
+
+
+def test_an_observer_that_cannot_be_imported_is_reported(site):
+    assert "RuntimeError: no" in problem(site, "raise RuntimeError('no')\n")
+
+
+def test_an_observer_that_raises_is_named(site):
+    site.observer("witness", observer_of("pto_run_started", "info"))
+    site.observer(
+        "angry", START + "@hookimpl\ndef pto_run_started(info):\n    raise OSError('full')\n"
+    )
+    with pytest.raises(
+        PluginError, match=r"angry \(fake-angry 1\.0\) failed in pto_run_started"
+    ) as e:
+        plugins.load_observers().notify("pto_run_started", info=RUN)
+    assert isinstance(e.value.__cause__, OSError)

@@ -1,0 +1,95 @@
+"""Records come from metadata alone; names are unique; unknown ones are explained."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from pto_core.errors import DuplicatePluginError, UnknownPluginError
+
+from pto_core import plugins
+
+
+def test_a_record_holds_what_the_metadata_says_and_imports_nothing(site):
+    site.install(
+        "fake-many",
+        {"pto.backends": "scarlet = fake_never:plugin\ncrimson = fake_never:plugin"},
+        version="2.5",
+    )
+    (record,) = [r for r in plugins.backends() if r.distribution == "fake-many"]
+    assert (record.family, record.name, record.aliases) == ("backend", "scarlet", ("crimson",))
+    assert (record.version, record.value) == ("2.5", "fake_never:plugin")
+    assert record.source == "fake-many 2.5"
+    assert "fake_never" not in sys.modules  # no such module exists: an import would have failed
+
+
+def test_the_first_name_in_the_file_is_the_name_whatever_the_alphabet_says(site):
+    site.install("fake-many", {"pto.runtimes": "zebra = fake_z:plugin\nant = fake_z:plugin"})
+    (record,) = [r for r in plugins.runtimes() if r.distribution == "fake-many"]
+    assert record.names == ("zebra", "ant")
+    assert plugins.canonical_name("runtime", "ant") == "zebra"
+    assert plugins.canonical_name("runtime", "nobody") == "nobody"
+
+
+def test_one_distribution_may_have_several_plugins(site):
+    site.install("fake-two", {"pto.transports": "left = fake_two:left\nright = fake_two:right"})
+    found = [r.name for r in plugins.transports() if r.distribution == "fake-two"]
+    assert found == ["left", "right"]
+
+
+def test_a_name_of_two_distributions_is_an_error_that_names_both(site):
+    site.backend("red")
+    site.install("other-red", {"pto.backends": "red = elsewhere:plugin"}, version="3.1")
+    with pytest.raises(DuplicatePluginError) as caught:
+        plugins.load_backend("red")
+    message = str(caught.value)
+    assert "fake-red 1.0" in message
+    assert "other-red 3.1" in message
+    assert "uninstall one of them" in message
+    assert set(caught.value.distribution) == {"fake-red", "other-red"}
+    assert set(caught.value.version) == {"1.0", "3.1"}
+    assert "fake_red" not in sys.modules
+
+
+def test_a_duplicate_alias_is_found_too(site):
+    site.install("fake-a", {"pto.backends": "first = fake_a:plugin\nshared = fake_a:plugin"})
+    site.install("fake-b", {"pto.backends": "shared = fake_b:plugin"})
+    with pytest.raises(DuplicatePluginError, match="two backend plugins are called 'shared'"):
+        plugins.load_backend("shared")
+    listed = [i for i in plugins.inspect_all() if i.record.distribution in ("fake-a", "fake-b")]
+    assert [i.health.ok for i in listed] == [False, False]
+
+
+def test_duplicates_stop_no_other_plugin(site, native_library):
+    site.backend("red", library=native_library("backend", 0))
+    site.install("fake-a", {"pto.backends": "twice = fake_a:plugin"})
+    site.install("fake-b", {"pto.backends": "twice = fake_b:plugin"})
+    assert plugins.load_backend("red").name == "red"
+
+
+def test_an_unknown_name_lists_the_known_and_suggests(site):
+    site.backend("crimson")
+    with pytest.raises(UnknownPluginError) as caught:
+        plugins.load_backend("crimsom")
+    assert "no backend called 'crimsom' is installed; did you mean 'crimson'?" in str(caught.value)
+    assert "crimson" in caught.value.known
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "distribution"),
+    [
+        ("backend", "a2a3sim", "ptorun-backend-sim"),
+        ("backend", "sim", "ptorun-backend-sim"),
+        ("runtime", "host_build_graph", "ptorun-runtime-hbg"),
+        ("runtime", "aicpu_build_graph", "ptorun-runtime-hbg"),
+    ],
+)
+def test_our_own_plugins_say_how_to_get_them(monkeypatch, family, name, distribution):
+    monkeypatch.setattr("importlib.metadata.entry_points", nothing)
+    with pytest.raises(UnknownPluginError, match=f"`pip install {distribution}` adds it"):
+        plugins.load_unopened(family, name)
+
+
+def nothing(group):
+    return ()
