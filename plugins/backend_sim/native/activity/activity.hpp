@@ -1,0 +1,55 @@
+// The page of pto/abi/activity.h, and the notes that a thread makes in it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "pto/abi/activity.h"
+#include "pto/abi/payload.h"
+#include "pto/abi/status.h"
+
+namespace pto::sim {
+
+class ActivityPage {
+ public:
+  ActivityPage() = default;
+  ActivityPage(const ActivityPage&) = delete;
+  ActivityPage& operator=(const ActivityPage&) = delete;
+  ~ActivityPage();
+
+  // `file` < 0: private memory.
+  pto_status open(int file, int32_t device, uint32_t slots, pto_error* error);
+
+  pto_activity_page* page() const noexcept { return page_; }
+  pto_activity_slot& slot(uint32_t index) const noexcept { return page_->slot[index]; }
+
+ private:
+  pto_activity_page* page_ = nullptr;
+};
+
+// A store that another process may read at any time.
+template <typename Integer>
+void note(Integer& member, Integer value) noexcept {
+  std::atomic_ref<Integer>(member).store(value, std::memory_order_relaxed);
+}
+
+// The slot's own thread only.
+inline void note_kernel(pto_activity_slot& slot, const pto_payload& payload,
+                        uint32_t core) noexcept {
+  note(slot.task, payload.task);
+  note(slot.func_id, payload.func_id);
+  note(slot.core, static_cast<int32_t>(core));
+  note(slot.kernel, payload.kernel);
+  note(slot.sequence, slot.sequence + 1);
+}
+
+inline void note_return(pto_activity_slot& slot) noexcept {
+  note(slot.sequence, slot.sequence + 1);
+}
+
+// Any thread.
+inline bool in_kernel(pto_activity_slot& slot) noexcept {
+  return (std::atomic_ref(slot.sequence).load(std::memory_order_relaxed) & 1) != 0;
+}
+
+}  // namespace pto::sim

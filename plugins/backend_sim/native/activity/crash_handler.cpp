@@ -1,0 +1,141 @@
+#include "activity/crash_handler.hpp"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <mutex>
+
+#include "loader/kernel.hpp"
+
+namespace pto::sim {
+namespace {
+
+constexpr size_t kStackBytes = 64 * 1024;
+
+struct FatalSignal {
+  int number;
+  const char* name;
+  struct sigaction previous;
+};
+
+FatalSignal fatal_signals[] = {{SIGSEGV, "SIGSEGV", {}},
+                               {SIGBUS, "SIGBUS", {}},
+                               {SIGFPE, "SIGFPE", {}},
+                               {SIGILL, "SIGILL", {}},
+                               {SIGABRT, "SIGABRT", {}}};
+
+// Static storage for the thread, so that the handler's access cannot allocate.
+__thread const CrashNote* note_of_thread __attribute__((tls_model("initial-exec"))) = nullptr;
+
+// Text built without the C library's formatting, which a signal handler must not call.
+class Line {
+ public:
+  void add(const char* text) noexcept {
+    while (*text != 0 && length_ < sizeof text_) text_[length_++] = *text++;
+  }
+
+  void add(uint64_t number) noexcept {
+    char digits[24];
+    size_t first = sizeof digits - 1;
+    digits[first] = 0;
+    do {
+      digits[--first] = static_cast<char>('0' + number % 10);
+      number /= 10;
+    } while (number != 0);
+    add(digits + first);
+  }
+
+  void add(int64_t number) noexcept {
+    if (number < 0) add("-");
+    add(number < 0 ? ~static_cast<uint64_t>(number) + 1 : static_cast<uint64_t>(number));
+  }
+
+  void print() noexcept {
+    if (length_ == sizeof text_) --length_;
+    text_[length_++] = '\n';
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text_, length_);
+  }
+
+ private:
+  char text_[512];
+  size_t length_ = 0;
+};
+
+void add_core(Line& line, uint32_t core, uint32_t blocks) noexcept {
+  line.add(core < blocks ? "AIC " : "AIV ");
+  line.add(static_cast<uint64_t>(core < blocks ? core : core - blocks));
+}
+
+void print_crash(const CrashNote& note, const char* signal_name) noexcept {
+  const auto* kernel = reinterpret_cast<const Kernel*>(note.slot->kernel);
+  Line line;
+  line.add("pto: kernel ");
+  line.add(kernel->name.c_str());
+  line.add(" (func_id ");
+  line.add(static_cast<int64_t>(note.slot->func_id));
+  line.add(") crashed with ");
+  line.add(signal_name);
+  line.add(": task ");
+  line.add(note.slot->task);
+  line.add(" on core ");
+  add_core(line, static_cast<uint32_t>(note.slot->core), *note.blocks);
+  line.add(", device ");
+  line.add(static_cast<int64_t>(note.device));
+  line.print();
+}
+
+void handle(int number, siginfo_t* information, void*) noexcept {
+  for (FatalSignal& fatal : fatal_signals) {
+    if (fatal.number != number) continue;
+    const CrashNote* note = note_of_thread;
+    if (note != nullptr && (note->slot->sequence & 1) != 0) print_crash(*note, fatal.name);
+    sigaction(number, &fatal.previous, nullptr);
+  }
+  // A fault comes again when the handler returns, with its true context; a signal that was sent
+  // does not.
+  if (information->si_code <= 0) raise(number);
+}
+
+}  // namespace
+
+void install_crash_handler() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    for (FatalSignal& fatal : fatal_signals) {
+      struct sigaction action {};
+      action.sa_sigaction = handle;
+      action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+      sigemptyset(&action.sa_mask);
+      sigaction(fatal.number, &action, &fatal.previous);
+    }
+  });
+}
+
+void set_crash_note(const CrashNote* note) noexcept { note_of_thread = note; }
+
+const CrashNote* crash_note() noexcept { return note_of_thread; }
+
+AlternateStack::AlternateStack() {
+  stack_t current{};
+  if (sigaltstack(nullptr, &current) != 0 || (current.ss_flags & SS_DISABLE) == 0) return;
+  void* memory = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                      -1, 0);
+  if (memory == MAP_FAILED) return;
+  memory_ = memory;
+  stack_t stack{};
+  stack.ss_sp = memory;
+  stack.ss_size = kStackBytes;
+  sigaltstack(&stack, nullptr);
+}
+
+AlternateStack::~AlternateStack() {
+  if (memory_ == nullptr) return;
+  stack_t none{};
+  none.ss_flags = SS_DISABLE;
+  sigaltstack(&none, nullptr);
+  munmap(memory_, kStackBytes);
+}
+
+}  // namespace pto::sim

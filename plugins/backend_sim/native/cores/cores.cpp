@@ -1,0 +1,151 @@
+#include "cores/cores.hpp"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "activity/activity.hpp"
+#include "error/error.hpp"
+#include "loader/kernel.hpp"
+#include "shape/shape.hpp"
+#include "waiting/futex.hpp"
+
+namespace pto::sim {
+namespace {
+
+// Two lines more than a payload, so that the first lines of all cores' payloads do not fall into
+// the same set of the cache.
+constexpr size_t kPayloadStride = PTO_MAX_PAYLOAD + 128;
+constexpr size_t kPayloadBytes = kPayloadStride * PTO_MAX_CORES;
+
+const Kernel& kernel_of(const Core& core) noexcept {
+  return *reinterpret_cast<const Kernel*>(core.payload->kernel);
+}
+
+}  // namespace
+
+Cores::~Cores() {
+  if (payloads_ != nullptr) munmap(payloads_, kPayloadBytes);
+}
+
+pto_status Cores::open(pto_error* error) {
+  void* memory = mmap(nullptr, kPayloadBytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    return fail(error, PTO_ERROR_MEMORY, "cannot map %zu bytes for the cores' payloads: %s",
+                kPayloadBytes, std::strerror(errno));
+  }
+  payloads_ = static_cast<char*>(memory);
+  faults_ = std::make_unique<pto_error[]>(PTO_MAX_CORES);
+  for (size_t i = 0; i < cores_.size(); ++i) {
+    cores_[i].payload = reinterpret_cast<pto_payload*>(payloads_ + i * kPayloadStride);
+  }
+  return PTO_OK;
+}
+
+void Cores::reset(const pto_topology& topology) noexcept {
+  for (uint32_t i = 0; i < topology.cores; ++i) {
+    Core& core = cores_[i];
+    const uint32_t sequence = core.data_main_base.load(std::memory_order_relaxed);
+    core.cond.store(sequence | PTO_COND_FINISHED, std::memory_order_relaxed);
+    core.faulted = false;
+    core.tasks = 0;
+    core.busy_ns = 0;
+    for (uint32_t thread = 0; thread < topology.schedulers; ++thread) {
+      if (contains(topology.thread_cores[thread], i)) core.scheduler = static_cast<uint8_t>(thread);
+    }
+  }
+}
+
+void Cores::dispatch(const pto_dispatch& dispatch) noexcept {
+  Core& core = cores_[dispatch.core];
+  std::memcpy(core.payload, dispatch.payload, dispatch.length);
+  core.payload_bytes = dispatch.length;
+  uint64_t* args = pto_payload_args(core.payload);
+  for (uint64_t rest = core.payload->relative_args; rest != 0; rest &= rest - 1) {
+    args[__builtin_ctzll(rest)] += reinterpret_cast<uint64_t>(core.payload);
+  }
+  const uint32_t sequence = next_sequence(core.data_main_base.load(std::memory_order_relaxed));
+  core.data_main_base.store(sequence, std::memory_order_release);
+}
+
+bool Cores::finished(uint32_t index) const noexcept {
+  const Core& core = cores_[index];
+  const uint32_t sequence = core.data_main_base.load(std::memory_order_relaxed);
+  return core.cond.load(std::memory_order_acquire) == (sequence | PTO_COND_FINISHED);
+}
+
+void Cores::acknowledge(uint32_t index) noexcept {
+  Core& core = cores_[index];
+  core.cond.store(core.data_main_base.load(std::memory_order_acquire), std::memory_order_relaxed);
+}
+
+void Cores::execute(uint32_t index, pto_activity_slot& slot) noexcept {
+  Core& core = cores_[index];
+  note_kernel(slot, *core.payload, index);
+  if (timing_) {
+    const uint64_t start = clock_ns();
+    call(core, index);
+    core.busy_ns += clock_ns() - start;
+  } else {
+    call(core, index);
+  }
+  note_return(slot);
+  if (memory_.checking() && !core.faulted) check_buffers(core, index);
+  ++core.tasks;
+  const uint32_t sequence = core.data_main_base.load(std::memory_order_relaxed);
+  core.cond.store(sequence | PTO_COND_FINISHED, std::memory_order_release);
+}
+
+void Cores::call(Core& core, uint32_t index) noexcept {
+  const Kernel& kernel = kernel_of(core);
+  if (kernel.function != nullptr) {
+    kernel.function(reinterpret_cast<int64_t*>(pto_payload_args(core.payload)));
+  } else {
+    call_back(core, index);
+  }
+}
+
+void Cores::call_back(Core& core, uint32_t index) noexcept {
+  const Kernel& kernel = kernel_of(core);
+  pto_error& error = faults_[index];
+  clear(error);
+  const int32_t result = kernel.callback(kernel.context, core.payload, index, &error);
+  if (result == 0) return;
+  if (error.message[0] == 0) {
+    fail(&error, PTO_ERROR_KERNEL, "kernel %s (func_id %d) returned %d", kernel.name.c_str(),
+         kernel.func_id, result);
+  }
+  complete_fault(core, index);
+}
+
+// Every word of the payload that points into device memory names a buffer that the kernel may have
+// touched; for a word that only looks like an address the check is harmless.
+void Cores::check_buffers(Core& core, uint32_t index) noexcept {
+  const size_t words = (core.payload_bytes - sizeof(pto_payload)) / sizeof(uint64_t);
+  const uint64_t* args = pto_payload_args(core.payload);
+  for (size_t i = 0; i < words; ++i) {
+    pto_error damage;
+    if (memory_.check_buffer(args[i], &damage) == PTO_OK) continue;
+    pto_error& error = faults_[index];
+    fail(&error, PTO_ERROR_ADDRESS, "after kernel %s (func_id %d), task %llu: %.900s",
+         kernel_of(core).name.c_str(), core.payload->func_id,
+         static_cast<unsigned long long>(core.payload->task), damage.message);
+    error.value = damage.value;
+    error.limit = damage.limit;
+    complete_fault(core, index);
+    return;
+  }
+}
+
+void Cores::complete_fault(Core& core, uint32_t index) noexcept {
+  pto_error& error = faults_[index];
+  if (error.status == PTO_OK) error.status = PTO_ERROR_KERNEL;
+  error.func_id = core.payload->func_id;
+  error.task = static_cast<int64_t>(core.payload->task);
+  error.core = static_cast<int32_t>(index);
+  core.faulted = true;
+}
+
+}  // namespace pto::sim

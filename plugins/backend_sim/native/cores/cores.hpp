@@ -1,0 +1,76 @@
+// The simulated cores: registers, payload buffers, and what happens when one runs a kernel.
+//
+// The register protocol of pto/abi/payload.h orders everything: a core belongs to its scheduler
+// until dispatch() writes DATA_MAIN_BASE, then to whoever runs it until COND says finished, then to
+// the scheduler again. No other lock guards a core.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "memory/device_memory.hpp"
+#include "pto/abi/activity.h"
+#include "pto/abi/backend.h"
+#include "pto/abi/payload.h"
+#include "pto/abi/topology.h"
+
+namespace pto::sim {
+
+struct alignas(64) Core {
+  std::atomic<uint32_t> data_main_base{0};
+  std::atomic<uint32_t> cond{PTO_COND_FINISHED};
+  pto_payload* payload = nullptr;
+  uint32_t payload_bytes = 0;
+  uint8_t scheduler = 0;
+  bool faulted = false;
+  uint64_t tasks = 0;
+  uint64_t busy_ns = 0;
+};
+
+constexpr uint32_t next_sequence(uint32_t sequence) noexcept {
+  return sequence >= PTO_SEQUENCE_MAX ? 1 : sequence + 1;
+}
+
+class Cores {
+ public:
+  Cores(DeviceMemory& memory, bool timing) noexcept : memory_(memory), timing_(timing) {}
+  Cores(const Cores&) = delete;
+  Cores& operator=(const Cores&) = delete;
+  ~Cores();
+
+  pto_status open(pto_error* error);
+  // Between runs: all cores free, counters 0, divided as the topology says.
+  void reset(const pto_topology& topology) noexcept;
+
+  // Scheduler's side.
+  void dispatch(const pto_dispatch& dispatch) noexcept;
+  bool finished(uint32_t core) const noexcept;
+  bool faulted(uint32_t core) const noexcept { return cores_[core].faulted; }
+  const pto_error& fault(uint32_t core) const noexcept { return faults_[core]; }
+
+  // Core's side.
+  void acknowledge(uint32_t core) noexcept;
+  void execute(uint32_t core, pto_activity_slot& slot) noexcept;
+
+  uint32_t scheduler(uint32_t core) const noexcept { return cores_[core].scheduler; }
+  uint64_t task(uint32_t core) const noexcept { return cores_[core].payload->task; }
+  pto_core_usage usage(uint32_t core) const noexcept {
+    return {cores_[core].tasks, cores_[core].busy_ns};
+  }
+
+ private:
+  void call(Core& core, uint32_t index) noexcept;
+  void call_back(Core& core, uint32_t index) noexcept;
+  void check_buffers(Core& core, uint32_t index) noexcept;
+  void complete_fault(Core& core, uint32_t index) noexcept;
+
+  DeviceMemory& memory_;
+  const bool timing_;
+  std::array<Core, PTO_MAX_CORES> cores_{};
+  char* payloads_ = nullptr;  // sparse
+  std::unique_ptr<pto_error[]> faults_;
+};
+
+}  // namespace pto::sim

@@ -1,0 +1,237 @@
+#include "device/device.hpp"
+
+#include <unistd.h>
+
+#include <cstring>
+
+#include "activity/crash_handler.hpp"
+#include "engine/pool.hpp"
+#include "engine/stepper.hpp"
+#include "error/error.hpp"
+#include "table/platform_table.hpp"
+
+namespace pto::sim {
+
+Device::Device(int32_t id, const Options& options)
+    : id_(id),
+      options_(options),
+      process_(getpid()),
+      memory_(options.check),
+      cores_(memory_, options.timing),
+      run_(cores_, options.mode == Mode::deterministic) {}
+
+Device::~Device() = default;
+
+pto_status Device::open(pto_error* error) {
+  pto_status status = memory_.open(options_.memory_bytes, error);
+  if (status != PTO_OK) return status;
+  status = cores_.open(error);
+  if (status != PTO_OK) return status;
+  const bool threads = options_.mode == Mode::threads;
+  status = activity_.open(options_.activity_fd, id_, threads ? options_.workers : 1, error);
+  if (status != PTO_OK) return status;
+  install_crash_handler();
+  if (threads) {
+    engine_ = std::make_unique<Pool>(run_, activity_, options_.workers, id_);
+  } else {
+    engine_ = std::make_unique<Stepper>(run_, activity_, options_.seed, id_);
+  }
+  return PTO_OK;
+}
+
+void Device::stop() {
+  if (getpid() != process_) return;
+  if (run_.running()) {
+    pto_error closing;
+    fail(&closing, PTO_ERROR_ABORTED, "device %d was closed during a run", id_);
+    abort(&closing, false);
+  }
+  if (!lost_.load() && run_.phase() != Phase::idle) {
+    while (!engine_->wait(-1)) {
+    }
+    forget_run();
+  }
+  if (must_be_kept()) return;
+  engine_.reset();
+  detach();
+}
+
+// In the child of a fork the threads do not exist and nothing of theirs can be waited for.
+bool Device::must_be_kept() const {
+  if (getpid() != process_) return true;
+  return engine_ != nullptr && lost_.load() && engine_->stuck();
+}
+
+pto_status Device::usable(pto_error* error) const {
+  if (lost_.load(std::memory_order_acquire)) {
+    return fail(error, PTO_ERROR_LOST,
+                "device %d is lost: a kernel did not return; close it and open it again", id_);
+  }
+  if (getpid() == process_) return PTO_OK;
+  return fail(error, PTO_ERROR_USAGE,
+              "device %d was opened by process %d, before a fork; open one in this process (%d)",
+              id_, static_cast<int>(process_), static_cast<int>(getpid()));
+}
+
+pto_status Device::attach(const pto_runtime_api* api, const pto_option* options,
+                          uint32_t num_options, void** runtime, pto_error* error) {
+  if (api_ != nullptr) {
+    return fail(error, PTO_ERROR_USAGE, "device %d has the runtime %s; detach it first", id_,
+                api_->variant);
+  }
+  if (api->abi_version != PTO_ABI_VERSION) {
+    return fail(error, PTO_ERROR_USAGE,
+                "runtime %s was built for version %u of the native ABI, the simulator for %u; "
+                "install matching versions",
+                api->variant, api->abi_version, PTO_ABI_VERSION);
+  }
+  platform_ = make_platform(*this, options_.mode == Mode::deterministic, options_.check,
+                            options_.timing);
+  run_.attach(api, nullptr, make_topology(options_.blocks, 1));
+  const pto_status status = api->create(&platform_, options, num_options, &runtime_, error);
+  if (status != PTO_OK) return status;
+  api_ = api;
+  run_.attach(api, runtime_, run_.topology());
+  *runtime = runtime_;
+  return PTO_OK;
+}
+
+void Device::detach() {
+  if (api_ == nullptr) return;
+  api_->destroy(runtime_);
+  api_ = nullptr;
+  runtime_ = nullptr;
+}
+
+pto_status Device::start(const pto_run* run, pto_error* error) {
+  if (api_ == nullptr) {
+    return fail(error, PTO_ERROR_USAGE, "device %d has no runtime; attach one first", id_);
+  }
+  if (run_.phase() != Phase::idle) {
+    return fail(error, PTO_ERROR_USAGE, "device %d is in a run; finish it first", id_);
+  }
+  RunShape shape;
+  pto_status status =
+      run_shape(run->config, api_->capabilities, options_.blocks, shape, error);
+  if (status != PTO_OK) return status;
+  graph_ = *run;
+  status = begin(shape, error);
+  if (status == PTO_OK) engine_->start(graph_.library != 0);
+  return status;
+}
+
+pto_status Device::begin(const RunShape& shape, pto_error* error) {
+  memory_.begin_run();
+  run_.prepare(shape, graph_.library != 0);
+  clear(cause_);
+  const pto_status status = api_->begin(runtime_, &graph_);
+  if (status == PTO_OK) return PTO_OK;
+  latched(status, error);
+  forget_run();
+  return status;
+}
+
+void Device::orchestration_done(int32_t result) { engine_->orchestration_done(result); }
+
+pto_status Device::wait(int64_t timeout_ns) {
+  if (lost_.load(std::memory_order_acquire) || run_.phase() == Phase::idle) return PTO_OK;
+  return engine_->wait(timeout_ns) ? PTO_OK : PTO_PENDING;
+}
+
+pto_status Device::finish(pto_run_report* report, pto_error* error) {
+  if (run_.phase() != Phase::over) {
+    return fail(error, PTO_ERROR_USAGE, "device %d has no run that is over; wait() for it", id_);
+  }
+  pto_status status = outcome(error);
+  const pto_status zones = memory_.checking() ? memory_.check_all(status == PTO_OK ? error : nullptr)
+                                              : PTO_OK;
+  if (status == PTO_OK) status = zones;
+  if (status == PTO_OK) {
+    status = api_->finalise(runtime_);
+    if (status != PTO_OK) latched(status, error);
+  }
+  if (report != nullptr) fill_report(*report);
+  forget_run();
+  return status;
+}
+
+void Device::abort(const pto_error* cause, bool lost) {
+  const std::lock_guard lock(abort_mutex_);
+  if (run_.running()) {
+    if (cause != nullptr) cause_ = *cause;
+    api_->abort(runtime_, cause);
+    run_.end(Ending::aborted);
+    engine_->ended();
+  }
+  if (!lost) return;
+  lost_.store(true, std::memory_order_release);
+  engine_->abandon();
+}
+
+pto_status Device::wait_status(const uint32_t* word, uint32_t expected) const {
+  if (Orchestrator::changed(word, expected)) return PTO_OK;
+  const pto_error* last = api_->last_error(runtime_);
+  const bool stuck = last != nullptr && last->status == PTO_ERROR_DEADLOCK;
+  return stuck ? PTO_ERROR_DEADLOCK : PTO_ERROR_ABORTED;
+}
+
+pto_status Device::check_value(uint64_t value, pto_error* error) const {
+  return memory_.check_value(value, graph_.ranges, graph_.num_ranges, error);
+}
+
+// The first error of the run. The runtime latches errors; only an abort, or a runtime that says
+// ERROR without one, leaves nothing there.
+pto_status Device::outcome(pto_error* error) {
+  const pto_error* last = api_->last_error(runtime_);
+  if (last != nullptr && last->status != PTO_OK) {
+    if (error != nullptr) *error = *last;
+    return last->status;
+  }
+  if (run_.ending() == Ending::success) return PTO_OK;
+  if (run_.ending() == Ending::failure) {
+    return fail(error, PTO_ERROR_INTERNAL, "runtime %s stopped without an error", api_->variant);
+  }
+  const std::lock_guard lock(abort_mutex_);
+  if (cause_.status == PTO_OK) return fail(error, PTO_ERROR_ABORTED, "the run was aborted");
+  if (error != nullptr) *error = cause_;
+  return cause_.status;
+}
+
+pto_status Device::latched(pto_status status, pto_error* error) const {
+  const pto_error* last = api_->last_error(runtime_);
+  if (last != nullptr && last->status != PTO_OK) {
+    if (error != nullptr) *error = *last;
+    return status;
+  }
+  return fail(error, status, "runtime %s failed with status %d and no message", api_->variant,
+              status);
+}
+
+void Device::fill_report(pto_run_report& report) const {
+  std::memset(&report, 0, sizeof report);
+  for (uint32_t core = 0; core < run_.topology().cores; ++core) {
+    report.cores[core] = cores_.usage(core);
+    report.tasks += report.cores[core].tasks;
+  }
+  const CopyCounts copies = memory_.copies();
+  report.build_ns = run_.build_ns();
+  report.run_ns = run_.run_ns();
+  report.copy_ns = copies.ns;
+  report.bytes_in = copies.bytes_in;
+  report.bytes_out = copies.bytes_out;
+  report.copies_in = copies.copies_in;
+  report.copies_out = copies.copies_out;
+  report.trace_hash = engine_->trace_hash();
+  report.peak_bytes = memory_.peak_bytes();
+}
+
+void Device::forget_run() {
+  const std::lock_guard lock(abort_mutex_);
+  api_->end(runtime_);
+  memory_.end_run();
+  loader_.end_run();
+  graph_ = {};
+  run_.forget();
+}
+
+}  // namespace pto::sim

@@ -1,0 +1,86 @@
+// One simulated device: what open() gives, with everything it owns.
+//
+// The threading rules are those of pto/abi/backend.h.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "activity/activity.hpp"
+#include "cores/cores.hpp"
+#include "engine/engine.hpp"
+#include "loader/loader.hpp"
+#include "memory/device_memory.hpp"
+#include "options/options.hpp"
+#include "pto/abi/backend.h"
+#include "run/run.hpp"
+
+namespace pto::sim {
+
+class Device {
+ public:
+  Device(int32_t id, const Options& options);
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  ~Device();
+
+  pto_status open(pto_error* error);
+  // Ends a run that is still going on, and waits for its kernels unless the device is lost.
+  void stop();
+  // Threads may still use this object: it must not be destroyed.
+  bool must_be_kept() const;
+
+  // PTO_OK, or why the device cannot be used.
+  pto_status usable(pto_error* error) const;
+
+  pto_status attach(const pto_runtime_api* api, const pto_option* options, uint32_t num_options,
+                    void** runtime, pto_error* error);
+  void detach();
+
+  pto_status start(const pto_run* run, pto_error* error);
+  void orchestration_done(int32_t result);
+  pto_status wait(int64_t timeout_ns);
+  pto_status finish(pto_run_report* report, pto_error* error);
+  void abort(const pto_error* cause, bool lost);
+
+  DeviceMemory& memory() noexcept { return memory_; }
+  Loader& loader() noexcept { return loader_; }
+  Run& run() noexcept { return run_; }
+  Engine& engine() noexcept { return *engine_; }
+  const pto_activity_page* activity() const noexcept { return activity_.page(); }
+  // What pto_platform.wait returns after it has waited.
+  pto_status wait_status(const uint32_t* word, uint32_t expected) const;
+  // See pto_platform.check_value.
+  pto_status check_value(uint64_t value, pto_error* error) const;
+
+ private:
+  pto_status begin(const RunShape& shape, pto_error* error);
+  pto_status outcome(pto_error* error);
+  pto_status latched(pto_status status, pto_error* error) const;
+  void fill_report(pto_run_report& report) const;
+  void forget_run();
+
+  const int32_t id_;
+  const Options options_;
+  const pid_t process_;
+  DeviceMemory memory_;
+  Loader loader_;
+  ActivityPage activity_;
+  Cores cores_;
+  Run run_;
+  std::unique_ptr<Engine> engine_;
+
+  pto_platform platform_{};
+  const pto_runtime_api* api_ = nullptr;
+  void* runtime_ = nullptr;
+  pto_run graph_{};  // of the run, between start and finish
+
+  std::mutex abort_mutex_;  // abort() against the end of a run
+  pto_error cause_{};       // why the run was aborted; guarded by abort_mutex_
+  std::atomic<bool> lost_{false};
+};
+
+}  // namespace pto::sim

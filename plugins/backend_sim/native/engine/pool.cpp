@@ -1,0 +1,288 @@
+#include "engine/pool.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <bit>
+
+namespace pto::sim {
+namespace {
+
+constexpr uint64_t kVisitor = uint64_t{1} << 63;
+
+constexpr uint64_t bit(uint32_t index) noexcept { return uint64_t{1} << index; }
+
+// Signals of the process go to its own threads; a fault goes to the thread that made it.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP}) {
+      sigdelset(&all, fault);
+    }
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+// The pool whose worker the calling thread is, if any.
+__thread const Pool* pool_of_thread __attribute__((tls_model("initial-exec"))) = nullptr;
+
+}  // namespace
+
+Pool::Pool(Run& run, ActivityPage& activity, uint32_t workers, int32_t device)
+    : run_(run),
+      activity_(activity),
+      count_(workers),
+      all_(bit(workers) - 1),
+      workers_(std::make_unique<Worker[]>(workers)) {
+  for (uint32_t thread = 0; thread < PTO_MAX_AICPU_THREADS; ++thread) {
+    home_of_[thread] = thread % workers;
+  }
+  const SignalsBlocked blocked;
+  for (uint32_t i = 0; i < workers; ++i) {
+    Worker& worker = workers_[i];
+    worker.index = i;
+    worker.note = {&activity_.slot(i), device, &run_.topology().blocks};
+    worker.thread = std::thread([this, &worker] { work(worker); });
+    pthread_setname_np(worker.thread.native_handle(), "pto-sim");
+  }
+}
+
+Pool::~Pool() {
+  closing_.store(true, std::memory_order_seq_cst);
+  while (wake_one()) {
+  }
+  for (uint32_t i = 0; i < count_; ++i) workers_[i].thread.join();
+}
+
+void Pool::start(bool with_library) {
+  over_.store(0, std::memory_order_relaxed);
+  for (auto& word : shared_) word.store(0, std::memory_order_relaxed);
+  orchestrating_worker_.store(0, std::memory_order_relaxed);
+  orchestration_pending_.store(with_library, std::memory_order_relaxed);
+  run_.begin();
+  wake_if_all_parked();
+}
+
+void Pool::orchestration_done(int32_t result) {
+  run_.orchestration_done(result);
+  if (run_.shares_thread()) run_.scheduler(0).unlock();
+  run_.wake_all();
+  wake_if_all_parked();
+}
+
+bool Pool::wait(int64_t timeout_ns) {
+  const uint64_t start_ns = clock_ns();
+  for (Backoff backoff; over_.load(std::memory_order_acquire) == 0;) {
+    if (timeout_ns == 0) return false;
+    if (backoff.again()) continue;
+    const int64_t passed_ns = static_cast<int64_t>(clock_ns() - start_ns);
+    if (timeout_ns > 0 && passed_ns >= timeout_ns) return false;
+    caller_parked_.store(1, std::memory_order_seq_cst);
+    if (over_.load(std::memory_order_seq_cst) == 0) {
+      park(over_, 0, timeout_ns < 0 ? -1 : timeout_ns - passed_ns);
+    }
+    caller_parked_.store(0, std::memory_order_relaxed);
+  }
+  return true;
+}
+
+void Pool::ended() {
+  enter(kVisitor);
+  leave(kVisitor);
+}
+
+void Pool::abandon() {
+  lost_.store(true, std::memory_order_seq_cst);
+  closing_.store(true, std::memory_order_seq_cst);
+  run_.force_over();
+  notify();
+  signal_over();
+}
+
+bool Pool::stuck() const {
+  return lost_.load(std::memory_order_seq_cst) && active_.load(std::memory_order_seq_cst) != 0;
+}
+
+void Pool::wake(uint32_t thread) {
+  run_.scheduler(thread).wake.exchange(1, std::memory_order_seq_cst);
+  const uint64_t parked = parked_.load(std::memory_order_seq_cst);
+  if (parked == 0) return;
+  const bool nobody_looks = (parked | orchestrating_.load(std::memory_order_seq_cst)) == all_;
+  if (nobody_looks || in_kernel(activity_.slot(home(thread)))) wake_one();
+}
+
+void Pool::wait_for_word(const uint32_t* word, uint32_t expected) {
+  const Until until{word, expected};
+  if (until.reached()) return;
+  run_.orchestrator().begin_wait(word, expected);
+  if (run_.shares_thread()) run_.scheduler(0).unlock();
+  if (pool_of_thread == this) {
+    wait_on_worker(workers_[orchestrating_worker_.load(std::memory_order_relaxed) - 1], until);
+  } else {
+    wait_on_caller(until);
+  }
+  if (run_.shares_thread() && run_.running()) run_.scheduler(0).lock();
+  run_.orchestrator().end_wait();
+}
+
+void Pool::notify() {
+  word_signal_.fetch_add(1, std::memory_order_seq_cst);
+  const uint32_t worker = orchestrating_worker_.load(std::memory_order_seq_cst);
+  if (worker != 0) {
+    wake_worker(worker - 1);
+  } else if (word_parked_.load(std::memory_order_seq_cst) != 0) {
+    unpark(word_signal_);
+  }
+}
+
+// The orchestrator's worker serves the others meanwhile: on a machine with one processor there is
+// nobody else.
+void Pool::wait_on_worker(Worker& worker, const Until& until) noexcept {
+  orchestrating_.fetch_and(~bit(worker.index), std::memory_order_seq_cst);
+  while (run_.running() && !until.reached()) {
+    serve(worker, until);
+    if (!run_.running() || until.reached()) break;
+    orchestrating_.fetch_or(bit(worker.index), std::memory_order_seq_cst);
+    sleep(worker, until);
+    orchestrating_.fetch_and(~bit(worker.index), std::memory_order_seq_cst);
+  }
+  orchestrating_.fetch_or(bit(worker.index), std::memory_order_seq_cst);
+  hand_over(worker);
+  if (has_work({})) wake_if_all_parked();
+}
+
+void Pool::wait_on_caller(const Until& until) noexcept {
+  wake_if_all_parked();  // somebody has to see whether this wait can end
+  for (Backoff backoff; run_.running() && !until.reached();) {
+    if (backoff.again()) continue;
+    const uint32_t signal = word_signal_.load(std::memory_order_seq_cst);
+    word_parked_.store(1, std::memory_order_seq_cst);
+    if (run_.running() && !until.reached()) park(word_signal_, signal);
+    word_parked_.store(0, std::memory_order_relaxed);
+  }
+}
+
+void Pool::work(Worker& worker) noexcept {
+  const AlternateStack stack;
+  set_crash_note(&worker.note);
+  pool_of_thread = this;
+  Backoff backoff;
+  while (!closing_.load(std::memory_order_acquire)) {
+    if (run_.running()) {
+      enter(bit(worker.index));
+      serve(worker, {});
+      leave(bit(worker.index));
+      backoff.reset();
+      if (run_.running()) sleep(worker, {});
+    } else if (!backoff.again()) {
+      sleep(worker, {});
+      backoff.reset();
+    }
+  }
+}
+
+// Returns when the run ends, `until` is reached, or there is nothing to do but sleep.
+void Pool::serve(Worker& worker, const Until& until) noexcept {
+  worker.rounds = 0;
+  for (Backoff backoff; run_.running() && !until.reached();) {
+    if (until.word == nullptr && orchestration_pending_.load(std::memory_order_relaxed) &&
+        orchestration_pending_.exchange(false, std::memory_order_acq_rel)) {
+      orchestrate(worker);
+      backoff.reset();
+      continue;
+    }
+    if (round(worker)) {
+      backoff.reset();
+      continue;
+    }
+    const bool alone = active_.load(std::memory_order_relaxed) == bit(worker.index);
+    if (alone && worker.again == 0 && check_stall()) continue;
+    if (backoff.again()) continue;
+    backoff.reset();
+    if (worker.again == 0 && !check_stall()) break;
+  }
+  if (!run_.running()) worker.batch = {};
+  if (!run_.running()) worker.again = 0;
+}
+
+void Pool::orchestrate(Worker& worker) noexcept {
+  orchestrating_worker_.store(worker.index + 1, std::memory_order_seq_cst);
+  orchestrating_.fetch_or(bit(worker.index), std::memory_order_seq_cst);
+  if (run_.shares_thread()) run_.scheduler(0).lock();
+  run_.orchestrate();
+  if (run_.shares_thread()) run_.scheduler(0).unlock();
+  orchestrating_.fetch_and(~bit(worker.index), std::memory_order_seq_cst);
+  run_.wake_all();
+}
+
+void Pool::enter(uint64_t who) noexcept { active_.fetch_or(who, std::memory_order_seq_cst); }
+
+void Pool::leave(uint64_t who) noexcept {
+  if (run_.phase() == Phase::ending) notify();
+  const uint64_t before = active_.fetch_and(~who, std::memory_order_seq_cst);
+  if (before == who && run_.close()) signal_over();
+}
+
+void Pool::signal_over() noexcept {
+  over_.store(1, std::memory_order_seq_cst);
+  if (caller_parked_.load(std::memory_order_seq_cst) != 0) unpark(over_);
+}
+
+void Pool::sleep(Worker& worker, const Until& until) noexcept {
+  worker.sleeping.store(1, std::memory_order_relaxed);
+  const uint64_t own = bit(worker.index);
+  parked_.fetch_or(own, std::memory_order_seq_cst);
+  if (has_work(until) && (parked_.fetch_and(~own, std::memory_order_seq_cst) & own) != 0) {
+    worker.sleeping.store(0, std::memory_order_relaxed);
+    return;
+  }
+  // A waker that has taken the bit will clear the word.
+  while (worker.sleeping.load(std::memory_order_acquire) == 1) park(worker.sleeping, 1);
+}
+
+bool Pool::has_work(const Until& until) noexcept {
+  if (closing_.load(std::memory_order_seq_cst)) return true;
+  // Pairs with notify(): who does not see the bit in parked_ has bumped the signal before.
+  word_signal_.load(std::memory_order_seq_cst);
+  if (!run_.running()) return until.word != nullptr;
+  if (until.reached()) return true;
+  if (until.word == nullptr && orchestration_pending_.load(std::memory_order_seq_cst)) return true;
+  if (!shared_empty()) return true;
+  if (!run_.may_step()) return false;
+  for (uint32_t thread = 0; thread < run_.schedulers(); ++thread) {
+    if (run_.scheduler(thread).wake.load(std::memory_order_seq_cst) != 0) return true;
+  }
+  return false;
+}
+
+bool Pool::wake_worker(uint32_t index) noexcept {
+  const uint64_t one = bit(index);
+  if ((parked_.load(std::memory_order_seq_cst) & one) == 0) return false;
+  if ((parked_.fetch_and(~one, std::memory_order_seq_cst) & one) == 0) return false;
+  workers_[index].sleeping.store(0, std::memory_order_release);
+  unpark(workers_[index].sleeping);
+  return true;
+}
+
+bool Pool::wake_one() noexcept {
+  for (;;) {
+    const uint64_t parked = parked_.load(std::memory_order_seq_cst);
+    if (parked == 0) return false;
+    if (wake_worker(static_cast<uint32_t>(std::countr_zero(parked)))) return true;
+  }
+}
+
+void Pool::wake_if_all_parked() noexcept {
+  const uint64_t parked = parked_.load(std::memory_order_seq_cst);
+  if ((parked | orchestrating_.load(std::memory_order_seq_cst)) == all_) wake_one();
+}
+
+}  // namespace pto::sim

@@ -1,0 +1,201 @@
+// One round of a worker: what it steps, what it runs, and what it leaves to the others.
+#include <bit>
+
+#include "engine/pool.hpp"
+#include "shape/shape.hpp"
+#include "waiting/ticks.hpp"
+
+namespace pto::sim {
+namespace {
+
+// A batch that has taken this long shares its rest: what it costs to move a core to another worker
+// is then small beside what is gained.
+constexpr uint64_t kShareAfterTicks = 2 * kTicksPerUs;
+constexpr uint32_t kTasksBetweenLooks = 4;
+constexpr uint32_t kRoundsBetweenCalls = 32;
+
+}  // namespace
+
+bool Pool::round(Worker& worker) noexcept {
+  bool progress = false;
+  if (run_.may_step()) progress = step_own(worker);
+  if (empty(worker.batch) && !progress) {
+    claim(worker);
+    if (empty(worker.batch) && run_.may_step()) progress = step_others(worker);
+  }
+  if (empty(worker.batch)) return progress;
+  run_batch(worker);
+  if (++worker.rounds % kRoundsBetweenCalls == 0) call_home(worker);
+  return true;
+}
+
+bool Pool::step_own(Worker& worker) noexcept {
+  bool progress = false;
+  for (uint32_t thread = 0; thread < run_.schedulers(); ++thread) {
+    const uint32_t mark = 1u << thread;
+    std::atomic<uint32_t>& wake = run_.scheduler(thread).wake;
+    if ((worker.again & mark) == 0 && wake.load(std::memory_order_acquire) == 0) continue;
+    if (home(thread) == worker.index) {
+      progress = step(worker, thread) || progress;
+    } else if ((worker.again & mark) != 0) {
+      worker.again &= ~mark;
+      wake.store(1, std::memory_order_seq_cst);
+    }
+  }
+  return progress;
+}
+
+// Schedulers whose own worker is inside a kernel.
+bool Pool::step_others(Worker& worker) noexcept {
+  bool progress = false;
+  for (uint32_t thread = 0; thread < run_.schedulers(); ++thread) {
+    if (run_.scheduler(thread).wake.load(std::memory_order_acquire) == 0) continue;
+    const uint32_t owner = home(thread);
+    if (owner != worker.index && in_kernel(activity_.slot(owner))) {
+      progress = step(worker, thread) || progress;
+    }
+  }
+  return progress;
+}
+
+bool Pool::step(Worker& worker, uint32_t thread) noexcept {
+  Scheduler& scheduler = run_.scheduler(thread);
+  if (!scheduler.try_lock()) return false;
+  const uint32_t mark = 1u << thread;
+  worker.again &= ~mark;
+  if (scheduler.done || !run_.steppable(thread)) {
+    if (scheduler.done) scheduler.take_wake();
+    scheduler.unlock();
+    return false;
+  }
+  scheduler.take_wake();
+  const int32_t result = run_.step(thread);
+  const pto_core_mask dispatched = scheduler.dispatched;
+  scheduler.dispatched = {};
+  scheduler.unlock();
+  worker.batch.words[0] |= dispatched.words[0];
+  worker.batch.words[1] |= dispatched.words[1];
+  const bool progress = result == PTO_STEP_PROGRESS || !empty(dispatched);
+  if (progress) worker.again |= mark;
+  return progress;
+}
+
+void Pool::run_batch(Worker& worker) noexcept {
+  const bool alone = std::popcount(worker.batch.words[0]) + std::popcount(worker.batch.words[1]) == 1;
+  if (alone && !worker.long_kernels) {
+    if (run_.running()) run_core(worker, take_first(worker.batch));
+    worker.batch = {};
+    return;
+  }
+  const uint64_t start = ticks();
+  uint32_t ran = 0;
+  if (worker.long_kernels) share(worker);
+  while (!empty(worker.batch)) {
+    if (!run_.running()) {
+      worker.batch = {};
+      return;
+    }
+    run_core(worker, take_first(worker.batch));
+    ++ran;
+    const bool look = ran == 1 || ran % kTasksBetweenLooks == 0;
+    if (look && !empty(worker.batch) && ticks() - start > kShareAfterTicks) {
+      worker.long_kernels = true;
+      share(worker);
+    }
+  }
+  const uint64_t each = (ticks() - start) / ran;
+  if (worker.long_kernels ? each < kTicksPerUs / 2 : each > kTicksPerUs) {
+    worker.long_kernels = !worker.long_kernels;
+  }
+}
+
+void Pool::run_core(Worker& worker, uint32_t core) noexcept {
+  Cores& cores = run_.cores();
+  cores.acknowledge(core);
+  cores.execute(core, activity_.slot(worker.index));
+  if (!worker.long_kernels) return;
+  // Whoever is free may complete the task: this worker's next round may be far away.
+  run_.scheduler(cores.scheduler(core)).wake.store(1, std::memory_order_seq_cst);
+}
+
+// Keeps one core of the batch, publishes the others and what is left to step.
+void Pool::share(Worker& worker) noexcept {
+  hand_over(worker);
+  pto_core_mask rest = worker.batch;
+  const uint32_t kept = take_first(rest);
+  worker.batch = {};
+  insert(worker.batch, kept);
+  if (empty(rest)) return;
+  for (size_t i = 0; i < 2; ++i) {
+    if (rest.words[i] != 0) shared_[i].fetch_or(rest.words[i], std::memory_order_seq_cst);
+  }
+  wake_one();
+}
+
+// Takes one shared core. What was shared has proven to take long.
+bool Pool::claim(Worker& worker) noexcept {
+  for (uint32_t i = 0; i < 2; ++i) {
+    uint64_t word = shared_[i].load(std::memory_order_relaxed);
+    while (word != 0) {
+      const uint64_t lowest = word & (~word + 1);
+      word = shared_[i].fetch_and(~lowest, std::memory_order_seq_cst);
+      if ((word & lowest) == 0) continue;
+      worker.batch.words[i] |= lowest;
+      worker.long_kernels = true;
+      if (!shared_empty() && parked_.load(std::memory_order_relaxed) != 0) wake_one();
+      return true;
+    }
+  }
+  return false;
+}
+
+void Pool::hand_over(Worker& worker) noexcept {
+  for (uint32_t thread = 0; thread < run_.schedulers(); ++thread) {
+    if ((worker.again >> thread & 1) == 0) continue;
+    run_.scheduler(thread).wake.store(1, std::memory_order_seq_cst);
+  }
+  worker.again = 0;
+}
+
+// Short kernels, but more than one busy scheduler for a while: their own workers take them over.
+void Pool::call_home(Worker& worker) noexcept {
+  if (parked_.load(std::memory_order_relaxed) == 0 || std::popcount(worker.again) < 2) return;
+  for (uint32_t thread = 0; thread < run_.schedulers(); ++thread) {
+    const bool busy = (worker.again >> thread & 1) != 0;
+    if (busy && home_of_[thread] != worker.index && wake_worker(home_of_[thread])) return;
+  }
+}
+
+// Takes all locks, in order; gives up when the orchestrator runs, which may hold one.
+bool Pool::check_stall() noexcept {
+  if (run_.orchestrator().state() == Orchestrator::running) return false;
+  uint32_t held = 0;
+  for (Backoff backoff; held < run_.schedulers() && run_.running();) {
+    if (run_.scheduler(held).try_lock()) {
+      ++held;
+    } else if (run_.orchestrator().state() == Orchestrator::running) {
+      break;
+    } else if (!backoff.again()) {
+      backoff.reset();
+    }
+  }
+  Stall stall = Stall::not_stalled;
+  if (held == run_.schedulers()) stall = run_.resolve_stall();
+  while (held > 0) run_.scheduler(--held).unlock();
+  return stall == Stall::moved;
+}
+
+uint32_t Pool::home(uint32_t thread) const noexcept {
+  const uint64_t serving = active_.load(std::memory_order_relaxed) &
+                           ~orchestrating_.load(std::memory_order_relaxed) & all_;
+  const uint32_t own = home_of_[thread];
+  if (serving == 0 || (serving >> own & 1) != 0) return own;
+  return static_cast<uint32_t>(std::countr_zero(serving));
+}
+
+bool Pool::shared_empty() const noexcept {
+  return (shared_[0].load(std::memory_order_seq_cst) |
+          shared_[1].load(std::memory_order_seq_cst)) == 0;
+}
+
+}  // namespace pto::sim

@@ -1,0 +1,17 @@
+// Filling the ABI's error record.
+//
+// A message is a whole sentence: what happened, the numbers, what to change.
+#pragma once
+
+#include "pto/abi/status.h"
+
+namespace pto::sim {
+
+// Clears the record: ids and line -1, everything else 0.
+void clear(pto_error& error) noexcept;
+
+// Writes status and message and returns the status. `error` may be null.
+[[gnu::format(printf, 3, 4)]] pto_status fail(pto_error* error, pto_status status,
+                                              const char* format, ...) noexcept;
+
+}  // namespace pto::sim

@@ -1,0 +1,23 @@
+// What a kernel address points at. The address is opaque to everybody but this backend.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "pto/abi/backend.h"
+
+namespace pto::sim {
+
+using KernelFunction = void (*)(int64_t* args);
+
+struct Kernel {
+  KernelFunction function = nullptr;       // null for a callback
+  pto_kernel_callback callback = nullptr;  // null for a function
+  void* context = nullptr;
+  int32_t func_id = -1;
+  std::string name;
+  void* library = nullptr;  // what to close when the kernel is unloaded
+  int file = -1;            // memory file of an uploaded binary, held as long as the library
+};
+
+}  // namespace pto::sim

@@ -1,0 +1,173 @@
+#include "loader/loader.hpp"
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "error/error.hpp"
+
+namespace pto::sim {
+namespace {
+
+constexpr const char* kKernelSymbol = "kernel_entry";
+
+void close_kernel(const Kernel& kernel) {
+  if (kernel.library != nullptr) dlclose(kernel.library);
+  if (kernel.file >= 0) close(kernel.file);
+}
+
+bool write_all(int file, const char* bytes, size_t length) {
+  while (length > 0) {
+    const ssize_t written = write(file, bytes, length);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    bytes += written;
+    length -= static_cast<size_t>(written);
+  }
+  return true;
+}
+
+pto_status fail_kernel(const Kernel& kernel, pto_error* error, const char* what,
+                       const char* detail) {
+  fail(error, PTO_ERROR_LOAD, "cannot load kernel %s (func_id %d) from %s: %s", kernel.name.c_str(),
+       kernel.func_id, what, detail);
+  if (error != nullptr) error->func_id = kernel.func_id;
+  return PTO_ERROR_LOAD;
+}
+
+pto_status open_kernel(Kernel& kernel, const char* path, const char* what, const char* symbol,
+                       pto_error* error) {
+  kernel.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (kernel.library == nullptr) return fail_kernel(kernel, error, what, dlerror());
+  kernel.function = reinterpret_cast<KernelFunction>(dlsym(kernel.library, symbol));
+  if (kernel.function != nullptr) return PTO_OK;
+  char detail[256];
+  std::snprintf(detail, sizeof detail,
+                "it does not export %s; declare it extern \"C\" void %s(int64_t* args)", symbol,
+                symbol);
+  return fail_kernel(kernel, error, what, detail);
+}
+
+// The loader takes two libraries of one path for the same; a path by descriptor is only unique
+// while the descriptor is open, so the kernel keeps it.
+pto_status open_bytes(Kernel& kernel, const void* bytes, size_t length, pto_error* error) {
+  kernel.file = memfd_create(kernel.name.c_str(), MFD_CLOEXEC);
+  if (kernel.file < 0 || !write_all(kernel.file, static_cast<const char*>(bytes), length)) {
+    return fail_kernel(kernel, error, "memory", std::strerror(errno));
+  }
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/self/fd/%d", kernel.file);
+  return open_kernel(kernel, path, "the uploaded bytes", kKernelSymbol, error);
+}
+
+}  // namespace
+
+Loader::~Loader() {
+  for (const auto& [address, kernel] : kernels_) close_kernel(*kernel);
+  for (void* library : libraries_) dlclose(library);
+}
+
+pto_status Loader::load_kernel(const pto_kernel_source& source, uint64_t* address,
+                               pto_error* error) {
+  auto kernel = std::make_unique<Kernel>();
+  kernel->func_id = source.func_id;
+  kernel->name = source.name != nullptr ? source.name : "kernel";
+  kernel->callback = source.callback;
+  kernel->context = source.context;
+  if (source.path == nullptr && source.callback == nullptr) {
+    return fail_kernel(*kernel, error, "nowhere", "give it a library or a callback");
+  }
+  if (source.path != nullptr) {
+    const char* symbol = source.symbol != nullptr ? source.symbol : kKernelSymbol;
+    const pto_status status = open_kernel(*kernel, source.path, source.path, symbol, error);
+    if (status != PTO_OK) {
+      close_kernel(*kernel);
+      return status;
+    }
+  }
+  *address = keep(std::move(kernel));
+  return PTO_OK;
+}
+
+pto_status Loader::unload_kernel(uint64_t address) {
+  const std::lock_guard lock(mutex_);
+  const auto found = kernels_.find(address);
+  if (found == kernels_.end()) return PTO_ERROR_USAGE;
+  close_kernel(*found->second);
+  kernels_.erase(found);
+  return PTO_OK;
+}
+
+pto_status Loader::upload_kernel(int32_t func_id, const void* bytes, size_t length,
+                                 uint64_t* address, pto_error* error) {
+  auto kernel = std::make_unique<Kernel>();
+  kernel->func_id = func_id;
+  kernel->name = "uploaded_" + std::to_string(func_id);
+  const pto_status status = open_bytes(*kernel, bytes, length, error);
+  if (status != PTO_OK) {
+    close_kernel(*kernel);
+    return status;
+  }
+  *address = keep(std::move(kernel));
+  const std::lock_guard lock(mutex_);
+  uploaded_.push_back(*address);
+  return PTO_OK;
+}
+
+void Loader::end_run() {
+  std::vector<uint64_t> uploaded;
+  {
+    const std::lock_guard lock(mutex_);
+    uploaded.swap(uploaded_);
+  }
+  for (const uint64_t address : uploaded) unload_kernel(address);
+}
+
+pto_status Loader::load_library(const char* path, uint64_t* library, pto_error* error) {
+  void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    return fail(error, PTO_ERROR_LOAD, "cannot load library %s: %s", path, dlerror());
+  }
+  const std::lock_guard lock(mutex_);
+  libraries_.insert(handle);
+  *library = reinterpret_cast<uint64_t>(handle);
+  return PTO_OK;
+}
+
+pto_status Loader::unload_library(uint64_t library) {
+  void* handle = reinterpret_cast<void*>(library);
+  const std::lock_guard lock(mutex_);
+  const auto found = libraries_.find(handle);
+  if (found == libraries_.end()) return PTO_ERROR_USAGE;
+  libraries_.erase(found);
+  dlclose(handle);
+  return PTO_OK;
+}
+
+pto_status Loader::resolve(uint64_t library, const char* symbol, void** address) {
+  void* handle = reinterpret_cast<void*>(library);
+  const std::lock_guard lock(mutex_);
+  if (libraries_.find(handle) == libraries_.end()) return PTO_ERROR_USAGE;
+  *address = dlsym(handle, symbol);
+  return *address != nullptr ? PTO_OK : PTO_ERROR_LOAD;
+}
+
+void Loader::abandon() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [address, kernel] : kernels_) static_cast<void>(kernel.release());
+  kernels_.clear();
+  libraries_.clear();
+}
+
+uint64_t Loader::keep(std::unique_ptr<Kernel> kernel) {
+  const uint64_t address = reinterpret_cast<uint64_t>(kernel.get());
+  const std::lock_guard lock(mutex_);
+  kernels_.emplace(address, std::move(kernel));
+  return address;
+}
+
+}  // namespace pto::sim

@@ -1,0 +1,48 @@
+// Kernels and orchestration libraries of one device: found with dlopen, kept in a registry.
+//
+// Any thread may call any method.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "loader/kernel.hpp"
+
+namespace pto::sim {
+
+class Loader {
+ public:
+  Loader() = default;
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+  ~Loader();
+
+  pto_status load_kernel(const pto_kernel_source& source, uint64_t* address, pto_error* error);
+  pto_status unload_kernel(uint64_t address);
+  // A kernel from the bytes of its binary; it lives until end_run().
+  pto_status upload_kernel(int32_t func_id, const void* bytes, size_t length, uint64_t* address,
+                           pto_error* error);
+  void end_run();
+
+  pto_status load_library(const char* path, uint64_t* library, pto_error* error);
+  pto_status unload_library(uint64_t library);
+  pto_status resolve(uint64_t library, const char* symbol, void** address);
+
+  // Forgets everything without closing it: a lost thread may still run in there.
+  void abandon();
+
+ private:
+  uint64_t keep(std::unique_ptr<Kernel> kernel);
+
+  std::mutex mutex_;
+  std::unordered_map<uint64_t, std::unique_ptr<Kernel>> kernels_;
+  std::vector<uint64_t> uploaded_;
+  std::unordered_multiset<void*> libraries_;
+};
+
+}  // namespace pto::sim

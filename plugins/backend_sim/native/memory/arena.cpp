@@ -1,0 +1,178 @@
+#include "memory/arena.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace pto::sim {
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr size_t kTrimBytes = 64 * 1024;  // smaller free blocks keep their pages
+
+void* map_sparse(size_t bytes) noexcept {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return memory == MAP_FAILED ? nullptr : memory;
+}
+
+}  // namespace
+
+Arena::~Arena() {
+  if (base_ != 0) munmap(reinterpret_cast<void*>(base_), bytes_);
+  if (block_of_ != nullptr) munmap(block_of_, bytes_ / kGranule * sizeof *block_of_);
+}
+
+bool Arena::open(size_t bytes) {
+  bytes_ = (bytes + kPage - 1) / kPage * kPage;
+  void* memory = map_sparse(bytes_);
+  if (memory == nullptr) return false;
+  base_ = reinterpret_cast<uint64_t>(memory);
+  block_of_ = static_cast<uint32_t*>(map_sparse(bytes_ / kGranule * sizeof *block_of_));
+  if (block_of_ == nullptr) return false;
+  Block* whole = new_record();
+  whole->count = bytes_ / kGranule;
+  link(whole);
+  return true;
+}
+
+Block* Arena::allocate(size_t granules) {
+  Block* block = find_free(granules);
+  if (block == nullptr) return nullptr;
+  unlink(block);
+  if (block->count > granules) split(block, granules);
+  block->is_free = false;
+  map(block, block->number + 1);
+  return block;
+}
+
+void Arena::release(Block* block) noexcept {
+  map(block, 0);
+  if (block->count * kGranule >= kLargeBytes) return_pages(block);
+  block->is_free = true;
+  if (block->next != nullptr && block->next->is_free) {
+    unlink(block->next);
+    absorb_next(block);
+  }
+  if (block->previous != nullptr && block->previous->is_free) {
+    block = block->previous;
+    unlink(block);
+    absorb_next(block);
+  }
+  link(block);
+}
+
+Block* Arena::find(uint64_t address) const noexcept {
+  if (!contains(address)) return nullptr;
+  const uint32_t number = block_of_[(address - base_) / kGranule];
+  return number == 0 ? nullptr : const_cast<Block*>(&records_[number - 1]);
+}
+
+void Arena::trim() noexcept {
+  for (const auto& level : free_) {
+    for (const Block* block : level) {
+      for (; block != nullptr; block = block->list_next) return_pages(block);
+    }
+  }
+}
+
+// Below eight granules every count has a class of its own; above, each power of two has eight.
+Arena::SizeClass Arena::size_class(size_t granules) noexcept {
+  if (granules < kSubdivisions) return {0, static_cast<uint32_t>(granules)};
+  const uint32_t power = static_cast<uint32_t>(std::bit_width(granules)) - 1;
+  return {power - 2, static_cast<uint32_t>(granules >> (power - 3)) & (kSubdivisions - 1)};
+}
+
+// Takes any block of the first non-empty class whose members are all large enough; only when there
+// is none, looks through the class in which some may be.
+Block* Arena::find_free(size_t granules) const noexcept {
+  size_t rounded = granules;
+  if (granules >= kSubdivisions) rounded += (size_t{1} << (std::bit_width(granules) - 4)) - 1;
+  const SizeClass from = size_class(rounded);
+  if (from.level >= kLevels) return nullptr;
+  const uint32_t slots = slots_[from.level] & (0xFFu << from.slot);
+  if (slots != 0) return free_[from.level][static_cast<size_t>(std::countr_zero(slots))];
+  const uint64_t levels = levels_ & ~((uint64_t{2} << from.level) - 1);
+  if (levels == 0) return first_fit(size_class(granules), granules);
+  const auto level = static_cast<size_t>(std::countr_zero(levels));
+  return free_[level][static_cast<size_t>(std::countr_zero(slots_[level]))];
+}
+
+Block* Arena::first_fit(SizeClass which, size_t granules) const noexcept {
+  Block* block = free_[which.level][which.slot];
+  while (block != nullptr && block->count < granules) block = block->list_next;
+  return block;
+}
+
+void Arena::link(Block* block) noexcept {
+  const auto [level, slot] = size_class(block->count);
+  Block*& head = free_[level][slot];
+  block->list_previous = nullptr;
+  block->list_next = head;
+  if (head != nullptr) head->list_previous = block;
+  head = block;
+  slots_[level] = static_cast<uint8_t>(slots_[level] | 1u << slot);
+  levels_ |= uint64_t{1} << level;
+}
+
+void Arena::unlink(Block* block) noexcept {
+  const auto [level, slot] = size_class(block->count);
+  if (block->list_next != nullptr) block->list_next->list_previous = block->list_previous;
+  if (block->list_previous != nullptr) {
+    block->list_previous->list_next = block->list_next;
+    return;
+  }
+  free_[level][slot] = block->list_next;
+  if (block->list_next != nullptr) return;
+  slots_[level] = static_cast<uint8_t>(slots_[level] & ~(1u << slot));
+  if (slots_[level] == 0) levels_ &= ~(uint64_t{1} << level);
+}
+
+void Arena::absorb_next(Block* block) noexcept {
+  Block* gone = block->next;
+  block->count += gone->count;
+  block->next = gone->next;
+  if (gone->next != nullptr) gone->next->previous = block;
+  gone->list_next = unused_records_;
+  unused_records_ = gone;
+}
+
+void Arena::split(Block* block, size_t granules) {
+  Block* rest = new_record();
+  rest->first = block->first + granules;
+  rest->count = block->count - granules;
+  rest->previous = block;
+  rest->next = block->next;
+  if (rest->next != nullptr) rest->next->previous = rest;
+  block->next = rest;
+  block->count = granules;
+  link(rest);
+}
+
+void Arena::map(const Block* block, uint32_t value) noexcept {
+  std::fill_n(block_of_ + block->first, whole_map_ ? block->count : 1, value);
+}
+
+Block* Arena::new_record() {
+  if (unused_records_ == nullptr) {
+    Block& record = records_.emplace_back();
+    record.number = static_cast<uint32_t>(records_.size() - 1);
+    return &record;
+  }
+  Block* record = unused_records_;
+  unused_records_ = record->list_next;
+  const uint32_t number = record->number;
+  *record = Block{};
+  record->number = number;
+  return record;
+}
+
+void Arena::return_pages(const Block* block) noexcept {
+  if (block->count * kGranule < kTrimBytes) return;
+  const uint64_t from = (address(block) + kPage - 1) / kPage * kPage;
+  const uint64_t to = (address(block) + block->count * kGranule) / kPage * kPage;
+  if (from < to) madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
+}
+
+}  // namespace pto::sim

@@ -1,0 +1,91 @@
+// Device memory: one sparse mapping, divided by a two-level segregated fit.
+//
+// Sizes are counted in granules of 1024 bytes, the alignment that the ABI promises. Blocks tile the
+// mapping without gaps; two free blocks are never neighbours. The records lie outside the mapping,
+// so that no kernel can damage them. Allocating and releasing take constant time.
+//
+// Not thread-safe; DeviceMemory holds the lock.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+
+namespace pto::sim {
+
+struct Block {
+  size_t first = 0;  // granules from the start of the arena
+  size_t count = 0;  // granules
+  Block* previous = nullptr;
+  Block* next = nullptr;
+  bool is_free = true;
+  // Free blocks: their size class. Allocated ones: free for whoever holds the block.
+  Block* list_previous = nullptr;
+  Block* list_next = nullptr;
+  uint64_t address = 0;  // of the caller's first byte, as given by DeviceMemory
+  size_t bytes = 0;      // as asked for
+  uint32_t owner = 0;
+  uint32_t number = 0;  // of this record; never changes
+};
+
+class Arena {
+ public:
+  static constexpr size_t kGranule = 1024;
+  // A released block of this size returns its pages to the system at once.
+  static constexpr size_t kLargeBytes = 16ull << 20;
+
+  // `whole_map`: every granule of an allocated block leads to it, not only the first; allocating
+  // then takes time in proportion to the size.
+  explicit Arena(bool whole_map) noexcept : whole_map_(whole_map) {}
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  ~Arena();
+
+  // Reserves the mapping; false when the system refuses (errno says why).
+  bool open(size_t bytes);
+
+  // Null when no free block is large enough. `granules` is not 0.
+  Block* allocate(size_t granules);
+  void release(Block* block) noexcept;
+  // The allocated block that the granule at `address` leads to, or null.
+  Block* find(uint64_t address) const noexcept;
+  // Gives the pages of all large free blocks back to the system.
+  void trim() noexcept;
+
+  bool contains(uint64_t address) const noexcept { return address - base_ < bytes_; }
+  uint64_t address(const Block* block) const noexcept { return base_ + block->first * kGranule; }
+  uint64_t base() const noexcept { return base_; }
+  size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  static constexpr uint32_t kSubdivisions = 8;
+  static constexpr uint32_t kLevels = 40;
+  struct SizeClass {
+    uint32_t level;
+    uint32_t slot;
+  };
+
+  static SizeClass size_class(size_t granules) noexcept;
+  Block* find_free(size_t granules) const noexcept;
+  Block* first_fit(SizeClass which, size_t granules) const noexcept;
+  void link(Block* block) noexcept;
+  void unlink(Block* block) noexcept;
+  void absorb_next(Block* block) noexcept;
+  void split(Block* block, size_t granules);
+  void map(const Block* block, uint32_t value) noexcept;
+  Block* new_record();
+  void return_pages(const Block* block) noexcept;
+
+  const bool whole_map_;
+  uint64_t base_ = 0;
+  size_t bytes_ = 0;
+  uint32_t* block_of_ = nullptr;  // by granule: number of its record plus 1; sparse
+  std::deque<Block> records_;
+  Block* unused_records_ = nullptr;  // linked by list_next
+  uint64_t levels_ = 0;              // bit l: some class of level l has a free block
+  std::array<uint8_t, kLevels> slots_{};
+  std::array<std::array<Block*, kSubdivisions>, kLevels> free_{};
+};
+
+}  // namespace pto::sim

@@ -1,0 +1,93 @@
+#include "options/options.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cinttypes>
+#include <cstring>
+#include <string_view>
+
+#include "error/error.hpp"
+#include "pto/abi/activity.h"
+#include "pto/abi/topology.h"
+
+namespace pto::sim {
+namespace {
+
+constexpr uint64_t kLeastMemoryBytes = 1ull << 20;
+constexpr uint64_t kMostMemoryBytes = 1ull << 42;
+constexpr const char* kKnownKeys =
+    "mode, seed, check, memory_bytes, workers, blocks, timing, activity_fd";
+
+uint32_t available_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return static_cast<uint32_t>(std::clamp(CPU_COUNT(&set), 1, PTO_ACTIVITY_SLOTS));
+}
+
+pto_status parse_number(const pto_option& option, uint64_t least, uint64_t most, uint64_t& value,
+                        pto_error* error) {
+  const char* end = option.value + std::strlen(option.value);
+  const auto [stop, failure] = std::from_chars(option.value, end, value);
+  if (failure == std::errc() && stop == end && value >= least && value <= most) return PTO_OK;
+  return fail(error, PTO_ERROR_USAGE,
+              "simulator option %s is \"%s\"; expected a whole number from %" PRIu64 " to %" PRIu64,
+              option.key, option.value, least, most);
+}
+
+pto_status parse_switch(const pto_option& option, bool& value, pto_error* error) {
+  const std::string_view text = option.value;
+  value = text == "1" || text == "true";
+  if (value || text == "0" || text == "false") return PTO_OK;
+  return fail(error, PTO_ERROR_USAGE, "simulator option %s is \"%s\"; expected 0 or 1", option.key,
+              option.value);
+}
+
+pto_status parse_mode(const pto_option& option, Mode& mode, pto_error* error) {
+  const std::string_view text = option.value;
+  mode = text == "deterministic" ? Mode::deterministic : Mode::threads;
+  if (mode == Mode::deterministic || text == "threads") return PTO_OK;
+  return fail(error, PTO_ERROR_USAGE,
+              "simulator option mode is \"%s\"; expected threads or deterministic", option.value);
+}
+
+template <typename Integer>
+pto_status parse_into(const pto_option& option, uint64_t least, uint64_t most, Integer& target,
+                      pto_error* error) {
+  uint64_t value = 0;
+  const pto_status status = parse_number(option, least, most, value, error);
+  if (status == PTO_OK) target = static_cast<Integer>(value);
+  return status;
+}
+
+pto_status parse_option(const pto_option& option, Options& options, pto_error* error) {
+  const std::string_view key = option.key;
+  if (key == "mode") return parse_mode(option, options.mode, error);
+  if (key == "seed") return parse_into(option, 0, UINT64_MAX, options.seed, error);
+  if (key == "check") return parse_switch(option, options.check, error);
+  if (key == "memory_bytes") {
+    return parse_into(option, kLeastMemoryBytes, kMostMemoryBytes, options.memory_bytes, error);
+  }
+  if (key == "workers") return parse_into(option, 0, PTO_ACTIVITY_SLOTS, options.workers, error);
+  if (key == "blocks") return parse_into(option, 1, PTO_MAX_BLOCKS, options.blocks, error);
+  if (key == "timing") return parse_switch(option, options.timing, error);
+  if (key == "activity_fd") return parse_into(option, 0, INT32_MAX, options.activity_fd, error);
+  return fail(error, PTO_ERROR_USAGE, "the simulator has no option \"%s\"; it knows %s", option.key,
+              kKnownKeys);
+}
+
+}  // namespace
+
+pto_status parse_options(const pto_option* given, uint32_t count, Options& options,
+                         pto_error* error) {
+  for (uint32_t i = 0; i < count; ++i) {
+    const pto_status status = parse_option(given[i], options, error);
+    if (status != PTO_OK) return status;
+  }
+  if (options.workers == 0) options.workers = available_cpus();
+  return PTO_OK;
+}
+
+}  // namespace pto::sim

@@ -1,0 +1,29 @@
+// The settings of one device, parsed from the text that open() gets.
+#pragma once
+
+#include <cstdint>
+
+#include "pto/abi/arguments.h"
+#include "pto/abi/status.h"
+
+namespace pto::sim {
+
+enum class Mode { threads, deterministic };
+
+struct Options {
+  Mode mode = Mode::threads;
+  uint64_t seed = 0;
+  bool check = false;
+  uint64_t memory_bytes = 8ull << 30;
+  uint32_t workers = 0;  // 0: as many as the affinity mask has CPUs; 1 to PTO_ACTIVITY_SLOTS after
+                         // parse_options
+  uint32_t blocks = 24;
+  bool timing = false;
+  int activity_fd = -1;  // -1: the activity page is private memory
+};
+
+// PTO_ERROR_USAGE for an unknown key or a value out of range; `options` is then unspecified.
+pto_status parse_options(const pto_option* given, uint32_t count, Options& options,
+                         pto_error* error);
+
+}  // namespace pto::sim

@@ -1,0 +1,49 @@
+// What the others know about the orchestrator: whether it runs, waits for a word, or is done.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace pto::sim {
+
+class alignas(64) Orchestrator {
+ public:
+  enum State : uint64_t { running = 0, waiting = 1, done = 2 };
+
+  void reset() noexcept { move(running); }
+
+  // The orchestrator's thread only.
+  void begin_wait(const uint32_t* word, uint32_t expected) noexcept {
+    word_.store(word, std::memory_order_relaxed);
+    expected_.store(expected, std::memory_order_relaxed);
+    move(waiting);
+  }
+  void end_wait() noexcept { move(running); }
+  void finish() noexcept { move(done); }
+
+  State state() const noexcept { return State(snapshot() & 3); }
+  // Two equal snapshots: the state did not change in between, not even there and back.
+  uint64_t snapshot() const noexcept { return state_.load(std::memory_order_seq_cst); }
+
+  // Whether a wait has what it waits for. Meaningful in a state that is known to be `waiting`.
+  bool satisfied() const noexcept {
+    return changed(word_.load(std::memory_order_relaxed),
+                   expected_.load(std::memory_order_relaxed));
+  }
+
+  static bool changed(const uint32_t* word, uint32_t expected) noexcept {
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE) != expected;
+  }
+
+ private:
+  void move(State state) noexcept {
+    const uint64_t generation = state_.load(std::memory_order_relaxed) >> 2;
+    state_.store((generation + 1) << 2 | state, std::memory_order_seq_cst);
+  }
+
+  std::atomic<uint64_t> state_{done};  // generation << 2 | State
+  std::atomic<const uint32_t*> word_{nullptr};
+  std::atomic<uint32_t> expected_{0};
+};
+
+}  // namespace pto::sim

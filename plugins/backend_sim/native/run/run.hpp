@@ -1,0 +1,108 @@
+// One run of a graph on one device: its phase, its agents, and the steps they take. Who takes them,
+// on which thread and in which order, is the engine's affair.
+//
+// Phases: idle -> running -> ending (nothing new starts) -> over (nobody is inside) -> idle.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "cores/cores.hpp"
+#include "pto/abi/runtime.h"
+#include "run/orchestrator.hpp"
+#include "run/scheduler.hpp"
+#include "run/trace.hpp"
+#include "shape/shape.hpp"
+
+namespace pto::sim {
+
+enum class Phase : uint32_t { idle, running, ending, over };
+enum class Ending : uint32_t { none, success, failure, aborted };
+// What was found about agents that all seem to have nothing to do.
+enum class Stall { not_stalled, moved };
+
+class Run {
+ public:
+  Run(Cores& cores, bool deterministic) noexcept
+      : cores_(cores), deterministic_(deterministic) {}
+
+  // `topology` stands until the first run.
+  void attach(const pto_runtime_api* api, void* runtime, const pto_topology& topology) noexcept;
+  // Before the engine starts; only in phase idle or over.
+  void prepare(const RunShape& shape, bool with_library) noexcept;
+  void begin() noexcept { phase_.store(Phase::running, std::memory_order_seq_cst); }
+  // The first reason wins. Any thread.
+  void end(Ending ending) noexcept;
+  // From ending to over; true for the one caller that made the change.
+  bool close() noexcept;
+  void force_over() noexcept { phase_.store(Phase::over, std::memory_order_seq_cst); }
+  void forget() noexcept { phase_.store(Phase::idle, std::memory_order_seq_cst); }
+
+  Phase phase() const noexcept { return phase_.load(std::memory_order_acquire); }
+  bool running() const noexcept { return phase() == Phase::running; }
+  Ending ending() const noexcept { return ending_.load(std::memory_order_acquire); }
+
+  // One AICPU thread both orchestrates and schedules: the orchestrator holds the lock of scheduler 0
+  // whenever it runs.
+  bool shares_thread() const noexcept { return shares_thread_; }
+  // Runs the orchestration of the run's library, on the calling thread.
+  void orchestrate() noexcept;
+  void orchestration_done(int32_t result) noexcept;
+
+  uint32_t schedulers() const noexcept { return topology_.schedulers; }
+  Scheduler& scheduler(uint32_t thread) noexcept { return schedulers_[thread]; }
+  Orchestrator& orchestrator() noexcept { return orchestrator_; }
+  Cores& cores() noexcept { return cores_; }
+  Trace& trace() noexcept { return trace_; }
+  const pto_topology& topology() const noexcept { return topology_; }
+
+  // Whether any scheduler may be stepped: the graph is built, or may be stepped while it is.
+  bool may_step() const noexcept {
+    return gate_open_.load(std::memory_order_acquire) &&
+           !(shares_thread_ && orchestrator_.state() == Orchestrator::running);
+  }
+  // With the scheduler's lock held. False when it may not be stepped now.
+  bool steppable(uint32_t thread) const noexcept {
+    return !schedulers_[thread].done && gate_open_.load(std::memory_order_acquire);
+  }
+  // One step of a scheduler that is steppable; PTO_STEP_*. Its lock is held.
+  int32_t step(uint32_t thread) noexcept;
+  void wake_all() noexcept;
+  // With all schedulers' locks held: whether the agents can prove that nothing can happen any more.
+  // If so the runtime resolves it, which ends the run or gives the schedulers work.
+  Stall resolve_stall() noexcept;
+
+  // The runtime's calls from inside a step.
+  void dispatch(uint32_t thread, const pto_dispatch* batch, uint32_t count) noexcept;
+  void poll(uint32_t thread, pto_poll_result* result) noexcept;
+
+  uint64_t build_ns() const noexcept;
+  uint64_t run_ns() const noexcept;
+
+ private:
+  bool orchestrator_blocked() const noexcept;
+  bool nothing_in_flight() const noexcept;
+  bool all_idle() noexcept;
+
+  Cores& cores_;
+  const bool deterministic_;
+  const pto_runtime_api* api_ = nullptr;
+  void* runtime_ = nullptr;
+  pto_topology topology_{};
+  bool shares_thread_ = false;
+
+  alignas(64) std::atomic<Phase> phase_{Phase::idle};
+  std::atomic<Ending> ending_{Ending::none};
+  std::atomic<bool> gate_open_{false};  // schedulers may be stepped
+  std::atomic<uint32_t> done_count_{0};
+  std::atomic<uint64_t> first_step_ns_{0};
+  uint64_t started_ns_ = 0;
+  std::atomic<uint64_t> built_ns_{0};
+  std::atomic<uint64_t> ended_ns_{0};
+  Trace trace_;  // deterministic mode only
+  Orchestrator orchestrator_;
+  std::array<Scheduler, PTO_MAX_AICPU_THREADS> schedulers_;
+};
+
+}  // namespace pto::sim

@@ -1,0 +1,22 @@
+// No exception crosses the ABI.
+#pragma once
+
+#include <exception>
+#include <new>
+
+#include "error/error.hpp"
+
+namespace pto::sim {
+
+template <typename Call>
+pto_status guarded(pto_error* error, Call call) noexcept {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return fail(error, PTO_ERROR_MEMORY, "host memory exhausted; close other programs");
+  } catch (const std::exception& exception) {
+    return fail(error, PTO_ERROR_INTERNAL, "the simulator failed: %s", exception.what());
+  }
+}
+
+}  // namespace pto::sim

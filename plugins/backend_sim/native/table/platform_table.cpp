@@ -1,0 +1,130 @@
+#include "table/platform_table.hpp"
+
+#include <sys/mman.h>
+
+#include <cstdio>
+
+#include "device/device.hpp"
+#include "table/guard.hpp"
+#include "waiting/futex.hpp"
+
+namespace pto::sim {
+namespace {
+
+Device& device_of(void* self) noexcept { return *static_cast<Device*>(self); }
+
+void* reserve(void*, size_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return memory == MAP_FAILED ? nullptr : memory;
+}
+
+void release(void*, void* memory, size_t bytes) { munmap(memory, bytes); }
+
+pto_status allocate(void* self, size_t bytes, uint64_t* address) {
+  return guarded(nullptr, [&] {
+    return device_of(self).memory().allocate(bytes, Owner::run, address, nullptr);
+  });
+}
+
+pto_status free_memory(void* self, uint64_t address) {
+  return guarded(nullptr, [&] { return device_of(self).memory().free(address, nullptr); });
+}
+
+pto_status copy_in(void* self, uint64_t device, const void* host, size_t bytes) {
+  return guarded(nullptr,
+                 [&] { return device_of(self).memory().copy_in(device, host, bytes, nullptr); });
+}
+
+pto_status copy_out(void* self, void* host, uint64_t device, size_t bytes) {
+  return guarded(nullptr,
+                 [&] { return device_of(self).memory().copy_out(host, device, bytes, nullptr); });
+}
+
+pto_status check_value(void* self, uint64_t value, pto_error* error) {
+  return guarded(error, [&] { return device_of(self).check_value(value, error); });
+}
+
+pto_status upload_kernel(void* self, int32_t func_id, const void* bytes, size_t length,
+                         uint64_t* address) {
+  return guarded(nullptr, [&] {
+    return device_of(self).loader().upload_kernel(func_id, bytes, length, address, nullptr);
+  });
+}
+
+pto_status resolve(void* self, uint64_t library, const char* symbol, void** address) {
+  return guarded(nullptr,
+                 [&] { return device_of(self).loader().resolve(library, symbol, address); });
+}
+
+void dispatch(void* self, uint32_t thread, const pto_dispatch* batch, uint32_t count) {
+  device_of(self).run().dispatch(thread, batch, count);
+}
+
+void poll(void* self, uint32_t thread, pto_poll_result* result) {
+  device_of(self).run().poll(thread, result);
+}
+
+void fault(void* self, uint32_t core, pto_error* error) {
+  *error = device_of(self).run().cores().fault(core);
+}
+
+void wake(void* self, uint32_t thread) { device_of(self).engine().wake(thread); }
+
+pto_status wait(void* self, const uint32_t* word, uint32_t expected) {
+  Device& device = device_of(self);
+  device.engine().wait_for_word(word, expected);
+  return device.wait_status(word, expected);
+}
+
+void notify(void* self, const uint32_t*) { device_of(self).engine().notify(); }
+
+uint64_t now(void*) { return clock_ns(); }
+
+void yield(void* self, uint32_t point) { device_of(self).engine().yield(point); }
+
+void trace(void* self, uint32_t event, uint64_t a, uint64_t b) {
+  device_of(self).engine().trace(event, a, b);
+}
+
+void log(void*, int32_t level, const char* message) {
+  if (level > PTO_LOG_WARN) return;
+  std::fprintf(stderr, "pto: %s: %s\n", level == PTO_LOG_ERROR ? "error" : "warning", message);
+}
+
+}  // namespace
+
+pto_platform make_platform(Device& device, bool deterministic, bool checking,
+                           bool timing) noexcept {
+  pto_platform table{};
+  table.abi_version = PTO_ABI_VERSION;
+  table.struct_size = sizeof table;
+  table.self = &device;
+  table.topology = &device.run().topology();
+  table.deterministic = deterministic;
+  table.tracing = deterministic;
+  table.checking = checking;
+  table.timing = timing;
+  table.reserve = reserve;
+  table.release = release;
+  table.allocate = allocate;
+  table.free = free_memory;
+  table.copy_in = copy_in;
+  table.copy_out = copy_out;
+  table.check_value = check_value;
+  table.upload_kernel = upload_kernel;
+  table.resolve = resolve;
+  table.dispatch = dispatch;
+  table.poll = poll;
+  table.fault = fault;
+  table.wake = wake;
+  table.wait = wait;
+  table.notify = notify;
+  table.now = now;
+  table.yield = yield;
+  table.trace = trace;
+  table.log = log;
+  return table;
+}
+
+}  // namespace pto::sim

@@ -1,0 +1,80 @@
+// A runtime variant of a few lines, written against the ABI alone: explicit edges, one queue a
+// scheduler, one lock around the graph. It submits in blocks when `window` is set.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "pto/abi/runtime.h"
+
+namespace toy {
+
+enum Variant { host_built, concurrent };
+
+const pto_runtime_api* table(Variant variant);
+
+class Runtime;
+
+// What a test's orchestration does; run->args[0] points at one when run->library is set.
+using Program = std::function<int32_t(Runtime&)>;
+
+struct Task {
+  int32_t func_id = 0;
+  int32_t core_type = 0;
+  uint32_t waits_for = 0;
+  bool completed = false;
+  std::vector<uint64_t> args;
+  std::vector<int64_t> successors;
+};
+
+class Runtime {
+ public:
+  explicit Runtime(const pto_platform* platform) : platform_(*platform) {}
+
+  // The runtime's own interface, for orchestrations.
+  int64_t submit(int32_t func_id, int32_t core_type, std::vector<uint64_t> args = {},
+                 std::vector<int64_t> after = {});
+  const pto_platform& platform() const { return platform_; }
+  // Tasks that may be live at once; 0 is no limit.
+  void set_window(uint32_t window) { window_ = window; }
+  // The next task that is submitted is held back until stalled() lets it go; with `keeps_hold`,
+  // for ever.
+  void hold_next() { holds_next_ = true; }
+  void set_keeps_hold(bool keeps) { keeps_hold_ = keeps; }
+
+  // The table's calls.
+  pto_status begin(const pto_run* run);
+  pto_status orchestrate();
+  void orchestration_done(int32_t result);
+  int64_t submit(const pto_task& task);
+  pto_status add_edge(int64_t from, int64_t to);
+  int32_t schedule_step(uint32_t thread);
+  int32_t stalled();
+  void end();
+  void abort(const pto_error* cause);
+  const pto_error* last_error() const { return &error_; }
+
+ private:
+  void make_ready(int64_t task);
+  void complete(uint32_t core, uint32_t thread);
+  void fill_cores(uint32_t thread);
+  void latch(pto_status status, const char* message);
+
+  const pto_platform& platform_;
+  const pto_run* run_ = nullptr;
+  std::mutex mutex_;
+  std::vector<Task> tasks_;
+  std::vector<int64_t> ready_[PTO_MAX_AICPU_THREADS];
+  std::vector<int64_t> held_;
+  bool holds_next_ = false;
+  bool keeps_hold_ = false;
+  int64_t on_core_[PTO_MAX_CORES];
+  bool submitted_all_ = false;
+  uint32_t window_ = 0;
+  uint32_t completed_ = 0;  // the word that a blocked submit waits for
+  pto_error error_{};
+};
+
+}  // namespace toy

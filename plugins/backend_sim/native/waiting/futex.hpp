@@ -1,0 +1,70 @@
+// Parking a thread on a word, and the waiting policy around it.
+#pragma once
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace pto::sim {
+
+static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t), "a futex is the plain word");
+
+inline uint64_t clock_ns() noexcept {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
+}
+
+// Sleeps until woken, as long as the word holds `expected`; may return early. Negative timeout:
+// none.
+inline void park(std::atomic<uint32_t>& word, uint32_t expected, int64_t timeout_ns = -1) noexcept {
+  timespec limit{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, timeout_ns < 0 ? nullptr : &limit, nullptr,
+          0);
+}
+
+inline void unpark(std::atomic<uint32_t>& word) noexcept {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+}
+
+inline void pause_briefly() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  asm volatile("yield");
+#endif
+}
+
+// One wait: about a microsecond of spinning, then sched_yield, then time to park. More spinning
+// would only keep the thread that is waited for from its processor.
+class Backoff {
+ public:
+  // False once the caller should park.
+  bool again() noexcept {
+    if (turns_ < kSpins) {
+      ++turns_;
+      pause_briefly();
+      return true;
+    }
+    if (turns_++ == kSpins) yielding_since_ns_ = clock_ns();
+    if (clock_ns() - yielding_since_ns_ > kYieldNs) return false;
+    sched_yield();
+    return true;
+  }
+
+  void reset() noexcept { turns_ = 0; }
+
+ private:
+  static constexpr uint32_t kSpins = 25;  // a pause is about 40 ns
+  static constexpr uint64_t kYieldNs = 60'000;
+
+  uint32_t turns_ = 0;
+  uint64_t yielding_since_ns_ = 0;
+};
+
+}  // namespace pto::sim

@@ -1,0 +1,68 @@
+"""The settings of the simulator, as :meth:`Simulator.options` lists them."""
+
+from __future__ import annotations
+
+from pto_core.interfaces import Option, parse
+
+_LEAST_MEMORY_BYTES = 2**20
+_MOST_MEMORY_BYTES = 2**42
+
+
+def _memory_bytes(text: str) -> int:
+    value = parse.size_bytes(text)
+    if not _LEAST_MEMORY_BYTES <= value <= _MOST_MEMORY_BYTES:
+        raise ValueError("a size in bytes from 1M to 4T")
+    return value
+
+
+OPTIONS = (
+    Option(
+        key="sim.mode",
+        default="threads",
+        parse=parse.choice("threads", "deterministic"),
+        help="threads: cores share a pool of threads; deterministic: one thread, seeded order",
+        native="mode",
+    ),
+    Option(
+        key="sim.seed",
+        default=0,
+        parse=parse.integer(minimum=0, maximum=2**64 - 1),
+        help="order of events in deterministic mode; the same seed gives the same trace hash",
+        native="seed",
+    ),
+    Option(
+        key="sim.check",
+        default=False,
+        parse=parse.boolean,
+        help="look for wrong addresses, writes outside buffers and use after free",
+        native="check",
+    ),
+    Option(
+        key="sim.memory_bytes",
+        default=8 * 2**30,
+        parse=_memory_bytes,
+        help="device memory; only what is touched takes memory of the host",
+        native="memory_bytes",
+    ),
+    Option(
+        key="sim.workers",
+        default=0,
+        parse=parse.integer(minimum=0, maximum=62),
+        help="threads that run schedulers and cores; 0 is one a usable processor",
+        native="workers",
+    ),
+    Option(
+        key="sim.blocks",
+        default=24,
+        parse=parse.integer(minimum=1, maximum=24),
+        help="blocks of the device, each of one AIC and two AIV cores",
+        native="blocks",
+    ),
+    Option(
+        key="sim.timing",
+        default=False,
+        parse=parse.boolean,
+        help="measure how long each core is busy; costs two clock readings a task",
+        native="timing",
+    ),
+)

@@ -1,0 +1,60 @@
+"""The plugin object: where the native library is, how kernels are compiled, which settings exist."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pto_backend_sim.options import OPTIONS
+from pto_core.interfaces import API_VERSION, Health, KernelToolchain, Option
+
+_LIBRARY = Path(__file__).with_name("libpto_backend_sim.so")
+
+_KERNEL_FLAGS = (
+    "-shared",
+    "-O2",
+    "-fPIC",
+    "-fno-gnu-unique",
+    "-fpermissive",
+    # Kernels are written for a device compiler, with attributes that a host compiler does not know.
+    "-Wno-attributes",
+    "-Wno-unknown-attributes",
+    "-Wno-ignored-attributes",
+    "-Wno-macro-redefined",
+)
+# The last two are attributes of the device compiler; a source's own #ifndef finds them defined.
+_KERNEL_DEFINITIONS = ("__CPU_SIM", "PTO_CPU_MAX_THREADS=1", "NDEBUG", "__aicore__=", "__gm__=")
+
+
+class Simulator:
+    """An a2a3 chip in this process: up to 24 blocks of one AIC and two AIV cores."""
+
+    name = "a2a3sim"
+    api_version = API_VERSION
+    capabilities = frozenset({"threads", "deterministic", "checking", "callbacks"})
+
+    def health(self) -> Health:
+        """Say whether the native library is there; the simulator needs nothing else."""
+        if self.library().is_file():
+            return Health(ok=True)
+        return Health(
+            ok=False,
+            reason=f"{self.library()} is missing",
+            fix="reinstall ptorun-backend-sim",
+        )
+
+    def library(self) -> Path:
+        """Give the native library that exports ``pto_backend_entry``."""
+        return _LIBRARY
+
+    def kernel_toolchain(self, core_type: str) -> KernelToolchain:
+        """Say how a kernel is compiled for the host: the same way for both kinds of core."""
+        if core_type not in ("aic", "aiv"):
+            raise ValueError(f"core type {core_type!r}; expected 'aic' or 'aiv'")
+        return KernelToolchain(flags=_KERNEL_FLAGS, definitions=_KERNEL_DEFINITIONS)
+
+    def options(self) -> tuple[Option, ...]:
+        """List the settings of the simulator."""
+        return OPTIONS
+
+
+plugin = Simulator()
