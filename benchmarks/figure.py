@@ -16,9 +16,9 @@ REPEATS = 7
 class Figure:
     """Samples of one quantity, in ``unit``, with what to hold them against.
 
-    ``budget`` is the most the median may be (the least, when ``at_least``), ``peer`` the samples of a
-    floor or another system taken in the same run, ``peer_name`` what that is; ``not_measured`` says
-    why there are no samples.
+    ``budget`` is the most the median may be (the least, when ``at_least``), ``peer`` the samples of
+    a floor or another system taken in the same run, ``peer_name`` what that is; ``not_measured``
+    says why there are no samples.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """This median over the peer's."""
+        """The median over the peer's."""
         if not self.peer or not self.samples:
             return None
         return self.median / statistics.median(self.peer)

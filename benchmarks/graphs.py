@@ -1,0 +1,30 @@
+"""The graphs of the figures, as programs for a device."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+from pto_core.kernels import OrchestrationSource
+
+from pto_core import ChipCallable, CoreCallable, Device, KernelSource, RunReport
+
+SOURCES = Path(__file__).resolve().parent / "sources"
+
+
+def chains_program(kernel: str = "empty") -> ChipCallable:
+    """A C++ orchestration of (tasks, chains, argument): tasks of one kernel, in chains or free."""
+    return ChipCallable(
+        OrchestrationSource(SOURCES / "orchestration" / "chains.cpp", "build_chains"),
+        children={0: CoreCallable(KernelSource(SOURCES / f"{kernel}.cpp"), "aiv")},
+        signature=("scalar", "scalar", "scalar"),
+    )
+
+
+def run_chains(
+    device: Device, program: ChipCallable, tasks: int, chains: int, argument: int = 0, **run: Any
+) -> RunReport:
+    """Run ``tasks`` tasks in ``chains`` chains; 0 chains means all are independent."""
+    words = [ctypes.c_int64(value) for value in (tasks, chains, argument)]
+    return device.run(program, *words, **run)

@@ -1,0 +1,58 @@
+"""How the figures are shown."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from benchmarks.figure import Figure
+
+HEADER = ("figure", "median", "min", "spread", "budget", "met", "floor or peer", "ratio")
+
+
+def rows(figures: list[Figure]) -> list[tuple[str, ...]]:
+    """One row of text for each figure."""
+    return [_row(figure) for figure in figures]
+
+
+def markdown(figures: list[Figure], machine: dict[str, Any]) -> str:
+    """The page ``docs/benchmarks.md`` holds: machine, then the table."""
+    lines = [f"- {key}: {value}" for key, value in machine.items()]
+    lines += ["", "| " + " | ".join(HEADER) + " |", "| --- " * len(HEADER) + "|"]
+    lines += ["| " + " | ".join(row) + " |" for row in rows(figures)]
+    return "\n".join(lines) + "\n"
+
+
+def plain(figures: list[Figure]) -> str:
+    """Columns of text."""
+    table = [HEADER, *rows(figures)]
+    widths = [max(len(row[column]) for row in table) for column in range(len(HEADER))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in table
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def _row(figure: Figure) -> tuple[str, ...]:
+    if not figure.samples or figure.not_measured:
+        reason = f"not measured: {figure.not_measured}"
+        return figure.name, reason, "", "", "", "", figure.peer_name, ""
+    sign = ">=" if figure.at_least else "<="
+    budget = "" if figure.budget is None else f"{sign} {_number(figure.budget)}"
+    peer = figure.peer_name
+    if figure.peer:
+        peer += f" {_number(statistics.median(figure.peer))} {figure.unit}"
+    return (
+        figure.name,
+        f"{_number(figure.median)} {figure.unit}",
+        _number(min(figure.samples)),
+        f"{figure.spread:.0%}",
+        budget,
+        {True: "yes", False: "NO", None: ""}[figure.met],
+        peer,
+        "" if figure.ratio is None else f"{figure.ratio:.2f}",
+    )
