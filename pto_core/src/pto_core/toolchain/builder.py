@@ -13,7 +13,7 @@ from pathlib import Path
 from pto_core.errors import CompileError
 from pto_core.toolchain.attributes import uses_attribute, without_attributes
 from pto_core.toolchain.cache import ArtefactCache
-from pto_core.toolchain.children import CompilerGroup, Outcome
+from pto_core.toolchain.children import ProcessGroup, Outcome
 from pto_core.toolchain.compilers import Compiler
 from pto_core.toolchain.depfile import read_depfile
 from pto_core.toolchain.diagnosis import (
@@ -37,7 +37,7 @@ class Builder:
     def __init__(
         self,
         cache_dir: Path,
-        group: CompilerGroup,
+        group: ProcessGroup,
         environment: Mapping[str, str],
         cancelled: threading.Event,
     ) -> None:

@@ -1,20 +1,33 @@
-"""Compilers as child processes that never outlive us.
+"""Child processes that never outlive us, with all that they start.
 
-All compilers of one build are in one process group whose leader waits on a pipe that only we hold
-open. However we end, also by SIGKILL, the pipe closes and the leader kills the group: compiler
-drivers and whatever they started.
+The children of a group are in one process group whose leader, a shell, waits on a pipe that only we
+hold open. However we end, also by SIGKILL, the pipe closes and the leader ends the group.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
-_LEADER = ("/bin/sh", "-c", "read _; kill -KILL 0")
+# A process that we named gets SIGTERM and some time first; without one all ends at once.
+_LEADER_SCRIPT = """\
+trap "" TERM
+read -r pid && {
+  read -r _
+  kill -TERM "$pid"
+  tries=20
+  while [ $tries -gt 0 ] && kill -0 "$pid"; do sleep 0.1; tries=$((tries - 1)); done
+}
+kill -KILL 0
+"""
+_LEADER = ("/bin/sh", "-c", _LEADER_SCRIPT)
 
 
 @dataclass(frozen=True)
@@ -25,10 +38,10 @@ class Outcome:
     output: str
 
 
-class CompilerGroup:
-    """A process group for compilers; leaving the context ends all of them.
+class ProcessGroup:
+    """Children that end with us. Leaving the context kills all that still run.
 
-    ``run`` may be called from several threads at once.
+    ``start`` and ``run`` may be called from several threads at once.
     """
 
     def __init__(self) -> None:
@@ -47,31 +60,54 @@ class CompilerGroup:
         finally:
             os.close(read_end)
 
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int | IO[bytes] = subprocess.DEVNULL,
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        pass_descriptors: Sequence[int] = (),
+    ) -> subprocess.Popen[bytes]:
+        """Start a child whose error output goes where its output goes."""
+        return subprocess.Popen(
+            command,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env=None if environment is None else dict(environment),
+            pass_fds=pass_descriptors,
+            process_group=self._leader.pid,
+        )
+
+    def give_time(self, process: subprocess.Popen[bytes]) -> None:
+        """Let ``process`` have SIGTERM and two seconds when we die; call it once."""
+        os.write(self._lifeline, f"{process.pid}\n".encode())
+
     def run(
         self, command: Sequence[str], folder: Path | None, environment: Mapping[str, str]
     ) -> Outcome:
-        """Run one compiler to its end. Raises OSError when it cannot be started."""
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            env=dict(environment),
-            process_group=self._leader.pid,
+        """Run one child to its end. Raises OSError when it cannot be started."""
+        process = self.start(
+            command, stdout=subprocess.PIPE, folder=folder, environment=environment
         )
         with process:
             output, _ = process.communicate()
         return Outcome(process.returncode, output.decode(errors="replace"))
 
     def close(self) -> None:
-        """End the leader and every compiler that still runs; closing twice is fine."""
+        """Kill every process of the group; closing twice is fine."""
         if self._lifeline >= 0:
+            # The leader has not been waited for, so the group's number is still ours.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._leader.pid, signal.SIGKILL)
+            self._leader.wait()
             lifeline, self._lifeline = self._lifeline, -1
             os.close(lifeline)
-            self._leader.wait()
 
-    def __enter__(self) -> CompilerGroup:
+    def __enter__(self) -> ProcessGroup:
         return self
 
     def __exit__(

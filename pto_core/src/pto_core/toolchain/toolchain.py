@@ -15,7 +15,7 @@ from pto_core.errors import UsageError
 from pto_core.interfaces import KernelToolchain, OrchestrationBuild
 from pto_core.toolchain.builder import Builder, Cancelled
 from pto_core.toolchain.cache import ArtefactCache
-from pto_core.toolchain.children import CompilerGroup
+from pto_core.toolchain.children import ProcessGroup
 from pto_core.toolchain.compilers import Compiler, candidates
 from pto_core.toolchain.diagnosis import no_compiler_error, no_space_error
 from pto_core.toolchain.request import BuildRequest
@@ -186,7 +186,7 @@ class Toolchain:
             raise no_space_error(cache_dir, os.strerror(error.errno or 0), None) from error
         compilers = [self._all_compilers_for(request) for request in requests]
         cancelled = threading.Event()
-        with CompilerGroup() as group:
+        with ProcessGroup() as group:
             builder = Builder(cache_dir, group, self._environment, cancelled)
             crew = _Crew(builder, list(zip(requests, compilers, strict=True)), self._config["jobs"])
             try:

@@ -1,0 +1,29 @@
+"""Cases on disk: ``golden.py`` and ``kernel_config.py``, run in a child process and compared.
+
+Importing this package imports nothing else; each name is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pto_core.cases.api import list_cases, run_all_cases, run_case
+    from pto_core.cases.report import CaseReport, CoreShare, OutputReport
+
+__all__ = [
+    "CaseReport",
+    "CoreShare",
+    "OutputReport",
+    "list_cases",
+    "run_all_cases",
+    "run_case",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    room = "api" if name in ("list_cases", "run_all_cases", "run_case") else "report"
+    return getattr(import_module(f"pto_core.cases.{room}"), name)

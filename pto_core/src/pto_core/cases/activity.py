@@ -1,0 +1,89 @@
+"""The page in which a backend notes what runs (``pto/abi/activity.h``), seen from the parent."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+
+PAGE_BYTES = 4096
+_MAGIC = 0x41435450
+_HEADER = struct.Struct("<IIIi")
+_SLOT = struct.Struct("<QQiiQ")
+_FIRST_SLOT = 128
+_SLOT_BYTES = 64
+_SLOTS = (PAGE_BYTES - _FIRST_SLOT) // _SLOT_BYTES
+
+
+@dataclass(frozen=True)
+class RunningKernel:
+    """A kernel that was running when the page was read; ``sequence`` tells two runs apart."""
+
+    slot: int
+    sequence: int
+    task: int
+    func_id: int
+    core: int
+
+
+class ActivityPage:
+    """A page of shared memory without a name; ``descriptor`` is for the child to inherit."""
+
+    def __init__(self) -> None:
+        self.descriptor = os.memfd_create("pto-activity", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(self.descriptor, PAGE_BYTES)
+            self._page = mmap.mmap(self.descriptor, PAGE_BYTES)
+        except BaseException:
+            os.close(self.descriptor)
+            raise
+
+    def running(self) -> list[RunningKernel]:
+        """List the kernels that run now; empty while no backend uses the page."""
+        magic, _version, slots, _device = _HEADER.unpack_from(self._page, 0)
+        if magic != _MAGIC:
+            return []
+        found = []
+        for slot in range(min(slots, _SLOTS)):
+            offset = _FIRST_SLOT + slot * _SLOT_BYTES
+            sequence, task, func_id, core, _kernel = _SLOT.unpack_from(self._page, offset)
+            if sequence % 2:
+                found.append(RunningKernel(slot, sequence, task, func_id, core))
+        return found
+
+    def close(self) -> None:
+        """Give the page back; closing twice is fine."""
+        if self.descriptor >= 0:
+            self._page.close()
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def __enter__(self) -> ActivityPage:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def core_name(core: int, blocks: int | None) -> str:
+    """Name a core as people do: ``AIC 3``, ``AIV 7``; plainly by number without ``blocks``."""
+    if not blocks:
+        return f"core {core}"
+    return f"AIC {core}" if core < blocks else f"AIV {core - blocks}"
+
+
+def describe(kernel: RunningKernel, names: Mapping[int, str], blocks: int | None) -> str:
+    """Put a running kernel into words: kernel, task and core."""
+    name = names.get(kernel.func_id, "unknown")
+    return (
+        f"kernel {name!r} (func_id {kernel.func_id}), task {kernel.task}, on "
+        f"{core_name(kernel.core, blocks)}"
+    )

@@ -1,0 +1,118 @@
+"""Running cases from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pto_core.cases.job import Job
+from pto_core.cases.location import locate
+from pto_core.cases.report import CaseReport
+from pto_core.cases.supervisor import Listener, supervise
+from pto_core.errors import UsageError
+
+
+def run_case(
+    path: str | Path | None = None,
+    case: str | None = None,
+    *,
+    kernels: str | Path | None = None,
+    golden: str | Path | None = None,
+    backend: str | None = None,
+    runtime: str | None = None,
+    device: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    repeat: int = 1,
+    skip_golden: bool = False,
+    timeout_s: float | None = None,
+) -> CaseReport:
+    """Run one case of the folder ``path`` in a child process and compare its outputs.
+
+    ``case`` is one of ``ALL_CASES``, by default ``DEFAULT_CASE``; ``settings`` are configuration
+    keys. The report says whether the case passed and what went wrong; ``report.check()`` raises
+    that. Raises UsageError, CompileError, PluginError or BackendUnavailableError when the case
+    could not be started. The calling process survives whatever a kernel does.
+    """
+    job = Job(
+        **_files(path, kernels, golden),
+        case=case,
+        settings=_settings(settings, backend, runtime, device),
+        repeat=_positive("repeat", repeat),
+        skip_golden=skip_golden,
+    )
+    return supervise(job, _Silence(), timeout_s)[0]
+
+
+def run_all_cases(
+    path: str | Path,
+    *,
+    backend: str | None = None,
+    runtime: str | None = None,
+    device: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    timeout_s: float | None = None,
+) -> list[CaseReport]:
+    """Run every case of the folder ``path``; one that fails stops no other. See :func:`run_case`."""
+    job = Job(
+        **_files(path, None, None),
+        every=True,
+        settings=_settings(settings, backend, runtime, device),
+    )
+    return supervise(job, _Silence(), timeout_s)
+
+
+def list_cases(path: str | Path) -> list[str]:
+    """List the cases of the folder ``path``; its ``golden.py`` is executed in a child process."""
+    listener = _Silence()
+    supervise(Job(**_files(path, None, None), list_only=True), listener)
+    return listener.cases
+
+
+class _Silence(Listener):
+    """Shows nothing."""
+
+    def __init__(self) -> None:
+        self.cases: list[str] = []
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        if event["event"] == "listing":
+            self.cases = list(event["cases"])
+
+    def output(self, text: str) -> None:
+        pass
+
+    def finished(self, report: CaseReport) -> None:
+        pass
+
+    def tick(self) -> None:
+        pass
+
+
+def _files(
+    path: str | Path | None, kernels: str | Path | None, golden: str | Path | None
+) -> dict[str, Any]:
+    def given(value: str | Path | None) -> Path | None:
+        return None if value is None else Path(value)
+
+    files = locate(given(path), given(kernels), given(golden))
+    return {"golden": files.golden, "kernel_config": files.kernel_config}
+
+
+def _settings(
+    settings: Mapping[str, Any] | None,
+    backend: str | None,
+    runtime: str | None,
+    device: int | None,
+) -> dict[str, Any]:
+    chosen = {"backend": backend, "runtime": runtime, "device": device}
+    return {
+        **(settings or {}),
+        **{key: value for key, value in chosen.items() if value is not None},
+    }
+
+
+def _positive(name: str, value: int) -> int:
+    if value < 1:
+        raise UsageError(f"{name} is {value}; expected at least 1", name=name, value=value)
+    return value

@@ -1,0 +1,143 @@
+"""The process that runs cases. Started by the supervisor; takes a job, gives events.
+
+``main`` is called with two descriptors as arguments: where events go, and the activity page. The
+job is on standard input. SIGTERM ends the work as KeyboardInterrupt does elsewhere: cleanly.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+from types import FrameType
+from typing import Any, NoReturn
+
+INTERRUPTED = 130
+
+
+def main() -> NoReturn:
+    """Run the job and leave; the interpreter's own teardown would only take time."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+    events, activity = map(int, sys.argv[1:])
+    code = 0
+    try:
+        text = sys.stdin.read()
+        _print_lines_at_once()
+        _run(text, _Events(events), activity)
+    except (KeyboardInterrupt, BrokenPipeError):
+        code = INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.stdout.flush()
+        ctypes.CDLL(None).fflush(None)
+    os._exit(code)
+
+
+class _Events:
+    """Writes one JSON object a line."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_inheritable(descriptor, False)
+        self._file = os.fdopen(descriptor, "wb", buffering=0)
+
+    def __call__(self, event: str, **fields: Any) -> None:
+        self._file.write(json.dumps({"event": event, **fields}).encode() + b"\n")
+
+
+def _run(text: str, emit: _Events, activity: int) -> None:
+    """Run the job; its failure before any case is an event, as its results are."""
+    emit("phase", phase="loading")
+    from pto_core.cases.report import error_to_json
+    from pto_core.errors import InternalError, PtoError
+
+    try:
+        _run_job(text, emit, activity)
+        emit("done")
+    except PtoError as error:
+        from pto_core.cases.user_module import user_traceback
+
+        emit("failed", error=error_to_json(error, user_traceback(error) if error.__cause__ else ""))
+    except Exception as error:
+        import traceback
+
+        wrapped = InternalError(f"{type(error).__name__}: {error}")
+        emit("failed", error=error_to_json(wrapped, traceback.format_exc()))
+
+
+def _run_job(text: str, emit: _Events, activity: int) -> None:
+    from pto_core import log, plugins
+    from pto_core.cases.job import Job
+    from pto_core.cases.kernel_config import load_kernel_config
+    from pto_core.cases.session import Session
+    from pto_core.config import load_with_plugins
+    from pto_core.device import open_device
+    from pto_core.toolchain import BuildEvent, Toolchain
+
+    sys.dont_write_bytecode = True  # a case's folder stays as it is
+    job = Job.from_json(text)
+    kernel_config = load_kernel_config(job.kernel_config)
+    config = load_with_plugins(
+        job.settings,
+        job.set_,
+        kernel_config.settings,
+        case_environ=kernel_config.environment,
+        case_origin=f"{kernel_config.path.name} RUNTIME_CONFIG",
+    )
+    log.configure(config)
+    logger = log.get(__name__)
+    for warning in config.warnings:
+        logger.warning("configuration", reason=warning)
+    os.environ.update(kernel_config.environment)
+    emit("prepared", cache_dir=str(config["cache_dir"]))
+    backend = plugins.load_backend(config["backend"])
+    runtime = plugins.load_runtime(config["runtime"])
+    config = config.replace(_observed(config, activity))
+
+    def progress(event: BuildEvent) -> None:
+        emit(
+            "source",
+            source=str(event.source),
+            state=event.state,
+            done=event.done,
+            total=event.total,
+            seconds=event.seconds,
+        )
+
+    toolchain = Toolchain(config, progress)
+    session = Session(job, emit)
+    session.run(
+        config,
+        kernel_config,
+        (backend, runtime),
+        toolchain,
+        lambda config: open_device(config=config),
+    )
+
+
+def _observed(config: Any, activity: int) -> dict[str, Any]:
+    """Let a backend that can do so note what runs in our page, and time its cores."""
+    wanted = {"activity_fd": activity, "timing": True}
+    return {
+        setting.key: wanted[setting.option.native]
+        for setting in config.settings()
+        if setting.option.native in wanted and setting.origin == "default"
+    }
+
+
+def _print_lines_at_once() -> None:
+    """Let what kernels print arrive line by line, also when one crashes."""
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    libc = ctypes.CDLL(None)
+    line_buffered = 1
+    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, line_buffered, ctypes.c_size_t(0))
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt

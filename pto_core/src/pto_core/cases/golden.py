@@ -1,0 +1,256 @@
+"""``golden.py``: the inputs of a case and the reference that its outputs are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pto_core.cases.user_module import blaming, load_module, refuse_misspelt, required
+from pto_core.cases.values import Scalar, Tensor, as_argument, as_array, contiguous
+from pto_core.errors import UsageError
+from pto_core.errors.suggestion import suggestion
+
+DEFAULT_TOLERANCE = 1e-5
+DEFAULT_NAME = "default"
+_NAMES = (
+    "generate_inputs", "compute_golden", "ALL_CASES", "DEFAULT_CASE", "RTOL", "ATOL",
+    "TENSOR_ORDER", "__outputs__",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The arguments of one run, in order, and the names of the tensors that are outputs.
+
+    ``trailing`` are the sizes that the older dict form appends: one per tensor in bytes, then the
+    first tensor's count of elements.
+    """
+
+    arguments: tuple[Tensor | Scalar, ...]
+    outputs: tuple[str, ...]
+    trailing: tuple[int, ...] = ()
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensor arguments, in order."""
+        return tuple(argument for argument in self.arguments if isinstance(argument, Tensor))
+
+
+@dataclass(frozen=True)
+class Golden:
+    """The file, checked."""
+
+    path: Path
+    cases: Mapping[str, Mapping[str, Any]]
+    default_case: str
+    rtol: float
+    atol: float
+    _generate: Callable[[dict[str, Any]], Any]
+    _compute: Callable[[dict[str, Any], dict[str, Any]], Any] | None
+    _order: tuple[str, ...] | None
+    _outputs: tuple[str, ...] | None
+
+    def names(self, case: str | None, every: bool) -> list[str]:
+        """List the cases to run; raises UsageError for a name that does not exist."""
+        if every:
+            return list(self.cases)
+        if case is None:
+            return [self.default_case]
+        if case not in self.cases:
+            raise UsageError(
+                f"{self.path} has no case {case!r}{suggestion(case, self.cases)}; "
+                f"cases: {', '.join(self.cases)}",
+                name="case",
+                value=case,
+                expected=", ".join(self.cases),
+            )
+        return [case]
+
+    def params(self, case: str) -> dict[str, Any]:
+        """Give what the functions of the file get for ``case``; its name is in it."""
+        return {**self.cases[case], "name": case}
+
+    def generate(self, case: str) -> Inputs:
+        """Call ``generate_inputs`` and check what it gives."""
+        where = f"{self.path}: generate_inputs"
+        with blaming(self.path, f"failed in generate_inputs for case {case!r}"):
+            given = self._generate(self.params(case))
+        if isinstance(given, Mapping):
+            pairs = self._ordered(given)
+        else:
+            pairs = _checked_pairs(given, where)
+        arguments = tuple(as_argument(name, value, where) for name, value in pairs)
+        tensors = [argument.name for argument in arguments if isinstance(argument, Tensor)]
+        outputs = self._output_names(tensors)
+        arguments = tuple(
+            contiguous(argument, written=argument.name in outputs, where=where)
+            if isinstance(argument, Tensor)
+            else argument
+            for argument in arguments
+        )
+        return Inputs(arguments, outputs, _sizes(arguments) if isinstance(given, Mapping) else ())
+
+    def compute(self, inputs: Inputs, tensors: dict[str, Any], case: str) -> dict[str, Any]:
+        """Call ``compute_golden`` on ``tensors``, copies made before the run; it fills them.
+
+        Gives the expected outputs as arrays by name.
+        """
+        assert self._compute is not None, "the caller skips the reference"
+        with blaming(self.path, f"failed in compute_golden for case {case!r}"):
+            self._compute(tensors, self.params(case))
+        expected: dict[str, Any] = {}
+        for name in inputs.outputs:
+            array = as_array(tensors.get(name))
+            if array is None:
+                raise UsageError(
+                    f"{self.path}: compute_golden left no array in tensors[{name!r}], but "
+                    f"{type(tensors.get(name)).__name__}; fill it in place",
+                    name=name,
+                    expected="an array",
+                )
+            expected[name] = array
+        return expected
+
+    def _ordered(self, given: Mapping[Any, Any]) -> list[tuple[str, Any]]:
+        order = self._order
+        if order is None:
+            raise UsageError(
+                f"{self.path}: generate_inputs gives a dict, whose order TENSOR_ORDER must say; "
+                "add TENSOR_ORDER = [...], or give a list of (name, value)",
+                name="TENSOR_ORDER",
+                expected="a list of names",
+            )
+        for name in order:
+            if name not in given:
+                raise UsageError(
+                    f"{self.path}: TENSOR_ORDER names {name!r}, which generate_inputs does not "
+                    f"give{suggestion(name, map(str, given))}",
+                    name="TENSOR_ORDER",
+                    value=name,
+                )
+        left = [name for name in given if name not in order]
+        if left:
+            raise UsageError(
+                f"{self.path}: generate_inputs gives {left[0]!r}, which TENSOR_ORDER does not "
+                "name; add it there",
+                name="TENSOR_ORDER",
+                value=str(left[0]),
+            )
+        return [(name, given[name]) for name in order]
+
+    def _output_names(self, tensors: list[str]) -> tuple[str, ...]:
+        if self._outputs is None:
+            found = tuple(name for name in tensors if name.startswith("out_"))
+            if not found:
+                raise UsageError(
+                    f"{self.path} names no outputs: set __outputs__ = [...] to some of "
+                    f"{', '.join(tensors) or 'its tensors (there are none)'}, or let their names "
+                    "start with out_",
+                    name="__outputs__",
+                    expected="a list of tensor names",
+                )
+            return found
+        for name in self._outputs:
+            if name not in tensors:
+                raise UsageError(
+                    f"{self.path}: __outputs__ names {name!r}, which is no tensor of "
+                    f"generate_inputs{suggestion(name, tensors)}; tensors: {', '.join(tensors)}",
+                    name="__outputs__",
+                    value=name,
+                    expected=", ".join(tensors),
+                )
+        return self._outputs
+
+
+def load_golden(path: Path, *, reference: bool = True) -> Golden:
+    """Execute and check the file; ``compute_golden`` may be missing without ``reference``."""
+    module = load_module(path)
+    refuse_misspelt(module, _NAMES, path)
+    generate = required(module, "generate_inputs", "def generate_inputs(params)")
+    compute = getattr(module, "compute_golden", None)
+    if reference:
+        compute = required(module, "compute_golden", "def compute_golden(tensors, params)")
+    for name, function in (("generate_inputs", generate), ("compute_golden", compute)):
+        if function is not None and not callable(function):
+            raise _wrong(path, name, function, "a function")
+    cases = _cases(path, getattr(module, "ALL_CASES", {DEFAULT_NAME: {}}))
+    default = getattr(module, "DEFAULT_CASE", next(iter(cases)))
+    if default not in cases:
+        raise _wrong(path, "DEFAULT_CASE", default, f"one of {', '.join(cases)}")
+    return Golden(
+        path=path,
+        cases=cases,
+        default_case=default,
+        rtol=_tolerance(path, "RTOL", getattr(module, "RTOL", DEFAULT_TOLERANCE)),
+        atol=_tolerance(path, "ATOL", getattr(module, "ATOL", DEFAULT_TOLERANCE)),
+        _generate=generate,
+        _compute=compute,
+        _order=_names(path, "TENSOR_ORDER", getattr(module, "TENSOR_ORDER", None)),
+        _outputs=_names(path, "__outputs__", getattr(module, "__outputs__", None)),
+    )
+
+
+def _cases(path: Path, raw: Any) -> Mapping[str, Mapping[str, Any]]:
+    if not isinstance(raw, Mapping) or not raw:
+        raise _wrong(path, "ALL_CASES", raw, "a dict of name -> params with at least one case")
+    for name, params in raw.items():
+        if not isinstance(name, str) or not isinstance(params, Mapping):
+            raise _wrong(path, f"ALL_CASES[{name!r}]", params, "a dict of parameters")
+    return raw
+
+
+def _tolerance(path: Path, name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise _wrong(path, name, value, "a number, at least 0")
+    return float(value)
+
+
+def _names(path: Path, name: str, value: Any) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    is_list = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+    if not is_list or not value:
+        raise _wrong(path, name, value, "a list with at least one tensor name")
+    return tuple(value)
+
+
+def _checked_pairs(given: Any, where: str) -> list[tuple[str, Any]]:
+    if not isinstance(given, list | tuple):
+        raise UsageError(
+            f"{where} gives {type(given).__name__}; expected a list of (name, value)",
+            name="generate_inputs",
+            value=type(given).__name__,
+            expected="a list of (name, value)",
+        )
+    pairs: dict[str, Any] = {}
+    for index, item in enumerate(given):
+        is_pair = isinstance(item, list | tuple) and len(item) == 2 and isinstance(item[0], str)
+        if not is_pair or item[0] in pairs:
+            problem = f"uses the name {item[0]!r} twice" if is_pair else "is no (name, value)"
+            raise UsageError(
+                f"{where}: item {index} {problem}; expected (name, value) pairs with names of "
+                "their own",
+                name="generate_inputs",
+                value=index,
+                expected="a list of (name, value)",
+            )
+        pairs[item[0]] = item[1]
+    return list(pairs.items())
+
+
+def _sizes(arguments: tuple[Tensor | Scalar, ...]) -> tuple[int, ...]:
+    tensors = [argument.array for argument in arguments if isinstance(argument, Tensor)]
+    return (*(array.nbytes for array in tensors), tensors[0].size if tensors else 0)
+
+
+def _wrong(path: Path, name: str, value: Any, expected: str) -> UsageError:
+    shown = repr(value)
+    shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
+    return UsageError(
+        f"{path}: {name} is {shown}; expected {expected}",
+        name=name,
+        value=shown,
+        expected=expected,
+    )

@@ -1,0 +1,214 @@
+"""``kernel_config.py``: the kernels of a case, its orchestration and its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pto_core.cases.user_module import load_module, refuse_misspelt, required
+from pto_core.errors import UsageError
+from pto_core.errors.suggestion import suggestion
+
+_KERNEL_KEYS = ("func_id", "source", "core_type", "name", "function_name", "signature")
+_ORCHESTRATION_KEYS = ("source", "function_name", "signature")
+_NAMES = ("KERNELS", "ORCHESTRATION", "RUNTIME_CONFIG", "RUNTIME_ENV")
+_CORE_TYPES = ("aic", "aiv")
+
+
+@dataclass(frozen=True)
+class KernelEntry:
+    """One of ``KERNELS``. A source that ends in ``.py`` is a Python kernel called ``function``."""
+
+    func_id: int
+    source: Path
+    core_type: str
+    name: str
+    function: str | None
+    signature: Any
+
+    @property
+    def is_python(self) -> bool:
+        """Whether the kernel is a Python function."""
+        return self.source.suffix == ".py"
+
+
+@dataclass(frozen=True)
+class OrchestrationEntry:
+    """The orchestration for one runtime. A source that ends in ``.py`` is a Python function."""
+
+    source: Path
+    function: str | None
+    signature: Any
+
+    @property
+    def is_python(self) -> bool:
+        """Whether the orchestration is a Python function."""
+        return self.source.suffix == ".py"
+
+
+@dataclass(frozen=True)
+class KernelConfig:
+    """The whole file, checked.
+
+    ``orchestrations`` maps a runtime's name to what it runs; the name "" stands for every runtime.
+    """
+
+    path: Path
+    kernels: tuple[KernelEntry, ...]
+    orchestrations: Mapping[str, OrchestrationEntry]
+    settings: Mapping[str, Any]
+    environment: Mapping[str, str]
+
+    def orchestration(self, runtime: str) -> OrchestrationEntry:
+        """Give the orchestration for ``runtime``; raises UsageError when there is none."""
+        found = self.orchestrations.get("", self.orchestrations.get(runtime))
+        if found is None:
+            known = ", ".join(self.orchestrations)
+            raise UsageError(
+                f"{self.path}: ORCHESTRATION has nothing for the runtime {runtime!r}, only for "
+                f"{known}; choose one with -r, or add {runtime!r}",
+                name="ORCHESTRATION",
+                value=runtime,
+                expected=known,
+            )
+        return found
+
+
+def load_kernel_config(path: Path) -> KernelConfig:
+    """Execute and check the file; every mistake in it is a UsageError that names file and key."""
+    module = load_module(path)
+    refuse_misspelt(module, _NAMES, path)
+    check = _Check(path)
+    kernels = required(module, "KERNELS", "a list of {func_id, source, core_type} dicts")
+    entries = check.sequence("KERNELS", kernels)
+    parsed = tuple(_kernel(check, f"KERNELS[{i}]", entry) for i, entry in enumerate(entries))
+    _refuse_duplicates(check, parsed)
+    orchestration = required(module, "ORCHESTRATION", "a dict {source, function_name}")
+    settings = check.mapping("RUNTIME_CONFIG", getattr(module, "RUNTIME_CONFIG", {}))
+    environment = check.mapping("RUNTIME_ENV", getattr(module, "RUNTIME_ENV", {}))
+    for name, value in environment.items():
+        if not isinstance(value, str):
+            raise check.wrong(f"RUNTIME_ENV[{name!r}]", value, "a text")
+    return KernelConfig(
+        path=path,
+        kernels=parsed,
+        orchestrations=_orchestrations(check, orchestration),
+        settings=settings,
+        environment=environment,
+    )
+
+
+def _kernel(check: _Check, where: str, raw: Any) -> KernelEntry:
+    entry = check.mapping(where, raw, _KERNEL_KEYS)
+    func_id = check.needed(where, entry, "func_id", "a number from 0")
+    if isinstance(func_id, bool) or not isinstance(func_id, int) or not 0 <= func_id < 2**31:
+        raise check.wrong(f"{where}['func_id']", func_id, "an int from 0 to 2147483647")
+    core_type = check.needed(where, entry, "core_type", "'aic' or 'aiv'")
+    if core_type not in _CORE_TYPES:
+        raise check.wrong(
+            f"{where}['core_type']",
+            core_type,
+            "'aic' or 'aiv'",
+            suggestion(str(core_type), _CORE_TYPES),
+        )
+    source = check.source(where, entry)
+    function = check.function(where, entry, source)
+    name = entry.get("name", function or source.stem)
+    if not isinstance(name, str) or not name:
+        raise check.wrong(f"{where}['name']", name, "a text")
+    return KernelEntry(func_id, source, core_type, name, function, entry.get("signature"))
+
+
+def _refuse_duplicates(check: _Check, kernels: tuple[KernelEntry, ...]) -> None:
+    seen: dict[int, KernelEntry] = {}
+    for kernel in kernels:
+        other = seen.setdefault(kernel.func_id, kernel)
+        if other is not kernel:
+            raise check.wrong(
+                "KERNELS",
+                kernel.func_id,
+                f"a func_id of its own for each kernel; {other.name} and {kernel.name} share it",
+            )
+
+
+def _orchestrations(check: _Check, raw: Any) -> dict[str, OrchestrationEntry]:
+    entry = check.mapping("ORCHESTRATION", raw)
+    by_runtime = bool(entry) and all(isinstance(value, Mapping) for value in entry.values())
+    if by_runtime:
+        return {
+            runtime: _orchestration(check, f"ORCHESTRATION[{runtime!r}]", value)
+            for runtime, value in entry.items()
+        }
+    return {"": _orchestration(check, "ORCHESTRATION", entry)}
+
+
+def _orchestration(check: _Check, where: str, raw: Any) -> OrchestrationEntry:
+    entry = check.mapping(where, raw, _ORCHESTRATION_KEYS)
+    source = check.source(where, entry)
+    return OrchestrationEntry(source, check.function(where, entry, source), entry.get("signature"))
+
+
+class _Check:
+    """Reads values of one file and names file, key and value when one does not fit."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def wrong(self, key: str, value: Any, expected: str, hint: str = "") -> UsageError:
+        shown = repr(value)
+        shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
+        return UsageError(
+            f"{self._path}: {key} is {shown}; expected {expected}{hint}",
+            name=key,
+            value=value if isinstance(value, str | int | float | None) else shown,
+            expected=expected,
+        )
+
+    def sequence(self, key: str, value: Any) -> list[Any]:
+        if not isinstance(value, list | tuple):
+            raise self.wrong(key, value, "a list of dicts")
+        return list(value)
+
+    def mapping(self, key: str, value: Any, known: tuple[str, ...] = ()) -> Mapping[str, Any]:
+        if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+            raise self.wrong(key, value, f"a dict with {', '.join(known) or 'texts as keys'}")
+        for name in value:
+            if known and name not in known:
+                raise UsageError(
+                    f"{self._path}: {key} has an unknown key {name!r}"
+                    f"{suggestion(name, known) or '; known keys: ' + ', '.join(known)}",
+                    name=name,
+                    expected=", ".join(known),
+                )
+        return value
+
+    def needed(self, where: str, entry: Mapping[str, Any], key: str, expected: str) -> Any:
+        if key not in entry:
+            raise UsageError(
+                f"{self._path}: {where} has no {key!r}; expected {expected}",
+                name=key,
+                expected=expected,
+            )
+        return entry[key]
+
+    def source(self, where: str, entry: Mapping[str, Any]) -> Path:
+        source = self.needed(where, entry, "source", "the path of a source file")
+        if not isinstance(source, str | Path):
+            raise self.wrong(f"{where}['source']", source, "the path of a source file")
+        path = Path(self._path.parent, source)
+        if not path.is_file():
+            there = path.parent if path.parent.is_dir() else self._path.parent
+            names = [other.name for other in there.iterdir()]
+            hint = suggestion(path.name, names)
+            raise self.wrong(f"{where}['source']", str(source), "a file that exists", hint)
+        return path
+
+    def function(self, where: str, entry: Mapping[str, Any], source: Path) -> str | None:
+        function = entry.get("function_name")
+        if function is None and source.suffix == ".py":
+            raise self.wrong(f"{where}['function_name']", None, f"a function in {source.name}")
+        if function is not None and not (isinstance(function, str) and function.isidentifier()):
+            raise self.wrong(f"{where}['function_name']", function, "the name of a function")
+        return function

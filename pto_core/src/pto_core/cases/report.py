@@ -1,0 +1,177 @@
+"""What came out of a case: for programs as attributes, for machines as JSON.
+
+The JSON keys are those of the dataclasses, and are stable: keys may be added, none changes its
+meaning while ``SCHEMA_VERSION`` stays. Times are in seconds, sizes in bytes. A number that is not
+finite is the text ``"inf"``, ``"-inf"`` or ``"nan"``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+import pto_core.errors
+from pto_core.errors import InternalError, PtoError
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class OutputReport:
+    """One output against its reference. The ``first_`` members are None where nothing differs."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    total: int
+    mismatches: int
+    max_error: float
+    max_error_index: tuple[int, ...] | None
+    first_index: tuple[int, ...] | None
+    first_actual: Any
+    first_expected: Any
+    rtol: float
+    atol: float
+
+
+@dataclass(frozen=True)
+class CoreShare:
+    """How the cores of one type were used: ``used`` of ``total`` ran a task.
+
+    ``busy`` is the time in kernels over the time of all ``total`` cores, from 0 to 1.
+    """
+
+    core_type: str
+    total: int
+    used: int
+    tasks: int
+    busy: float
+
+
+@dataclass(frozen=True)
+class RunTimes:
+    """One repetition: graph building, running tasks, and copying between host and device."""
+
+    build: float
+    run: float
+    copy: float
+
+
+@dataclass(frozen=True)
+class Copies:
+    """What was copied between host and device."""
+
+    copies_in: int
+    copies_out: int
+    bytes_in: int
+    bytes_out: int
+
+
+@dataclass(frozen=True)
+class CaseReport:
+    """One case, over all its repetitions; ``build``, ``run`` and ``copy`` are of the fastest.
+
+    ``wall`` is the whole case in the child: compiling (``compile``; once for all cases), inputs,
+    runs, reference (``reference``) and comparison. Members from ``tasks`` on are None or empty
+    where the case failed before they were known.
+    """
+
+    case: str
+    folder: str
+    backend: str
+    runtime: str
+    device: int
+    passed: bool
+    exit_code: int
+    wall: float = 0.0
+    compile: float = 0.0
+    reference: float = 0.0
+    build: float | None = None
+    run: float | None = None
+    copy: float | None = None
+    repeats: tuple[RunTimes, ...] = ()
+    tasks: int | None = None
+    cores: tuple[CoreShare, ...] = ()
+    copies: Copies | None = None
+    peak_bytes: int | None = None
+    trace_hash: str | None = None
+    outputs: tuple[OutputReport, ...] = ()
+    compared: bool = False
+    statistics: Mapping[str, int] = field(default_factory=dict)
+    errors: tuple[PtoError, ...] = ()
+
+    @property
+    def max_error(self) -> float | None:
+        """The largest error of any output; None when nothing was compared."""
+        return max((output.max_error for output in self.outputs), default=None)
+
+    def check(self) -> CaseReport:
+        """Give the report itself if the case passed, else raise its first error."""
+        if self.errors:
+            raise self.errors[0]
+        return self
+
+    def to_json(self) -> dict[str, Any]:
+        """Give what ``pto run --json`` prints for the case."""
+        plain: dict[str, Any] = _plain(self)
+        return plain
+
+
+def report_from_json(data: Mapping[str, Any]) -> CaseReport:
+    """Rebuild a report from what :meth:`CaseReport.to_json` gave."""
+    values = dict(data)
+    values["errors"] = tuple(error_from_json(error) for error in data["errors"])
+    values["outputs"] = tuple(_output(output) for output in data["outputs"])
+    values["cores"] = tuple(CoreShare(**share) for share in data["cores"])
+    values["repeats"] = tuple(RunTimes(**times) for times in data["repeats"])
+    values["copies"] = Copies(**data["copies"]) if data["copies"] else None
+    return CaseReport(**values)
+
+
+def error_to_json(error: PtoError, traceback: str = "") -> dict[str, Any]:
+    """Give class, message, exit code and fields of an error; ``traceback`` is the user's own."""
+    kept = getattr(error, "user_traceback", "")
+    return {
+        "type": type(error).__name__,
+        "message": error.message,
+        "exit_code": error.exit_code,
+        "traceback": traceback or kept,
+        "fields": {name: _plain(getattr(error, name)) for name in type(error).fields},
+    }
+
+
+def error_from_json(data: Mapping[str, Any]) -> PtoError:
+    """Rebuild an error; its ``user_traceback`` is the one of the child, or empty."""
+    kind = getattr(pto_core.errors, data["type"], InternalError)
+    known = {name: value for name, value in data["fields"].items() if name in kind.fields}
+    error: PtoError = kind(data["message"], **known)
+    error.user_traceback = data["traceback"]  # type: ignore[attr-defined]
+    return error
+
+
+def _output(data: Mapping[str, Any]) -> OutputReport:
+    values = dict(data)
+    for name in ("shape", "max_error_index", "first_index"):
+        values[name] = None if data[name] is None else tuple(data[name])
+    for name in ("max_error", "first_actual", "first_expected"):
+        if isinstance(data[name], str):
+            values[name] = float(data[name])
+    return OutputReport(**values)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, PtoError):
+        return error_to_json(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {member.name: _plain(getattr(value, member.name)) for member in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): _plain(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(member) for member in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if value is None or isinstance(value, str | int):
+        return value
+    return str(value)

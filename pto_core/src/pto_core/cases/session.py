@@ -1,0 +1,225 @@
+"""The child's work: build once, then run and check one case after another."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pto_core.cases.building import Build
+from pto_core.cases.comparison import compare, mismatch_error
+from pto_core.cases.golden import Golden, Inputs, load_golden
+from pto_core.cases.job import Job
+from pto_core.cases.kernel_config import KernelConfig
+from pto_core.cases.report import CaseReport, Copies, CoreShare, RunTimes
+from pto_core.cases.user_module import user_traceback
+from pto_core.cases.values import Tensor
+from pto_core.config import Config
+from pto_core.device import Device, RunReport
+from pto_core.errors import InternalError, OrchestrationError, PtoError
+from pto_core.interfaces import Backend, Runtime
+
+Emit = Callable[..., None]
+
+
+class Session:
+    """Everything that the cases of one job share."""
+
+    def __init__(self, job: Job, emit: Emit) -> None:
+        self._job = job
+        self._emit = emit
+
+    def run(
+        self,
+        config: Config,
+        kernel_config: KernelConfig,
+        plugins: tuple[Backend, Runtime],
+        toolchain: Any,
+        open_device: Callable[[Config], Device],
+    ) -> None:
+        """Build, open the device, run the cases; raises PtoError when no case can be run."""
+        golden = load_golden(self._job.golden, reference=not self._job.skip_golden)
+        names = golden.names(self._job.case, self._job.every)
+        if self._job.only is not None:
+            names = list(self._job.only)
+        self._emit("listing", cases=list(golden.cases), default=golden.default_case, run=names)
+        if self._job.list_only:
+            return
+        started = time.perf_counter()
+        self._emit("phase", phase="compile")
+        build = Build(toolchain, kernel_config, *plugins)
+        compile_s = time.perf_counter() - started
+        self._emit("phase", phase="open")
+        with contextlib.ExitStack() as devices:
+            device = devices.enter_context(open_device(config))
+            self._emit("device", kernels=build.kernel_names, blocks=None)
+            for name in names:
+                if device.is_lost:
+                    return  # the parent starts another child for the cases that are left
+                case = _Case(self._job, self._emit, golden, build, device, name)
+                report = replace(case.run(), compile=compile_s)
+                self._emit("report", report=report.to_json())
+
+
+class _Case:
+    """One case on an open device."""
+
+    def __init__(
+        self, job: Job, emit: Emit, golden: Golden, build: Build, device: Device, name: str
+    ) -> None:
+        self._job = job
+        self._emit = emit
+        self._golden = golden
+        self._build = build
+        self._device = device
+        self._name = name
+        self._report = CaseReport(
+            case=name,
+            folder=str(job.golden.parent),
+            backend=device.config["backend"],
+            runtime=device.config["runtime"],
+            device=device.config["device"],
+            passed=False,
+            exit_code=0,
+        )
+
+    def run(self) -> CaseReport:
+        """Run all repetitions and compare each; what goes wrong is in the report."""
+        started = time.perf_counter()
+        report = self._report
+        self._emit(
+            "case",
+            case=report.case,
+            folder=report.folder,
+            backend=report.backend,
+            runtime=report.runtime,
+            device=report.device,
+        )
+        try:
+            with _as_pto_errors():
+                self._attempt()
+        except PtoError as error:
+            self._fail(error)
+        return replace(
+            self._report,
+            passed=not self._report.errors,
+            exit_code=max((error.exit_code for error in self._report.errors), default=0),
+            wall=time.perf_counter() - started,
+        )
+
+    def _attempt(self) -> None:
+        self._phase("inputs")
+        inputs = self._golden.generate(self._name)
+        chip = self._build.chip(inputs)
+        self._device.prepare(chip)
+        references = not self._job.skip_golden
+        copies = {t.name: t.copied() for t in inputs.tensors} if references else {}
+        fresh = self._saved_outputs(inputs)
+        expected: dict[str, Any] | None = None
+        for repeat in range(self._job.repeat):
+            if repeat:
+                for name, array in fresh.items():
+                    np.copyto(_output(inputs, name), array)
+            self._phase("run", repeat=repeat + 1)
+            values = [a.array if isinstance(a, Tensor) else a.value for a in inputs.arguments]
+            self._add_run(self._device.run(chip, *values, *inputs.trailing))
+            if references:
+                if expected is None:
+                    expected = self._reference(inputs, copies)
+                self._compare(inputs, expected)
+            if self._report.errors:
+                return
+
+    def _saved_outputs(self, inputs: Inputs) -> dict[str, Any]:
+        if self._job.repeat == 1:
+            return {}
+        return {name: _output(inputs, name).copy() for name in inputs.outputs}
+
+    def _reference(self, inputs: Inputs, copies: dict[str, Any]) -> dict[str, Any]:
+        self._phase("reference")
+        started = time.perf_counter()
+        expected = self._golden.compute(inputs, copies, self._name)
+        self._report = replace(self._report, reference=time.perf_counter() - started)
+        return expected
+
+    def _compare(self, inputs: Inputs, expected: dict[str, Any]) -> None:
+        self._phase("compare")
+        golden = self._golden
+        outputs = tuple(
+            compare(name, _output(inputs, name), array, golden.rtol, golden.atol)
+            for name, array in expected.items()
+        )
+        self._report = replace(self._report, outputs=outputs, compared=True)
+        for output in outputs:
+            if output.mismatches:
+                self._fail(mismatch_error(output))
+
+    def _add_run(self, run: RunReport) -> None:
+        times = RunTimes(run.build_ns / 1e9, run.run_ns / 1e9, run.copy_ns / 1e9)
+        repeats = (*self._report.repeats, times)
+        best = min(repeats, key=lambda one: one.build + one.run + one.copy)
+        self._report = replace(
+            self._report,
+            build=best.build,
+            run=best.run,
+            copy=best.copy,
+            repeats=repeats,
+            tasks=run.tasks,
+            cores=_shares(run),
+            copies=Copies(run.copies_in, run.copies_out, run.bytes_in, run.bytes_out),
+            peak_bytes=run.peak_bytes,
+            trace_hash=f"{run.trace_hash:016x}" if run.trace_hash else None,
+            statistics=dict(run.statistics),
+        )
+
+    def _fail(self, error: PtoError) -> None:
+        self._report = replace(self._report, errors=(*self._report.errors, error))
+
+    def _phase(self, phase: str, repeat: int = 0) -> None:
+        self._emit("phase", phase=phase, repeat=repeat, repeats=self._job.repeat)
+
+
+@contextlib.contextmanager
+def _as_pto_errors() -> Iterator[None]:
+    """Give every error the user's own traceback; one of a Python orchestration becomes ours."""
+    try:
+        yield
+    except PtoError as error:
+        error.user_traceback = user_traceback(error) if error.__cause__ else ""  # type: ignore[attr-defined]
+        raise
+    except Exception as error:
+        text = user_traceback(error)
+        wrapped: PtoError
+        if text:
+            wrapped = OrchestrationError(
+                f"the Python orchestration raised {type(error).__name__}: {error}"
+            )
+        else:
+            wrapped = InternalError(f"{type(error).__name__}: {error}")
+        wrapped.user_traceback = text  # type: ignore[attr-defined]
+        raise wrapped from error
+
+
+def _output(inputs: Inputs, name: str) -> Any:
+    return next(tensor.array for tensor in inputs.tensors if tensor.name == name)
+
+
+def _shares(run: RunReport) -> tuple[CoreShare, ...]:
+    shares = []
+    for core_type in dict.fromkeys(core for core, _, _ in run.cores):
+        cores = [(tasks, busy_ns) for kind, tasks, busy_ns in run.cores if kind == core_type]
+        span_ns = max(run.run_ns, 1) * len(cores)
+        shares.append(
+            CoreShare(
+                core_type=core_type,
+                total=len(cores),
+                used=sum(tasks > 0 for tasks, _ in cores),
+                tasks=sum(tasks for tasks, _ in cores),
+                busy=min(sum(busy_ns for _, busy_ns in cores) / span_ns, 1.0),
+            )
+        )
+    return tuple(shares)

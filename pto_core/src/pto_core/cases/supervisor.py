@@ -1,0 +1,378 @@
+"""The parent's side of a run: starts the child, follows it, and explains its death.
+
+The child writes events, one JSON object a line: ``listing`` (cases), ``prepared`` (cache folder),
+``source`` (a build step), ``device`` (blocks, kernels), ``case`` (one starts), ``phase``,
+``report`` (one is over), ``failed`` (nothing can be run). Everything it prints comes on another
+pipe. Nothing of it is left when :func:`supervise` returns or raises.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from pto_core.cases.activity import ActivityPage, RunningKernel, describe
+from pto_core.cases.interrupts import Interrupts
+from pto_core.cases.job import Job
+from pto_core.cases.report import CaseReport, error_from_json, report_from_json
+from pto_core.errors import InternalError, PtoError, TaskFailedError, TaskTimeoutError
+from pto_core.toolchain.children import ProcessGroup
+
+_TICK_S = 0.1
+_STUCK_CHECK_S = 0.05
+_GRACE_S = 2.0
+_COMMAND = "from pto_core.cases.child import main; main()"
+
+
+class Listener(Protocol):
+    """Follows a run; called on the thread that called :func:`supervise`."""
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Take one event of the child."""
+
+    def output(self, text: str) -> None:
+        """Take complete lines that the child printed."""
+
+    def finished(self, report: CaseReport) -> None:
+        """Take the report of a case as soon as it is over."""
+
+    def tick(self) -> None:
+        """Refresh what is shown; called about every 0.1 s."""
+
+
+def supervise(job: Job, listener: Listener, timeout_s: float | None = None) -> list[CaseReport]:
+    """Run the cases of ``job`` in children, one after another when one dies.
+
+    ``timeout_s`` is the wall limit of a case; building counts for the first. Raises PtoError when
+    no case could be started, and lets SIGINT and the like take their course after cleaning up.
+    """
+    reports: list[CaseReport] = []
+    with Interrupts() as interrupts:
+        while True:
+            watch = _Watch(job, listener, timeout_s)
+            with ActivityPage() as page:
+                watch.follow(page, interrupts)
+            reports += watch.reports
+            if interrupts.signal is not None or not watch.left:
+                return reports
+            job = replace(job, only=tuple(watch.left))
+
+
+@dataclass
+class _State:
+    """What the child has told so far."""
+
+    cases: list[str] = field(default_factory=list)
+    case: Mapping[str, Any] | None = None
+    phase: str = "starting"
+    kernels: dict[int, str] = field(default_factory=dict)
+    blocks: int | None = None
+    cache_dir: Path | None = None
+    failure: PtoError | None = None
+    finished: bool = False
+
+
+class _Watch:
+    """One child from its start to its end."""
+
+    def __init__(self, job: Job, listener: Listener, timeout_s: float | None) -> None:
+        self.reports: list[CaseReport] = []
+        self.left: list[str] = []
+        self._job = job
+        self._listener = listener
+        self._timeout_s = timeout_s
+        self._state = _State()
+        self._started = time.monotonic()
+        self._suspects: list[RunningKernel] | None = None
+        self._expired = False
+
+    def follow(self, page: ActivityPage, interrupts: Interrupts) -> None:
+        """Run the child and take its events until it is gone."""
+        events_read, events_write = os.pipe2(os.O_CLOEXEC)
+        output_read, output_write = os.pipe2(os.O_CLOEXEC)
+        events, output = _Lines(events_read), _Lines(output_read)
+        try:
+            with ProcessGroup() as group:
+                descriptors = (events_write, page.descriptor)
+                child = group.start(
+                    (sys.executable, "-P", "-c", _COMMAND, *map(str, descriptors)),
+                    stdin=subprocess.PIPE,
+                    stdout=output_write,
+                    pass_descriptors=descriptors,
+                )
+                with child:
+                    os.close(events_write)
+                    os.close(output_write)
+                    events_write = output_write = -1
+                    group.give_time(child)
+                    self._send_job(child)
+                    try:
+                        self._listen(child, events, output, page, interrupts)
+                    finally:
+                        self._end(child, interrupts)
+                self._drain(events, output)
+        finally:
+            for descriptor in (events_read, output_read, events_write, output_write):
+                if descriptor >= 0:
+                    os.close(descriptor)
+        if interrupts.signal is None:
+            self._conclude(child.returncode, page)
+
+    def _send_job(self, child: subprocess.Popen[bytes]) -> None:
+        assert child.stdin is not None
+        try:
+            child.stdin.write(self._job.to_json().encode())
+            child.stdin.close()
+        except BrokenPipeError:
+            pass  # the child is dead already; its end explains why
+
+    def _listen(
+        self,
+        child: subprocess.Popen[bytes],
+        events: _Lines,
+        output: _Lines,
+        page: ActivityPage,
+        interrupts: Interrupts,
+    ) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(events.descriptor, selectors.EVENT_READ, self._take_event)
+            selector.register(output.descriptor, selectors.EVENT_READ, self._listener.output)
+            selector.register(interrupts.descriptor, selectors.EVENT_READ)
+            sources = {events.descriptor: events, output.descriptor: output}
+            while events.is_open and interrupts.signal is None:
+                for ready, _ in selector.select(self._patience()):
+                    source = sources.get(ready.fd)
+                    if source is None:
+                        continue
+                    for line in source.read():
+                        ready.data(line)
+                    if not source.is_open:
+                        selector.unregister(ready.fd)
+                self._listener.tick()
+                if self._has_expired(page):
+                    return
+
+    def _patience(self) -> float:
+        if self._timeout_s is None:
+            return _TICK_S
+        if self._suspects is not None:
+            return _STUCK_CHECK_S
+        left = self._started + self._timeout_s - time.monotonic()
+        return min(_TICK_S, max(left, 0.0))
+
+    def _has_expired(self, page: ActivityPage) -> bool:
+        """Look twice at what runs: a kernel that is still the same one is stuck."""
+        if self._timeout_s is None or self._state.finished:
+            return False
+        over = time.monotonic() - self._started - self._timeout_s
+        if over < 0:
+            self._suspects = None
+            return False
+        if self._suspects is None:
+            self._suspects = page.running()
+            return False
+        if over < _STUCK_CHECK_S:
+            return False
+        self._suspects = [kernel for kernel in page.running() if kernel in self._suspects]
+        self._expired = True
+        return True
+
+    def _end(self, child: subprocess.Popen[bytes], interrupts: Interrupts) -> None:
+        """Let the child clean up unless a kernel holds it; leaving the group kills the rest."""
+        stuck = self._expired and bool(self._suspects)
+        if child.poll() is None and not stuck:
+            # A child that has closed its events is about to exit by itself.
+            if self._expired or interrupts.signal is not None:
+                child.terminate()
+            try:
+                child.wait(_GRACE_S)
+                return
+            except subprocess.TimeoutExpired:
+                pass
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove what a child that had to be killed left in the cache."""
+        if self._state.cache_dir is not None:
+            from pto_core.toolchain.cache import ArtefactCache
+
+            ArtefactCache(self._state.cache_dir).sweep()
+
+    def _drain(self, events: _Lines, output: _Lines) -> None:
+        """Take what was written before the end."""
+        for source, take in ((events, self._take_event), (output, self._listener.output)):
+            while source.is_open:
+                for line in source.read():
+                    take(line)
+
+    def _take_event(self, line: str) -> None:
+        event = json.loads(line)
+        state = self._state
+        match event["event"]:
+            case "listing":
+                state.cases = event["run"]
+            case "prepared":
+                state.cache_dir = Path(event["cache_dir"])
+            case "device":
+                state.kernels = {int(key): name for key, name in event["kernels"].items()}
+                state.blocks = event["blocks"]
+            case "case":
+                state.case = event
+                self._started = time.monotonic()
+                self._suspects = None
+            case "phase":
+                state.phase = event["phase"]
+            case "report":
+                self._finish(report_from_json(event["report"]))
+            case "failed":
+                state.failure = error_from_json(event["error"])
+            case "done":
+                state.finished = True
+        self._listener.event(event)
+
+    def _finish(self, report: CaseReport) -> None:
+        self.reports.append(report)
+        self._state.case = None
+        self._listener.finished(report)
+
+    def _conclude(self, code: int, page: ActivityPage) -> None:
+        """Say what an unexpected end means, and which cases are left."""
+        state = self._state
+        if state.failure is not None:
+            raise state.failure
+        if state.finished and state.case is None:
+            return
+        error = self._timeout_error() if self._expired else self._death_error(code, page)
+        if state.case is None:
+            over = {report.case for report in self.reports}
+            if not over:
+                raise error
+            self.left = [case for case in state.cases if case not in over]
+            return
+        self._finish(self._report(state.case, error))
+        over = {report.case for report in self.reports}
+        self.left = [case for case in state.cases if case not in over]
+
+    def _report(self, case: Mapping[str, Any], error: PtoError) -> CaseReport:
+        return CaseReport(
+            case=case["case"],
+            folder=case["folder"],
+            backend=case["backend"],
+            runtime=case["runtime"],
+            device=case["device"],
+            passed=False,
+            exit_code=error.exit_code,
+            wall=time.monotonic() - self._started,
+            errors=(error,),
+        )
+
+    def _timeout_error(self) -> PtoError:
+        state = self._state
+        what = f"case {state.case['case']!r}" if state.case else "the case"
+        limit = f"{what} was ended after its limit of {self._timeout_s:g} s (--timeout)"
+        if not self._suspects:
+            return TaskTimeoutError(
+                f"{limit} while {_PHASES.get(state.phase, state.phase)}, with no kernel stuck; "
+                "give it more time, or less work",
+                timeout_s=self._timeout_s,
+            )
+        first = self._suspects[0]
+        names = "; ".join(self._describe(kernel) for kernel in self._suspects[:4])
+        more = len(self._suspects) - 4
+        return TaskTimeoutError(
+            f"{limit}: {names}{f'; and {more} more' if more > 0 else ''} did not return; look for "
+            "an endless loop in it, or give it more time",
+            **self._fields(first),
+            timeout_s=self._timeout_s,
+        )
+
+    def _death_error(self, code: int, page: ActivityPage) -> PtoError:
+        state = self._state
+        running = page.running()
+        how = _end_in_words(code)
+        if running:
+            names = " or ".join(self._describe(kernel) for kernel in running[:4])
+            return TaskFailedError(
+                f"{names} crashed: {how}; the process that ran it is gone, nothing else is "
+                "affected",
+                **self._fields(running[0]),
+                signal=-code if code < 0 else None,
+            )
+        phase = _PHASES.get(state.phase, state.phase)
+        message = f"the process of the case {how} while {phase}"
+        if code < 0:
+            return TaskFailedError(f"{message}, outside any kernel", signal=-code)
+        return InternalError(f"{message} without giving a result")
+
+    def _describe(self, kernel: RunningKernel) -> str:
+        return describe(kernel, self._state.kernels, self._state.blocks)
+
+    def _fields(self, kernel: RunningKernel) -> dict[str, Any]:
+        return {
+            "task": kernel.task,
+            "func_id": kernel.func_id,
+            "core": kernel.core,
+            "kernel": self._state.kernels.get(kernel.func_id),
+        }
+
+
+_PHASES = {
+    "starting": "starting",
+    "loading": "loading golden.py and kernel_config.py",
+    "compile": "compiling",
+    "open": "opening the device",
+    "inputs": "in generate_inputs",
+    "run": "running on the device",
+    "reference": "in compute_golden",
+    "compare": "comparing",
+    "close": "closing the device",
+}
+
+
+def _end_in_words(code: int) -> str:
+    if code >= 0:
+        return f"ended with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    words = {
+        "SIGSEGV": "an invalid memory access",
+        "SIGBUS": "an invalid memory access",
+        "SIGFPE": "an arithmetic error such as a division by zero",
+        "SIGILL": "an invalid instruction",
+        "SIGABRT": "abort()",
+        "SIGKILL": "killed from outside, perhaps for lack of memory",
+    }
+    return f"ended with {name} ({words[name]})" if name in words else f"ended with {name}"
+
+
+class _Lines:
+    """Complete lines from a pipe; the rest of the last one when it ends."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.is_open = True
+        self._partial = b""
+
+    def read(self) -> list[str]:
+        """Read once; may block when nothing is there."""
+        chunk = os.read(self.descriptor, 1 << 16)
+        if not chunk:
+            self.is_open = False
+            rest, self._partial = self._partial, b""
+            return [rest.decode(errors="replace")] if rest else []
+        *lines, self._partial = (self._partial + chunk).split(b"\n")
+        return [line.decode(errors="replace") for line in lines]

@@ -1,0 +1,147 @@
+"""The values that ``generate_inputs`` may give, as arrays and scalars without copying them."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pto_core.errors import UsageError
+
+_NUMERIC_KINDS = "biuf"
+_EXTENSION_TYPES = frozenset({"bfloat16", "float8_e4m3fn", "float8_e5m2"})
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor argument: ``array`` is a view of the memory of ``value``, which the user made."""
+
+    name: str
+    value: Any
+    array: np.ndarray[Any, Any]
+
+    def copied(self) -> Any:
+        """Give a copy of the value, of the user's own kind where that is known."""
+        if _is_torch(self.value):
+            return self.value.detach().clone()
+        return self.array.copy()
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A scalar argument: a ctypes scalar or a Python number."""
+
+    name: str
+    value: Any
+
+
+def as_argument(name: str, value: Any, where: str) -> Tensor | Scalar:
+    """Wrap one value; raises UsageError naming it when it is neither tensor nor scalar."""
+    if isinstance(value, ctypes._SimpleCData):
+        if not isinstance(value.value, int | float):
+            raise _wrong(name, type(value).__name__, where, "a ctypes number")
+        return Scalar(name, value)
+    if isinstance(value, bool | int | float) and not isinstance(value, np.generic):
+        return Scalar(name, value)
+    if isinstance(value, np.generic):
+        return Scalar(name, _ctypes_scalar(name, value, where))
+    array = as_array(value)
+    if array is None:
+        raise _wrong(name, type(value).__name__, where, "an array, a tensor or a ctypes scalar")
+    _check_type(name, array, where)
+    return Tensor(name, value, array)
+
+
+def as_array(value: Any) -> np.ndarray[Any, Any] | None:
+    """View a tensor of any kind as an array; None when it is no tensor."""
+    if isinstance(value, np.ndarray):
+        return value
+    if _is_torch(value):
+        return _torch_view(value)
+    if hasattr(value, "__dlpack__"):
+        return _dlpack_view(value)
+    try:
+        return np.asarray(memoryview(value))
+    except (TypeError, ValueError):
+        return None
+
+
+def contiguous(tensor: Tensor, *, written: bool, where: str) -> Tensor:
+    """Give the tensor in one piece; one that is ``written`` cannot be a copy and is refused."""
+    array = tensor.array
+    if written and not array.flags.writeable:
+        raise _wrong(tensor.name, "a read-only array", where, "an output that can be written")
+    if array.flags.c_contiguous:
+        return tensor
+    if written:
+        shown = f"an array of shape {array.shape} with strides {array.strides}"
+        raise _wrong(
+            tensor.name, shown, where, "a contiguous output (numpy.ascontiguousarray makes one)"
+        )
+    return Tensor(tensor.name, tensor.value, np.ascontiguousarray(array))
+
+
+def _is_torch(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach")
+
+
+def _torch_view(tensor: Any) -> np.ndarray[Any, Any]:
+    tensor = tensor.detach()
+    if tensor.device.type != "cpu":
+        raise UsageError(
+            f"a tensor is on the device {tensor.device}; move it to host memory with .cpu()",
+            name="device",
+            value=str(tensor.device),
+            expected="cpu",
+        )
+    if str(tensor.dtype) != "torch.bfloat16":
+        array: np.ndarray[Any, Any] = tensor.numpy()
+        return array
+    import ml_dtypes
+    import torch
+
+    bits: np.ndarray[Any, Any] = tensor.view(torch.int16).numpy()
+    return bits.view(ml_dtypes.bfloat16)
+
+
+def _dlpack_view(value: Any) -> np.ndarray[Any, Any]:
+    """View an exporter's memory; one too old to say so is taken as writable."""
+    array = np.from_dlpack(value)
+    if array.flags.writeable or not array.flags.c_contiguous:
+        return array
+    try:
+        versioned = "versioned" in repr(value.__dlpack__(max_version=(1, 0)))
+    except TypeError:
+        versioned = False
+    if versioned:
+        return array
+    memory = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
+    memory._owner = value  # type: ignore[attr-defined]  # lives as long as the view
+    return np.frombuffer(memory, array.dtype).reshape(array.shape)
+
+
+def _ctypes_scalar(name: str, value: np.generic, where: str) -> Any:
+    if value.dtype.kind not in _NUMERIC_KINDS or value.dtype.itemsize > 8:
+        raise _wrong(name, f"a numpy.{value.dtype}", where, "a number of at most 64 bits")
+    if value.dtype == np.float16:
+        return ctypes.c_uint16(int(value.view(np.uint16)))
+    return np.ctypeslib.as_ctypes_type(value.dtype)(value.item())
+
+
+def _check_type(name: str, array: np.ndarray[Any, Any], where: str) -> None:
+    known = array.dtype.kind in _NUMERIC_KINDS or array.dtype.name in _EXTENSION_TYPES
+    if not known or array.dtype.itemsize > 8:
+        raise _wrong(name, f"an array of {array.dtype}", where, "a numeric data type")
+    if not array.dtype.isnative:
+        raise _wrong(name, f"an array of {array.dtype.str}", where, "the machine's byte order")
+
+
+def _wrong(name: str, what: str, where: str, expected: str) -> UsageError:
+    return UsageError(
+        f"{where}: {name!r} is {what}; expected {expected}",
+        name=name,
+        value=what,
+        expected=expected,
+    )
