@@ -1,0 +1,223 @@
+"""The frame: what it may import, what it says, and what it exits with."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from pto_core.cli.commands import SUMMARIES
+from pto_core.interfaces.command import RESERVED_COMMANDS
+
+import pto_core
+
+COMMAND = """
+import argparse
+from pto_core import errors
+
+def add_arguments(parser):
+    parser.add_argument("what", nargs="?", default="nothing")
+
+def run(namespace):
+    {body}
+"""
+
+
+def command(site, body: str, name: str = "act") -> None:
+    site.module(f"fake_{name}", COMMAND.format(body=body))
+    site.install(f"fake-{name}", {"pto.commands": f"{name} = fake_{name}"}, version="4.2")
+
+
+# Everything that `pto --help` may import beside the interpreter's own start.
+ALLOWED_ROOTS = {"pto_core"}
+ALLOWED_ROOMS = {"cli", "errors", "interfaces", "plugins"}
+
+
+def test_help_imports_only_what_it_needs(site):
+    program = (
+        "before = set(sys.modules); from pto_core.cli.main import main; code = main(['--help']);"
+        "import json; print(json.dumps(sorted(set(sys.modules) - before)), file=sys.stderr)"
+    )
+    result = site.run(program)
+    imported = json.loads(result.stderr)
+    roots = {name.partition(".")[0] for name in imported}
+    assert roots - sys.stdlib_module_names <= ALLOWED_ROOTS
+    rooms = {name.split(".")[1] for name in imported if name.startswith("pto_core.")}
+    assert rooms <= ALLOWED_ROOMS
+    commands = {name for name in imported if name.startswith("pto_core.cli.")}
+    assert commands == {"pto_core.cli.main", "pto_core.cli.commands"}
+
+
+def test_help_lists_commands_of_others_without_importing_them(site):
+    site.install("fake-hello", {"pto.commands": "hello = no_such_module"}, version="4.2")
+    result = site.pto("--help")
+    assert result.returncode == 0
+    assert "hello      added by fake-hello 4.2" in result.stdout
+    for name in SUMMARIES:
+        assert f"  {name} " in result.stdout
+
+
+def test_the_reserved_names_are_our_commands():
+    assert set(RESERVED_COMMANDS) == set(SUMMARIES)
+
+
+@pytest.mark.parametrize("name", ["plugins", "doctor", "config", "new"])
+def test_every_command_has_help(site, name):
+    result = site.pto(name, "--help")
+    assert result.returncode == 0
+    assert f"usage: pto {name}" in result.stdout
+    assert result.stderr == ""
+
+
+def test_version(site):
+    assert site.pto("--version").stdout == f"pto {pto_core.__version__}\n"
+
+
+def test_no_command_is_a_usage_error_that_shows_the_help(site):
+    result = site.pto()
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "commands" in result.stderr
+
+
+def test_an_unknown_command(site):
+    result = site.pto("plugns")
+    assert result.returncode == 2
+    assert result.stderr.startswith(
+        "pto: error: no command 'plugns'; did you mean 'plugins'?; commands: run, "
+    )
+    assert result.stderr.count("\n") == 1
+
+
+def test_an_unknown_option(site):
+    result = site.pto("plugins", "--jsn")
+    assert result.returncode == 2
+    assert "--jsn" in result.stderr
+
+
+def test_a_command_of_a_plugin(site):
+    command(site, "print('did', namespace.what); return 1")
+    result = site.pto("act", "something")
+    assert (result.returncode, result.stdout) == (1, "did something\n")
+
+
+def test_a_broken_command_names_its_distribution(site):
+    site.install("fake-hello", {"pto.commands": "hello = no_such_module"}, version="4.2")
+    result = site.pto("hello")
+    assert result.returncode == 2
+    assert "command 'hello' (fake-hello 4.2)" in result.stderr
+    assert "no_such_module" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        ("WrongResultError('m')", 1),
+        ("UsageError('m')", 2),
+        ("ConfigError('m')", 2),
+        ("UnknownPluginError('m')", 2),
+        ("CompileError('m')", 3),
+        ("TaskFailedError('m')", 4),
+        ("DeadlockError('m')", 4),
+        ("BackendUnavailableError('m')", 5),
+    ],
+)
+def test_an_error_is_one_line_and_its_own_code(site, error, code):
+    command(site, f"raise errors.{error}")
+    result = site.pto("act")
+    assert (result.returncode, result.stdout) == (code, "")
+    assert result.stderr == "pto: error: m\n"
+
+
+def test_an_error_of_the_system_is_one_line(site):
+    command(site, "open('/no/such/file')")
+    result = site.pto("act")
+    assert result.returncode == 4
+    assert result.stderr.count("\n") == 1
+    assert "/no/such/file" in result.stderr
+
+
+def test_a_bug_says_that_it_is_one(site):
+    command(site, "1 / 0")
+    result = site.pto("act")
+    assert result.returncode == 4
+    assert "internal error: ZeroDivisionError" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["-vv"], ["--log-level", "debug"], ["--set", "log_level=debug"]]
+)
+def test_a_traceback_is_there_for_those_who_ask(site, arguments):
+    command(site, "raise errors.UsageError('m')")
+    result = site.pto("act", *arguments)
+    assert result.returncode == 2
+    assert "Traceback" in result.stderr
+    assert result.stderr.endswith("pto: error: m\n")
+
+
+def test_a_bad_setting_stops_every_command(site, tmp_path):
+    command(site, "return 0")
+    (tmp_path / "pto.toml").write_text("\nbakend = 'sim'\n")
+    result = site.pto("act", cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr == (
+        "pto: error: unknown setting 'bakend' (pto.toml:2); did you mean 'backend'?\n"
+    )
+
+
+def test_interrupt_is_quiet(site):
+    # A shell starts background jobs with the signal ignored.
+    start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command(site, f"{start}; signal.raise_signal(signal.SIGINT); return 0")
+    result = site.pto("act")
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
+
+
+def test_a_reader_that_goes_away_is_no_error(site):
+    command(site, "print('x' * 1_000_000); return 0")
+    read, write = os.pipe()
+    os.close(read)
+    program = "from pto_core.cli.main import main; sys.exit(main(['act']))"
+    start = f"import sys; sys.path.insert(0, {str(site.folder)!r}); "
+    result = subprocess.run(
+        [sys.executable, "-c", start + program],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(write)
+    assert (result.returncode, result.stderr) == (141, "")
+
+
+def on_a_terminal(site, *arguments: str) -> str:
+    """Run ``pto`` with a terminal as its output and give what appears there."""
+    screen, terminal = os.openpty()
+    program = "from pto_core.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    start = f"import sys; sys.path.insert(0, {str(site.folder)!r}); "
+    with subprocess.Popen(
+        [sys.executable, "-c", start + program, *arguments], stdout=terminal
+    ) as process:
+        os.close(terminal)
+        shown = b""
+        while chunk := read_screen(screen):
+            shown += chunk
+        assert process.wait() == 0
+    os.close(screen)
+    return shown.decode()
+
+
+def read_screen(screen: int) -> bytes:
+    try:
+        return os.read(screen, 4096)
+    except OSError:  # how Linux says that the other side has gone
+        return b""
+
+
+def test_a_terminal_gets_a_table(site):
+    site.backend("red")
+    assert "━" in on_a_terminal(site, "plugins")
+    assert "━" not in site.pto("plugins").stdout

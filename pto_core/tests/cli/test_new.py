@@ -1,0 +1,92 @@
+"""`pto new case`: a folder that is complete, or nothing at all."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+FILES = [
+    "golden.py",
+    "kernels/aiv/add.cpp",
+    "kernels/aiv/scale.cpp",
+    "kernels/kernel_config.py",
+    "kernels/orchestration/graph.cpp",
+]
+
+
+def module(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def files(folder):
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(str(p.relative_to(folder)) for p in found if p.suffix != ".pyc")
+
+
+def test_a_new_case_is_complete(site, tmp_path):
+    result = site.pto("new", "case", "my_case", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert files(tmp_path / "my_case") == FILES
+    assert result.stdout.splitlines() == [
+        *(f"my_case/{name}" for name in FILES),
+        "run it with: pto run my_case",
+    ]
+
+
+def test_every_file_that_the_new_case_names_is_there(site, tmp_path):
+    site.pto("new", "case", "x", cwd=tmp_path)
+    kernels = tmp_path / "x" / "kernels"
+    config = module(kernels / "kernel_config.py")
+    for entry in (*config.KERNELS, config.ORCHESTRATION):
+        assert (kernels / entry["source"]).is_file()
+    function = config.ORCHESTRATION["function_name"]
+    assert f" {function}(Runtime*" in (kernels / config.ORCHESTRATION["source"]).read_text()
+
+
+def test_the_reference_of_the_new_case(site, tmp_path):
+    site.pto("new", "case", "x", cwd=tmp_path)
+    golden = module(tmp_path / "x" / "golden.py")
+    for params in golden.ALL_CASES.values():
+        tensors = dict(golden.generate_inputs(params))
+        golden.compute_golden(tensors, params)
+        expected = np.float64(params["scale"]) * tensors["a"] + tensors["b"]
+        np.testing.assert_allclose(tensors["c"], expected, rtol=1e-5, atol=1e-6)
+        assert tensors["count"].value == tensors["c"].size
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "dangling link"])
+def test_nothing_is_overwritten(site, tmp_path, kind):
+    target = tmp_path / "x"
+    if kind == "folder":
+        target.mkdir()
+        (target / "golden.py").write_text("mine")
+    elif kind == "file":
+        target.write_text("mine")
+    else:
+        target.symlink_to("nowhere")
+    result = site.pto("new", "case", "x", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "already exists; nothing was written" in result.stderr
+    if kind == "folder":
+        assert files(target) == ["golden.py"]
+        assert (target / "golden.py").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["1x", "a/b", "../x", "", ".", "a b", "é"])
+def test_a_name_that_cannot_be(site, tmp_path, name):
+    result = site.pto("new", "case", name, cwd=tmp_path)
+    assert result.returncode == 2
+    assert "cannot be the name of a case: expected a letter" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["site"]
+
+
+def test_a_kind_that_does_not_exist(site, tmp_path):
+    result = site.pto("new", "world", "x", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "'world'" in result.stderr
