@@ -1,8 +1,8 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 
 #include "device.hpp"
+#include "errors.hpp"
 
 namespace pto::core {
 namespace {
@@ -65,13 +65,15 @@ void bind_device(nb::module_& module) {
   nb::class_<Device> bound(module, "Device", nb::is_weak_referenceable(),
                            "An open backend with a runtime attached.");
   bound
-      .def(nb::new_([](const std::string& backend_library, const std::string& runtime_library,
-                       const std::string& variant, int32_t number, nb::dict backend_options,
-                       nb::dict runtime_options) {
-             return new Device({backend_library, runtime_library, variant, number,
-                                std::move(backend_options), std::move(runtime_options)});
-           }),
-           nb::kw_only(), nb::arg("backend_library"), nb::arg("runtime_library"),
+      .def(
+          "__init__",
+          [](Device* self, const std::string& backend_library, const std::string& runtime_library,
+             const std::string& variant, int32_t number, nb::dict backend_options,
+             nb::dict runtime_options) {
+            new (self) Device({backend_library, runtime_library, variant, number,
+                               std::move(backend_options), std::move(runtime_options)});
+          },
+          nb::kw_only(), nb::arg("backend_library"), nb::arg("runtime_library"),
            nb::arg("variant"), nb::arg("number"), nb::arg("backend_options"),
            nb::arg("runtime_options"),
            nb::sig("def __init__(self, *, backend_library: str, runtime_library: str, variant: str, "

@@ -1,5 +1,6 @@
 #include "device.hpp"
 
+#include <nanobind/stl/pair.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 #include "program.hpp"
 
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "device.hpp"
@@ -22,10 +21,10 @@ const LoadedKernel* Program::child(int64_t func_id) const {
 
 namespace {
 
-Program* make_program(std::string name, std::vector<std::string> parameters, int64_t required,
+void make_program(Program* program, std::string name, std::vector<std::string> parameters, int64_t required,
                       int64_t maximum, nb::bytes directions, bool by_tensor, nb::object function,
                       uint64_t library, std::string entry) {
-  auto program = std::make_unique<Program>();
+  new (program) Program();
   program->name = std::move(name);
   program->parameters = std::move(parameters);
   program->required = required;
@@ -36,17 +35,17 @@ Program* make_program(std::string name, std::vector<std::string> parameters, int
   if (!function.is_none()) program->function = std::move(function);
   program->library = library;
   program->entry = std::move(entry);
-  return program.release();
 }
 
 }  // namespace
 
 void bind_program(nb::module_& module) {
   nb::class_<Program>(module, "Program", "A chip made ready for one device.")
-      .def(nb::new_(&make_program), nb::kw_only(), nb::arg("name"), nb::arg("parameters"),
+      .def("__init__", &make_program, nb::kw_only(), nb::arg("name"), nb::arg("parameters"),
            nb::arg("required"), nb::arg("maximum"), nb::arg("directions"), nb::arg("by_tensor"),
            nb::arg("function") = nb::none(), nb::arg("library") = 0, nb::arg("entry") = "",
            "`directions` holds one pto_core.kernels.Direction a byte; `maximum` -1 is no limit.")
+      .def_ro("name", &Program::name, "The name of the orchestration.")
       .def(
           "add_child",
           [](Program& self, int32_t func_id, const Device& device, nb::handle callable) {

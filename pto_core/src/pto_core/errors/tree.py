@@ -95,6 +95,13 @@ class CompileError(PtoError):
     exit_code = 3
 
 
+class LoadError(PtoError):
+    """A kernel or an orchestration was built but cannot be loaded: a symbol is missing, say."""
+
+    fields = ("func_id", "kernel")
+    exit_code = 3
+
+
 class CapacityError(PtoError):
     """A limit was reached: ``value`` was asked for, ``limit`` is what there is."""
 
@@ -144,13 +151,19 @@ class TaskFailedError(PtoError):
 
 
 class TaskTimeoutError(TaskFailedError, TimeoutError):
-    """A kernel did not return in time; the device that ran it is lost."""
+    """A kernel did not return in time; the device is lost unless it did so soon afterwards."""
 
     fields = (*TaskFailedError.fields, "timeout_s")
 
 
 class AbortedError(PtoError):
     """The run was ended from outside before it was done."""
+
+
+class RunTimeoutError(AbortedError, TimeoutError):
+    """The run took longer than its limit and was ended; the device can be used again."""
+
+    fields = ("timeout_s",)
 
 
 class DeviceLostError(PtoError):

@@ -1,0 +1,16 @@
+"""The level-2 API: a device in this process, and runs on it."""
+
+from pto_core._native import DeviceArray, Graph
+from pto_core.device.device import Device
+from pto_core.device.opening import open_device
+from pto_core.device.report import Activity, CoreUsage, RunReport
+
+__all__ = [
+    "Activity",
+    "CoreUsage",
+    "Device",
+    "DeviceArray",
+    "Graph",
+    "RunReport",
+    "open_device",
+]

@@ -1,0 +1,162 @@
+"""An open device."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from types import TracebackType
+from typing import Any
+
+from pto_core import _native
+from pto_core.config import Config
+from pto_core.device.programs import Chip, Programs
+from pto_core.device.report import Activity, RunReport
+from pto_core.errors import UsageError
+from pto_core.interfaces import Backend, Runtime
+from pto_core.interfaces.observer import RunInfo
+from pto_core.kernels import CallConfig
+from pto_core.plugins import Observers
+from pto_core.toolchain import Toolchain
+
+
+class Device:
+    """A device of a backend with a runtime attached; :func:`open_device` makes it.
+
+    It belongs to this process: a process forked from it cannot use it. One thread uses it at a
+    time; :meth:`activity` may be asked from any. A context manager that closes it.
+    """
+
+    def __init__(
+        self,
+        native: _native.Device,
+        config: Config,
+        backend: Backend,
+        runtime: Runtime,
+        observers: Observers,
+    ) -> None:
+        self._native = native
+        self._config = config
+        self._programs = Programs(native, backend, runtime, Toolchain(config))
+        native.set_loader(self._programs.load_kernel)
+        self._call_config = CallConfig(config["block_dim"], config["aicpu_thread_num"]).pack()
+        self._task_timeout_s = config["task_timeout_s"]
+        self._observers = observers
+        self._identity = (config["backend"], config["runtime"], config["device"])
+        self._runs = 0
+        self._finalizer = weakref.finalize(self, _close, native, self.name)
+
+    @property
+    def name(self) -> str:
+        """Backend, number and runtime, for people."""
+        backend, runtime, number = self._identity
+        return f"{backend}:{number} with {runtime}"
+
+    @property
+    def config(self) -> Config:
+        """The settings that it was opened with."""
+        return self._config
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a kernel never returned; only closing is allowed then."""
+        return self._native.is_lost
+
+    def prepare(self, chip: Chip) -> None:
+        """Build and load what ``chip`` needs, so that its first run does not have to.
+
+        Raises UsageError, CompileError or LoadError.
+        """
+        self._programs.get(chip)
+
+    def run(
+        self,
+        chip: Chip,
+        *args: Any,
+        config: CallConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> RunReport:
+        """Run ``chip`` on ``args`` and wait for it; outputs are complete when this returns.
+
+        ``chip``: a :class:`~pto_core.ChipCallable` or a Python orchestration
+        ``def graph(rt, *args)``. ``args``: arrays (NumPy, buffer protocol, DLPack; C-contiguous),
+        device arrays, ints, floats, ctypes scalars. A Python orchestration gets a device array for
+        each array and everything else as it is. ``config``: None takes ``block_dim`` and
+        ``aicpu_thread_num`` from the device's settings. ``timeout_s``: the run's wall limit.
+
+        Raises UsageError for arguments that do not fit, before anything ran; CompileError and
+        LoadError; the first error of the run otherwise. A kernel's own exception is the
+        ``__cause__`` of a TaskFailedError; an orchestration's comes out as it is. After a
+        RunTimeoutError or KeyboardInterrupt the device works on, unless a kernel did not return:
+        then it is lost, a TaskTimeoutError names the kernel, and later calls raise DeviceLostError.
+        After an error, outputs hold what they held before, unless a C++ orchestration on the host
+        wrote them itself.
+        """
+        if timeout_s is not None and not timeout_s > 0:
+            raise UsageError(
+                f"timeout_s is {timeout_s!r}; give a positive number of seconds, or None",
+                name="timeout_s",
+                value=timeout_s,
+            )
+        packed = self._call_config if config is None else _packed(config)
+        program = self._programs.get(chip)
+        self._runs += 1
+        info = RunInfo(*self._identity, program.name, len(args), self._runs)
+        self._observers.notify("pto_run_started", info=info)
+        try:
+            fields = self._native.run(program, args, packed, timeout_s, self._task_timeout_s)
+        except BaseException as error:
+            self._observers.notify("pto_run_finished", info=info, report=None, error=error)
+            raise
+        report = RunReport(*fields)
+        self._observers.notify("pto_run_finished", info=info, report=report, error=None)
+        return report
+
+    def empty(self, shape: Any, dtype: Any = "float32") -> _native.DeviceArray:
+        """Allocate an array in device memory; its content is undefined."""
+        return self._native.empty(shape, dtype)
+
+    def to_device(self, array: Any) -> _native.DeviceArray:
+        """Copy an array into new device memory."""
+        return self._native.to_device(array)
+
+    def activity(self) -> list[Activity]:
+        """List the kernels that run at this moment; from any thread."""
+        return [Activity(*one) for one in self._native.activity()]
+
+    def close(self) -> None:
+        """Stop the device and free its memory; twice is fine.
+
+        Device arrays that nobody freed become invalid, with a ResourceWarning.
+        """
+        self._finalizer()
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Device {self.name}{'' if self._finalizer.alive else ', closed'}>"
+
+
+def _packed(config: CallConfig) -> bytes:
+    if not isinstance(config, CallConfig):
+        raise UsageError(f"config is {config!r}; give a CallConfig", name="config", value=config)
+    return config.pack()
+
+
+def _close(native: _native.Device, name: str) -> None:
+    buffers, size = native.close()
+    if buffers:
+        warnings.warn(
+            f"device {name} was closed with {buffers} device arrays ({size} bytes) that nobody "
+            "freed; free them, or let go of them, before the device closes",
+            ResourceWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,79 @@
+"""Opening devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pto_core import _native, log, plugins
+from pto_core.config import Config, load_with_plugins
+from pto_core.device.device import Device
+from pto_core.errors import UsageError
+
+
+def open_device(
+    backend: str | None = None,
+    *,
+    runtime: str | None = None,
+    device: int | None = None,
+    config: Config | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **keywords: Any,
+) -> Device:
+    """Open a device and attach a runtime to it.
+
+    ``backend``, ``runtime`` and ``device`` are, when not given, what the configuration says:
+    ``"a2a3sim"``, ``"host_build_graph"`` and 0 by default. Further settings come as a mapping
+    (``settings={"sim.mode": "deterministic"}``) or as keywords with the dot doubled into
+    underscores (``sim__mode="deterministic"``). ``config`` takes all that is not given here from a
+    record that was loaded before; else environment and settings file are read.
+
+    Raises ConfigError for settings, PluginError for plugins, BackendUnavailableError when the
+    backend cannot run on this machine.
+    """
+    arguments = {"backend": backend, "runtime": runtime, "device": device, **(settings or {})}
+    for key, value in keywords.items():
+        arguments[key.replace("__", ".")] = value
+    given = {key: value for key, value in arguments.items() if value is not None}
+    loaded = load_with_plugins(given) if config is None else _adapted(config, given)
+    return _open(loaded)
+
+
+def _adapted(config: Config, given: Mapping[str, Any]) -> Config:
+    """Plugins bring their own settings, so a record cannot be moved to other plugins."""
+    for family in ("backend", "runtime"):
+        name = given.get(family)
+        if name is not None and plugins.canonical_name(family, name) != config[family]:
+            raise UsageError(
+                f"the {family} is {name!r}, the given configuration was loaded for "
+                f"{config[family]!r}; leave one of them out",
+                name=family,
+                value=name,
+                expected=config[family],
+            )
+    return config.replace({key: given[key] for key in given if key not in ("backend", "runtime")})
+
+
+def _open(config: Config) -> Device:
+    backend = plugins.load_backend(config["backend"])
+    runtime = plugins.load_runtime(config["runtime"])
+    observers = plugins.load_observers()
+    logger = log.get(__name__)
+    for problem in observers.problems:
+        logger.warning("observer not used", reason=str(problem))
+    native = _native.Device(
+        backend_library=str(backend.library()),
+        runtime_library=str(runtime.library()),
+        variant=runtime.name,
+        number=config["device"],
+        backend_options=_native_options(config, backend),
+        runtime_options=_native_options(config, runtime),
+    )
+    return Device(native, config, backend, runtime, observers)
+
+
+def _native_options(config: Config, plugin: Any) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for prefix in dict.fromkeys(option.key.partition(".")[0] for option in plugin.options()):
+        options.update(config.native_options(prefix))
+    return options

@@ -1,0 +1,185 @@
+"""From chips to programs: kernels and orchestrations built, loaded and kept, once per device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pto_core import _native
+from pto_core.config import Config
+from pto_core.errors import UsageError
+from pto_core.interfaces import Backend, Runtime
+from pto_core.kernels import (
+    ChipCallable,
+    CoreCallable,
+    Direction,
+    KernelSource,
+    OrchestrationSource,
+    Parameter,
+)
+from pto_core.toolchain import BuildRequest, Toolchain
+
+# Programs of plain functions that are kept; a notebook may define one function after another.
+_KEPT_PROGRAMS = 256
+
+Chip = ChipCallable | Callable[..., Any]
+
+
+class Programs:
+    """The programs of one device, made when a chip runs first.
+
+    Used from the thread that uses the device.
+    """
+
+    def __init__(
+        self, native: _native.Device, backend: Backend, runtime: Runtime, toolchain: Toolchain
+    ) -> None:
+        self._native = native
+        self._backend = backend
+        self._runtime = runtime
+        self._toolchain = toolchain
+        self._programs: dict[Chip, _native.Program] = {}
+        self._loaded: set[CoreCallable] = set()
+        self._libraries: dict[Path, int] = {}
+
+    def get(self, chip: Chip) -> _native.Program:
+        """Give the program of ``chip``; raises UsageError, CompileError or LoadError."""
+        try:
+            program = self._programs.get(chip)
+        except TypeError:
+            program = None
+        return self._make(chip) if program is None else program
+
+    def load_kernel(self, kernel: object) -> None:
+        """Build and load one kernel that a Python orchestration uses first."""
+        if not isinstance(kernel, CoreCallable):
+            hint = "decorate it with @kernel(core='aiv')" if callable(kernel) else "give a @kernel"
+            raise UsageError(
+                f"{kernel!r} is no kernel; {hint}, or give the func_id of a child of the chip",
+                name="kernel",
+                value=kernel,
+            )
+        self._load([(kernel, None)])
+
+    def _make(self, chip: Chip) -> _native.Program:
+        if not isinstance(chip, ChipCallable) and (isinstance(chip, type) or not callable(chip)):
+            raise UsageError(
+                f"{chip!r} cannot be run; give a ChipCallable or a function def graph(rt, *args)",
+                name="chip",
+                value=chip,
+            )
+        described = chip if isinstance(chip, ChipCallable) else ChipCallable(chip)
+        library, entry = self._build_and_load(described)
+        names, required, maximum = described.parameters()
+        directions, by_tensor = described.directions()
+        program = _native.Program(
+            name=described.name,
+            parameters=names,
+            required=required,
+            maximum=maximum,
+            directions=bytes(directions),
+            by_tensor=by_tensor,
+            function=described.function,
+            library=library,
+            entry=entry,
+        )
+        for func_id, child in described.children.items():
+            program.add_child(func_id, self._native, child)
+        if len(self._programs) >= _KEPT_PROGRAMS:
+            del self._programs[next(iter(self._programs))]
+        self._programs[chip] = program
+        return program
+
+    def _build_and_load(self, chip: ChipCallable) -> tuple[int, str]:
+        """Build everything of a chip at once, in parallel; give the library and its entry."""
+        orchestration = chip.orchestration
+        is_cpp = isinstance(orchestration, OrchestrationSource | Path)
+        requests: list[BuildRequest] = []
+        kernels: list[tuple[CoreCallable, int | None]] = []
+        for child in dict.fromkeys(chip.children.values()):
+            if is_cpp:
+                _check_declared(child)
+            if child in self._loaded:
+                continue
+            is_source = isinstance(child.binary, KernelSource)
+            kernels.append((child, len(requests) if is_source else None))
+            if is_source:
+                requests.append(self._kernel_request(child))
+        if isinstance(orchestration, OrchestrationSource):
+            requests.append(
+                self._toolchain.orchestration(
+                    orchestration.path,
+                    orchestration.function_name,
+                    self._runtime.orchestration_build(),
+                )
+            )
+        built = self._toolchain.build_many(requests) if requests else []
+        self._load(kernels, built)
+        if isinstance(orchestration, OrchestrationSource):
+            return self._library(built[-1]), ""
+        return (self._library(orchestration), "") if isinstance(orchestration, Path) else (0, "")
+
+    def _library(self, path: Path) -> int:
+        if path not in self._libraries:
+            self._libraries[path] = self._native.load_library(str(path))
+        return self._libraries[path]
+
+    def _kernel_request(self, kernel: CoreCallable) -> BuildRequest:
+        assert isinstance(kernel.binary, KernelSource)
+        core = kernel.core_type.name.lower()
+        return self._toolchain.kernel(
+            kernel.binary.path,
+            core,
+            self._backend.kernel_toolchain(core),
+            self._runtime.kernel_include_dirs(),
+        )
+
+    def _load(
+        self, kernels: list[tuple[CoreCallable, int | None]], built: list[Path] | None = None
+    ) -> None:
+        """Load kernels; a number says which of the built libraries a kernel is in."""
+        for kernel, place in kernels:
+            path = kernel.binary if isinstance(kernel.binary, Path) else None
+            if isinstance(kernel.binary, KernelSource):
+                path = (
+                    self._toolchain.build_many([self._kernel_request(kernel)])[0]
+                    if built is None or place is None
+                    else built[place]
+                )
+            self._native.load_kernel(
+                kernel,
+                name=kernel.name,
+                core_type=int(kernel.core_type),
+                path=None if path is None else str(path),
+                function=kernel.function,
+                declared=_declared(kernel),
+            )
+            self._loaded.add(kernel)
+
+
+def _declared(kernel: CoreCallable) -> list[tuple[int, tuple[int, ...] | None]] | None:
+    """Give data type and shape of each argument, None when the signature does not say them."""
+    if kernel.function is None or kernel.signature is None:
+        return None
+    if any(parameter.dtype is None for parameter in kernel.signature):
+        return None
+    return [_native_parameter(parameter) for parameter in kernel.signature]
+
+
+def _native_parameter(parameter: Parameter) -> tuple[int, tuple[int, ...] | None]:
+    assert parameter.dtype is not None
+    is_scalar = parameter.direction is Direction.SCALAR
+    return int(parameter.dtype), None if is_scalar else parameter.shape
+
+
+def _check_declared(kernel: CoreCallable) -> None:
+    if kernel.function is None or _declared(kernel) is not None:
+        return
+    raise UsageError(
+        f"Python kernel {kernel.name!r} runs under a C++ orchestration, which passes no shapes; "
+        "give it a signature with type and shape of each argument, as in "
+        "@kernel(core='aiv', signature=(In('float32', (64,)), Scalar(int), Out('float32', (64,))))",
+        name="signature",
+        value=kernel.signature,
+    )

@@ -1,0 +1,43 @@
+"""What a run says about itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+CoreUsage = tuple[str, int, int]
+"""Core type (``"aic"`` or ``"aiv"``), tasks, and busy nanoseconds (0 unless timing is on)."""
+
+
+class Activity(NamedTuple):
+    """A kernel that runs at this moment: its name, task, core and func_id."""
+
+    kernel: str
+    task: int
+    core: int
+    func_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """Counts and times of one run.
+
+    ``build_ns``: the orchestration. ``run_ns``: from the first step of a scheduler to the last
+    completion. ``copy_ns``, ``bytes_in``, ``bytes_out``, ``copies_in``, ``copies_out``: copies
+    between host and device, those of arguments included. ``trace_hash``: 0 where the backend has
+    none. ``peak_bytes``: device memory. ``cores``: one entry for each core, AIC first.
+    ``statistics``: counters of the runtime, by name.
+    """
+
+    tasks: int
+    build_ns: int
+    run_ns: int
+    copy_ns: int
+    bytes_in: int
+    bytes_out: int
+    copies_in: int
+    copies_out: int
+    trace_hash: int
+    peak_bytes: int
+    cores: list[CoreUsage]
+    statistics: dict[str, int]

@@ -1,0 +1,24 @@
+"""What runs: kernels, orchestrations, their signatures and the per-run configuration."""
+
+from pto_core.kernels.call_config import CallConfig
+from pto_core.kernels.chip_callable import ChipCallable, OrchestrationSource
+from pto_core.kernels.core_callable import CoreCallable, CoreType, KernelSource, kernel
+from pto_core.kernels.data_type import DataType
+from pto_core.kernels.direction import Direction, In, InOut, Out, Parameter, Scalar
+
+__all__ = [
+    "CallConfig",
+    "ChipCallable",
+    "CoreCallable",
+    "CoreType",
+    "DataType",
+    "Direction",
+    "In",
+    "InOut",
+    "KernelSource",
+    "OrchestrationSource",
+    "Out",
+    "Parameter",
+    "Scalar",
+    "kernel",
+]

@@ -1,0 +1,109 @@
+"""The per-run configuration, as published."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from pto_core.errors import UnsupportedError, UsageError
+
+# pto_call_config of pto/abi/arguments.h.
+_LAYOUT = struct.Struct("=7i1024s")
+_DIAGNOSTICS = (
+    "enable_l2_swimlane",
+    "enable_dump_tensor",
+    "enable_pmu",
+    "enable_dep_gen",
+    "enable_scope_stats",
+)
+_MOST_BLOCKS = 24
+_MOST_AICPU_THREADS = 4
+_LONGEST_PREFIX = 1023
+
+
+@dataclass
+class CallConfig:
+    """How one run is to be done. A device takes it by value: later changes do not matter.
+
+    ``block_dim``: blocks of cores, 0 for all that the platform has. ``aicpu_thread_num``: AICPU
+    threads, 1 to 4. The ``enable_*`` fields switch diagnostics on (``enable_l2_swimlane`` 0 to 4,
+    ``enable_pmu`` 0 or an event type), and each needs ``output_prefix``, the start of the names of
+    the files that it writes. Raises UsageError for values that cannot be; a diagnostic that is not
+    built yet is an UnsupportedError when the configuration is used.
+    """
+
+    block_dim: int = 0
+    aicpu_thread_num: int = 3
+    enable_l2_swimlane: int = 0
+    enable_dump_tensor: int = 0
+    enable_pmu: int = 0
+    enable_dep_gen: int = 0
+    enable_scope_stats: int = 0
+    output_prefix: str = ""
+
+    def __post_init__(self) -> None:
+        self.validate()
+
+    def validate(self) -> None:
+        """Raise UsageError when a field has a value that it cannot have."""
+        _check_range("block_dim", self.block_dim, 0, _MOST_BLOCKS)
+        _check_range("aicpu_thread_num", self.aicpu_thread_num, 1, _MOST_AICPU_THREADS)
+        _check_range("enable_l2_swimlane", self.enable_l2_swimlane, 0, 4)
+        _check_range("enable_pmu", self.enable_pmu, 0, 2**31 - 1)
+        for name in ("enable_dump_tensor", "enable_dep_gen", "enable_scope_stats"):
+            _check_range(name, getattr(self, name), 0, 1)
+        self._check_prefix()
+
+    def pack(self) -> bytes:
+        """Give the 1052 bytes of ``pto_call_config``.
+
+        Raises UsageError, and UnsupportedError when a diagnostic is on: none is built yet.
+        """
+        self.validate()
+        for name in self._switched_on():
+            raise UnsupportedError(
+                f"the diagnostic {name}={getattr(self, name)} is not built yet; set it to 0",
+                name=name,
+                value=getattr(self, name),
+            )
+        return _LAYOUT.pack(
+            self.block_dim,
+            self.aicpu_thread_num,
+            *(int(getattr(self, name)) for name in _DIAGNOSTICS),
+            self.output_prefix.encode(),
+        )
+
+    def _switched_on(self) -> list[str]:
+        return [name for name in _DIAGNOSTICS if getattr(self, name)]
+
+    def _check_prefix(self) -> None:
+        if not isinstance(self.output_prefix, str):
+            raise UsageError(
+                f"output_prefix is {self.output_prefix!r}; give a text", name="output_prefix"
+            )
+        length = len(self.output_prefix.encode())
+        if length > _LONGEST_PREFIX:
+            raise UsageError(
+                f"output_prefix has {length} bytes; give at most {_LONGEST_PREFIX}",
+                name="output_prefix",
+                value=self.output_prefix,
+            )
+        for name in self._switched_on():
+            if not self.output_prefix:
+                raise UsageError(
+                    f"the diagnostic {name}={getattr(self, name)} needs an output_prefix, "
+                    "the start of the names of the files that it writes",
+                    name="output_prefix",
+                    value="",
+                )
+
+
+def _check_range(name: str, value: object, least: int, most: int) -> None:
+    if isinstance(value, int) and least <= value <= most:
+        return
+    raise UsageError(
+        f"{name} is {value!r}; give an integer from {least} to {most}",
+        name=name,
+        value=value,
+        expected=f"{least} to {most}",
+    )

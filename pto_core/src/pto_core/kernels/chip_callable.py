@@ -1,0 +1,147 @@
+"""What a device runs: an orchestration and the kernels that it may submit."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pto_core.errors import UsageError
+from pto_core.kernels.core_callable import CoreCallable, KernelSource, content_digest
+from pto_core.kernels.digest import digest_of
+from pto_core.kernels.direction import (
+    Direction,
+    Parameter,
+    Word,
+    directions_of_function,
+    parameter_names,
+    signature_of_words,
+)
+
+
+@dataclass(frozen=True)
+class OrchestrationSource:
+    """A C++ source whose function ``function_name`` submits the tasks.
+
+    None means the runtime variant's default name, where it has one.
+    """
+
+    path: Path
+    function_name: str | None = None
+
+    def __init__(self, path: str | Path, function_name: str | None = None) -> None:
+        object.__setattr__(self, "path", Path(path))
+        object.__setattr__(self, "function_name", function_name)
+
+
+class ChipCallable:
+    """An orchestration with its kernels; immutable, compared by identity.
+
+    ``orchestration``: a Python function ``def graph(rt, *args)``, an :class:`OrchestrationSource`,
+    or the path of a ready library. ``children``: kernels by ``func_id``; a Python orchestration may
+    also submit kernels that are not listed. ``signature``: the direction of every array, in order
+    (``("in", "in", "out")``), or of every argument when it contains ``"scalar"``; without it the
+    annotations of a Python orchestration count, and else every array is copied in and every
+    writable one back. ``argument_names`` are for messages. Raises UsageError.
+    """
+
+    def __init__(
+        self,
+        orchestration: Callable[..., Any] | OrchestrationSource | Path | str,
+        children: Mapping[int, CoreCallable] | None = None,
+        signature: Iterable[Word] | None = None,
+        name: str | None = None,
+        argument_names: Iterable[str] | None = None,
+    ) -> None:
+        if isinstance(orchestration, str):
+            orchestration = Path(orchestration)
+        if not isinstance(orchestration, OrchestrationSource | Path) and not callable(orchestration):
+            raise UsageError(
+                f"{orchestration!r} is no orchestration; give a function, an OrchestrationSource "
+                "or the path of a library",
+                name="orchestration",
+                value=orchestration,
+            )
+        self.orchestration = orchestration
+        self.children: Mapping[int, CoreCallable] = MappingProxyType(dict(children or {}))
+        self.signature: tuple[Parameter, ...] | None = (
+            None if signature is None else signature_of_words(signature)
+        )
+        self.name = name or _name_of(orchestration)
+        self.argument_names = None if argument_names is None else tuple(argument_names)
+        for func_id, child in self.children.items():
+            _check_child(func_id, child)
+
+    @property
+    def function(self) -> Callable[..., Any] | None:
+        """The Python orchestration, None for a C++ one."""
+        found = self.orchestration
+        return None if isinstance(found, OrchestrationSource | Path) else found
+
+    @functools.cached_property
+    def digest(self) -> bytes:
+        """32 bytes over orchestration, signature and all children; UsageError without a file."""
+        children = (
+            digest_of(str(func_id), child.digest)
+            for func_id, child in sorted(self.children.items())
+        )
+        return digest_of("chip", *self._orchestration_parts(), repr(self.signature), *children)
+
+    def parameters(self) -> tuple[list[str], int, int]:
+        """Give the names of the arguments as far as they are known, the fewest and the most.
+
+        -1 means any number.
+        """
+        if self.function is not None:
+            return parameter_names(self.function, skip=1)
+        if self.signature is not None and self._is_by_argument():
+            count = len(self.signature)
+            return list(self.argument_names or ()), count, count
+        return list(self.argument_names or ()), 0, -1
+
+    def directions(self) -> tuple[list[Direction], bool]:
+        """Give the directions, and whether they are those of the arrays only, in order."""
+        if self.signature is not None:
+            directions = [parameter.direction for parameter in self.signature]
+            return directions, not self._is_by_argument()
+        if self.function is not None:
+            return directions_of_function(self.function, skip=1), False
+        return [], False
+
+    def __repr__(self) -> str:
+        return f"<ChipCallable {self.name!r} with {len(self.children)} kernels>"
+
+    def _is_by_argument(self) -> bool:
+        return any(p.direction is Direction.SCALAR for p in self.signature or ())
+
+    def _orchestration_parts(self) -> tuple[str | bytes, ...]:
+        found = self.orchestration
+        if isinstance(found, OrchestrationSource):
+            return found.function_name or "", content_digest(KernelSource(found.path))
+        return "", content_digest(found)
+
+
+def _check_child(func_id: object, child: object) -> None:
+    if not isinstance(func_id, int) or not 0 <= func_id < 2**31:
+        raise UsageError(
+            f"func_id {func_id!r} of {child!r} is not valid; give an integer from 0 to 2**31 - 1",
+            name="func_id",
+            value=func_id,
+        )
+    if not isinstance(child, CoreCallable):
+        raise UsageError(
+            f"the kernel with func_id {func_id} is {child!r}; give a CoreCallable or a @kernel",
+            name="children",
+            value=child,
+        )
+
+
+def _name_of(orchestration: Callable[..., Any] | OrchestrationSource | Path) -> str:
+    if isinstance(orchestration, OrchestrationSource):
+        return orchestration.function_name or orchestration.path.stem
+    if isinstance(orchestration, Path):
+        return orchestration.stem
+    return str(getattr(orchestration, "__name__", type(orchestration).__name__))

@@ -1,0 +1,146 @@
+"""Kernels: what runs on one core."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from pto_core.errors import UsageError
+from pto_core.kernels.digest import digest_of, file_digest, function_digest
+from pto_core.kernels.direction import Parameter, Word, signature_of_words
+
+
+class CoreType(IntEnum):
+    """The type of a core: AIC multiplies matrices, AIV works on vectors."""
+
+    AIC = 0
+    AIV = 1
+
+    @classmethod
+    def of(cls, core: object) -> CoreType:
+        """Read ``"aic"``, ``"aiv"`` or a member; raises UsageError."""
+        if isinstance(core, CoreType):
+            return core
+        if isinstance(core, str) and core.upper() in cls.__members__:
+            return cls[core.upper()]
+        raise UsageError(
+            f"core {core!r} is no type of core; use 'aic' or 'aiv'",
+            name="core",
+            value=core,
+            expected="aic or aiv",
+        )
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """A C++ source with ``extern "C" void kernel_entry(int64_t* args)``."""
+
+    path: Path
+
+    def __init__(self, path: str | Path) -> None:
+        object.__setattr__(self, "path", Path(path))
+
+
+class CoreCallable:
+    """A kernel for one type of core; immutable, compared by identity.
+
+    ``binary``: a :class:`KernelSource`, the path of a shared library that exports ``kernel_entry``,
+    or a Python function. ``core_type``: ``"aic"`` or ``"aiv"``. ``signature``: one
+    :class:`~pto_core.kernels.Parameter` for each argument, needed only by a Python function that
+    runs under a C++ orchestration. Raises UsageError.
+
+    A Python function is called with a NumPy array for each device array, over the device's own
+    memory and valid only during the call, and with an int, float or bool for each scalar. It writes
+    its results into the arrays; what it returns does not matter. Calling the object calls the
+    function, on the host.
+    """
+
+    def __init__(
+        self,
+        binary: KernelSource | Path | str | Callable[..., Any],
+        core_type: str | CoreType,
+        signature: Iterable[Word] | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.binary = Path(binary) if isinstance(binary, str) else binary
+        if not isinstance(self.binary, KernelSource | Path) and not callable(self.binary):
+            raise UsageError(
+                f"{binary!r} is no kernel; give a KernelSource, the path of a binary or a function",
+                name="binary",
+                value=binary,
+            )
+        self.core_type = CoreType.of(core_type)
+        self.signature: tuple[Parameter, ...] | None = (
+            None if signature is None else signature_of_words(signature)
+        )
+        self.name = name or _name_of(self.binary)
+        if self.function is not None:
+            functools.update_wrapper(self, self.function)
+
+    @property
+    def function(self) -> Callable[..., Any] | None:
+        """The Python function, None for a C++ kernel."""
+        binary = self.binary
+        return None if isinstance(binary, KernelSource | Path) else binary
+
+    @functools.cached_property
+    def digest(self) -> bytes:
+        """32 bytes over core type, signature and content; raises UsageError without the file."""
+        return digest_of(
+            "core", self.core_type.name, repr(self.signature), content_digest(self.binary)
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the Python function with host arrays."""
+        if self.function is None:
+            raise UsageError(
+                f"kernel {self.name!r} is C++ and cannot be called; submit it with rt.add_task"
+            )
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<CoreCallable {self.name!r} for {self.core_type.name.lower()}>"
+
+
+def kernel(
+    core: str | CoreType,
+    signature: Iterable[Word] | None = None,
+    name: str | None = None,
+) -> Callable[[Callable[..., Any]], CoreCallable]:
+    """Make a Python function a kernel for ``core`` (``"aic"`` or ``"aiv"``).
+
+    ``signature`` and ``name`` are those of :class:`CoreCallable`::
+
+        @kernel(core="aiv")
+        def add(a, b, out):
+            out[:] = a + b
+    """
+    if callable(core):
+        raise UsageError("@kernel needs the type of core, as in @kernel(core='aiv')", name="core")
+    return lambda function: CoreCallable(function, core, signature, name)
+
+
+def content_digest(binary: KernelSource | Path | Callable[..., Any]) -> bytes:
+    """Hash a source, a binary or a function; raises UsageError when the file cannot be read."""
+    if not isinstance(binary, KernelSource | Path):
+        return function_digest(binary)
+    path = binary.path if isinstance(binary, KernelSource) else binary
+    kind = "source" if isinstance(binary, KernelSource) else "binary"
+    try:
+        return digest_of(kind, file_digest(path))
+    except OSError as error:
+        raise UsageError(
+            f"the {kind} {path} cannot be read: {error.strerror}", name=kind, value=str(path)
+        ) from None
+
+
+def _name_of(binary: KernelSource | Path | Callable[..., Any]) -> str:
+    if isinstance(binary, KernelSource):
+        return binary.path.stem
+    if isinstance(binary, Path):
+        return binary.stem
+    return str(getattr(binary, "__name__", type(binary).__name__))

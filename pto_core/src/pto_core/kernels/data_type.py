@@ -1,0 +1,67 @@
+"""Data type codes: the same numbers in Python, C++, files and frames (``pto/abi/dtype.h``)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from pto_core.errors import UsageError
+
+
+class DataType(IntEnum):
+    """An element type; the first nine codes are the published ones."""
+
+    FLOAT32 = 0
+    FLOAT16 = 1
+    INT32 = 2
+    INT16 = 3
+    INT8 = 4
+    UINT8 = 5
+    BFLOAT16 = 6
+    INT64 = 7
+    UINT64 = 8
+    FLOAT64 = 9
+    BOOL = 10
+    UINT16 = 11
+    UINT32 = 12
+    COMPLEX64 = 13
+    COMPLEX128 = 14
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The NumPy type; bfloat16 is the one of ``ml_dtypes``."""
+        if self is DataType.BFLOAT16:
+            import ml_dtypes
+
+            return np.dtype(ml_dtypes.bfloat16)
+        return np.dtype(self.name.lower())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one element."""
+        return self.numpy.itemsize
+
+    @classmethod
+    def of(cls, dtype: Any) -> DataType:
+        """Give the code of anything that NumPy takes as a type; raises UsageError."""
+        if isinstance(dtype, DataType):
+            return dtype
+        name = "bfloat16" if dtype == "bfloat16" else _native_name(dtype)
+        if name is None or name.upper() not in cls.__members__:
+            raise UsageError(
+                f"{dtype!r} is not a data type that a device takes; "
+                f"use one of {', '.join(member.name.lower() for member in cls)}",
+                name="dtype",
+                value=dtype,
+            )
+        return cls[name.upper()]
+
+
+def _native_name(dtype: Any) -> str | None:
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        return None
+    return found.name if found.isnative else None

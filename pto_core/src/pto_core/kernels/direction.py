@@ -1,0 +1,172 @@
+"""Directions: which arrays are copied in before a run and back after it.
+
+They are given as annotations, of a plain class or of one with details::
+
+    def graph(rt, a: In, b: In("float32", (128, 128)), out: Out): ...
+
+or as a signature, one word for each array: ``ChipCallable(..., signature=("in", "in", "out"))``.
+A kernel that runs under a C++ orchestration needs the details, one for each argument, scalars too:
+``@kernel(core="aiv", signature=(In("float32", (64,)), Scalar(int), Out("float32", (64,))))``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from enum import IntEnum
+from typing import Any, ClassVar
+
+from pto_core.errors import UsageError
+from pto_core.kernels.data_type import DataType
+
+
+class Direction(IntEnum):
+    """Where the data of an argument goes; the values are those of ``pto_core._native``."""
+
+    UNSPECIFIED = 0
+    """An array is copied in, and back when it is writable."""
+    IN = 1
+    OUT = 2
+    INOUT = 3
+    SCALAR = 4
+
+
+class Parameter:
+    """An argument with its direction and, for an array, its type and shape where they matter.
+
+    ``dtype``: anything that :meth:`DataType.of` takes. ``shape``: a tuple of ints, or one int.
+    """
+
+    direction: ClassVar[Direction]
+    __slots__ = ("dtype", "shape")
+
+    def __init__(self, dtype: Any = None, shape: int | Sequence[int] | None = None) -> None:
+        self.dtype = None if dtype is None else DataType.of(dtype)
+        self.shape = (shape,) if isinstance(shape, int) else None if shape is None else tuple(shape)
+        if (self.dtype is None) != (self.shape is None):
+            raise UsageError(
+                f"{type(self).__name__} has {'a shape' if self.dtype is None else 'a data type'} "
+                "alone; give both or neither, as in In('float32', (128, 128))"
+            )
+
+    def __repr__(self) -> str:
+        details = "" if self.dtype is None else f"{self.dtype.name.lower()!r}, {self.shape}"
+        return f"{type(self).__name__}({details})"
+
+
+class In(Parameter):
+    """Read only: copied in, not back."""
+
+    direction = Direction.IN
+    __slots__ = ()
+
+
+class Out(Parameter):
+    """Written only: not copied in, copied back after success."""
+
+    direction = Direction.OUT
+    __slots__ = ()
+
+
+class InOut(Parameter):
+    """Read and written: copied in, copied back after success."""
+
+    direction = Direction.INOUT
+    __slots__ = ()
+
+
+class Scalar(Parameter):
+    """A number. ``dtype``: ``int``, ``float``, ``bool`` or a data type; int64 by default."""
+
+    direction = Direction.SCALAR
+    __slots__ = ()
+
+    def __init__(self, dtype: Any = int) -> None:
+        super().__init__(dtype, ())
+
+
+_BY_WORD: dict[str, type[Parameter]] = {"in": In, "out": Out, "inout": InOut, "scalar": Scalar}
+
+Word = str | Parameter | type[Parameter] | Direction
+
+
+def signature_of_words(words: Iterable[Word]) -> tuple[Parameter, ...]:
+    """Read a signature: words, :class:`Parameter` classes or instances; raises UsageError."""
+    return tuple(_parameter(word) for word in words)
+
+
+def directions_of_function(function: Callable[..., Any], skip: int) -> list[Direction]:
+    """Give the direction of each positional parameter after the first ``skip``."""
+    parameters = _positional(function)[skip:]
+    annotations = _annotations(function)
+    return [_direction(annotations.get(parameter.name)) for parameter in parameters]
+
+
+def parameter_names(function: Callable[..., Any], skip: int) -> tuple[list[str], int, int]:
+    """Give the names of the positional parameters after the first ``skip``, and their bounds.
+
+    The bounds are the fewest and the most arguments after ``skip``; -1 is any number.
+    """
+    parameters = _positional(function)
+    if len(parameters) < skip and not _is_variadic(function):
+        raise UsageError(
+            f"orchestration {_name(function)!r} takes no arguments; "
+            "its first one must be rt, the graph that it builds"
+        )
+    required = sum(parameter.default is parameter.empty for parameter in parameters)
+    most = -1 if _is_variadic(function) else len(parameters) - skip
+    return [parameter.name for parameter in parameters[skip:]], max(required - skip, 0), most
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__name__", function))
+
+
+def _positional(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p for p in inspect.signature(function).parameters.values() if p.kind in kinds]
+
+
+def _is_variadic(function: Callable[..., Any]) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    return any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
+
+
+def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return inspect.get_annotations(inspect.unwrap(function), eval_str=True)
+    except Exception:  # noqa: BLE001 - names of annotations that exist for type checkers only
+        return inspect.get_annotations(inspect.unwrap(function))
+
+
+def _direction(annotation: Any) -> Direction:
+    if typing.get_origin(annotation) is typing.Annotated:
+        found = [_direction(extra) for extra in typing.get_args(annotation)[1:]]
+        return next((one for one in found if one), Direction.UNSPECIFIED)
+    if isinstance(annotation, str):
+        last = annotation.partition("(")[0].rpartition(".")[2].strip()
+        known = {kind.__name__: kind.direction for kind in _BY_WORD.values()}
+        return known.get(last, Direction.UNSPECIFIED)
+    if isinstance(annotation, Parameter):
+        return annotation.direction
+    if isinstance(annotation, type) and issubclass(annotation, Parameter):
+        return annotation.direction
+    return Direction.UNSPECIFIED
+
+
+def _parameter(word: Word) -> Parameter:
+    if isinstance(word, Parameter):
+        return word
+    if isinstance(word, type) and issubclass(word, Parameter):
+        return word()
+    name = word.name.lower() if isinstance(word, Direction) else word
+    kind = _BY_WORD.get(name.lower()) if isinstance(name, str) else None
+    if kind is None:
+        raise UsageError(
+            f"{word!r} in a signature is no direction; use 'in', 'out', 'inout' or 'scalar'",
+            name="signature",
+            value=word,
+            expected="in, out, inout or scalar",
+        )
+    return kind()
