@@ -75,13 +75,14 @@ def check_every_shape(runtime: RuntimeSubject, seed: int | None = None) -> None:
 def check_core_types(runtime: RuntimeSubject) -> None:
     """Require that a task runs on a core of its kernel's type, and the report's cores say so."""
     tasks, aic_tasks = 90, 30
+    blocks = runtime.backend.native.table.max_blocks
     with Session(runtime) as session:
-        outcome = run_and_verify(session, graphs.independent(tasks), block_dim=1)
+        outcome = run_and_verify(session, graphs.independent(tasks))
         used = [usage.tasks for usage in outcome.report.cores]
         expect(
-            (used[0], sum(used[1:3])) == (aic_tasks, tasks - aic_tasks),
-            f"{aic_tasks} AIC and {tasks - aic_tasks} AIV tasks on one block: cores 0 to 2 ran "
-            f"{used[:3]}",
+            (sum(used[:blocks]), sum(used[blocks : 3 * blocks])) == (aic_tasks, tasks - aic_tasks),
+            f"{aic_tasks} AIC and {tasks - aic_tasks} AIV tasks on {blocks} blocks: the AIC cores "
+            f"ran {used[:blocks]}, the AIV cores {used[blocks : 3 * blocks]}",
         )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pto_core
 from pto_core import plugins
 from pto_core.errors import CycleError, TaskFailedError
-from pto_core.testing.failure import expect
+from pto_core.testing.failure import ContractError, expect
 from pto_core.testing.subjects import BackendSubject, RuntimeSubject
 
 
@@ -109,7 +109,6 @@ def check_errors(runtime: RuntimeSubject) -> None:
 def _any_runtime() -> str:
     """Name an installed variant; opening a device needs one."""
     for record in plugins.runtimes():
-        if plugins.load_runtime(record.name).health().ok:
+        if plugins.inspect(record).health.ok:
             return record.name
-    expect(False, "no healthy runtime is installed; a device cannot be opened without one")
-    raise AssertionError
+    raise ContractError("no healthy runtime is installed; a device cannot be opened without one")

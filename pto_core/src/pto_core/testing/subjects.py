@@ -34,9 +34,6 @@ class BackendSubject:
     def load(cls, name: str) -> BackendSubject:
         """Find the backend by name, as a user would; it has to be healthy."""
         plugin = plugins.load_backend(name)
-        health = plugin.health()
-        if not health.ok:
-            raise ContractError(f"backend {name!r} is not healthy: {health.reason} {health.fix}")
         return cls(plugin.name, plugin, NativeBackend(plugin.library()))
 
     def open(self, device_id: int = 0, **options: object) -> NativeDevice:
@@ -74,9 +71,6 @@ class RuntimeSubject:
     def load(cls, name: str, backend: str | None = None) -> RuntimeSubject:
         """Find the variant by name; without ``backend``, the first healthy one drives it."""
         plugin = plugins.load_runtime(name)
-        health = plugin.health()
-        if not health.ok:
-            raise ContractError(f"runtime {name!r} is not healthy: {health.reason} {health.fix}")
         native = NativeRuntime(plugin.library(), plugin.name)
         return cls(plugin.name, plugin, native, BackendSubject.load(backend or healthy_backend()))
 
@@ -85,7 +79,7 @@ def healthy_backend() -> str:
     """Name the first installed backend that can be used here."""
     reasons = []
     for record in plugins.backends():
-        health = plugins.load_backend(record.name).health()
+        health = plugins.inspect(record).health
         if health.ok:
             return record.name
         reasons.append(f"{record.name}: {health.reason}")

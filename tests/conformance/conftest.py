@@ -1,0 +1,152 @@
+"""Plugins as a stranger would have them: a folder with metadata, a module and a library."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+INCLUDE = ROOT / "pto_core" / "include"
+COMPILER = shlex.split(os.environ.get("CXX", "c++"))
+
+BACKEND_MODULE = """
+from pathlib import Path
+from pto_core.interfaces import API_VERSION, Health, KernelToolchain, Option
+
+class Chip:
+    name = {name!r}
+    api_version = API_VERSION
+    capabilities = frozenset({capabilities!r})
+
+    def health(self):
+        return Health(ok=True)
+
+    def library(self):
+        return Path({library!r})
+
+    def kernel_toolchain(self, core_type):
+        return KernelToolchain()
+
+    def options(self):
+        return ()
+
+plugin = Chip()
+"""
+
+RUNTIME_MODULE = """
+from pathlib import Path
+from pto_core.interfaces import API_VERSION, Health, OrchestrationBuild
+
+class Variant:
+    name = {name!r}
+    api_version = API_VERSION
+    capabilities = frozenset({capabilities!r})
+
+    def health(self):
+        return Health(ok=True)
+
+    def library(self):
+        return Path({library!r})
+
+    def orchestration_build(self):
+        return OrchestrationBuild(include_dirs=(), wrapper=Path("none.hpp"))
+
+    def kernel_include_dirs(self):
+        return ()
+
+    def options(self):
+        return ()
+
+plugin = Variant()
+"""
+
+
+@dataclass
+class Stranger:
+    """A folder of plugins that nothing here knows, and a run of the kit over them."""
+
+    folder: Path
+
+    def compile(self, source: Path, *flags: str) -> Path:
+        """Build a plugin's library from one source, written against the ABI alone."""
+        library = self.folder / f"lib{source.stem}.so"
+        subprocess.run(
+            [*COMPILER, "-std=c++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden"]
+            + ["-Wall", "-Wextra", "-Werror", "-o", str(library), str(source)]
+            + [f"-I{INCLUDE}", "-ldl", *flags],
+            check=True,
+        )
+        return library
+
+    def install(
+        self, group: str, module: str, name: str, library: Path, capabilities: set[str]
+    ) -> None:
+        """Write the module and the metadata of a distribution with one plugin."""
+        package = f"stranger_{name}"
+        text = module.format(name=name, capabilities=capabilities, library=str(library))
+        (self.folder / f"{package}.py").write_text(text)
+        metadata = self.folder / f"{package}-1.0.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {package.replace('_', '-')}\nVersion: 1.0\n"
+        )
+        (metadata / "entry_points.txt").write_text(f"[{group}]\n{name} = {package}:plugin\n")
+
+    def install_backend(self, name: str, library: Path, capabilities: set[str]) -> None:
+        """Install a backend."""
+        self.install("pto.backends", BACKEND_MODULE, name, library, capabilities)
+
+    def install_runtime(self, name: str, library: Path, capabilities: set[str]) -> None:
+        """Install a runtime variant."""
+        self.install("pto.runtimes", RUNTIME_MODULE, name, library, capabilities)
+
+    def run_contract(self, contract: str, **attributes: str) -> dict[str, str]:
+        """Run the plugin's contract tests in a process of their own: {test: failure or ""}."""
+        body = "".join(f"    {key} = {value!r}\n" for key, value in attributes.items())
+        test = self.folder / "test_contract.py"
+        test.write_text(
+            f"from pto_core.testing import {contract}\n\n\nclass TestIt({contract}):\n{body}"
+        )
+        report = self.folder / "report.xml"
+        paths = [str(self.folder), os.environ.get("PYTHONPATH", "")]
+        answer = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull]
+            + ["--rootdir", str(self.folder), f"--junitxml={report}", str(test)],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert answer.returncode in (0, 1), answer.stdout + answer.stderr
+        outcomes = {}
+        for case in ElementTree.parse(report).iter("testcase"):
+            problems = [child.get("message", child.tag) for child in case]
+            outcomes[case.get("name", "")] = "; ".join(problems)
+        return outcomes
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Stranger:
+    """Give an empty folder for plugins."""
+    return Stranger(tmp_path)
+
+
+@pytest.fixture
+def compiler() -> list[str]:
+    """Give the words that call the host's C++ compiler."""
+    return COMPILER
+
+
+@pytest.fixture
+def include() -> Path:
+    """Give the folder of the ABI's headers."""
+    return INCLUDE

@@ -1,0 +1,88 @@
+"""The kit finds what is wrong: each plugin broken on purpose fails exactly the tests named here."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pto_core import plugins
+from pto_core.testing.subjects import healthy_backend
+
+BROKEN = Path(__file__).parent / "broken"
+INLINE_BACKEND = Path(__file__).parents[1] / "native" / "inline_backend.cpp"
+VARIANT = "aicpu_build_graph"
+
+BACKEND_DEFECTS = {
+    "nothing": set(),
+    "loses_a_byte": {"test_memory_round_trip"},
+    "forgets_leaks": {"test_leaks_are_reported"},
+    "leaks": {"test_memory_of_a_run"},
+    "skips_a_task": {"test_each_task_runs_once"},
+    "runs_a_task_twice": {"test_each_task_runs_once"},
+    "keeps_the_payload": {"test_payload_is_copied", "test_relative_arguments"},
+    "reports_twice": {"test_completions_are_reported_once", "test_each_task_runs_once"},
+    "ignores_the_seed": {"test_seeds_differ"},
+    "has_an_unstable_trace": {"test_seed_repeats_trace"},
+    "refuses_callbacks": {"test_callbacks", "test_kernel_faults"},
+    "hides_callbacks": {"test_claims_agree"},
+    "does_not_check": {"test_red_zones", "test_wrong_values_are_refused"},
+    "hides_what_runs": {"test_activity_names_the_kernel"},
+    "miscounts_bytes": {"test_counters"},
+    "accepts_any_option": {"test_unknown_options_are_refused"},
+}
+
+RUNTIME_DEFECTS = {
+    "nothing": set(),
+    "loses_an_edge": {"test_long_chain"},
+    "accepts_a_self_edge": {"test_self_edge"},
+    "runs_unpublished_work": {"test_unpublished_work"},
+    "runs_a_task_twice": {"test_independent_tasks"},
+    "forgets_the_first_error": {"test_first_error_wins"},
+    "ignores_options": {"test_unknown_options_are_refused"},
+    "knows_every_name": {"test_table"},
+}
+
+
+def failures(outcomes: dict[str, str]) -> dict[str, str]:
+    return {test: problem for test, problem in outcomes.items() if problem}
+
+
+@pytest.mark.parametrize(("defect", "caught_by"), BACKEND_DEFECTS.items())
+def test_broken_backend_is_caught(stranger, defect, caught_by) -> None:
+    working = plugins.load_backend(healthy_backend())
+    library = stranger.compile(
+        BROKEN / "broken_backend.cpp",
+        f"-DPTO_BREAK={defect}",
+        f'-DPTO_WORKING_LIBRARY="{working.library()}"',
+    )
+    stranger.install_backend("broken", library, set(working.capabilities))
+    failed = failures(stranger.run_contract("BackendContract", backend="broken"))
+    assert failed.keys() == caught_by, failed
+
+
+@pytest.mark.parametrize(("defect", "caught_by"), RUNTIME_DEFECTS.items())
+def test_broken_runtime_is_caught(stranger, defect, caught_by) -> None:
+    working = plugins.load_runtime(VARIANT)
+    library = stranger.compile(
+        BROKEN / "broken_runtime.cpp",
+        f"-DPTO_BREAK={defect}",
+        f'-DPTO_WORKING_LIBRARY="{working.library()}"',
+        f'-DPTO_WORKING_VARIANT="{VARIANT}"',
+    )
+    stranger.install_runtime("broken", library, set(working.capabilities))
+    stranger.install_backend("inline", stranger.compile(INLINE_BACKEND), {"callbacks"})
+    outcomes = stranger.run_contract("RuntimeContract", runtime="broken", backend="inline")
+    failed = failures(outcomes)
+    assert failed.keys() == caught_by, failed
+
+
+@pytest.mark.parametrize(
+    ("source", "table"),
+    [("broken_backend.cpp", BACKEND_DEFECTS), ("broken_runtime.cpp", RUNTIME_DEFECTS)],
+)
+def test_every_defect_has_a_test(source, table) -> None:
+    body = re.search(r"enum class Defect \{(.*?)\};", (BROKEN / source).read_text(), re.DOTALL)
+    assert body is not None
+    assert set(re.findall(r"\w+", body[1])) == set(table)
