@@ -8,7 +8,7 @@ A key without a dot belongs to the core, one with a dot to a plugin; only the op
 backend and runtime are part of a record.
 """
 
-from pto_core.config.environment import child_environment
+from pto_core.config.environment import adopt_environment, child_environment
 from pto_core.config.layers import load, load_core, load_with_plugins
 from pto_core.config.options import core_options
 from pto_core.config.record import Config
@@ -17,6 +17,7 @@ from pto_core.config.setting import Setting
 __all__ = [
     "Config",
     "Setting",
+    "adopt_environment",
     "child_environment",
     "core_options",
     "load",

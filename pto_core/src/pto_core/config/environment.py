@@ -1,4 +1,4 @@
-"""The process environment: the only place that reads it."""
+"""The process environment: the only place that reads or changes it."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ def child_environment(changes: Mapping[str, str] | None = None) -> dict[str, str
     The environment of this process stays as it is.
     """
     return {**os.environ, **(changes or {})}
+
+
+def adopt_environment(changes: Mapping[str, str]) -> None:
+    """Set variables of this process: for a child that runs one case, never in a user's process."""
+    os.environ.update(changes)
 
 
 def unknown_variables(environ: Mapping[str, str], known: Iterable[str]) -> list[str]:

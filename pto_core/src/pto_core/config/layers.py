@@ -47,11 +47,7 @@ def load(
     :class:`~pto_core.errors.ConfigError`.
     """
     sources = _Sources(argument, set_, case, cwd, environ, case_environ, case_origin)
-    known = _table((*core_options(sources.environ), *options))
-    settings = sources.merge(known, tolerant=False)
-    for family in _FAMILIES:
-        settings[family] = _resolve_alias(settings[family])
-    return Config(settings.values(), sources.warnings(known))
+    return _load(sources, options)
 
 
 def load_core(
@@ -83,19 +79,10 @@ def load_with_plugins(
     """
     from pto_core import plugins
 
-    core = load_core(argument, set_, case, cwd, environ)
-    chosen = [plugins.load_unopened(family, core[family]) for family in _FAMILIES]
-    options = [option for plugin in chosen for option in plugin.options()]
-    return load(
-        argument,
-        set_,
-        case,
-        cwd,
-        environ,
-        options,
-        case_environ=case_environ,
-        case_origin=case_origin,
-    )
+    sources = _Sources(argument, set_, case, cwd, environ, case_environ, case_origin)
+    core = sources.merge(_table(core_options(sources.environ)), tolerant=True)
+    chosen = [plugins.load_unopened(family, core[family].value) for family in _FAMILIES]
+    return _load(sources, [option for plugin in chosen for option in plugin.options()])
 
 
 class _Sources:
@@ -174,6 +161,14 @@ class _Sources:
             for key, option in known.items()
             if environ.get(option.variable)
         ]
+
+
+def _load(sources: _Sources, options: Iterable[Option]) -> Config:
+    known = _table((*core_options(sources.environ), *options))
+    settings = sources.merge(known, tolerant=False)
+    for family in _FAMILIES:
+        settings[family] = _resolve_alias(settings[family])
+    return Config(settings.values(), sources.warnings(known))
 
 
 def _table(options: Iterable[Option]) -> dict[str, Option]:
