@@ -25,8 +25,9 @@ struct Registration {
 };
 
 [[noreturn]] inline void fail(const char* file, int line, const std::string& message) {
+  std::fflush(stdout);
   std::fprintf(stderr, "%s:%d: %s\n", file, line, message.c_str());
-  std::exit(1);
+  std::_Exit(1);  // other threads may still run
 }
 
 template <class Value>

@@ -12,9 +12,12 @@ namespace {
 int count_from_arguments = 60;
 uint64_t seed_from_arguments = 1;
 
-// `publish` decides when the task that an edge or a build step belongs to is published.
-void build_and_publish(const pto_runtime_api& api, void* runtime, const RandomGraph& graph,
-                       std::mt19937_64& random) {
+// Publishes in random order and, where tasks run beside the build, sometimes waits for one whose
+// predecessors are all published.
+void build_and_publish(const pto_runtime_api& api, ThreadsPlatform& platform,
+                       const RandomGraph& graph, std::mt19937_64& random) {
+  void* runtime = platform.runtime();
+  const bool is_concurrent = (api.capabilities & PTO_RUNTIME_CONCURRENT_BUILD) != 0;
   std::vector<int> held_back;
   size_t edge = 0;
   for (int task = 0; task < graph.tasks; ++task) {
@@ -30,6 +33,9 @@ void build_and_publish(const pto_runtime_api& api, void* runtime, const RandomGr
       std::swap(held_back[random() % held_back.size()], held_back.back());
       CHECK_EQUAL(api.publish(runtime, held_back.back()), PTO_OK);
       held_back.pop_back();
+    }
+    if (is_concurrent && held_back.empty() && random() % 8 == 0) {
+      CHECK(platform.wait_for(static_cast<uint64_t>(task)));
     }
   }
   for (const int task : held_back) CHECK_EQUAL(api.publish(runtime, task), PTO_OK);
@@ -56,7 +62,7 @@ void stress(const char* variant, uint32_t blocks, uint32_t schedulers, int most_
       const RandomGraph graph = RandomGraph::make(random, most_tasks);
       std::vector<ThreadsPlatform::Span> spans(static_cast<size_t>(graph.tasks));
       platform.run(spans, [&] {
-        build_and_publish(*api, platform.runtime(), graph, random);
+        build_and_publish(*api, platform, graph, random);
         return 0;
       });
       if (platform.error().status != PTO_OK) check::fail(__FILE__, __LINE__, platform.error().message);
@@ -64,6 +70,33 @@ void stress(const char* variant, uint32_t blocks, uint32_t schedulers, int most_
       check_run(graph, spans);
       platform.end();
     }
+  }
+}
+
+// The orchestrator adds edges from tasks that are just completing.
+TEST(aicpu_edges_from_completing_tasks) {
+  const pto_runtime_api* api = load_variant("aicpu_build_graph");
+  ThreadsPlatform platform(*api, 1, 1, seed_from_arguments);
+  for (int round = 0; round < count_from_arguments / 10 + 1; ++round) {
+    RandomGraph graph;
+    graph.tasks = 5000;
+    std::vector<ThreadsPlatform::Span> spans(static_cast<size_t>(graph.tasks));
+    platform.run(spans, [&] {
+      for (int task = 0; task < graph.tasks; ++task) {
+        const uint64_t arg = 3 * static_cast<uint64_t>(task);
+        const pto_task record{task % 2, -1, 1, 0, &arg, 0};
+        CHECK_EQUAL(api->submit(platform.runtime(), &record), task);
+        for (int from = task > 3 ? task - 3 : 0; from < task; ++from) {
+          graph.edges.emplace_back(from, task);
+          CHECK_EQUAL(api->add_edge(platform.runtime(), from, task), PTO_OK);
+        }
+        CHECK_EQUAL(api->publish(platform.runtime(), task), PTO_OK);
+      }
+      return 0;
+    });
+    CHECK_EQUAL(platform.stalls(), 0);
+    check_run(graph, spans);
+    platform.end();
   }
 }
 

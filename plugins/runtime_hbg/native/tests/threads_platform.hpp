@@ -71,6 +71,17 @@ class ThreadsPlatform {
 
   void end() { api_.end(runtime_); }
 
+  // Orchestrator: blocks until `task`, which can run by now, has run; false when it never will,
+  // as every scheduler is parked.
+  bool wait_for(uint64_t task) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    awaited_ = task;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return has_run(task) || stalls_.load() > 0; });
+    awaited_ = kNothing;
+    return has_run(task);
+  }
+
   void* runtime() const { return runtime_; }
   int stalls() const { return stalls_.load(); }
   const pto_error& error() const { return *api_.last_error(runtime_); }
@@ -86,6 +97,10 @@ class ThreadsPlatform {
     std::vector<std::pair<uint32_t, uint64_t>> running;  // core and task
     bool is_awake = true;
   };
+
+  static constexpr uint64_t kNothing = ~uint64_t{0};
+
+  bool has_run(uint64_t task) const { return (*spans_)[task].end.load() != 0; }
 
   static ThreadsPlatform& self(void* platform) { return *static_cast<ThreadsPlatform*>(platform); }
 
@@ -116,7 +131,7 @@ class ThreadsPlatform {
     changed_.notify_all();
   }
 
-  // False when every scheduler is parked after the build: then the run is stuck.
+  // False when every scheduler is parked and the orchestrator will not change that: the run is stuck.
   bool park(uint32_t thread) {
     std::unique_lock<std::mutex> lock(mutex_);
     ++parked_;
@@ -126,8 +141,10 @@ class ThreadsPlatform {
         --parked_;
         return true;
       }
-      if (is_build_done_ && parked_ == lanes_.size() && !is_any_awake()) {
-        if (stalls_.fetch_add(1) == 0) api_.stalled(runtime_);
+      const bool is_awaited = awaited_ != kNothing && !has_run(awaited_);
+      if ((is_build_done_ || is_awaited) && parked_ == lanes_.size() && !is_any_awake()) {
+        stalls_.fetch_add(1);
+        changed_.notify_all();
         return false;
       }
       changed_.wait(lock);
@@ -190,6 +207,10 @@ class ThreadsPlatform {
       result->done.words[core / 64] |= uint64_t{1} << (core % 64);
       lane.running[i] = lane.running.back();
       lane.running.pop_back();
+      if (awaited_.load() == task) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        changed_.notify_all();
+      }
     }
   }
 
@@ -201,6 +222,7 @@ class ThreadsPlatform {
   std::vector<Span>* spans_ = nullptr;
   std::atomic<uint64_t> clock_{1};
   std::atomic<int> stalls_{0};
+  std::atomic<uint64_t> awaited_{kNothing};
   std::mutex mutex_;
   std::condition_variable changed_;
   size_t parked_ = 0;
