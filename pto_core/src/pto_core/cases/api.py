@@ -53,7 +53,10 @@ def run_all_cases(
     settings: Mapping[str, Any] | None = None,
     timeout_s: float | None = None,
 ) -> list[CaseReport]:
-    """Run every case of the folder ``path``; one that fails stops no other. See :func:`run_case`."""
+    """Run every case of the folder ``path``; one that fails stops no other.
+
+    See :func:`run_case`.
+    """
     job = Job(
         **_files(path, None, None),
         every=True,

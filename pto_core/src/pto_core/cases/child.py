@@ -13,7 +13,10 @@ import resource
 import signal
 import sys
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+if TYPE_CHECKING:
+    from io import TextIOWrapper
 
 INTERRUPTED = 130
 
@@ -60,14 +63,13 @@ def _run(text: str, emit: _Events, activity: int) -> None:
         _run_job(text, emit, activity)
         emit("done")
     except PtoError as error:
-        from pto_core.cases.user_module import user_traceback
-
-        emit("failed", error=error_to_json(error, user_traceback(error) if error.__cause__ else ""))
-    except Exception as error:
+        emit("failed", error=error_to_json(error))
+    except Exception as error:  # noqa: BLE001 - a bug of ours is reported like any failure
         import traceback
 
         wrapped = InternalError(f"{type(error).__name__}: {error}")
-        emit("failed", error=error_to_json(wrapped, traceback.format_exc()))
+        wrapped.add_note(traceback.format_exc())
+        emit("failed", error=error_to_json(wrapped))
 
 
 def _run_job(text: str, emit: _Events, activity: int) -> None:
@@ -132,7 +134,7 @@ def _observed(config: Any, activity: int) -> dict[str, Any]:
 
 def _print_lines_at_once() -> None:
     """Let what kernels print arrive line by line, also when one crashes."""
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    cast("TextIOWrapper", sys.stdout).reconfigure(line_buffering=True)
     libc = ctypes.CDLL(None)
     line_buffered = 1
     libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, line_buffered, ctypes.c_size_t(0))

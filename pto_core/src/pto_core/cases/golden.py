@@ -77,10 +77,8 @@ class Golden:
         where = f"{self.path}: generate_inputs"
         with blaming(self.path, f"failed in generate_inputs for case {case!r}"):
             given = self._generate(self.params(case))
-        if isinstance(given, Mapping):
-            pairs = self._ordered(given)
-        else:
-            pairs = _checked_pairs(given, where)
+        by_name = isinstance(given, Mapping)
+        pairs = self._ordered(given) if by_name else _checked_pairs(given, where)
         arguments = tuple(as_argument(name, value, where) for name, value in pairs)
         tensors = [argument.name for argument in arguments if isinstance(argument, Tensor)]
         outputs = self._output_names(tensors)
@@ -90,7 +88,7 @@ class Golden:
             else argument
             for argument in arguments
         )
-        return Inputs(arguments, outputs, _sizes(arguments) if isinstance(given, Mapping) else ())
+        return Inputs(arguments, outputs, _sizes(arguments) if by_name else ())
 
     def compute(self, inputs: Inputs, tensors: dict[str, Any], case: str) -> dict[str, Any]:
         """Call ``compute_golden`` on ``tensors``, copies made before the run; it fills them.

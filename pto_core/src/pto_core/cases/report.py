@@ -130,24 +130,24 @@ def report_from_json(data: Mapping[str, Any]) -> CaseReport:
     return CaseReport(**values)
 
 
-def error_to_json(error: PtoError, traceback: str = "") -> dict[str, Any]:
-    """Give class, message, exit code and fields of an error; ``traceback`` is the user's own."""
-    kept = getattr(error, "user_traceback", "")
+def error_to_json(error: PtoError) -> dict[str, Any]:
+    """Give class, message, exit code, notes (such as a kernel's traceback) and fields."""
     return {
         "type": type(error).__name__,
         "message": error.message,
         "exit_code": error.exit_code,
-        "traceback": traceback or kept,
+        "notes": list(getattr(error, "__notes__", ())),
         "fields": {name: _plain(getattr(error, name)) for name in type(error).fields},
     }
 
 
 def error_from_json(data: Mapping[str, Any]) -> PtoError:
-    """Rebuild an error; its ``user_traceback`` is the one of the child, or empty."""
+    """Rebuild an error with its notes."""
     kind = getattr(pto_core.errors, data["type"], InternalError)
     known = {name: value for name, value in data["fields"].items() if name in kind.fields}
     error: PtoError = kind(data["message"], **known)
-    error.user_traceback = data["traceback"]  # type: ignore[attr-defined]
+    for note in data["notes"]:
+        error.add_note(note)
     return error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,7 @@ from pto_core.cases.user_module import user_traceback
 from pto_core.cases.values import Tensor
 from pto_core.config import Config
 from pto_core.device import Device, RunReport
-from pto_core.errors import InternalError, OrchestrationError, PtoError
+from pto_core.errors import InternalError, OrchestrationError, PtoError, UsageError
 from pto_core.interfaces import Backend, Runtime
 
 Emit = Callable[..., None]
@@ -185,22 +186,22 @@ class _Case:
 
 @contextlib.contextmanager
 def _as_pto_errors() -> Iterator[None]:
-    """Give every error the user's own traceback; one of a Python orchestration becomes ours."""
+    """Attach the traceback of what a Python kernel or orchestration raised to our own error."""
     try:
         yield
+    except UsageError:
+        raise
     except PtoError as error:
-        error.user_traceback = user_traceback(error) if error.__cause__ else ""  # type: ignore[attr-defined]
+        if error.__cause__ is not None and not hasattr(error, "__notes__"):
+            error.add_note(user_traceback(error.__cause__))
         raise
     except Exception as error:
-        text = user_traceback(error)
-        wrapped: PtoError
-        if text:
-            wrapped = OrchestrationError(
-                f"the Python orchestration raised {type(error).__name__}: {error}"
-            )
-        else:
-            wrapped = InternalError(f"{type(error).__name__}: {error}")
-        wrapped.user_traceback = text  # type: ignore[attr-defined]
+        trace = user_traceback(error)
+        what = f"{type(error).__name__}: {error}"
+        wrapped: PtoError = InternalError(what)
+        if trace:
+            wrapped = OrchestrationError(f"the Python orchestration raised {what}")
+        wrapped.add_note(trace or traceback.format_exc())
         raise wrapped from error
 
 

@@ -60,14 +60,13 @@ def blaming(path: Path, what: str) -> Iterator[None]:
 
 def user_traceback(error: BaseException) -> str:
     """Format the traceback of what the user's code raised, without the frames of this package."""
-    cause = error.__cause__ or error
-    frames = traceback.extract_tb(cause.__traceback__)
+    frames = traceback.extract_tb(error.__traceback__)
     own = str(Path(__file__).parents[1])
     theirs = [frame for frame in frames if not frame.filename.startswith(own)]
     if not theirs:
         return ""
     lines = ["Traceback (most recent call last):\n", *traceback.format_list(theirs)]
-    return "".join([*lines, *traceback.format_exception_only(cause)])
+    return "".join([*lines, *traceback.format_exception_only(error)])
 
 
 def required(module: ModuleType, name: str, expected: str) -> Any:

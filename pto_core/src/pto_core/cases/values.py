@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from pto_core.errors import UsageError
 
 _NUMERIC_KINDS = "biuf"
+_CTYPES = {"bool": ctypes.c_bool, "float32": ctypes.c_float, "float64": ctypes.c_double}
 _EXTENSION_TYPES = frozenset({"bfloat16", "float8_e4m3fn", "float8_e5m2"})
 
 
@@ -100,7 +102,8 @@ def _torch_view(tensor: Any) -> np.ndarray[Any, Any]:
         array: np.ndarray[Any, Any] = tensor.numpy()
         return array
     import ml_dtypes
-    import torch
+
+    torch = import_module("torch")
 
     bits: np.ndarray[Any, Any] = tensor.view(torch.int16).numpy()
     return bits.view(ml_dtypes.bfloat16)
@@ -119,7 +122,8 @@ def _dlpack_view(value: Any) -> np.ndarray[Any, Any]:
         return array
     memory = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
     memory._owner = value  # type: ignore[attr-defined]  # lives as long as the view
-    return np.frombuffer(memory, array.dtype).reshape(array.shape)
+    whole: np.ndarray[Any, Any] = np.ctypeslib.as_array(memory).view(array.dtype)
+    return whole.reshape(array.shape)
 
 
 def _ctypes_scalar(name: str, value: np.generic, where: str) -> Any:
@@ -127,7 +131,8 @@ def _ctypes_scalar(name: str, value: np.generic, where: str) -> Any:
         raise _wrong(name, f"a numpy.{value.dtype}", where, "a number of at most 64 bits")
     if value.dtype == np.float16:
         return ctypes.c_uint16(int(value.view(np.uint16)))
-    return np.ctypeslib.as_ctypes_type(value.dtype)(value.item())
+    kind = _CTYPES.get(value.dtype.name) or getattr(ctypes, f"c_{value.dtype.name}")
+    return kind(value.item())
 
 
 def _check_type(name: str, array: np.ndarray[Any, Any], where: str) -> None:
