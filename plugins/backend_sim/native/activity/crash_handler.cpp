@@ -104,7 +104,7 @@ void install_crash_handler() {
   static std::once_flag once;
   std::call_once(once, [] {
     for (FatalSignal& fatal : fatal_signals) {
-      struct sigaction action {};
+      struct sigaction action{};
       action.sa_sigaction = handle;
       action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
       sigemptyset(&action.sa_mask);
@@ -113,15 +113,19 @@ void install_crash_handler() {
   });
 }
 
-void set_crash_note(const CrashNote* note) noexcept { note_of_thread = note; }
+void set_crash_note(const CrashNote* note) noexcept {
+  note_of_thread = note;
+}
 
-const CrashNote* crash_note() noexcept { return note_of_thread; }
+const CrashNote* crash_note() noexcept {
+  return note_of_thread;
+}
 
 AlternateStack::AlternateStack() {
   stack_t current{};
   if (sigaltstack(nullptr, &current) != 0 || (current.ss_flags & SS_DISABLE) == 0) return;
-  void* memory = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                      -1, 0);
+  void* memory =
+      mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return;
   memory_ = memory;
   stack_t stack{};

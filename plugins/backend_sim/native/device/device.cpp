@@ -39,8 +39,9 @@ pto_status Device::open(pto_error* error) {
   return PTO_OK;
 }
 
-void Device::stop() {
-  if (getpid() != process_) return;
+bool Device::stop() {
+  // In the child of a fork the threads do not exist, and nothing of theirs can be waited for.
+  if (getpid() != process_) return false;
   if (run_.running()) {
     pto_error closing;
     fail(&closing, PTO_ERROR_ABORTED, "device %d was closed during a run", id_);
@@ -51,15 +52,13 @@ void Device::stop() {
     }
     forget_run();
   }
-  if (must_be_kept()) return;
+  if (engine_->stuck()) {
+    engine_->let_go();
+    return false;
+  }
   engine_.reset();
   detach();
-}
-
-// In the child of a fork the threads do not exist and nothing of theirs can be waited for.
-bool Device::must_be_kept() const {
-  if (getpid() != process_) return true;
-  return engine_ != nullptr && lost_.load() && engine_->stuck();
+  return true;
 }
 
 pto_status Device::usable(pto_error* error) const {
@@ -85,8 +84,8 @@ pto_status Device::attach(const pto_runtime_api* api, const pto_option* options,
                 "install matching versions",
                 api->variant, api->abi_version, PTO_ABI_VERSION);
   }
-  platform_ = make_platform(*this, options_.mode == Mode::deterministic, options_.check,
-                            options_.timing);
+  platform_ =
+      make_platform(*this, options_.mode == Mode::deterministic, options_.check, options_.timing);
   run_.attach(api, nullptr, make_topology(options_.blocks, 1));
   const pto_status status = api->create(&platform_, options, num_options, &runtime_, error);
   if (status != PTO_OK) return status;
@@ -111,8 +110,7 @@ pto_status Device::start(const pto_run* run, pto_error* error) {
     return fail(error, PTO_ERROR_USAGE, "device %d is in a run; finish it first", id_);
   }
   RunShape shape;
-  pto_status status =
-      run_shape(run->config, api_->capabilities, options_.blocks, shape, error);
+  pto_status status = run_shape(run->config, api_->capabilities, options_.blocks, shape, error);
   if (status != PTO_OK) return status;
   graph_ = *run;
   status = begin(shape, error);
@@ -131,7 +129,9 @@ pto_status Device::begin(const RunShape& shape, pto_error* error) {
   return status;
 }
 
-void Device::orchestration_done(int32_t result) { engine_->orchestration_done(result); }
+void Device::orchestration_done(int32_t result) {
+  engine_->orchestration_done(result);
+}
 
 pto_status Device::wait(int64_t timeout_ns) {
   if (lost_.load(std::memory_order_acquire) || run_.phase() == Phase::idle) return PTO_OK;
@@ -143,8 +143,8 @@ pto_status Device::finish(pto_run_report* report, pto_error* error) {
     return fail(error, PTO_ERROR_USAGE, "device %d has no run that is over; wait() for it", id_);
   }
   pto_status status = outcome(error);
-  const pto_status zones = memory_.checking() ? memory_.check_all(status == PTO_OK ? error : nullptr)
-                                              : PTO_OK;
+  const pto_status zones =
+      memory_.checking() ? memory_.check_all(status == PTO_OK ? error : nullptr) : PTO_OK;
   if (status == PTO_OK) status = zones;
   if (status == PTO_OK) {
     status = api_->finalise(runtime_);

@@ -28,10 +28,9 @@ class Device {
   ~Device();
 
   pto_status open(pto_error* error);
-  // Ends a run that is still going on, and waits for its kernels unless the device is lost.
-  void stop();
-  // Threads may still use this object: it must not be destroyed.
-  bool must_be_kept() const;
+  // Ends a run that is still going on, and waits for its kernels unless the device is lost. False
+  // when threads may still use this object: then it must not be destroyed.
+  bool stop();
 
   // PTO_OK, or why the device cannot be used.
   pto_status usable(pto_error* error) const;

@@ -23,6 +23,8 @@ class Engine {
   virtual void abandon() = 0;
   // Whether a thread that was given up may still be inside a kernel or an orchestration.
   virtual bool stuck() const = 0;
+  // After abandon(), when stuck: nobody will wait for the threads; they and this object stay.
+  virtual void let_go() = 0;
 
   // The platform table's calls.
   virtual void wake(uint32_t thread) = 0;

@@ -10,7 +10,9 @@ namespace {
 
 constexpr uint64_t kVisitor = uint64_t{1} << 63;
 
-constexpr uint64_t bit(uint32_t index) noexcept { return uint64_t{1} << index; }
+constexpr uint64_t bit(uint32_t index) noexcept {
+  return uint64_t{1} << index;
+}
 
 // Signals of the process go to its own threads; a fault goes to the thread that made it.
 class SignalsBlocked {
@@ -39,27 +41,38 @@ __thread const Pool* pool_of_thread __attribute__((tls_model("initial-exec"))) =
 Pool::Pool(Run& run, ActivityPage& activity, uint32_t workers, int32_t device)
     : run_(run),
       activity_(activity),
-      count_(workers),
       all_(bit(workers) - 1),
       workers_(std::make_unique<Worker[]>(workers)) {
   for (uint32_t thread = 0; thread < PTO_MAX_AICPU_THREADS; ++thread) {
     home_of_[thread] = thread % workers;
   }
   const SignalsBlocked blocked;
-  for (uint32_t i = 0; i < workers; ++i) {
-    Worker& worker = workers_[i];
-    worker.index = i;
-    worker.note = {&activity_.slot(i), device, &run_.topology().blocks};
-    worker.thread = std::thread([this, &worker] { work(worker); });
-    pthread_setname_np(worker.thread.native_handle(), "pto-sim");
+  try {
+    while (started_ < workers) start_worker(device);
+  } catch (...) {
+    stop_workers();
+    throw;
   }
 }
 
 Pool::~Pool() {
+  stop_workers();
+}
+
+void Pool::start_worker(int32_t device) {
+  Worker& worker = workers_[started_];
+  worker.index = started_;
+  worker.note = {&activity_.slot(started_), device, &run_.topology().blocks};
+  worker.thread = std::thread([this, &worker] { work(worker); });
+  pthread_setname_np(worker.thread.native_handle(), "pto-sim");
+  ++started_;
+}
+
+void Pool::stop_workers() noexcept {
   closing_.store(true, std::memory_order_seq_cst);
   while (wake_one()) {
   }
-  for (uint32_t i = 0; i < count_; ++i) workers_[i].thread.join();
+  for (uint32_t i = 0; i < started_; ++i) workers_[i].thread.join();
 }
 
 void Pool::start(bool with_library) {
@@ -105,6 +118,10 @@ void Pool::abandon() {
   run_.force_over();
   notify();
   signal_over();
+}
+
+void Pool::let_go() {
+  for (uint32_t i = 0; i < started_; ++i) workers_[i].thread.detach();
 }
 
 bool Pool::stuck() const {
@@ -223,7 +240,9 @@ void Pool::orchestrate(Worker& worker) noexcept {
   run_.wake_all();
 }
 
-void Pool::enter(uint64_t who) noexcept { active_.fetch_or(who, std::memory_order_seq_cst); }
+void Pool::enter(uint64_t who) noexcept {
+  active_.fetch_or(who, std::memory_order_seq_cst);
+}
 
 void Pool::leave(uint64_t who) noexcept {
   if (run_.phase() == Phase::ending) notify();
@@ -256,11 +275,7 @@ bool Pool::has_work(const Until& until) noexcept {
   if (until.reached()) return true;
   if (until.word == nullptr && orchestration_pending_.load(std::memory_order_seq_cst)) return true;
   if (!shared_empty()) return true;
-  if (!run_.may_step()) return false;
-  for (uint32_t thread = 0; thread < run_.schedulers(); ++thread) {
-    if (run_.scheduler(thread).wake.load(std::memory_order_seq_cst) != 0) return true;
-  }
-  return false;
+  return run_.may_step() && run_.wake_pending();
 }
 
 bool Pool::wake_worker(uint32_t index) noexcept {

@@ -10,7 +10,8 @@
 // Invariants
 // - A scheduler is stepped by whoever holds its lock; a core is run by whoever took its bit.
 // - Between rounds of a worker its batch is empty, and `again` names schedulers only it will step.
-// - A worker parks only after it saw, with its bit in `parked_`, that there is nothing to do; whoever
+// - A worker parks only after it saw, with its bit in `parked_`, that there is nothing to do;
+// whoever
 //   makes something to do stores it first and reads `parked_` afterwards (all seq_cst).
 // - The run is over when it ends and `active_` is empty; then no worker touches it.
 #pragma once
@@ -42,6 +43,7 @@ class Pool final : public Engine {
   void ended() override;
   void abandon() override;
   bool stuck() const override;
+  void let_go() override;
 
   void wake(uint32_t thread) override;
   void wait_for_word(const uint32_t* word, uint32_t expected) override;
@@ -73,6 +75,8 @@ class Pool final : public Engine {
   };
 
   // The worker's life.
+  void start_worker(int32_t device);
+  void stop_workers() noexcept;
   void work(Worker& worker) noexcept;
   void serve(Worker& worker, const Until& until) noexcept;
   void orchestrate(Worker& worker) noexcept;
@@ -105,17 +109,16 @@ class Pool final : public Engine {
   bool wake_one() noexcept;
   void wake_if_all_parked() noexcept;
 
-
   Run& run_;
   ActivityPage& activity_;
-  const uint32_t count_;
   const uint64_t all_;
   std::unique_ptr<Worker[]> workers_;
+  uint32_t started_ = 0;                     // threads of workers_ that exist
   uint32_t home_of_[PTO_MAX_AICPU_THREADS];  // by scheduler, when that worker is at work
 
-  alignas(64) std::atomic<uint64_t> active_{0};  // may touch the run; bit 63: a visitor
-  std::atomic<uint64_t> orchestrating_{0};       // active, and inside the orchestration
-  alignas(64) std::atomic<uint64_t> parked_{0};  // sleeps; cleared by whoever wakes it
+  alignas(64) std::atomic<uint64_t> active_{0};           // may touch the run; bit 63: a visitor
+  std::atomic<uint64_t> orchestrating_{0};                // active, and inside the orchestration
+  alignas(64) std::atomic<uint64_t> parked_{0};           // sleeps; cleared by whoever wakes it
   alignas(64) std::atomic<uint64_t> shared_[2] = {0, 0};  // dispatched cores for any worker
   alignas(64) std::atomic<bool> orchestration_pending_{false};
   std::atomic<bool> closing_{false};

@@ -81,7 +81,8 @@ bool Pool::step(Worker& worker, uint32_t thread) noexcept {
 }
 
 void Pool::run_batch(Worker& worker) noexcept {
-  const bool alone = std::popcount(worker.batch.words[0]) + std::popcount(worker.batch.words[1]) == 1;
+  const bool alone =
+      std::popcount(worker.batch.words[0]) + std::popcount(worker.batch.words[1]) == 1;
   if (alone && !worker.long_kernels) {
     if (run_.running()) run_core(worker, take_first(worker.batch));
     worker.batch = {};

@@ -101,8 +101,8 @@ Stepper::Candidates Stepper::candidates() noexcept {
     dispatched_.words[0] |= scheduler.dispatched.words[0];
     dispatched_.words[1] |= scheduler.dispatched.words[1];
     scheduler.dispatched = {};
-    const bool due = scheduler.wake.load(std::memory_order_relaxed) != 0 ||
-                     !empty(scheduler.in_flight);
+    const bool due =
+        scheduler.wake.load(std::memory_order_relaxed) != 0 || !empty(scheduler.in_flight);
     const bool inside = scheduler.locked.load(std::memory_order_relaxed) != 0;
     if (due && !inside && run_.steppable(thread)) found.schedulers |= 1u << thread;
   }

@@ -30,6 +30,7 @@ class Stepper final : public Engine {
   void ended() override {}
   void abandon() override { run_.force_over(); }
   bool stuck() const override { return false; }
+  void let_go() override {}
 
   void wake(uint32_t thread) override;
   void wait_for_word(const uint32_t* word, uint32_t expected) override;

@@ -134,8 +134,8 @@ pto_status DeviceMemory::check_value(uint64_t value, const pto_host_range* range
   for (uint32_t i = 0; i < count; ++i) {
     if (value - ranges[i].address >= ranges[i].bytes) continue;
     return fail(error, PTO_ERROR_ADDRESS,
-                "0x%" PRIx64 " is host memory (byte %" PRIu64
-                " of a tensor argument of %" PRIu64 " bytes); copy it to the device and pass the "
+                "0x%" PRIx64 " is host memory (byte %" PRIu64 " of a tensor argument of %" PRIu64
+                " bytes); copy it to the device and pass the "
                 "device address",
                 value, value - ranges[i].address, ranges[i].bytes);
   }
@@ -145,7 +145,8 @@ pto_status DeviceMemory::check_value(uint64_t value, const pto_host_range* range
   // One past the end is a legal address of a buffer's end.
   if (block != nullptr && value - block->address <= block->bytes) return PTO_OK;
   return fail(error, PTO_ERROR_ADDRESS,
-              "0x%" PRIx64 " lies in device memory, but in no buffer that is allocated now; was "
+              "0x%" PRIx64
+              " lies in device memory, but in no buffer that is allocated now; was "
               "it freed, or the offset wrong?",
               value);
 }
@@ -175,7 +176,8 @@ pto_status DeviceMemory::copy_range(uint64_t address, size_t bytes, const char* 
   }
   if (good) return PTO_OK;
   return fail(error, PTO_ERROR_ADDRESS,
-              "cannot %s 0x%" PRIx64 " (%zu bytes): not all of it is device memory that is "
+              "cannot %s 0x%" PRIx64
+              " (%zu bytes): not all of it is device memory that is "
               "allocated; check the address and the size",
               verb, address, bytes);
 }
@@ -195,12 +197,13 @@ pto_status DeviceMemory::not_a_buffer(uint64_t address, pto_error* error) const 
   const Block* block = arena_.find(address);
   const bool freed = block != nullptr && block->owner == kQuarantined;
   return fail(error, PTO_ERROR_ADDRESS,
-              "cannot free 0x%" PRIx64 ": %s; free each buffer once, by the address that "
+              "cannot free 0x%" PRIx64
+              ": %s; free each buffer once, by the address that "
               "allocate gave",
               address,
-              freed                       ? "it was freed already"
+              freed                      ? "it was freed already"
               : arena_.contains(address) ? "no live buffer starts there"
-                                          : "it is not device memory");
+                                         : "it is not device memory");
 }
 
 pto_status DeviceMemory::damaged(const Block& block, const Damage& damage, bool was_freed,

@@ -82,7 +82,7 @@ class DeviceMemory {
   List lists_[2];  // live buffers by owner
   size_t used_bytes_ = 0;
   size_t peak_bytes_ = 0;
-  size_t untrimmed_bytes_ = 0;    // freed since the last trim, in blocks that kept their pages
+  size_t untrimmed_bytes_ = 0;     // freed since the last trim, in blocks that kept their pages
   std::deque<Block*> quarantine_;  // freed in checking mode, oldest first, not reused yet
   size_t quarantine_bytes_ = 0;
 

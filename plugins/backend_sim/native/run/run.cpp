@@ -4,8 +4,7 @@
 
 namespace pto::sim {
 
-void Run::attach(const pto_runtime_api* api, void* runtime,
-                 const pto_topology& topology) noexcept {
+void Run::attach(const pto_runtime_api* api, void* runtime, const pto_topology& topology) noexcept {
   topology_ = topology;
   api_ = api;
   runtime_ = runtime;
@@ -13,7 +12,7 @@ void Run::attach(const pto_runtime_api* api, void* runtime,
 
 void Run::prepare(const RunShape& shape, bool with_library) noexcept {
   topology_ = shape.topology;
-  shares_thread_ = shape.shares_thread;
+  shares_thread_.store(shape.shares_thread, std::memory_order_relaxed);
   cores_.reset(topology_);
   trace_.reset();
   orchestrator_.reset();
@@ -21,7 +20,7 @@ void Run::prepare(const RunShape& shape, bool with_library) noexcept {
   const bool concurrent = (api_->capabilities & PTO_RUNTIME_CONCURRENT_BUILD) != 0;
   gate_open_.store(concurrent, std::memory_order_relaxed);
   // With a library the thread that orchestrates takes the lock itself.
-  if (shares_thread_ && !with_library) schedulers_[0].try_lock();
+  if (shape.shares_thread && !with_library) schedulers_[0].try_lock();
   ending_.store(Ending::none, std::memory_order_relaxed);
   done_count_.store(0, std::memory_order_relaxed);
   first_step_ns_.store(0, std::memory_order_relaxed);
@@ -77,6 +76,13 @@ void Run::wake_all() noexcept {
   for (uint32_t thread = 0; thread < topology_.schedulers; ++thread) {
     schedulers_[thread].wake.store(1, std::memory_order_seq_cst);
   }
+}
+
+bool Run::wake_pending() const noexcept {
+  for (const Scheduler& scheduler : schedulers_) {
+    if (scheduler.wake.load(std::memory_order_seq_cst) != 0) return true;
+  }
+  return false;
 }
 
 Stall Run::resolve_stall() noexcept {
@@ -148,8 +154,7 @@ bool Run::all_idle() noexcept {
   bool idle = true;
   for (uint32_t thread = 0; thread < topology_.schedulers && running(); ++thread) {
     if (schedulers_[thread].done) continue;
-    const bool progress =
-        step(thread) != PTO_STEP_IDLE || !empty(schedulers_[thread].in_flight);
+    const bool progress = step(thread) != PTO_STEP_IDLE || !empty(schedulers_[thread].in_flight);
     idle = idle && !progress;
     if (progress) schedulers_[thread].wake.store(1, std::memory_order_seq_cst);
   }

@@ -24,8 +24,7 @@ enum class Stall { not_stalled, moved };
 
 class Run {
  public:
-  Run(Cores& cores, bool deterministic) noexcept
-      : cores_(cores), deterministic_(deterministic) {}
+  Run(Cores& cores, bool deterministic) noexcept : cores_(cores), deterministic_(deterministic) {}
 
   // `topology` stands until the first run.
   void attach(const pto_runtime_api* api, void* runtime, const pto_topology& topology) noexcept;
@@ -43,9 +42,9 @@ class Run {
   bool running() const noexcept { return phase() == Phase::running; }
   Ending ending() const noexcept { return ending_.load(std::memory_order_acquire); }
 
-  // One AICPU thread both orchestrates and schedules: the orchestrator holds the lock of scheduler 0
-  // whenever it runs.
-  bool shares_thread() const noexcept { return shares_thread_; }
+  // One AICPU thread both orchestrates and schedules: the orchestrator holds the lock of scheduler
+  // 0 whenever it runs.
+  bool shares_thread() const noexcept { return shares_thread_.load(std::memory_order_relaxed); }
   // Runs the orchestration of the run's library, on the calling thread.
   void orchestrate() noexcept;
   void orchestration_done(int32_t result) noexcept;
@@ -57,10 +56,11 @@ class Run {
   Trace& trace() noexcept { return trace_; }
   const pto_topology& topology() const noexcept { return topology_; }
 
-  // Whether any scheduler may be stepped: the graph is built, or may be stepped while it is.
+  // Whether any scheduler may be stepped: the graph is built, or may be stepped while it is. Like
+  // wake_pending(), also for threads that are not inside the run.
   bool may_step() const noexcept {
     return gate_open_.load(std::memory_order_acquire) &&
-           !(shares_thread_ && orchestrator_.state() == Orchestrator::running);
+           !(shares_thread() && orchestrator_.state() == Orchestrator::running);
   }
   // With the scheduler's lock held. False when it may not be stepped now.
   bool steppable(uint32_t thread) const noexcept {
@@ -69,6 +69,7 @@ class Run {
   // One step of a scheduler that is steppable; PTO_STEP_*. Its lock is held.
   int32_t step(uint32_t thread) noexcept;
   void wake_all() noexcept;
+  bool wake_pending() const noexcept;
   // With all schedulers' locks held: whether the agents can prove that nothing can happen any more.
   // If so the runtime resolves it, which ends the run or gives the schedulers work.
   Stall resolve_stall() noexcept;
@@ -90,7 +91,7 @@ class Run {
   const pto_runtime_api* api_ = nullptr;
   void* runtime_ = nullptr;
   pto_topology topology_{};
-  bool shares_thread_ = false;
+  std::atomic<bool> shares_thread_{false};
 
   alignas(64) std::atomic<Phase> phase_{Phase::idle};
   std::atomic<Ending> ending_{Ending::none};

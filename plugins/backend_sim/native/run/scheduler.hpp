@@ -13,9 +13,9 @@ struct alignas(64) Scheduler {
   // Held around every step, and by the orchestrator where both share one AICPU thread.
   std::atomic<uint32_t> locked{0};
   // Guarded by `locked`:
-  bool done = false;              // said PTO_STEP_DONE; never stepped again in this run
-  pto_core_mask in_flight{};      // dispatched and not reported by poll
-  pto_core_mask dispatched{};     // dispatched and not yet taken by the thread that steps
+  bool done = false;           // said PTO_STEP_DONE; never stepped again in this run
+  pto_core_mask in_flight{};   // dispatched and not reported by poll
+  pto_core_mask dispatched{};  // dispatched and not yet taken by the thread that steps
   alignas(64) std::atomic<uint32_t> wake{0};  // something to do since the last step began
 
   bool try_lock() noexcept {

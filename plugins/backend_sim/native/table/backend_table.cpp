@@ -9,7 +9,9 @@
 namespace pto::sim {
 namespace {
 
-Device& device_of(void* device) noexcept { return *static_cast<Device*>(device); }
+Device& device_of(void* device) noexcept {
+  return *static_cast<Device*>(device);
+}
 
 // A call that needs a device that works.
 template <typename Call>
@@ -21,7 +23,7 @@ pto_status on_device(void* handle, pto_error* error, Call call) noexcept {
   });
 }
 
-// Devices that threads still use after they were closed; see Device::must_be_kept().
+// Devices that threads still use after they were closed; see Device::stop().
 void keep_forever(Device* device) {
   static std::mutex mutex;
   static std::vector<Device*>* kept = new std::vector<Device*>;
@@ -45,9 +47,9 @@ pto_status open(int32_t device_id, const pto_option* options, uint32_t num_optio
 void close(void* handle, pto_leak_report* leaks) {
   guarded(nullptr, [&] {
     std::unique_ptr<Device> device(static_cast<Device*>(handle));
-    device->stop();
+    const bool stopped = device->stop();
     if (leaks != nullptr) *leaks = device->memory().leaks();
-    if (device->must_be_kept()) keep_forever(device.release());
+    if (!stopped) keep_forever(device.release());
     return PTO_OK;
   });
 }
@@ -139,14 +141,16 @@ void abort(void* handle, const pto_error* cause, int32_t lost) {
   });
 }
 
-const pto_activity_page* activity(void* handle) { return device_of(handle).activity(); }
+const pto_activity_page* activity(void* handle) {
+  return device_of(handle).activity();
+}
 
 const pto_backend_api table = {
     PTO_ABI_VERSION,
     sizeof(pto_backend_api),
     "a2a3sim",
-    PTO_BACKEND_THREADS | PTO_BACKEND_DETERMINISTIC | PTO_BACKEND_CHECKING |
-        PTO_BACKEND_CALLBACKS | PTO_BACKEND_SAME_PROCESS | PTO_BACKEND_TRACE_HASH,
+    PTO_BACKEND_THREADS | PTO_BACKEND_DETERMINISTIC | PTO_BACKEND_CHECKING | PTO_BACKEND_CALLBACKS |
+        PTO_BACKEND_SAME_PROCESS | PTO_BACKEND_TRACE_HASH,
     PTO_MAX_BLOCKS,
     open,
     close,
@@ -171,4 +175,6 @@ const pto_backend_api table = {
 }  // namespace
 }  // namespace pto::sim
 
-PTO_ABI_EXPORT const pto_backend_api* pto_backend_entry(void) { return &pto::sim::table; }
+PTO_ABI_EXPORT const pto_backend_api* pto_backend_entry(void) {
+  return &pto::sim::table;
+}

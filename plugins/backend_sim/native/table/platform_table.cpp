@@ -11,7 +11,9 @@
 namespace pto::sim {
 namespace {
 
-Device& device_of(void* self) noexcept { return *static_cast<Device*>(self); }
+Device& device_of(void* self) noexcept {
+  return *static_cast<Device*>(self);
+}
 
 void* reserve(void*, size_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -19,7 +21,9 @@ void* reserve(void*, size_t bytes) {
   return memory == MAP_FAILED ? nullptr : memory;
 }
 
-void release(void*, void* memory, size_t bytes) { munmap(memory, bytes); }
+void release(void*, void* memory, size_t bytes) {
+  munmap(memory, bytes);
+}
 
 pto_status allocate(void* self, size_t bytes, uint64_t* address) {
   return guarded(nullptr, [&] {
@@ -69,7 +73,9 @@ void fault(void* self, uint32_t core, pto_error* error) {
   *error = device_of(self).run().cores().fault(core);
 }
 
-void wake(void* self, uint32_t thread) { device_of(self).engine().wake(thread); }
+void wake(void* self, uint32_t thread) {
+  device_of(self).engine().wake(thread);
+}
 
 pto_status wait(void* self, const uint32_t* word, uint32_t expected) {
   Device& device = device_of(self);
@@ -77,11 +83,17 @@ pto_status wait(void* self, const uint32_t* word, uint32_t expected) {
   return device.wait_status(word, expected);
 }
 
-void notify(void* self, const uint32_t*) { device_of(self).engine().notify(); }
+void notify(void* self, const uint32_t*) {
+  device_of(self).engine().notify();
+}
 
-uint64_t now(void*) { return clock_ns(); }
+uint64_t now(void*) {
+  return clock_ns();
+}
 
-void yield(void* self, uint32_t point) { device_of(self).engine().yield(point); }
+void yield(void* self, uint32_t point) {
+  device_of(self).engine().yield(point);
+}
 
 void trace(void* self, uint32_t event, uint64_t a, uint64_t b) {
   device_of(self).engine().trace(event, a, b);

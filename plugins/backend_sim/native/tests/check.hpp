@@ -51,8 +51,8 @@ inline int run(int argc, char** argv) {
 
 }  // namespace check
 
-#define TEST(name)                                              \
-  static void name();                                           \
+#define TEST(name)                                                 \
+  static void name();                                              \
   static const check::Registration name##_registered{#name, name}; \
   static void name()
 #define CHECK(condition) \

@@ -21,8 +21,8 @@ struct Fixture {
   explicit Fixture(std::initializer_list<Option> given, toy::Variant variant = toy::host_built) {
     std::vector<pto_option> options;
     for (const auto& [key, value] : given) options.push_back({key, value.c_str()});
-    const pto_status status = api->open(0, options.data(), static_cast<uint32_t>(options.size()),
-                                        &device, &error);
+    const pto_status status =
+        api->open(0, options.data(), static_cast<uint32_t>(options.size()), &device, &error);
     if (status != PTO_OK) check::failed(__FILE__, __LINE__, error.message);
     CHECK_EQUAL(api->attach(device, toy::table(variant), nullptr, 0, &handle, &error), PTO_OK);
     runtime = static_cast<toy::Runtime*>(handle);
@@ -64,9 +64,7 @@ struct Fixture {
     return finish();
   }
 
-  void begin(const toy::Program* program) {
-    CHECK_EQUAL(start(program), PTO_OK);
-  }
+  void begin(const toy::Program* program) { CHECK_EQUAL(start(program), PTO_OK); }
 
   pto_status start(const toy::Program* program) {
     argument = reinterpret_cast<uint64_t>(program);

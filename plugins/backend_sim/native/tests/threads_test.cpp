@@ -11,7 +11,9 @@
 
 namespace {
 
-Fixture::Option workers(int count) { return {"workers", std::to_string(count)}; }
+Fixture::Option workers(int count) {
+  return {"workers", std::to_string(count)};
+}
 
 toy::Program with_window(uint32_t window, const toy::Program& program) {
   return [=](toy::Runtime& runtime) {
@@ -338,4 +340,6 @@ TEST(a_device_from_before_a_fork_is_refused) {
   CHECK_EQUAL(status, 0);
 }
 
-int main(int argc, char** argv) { return check::run(argc, argv); }
+int main(int argc, char** argv) {
+  return check::run(argc, argv);
+}

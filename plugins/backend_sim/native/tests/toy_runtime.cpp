@@ -6,7 +6,9 @@
 namespace toy {
 namespace {
 
-Runtime& self(void* runtime) { return *static_cast<Runtime*>(runtime); }
+Runtime& self(void* runtime) {
+  return *static_cast<Runtime*>(runtime);
+}
 
 bool has(const pto_core_mask& mask, uint32_t core) {
   return (mask.words[core / 64] >> (core % 64) & 1) != 0;
@@ -114,8 +116,7 @@ int64_t Runtime::submit(const pto_task& given) {
   if (holds_next_) held_.push_back(static_cast<int64_t>(tasks_.size()));
   holds_next_ = false;
   tasks_.push_back(std::move(task));
-  pto_trace(&platform_, PTO_TRACE_SUBMIT, tasks_.size() - 1,
-            static_cast<uint64_t>(given.func_id));
+  pto_trace(&platform_, PTO_TRACE_SUBMIT, tasks_.size() - 1, static_cast<uint64_t>(given.func_id));
   return static_cast<int64_t>(tasks_.size()) - 1;
 }
 
@@ -209,7 +210,8 @@ void Runtime::fill_cores(uint32_t thread) {
     payload.header.func_id = task.func_id;
     payload.header.num_args = static_cast<uint32_t>(task.args.size());
     for (uint32_t k = 0; k < run_->num_kernels; ++k) {
-      if (run_->kernels[k].func_id == task.func_id) payload.header.kernel = run_->kernels[k].address;
+      if (run_->kernels[k].func_id == task.func_id)
+        payload.header.kernel = run_->kernels[k].address;
     }
     if (!task.args.empty()) {
       std::memcpy(payload.args, task.args.data(), task.args.size() * sizeof(uint64_t));

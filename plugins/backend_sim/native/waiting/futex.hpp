@@ -24,8 +24,8 @@ inline uint64_t clock_ns() noexcept {
 // none.
 inline void park(std::atomic<uint32_t>& word, uint32_t expected, int64_t timeout_ns = -1) noexcept {
   timespec limit{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
-  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, timeout_ns < 0 ? nullptr : &limit, nullptr,
-          0);
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, timeout_ns < 0 ? nullptr : &limit,
+          nullptr, 0);
 }
 
 inline void unpark(std::atomic<uint32_t>& word) noexcept {

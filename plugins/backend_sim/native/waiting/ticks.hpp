@@ -1,4 +1,5 @@
-// A clock cheap enough to look at between kernels, for decisions that may be off by a factor of two.
+// A clock cheap enough to look at between kernels, for decisions that may be off by a factor of
+// two.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,14 @@
 namespace pto::sim {
 
 #if defined(__x86_64__)
-inline uint64_t ticks() noexcept { return __rdtsc(); }
+inline uint64_t ticks() noexcept {
+  return __rdtsc();
+}
 constexpr uint64_t kTicksPerUs = 2500;  // current processors: 2000 to 4000
 #else
-inline uint64_t ticks() noexcept { return clock_ns(); }
+inline uint64_t ticks() noexcept {
+  return clock_ns();
+}
 constexpr uint64_t kTicksPerUs = 1000;
 #endif
 

@@ -9,7 +9,7 @@ _MOST_MEMORY_BYTES = 2**42
 
 
 def _memory_bytes(text: str) -> int:
-    value = parse.size_bytes(text)
+    value: int = parse.size_bytes(text)
     if not _LEAST_MEMORY_BYTES <= value <= _MOST_MEMORY_BYTES:
         raise ValueError("a size in bytes from 1M to 4T")
     return value

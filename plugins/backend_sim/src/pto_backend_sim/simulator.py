@@ -1,11 +1,12 @@
-"""The plugin object: where the native library is, how kernels are compiled, which settings exist."""
+"""The plugin object: where the library is, how kernels are compiled, which settings exist."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from pto_backend_sim.options import OPTIONS
 from pto_core.interfaces import API_VERSION, Health, KernelToolchain, Option
+
+from pto_backend_sim.options import OPTIONS
 
 _LIBRARY = Path(__file__).with_name("libpto_backend_sim.so")
 
