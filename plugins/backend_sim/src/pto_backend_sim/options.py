@@ -65,4 +65,11 @@ OPTIONS = (
         help="measure how long each core is busy; costs two clock readings a task",
         native="timing",
     ),
+    Option(
+        key="sim.activity_fd",
+        default=None,
+        parse=parse.optional(parse.integer(minimum=0)),
+        help="open file for the page that says what runs; none keeps it private to the process",
+        native="activity_fd",
+    ),
 )
