@@ -11,6 +11,21 @@ using Self = nb::handle_t<Device>;
 
 Device& device(Self self) { return *nb::inst_ptr<Device>(self); }
 
+// Kernels and loader may refer, by their globals, to the device that keeps them.
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  return nb::inst_ready(self) ? nb::inst_ptr<Device>(self)->traverse(visit, arg) : 0;
+}
+
+int clear(PyObject* self) {
+  nb::inst_ptr<Device>(self)->clear();
+  return 0;
+}
+
+PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&traverse)},
+                       {Py_tp_clear, reinterpret_cast<void*>(&clear)},
+                       {0, nullptr}};
+
 void bind_use(nb::class_<Device>& bound) {
   bound
       .def(
@@ -62,7 +77,7 @@ void bind_loading(nb::class_<Device>& bound) {
 }  // namespace
 
 void bind_device(nb::module_& module) {
-  nb::class_<Device> bound(module, "Device", nb::is_weak_referenceable(),
+  nb::class_<Device> bound(module, "Device", nb::type_slots(slots),
                            "An open backend with a runtime attached.");
   bound
       .def(
@@ -81,6 +96,7 @@ void bind_device(nb::module_& module) {
                    "runtime_options: dict[str, str]) -> None"))
       .def("close", &Device::close, nb::sig("def close(self) -> tuple[int, int]"),
            "Close; gives how many buffers and bytes nobody had freed.")
+      .def_prop_ro("is_open", &Device::is_open, "Whether this process has it open.")
       .def_prop_ro("is_lost", &Device::is_lost, "Whether a kernel never returned.");
   bind_use(bound);
   bind_loading(bound);

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "data_types.hpp"
+#include "fork_count.hpp"
 #include "host_array.hpp"
 #include "run.hpp"
 
@@ -48,6 +49,7 @@ Device::Device(const DeviceOptions& options)
       runtime_api_(load_runtime_library(options.runtime_library, options.variant)),
       number_(options.number),
       process_(getpid()),
+      forks_(fork_count()),
       max_task_arguments_(std::min<size_t>(runtime_api_->max_args, PTO_MAX_KERNEL_ARGS)),
       submit_may_wait_(is_deterministic(options.backend) ||
                        (runtime_api_->capabilities & PTO_RUNTIME_BLOCKING_SUBMIT)) {
@@ -73,7 +75,7 @@ Device::~Device() { close(); }
 
 nb::tuple Device::close() {
   pto_leak_report leaks{};
-  if (is_closed_ || process_ != getpid()) return nb::make_tuple(0, 0);
+  if (!is_open()) return nb::make_tuple(0, 0);
   if (run_) raise_usage("the device cannot be closed while it runs; wait for Device.run to return");
   flush_frees();
   is_closed_ = true;
@@ -90,8 +92,10 @@ nb::tuple Device::close() {
   return nb::make_tuple(leaks.buffers, leaks.bytes);
 }
 
+bool Device::is_open() const { return !is_closed_ && forks_ == fork_count(); }
+
 void Device::require_usable() {
-  if (process_ != getpid()) {
+  if (forks_ != fork_count()) {
     raise_usage("device " + std::to_string(number_) + " was opened in process " +
                 std::to_string(process_) +
                 ", this is a process forked from it; open the device after forking");
@@ -113,7 +117,7 @@ void Device::require_usable() {
 }
 
 void Device::require_thread_of_run() const {
-  if (run_thread_ == PyThread_get_thread_ident() && process_ == getpid()) return;
+  if (run_thread_ == PyThread_get_thread_ident() && forks_ == fork_count()) return;
   raise_usage("rt was used on another thread or in a forked process; submit from the thread that "
               "called Device.run");
 }
@@ -228,7 +232,7 @@ nb::tuple Device::run(nb::handle self, const Program& program, nb::tuple argumen
 
 nb::list Device::activity() const {
   nb::list running;
-  if (is_closed_ || process_ != getpid()) return running;
+  if (!is_open()) return running;
   for (const RunningTask& task : running_tasks(backend_->activity(handle_))) {
     const LoadedKernel* kernel = kernels_.at_address(task.kernel);
     running.append(nb::make_tuple(nb::str(kernel ? kernel->name.c_str() : ""), task.task,
@@ -243,6 +247,11 @@ const LoadedKernel* Device::loaded(nb::handle callable) {
   const LoadedKernel* kernel = kernels_.find(callable.ptr());
   if (!kernel) raise_error("InternalError", "kernel " + shown(callable) + " was not loaded");
   return kernel;
+}
+
+int Device::traverse(visitproc visit, void* arg) const {
+  Py_VISIT(loader_.ptr());
+  return kernels_.traverse(visit, arg);
 }
 
 CallSignature Device::declared_signature(nb::handle declared) {

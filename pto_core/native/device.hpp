@@ -61,6 +61,10 @@ class Device {
   uint64_t load_library(const std::string& path);
   const LoadedKernel* loaded(nb::handle callable);
 
+  // For the garbage collector.
+  int traverse(visitproc visit, void* arg) const;
+  void clear() { close(); }
+
   // Below: for the other classes of the module.
   void require_usable();
   void require_thread_of_run() const;
@@ -72,6 +76,7 @@ class Device {
   void copy_in(uint64_t address, const void* host, uint64_t bytes);
   void copy_out(void* host, uint64_t address, uint64_t bytes);
   void mark_lost() { is_lost_ = true; }
+  bool is_open() const;
   bool is_lost() const { return is_lost_; }
 
   const pto_backend_api* backend() const { return backend_; }
@@ -105,7 +110,8 @@ class Device {
   void* handle_ = nullptr;
   void* runtime_ = nullptr;
   int32_t number_;
-  pid_t process_;
+  pid_t process_;  // that opened it, and its fork_count()
+  uint64_t forks_;
   size_t max_task_arguments_;
   bool submit_may_wait_;
   bool is_closed_ = false;

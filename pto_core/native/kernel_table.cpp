@@ -18,6 +18,14 @@ const LoadedKernel* KernelTable::at_address(uint64_t address) const {
   return nullptr;
 }
 
+int KernelTable::traverse(visitproc visit, void* arg) const {
+  for (const auto& [callable, kernel] : kernels_) {
+    Py_VISIT(kernel->callable.ptr());
+    Py_VISIT(kernel->function.ptr());
+  }
+  return 0;
+}
+
 void KernelTable::abandon() {
   for (auto& [callable, kernel] : kernels_) kernel.release();
   kernels_.clear();

@@ -48,6 +48,7 @@ class KernelTable {
   LoadedKernel* find(PyObject* callable) const;
   LoadedKernel* add(std::unique_ptr<LoadedKernel> kernel);
   const LoadedKernel* at_address(uint64_t address) const;
+  int traverse(visitproc visit, void* arg) const;
   // For a lost device: gives the kernels up instead of freeing them.
   void abandon();
 

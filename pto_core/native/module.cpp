@@ -9,8 +9,12 @@
 #include "program.hpp"
 #include "pto/abi/version.h"
 
+namespace nb = nanobind;
+
 NB_MODULE(_native, module) {
   module.doc() = "The native half of pto_core.device; not a public interface.";
+  // A lost device is kept on purpose, for a thread that may still be inside it.
+  nb::set_leak_warnings(false);
   pto::core::import_numpy();
   module.attr("ABI_VERSION") = PTO_ABI_VERSION;
   pto::core::bind_device_array(module);

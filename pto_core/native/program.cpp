@@ -37,10 +37,26 @@ void make_program(Program* program, std::string name, std::vector<std::string> p
   program->entry = std::move(entry);
 }
 
+// An orchestration may refer, by its globals, to the device that keeps its program.
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<Program>(self)->function.ptr());
+  return 0;
+}
+
+int clear(PyObject* self) {
+  nb::inst_ptr<Program>(self)->function.reset();
+  return 0;
+}
+
+PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&traverse)},
+                       {Py_tp_clear, reinterpret_cast<void*>(&clear)},
+                       {0, nullptr}};
+
 }  // namespace
 
 void bind_program(nb::module_& module) {
-  nb::class_<Program>(module, "Program", "A chip made ready for one device.")
+  nb::class_<Program>(module, "Program", nb::type_slots(slots), "A chip made ready for one device.")
       .def("__init__", &make_program, nb::kw_only(), nb::arg("name"), nb::arg("parameters"),
            nb::arg("required"), nb::arg("maximum"), nb::arg("directions"), nb::arg("by_tensor"),
            nb::arg("function") = nb::none(), nb::arg("library") = 0, nb::arg("entry") = "",

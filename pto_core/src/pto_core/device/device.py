@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-import weakref
 from types import TracebackType
 from typing import Any
 
@@ -43,7 +42,6 @@ class Device:
         self._observers = observers
         self._identity = (config["backend"], config["runtime"], config["device"])
         self._runs = 0
-        self._finalizer = weakref.finalize(self, _close, native, self.name)
 
     @property
     def name(self) -> str:
@@ -128,7 +126,15 @@ class Device:
 
         Device arrays that nobody freed become invalid, with a ResourceWarning.
         """
-        self._finalizer()
+        buffers, size = self._native.close()
+        self._programs.clear()
+        if buffers:
+            warnings.warn(
+                f"device {self.name} was closed with {buffers} device arrays ({size} bytes) that "
+                "nobody freed; free them, or let go of them, before the device closes",
+                ResourceWarning,
+                stacklevel=2,
+            )
 
     def __enter__(self) -> Device:
         return self
@@ -141,22 +147,16 @@ class Device:
     ) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        if self._native.is_open:
+            warnings.warn(f"device {self.name} was never closed", ResourceWarning, stacklevel=2)
+            self.close()
+
     def __repr__(self) -> str:
-        return f"<Device {self.name}{'' if self._finalizer.alive else ', closed'}>"
+        return f"<Device {self.name}{'' if self._native.is_open else ', closed'}>"
 
 
 def _packed(config: CallConfig) -> bytes:
     if not isinstance(config, CallConfig):
         raise UsageError(f"config is {config!r}; give a CallConfig", name="config", value=config)
     return config.pack()
-
-
-def _close(native: _native.Device, name: str) -> None:
-    buffers, size = native.close()
-    if buffers:
-        warnings.warn(
-            f"device {name} was closed with {buffers} device arrays ({size} bytes) that nobody "
-            "freed; free them, or let go of them, before the device closes",
-            ResourceWarning,
-            stacklevel=3,
-        )

@@ -51,6 +51,12 @@ class Programs:
             program = None
         return self._make(chip) if program is None else program
 
+    def clear(self) -> None:
+        """Forget everything, because the device is closed."""
+        self._programs.clear()
+        self._loaded.clear()
+        self._libraries.clear()
+
     def load_kernel(self, kernel: object) -> None:
         """Build and load one kernel that a Python orchestration uses first."""
         if not isinstance(kernel, CoreCallable):
