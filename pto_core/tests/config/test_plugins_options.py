@@ -80,6 +80,13 @@ def test_a_key_that_no_installed_plugin_has(plugins, tmp_path):
         read(tmp_path, "zzzzz.qqq=1")
 
 
+def test_a_broken_plugin_does_not_hide_what_is_wrong_with_a_key(plugins, tmp_path):
+    plugins.backend("broken", ("class Fake:", "import no_such_module\nclass Fake:"))
+    with pytest.raises(ConfigError, match="no installed plugin has it"):
+        read(tmp_path, "zzzzz.qqq=1")
+    assert read(tmp_path, environ={"PTO_BLUE_LEVEL": "2"}).warnings == ()
+
+
 def test_variables_that_nobody_reads_are_warned_about(plugins, tmp_path):
     environ = {
         "PTO_RED_LEVL": "1",

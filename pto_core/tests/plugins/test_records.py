@@ -57,7 +57,10 @@ def test_a_duplicate_alias_is_found_too(site):
     with pytest.raises(DuplicatePluginError, match="two backend plugins are called 'shared'"):
         plugins.load_backend("shared")
     listed = [i for i in plugins.inspect_all() if i.record.distribution in ("fake-a", "fake-b")]
-    assert [i.health.ok for i in listed] == [False, False]
+    assert len(listed) == 2
+    for inspection in listed:
+        assert not inspection.health.ok
+        assert "two backend plugins are called 'shared'" in inspection.health.reason
 
 
 def test_duplicates_stop_no_other_plugin(site, native_library):

@@ -1,0 +1,30 @@
+"""A case that `pto new case` writes runs as it is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def pto(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("pto")), *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("choice", [(), ("--case", "large"), ("--all",)])
+def test_a_new_case_runs_untouched(tmp_path: Path, choice: tuple[str, ...]) -> None:
+    assert pto(tmp_path, "new", "case", "mine").returncode == 0
+    result = pto(tmp_path, "run", "mine", *choice)
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_new_case_notices_a_wrong_kernel(tmp_path: Path) -> None:
+    assert pto(tmp_path, "new", "case", "mine").returncode == 0
+    kernel = tmp_path / "mine" / "kernels" / "aiv" / "add.cpp"
+    kernel.write_text(kernel.read_text().replace("x[i] + y[i];\n", "x[i] - y[i];\n"))
+    result = pto(tmp_path, "run", "mine")
+    assert result.returncode == 1, result.stderr
+    assert "'c'" in result.stderr or " c" in result.stderr
