@@ -78,6 +78,9 @@ class _Silence(Listener):
     def __init__(self) -> None:
         self.cases: list[str] = []
 
+    def started(self) -> None:
+        pass
+
     def event(self, event: Mapping[str, Any]) -> None:
         if event["event"] == "listing":
             self.cases = list(event["cases"])

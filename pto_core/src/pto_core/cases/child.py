@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 if TYPE_CHECKING:
     from io import TextIOWrapper
 
+    from pto_core.config import Config
+    from pto_core.interfaces import Backend
+
 INTERRUPTED = 130
 
 
@@ -99,7 +102,7 @@ def _run_job(text: str, emit: _Events, activity: int) -> None:
     emit("prepared", cache_dir=str(config["cache_dir"]))
     backend = plugins.load_backend(config["backend"])
     runtime = plugins.load_runtime(config["runtime"])
-    config = config.replace(_observed(config, activity))
+    config = config.replace({**_observed(config, activity), **_seeded(config, backend, job.seed)})
 
     def progress(event: BuildEvent) -> None:
         emit(
@@ -122,13 +125,33 @@ def _run_job(text: str, emit: _Events, activity: int) -> None:
     )
 
 
-def _observed(config: Any, activity: int) -> dict[str, Any]:
+def _observed(config: Config, activity: int) -> dict[str, Any]:
     """Let a backend that can do so note what runs in our page, and time its cores."""
     wanted = {"activity_fd": activity, "timing": True}
     return {
         setting.key: wanted[setting.option.native]
         for setting in config.settings()
         if setting.option.native in wanted and setting.origin == "default"
+    }
+
+
+def _seeded(config: Config, backend: Backend, seed: int | None) -> dict[str, Any]:
+    """Choose the deterministic mode with ``seed`` where the backend has one."""
+    if seed is None:
+        return {}
+    if "deterministic" not in backend.capabilities:
+        from pto_core.errors import UnsupportedError
+
+        raise UnsupportedError(
+            f"the backend {backend.name!r} has no deterministic mode; leave out --seed",
+            name="--seed",
+            value=seed,
+        )
+    wanted = {"mode": "deterministic", "seed": seed}
+    return {
+        setting.key: wanted[setting.option.native]
+        for setting in config.settings()
+        if setting.option.native in wanted
     }
 
 

@@ -60,8 +60,8 @@ class Golden:
             return [self.default_case]
         if case not in self.cases:
             raise UsageError(
-                f"{self.path} has no case {case!r}{suggestion(case, self.cases)}; "
-                f"cases: {', '.join(self.cases)}",
+                f"{self.path} has no case {case!r}, only {', '.join(self.cases)}"
+                f"{suggestion(case, self.cases)}",
                 name="case",
                 value=case,
                 expected=", ".join(self.cases),
@@ -154,7 +154,7 @@ class Golden:
             if name not in tensors:
                 raise UsageError(
                     f"{self.path}: __outputs__ names {name!r}, which is no tensor of "
-                    f"generate_inputs{suggestion(name, tensors)}; tensors: {', '.join(tensors)}",
+                    f"generate_inputs (it gives {', '.join(tensors)}){suggestion(name, tensors)}",
                     name="__outputs__",
                     value=name,
                     expected=", ".join(tensors),

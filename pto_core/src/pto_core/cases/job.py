@@ -14,7 +14,7 @@ class Job:
     """Cases to run, and how. ``settings`` are arguments, ``set_`` the ``--set`` texts.
 
     ``only`` lists the cases that are left when an earlier child died; None lets ``case`` and
-    ``every`` choose.
+    ``every`` choose. A ``seed`` makes the run deterministic.
     """
 
     golden: Path
@@ -26,6 +26,7 @@ class Job:
     set_: tuple[str, ...] = ()
     repeat: int = 1
     skip_golden: bool = False
+    seed: int | None = None
     list_only: bool = False
 
     def to_json(self) -> str:

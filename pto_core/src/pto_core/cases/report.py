@@ -73,8 +73,8 @@ class Copies:
 class CaseReport:
     """One case, over all its repetitions; ``build``, ``run`` and ``copy`` are of the fastest.
 
-    ``wall`` is the whole case in the child: compiling (``compile``; once for all cases), inputs,
-    runs, reference (``reference``) and comparison. Members from ``tasks`` on are None or empty
+    ``wall`` is the whole case in the child: compiling (``compile``, 0 for all cases but the first),
+    inputs, runs, ``reference`` and comparison. Members from ``tasks`` on are None or empty
     where the case failed before they were known.
     """
 

@@ -57,12 +57,14 @@ class Session:
         self._emit("phase", phase="open")
         with contextlib.ExitStack() as devices:
             device = devices.enter_context(open_device(config))
-            self._emit("device", kernels=build.kernel_names, blocks=None)
+            self._emit("device", kernels=build.kernel_names, blocks=_blocks(config))
             for name in names:
                 if device.is_lost:
                     return  # the parent starts another child for the cases that are left
                 case = _Case(self._job, self._emit, golden, build, device, name)
-                report = replace(case.run(), compile=compile_s)
+                report = case.run()
+                report = replace(report, compile=compile_s, wall=report.wall + compile_s)
+                compile_s = 0.0
                 self._emit("report", report=report.to_json())
 
 
@@ -203,6 +205,13 @@ def _as_pto_errors() -> Iterator[None]:
             wrapped = OrchestrationError(f"the Python orchestration raised {what}")
         wrapped.add_note(trace or traceback.format_exc())
         raise wrapped from error
+
+
+def _blocks(config: Config) -> int | None:
+    """Say how many blocks a run has, where the settings tell: it is the number of AIC cores."""
+    of_backend = [s.value for s in config.settings() if s.option.native == "blocks"]
+    found: int | None = config["block_dim"] or next(iter(of_backend), None)
+    return found
 
 
 def _output(inputs: Inputs, name: str) -> Any:

@@ -36,6 +36,9 @@ _COMMAND = "from pto_core.cases.child import main; main()"
 class Listener(Protocol):
     """Follows a run; called on the thread that called :func:`supervise`."""
 
+    def started(self) -> None:
+        """Do what takes time while the child starts; called for each child."""
+
     def event(self, event: Mapping[str, Any]) -> None:
         """Take one event of the child."""
 
@@ -94,6 +97,7 @@ class _Watch:
         self._started = time.monotonic()
         self._suspects: list[RunningKernel] | None = None
         self._expired = False
+        self._has_spoken = False
 
     def follow(self, page: ActivityPage, interrupts: Interrupts) -> None:
         """Run the child and take its events until it is gone."""
@@ -114,11 +118,14 @@ class _Watch:
                     os.close(output_write)
                     events_write = output_write = -1
                     group.give_time(child)
-                    self._send_job(child)
+                    may_finish = False
                     try:
-                        self._listen(child, events, output, page, interrupts)
+                        self._send_job(child)
+                        self._listener.started()
+                        self._listen(events, output, page, interrupts)
+                        may_finish = not self._expired and interrupts.signal is None
                     finally:
-                        self._end(child, interrupts)
+                        self._end(child, may_finish=may_finish)
                 self._drain(events, output)
         finally:
             for descriptor in (events_read, output_read, events_write, output_write):
@@ -137,7 +144,6 @@ class _Watch:
 
     def _listen(
         self,
-        child: subprocess.Popen[bytes],
         events: _Lines,
         output: _Lines,
         page: ActivityPage,
@@ -186,12 +192,11 @@ class _Watch:
         self._expired = True
         return True
 
-    def _end(self, child: subprocess.Popen[bytes], interrupts: Interrupts) -> None:
-        """Let the child clean up unless a kernel holds it; leaving the group kills the rest."""
+    def _end(self, child: subprocess.Popen[bytes], *, may_finish: bool) -> None:
+        """Let the child finish or clean up, unless a kernel holds it; else kill it."""
         stuck = self._expired and bool(self._suspects)
         if child.poll() is None and not stuck:
-            # A child that has closed its events is about to exit by itself.
-            if self._expired or interrupts.signal is not None:
+            if not may_finish:
                 child.terminate()
             try:
                 child.wait(_GRACE_S)
@@ -220,6 +225,9 @@ class _Watch:
     def _take_event(self, line: str) -> None:
         event = json.loads(line)
         state = self._state
+        if not self._has_spoken:
+            self._has_spoken = True
+            self._started = time.monotonic()  # starting an interpreter is not the user's time
         match event["event"]:
             case "listing":
                 state.cases = event["run"]

@@ -13,7 +13,7 @@ from pathlib import Path
 from pto_core.errors import CompileError
 from pto_core.toolchain.attributes import uses_attribute, without_attributes
 from pto_core.toolchain.cache import ArtefactCache
-from pto_core.toolchain.children import ProcessGroup, Outcome
+from pto_core.toolchain.children import Outcome, ProcessGroup
 from pto_core.toolchain.compilers import Compiler
 from pto_core.toolchain.depfile import read_depfile
 from pto_core.toolchain.diagnosis import (

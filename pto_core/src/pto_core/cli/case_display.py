@@ -1,0 +1,292 @@
+"""What a person sees of a run: progress on standard error, results on standard output.
+
+On a terminal a progress bar that disappears, then a table for each case; elsewhere plain lines.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from pto_core.cases.report import CaseReport, CoreShare
+from pto_core.errors import PtoError
+
+_DOING = {
+    "loading": "loading",
+    "compile": "compiling",
+    "open": "opening the device",
+    "inputs": "making inputs",
+    "run": "running",
+    "reference": "computing the reference",
+    "compare": "comparing",
+}
+
+
+class Display(Protocol):
+    """Follows a run as a :class:`~pto_core.cases.supervisor.Listener`; ``close`` ends it."""
+
+    def started(self) -> None:
+        """Prepare what takes time, while the child starts."""
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Show one step."""
+
+    def output(self, text: str) -> None:
+        """Show a line that the child printed."""
+
+    def finished(self, report: CaseReport) -> None:
+        """Show a case that is over."""
+
+    def tick(self) -> None:
+        """Refresh."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was; twice is fine."""
+
+
+def make_display(*, quiet: bool, silent: bool, verbose: bool) -> Display:
+    """Choose the display for where the output goes."""
+    if silent:
+        return SilentDisplay()
+    if sys.stderr.isatty() and sys.stdout.isatty() and not quiet:
+        return TerminalDisplay(verbose)
+    return PlainDisplay(quiet, verbose)
+
+
+class SilentDisplay:
+    """Shows errors and nothing else."""
+
+    def started(self) -> None:
+        """Prepare nothing."""
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Show nothing."""
+
+    def output(self, text: str) -> None:
+        """Show nothing."""
+
+    def finished(self, report: CaseReport) -> None:
+        """Show the errors."""
+        _print_errors(report)
+
+    def tick(self) -> None:
+        """Refresh nothing."""
+
+    def close(self) -> None:
+        """Close nothing."""
+
+
+class PlainDisplay:
+    """Plain lines, for files, pipes and CI logs."""
+
+    def __init__(self, quiet: bool, verbose: bool) -> None:
+        self._quiet = quiet
+        self._verbose = verbose
+
+    def started(self) -> None:
+        """Prepare nothing."""
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Print a line for each source that was compiled and for each case that starts."""
+        if self._quiet:
+            return
+        if event["event"] == "source" and event["state"] == "built":
+            name = Path(event["source"]).name
+            count = f"{event['done']} of {event['total']}"
+            self._say(f"compiled {name} ({count}, {duration(event['seconds'])})")
+        elif event["event"] == "case":
+            self._say(f"running {event['case']} on {event['backend']}, {event['runtime']}")
+
+    def output(self, text: str) -> None:
+        """Print the line."""
+        self._say(text)
+
+    def finished(self, report: CaseReport) -> None:
+        """Print the result: one line when quiet, else a block."""
+        print(headline(report))
+        if not self._quiet:
+            for label, text in rows(report, self._verbose):
+                print(f"  {label:<14} {text}")
+        sys.stdout.flush()
+        _print_errors(report)
+
+    def tick(self) -> None:
+        """Refresh nothing."""
+
+    def close(self) -> None:
+        """Close nothing."""
+
+    def _say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+
+class TerminalDisplay:
+    """A progress bar while something happens, then a table for each case."""
+
+    def __init__(self, verbose: bool) -> None:
+        self._verbose = verbose
+        self._progress: Any = None
+        self._task: Any = None
+
+    def started(self) -> None:
+        """Start the progress bar."""
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[count]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            auto_refresh=False,
+        )
+        self._task = self._progress.add_task("starting", total=None, count="")
+        self._progress.start()
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Show what is being done, and how much of it is."""
+        if self._progress is None:
+            return
+        kind = event["event"]
+        if kind == "source":
+            count = f"{event['done']}/{event['total']} {Path(event['source']).name}"
+            self._show("compiling", event["done"], event["total"], count)
+        elif kind == "case":
+            self._show(f"case {event['case']}", 0, None, "")
+        elif kind == "phase" and event["phase"] == "run":
+            count = f"run {event['repeat']}/{event['repeats']}"
+            self._show("running", event["repeat"] - 1, event["repeats"], count)
+        elif kind == "phase":
+            self._show(_DOING.get(event["phase"], event["phase"]), 0, None, "")
+
+    def output(self, text: str) -> None:
+        """Print the line above the bar."""
+        if self._progress is None:
+            print(text, file=sys.stderr, flush=True)
+        else:
+            self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def finished(self, report: CaseReport) -> None:
+        """Print the table."""
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        self._hide()
+        style = "green" if report.passed else "red"
+        table = Table(title=Text(headline(report), style=style), show_header=False)
+        table.add_column(style="bold", no_wrap=True)
+        table.add_column()
+        for label, text in rows(report, self._verbose):
+            table.add_row(label, Text(text))
+        Console().print(table)
+        _print_errors(report)
+
+    def tick(self) -> None:
+        """Redraw the bar."""
+        if self._progress is not None:
+            self._progress.refresh()
+
+    def close(self) -> None:
+        """Remove the bar and show the cursor again."""
+        self._hide()
+
+    def _show(self, what: str, done: int, total: int | None, count: str) -> None:
+        self._progress.update(
+            self._task, description=what, completed=done, total=total, count=count
+        )
+
+    def _hide(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+
+def headline(report: CaseReport) -> str:
+    """Say in one line which case it was and how it went."""
+    verdict = "failed"
+    if report.passed:
+        verdict = "passed" if report.compared else "ran (not compared)"
+    place = f"{report.backend}, {report.runtime}, device {report.device}"
+    return f"{report.case}: {verdict} ({place})"
+
+
+def rows(report: CaseReport, verbose: bool) -> list[tuple[str, str]]:
+    """List what is known of a case as label and text."""
+    found = [("tasks", f"{report.tasks:,}")] if report.tasks is not None else []
+    found.append(("wall", duration(report.wall)))
+    if report.run is not None and report.build is not None and report.copy is not None:
+        parts = {
+            "compile": report.compile,
+            "build": report.build,
+            "run": report.run,
+            "copy": report.copy,
+        }
+        best = ", fastest of the runs" if len(report.repeats) > 1 else ""
+        split = ", ".join(f"{name} {duration(value)}" for name, value in parts.items())
+        found[-1] = ("wall", f"{duration(report.wall)}: {split}{best}")
+    if report.cores:
+        found.append(("cores", "; ".join(_share(share) for share in report.cores)))
+    if report.outputs:
+        worst = max(report.outputs, key=lambda output: output.max_error)
+        found.append(
+            (
+                "largest error",
+                f"{worst.max_error:g} in {worst.name} (rtol {worst.rtol:g}, atol {worst.atol:g})",
+            )
+        )
+    return [*found, *_details(report)] if verbose else found
+
+
+def duration(seconds: float) -> str:
+    """Write a time with a unit that suits it: ``1.24 s``, ``3.1 ms``, ``112 us``."""
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    if seconds >= 1e-3:
+        return f"{seconds * 1e3:.3g} ms" if seconds < 0.9995 else "1.00 s"
+    return f"{seconds * 1e6:.3g} us"
+
+
+def _share(share: CoreShare) -> str:
+    name = share.core_type.upper()
+    busy = f", {100 * share.busy:.1f} % busy" if share.used else ""
+    return f"{name} {share.used} of {share.total} used{busy}"
+
+
+def _details(report: CaseReport) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for index, times in enumerate(report.repeats if len(report.repeats) > 1 else ()):
+        text = f"build {duration(times.build)}, run {duration(times.run)}"
+        found.append((f"run {index + 1}", f"{text}, copy {duration(times.copy)}"))
+    if report.copies is not None:
+        copies = report.copies
+        found.append(("copied in", f"{copies.copies_in} copies, {copies.bytes_in:,} bytes"))
+        found.append(("copied out", f"{copies.copies_out} copies, {copies.bytes_out:,} bytes"))
+    if report.peak_bytes is not None:
+        found.append(("device memory", f"{report.peak_bytes:,} bytes at most"))
+    if report.trace_hash is not None:
+        found.append(("trace hash", report.trace_hash))
+    for share in report.cores:
+        found.append((f"{share.core_type.upper()} tasks", f"{share.tasks:,}"))
+    for output in report.outputs:
+        shape = " x ".join(map(str, output.shape)) or "scalar"
+        text = f"{shape} {output.dtype}, largest error {output.max_error:g}"
+        found.append((f"output {output.name}", f"{text}, {output.mismatches} wrong"))
+    if report.compared:
+        found.append(("reference", duration(report.reference)))
+    found += [(name, f"{value:,}") for name, value in report.statistics.items()]
+    return found
+
+
+def _print_errors(report: CaseReport) -> None:
+    for error in report.errors:
+        print(f"{report.case}: {_with_notes(error)}", file=sys.stderr, flush=True)
+
+
+def _with_notes(error: PtoError) -> str:
+    return "\n".join([error.message, *getattr(error, "__notes__", ())])

@@ -1,0 +1,207 @@
+"""Run a case and compare its outputs with the reference.
+
+CASE is a folder with golden.py and kernels/kernel_config.py. The case runs in a child process.
+Exit codes: 0 right, 1 wrong result, 2 usage, 3 could not build, 4 run failed, 5 backend not
+available; with --all every case runs and the highest code counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pto_core.cases.job import Job
+from pto_core.cases.location import locate
+from pto_core.cases.report import SCHEMA_VERSION, CaseReport, error_to_json
+from pto_core.cases.supervisor import supervise
+from pto_core.cli.case_display import Display, PlainDisplay, SilentDisplay, make_display
+from pto_core.errors import PtoError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``pto run``."""
+    parser.add_argument("path", nargs="?", type=Path, metavar="CASE", help="folder of the case")
+    where = parser.add_argument_group("the case")
+    where.add_argument("-k", "--kernels", type=Path, help="folder with kernel_config.py")
+    where.add_argument("-g", "--golden", type=Path, help="golden.py")
+    which = where.add_mutually_exclusive_group()
+    which.add_argument("--case", metavar="NAME", help="one of ALL_CASES; default: DEFAULT_CASE")
+    which.add_argument("--all", action="store_true", help="every case")
+    which.add_argument("--list", action="store_true", help="list the cases and run none")
+    place = parser.add_argument_group("where it runs")
+    place.add_argument("-p", "--platform", "--backend", metavar="NAME", help="backend")
+    place.add_argument("-r", "--runtime", metavar="NAME", help="runtime variant")
+    place.add_argument("-d", "--device", metavar="N", help="number of the device")
+    place.add_argument(
+        "--seed",
+        type=_natural,
+        metavar="N",
+        help="run deterministically: the same seed gives the same order of events",
+    )
+    how = parser.add_argument_group("how it runs")
+    how.add_argument("--repeat", type=_positive, default=1, metavar="N", help="run N times")
+    how.add_argument("--skip-golden", action="store_true", help="compare with no reference")
+    how.add_argument("--timeout", type=_seconds, metavar="S", help="wall limit of a case, seconds")
+    shown = parser.add_argument_group("what is shown").add_mutually_exclusive_group()
+    shown.add_argument("-q", "--quiet", action="store_true", help="one line for each case")
+    shown.add_argument("--silent", action="store_true", help="only errors")
+    shown.add_argument("--json", action="store_true", help="one JSON object on standard output")
+
+
+def run(namespace: argparse.Namespace) -> int:
+    """Run the cases; gives the highest exit code of any."""
+    display = _display(namespace)
+    reports: list[CaseReport] = []
+    try:
+        reports = supervise(_job(namespace), _Observed(display), namespace.timeout)
+    except PtoError as error:
+        if not namespace.json:
+            raise
+        _print_json(reports, error)
+        print(f"pto: error: {error.message}", file=sys.stderr)
+        return error.exit_code
+    finally:
+        display.close()
+    if namespace.json and not namespace.list:
+        _print_json(reports, None)
+    return max((report.exit_code for report in reports), default=0)
+
+
+def _display(namespace: argparse.Namespace) -> Display:
+    if namespace.list:
+        return _CaseList(as_json=namespace.json)
+    if namespace.json:
+        return _Quietly()
+    return make_display(
+        quiet=namespace.quiet, silent=namespace.silent, verbose=namespace.verbose > 0
+    )
+
+
+def _job(namespace: argparse.Namespace) -> Job:
+    files = locate(namespace.path, namespace.kernels, namespace.golden)
+    by_count = {0: None, 1: "info"}.get(namespace.verbose, "debug")
+    settings = {
+        "backend": namespace.platform,
+        "runtime": namespace.runtime,
+        "device": namespace.device,
+        "log_level": namespace.log_level or ("error" if namespace.silent else by_count),
+    }
+    return Job(
+        golden=files.golden,
+        kernel_config=files.kernel_config,
+        case=namespace.case,
+        every=namespace.all,
+        settings={key: value for key, value in settings.items() if value is not None},
+        set_=tuple(namespace.set),
+        repeat=namespace.repeat,
+        skip_golden=namespace.skip_golden,
+        seed=namespace.seed,
+        list_only=namespace.list,
+    )
+
+
+def _print_json(reports: list[CaseReport], error: PtoError | None) -> None:
+    codes = [report.exit_code for report in reports]
+    document = {
+        "version": SCHEMA_VERSION,
+        "exit_code": error.exit_code if error else max(codes, default=0),
+        "error": error_to_json(error) if error else None,
+        "cases": [report.to_json() for report in reports],
+    }
+    print(json.dumps(document, indent=2))
+
+
+class _Observed:
+    """Tells observers about cases, and passes everything on to the display."""
+
+    def __init__(self, display: Display) -> None:
+        self._display = display
+        self._observers: Any = None
+        self._info: Any = None
+        self.output = display.output
+        self.tick = display.tick
+
+    def started(self) -> None:
+        """Find the observers while the child starts."""
+        from pto_core.plugins import load_observers
+
+        self._display.started()
+        self._observers = load_observers()
+        for problem in self._observers.problems:
+            print(f"pto: observer not used: {problem}", file=sys.stderr)
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Tell of a case that starts."""
+        if event["event"] == "case":
+            from pto_core.interfaces.observer import CaseInfo
+
+            names = ("backend", "runtime", "device")
+            self._info = CaseInfo(
+                name=event["case"],
+                folder=Path(event["folder"]),
+                **{name: event[name] for name in names},
+            )
+            self._observers.notify("pto_case_started", info=self._info)
+        self._display.event(event)
+
+    def finished(self, report: CaseReport) -> None:
+        """Tell of a case that is over."""
+        self._display.finished(report)
+        self._observers.notify(
+            "pto_case_finished",
+            info=self._info,
+            exit_code=report.exit_code,
+            seconds=report.wall,
+        )
+
+
+class _Quietly(SilentDisplay):
+    """Leaves standard output to the JSON; what kernels print goes to standard error."""
+
+    def output(self, text: str) -> None:
+        """Print the line."""
+        print(text, file=sys.stderr, flush=True)
+
+
+class _CaseList(PlainDisplay):
+    """Prints the names of the cases, the default one marked."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__(quiet=True, verbose=False)
+        self._as_json = as_json
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Print the list when it comes."""
+        if event["event"] != "listing":
+            return
+        if self._as_json:
+            print(json.dumps({"cases": event["cases"], "default": event["default"]}))
+            return
+        for name in event["cases"]:
+            print(f"{name} (default)" if name == event["default"] else name)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1")
+    return int(text)
+
+
+def _natural(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
+    return seconds
