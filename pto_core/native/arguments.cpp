@@ -46,8 +46,9 @@ void Arguments::check_count() const {
   const bool too_many = program_.maximum >= 0 && count > program_.maximum;
   if (count >= program_.required && !too_many) return;
   const int64_t bound = too_many ? program_.maximum : program_.required;
-  const char* quantity = program_.required == program_.maximum ? "" : too_many ? "at most "
-                                                                               : "at least ";
+  const char* quantity = program_.required == program_.maximum ? ""
+                         : too_many                            ? "at most "
+                                                               : "at least ";
   raise_usage("orchestration '" + program_.name + "' takes " + quantity + std::to_string(bound) +
               " arguments, the run gave " + std::to_string(count) +
               (too_many ? "; leave out the rest" : "; give the missing ones"));
@@ -75,8 +76,7 @@ void Arguments::take_tensor(size_t position, nb::handle object) {
   HostArray host(object, must_write, [&] { return program_.describe_argument(position); });
   values_[position] = reinterpret_cast<uint64_t>(host.data);
   if (host.bytes) ranges_.push_back({reinterpret_cast<uint64_t>(host.data), host.bytes});
-  const bool copy_out =
-      must_write || (direction == Direction::kUnspecified && host.writable);
+  const bool copy_out = must_write || (direction == Direction::kUnspecified && host.writable);
   tensors_.push_back({std::move(host), position, direction != Direction::kOut, copy_out, 0});
 }
 
@@ -116,8 +116,8 @@ void Arguments::share_and_refuse_overlap() {
       if (tensor.host.data == earlier.host.data && tensor.host.bytes == earlier.host.bytes) {
         tensor.buffer = earlier.buffer;
       } else if (tensor.copy_out || earlier.copy_out) {
-        raise_usage(program_.describe_argument(tensor.position) +
-                    " overlaps argument " + std::to_string(earlier.position) +
+        raise_usage(program_.describe_argument(tensor.position) + " overlaps argument " +
+                    std::to_string(earlier.position) +
                     " in part and one of them is an output; pass separate arrays, or declare "
                     "both In");
       }
@@ -173,10 +173,10 @@ nb::object Arguments::call_tuple(nb::handle graph) const {
   for (size_t i = 0; i < given_.size(); ++i) put(i + 1, nb::borrow(given_[i]));
   for (const Tensor& tensor : tensors_) {
     const std::shared_ptr<Buffer>& buffer = buffers_[tensor.buffer];
-    const View* view =
-        device_.views().intern(tensor.host.code, tensor.host.shape.data(), tensor.host.shape.size());
-    nb::object array = nb::cast(
-        DeviceArray(nb::borrow(device_object_), buffer, view, buffer->address));
+    const View* view = device_.views().intern(tensor.host.code, tensor.host.shape.data(),
+                                              tensor.host.shape.size());
+    nb::object array =
+        nb::cast(DeviceArray(nb::borrow(device_object_), buffer, view, buffer->address));
     PyObject** slot = &PyTuple_GET_ITEM(call.ptr(), static_cast<Py_ssize_t>(tensor.position + 1));
     Py_SETREF(*slot, array.release().ptr());
   }

@@ -9,7 +9,9 @@ namespace {
 
 using Self = nb::handle_t<Device>;
 
-Device& device(Self self) { return *nb::inst_ptr<Device>(self); }
+Device& device(Self self) {
+  return *nb::inst_ptr<Device>(self);
+}
 
 // Kernels and loader may refer, by their globals, to the device that keeps them.
 int traverse(PyObject* self, visitproc visit, void* arg) {
@@ -37,8 +39,10 @@ void bind_use(nb::class_<Device>& bound) {
           },
           nb::arg("program"), nb::arg("arguments"), nb::arg("call_config"),
           nb::arg("timeout_s").none(), nb::arg("task_timeout_s").none(),
-          nb::sig("def run(self, program: Program, arguments: tuple[Any, ...], call_config: bytes, "
-                  "timeout_s: float | None, task_timeout_s: float | None) -> tuple[Any, ...]"),
+          nb::sig(
+              "def run(self, program: Program, arguments: tuple[typing.Any, ...], call_config: "
+              "bytes, "
+              "timeout_s: float | None, task_timeout_s: float | None) -> tuple[typing.Any, ...]"),
           "Run a program; gives the fields of a RunReport.")
       .def(
           "empty",
@@ -46,12 +50,13 @@ void bind_use(nb::class_<Device>& bound) {
             return device(self).empty(self, shape, dtype);
           },
           nb::arg("shape"), nb::arg("dtype"),
-          nb::sig("def empty(self, shape: int | Sequence[int], dtype: DTypeLike) -> DeviceArray"),
+          nb::sig("def empty(self, shape: int | collections.abc.Sequence[int], dtype: "
+                  "numpy.typing.DTypeLike) -> DeviceArray"),
           "Allocate device memory.")
       .def(
           "to_device",
           [](Self self, nb::handle array) { return device(self).to_device(self, array); },
-          nb::arg("array"), nb::sig("def to_device(self, array: Any) -> DeviceArray"),
+          nb::arg("array"), nb::sig("def to_device(self, array: typing.Any) -> DeviceArray"),
           "Copy an array to new device memory.")
       .def("activity", &Device::activity,
            nb::sig("def activity(self) -> list[tuple[str, int, int, int]]"),
@@ -61,14 +66,15 @@ void bind_use(nb::class_<Device>& bound) {
 void bind_loading(nb::class_<Device>& bound) {
   bound
       .def("set_loader", &Device::set_loader, nb::arg("load"),
-           nb::sig("def set_loader(self, load: Callable[[object], None]) -> None"),
+           nb::sig("def set_loader(self, load: collections.abc.Callable[[object], None]) -> None"),
            "Set what is called with a kernel that an orchestration uses first.")
-      .def("load_kernel", &Device::load_kernel, nb::arg("callable"), nb::kw_only(),
-           nb::arg("name"), nb::arg("core_type"), nb::arg("path").none(),
-           nb::arg("function").none(), nb::arg("declared").none(),
+      .def("load_kernel", &Device::load_kernel, nb::arg("callable"), nb::kw_only(), nb::arg("name"),
+           nb::arg("core_type"), nb::arg("path").none(), nb::arg("function").none(),
+           nb::arg("declared").none(),
            nb::sig("def load_kernel(self, callable: object, *, name: str, core_type: int, "
-                   "path: str | None, function: Callable[..., object] | None, "
-                   "declared: Sequence[tuple[int, Sequence[int] | None]] | None) -> None"),
+                   "path: str | None, function: collections.abc.Callable[..., object] | None, "
+                   "declared: collections.abc.Sequence[tuple[int, collections.abc.Sequence[int] | "
+                   "None]] | None) -> None"),
            "Load a kernel from the library at `path` or as `function`.")
       .def("load_library", &Device::load_library, nb::arg("path"),
            "Load an orchestration's library and give its handle.");
@@ -88,12 +94,11 @@ void bind_device(nb::module_& module) {
             new (self) Device({backend_library, runtime_library, variant, number,
                                std::move(backend_options), std::move(runtime_options)});
           },
-          nb::kw_only(), nb::arg("backend_library"), nb::arg("runtime_library"),
-           nb::arg("variant"), nb::arg("number"), nb::arg("backend_options"),
-           nb::arg("runtime_options"),
-           nb::sig("def __init__(self, *, backend_library: str, runtime_library: str, variant: str, "
-                   "number: int, backend_options: dict[str, str], "
-                   "runtime_options: dict[str, str]) -> None"))
+          nb::kw_only(), nb::arg("backend_library"), nb::arg("runtime_library"), nb::arg("variant"),
+          nb::arg("number"), nb::arg("backend_options"), nb::arg("runtime_options"),
+          nb::sig("def __init__(self, *, backend_library: str, runtime_library: str, variant: str, "
+                  "number: int, backend_options: dict[str, str], "
+                  "runtime_options: dict[str, str]) -> None"))
       .def("close", &Device::close, nb::sig("def close(self) -> tuple[int, int]"),
            "Close; gives how many buffers and bytes nobody had freed.")
       .def_prop_ro("is_open", &Device::is_open, "Whether this process has it open.")

@@ -17,10 +17,9 @@ struct DataType {
 };
 
 constexpr DataType kTypes[kCodes] = {
-    {NPY_FLOAT32, 4},   {NPY_FLOAT16, 2}, {NPY_INT32, 4},   {NPY_INT16, 2},  {NPY_INT8, 1},
-    {NPY_UINT8, 1},     {-1, 2},          {NPY_INT64, 8},   {NPY_UINT64, 8}, {NPY_FLOAT64, 8},
-    {NPY_BOOL, 1},      {NPY_UINT16, 2},  {NPY_UINT32, 4},  {NPY_COMPLEX64, 8},
-    {NPY_COMPLEX128, 16},
+    {NPY_FLOAT32, 4}, {NPY_FLOAT16, 2}, {NPY_INT32, 4},  {NPY_INT16, 2},     {NPY_INT8, 1},
+    {NPY_UINT8, 1},   {-1, 2},          {NPY_INT64, 8},  {NPY_UINT64, 8},    {NPY_FLOAT64, 8},
+    {NPY_BOOL, 1},    {NPY_UINT16, 2},  {NPY_UINT32, 4}, {NPY_COMPLEX64, 8}, {NPY_COMPLEX128, 16},
 };
 
 PyArray_Descr* bfloat16_descriptor() {
@@ -32,29 +31,42 @@ PyArray_Descr* bfloat16_descriptor() {
 
 std::optional<uint8_t> signed_code(size_t bytes) {
   switch (bytes) {
-    case 1: return PTO_DTYPE_INT8;
-    case 2: return PTO_DTYPE_INT16;
-    case 4: return PTO_DTYPE_INT32;
-    case 8: return PTO_DTYPE_INT64;
-    default: return std::nullopt;
+    case 1:
+      return PTO_DTYPE_INT8;
+    case 2:
+      return PTO_DTYPE_INT16;
+    case 4:
+      return PTO_DTYPE_INT32;
+    case 8:
+      return PTO_DTYPE_INT64;
+    default:
+      return std::nullopt;
   }
 }
 
 std::optional<uint8_t> unsigned_code(size_t bytes) {
   switch (bytes) {
-    case 1: return PTO_DTYPE_UINT8;
-    case 2: return PTO_DTYPE_UINT16;
-    case 4: return PTO_DTYPE_UINT32;
-    case 8: return PTO_DTYPE_UINT64;
-    default: return std::nullopt;
+    case 1:
+      return PTO_DTYPE_UINT8;
+    case 2:
+      return PTO_DTYPE_UINT16;
+    case 4:
+      return PTO_DTYPE_UINT32;
+    case 8:
+      return PTO_DTYPE_UINT64;
+    default:
+      return std::nullopt;
   }
 }
 
 std::optional<uint8_t> code_of_kind(char kind, size_t bytes) {
   switch (kind) {
-    case 'b': return PTO_DTYPE_BOOL;
-    case 'i': return signed_code(bytes);
-    case 'u': return unsigned_code(bytes);
+    case 'b':
+      return PTO_DTYPE_BOOL;
+    case 'i':
+      return signed_code(bytes);
+    case 'u':
+      return unsigned_code(bytes);
     case 'f':
       if (bytes == 2) return PTO_DTYPE_FLOAT16;
       if (bytes == 4) return PTO_DTYPE_FLOAT32;
@@ -64,7 +76,8 @@ std::optional<uint8_t> code_of_kind(char kind, size_t bytes) {
       if (bytes == 8) return PTO_DTYPE_COMPLEX64;
       if (bytes == 16) return PTO_DTYPE_COMPLEX128;
       return std::nullopt;
-    default: return std::nullopt;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -88,7 +101,9 @@ PyArray_Descr* descriptor_of(uint8_t code) {
   return descriptors[code];
 }
 
-size_t element_bytes(uint8_t code) { return kTypes[code].bytes; }
+size_t element_bytes(uint8_t code) {
+  return kTypes[code].bytes;
+}
 
 std::optional<uint8_t> code_of(PyArray_Descr* descriptor) {
   if (!PyArray_ISNBO(descriptor->byteorder)) return std::nullopt;

@@ -59,8 +59,8 @@ Device::Device(const DeviceOptions& options)
   pto_status status = PTO_OK;
   {
     nb::gil_scoped_release released;
-    status = backend_->open(number_, backend_options.data(), backend_options.size(), &handle_,
-                            &error);
+    status =
+        backend_->open(number_, backend_options.data(), backend_options.size(), &handle_, &error);
     if (status == PTO_OK) {
       status = backend_->attach(handle_, runtime_api_, runtime_options.data(),
                                 runtime_options.size(), &runtime_, &error);
@@ -71,7 +71,9 @@ Device::Device(const DeviceOptions& options)
   check(status, error);
 }
 
-Device::~Device() { close(); }
+Device::~Device() {
+  close();
+}
 
 nb::tuple Device::close() {
   pto_leak_report leaks{};
@@ -92,7 +94,9 @@ nb::tuple Device::close() {
   return nb::make_tuple(leaks.buffers, leaks.bytes);
 }
 
-bool Device::is_open() const { return !is_closed_ && forks_ == fork_count(); }
+bool Device::is_open() const {
+  return !is_closed_ && forks_ == fork_count();
+}
 
 void Device::require_usable() {
   if (forks_ != fork_count()) {
@@ -118,8 +122,9 @@ void Device::require_usable() {
 
 void Device::require_thread_of_run() const {
   if (run_thread_ == PyThread_get_thread_ident() && forks_ == fork_count()) return;
-  raise_usage("rt was used on another thread or in a forked process; submit from the thread that "
-              "called Device.run");
+  raise_usage(
+      "rt was used on another thread or in a forked process; submit from the thread that "
+      "called Device.run");
 }
 
 void Device::check(pto_status status, const pto_error& error) const {
@@ -235,8 +240,8 @@ nb::list Device::activity() const {
   if (!is_open()) return running;
   for (const RunningTask& task : running_tasks(backend_->activity(handle_))) {
     const LoadedKernel* kernel = kernels_.at_address(task.kernel);
-    running.append(nb::make_tuple(nb::str(kernel ? kernel->name.c_str() : ""), task.task,
-                                  task.core, task.func_id));
+    running.append(nb::make_tuple(nb::str(kernel ? kernel->name.c_str() : ""), task.task, task.core,
+                                  task.func_id));
   }
   return running;
 }

@@ -1,8 +1,8 @@
 // An open device: one backend with one runtime attached.
 //
-// Used with the GIL held. One thread uses it at a time: while a run is going, other threads may only
-// ask for activity. In a process that was forked after opening, every call is refused and closing
-// does nothing, for the threads of the device exist in the parent only.
+// Used with the GIL held. One thread uses it at a time: while a run is going, other threads may
+// only ask for activity. In a process that was forked after opening, every call is refused and
+// closing does nothing, for the threads of the device exist in the parent only.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -45,9 +45,8 @@ class Device {
 
   // Closes once; later calls say zero leaks. Gives buffers and bytes that nobody freed.
   nb::tuple close();
-  nb::tuple run(nb::handle self, const Program& program, nb::tuple arguments,
-                nb::bytes call_config, std::optional<double> timeout_s,
-                std::optional<double> task_timeout_s);
+  nb::tuple run(nb::handle self, const Program& program, nb::tuple arguments, nb::bytes call_config,
+                std::optional<double> timeout_s, std::optional<double> task_timeout_s);
   nb::object empty(nb::handle self, nb::handle shape, nb::handle dtype);
   nb::object to_device(nb::handle self, nb::handle array);
   nb::list activity() const;

@@ -8,7 +8,9 @@
 namespace pto::core {
 namespace {
 
-std::string shape_text(const View& view) { return shown(shape_tuple(view)); }
+std::string shape_text(const View& view) {
+  return shown(shape_tuple(view));
+}
 
 // The half-open range that `index` selects on an axis of `extent`, and whether it is one element.
 struct Selection {
@@ -77,8 +79,8 @@ nb::object DeviceArray::to_host(nb::handle out) const {
   if (out.is_none()) {
     auto* descriptor = descriptor_of(view_->code);
     Py_INCREF(descriptor);
-    result = nb::steal(PyArray_Empty(static_cast<int>(view_->shape.size()), view_->shape.data(),
-                                     descriptor, 0));
+    result = nb::steal(
+        PyArray_Empty(static_cast<int>(view_->shape.size()), view_->shape.data(), descriptor, 0));
     if (!result.is_valid()) throw nb::python_error();
   }
   HostArray host(result, true, [] { return std::string("the array to copy to"); });
@@ -162,18 +164,18 @@ void bind_device_array(nb::module_& module) {
       .def_prop_ro(
           "shape", [](const DeviceArray& self) { return shape_tuple(self.view()); },
           nb::sig("def shape(self) -> tuple[int, ...]"), "Elements along each axis.")
-      .def_prop_ro("dtype", &DeviceArray::dtype, nb::sig("def dtype(self) -> numpy.dtype[Any]"),
-                   "The NumPy data type.")
+      .def_prop_ro("dtype", &DeviceArray::dtype,
+                   nb::sig("def dtype(self) -> numpy.dtype[typing.Any]"), "The NumPy data type.")
       .def_prop_ro(
           "nbytes", [](const DeviceArray& self) { return self.view().bytes; }, "Size in bytes.")
       .def_prop_ro("address", &DeviceArray::address, "Address in device memory.")
       .def("to_host", &DeviceArray::to_host, nb::arg("out") = nb::none(),
-           nb::sig("def to_host(self, out: Any = None) -> Any"),
+           nb::sig("def to_host(self, out: typing.Any = None) -> typing.Any"),
            "Copy to the host: into `out`, a writable array of the same shape and type, or into a "
            "new NumPy array. Returns the array.")
       .def("free", &DeviceArray::free, "Free the memory now; twice is fine.")
       .def("reshape", &DeviceArray::reshape, nb::arg("shape"),
-           nb::sig("def reshape(self, shape: int | Sequence[int]) -> DeviceArray"),
+           nb::sig("def reshape(self, shape: int | collections.abc.Sequence[int]) -> DeviceArray"),
            "Give a view of the same memory with another shape.")
       .def("__getitem__", &DeviceArray::item, nb::arg("index"),
            nb::sig("def __getitem__(self, index: int | slice | tuple[int | slice, ...]) "

@@ -32,7 +32,9 @@ void raise_error(const char* name, const std::string& message, const nb::dict& f
   raise_exception(type(message, **fields));
 }
 
-void raise_usage(const std::string& message) { raise_error("UsageError", message); }
+void raise_usage(const std::string& message) {
+  raise_error("UsageError", message);
+}
 
 nb::object exception_of(const pto_error& error, const std::string& kernel) {
   nb::object make = nb::module_::import_("pto_core.errors.native").attr("from_status");
@@ -64,6 +66,8 @@ std::string shown(nb::handle object) {
   return result;
 }
 
-std::string type_text(nb::handle object) { return Py_TYPE(object.ptr())->tp_name; }
+std::string type_text(nb::handle object) {
+  return Py_TYPE(object.ptr())->tp_name;
+}
 
 }  // namespace pto::core

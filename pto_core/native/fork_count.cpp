@@ -9,8 +9,8 @@ namespace {
 
 std::atomic<uint64_t> count{0};
 
-const int registered = pthread_atfork(
-    nullptr, nullptr, [] { count.fetch_add(1, std::memory_order_relaxed); });
+const int registered =
+    pthread_atfork(nullptr, nullptr, [] { count.fetch_add(1, std::memory_order_relaxed); });
 
 }  // namespace
 

@@ -75,8 +75,8 @@ int64_t Graph::add_task(nb::handle kernel, nb::handle arguments) {
 
 int64_t Graph::submit(const pto_task& task) {
   Device& device = run_->device();
-  const int64_t id = device.handing_over(
-      [&] { return device.runtime_api()->submit(device.runtime(), &task); });
+  const int64_t id =
+      device.handing_over([&] { return device.runtime_api()->submit(device.runtime(), &task); });
   if (id < 0) run_->raise_latched(PTO_ERROR_INTERNAL);
   return id;
 }
@@ -164,8 +164,8 @@ void Graph::add_successor(nb::handle from, nb::handle to) {
 void Graph::publish(nb::handle task) {
   Device& device = run().device();
   const int64_t id = task_id(task, "the task to publish");
-  const pto_status status = device.handing_over(
-      [&] { return device.runtime_api()->publish(device.runtime(), id); });
+  const pto_status status =
+      device.handing_over([&] { return device.runtime_api()->publish(device.runtime(), id); });
   if (status != PTO_OK) run_->raise_latched(status);
 }
 
@@ -177,8 +177,7 @@ nb::object Graph::empty(nb::handle shape, nb::handle dtype) {
   std::shared_ptr<Buffer> buffer = device.allocate(view->bytes, true);
   run_->keep_temporary(buffer);
   const uint64_t address = buffer->address;
-  return nb::cast(
-      DeviceArray(nb::borrow(run_->device_object()), std::move(buffer), view, address));
+  return nb::cast(DeviceArray(nb::borrow(run_->device_object()), std::move(buffer), view, address));
 }
 
 void Graph::scope() {
@@ -190,7 +189,8 @@ void bind_graph(nb::module_& module) {
   nb::class_<Graph>(module, "Graph",
                     "The task graph that an orchestration builds, valid during its run only.")
       .def("add_task", &Graph::add_task, nb::arg("kernel"), nb::arg("args"),
-           nb::sig("def add_task(self, kernel: object, args: tuple[Any, ...] | list[Any]) -> int"),
+           nb::sig("def add_task(self, kernel: object, args: tuple[typing.Any, ...] | "
+                   "list[typing.Any]) -> int"),
            "Add a task of `kernel` (a @kernel, a CoreCallable, or the func_id of a child of the "
            "chip) with device arrays and scalars, and give its id.")
       .def("add_successor", &Graph::add_successor, nb::arg("producer"), nb::arg("consumer"),
@@ -201,10 +201,11 @@ void bind_graph(nb::module_& module) {
            "Let the schedulers have a task: all its edges from earlier tasks are there. Where the "
            "host builds the graph, everything is published at the end anyway.")
       .def("empty", &Graph::empty, nb::arg("shape"), nb::arg("dtype"),
-           nb::sig("def empty(self, shape: int | Sequence[int], dtype: DTypeLike) -> DeviceArray"),
+           nb::sig("def empty(self, shape: int | collections.abc.Sequence[int], dtype: "
+                   "numpy.typing.DTypeLike) -> DeviceArray"),
            "Allocate device memory that the framework frees when the run ends.")
       .def(
-          "scope", [](Graph& self) { self.scope(); }, nb::sig("def scope(self) -> NoReturn"),
+          "scope", [](Graph& self) { self.scope(); }, nb::sig("def scope(self) -> typing.NoReturn"),
           "Raise UnsupportedError: the build-graph runtimes have no scopes.");
 }
 

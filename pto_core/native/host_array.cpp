@@ -40,14 +40,20 @@ std::optional<uint8_t> code_of_dlpack(const dlpack::Tensor& tensor) {
   if (tensor.type_lanes != 1 || tensor.type_bits % 8 != 0) return std::nullopt;
   const size_t bytes = tensor.type_bits / 8;
   switch (tensor.type_code) {
-    case dlpack::kInt: return code_of_format("b", bytes);
-    case dlpack::kUInt: return code_of_format("B", bytes);
-    case dlpack::kFloat: return code_of_format("f", bytes);
-    case dlpack::kComplex: return code_of_format("Zf", bytes);
+    case dlpack::kInt:
+      return code_of_format("b", bytes);
+    case dlpack::kUInt:
+      return code_of_format("B", bytes);
+    case dlpack::kFloat:
+      return code_of_format("f", bytes);
+    case dlpack::kComplex:
+      return code_of_format("Zf", bytes);
     case dlpack::kBfloat:
       return bytes == 2 ? std::optional<uint8_t>(PTO_DTYPE_BFLOAT16) : std::nullopt;
-    case dlpack::kBool: return bytes == 1 ? std::optional<uint8_t>(PTO_DTYPE_BOOL) : std::nullopt;
-    default: return std::nullopt;
+    case dlpack::kBool:
+      return bytes == 1 ? std::optional<uint8_t>(PTO_DTYPE_BOOL) : std::nullopt;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -150,8 +156,8 @@ bool HostArray::take_dlpack(nb::handle object, const Describe& describe) {
     hold_ = std::shared_ptr<void>(managed, give_back<dlpack::Managed>);
     tensor = &managed->tensor;
   } else {
-    raise_usage(describe() + ": __dlpack__() of " + type_text(object) + " gave " +
-                shown(capsule) + ", not a fresh DLPack capsule");
+    raise_usage(describe() + ": __dlpack__() of " + type_text(object) + " gave " + shown(capsule) +
+                ", not a fresh DLPack capsule");
   }
   if (tensor->device_type != dlpack::kCpu) {
     raise_usage(describe() + " is on a device (DLPack device type " +

@@ -1,7 +1,8 @@
 // The kernels that a device has loaded, by the Python object they were loaded from.
 //
-// Used with the GIL held. A loaded kernel stays loaded, and at its place in memory, until the device
-// is closed; when the device is lost it stays for good, because a thread may still be inside.
+// Used with the GIL held. A loaded kernel stays loaded, and at its place in memory, until the
+// device is closed; when the device is lost it stays for good, because a thread may still be
+// inside.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -26,9 +27,15 @@ class Device;
 using ArgumentSpec = uintptr_t;
 using CallSignature = std::vector<ArgumentSpec>;
 
-inline ArgumentSpec spec_of(const View* view) { return reinterpret_cast<ArgumentSpec>(view); }
-inline ArgumentSpec spec_of(ScalarKind kind) { return static_cast<ArgumentSpec>(kind); }
-inline bool is_scalar(ArgumentSpec spec) { return spec <= spec_of(ScalarKind::kFloat64); }
+inline ArgumentSpec spec_of(const View* view) {
+  return reinterpret_cast<ArgumentSpec>(view);
+}
+inline ArgumentSpec spec_of(ScalarKind kind) {
+  return static_cast<ArgumentSpec>(kind);
+}
+inline bool is_scalar(ArgumentSpec spec) {
+  return spec <= spec_of(ScalarKind::kFloat64);
+}
 
 struct LoadedKernel {
   Device* device = nullptr;

@@ -21,9 +21,9 @@ const LoadedKernel* Program::child(int64_t func_id) const {
 
 namespace {
 
-void make_program(Program* program, std::string name, std::vector<std::string> parameters, int64_t required,
-                      int64_t maximum, nb::bytes directions, bool by_tensor, nb::object function,
-                      uint64_t library, std::string entry) {
+void make_program(Program* program, std::string name, std::vector<std::string> parameters,
+                  int64_t required, int64_t maximum, nb::bytes directions, bool by_tensor,
+                  nb::object function, uint64_t library, std::string entry) {
   new (program) Program();
   program->name = std::move(name);
   program->parameters = std::move(parameters);

@@ -1,4 +1,5 @@
-// Kernels that are Python functions: called by a backend's thread, with NumPy views of device memory.
+// Kernels that are Python functions: called by a backend's thread, with NumPy views of device
+// memory.
 
 #include <cstring>
 
@@ -19,7 +20,8 @@ bool is_finalizing() {
 #endif
 }
 
-// The Python state of a backend's thread, kept between kernels: making one costs more than a kernel.
+// The Python state of a backend's thread, kept between kernels: making one costs more than a
+// kernel.
 class ThreadState {
  public:
   ThreadState() {
@@ -53,9 +55,8 @@ class CallArguments {
   bool fill(const CallSignature& signature, const uint64_t* values) {
     for (size_t i = 0; i < count_; ++i) {
       const ArgumentSpec spec = signature[i];
-      objects_[i + 1] = is_scalar(spec)
-                            ? number_of(values[i], static_cast<ScalarKind>(spec))
-                            : reinterpret_cast<const View*>(spec)->array_at(values[i]);
+      objects_[i + 1] = is_scalar(spec) ? number_of(values[i], static_cast<ScalarKind>(spec))
+                                        : reinterpret_cast<const View*>(spec)->array_at(values[i]);
       if (!objects_[i + 1]) return false;
     }
     return true;

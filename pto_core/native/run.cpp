@@ -110,17 +110,17 @@ void Run::conclude() {
 void Run::raise_interruption() {
   if (stuck_task_) {
     nb::object name = nb::str(kernel_name(stuck_task_->func_id).c_str());
-    interruption_.attr("add_note")(nb::str("the device is lost: kernel {} (task {}, core {}) did "
-                                           "not return; close it and open another")
-                                       .attr("format")(nb::repr(name), stuck_task_->task,
-                                                       stuck_task_->core));
+    interruption_.attr("add_note")(
+        nb::str("the device is lost: kernel {} (task {}, core {}) did "
+                "not return; close it and open another")
+            .attr("format")(nb::repr(name), stuck_task_->task, stuck_task_->core));
   }
   raise_exception(interruption_);
 }
 
 void Run::raise_native_error() {
-  const bool is_our_abort = was_stopped_ && (status_ == PTO_ERROR_ABORTED ||
-                                             status_ == PTO_ERROR_ORCHESTRATION);
+  const bool is_our_abort =
+      was_stopped_ && (status_ == PTO_ERROR_ABORTED || status_ == PTO_ERROR_ORCHESTRATION);
   if (is_our_abort && orchestration_failure_.is_valid() && !latched_.is_valid())
     raise_exception(orchestration_failure_);
   nb::object exception = latched_.is_valid() ? latched_ : final_exception();
@@ -180,8 +180,8 @@ nb::object Run::core_usage() const {
 nb::object Run::statistics() const {
   constexpr uint32_t kMost = 64;
   pto_statistic counters[kMost];
-  const uint32_t count = std::min(
-      kMost, device_.runtime_api()->statistics(device_.runtime(), counters, kMost));
+  const uint32_t count =
+      std::min(kMost, device_.runtime_api()->statistics(device_.runtime(), counters, kMost));
   nb::dict named;
   for (uint32_t i = 0; i < count; ++i) named[counters[i].name] = counters[i].value;
   return named;

@@ -46,8 +46,7 @@ void Run::wait_until_over() {
                        !PyObject_IsInstance(orchestration_failure_.ptr(), PyExc_Exception);
   if (is_exit) return drain();
   const uint64_t begin = now_ns();
-  const uint64_t limit =
-      settings_.timeout_s ? nanoseconds_of(*settings_.timeout_s) : UINT64_MAX;
+  const uint64_t limit = settings_.timeout_s ? nanoseconds_of(*settings_.timeout_s) : UINT64_MAX;
   const uint64_t task_limit =
       settings_.task_timeout_s ? nanoseconds_of(*settings_.task_timeout_s) : UINT64_MAX;
   TaskWatch watch;
@@ -125,8 +124,7 @@ void Run::raise_timeout() {
   fields["kernel"] = name;
   raise_error("TaskTimeoutError",
               "kernel '" + name + "' (task " + std::to_string(culprit->task) + " on core " +
-                  std::to_string(culprit->core) + ") did not return within " +
-                  seconds_text(limit) +
+                  std::to_string(culprit->core) + ") did not return within " + seconds_text(limit) +
                   (stuck_task_ ? "; the device is lost, close it and open another"
                                : "; raise task_timeout_s or make the kernel shorter"),
               fields);

@@ -8,7 +8,6 @@
 #include "numpy_api.hpp"
 #include "pto/abi/dtype.h"
 
-
 namespace pto::core {
 namespace {
 
@@ -41,19 +40,32 @@ Scalar of_bits(const void* memory, ScalarKind kind) {
 
 std::optional<Scalar> of_memory(const void* memory, uint8_t code) {
   switch (code) {
-    case PTO_DTYPE_INT8: return of_signed<int8_t>(memory);
-    case PTO_DTYPE_INT16: return of_signed<int16_t>(memory);
-    case PTO_DTYPE_INT32: return of_signed<int32_t>(memory);
-    case PTO_DTYPE_INT64: return of_signed<int64_t>(memory);
-    case PTO_DTYPE_UINT8: return of_bits<uint8_t>(memory, ScalarKind::kUnsigned);
-    case PTO_DTYPE_UINT16: return of_bits<uint16_t>(memory, ScalarKind::kUnsigned);
-    case PTO_DTYPE_UINT32: return of_bits<uint32_t>(memory, ScalarKind::kUnsigned);
-    case PTO_DTYPE_UINT64: return of_bits<uint64_t>(memory, ScalarKind::kUnsigned);
-    case PTO_DTYPE_BOOL: return of_bits<uint8_t>(memory, ScalarKind::kBool);
-    case PTO_DTYPE_FLOAT16: return of_bits<uint16_t>(memory, ScalarKind::kFloat16);
-    case PTO_DTYPE_FLOAT32: return of_bits<uint32_t>(memory, ScalarKind::kFloat32);
-    case PTO_DTYPE_FLOAT64: return of_bits<uint64_t>(memory, ScalarKind::kFloat64);
-    default: return std::nullopt;
+    case PTO_DTYPE_INT8:
+      return of_signed<int8_t>(memory);
+    case PTO_DTYPE_INT16:
+      return of_signed<int16_t>(memory);
+    case PTO_DTYPE_INT32:
+      return of_signed<int32_t>(memory);
+    case PTO_DTYPE_INT64:
+      return of_signed<int64_t>(memory);
+    case PTO_DTYPE_UINT8:
+      return of_bits<uint8_t>(memory, ScalarKind::kUnsigned);
+    case PTO_DTYPE_UINT16:
+      return of_bits<uint16_t>(memory, ScalarKind::kUnsigned);
+    case PTO_DTYPE_UINT32:
+      return of_bits<uint32_t>(memory, ScalarKind::kUnsigned);
+    case PTO_DTYPE_UINT64:
+      return of_bits<uint64_t>(memory, ScalarKind::kUnsigned);
+    case PTO_DTYPE_BOOL:
+      return of_bits<uint8_t>(memory, ScalarKind::kBool);
+    case PTO_DTYPE_FLOAT16:
+      return of_bits<uint16_t>(memory, ScalarKind::kFloat16);
+    case PTO_DTYPE_FLOAT32:
+      return of_bits<uint32_t>(memory, ScalarKind::kFloat32);
+    case PTO_DTYPE_FLOAT64:
+      return of_bits<uint64_t>(memory, ScalarKind::kFloat64);
+    default:
+      return std::nullopt;
   }
 }
 
@@ -98,14 +110,18 @@ ScalarKind scalar_kind_of(uint8_t code) {
 
 PyObject* number_of(uint64_t bits, ScalarKind kind) {
   switch (kind) {
-    case ScalarKind::kUnsigned: return PyLong_FromUnsignedLongLong(bits);
-    case ScalarKind::kBool: return PyBool_FromLong(bits != 0);
+    case ScalarKind::kUnsigned:
+      return PyLong_FromUnsignedLongLong(bits);
+    case ScalarKind::kBool:
+      return PyBool_FromLong(bits != 0);
     case ScalarKind::kFloat16:
       return PyFloat_FromDouble(PyFloat_Unpack2(reinterpret_cast<const char*>(&bits), 1));
     case ScalarKind::kFloat32:
       return PyFloat_FromDouble(std::bit_cast<float>(static_cast<uint32_t>(bits)));
-    case ScalarKind::kFloat64: return PyFloat_FromDouble(std::bit_cast<double>(bits));
-    case ScalarKind::kSigned: break;
+    case ScalarKind::kFloat64:
+      return PyFloat_FromDouble(std::bit_cast<double>(bits));
+    case ScalarKind::kSigned:
+      break;
   }
   return PyLong_FromLongLong(static_cast<long long>(bits));
 }

@@ -21,8 +21,9 @@ std::vector<RunningTask> running_tasks(const pto_activity_page* page) {
     const pto_activity_slot& slot = page->slot[i];
     const uint64_t sequence = relaxed(slot.sequence);
     if (sequence % 2 == 0) continue;
-    RunningTask task{relaxed(slot.task),   relaxed(slot.func_id), relaxed(slot.core),
-                     relaxed(slot.kernel), sequence,              i};
+    RunningTask task{relaxed(slot.task), relaxed(slot.func_id),
+                     relaxed(slot.core), relaxed(slot.kernel),
+                     sequence,           i};
     if (relaxed(slot.sequence) == sequence) running.push_back(task);
   }
   return running;

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from pto_core import _native
-from pto_core.config import Config
 from pto_core.errors import UsageError
 from pto_core.interfaces import Backend, Runtime
 from pto_core.kernels import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 
 def _rebuild(cls: type[PtoError], message: str, fields: dict[str, Any]) -> PtoError:
@@ -28,6 +28,11 @@ class PtoError(Exception):
         for name in self.fields:
             setattr(self, name, fields.get(name))
 
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Tell type checkers that the attributes are those of ``fields``."""
+
     @property
     def message(self) -> str:
         """The whole message."""
@@ -40,14 +45,14 @@ class PtoError(Exception):
 class UsageError(PtoError):
     """The caller broke a documented rule: ``value`` was given for ``name``."""
 
-    fields = ("name", "value", "expected")
+    fields: ClassVar[tuple[str, ...]] = ("name", "value", "expected")
     exit_code = 2
 
 
 class ConfigError(UsageError):
     """A setting is unknown or has a value that it cannot have; ``origin`` says where it was set."""
 
-    fields = ("name", "value", "expected", "origin")
+    fields: ClassVar[tuple[str, ...]] = ("name", "value", "expected", "origin")
 
 
 class UnsupportedError(UsageError):
@@ -57,14 +62,14 @@ class UnsupportedError(UsageError):
 class PluginError(PtoError):
     """A plugin cannot be used."""
 
-    fields = ("family", "plugin", "distribution", "version")
+    fields: ClassVar[tuple[str, ...]] = ("family", "plugin", "distribution", "version")
     exit_code = 2
 
 
 class UnknownPluginError(PluginError):
     """No installed plugin has that name; ``known`` lists those that exist."""
 
-    fields = (*PluginError.fields, "known")
+    fields: ClassVar[tuple[str, ...]] = (*PluginError.fields, "known")
 
 
 class DuplicatePluginError(PluginError):
@@ -78,34 +83,34 @@ class PluginLoadError(PluginError):
 class PluginVersionError(PluginError):
     """The plugin was made for another version of the plugin interface or the native ABI."""
 
-    fields = (*PluginError.fields, "wanted", "found")
+    fields: ClassVar[tuple[str, ...]] = (*PluginError.fields, "wanted", "found")
 
 
 class BackendUnavailableError(PtoError):
     """The backend is installed but cannot run here; ``reason`` says why, ``fix`` what to do."""
 
-    fields = ("backend", "reason", "fix")
+    fields: ClassVar[tuple[str, ...]] = ("backend", "reason", "fix")
     exit_code = 5
 
 
 class CompileError(PtoError):
     """A compiler refused a source; ``output`` is what it said, ``command`` how it was called."""
 
-    fields = ("source", "line", "command", "output", "compiler")
+    fields: ClassVar[tuple[str, ...]] = ("source", "line", "command", "output", "compiler")
     exit_code = 3
 
 
 class LoadError(PtoError):
     """A kernel or an orchestration was built but cannot be loaded: a symbol is missing, say."""
 
-    fields = ("func_id", "kernel")
+    fields: ClassVar[tuple[str, ...]] = ("func_id", "kernel")
     exit_code = 3
 
 
 class CapacityError(PtoError):
     """A limit was reached: ``value`` was asked for, ``limit`` is what there is."""
 
-    fields = ("name", "value", "limit")
+    fields: ClassVar[tuple[str, ...]] = ("name", "value", "limit")
 
 
 class DeviceMemoryError(CapacityError):
@@ -115,13 +120,13 @@ class DeviceMemoryError(CapacityError):
 class AddressError(PtoError):
     """An address is outside live device memory, or a write went past a buffer."""
 
-    fields = ("task", "func_id", "core", "kernel", "address")
+    fields: ClassVar[tuple[str, ...]] = ("task", "func_id", "core", "kernel", "address")
 
 
 class GraphError(PtoError):
     """The task graph cannot be run."""
 
-    fields = ("task", "other_task")
+    fields: ClassVar[tuple[str, ...]] = ("task", "other_task")
 
 
 class CycleError(GraphError):
@@ -135,25 +140,32 @@ class UnpublishedError(GraphError):
 class DeadlockError(PtoError):
     """Nothing runs and nothing can."""
 
-    fields = ("name", "value", "limit", "file", "line")
+    fields: ClassVar[tuple[str, ...]] = ("name", "value", "limit", "file", "line")
 
 
 class OrchestrationError(PtoError):
     """The orchestration reported a failure by returning ``code``."""
 
-    fields = ("code",)
+    fields: ClassVar[tuple[str, ...]] = ("code",)
 
 
 class TaskFailedError(PtoError):
     """A kernel failed. For a Python kernel its own exception is the ``__cause__``."""
 
-    fields = ("task", "func_id", "core", "kernel", "signal", "remote_traceback")
+    fields: ClassVar[tuple[str, ...]] = (
+        "task",
+        "func_id",
+        "core",
+        "kernel",
+        "signal",
+        "remote_traceback",
+    )
 
 
 class TaskTimeoutError(TaskFailedError, TimeoutError):
     """A kernel did not return in time; the device is lost unless it did so soon afterwards."""
 
-    fields = (*TaskFailedError.fields, "timeout_s")
+    fields: ClassVar[tuple[str, ...]] = (*TaskFailedError.fields, "timeout_s")
 
 
 class AbortedError(PtoError):
@@ -163,19 +175,28 @@ class AbortedError(PtoError):
 class RunTimeoutError(AbortedError, TimeoutError):
     """The run took longer than its limit and was ended; the device can be used again."""
 
-    fields = ("timeout_s",)
+    fields: ClassVar[tuple[str, ...]] = ("timeout_s",)
 
 
 class DeviceLostError(PtoError):
     """The device gave up on a kernel that does not return; close it and open another."""
 
-    fields = ("device",)
+    fields: ClassVar[tuple[str, ...]] = ("device",)
 
 
 class WrongResultError(PtoError):
     """An output differs from its reference by more than the tolerance."""
 
-    fields = ("tensor", "index", "actual", "expected", "mismatches", "total", "rtol", "atol")
+    fields: ClassVar[tuple[str, ...]] = (
+        "tensor",
+        "index",
+        "actual",
+        "expected",
+        "mismatches",
+        "total",
+        "rtol",
+        "atol",
+    )
     exit_code = 1
 
 

@@ -58,7 +58,9 @@ class ChipCallable:
     ) -> None:
         if isinstance(orchestration, str):
             orchestration = Path(orchestration)
-        if not isinstance(orchestration, OrchestrationSource | Path) and not callable(orchestration):
+        if not isinstance(orchestration, OrchestrationSource | Path) and not callable(
+            orchestration
+        ):
             raise UsageError(
                 f"{orchestration!r} is no orchestration; give a function, an OrchestrationSource "
                 "or the path of a library",

@@ -35,13 +35,14 @@ class DataType(IntEnum):
         if self is DataType.BFLOAT16:
             import ml_dtypes
 
-            return np.dtype(ml_dtypes.bfloat16)
+            bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+            return bfloat16
         return np.dtype(self.name.lower())
 
     @property
     def nbytes(self) -> int:
         """Bytes of one element."""
-        return self.numpy.itemsize
+        return int(self.numpy.itemsize)
 
     @classmethod
     def of(cls, dtype: Any) -> DataType:
