@@ -63,7 +63,7 @@ def test_the_reserved_names_are_our_commands():
     assert set(RESERVED_COMMANDS) == set(SUMMARIES)
 
 
-@pytest.mark.parametrize("name", ["plugins", "doctor", "config", "new"])
+@pytest.mark.parametrize("name", SUMMARIES)
 def test_every_command_has_help(site, name):
     result = site.pto(name, "--help")
     assert result.returncode == 0
