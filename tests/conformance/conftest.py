@@ -15,6 +15,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 INCLUDE = ROOT / "pto_core" / "include"
 COMPILER = shlex.split(os.environ.get("CXX", "c++"))
+LIBRARY_FLAGS = (
+    *("-std=c++20", "-O0", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-gnu-unique"),
+    *("-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{INCLUDE}"),
+)
 
 BACKEND_MODULE = """
 from pathlib import Path
@@ -78,9 +82,7 @@ class Stranger:
         """Build a plugin's library from one source, written against the ABI alone."""
         library = self.folder / f"lib{source.stem}.so"
         subprocess.run(
-            [*COMPILER, "-std=c++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden"]
-            + ["-Wall", "-Wextra", "-Werror", "-o", str(library), str(source)]
-            + [f"-I{INCLUDE}", "-ldl", *flags],
+            [*COMPILER, *LIBRARY_FLAGS, "-o", str(library), str(source), "-ldl", *flags],
             check=True,
         )
         return library
@@ -116,9 +118,9 @@ class Stranger:
         )
         report = self.folder / "report.xml"
         paths = [str(self.folder), os.environ.get("PYTHONPATH", "")]
+        options = ("-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(self.folder))
         answer = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull]
-            + ["--rootdir", str(self.folder), f"--junitxml={report}", str(test)],
+            [sys.executable, "-m", "pytest", *options, f"--junitxml={report}", str(test)],
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
             cwd=self.folder,
             capture_output=True,

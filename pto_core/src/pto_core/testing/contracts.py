@@ -103,6 +103,15 @@ class RuntimeContract:
     test_random_graphs = contract_test(ordering.check_random_graphs, "explicit_edges")
     test_every_shape = contract_test(ordering.check_every_shape, "explicit_edges")
     test_devices_side_by_side = contract_test(ordering.check_devices_side_by_side, "explicit_edges")
+    test_edge_from_a_finished_task = contract_test(
+        ordering.check_edge_from_a_finished_task, "explicit_edges", "backend:threads"
+    )
+    test_deterministic_runs = contract_test(
+        ordering.check_deterministic_runs, "explicit_edges", "backend:deterministic"
+    )
+    test_checked_runs = contract_test(
+        ordering.check_checked_runs, "explicit_edges", "backend:checking"
+    )
     test_cycle = contract_test(graph_errors.check_cycle, "explicit_edges")
     test_self_edge = contract_test(graph_errors.check_self_edge, "explicit_edges")
     test_unknown_task = contract_test(graph_errors.check_unknown_task, "explicit_edges")

@@ -106,6 +106,7 @@ class NativeDevice:
         self._table = backend.table
         self._handle = ctypes.c_void_p()
         self._keep: list[object] = []
+        self._running = False
         self._runtime: NativeRuntime | Any = None
         self.runtime_handle = ctypes.c_void_p()
         error = abi.Error()
@@ -128,9 +129,14 @@ class NativeDevice:
         self.close()
 
     def close(self) -> abi.LeakReport:
-        """Detach and close; the second time nothing happens. Give what nobody freed."""
+        """End the run, detach and close; the second time nothing happens. Give what was leaked."""
         leaks = abi.LeakReport()
         if self._handle:
+            if self._running:
+                self.abort()
+                self.orchestration_done()
+                self.wait()
+                self.finish()
             self.detach()
             self._table.close(self._handle, ctypes.byref(leaks))
             self._handle = ctypes.c_void_p()
@@ -218,6 +224,7 @@ class NativeDevice:
         run = abi.Run(entries, len(kernels), config=ctypes.pointer(config))
         self._run_memory = (entries, config, run)
         self._call("start", ctypes.byref(run))
+        self._running = True
 
     def orchestration_done(self, result: int = 0) -> None:
         """Say that everything has been submitted."""
@@ -236,6 +243,7 @@ class NativeDevice:
     def finish(self) -> Outcome:
         """End the run."""
         error, report = abi.Error(), abi.RunReport()
+        self._running = False
         status = self._table.finish(self._handle, ctypes.byref(report), ctypes.byref(error))
         return Outcome(abi.Status(status), error, report)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import re
+import time
 from dataclasses import replace
 
 from pto_core.testing import abi, graphs
-from pto_core.testing.failure import expect
+from pto_core.testing.failure import ContractError, expect
 from pto_core.testing.graphs import Graph
-from pto_core.testing.native import Outcome
+from pto_core.testing.native import RUN_LIMIT_S, Outcome
 from pto_core.testing.random_seed import random_numbers
 from pto_core.testing.recording import RecorderLog, words_sum
 from pto_core.testing.session import Session
@@ -134,6 +135,66 @@ def check_devices_side_by_side(runtime: RuntimeSubject) -> None:
             outcome = session.end()
             expect(outcome.status == abi.Status.OK, f"the run ended with {outcome.message}")
             graph.verify(log.read())
+
+
+def check_edge_from_a_finished_task(runtime: RuntimeSubject) -> None:
+    """Require that an edge from a task that has already run holds nobody back."""
+    with Session(runtime) as session:
+        log = RecorderLog(session.device, 2)
+        session.start()
+        first = session.submit(0, log.arguments(0))
+        session.publish(first)
+        if session.flags & abi.RuntimeFlag.CONCURRENT_BUILD:
+            _await_run(log, 0)
+        second = session.submit(1, log.arguments(1))
+        session.add_edge(first, second)
+        session.publish(second)
+        outcome = session.end()
+        expect(outcome.status == abi.Status.OK, f"the run ended with {outcome.message}")
+        Graph("edge from a finished task", 2, [(0, 1)]).verify(log.read())
+
+
+def _await_run(log: RecorderLog, index: int) -> None:
+    deadline = time.monotonic() + RUN_LIMIT_S
+    while not log.read()["end"][index]:
+        if time.monotonic() > deadline:
+            raise ContractError(
+                f"a published task did not run within {RUN_LIMIT_S} s, while the graph was built"
+            )
+        time.sleep(0)
+
+
+def check_deterministic_runs(
+    runtime: RuntimeSubject, seeds: int = 20, seed: int | None = None
+) -> None:
+    """Require right answers for every seed of deterministic mode, and one trace for each."""
+    with random_numbers(seed) as numbers:
+        graph = graphs.random_graph(numbers, 40)
+        for chosen in (numbers.getrandbits(31) for _ in range(seeds)):
+            hashes = set()
+            for _ in range(2):
+                with Session(runtime, mode="deterministic", seed=chosen) as session:
+                    report = run_and_verify(session, graph, block_dim=3).report
+                    hashes.add(int(report.trace_hash))
+            expect(len(hashes) == 1, f"sim seed {chosen} gave the traces {sorted(hashes)}")
+
+
+def check_checked_runs(runtime: RuntimeSubject) -> None:
+    """Require that a checked run refuses freed memory at submit, with ADDRESS, and else works."""
+    with Session(runtime, check=1) as session:
+        run_and_verify(session, graphs.hourglass(20))
+        log = RecorderLog(session.device, 1)
+        freed = session.device.allocate(4096)
+        session.device.free(freed)
+        session.start()
+        task = session.submit(0, log.arguments(0, [freed]))
+        outcome = session.end()
+        expect(
+            (task, outcome.status) == (-1, abi.Status.ADDRESS),
+            f"submit with a freed address gave task {task}, the run {outcome.status.name}; "
+            "expected -1 and ADDRESS",
+        )
+        run_and_verify(session, graphs.diamond())
 
 
 def check_statistics(runtime: RuntimeSubject) -> None:

@@ -1,0 +1,34 @@
+"""The kit over every installed backend, and every installed pair of backend and runtime."""
+
+from __future__ import annotations
+
+import re
+
+from pto_core.plugins import PluginRecord
+from pto_core.testing import BackendContract, RuntimeContract
+
+from pto_core import plugins
+
+
+def healthy(records: list[PluginRecord]) -> list[str]:
+    return [record.name for record in records if plugins.inspect(record).health.ok]
+
+
+def class_name(*words: str) -> str:
+    return "Test" + "".join(word.title() for name in words for word in re.findall(r"\w+", name))
+
+
+BACKENDS = healthy(plugins.backends())
+RUNTIMES = healthy(plugins.runtimes())
+
+for backend in BACKENDS:
+    name = class_name(backend)
+    globals()[name] = type(name, (BackendContract,), {"backend": backend})
+    for runtime in RUNTIMES:
+        name = class_name(runtime, "on", backend)
+        globals()[name] = type(name, (RuntimeContract,), {"runtime": runtime, "backend": backend})
+
+
+def test_there_is_a_pair() -> None:
+    assert BACKENDS
+    assert RUNTIMES

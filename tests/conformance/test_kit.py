@@ -1,0 +1,79 @@
+"""The kit's own parts: the oracle, the choice of tests, the seed in a failure."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from pto_core.testing import ContractError, expect, graphs
+from pto_core.testing.capabilities import contract_test, withdraw_unclaimed
+from pto_core.testing.contracts import BackendContract, RuntimeContract
+from pto_core.testing.random_seed import random_numbers
+from pto_core.testing.recording import RECORD
+
+
+def sequential_records(graph: graphs.Graph) -> np.ndarray:
+    records = np.zeros(graph.tasks, dtype=RECORD)
+    records["runs"] = 1
+    records["start"] = 2 * np.arange(graph.tasks) + 1
+    records["end"] = records["start"] + 1
+    return records
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        graphs.diamond(),
+        graphs.chain(50),
+        graphs.hourglass(20),
+        graphs.independent(9),
+        graphs.random_graph(random.Random(1), 100),
+    ],
+    ids=lambda graph: graph.name,
+)
+def test_oracle_takes_the_sequential_order_and_no_other(graph) -> None:
+    graph.verify(sequential_records(graph))
+    for producer, consumer in graph.edges:
+        records = sequential_records(graph)
+        records["start"][consumer] = records["end"][producer] - 1
+        with pytest.raises(ContractError, match="not kept"):
+            graph.verify(records)
+
+
+@pytest.mark.parametrize("runs", [0, 2])
+def test_oracle_counts_runs(runs) -> None:
+    records = sequential_records(graphs.diamond())
+    records["runs"][2] = runs
+    with pytest.raises(ContractError, match=f"task 2 ran {runs} times"):
+        graphs.diamond().verify(records)
+
+
+def test_random_graphs_point_forward() -> None:
+    seed = random.randrange(2**32)
+    graph = graphs.random_graph(random.Random(seed), 500)
+    assert all(0 <= producer < consumer < 500 for producer, consumer in graph.edges), seed
+    assert len(set(graph.edges)) == len(graph.edges), seed
+
+
+def test_only_claimed_capabilities_are_collected() -> None:
+    class Contract:
+        test_always = contract_test(lambda subject: None)
+        test_flying = contract_test(lambda subject: None, "flies")
+        test_walking = contract_test(lambda subject: None, "!flies")
+
+    withdraw_unclaimed(Contract, frozenset({"swims"}))
+    assert (callable(Contract.test_always), callable(Contract.test_walking)) == (True, True)
+    assert Contract.test_flying is None
+
+
+@pytest.mark.parametrize("contract", [BackendContract, RuntimeContract])
+def test_every_contract_test_states_its_contract(contract) -> None:
+    tests = [name for name in dir(contract) if name.startswith("test_")]
+    assert tests
+    assert all(getattr(contract, name).__doc__.startswith("Require") for name in tests)
+
+
+def test_a_random_failure_names_its_seed() -> None:
+    with pytest.raises(ContractError, match=r"wrong.*seed=17"), random_numbers(17):
+        expect(False, "wrong")
