@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pto_core.cases import CaseReport, list_cases, run_all_cases, run_case
     from pto_core.device import Activity, CoreUsage, Device, DeviceArray, RunReport, open_device
     from pto_core.kernels import (
         CallConfig,
@@ -28,6 +29,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Activity",
     "CallConfig",
+    "CaseReport",
     "ChipCallable",
     "CoreCallable",
     "CoreUsage",
@@ -41,19 +43,28 @@ __all__ = [
     "RunReport",
     "Scalar",
     "kernel",
+    "list_cases",
     "open_device",
+    "run_all_cases",
+    "run_case",
 ]
 
+_CASE_NAMES = {"CaseReport", "list_cases", "run_all_cases", "run_case"}
 _DEVICE_NAMES = {"Activity", "CoreUsage", "Device", "DeviceArray", "RunReport", "open_device"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    room = "pto_core.device" if name in _DEVICE_NAMES else "pto_core.kernels"
-    value = getattr(import_module(room), name)
+    value = getattr(import_module(f"pto_core.{_room(name)}"), name)
     globals()[name] = value
     return value
+
+
+def _room(name: str) -> str:
+    if name in _CASE_NAMES:
+        return "cases"
+    return "device" if name in _DEVICE_NAMES else "kernels"
 
 
 def __dir__() -> list[str]:
