@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import pto_core
+from pto_core.cases import run_case
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 README_LINES_MAX = 40
@@ -78,9 +78,11 @@ def test_readme_fits_on_a_screen(example: str) -> None:
 
 @pytest.mark.parametrize(("example", "runtime", "case"), RUNS)
 def test_example_matches_its_reference(example: str, runtime: str, case: str) -> None:
-    result = pto_core.run_case(EXAMPLES / example, case=case, runtime=runtime)
-    assert result.passed
-    assert result.tasks == TASKS[example][case]
+    report = run_case(EXAMPLES / example, case, runtime=runtime).check()
+    assert report.passed
+    assert report.compared
+    assert report.runtime == runtime
+    assert report.tasks == TASKS[example][case]
 
 
 def test_python_program_runs_on_both_runtimes() -> None:
@@ -108,5 +110,7 @@ def test_wrong_reference_fails(example: str, tmp_path: Path) -> None:
         + f"    tensors[{output!r}].flat[-1] += 1.0\n"
     )
     done = pto_run(str(copy))
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert output in done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    assert done.returncode == 1, said
+    assert f"output {output!r}" in said
+    assert "1 of " in said, "one element is wrong, and the message counts it"
