@@ -1,0 +1,186 @@
+"""Every source that cannot be built says why, where, and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pto_core.errors import CompileError, UsageError
+from pto_core.interfaces import KernelToolchain, OrchestrationBuild
+from pto_core.toolchain import Toolchain, candidates, find_compiler
+from pto_core.toolchain.diagnosis import missing_symbol_error
+from pto_core.toolchain.elf import exported_symbols
+from pto_core.toolchain.library import missing_part
+
+
+def refused(bench, text: str, name: str = "broken.cpp") -> CompileError:
+    with pytest.raises(CompileError) as caught:
+        bench.build(bench.write(name, text))
+    assert bench.leftovers() == []
+    return caught.value
+
+
+def test_error_has_file_line_and_the_compilers_words(bench) -> None:
+    error = refused(
+        bench, '#include <cstdint>\n\nextern "C" void kernel_entry(int64_t*) { nope(); }'
+    )
+    source = str(bench.sources / "broken.cpp")
+    assert (error.source, error.line) == (source, 3)
+    assert f"{source}:3: " in error.message
+    assert "nope" in error.output
+    assert error.output.strip().splitlines()[0] in error.message
+    assert error.command.startswith(error.compiler.split(" ")[0])
+    assert error.exit_code == 3
+
+
+def test_error_in_a_header_names_the_header(bench) -> None:
+    header = bench.write("wrong.h", "\n\nint x = ;\n")
+    error = refused(bench, '#include "wrong.h"\n')
+    assert (error.source, error.line) == (str(header), 3)
+
+
+def test_error_in_an_orchestration_is_on_the_users_line(bench) -> None:
+    wrapper = bench.write("wrapper.hpp", "int (*entry)() = &PTO_ORCHESTRATION_ENTRY;\n")
+    build = OrchestrationBuild(include_dirs=(), wrapper=wrapper)
+    source = bench.write("graph.cpp", "int graph() {\n  return wrong;\n}\n")
+    with pytest.raises(CompileError) as caught:
+        Toolchain(bench.config()).build_orchestration(source, "graph", build)
+    assert (caught.value.source, caught.value.line) == (str(source), 2)
+    source.write_text("int graph() { return 0; }\n")
+    with pytest.raises(CompileError, match=r"has no function grph.*function_name"):
+        Toolchain(bench.config()).build_orchestration(source, "grph", build)
+    assert Toolchain(bench.config()).build_orchestration(source, "graph", build).is_file()
+
+
+def test_orchestration_without_a_name(bench) -> None:
+    build = OrchestrationBuild(include_dirs=(), wrapper=Path("none"))
+    source = bench.write("graph.cpp", "")
+    with pytest.raises(UsageError, match="function_name"):
+        Toolchain(bench.config()).build_orchestration(source, None, build)
+
+
+def test_all_are_tried_and_the_first_in_order_is_reported(bench, kernel) -> None:
+    sources = [
+        bench.write("a.cpp", kernel("1")),
+        bench.write("b.cpp", "first error"),
+        bench.write("c.cpp", "second error"),
+    ]
+    toolchain = Toolchain(bench.config(jobs=2), bench.events.append)
+    requests = [toolchain.kernel(source, "aiv", KernelToolchain()) for source in sources]
+    with pytest.raises(CompileError, match=r"kernel b\.cpp"):
+        toolchain.build_many(requests)
+    assert sorted(state for state in bench.states if state != "started") == [
+        "built",
+        "failed",
+        "failed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ('extern "C" void other(long*) {}', "it exports other"),
+        ("void kernel_entry(long*) {}", 'add extern "C"'),
+        ('extern "C" { static void kernel_entry(long*) {} }', "it exports nothing"),
+    ],
+)
+def test_missing_kernel_entry(bench, text: str, hint: str) -> None:
+    error = refused(bench, text)
+    assert "broken.cpp exports no kernel_entry" in error.message
+    assert hint in error.message
+    assert 'extern "C" void kernel_entry(int64_t* args)' in error.message
+
+
+@pytest.mark.parametrize(
+    ("header", "major"), [("stdfloat", 13), ("print", 14), ("generator", 14), ("mdspan", 16)]
+)
+def test_missing_library_header_says_which_compiler_has_it(header: str, major: int) -> None:
+    said = f"k.cpp:1:10: fatal error: {header}: No such file or directory\n"
+    assert missing_part(said) == (f"<{header}>", major)
+    assert missing_part(f"k.cpp:1:10: fatal error: '{header}' file not found\n") == (
+        f"<{header}>",
+        major,
+    )
+
+
+def test_newer_library_than_the_compiler_has(bench) -> None:
+    absent = bench.write("absent.cpp", "#include <inplace_vector_of_the_future>\n")
+    with pytest.raises(CompileError, match="inplace_vector_of_the_future"):
+        bench.build(absent)
+    compiler = next(candidates(bench.config()))
+    if compiler.family == "gcc" and compiler.major < 16:
+        error = refused(bench, "#include <mdspan>\n")
+        assert "<mdspan> needs g++ 16 or newer" in error.message
+        assert "CXX" in error.message
+
+
+def test_header_of_the_tile_library(bench) -> None:
+    error = refused(bench, "#include <pto/pto-inst.hpp>\n")
+    assert "PTO_ISA_ROOT" in error.message
+
+
+def test_tile_library_of_the_configuration(bench, kernel) -> None:
+    bench.write("isa/include/pto/pto-inst.hpp", "#define TILES 16\n")
+    source = bench.write("one.cpp", kernel("TILES", "#include <pto/pto-inst.hpp>"))
+    assert bench.build(source, pto_isa_root=bench.sources / "isa").is_file()
+
+
+def test_missing_source(bench) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        bench.build(bench.sources / "gone.cpp")
+    with pytest.raises(UsageError, match="is a folder"):
+        bench.build(bench.sources)
+
+
+def test_unknown_compiler_is_an_error_that_names_the_setting(bench, kernel) -> None:
+    source = bench.write("one.cpp", kernel("1"))
+    with pytest.raises(CompileError, match=r"'g\+\+-not-there'.*argument"):
+        bench.build(source, cxx="g++-not-there")
+
+
+def test_no_compiler_has_the_standard(bench, kernel) -> None:
+    source = bench.write("one.cpp", kernel("1"))
+    with pytest.raises(CompileError, match=r"no C\+\+ compiler here accepts c\+\+26"):
+        bench.build(source, KernelToolchain(standard="c++26", compilers=("not-there",)))
+
+
+def test_compiler_is_asked_once(bench, monkeypatch) -> None:
+    first = find_compiler("g++", bench.cache)
+    assert first is not None
+    assert first.family == "gcc"
+    assert first.spelling("c++17") == "c++17"
+    monkeypatch.setattr("subprocess.run", None)
+    assert find_compiler("g++", bench.cache) == first
+
+
+def test_replaced_compiler_is_asked_again(bench, kernel) -> None:
+    script = bench.write("my-g++", '#!/bin/sh\nexec g++ "$@"\n')
+    script.chmod(0o755)
+    source = bench.write("one.cpp", kernel("VALUE"))
+    host = bench.build.__defaults__[0]
+    bench.build(source, replace(host, definitions=("VALUE=1",)), cxx=str(script))
+    script.write_text('#!/bin/sh\nexec g++ -DEXTRA=1 "$@"\n')
+    bench.build(source, replace(host, definitions=("VALUE=1",)), cxx=str(script))
+    assert bench.states == ["started", "built"]
+
+
+def test_symbols_of_a_file_that_is_no_library(tmp_path) -> None:
+    for content in (
+        b"",
+        b"#!/bin/sh\n",
+        b"\x7fELF\x02\x01" + b"\0" * 40,
+        b"\x7fELF\x02\x01\xff" * 99,
+    ):
+        path = tmp_path / "file"
+        path.write_bytes(content)
+        assert exported_symbols(path) in (None, frozenset())
+
+
+def test_missing_symbol_error_lists_few_names(bench) -> None:
+    toolchain = Toolchain(bench.config())
+    request = toolchain.kernel(bench.write("k.cpp", ""), "aiv", KernelToolchain())
+    compiler = next(candidates(bench.config()))
+    names = frozenset(f"name{i}" for i in range(100))
+    assert len(missing_symbol_error(request, names, compiler).message) < 400

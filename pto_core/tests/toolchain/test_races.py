@@ -1,0 +1,125 @@
+"""Many processes at once, builders that are killed, disks that are full."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+BUILD = """
+    import sys
+    from pathlib import Path
+    from pto_core.config import load_core
+    from pto_core.interfaces import KernelToolchain
+    from pto_core.toolchain import Toolchain
+
+    config = load_core({"cache_dir": sys.argv[1], "jobs": 2}, environ={})
+    toolchain = Toolchain(config, lambda event: print(event.state, flush=True))
+    sources = [Path(name) for name in sys.argv[2:]]
+    requests = [toolchain.kernel(source, "aiv", KernelToolchain()) for source in sources]
+    print("begin", flush=True)
+    for path in toolchain.build_many(requests):
+        print(path)
+"""
+# Long enough to compile that a signal always comes in the middle.
+SLOW = """
+    #include <cstdint>
+    template <int N> struct Slow { static constexpr long value = Slow<N - 1>::value + 1; };
+    template <> struct Slow<0> { static constexpr long value = 0; };
+    template <int N> long many() { if constexpr (N > 0) return many<N - 1>() + N; else return 0; }
+    extern "C" void kernel_entry(int64_t* args) { args[0] = many<800>() + Slow<800>::value; }
+"""
+
+
+def start(bench, *sources: Path, script: str = BUILD) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", textwrap.dedent(script), str(bench.cache), *map(str, sources)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def living_children(marker: str) -> list[str]:
+    """List the processes whose command line has ``marker``."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if marker in line and state != "Z":
+                found.append(line)
+    return found
+
+
+def wait_until_gone(marker: str, patience_s: float = 20) -> list[str]:
+    deadline = time.monotonic() + patience_s
+    while (left := living_children(marker)) and time.monotonic() < deadline:
+        os.sched_yield()
+    return left
+
+
+def test_eight_processes_build_the_same_kernels(bench, kernel) -> None:
+    sources = [bench.write(f"k{i}.cpp", kernel(str(i))) for i in range(4)]
+    builders = [start(bench, *sources) for _ in range(8)]
+    results = [builder.communicate() for builder in builders]
+    assert [builder.returncode for builder in builders] == [0] * 8, results
+    paths = {tuple(output.splitlines()[-4:]) for output, _ in results}
+    assert len(paths) == 1, "all got the same artefacts"
+    assert len(list((bench.cache / "artefacts").iterdir())) == 4, "each was built once"
+    assert bench.leftovers() == []
+
+
+def test_killed_builder_leaves_nothing_that_hurts(bench, kernel) -> None:
+    slow = bench.write("slow.cpp", SLOW)
+    builder = start(bench, slow)
+    assert builder.stdout is not None
+    while builder.stdout.readline().strip() != "started":
+        pass
+    builder.kill()
+    builder.communicate()
+    assert wait_until_gone(str(slow)) == [], "its compilers are gone too"
+    assert not list((bench.cache / "artefacts").glob("*"))
+    bench.build(bench.write("other.cpp", kernel("1")))
+    assert bench.leftovers() == [], "the next build swept what it left"
+    assert bench.build(slow).is_file()
+
+
+def test_interrupted_builder_cleans_up_at_once(bench) -> None:
+    slow = bench.write("slow.cpp", SLOW)
+    builder = start(bench, slow)
+    assert builder.stdout is not None
+    while builder.stdout.readline().strip() != "started":
+        pass
+    builder.send_signal(signal.SIGINT)
+    builder.communicate()
+    assert living_children(str(slow)) == []
+    assert bench.leftovers() == []
+
+
+def test_full_disk_is_named(bench, kernel) -> None:
+    limited = """
+        import resource
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+    """
+    caught = """
+        from pto_core.errors import CompileError
+        try:
+            toolchain.build_many(requests)
+        except CompileError as error:
+            print("refused:", error)
+    """
+    body = textwrap.dedent(BUILD).rpartition("for path in")[0]
+    script = textwrap.dedent(limited) + body + textwrap.dedent(caught)
+    source = bench.write("one.cpp", kernel("1"))
+    output, errors = start(bench, source, script=script).communicate()
+    assert "refused:" in output, output + errors
+    assert str(bench.cache) in output
+    assert "cache_dir" in output
+    assert bench.leftovers() == []
+    assert bench.build(source).is_file(), "with room again it works"
