@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
 #include <mutex>
 
@@ -86,11 +87,15 @@ void print_crash(const CrashNote& note, const char* signal_name) noexcept {
   line.print();
 }
 
+// Threads may crash together; the first has the cause.
+std::atomic_flag reported = ATOMIC_FLAG_INIT;
+
 void handle(int number, siginfo_t* information, void*) noexcept {
   for (FatalSignal& fatal : fatal_signals) {
     if (fatal.number != number) continue;
     const CrashNote* note = note_of_thread;
-    if (note != nullptr && (note->slot->sequence & 1) != 0) print_crash(*note, fatal.name);
+    const bool in_kernel = note != nullptr && (note->slot->sequence & 1) != 0;
+    if (in_kernel && !reported.test_and_set()) print_crash(*note, fatal.name);
     sigaction(number, &fatal.previous, nullptr);
   }
   // A fault comes again when the handler returns, with its true context; a signal that was sent

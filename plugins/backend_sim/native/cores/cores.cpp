@@ -70,17 +70,6 @@ void Cores::dispatch(const pto_dispatch& dispatch) noexcept {
   core.data_main_base.store(sequence, std::memory_order_release);
 }
 
-bool Cores::finished(uint32_t index) const noexcept {
-  const Core& core = cores_[index];
-  const uint32_t sequence = core.data_main_base.load(std::memory_order_relaxed);
-  return core.cond.load(std::memory_order_acquire) == (sequence | PTO_COND_FINISHED);
-}
-
-void Cores::acknowledge(uint32_t index) noexcept {
-  Core& core = cores_[index];
-  core.cond.store(core.data_main_base.load(std::memory_order_acquire), std::memory_order_relaxed);
-}
-
 void Cores::execute(uint32_t index, pto_activity_slot& slot) noexcept {
   Core& core = cores_[index];
   note_kernel(slot, *core.payload, index);

@@ -46,12 +46,20 @@ class Cores {
 
   // Scheduler's side.
   void dispatch(const pto_dispatch& dispatch) noexcept;
-  bool finished(uint32_t core) const noexcept;
+  bool finished(uint32_t index) const noexcept {
+    const Core& core = cores_[index];
+    const uint32_t sequence = core.data_main_base.load(std::memory_order_relaxed);
+    return core.cond.load(std::memory_order_acquire) == (sequence | PTO_COND_FINISHED);
+  }
   bool faulted(uint32_t core) const noexcept { return cores_[core].faulted; }
   const pto_error& fault(uint32_t core) const noexcept { return faults_[core]; }
 
   // Core's side.
-  void acknowledge(uint32_t core) noexcept;
+  void acknowledge(uint32_t index) noexcept {
+    Core& core = cores_[index];
+    const uint32_t sequence = core.data_main_base.load(std::memory_order_acquire);
+    core.cond.store(sequence, std::memory_order_relaxed);
+  }
   void execute(uint32_t core, pto_activity_slot& slot) noexcept;
 
   uint32_t scheduler(uint32_t core) const noexcept { return cores_[core].scheduler; }

@@ -81,9 +81,7 @@ bool Pool::step(Worker& worker, uint32_t thread) noexcept {
 }
 
 void Pool::run_batch(Worker& worker) noexcept {
-  const bool alone =
-      std::popcount(worker.batch.words[0]) + std::popcount(worker.batch.words[1]) == 1;
-  if (alone && !worker.long_kernels) {
+  if (!worker.long_kernels && has_one(worker.batch)) {
     if (run_.running()) run_core(worker, take_first(worker.batch));
     worker.batch = {};
     return;
@@ -160,7 +158,8 @@ void Pool::hand_over(Worker& worker) noexcept {
 
 // Short kernels, but more than one busy scheduler for a while: their own workers take them over.
 void Pool::call_home(Worker& worker) noexcept {
-  if (parked_.load(std::memory_order_relaxed) == 0 || std::popcount(worker.again) < 2) return;
+  const bool several = (worker.again & (worker.again - 1)) != 0;
+  if (!several || parked_.load(std::memory_order_relaxed) == 0) return;
   for (uint32_t thread = 0; thread < run_.schedulers(); ++thread) {
     const bool busy = (worker.again >> thread & 1) != 0;
     if (busy && home_of_[thread] != worker.index && wake_worker(home_of_[thread])) return;

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pto_core.interfaces import API_VERSION, Health, KernelToolchain, Option
-
 from pto_backend_sim.options import OPTIONS
+from pto_core.interfaces import API_VERSION, Health, KernelToolchain, Option
 
 _LIBRARY = Path(__file__).with_name("libpto_backend_sim.so")
 

@@ -1,0 +1,111 @@
+// Whole runs in checking mode, and what a crash leaves on standard error.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+
+#include "graphs.hpp"
+
+namespace {
+
+int32_t write_past_the_end(void*, const pto_payload* payload, uint32_t, pto_error*) {
+  const uint64_t* args = reinterpret_cast<const uint64_t*>(payload + 1);
+  reinterpret_cast<unsigned char*>(args[0])[args[1]] = 1;
+  return 0;
+}
+
+int32_t raise_signal(void* context, const pto_payload*, uint32_t, pto_error*) {
+  std::raise(*static_cast<int*>(context));
+  return 0;
+}
+
+toy::Program one(int32_t func_id, std::vector<uint64_t> args) {
+  return [=](toy::Runtime& runtime) {
+    for (int i = 0; i < 3; ++i) runtime.submit(func_id, PTO_CORE_AIV, args);
+    return 0;
+  };
+}
+
+// Standard error of a process that runs a kernel that crashes, and how the process ended.
+std::string crash(const char* mode, int number, int& status) {
+  int ends[2];
+  CHECK_EQUAL(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    const std::string text = std::to_string(number);
+    execl("/proc/self/exe", "checking_test", "--crash", mode, text.c_str(), nullptr);
+    _exit(127);
+  }
+  close(ends[1]);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t got; (got = read(ends[0], buffer, sizeof buffer)) > 0;) {
+    text.append(buffer, static_cast<size_t>(got));
+  }
+  close(ends[0]);
+  CHECK_EQUAL(waitpid(child, &status, 0), child);
+  return text;
+}
+
+int crash_here(const char* mode, int number) {
+  std::signal(number, SIG_DFL);  // a sanitizer has its own handler
+  Fixture device({{"mode", mode}, {"workers", "2"}});
+  device.run(one(device.kernel(raise_signal, &number, "fragile"), {}));
+  return 0;
+}
+
+}  // namespace
+
+TEST(a_write_past_the_end_names_kernel_and_task) {
+  for (const char* mode : {"threads", "deterministic"}) {
+    Fixture device({{"mode", mode}, {"check", "1"}, {"workers", "1"}});
+    uint64_t address = 0;
+    CHECK_EQUAL(device.api->allocate(device.device, 100, &address, &device.error), PTO_OK);
+    const int32_t func_id = device.kernel(write_past_the_end, nullptr, "greedy");
+    CHECK_EQUAL(device.run(one(func_id, {address, 99})), PTO_OK);
+    CHECK_EQUAL(device.run(one(func_id, {address, 100})), PTO_ERROR_ADDRESS);
+    CHECK(std::strstr(device.error.message, "kernel greedy (func_id 0), task ") != nullptr);
+    CHECK(std::strstr(device.error.message, "byte 100") != nullptr);
+    CHECK(device.error.task >= 0);
+    CHECK_EQUAL(device.api->free(device.device, address, &device.error), PTO_ERROR_ADDRESS);
+    CHECK_EQUAL(device.close().buffers, 0u);
+  }
+}
+
+TEST(a_buffer_left_behind_is_reported) {
+  Fixture device({{"workers", "1"}});
+  uint64_t address = 0;
+  CHECK_EQUAL(device.api->allocate(device.device, 77, &address, &device.error), PTO_OK);
+  const pto_leak_report leaks = device.close();
+  CHECK_EQUAL(leaks.buffers, 1u);
+  CHECK_EQUAL(leaks.first_address, address);
+  CHECK_EQUAL(leaks.first_bytes, 77u);
+}
+
+TEST(a_crash_names_kernel_task_and_core) {
+  const struct {
+    int number;
+    const char* name;
+  } signals[] = {{SIGSEGV, "SIGSEGV"}, {SIGFPE, "SIGFPE"}, {SIGABRT, "SIGABRT"}};
+  for (const char* mode : {"threads", "deterministic"}) {
+    for (const auto& [number, name] : signals) {
+      int status = 0;
+      const std::string text = crash(mode, number, status);
+      CHECK(WIFSIGNALED(status));
+      CHECK_EQUAL(WTERMSIG(status), number);
+      const std::string line = std::string("pto: kernel fragile (func_id 0) crashed with ") + name;
+      const size_t at = text.find(line);
+      CHECK(at != std::string::npos);
+      CHECK(text.find(": task ", at) != std::string::npos);
+      CHECK(text.find(" on core AIV ", at) != std::string::npos);
+      CHECK(text.find(", device 0\n", at) != std::string::npos);
+    }
+  }
+}
+
+int main(int argc, char** argv) {
+  const bool crashes = argc == 4 && std::strcmp(argv[1], "--crash") == 0;
+  return crashes ? crash_here(argv[2], std::atoi(argv[3])) : check::run(argc, argv);
+}

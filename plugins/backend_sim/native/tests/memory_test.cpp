@@ -1,0 +1,189 @@
+// Device memory: blocks never overlap, nothing is lost, and checking mode sees what it should.
+#include <cstdint>
+#include <map>
+#include <random>
+
+#include "check.hpp"
+#include "memory/device_memory.hpp"
+
+namespace {
+
+using pto::sim::DeviceMemory;
+using pto::sim::Owner;
+
+constexpr size_t kMiB = 1 << 20;
+
+struct Memory : DeviceMemory {
+  explicit Memory(bool check, size_t bytes = 16 * kMiB) : DeviceMemory(check) {
+    CHECK_EQUAL(open(bytes, nullptr), PTO_OK);
+  }
+
+  uint64_t take(size_t bytes, Owner owner = Owner::caller) {
+    uint64_t address = 0;
+    CHECK_EQUAL(allocate(bytes, owner, &address, &error), PTO_OK);
+    return address;
+  }
+
+  pto_error error{};
+};
+
+unsigned char* bytes_at(uint64_t address) {
+  return reinterpret_cast<unsigned char*>(address);
+}
+
+}  // namespace
+
+TEST(random_buffers_never_overlap) {
+  const unsigned seed = std::random_device{}();
+  std::fprintf(stderr, "seed %u\n", seed);
+  std::mt19937 random(seed);
+  for (const bool checking : {false, true}) {
+    Memory memory(checking, 4 * kMiB);
+    std::map<uint64_t, size_t> live;
+    for (int i = 0; i < 20'000; ++i) {
+      uint64_t address = 0;
+      if (live.empty() || random() % 2 == 0) {
+        const size_t bytes = random() % (random() % 8 == 0 ? 300'000 : 3'000);
+        if (memory.allocate(bytes, Owner::caller, &address, nullptr) != PTO_OK) continue;
+        CHECK_EQUAL(address % 1024, 0u);
+        const auto after = live.lower_bound(address);
+        CHECK(after == live.end() || address + std::max<size_t>(bytes, 1) <= after->first);
+        CHECK(after == live.begin() ||
+              std::prev(after)->first + std::prev(after)->second <= address);
+        live[address] = bytes;
+      } else {
+        auto victim = live.lower_bound(live.begin()->first + random() % (4 * kMiB));
+        if (victim == live.end()) victim = live.begin();
+        CHECK_EQUAL(memory.free(victim->first, nullptr), PTO_OK);
+        live.erase(victim);
+      }
+    }
+    CHECK_EQUAL(memory.leaks().buffers, live.size());
+    for (const auto& [address, bytes] : live) CHECK_EQUAL(memory.free(address, nullptr), PTO_OK);
+    CHECK_EQUAL(memory.leaks().buffers, 0u);
+    // All pieces have come together again.
+    const uint64_t whole = memory.take(4 * kMiB - (checking ? 2048 : 0));
+    CHECK_EQUAL(memory.free(whole, nullptr), PTO_OK);
+  }
+}
+
+TEST(exhaustion_says_the_numbers) {
+  Memory memory(false, kMiB);
+  memory.take(kMiB / 2);
+  uint64_t address = 0;
+  CHECK_EQUAL(memory.allocate(kMiB, Owner::run, &address, &memory.error), PTO_ERROR_MEMORY);
+  CHECK_EQUAL(memory.error.value, kMiB);
+  CHECK(std::strstr(memory.error.message, "1048576") != nullptr);
+  CHECK(std::strstr(memory.error.message, "524288") != nullptr);
+  CHECK_EQUAL(memory.allocate(~size_t{0}, Owner::run, &address, nullptr), PTO_ERROR_MEMORY);
+}
+
+TEST(a_run_ends_with_its_buffers_only) {
+  Memory memory(false);
+  const uint64_t kept = memory.take(100);
+  memory.begin_run();
+  memory.take(1000, Owner::run);
+  const uint64_t freed = memory.take(2000, Owner::run);
+  CHECK_EQUAL(memory.free(freed, nullptr), PTO_OK);
+  memory.take(0, Owner::run);
+  CHECK_EQUAL(memory.peak_bytes(), 3100u);
+  memory.end_run();
+  const pto_leak_report leaks = memory.leaks();
+  CHECK_EQUAL(leaks.buffers, 1u);
+  CHECK_EQUAL(leaks.bytes, 100u);
+  CHECK_EQUAL(leaks.first_address, kept);
+  CHECK_EQUAL(leaks.first_bytes, 100u);
+}
+
+TEST(empty_buffers_are_unique) {
+  Memory memory(true);
+  CHECK(memory.take(0) != memory.take(0));
+}
+
+TEST(copies_are_counted_and_bounded) {
+  Memory memory(false);
+  const uint64_t address = memory.take(100);
+  memory.begin_run();
+  int values[4] = {1, 2, 3, 4};
+  int back[4] = {};
+  CHECK_EQUAL(memory.copy_in(address, values, sizeof values, nullptr), PTO_OK);
+  CHECK_EQUAL(memory.copy_out(back, address, sizeof back, nullptr), PTO_OK);
+  CHECK_EQUAL(back[3], 4);
+  CHECK_EQUAL(memory.copies().bytes_in, 16u);
+  CHECK_EQUAL(memory.copies().copies_out, 1u);
+  CHECK_EQUAL(memory.copy_in(1, values, 4, &memory.error), PTO_ERROR_ADDRESS);
+  CHECK_EQUAL(memory.copy_out(back, address, 64 * kMiB, &memory.error), PTO_ERROR_ADDRESS);
+  CHECK_EQUAL(memory.copy_out(back, address, ~size_t{0}, &memory.error), PTO_ERROR_ADDRESS);
+  Memory checking(true);
+  const uint64_t checked = checking.take(16);
+  CHECK_EQUAL(checking.copy_in(checked + 4, values, 12, nullptr), PTO_OK);
+  CHECK_EQUAL(checking.copy_in(checked + 4, values, 16, nullptr), PTO_ERROR_ADDRESS);
+}
+
+TEST(wrong_frees_are_refused) {
+  for (const bool check : {false, true}) {
+    Memory memory(check);
+    const uint64_t address = memory.take(5000);
+    CHECK_EQUAL(memory.free(address + 1024, nullptr), PTO_ERROR_ADDRESS);
+    CHECK_EQUAL(memory.free(address + 1, nullptr), PTO_ERROR_ADDRESS);
+    CHECK_EQUAL(memory.free(8, nullptr), PTO_ERROR_ADDRESS);
+    CHECK_EQUAL(memory.free(address, nullptr), PTO_OK);
+    CHECK_EQUAL(memory.free(address, &memory.error), PTO_ERROR_ADDRESS);
+  }
+}
+
+TEST(writes_outside_a_buffer_are_found) {
+  for (const int64_t offset : {-1024, -1, 100, 1000, 2047}) {
+    Memory memory(true);
+    const uint64_t address = memory.take(100);
+    CHECK_EQUAL(memory.check_all(&memory.error), PTO_OK);
+    ++*bytes_at(address + static_cast<uint64_t>(offset));
+    CHECK_EQUAL(memory.check_buffer(address + 50, &memory.error), PTO_ERROR_ADDRESS);
+    CHECK(std::strstr(memory.error.message, std::to_string(offset).c_str()) != nullptr);
+    CHECK_EQUAL(memory.error.value, address);
+    CHECK_EQUAL(memory.check_all(nullptr), PTO_ERROR_ADDRESS);
+    CHECK_EQUAL(memory.free(address, nullptr), PTO_ERROR_ADDRESS);
+    CHECK_EQUAL(memory.check_all(nullptr), PTO_OK);
+  }
+}
+
+TEST(writes_to_freed_buffers_are_found) {
+  Memory memory(true);
+  const uint64_t address = memory.take(100);
+  CHECK_EQUAL(memory.free(address, nullptr), PTO_OK);
+  CHECK_EQUAL(memory.check_all(nullptr), PTO_OK);
+  *bytes_at(address + 99) = 1;
+  CHECK_EQUAL(memory.check_all(&memory.error), PTO_ERROR_ADDRESS);
+  CHECK(std::strstr(memory.error.message, "freed") != nullptr);
+}
+
+TEST(check_value_knows_wrong_pointers) {
+  Memory memory(true);
+  const uint64_t live = memory.take(3000);
+  const uint64_t gone = memory.take(3000);
+  CHECK_EQUAL(memory.free(gone, nullptr), PTO_OK);
+  const int host[4] = {};
+  const pto_host_range range{reinterpret_cast<uint64_t>(host), sizeof host};
+  const auto check = [&](uint64_t value) {
+    return memory.check_value(value, &range, 1, &memory.error);
+  };
+  CHECK_EQUAL(check(0), PTO_OK);
+  CHECK_EQUAL(check(42), PTO_OK);
+  CHECK_EQUAL(check(live), PTO_OK);
+  CHECK_EQUAL(check(live + 2999), PTO_OK);
+  CHECK_EQUAL(check(live + 3001), PTO_ERROR_ADDRESS);
+  CHECK_EQUAL(check(live - 1), PTO_ERROR_ADDRESS);
+  CHECK_EQUAL(check(gone), PTO_ERROR_ADDRESS);
+  CHECK_EQUAL(check(live + kMiB), PTO_ERROR_ADDRESS);
+  CHECK_EQUAL(check(range.address + 8), PTO_ERROR_ADDRESS);
+  CHECK_EQUAL(check(range.address + sizeof host), PTO_OK);
+}
+
+TEST(quarantine_gives_way_when_memory_is_short) {
+  Memory memory(true, kMiB);
+  for (int i = 0; i < 10; ++i) CHECK_EQUAL(memory.free(memory.take(kMiB / 2), nullptr), PTO_OK);
+}
+
+int main(int argc, char** argv) {
+  return check::run(argc, argv);
+}

@@ -1,0 +1,144 @@
+"""The plugin object: what it says about itself, its settings, and how it has kernels compiled."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from pto_backend_sim import plugin
+from pto_core.interfaces import API_VERSION, Backend, Option
+
+PACKAGE = Path(__file__).parents[1]
+OPTIONS = {option.key: option for option in plugin.options()}
+
+# What a published kernel brings along: macros of its own, attributes of the device compiler, and a
+# definition that is made twice.
+KERNEL = """
+#include <cstdint>
+#ifndef __aicore__
+#define __aicore__ [aicore]
+#endif
+#ifndef __gm__
+#define __gm__ __attribute__((address_space_of_the_device))
+#endif
+#ifndef __CPU_SIM
+#error the simulator is not announced
+#endif
+#define PTO_CPU_MAX_THREADS 1
+extern "C" __aicore__ __attribute__((always)) void kernel_entry(__gm__ int64_t* args) {
+  *args *= 2;
+}
+"""
+
+
+def test_it_is_a_backend() -> None:
+    assert isinstance(plugin, Backend)
+    assert plugin.name == "a2a3sim"
+    assert plugin.api_version == API_VERSION
+    assert plugin.capabilities == {"threads", "deterministic", "checking", "callbacks"}
+
+
+def test_both_names_lead_to_it() -> None:
+    metadata = tomllib.loads((PACKAGE / "pyproject.toml").read_text())
+    names = metadata["project"]["entry-points"]["pto.backends"]
+    assert names == {"a2a3sim": "pto_backend_sim:plugin", "sim": "pto_backend_sim:plugin"}
+
+
+def test_health_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    library = tmp_path / "libpto_backend_sim.so"
+    monkeypatch.setattr("pto_backend_sim.simulator._LIBRARY", library)
+    health = plugin.health()
+    assert not health.ok
+    assert str(library) in health.reason
+    assert "ptorun-backend-sim" in health.fix
+    library.touch()
+    assert plugin.health().ok
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("sim.mode", "deterministic", "deterministic"),
+        ("sim.seed", "18446744073709551615", 2**64 - 1),
+        ("sim.check", "true", True),
+        ("sim.memory_bytes", "16M", 2**24),
+        ("sim.workers", "2", 2),
+        ("sim.blocks", "24", 24),
+        ("sim.timing", "no", False),
+        ("sim.activity_fd", "7", 7),
+        ("sim.activity_fd", "none", None),
+    ],
+)
+def test_options_take(key: str, text: str, value: object) -> None:
+    assert OPTIONS[key].parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("sim.mode", "timed"),
+        ("sim.seed", "-1"),
+        ("sim.seed", str(2**64)),
+        ("sim.check", "perhaps"),
+        ("sim.memory_bytes", "64K"),
+        ("sim.memory_bytes", "5T"),
+        ("sim.memory_bytes", "much"),
+        ("sim.workers", "63"),
+        ("sim.blocks", "0"),
+        ("sim.blocks", "25"),
+        ("sim.timing", ""),
+        ("sim.activity_fd", "-1"),
+    ],
+)
+def test_options_refuse(key: str, text: str) -> None:
+    with pytest.raises(ValueError):
+        OPTIONS[key].parse(text)
+
+
+@pytest.mark.parametrize("option", plugin.options(), ids=lambda option: option.key)
+def test_defaults_are_values_that_parse(option: Option) -> None:
+    assert option.parse(str(option.default).lower()) == option.default
+    assert option.native == option.key.removeprefix("sim.")
+
+
+def test_the_readme_lists_every_setting() -> None:
+    readme = (PACKAGE / "README.md").read_text()
+    assert all(f"| `{key}` |" in readme for key in OPTIONS)
+
+
+@pytest.mark.parametrize("core_type", ["aic", "aiv"])
+def test_a_published_kernel_compiles(core_type: str, tmp_path: Path) -> None:
+    toolchain = plugin.kernel_toolchain(core_type)
+    source = tmp_path / "kernel.cpp"
+    source.write_text(KERNEL)
+    compiler = os.environ.get("CXX") or shutil.which("g++") or "c++"
+    subprocess.run(
+        [
+            *compiler.split(),
+            f"-std={toolchain.standard}",
+            *toolchain.flags,
+            *(f"-D{definition}" for definition in toolchain.definitions),
+            source,
+            "-o",
+            tmp_path / "kernel.so",
+        ],
+        check=True,
+    )
+    code = f"""
+import ctypes
+value = ctypes.c_int64(21)
+ctypes.CDLL({str(tmp_path / "kernel.so")!r}).kernel_entry(ctypes.byref(value))
+raise SystemExit(value.value != 42)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_unknown_core_type_is_refused() -> None:
+    with pytest.raises(ValueError, match="'aic' or 'aiv'"):
+        plugin.kernel_toolchain("gpu")
