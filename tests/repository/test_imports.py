@@ -85,20 +85,45 @@ def test_the_abi_includes_only_itself_and_standard_headers(checkout):
             assert own or header in standard, f"{checkout.name(path)} includes {header}"
 
 
+def is_environment(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr in {"environ", "environb", "getenv"}
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "os"
+    )
+
+
+def environment_reads(source: str) -> list[int]:
+    """List the lines that read the process's environment; preparing it for a child is no read."""
+    tree = ast.parse(source)
+    writes = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Attribute) and node.attr == "update")
+        or (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store))
+    }
+    reads = (node for node in ast.walk(tree) if is_environment(node) and id(node) not in writes)
+    return [node.lineno for node in reads if isinstance(node, ast.Attribute)]
+
+
 def test_only_the_configuration_reads_the_environment(checkout):
     room = checkout.core.source / "config"
     for package in checkout.packages:
         for path in package.source.rglob("*.py"):
-            if path.is_relative_to(room):
-                continue
-            for node in ast.walk(ast.parse(path.read_text())):
-                reads = isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"}
-                reads = reads and isinstance(node.value, ast.Name) and node.value.id == "os"
-                assert not reads, f"{checkout.name(path)}:{node.lineno} reads the environment"
+            if not path.is_relative_to(room):
+                lines = environment_reads(path.read_text())
+                assert not lines, f"{checkout.name(path)}:{lines} read the environment"
         for path in (package.folder / "native").rglob("*.[ch]*"):
             if path.suffix in {".h", ".hpp", ".c", ".cpp"}:
                 found = ENVIRONMENT_CALL.search(path.read_text())
                 assert not found, f"{checkout.name(path)} reads the environment: {found[0]}"
+
+
+def test_the_search_for_environment_reads_finds_them():
+    source = "import os\nos.environ['A'] = '1'\nos.environ.update(b=2)\nc = os.environ['A']\n"
+    assert environment_reads(source) == [4]
+    assert environment_reads("import os\nos.getenv('A')\n") == [2]
 
 
 def test_every_abi_struct_is_pinned_by_an_assertion(checkout):
