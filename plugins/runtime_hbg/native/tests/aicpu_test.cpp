@@ -91,7 +91,7 @@ TEST(predecessor_that_completes_before_the_publish_counts_once) {
 }
 
 TEST(sequential_build_runs_nothing_before_its_end) {
-  Recorder recorder({{"build_mode", "0"}});
+  Recorder recorder(kBuildModes[2]);
   TestDevice& device = recorder.device;
   const pto_status status = device.run([&] {
     device.add_task(0);
