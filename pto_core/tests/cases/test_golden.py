@@ -1,0 +1,284 @@
+"""``golden.py``: both forms of inputs, all kinds of values, and every mistake."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import textwrap
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pto_core.cases.golden import load_golden
+from pto_core.cases.values import Scalar, Tensor, as_argument, as_array
+from pto_core.errors import UsageError
+
+HEAD = "import ctypes\nimport numpy as np\n"
+LIST = """
+def generate_inputs(params):
+    return [("a", np.ones(4, np.float32)), ("out_f", np.zeros(4, np.float32)),
+            ("n", ctypes.c_int64(4))]
+
+def compute_golden(tensors, params):
+    tensors["out_f"][:] = tensors["a"] * 2
+"""
+
+
+@pytest.fixture
+def golden(tmp_path: Path):
+    def load(text: str, **options: bool):
+        path = tmp_path / f"golden_{abs(hash(text)):x}.py"
+        path.write_text(HEAD + textwrap.dedent(text))
+        return load_golden(path, **options)
+
+    return load
+
+
+def test_list_form(golden) -> None:
+    loaded = golden(LIST)
+    assert loaded.names(None, every=False) == ["default"]
+    assert (loaded.rtol, loaded.atol) == (1e-5, 1e-5)
+    inputs = loaded.generate("default")
+    assert [argument.name for argument in inputs.arguments] == ["a", "out_f", "n"]
+    assert inputs.outputs == ("out_f",)
+    assert inputs.trailing == ()
+    copies = {tensor.name: tensor.copied() for tensor in inputs.tensors}
+    expected = loaded.compute(inputs, copies, "default")
+    np.testing.assert_array_equal(expected["out_f"], np.full(4, 2, np.float32))
+    assert not inputs.tensors[1].array.any(), "the run's own tensors are not touched"
+
+
+def test_dict_form_appends_sizes_and_count(golden) -> None:
+    inputs = golden("""
+        TENSOR_ORDER = ["b", "out_a"]
+        def generate_inputs(params):
+            return {"out_a": np.zeros(3, np.float64), "b": np.ones((2, 5), np.float32)}
+        def compute_golden(tensors, params): pass
+    """).generate("default")
+    assert [argument.name for argument in inputs.arguments] == ["b", "out_a"]
+    assert inputs.trailing == (40, 24, 10)
+
+
+def test_cases_and_their_names(golden) -> None:
+    loaded = golden(
+        LIST + 'ALL_CASES = {"one": {"n": 1}, "two": {"n": 2}}\nDEFAULT_CASE = "two"\nRTOL = 0\n'
+    )
+    assert loaded.names(None, every=False) == ["two"]
+    assert loaded.names(None, every=True) == ["one", "two"]
+    assert loaded.names("one", every=False) == ["one"]
+    assert loaded.params("one") == {"n": 1, "name": "one"}
+    assert loaded.rtol == 0.0
+    with pytest.raises(UsageError, match="no case 'on', only one, two; did you mean 'one'"):
+        loaded.names("on", every=False)
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ("ALL_CASES = {}", "ALL_CASES is {}; expected a dict"),
+        ("ALL_CASES = {'a': 1}", r"ALL_CASES\['a'\] is 1"),
+        ("DEFAULT_CASE = 'x'", "DEFAULT_CASE is 'x'; expected one of default"),
+        ("RTOL = 'x'", "RTOL is 'x'; expected a number"),
+        ("ATOL = -1", "ATOL is -1"),
+        ("ATOL = float('nan')", "ATOL is nan"),
+        ("ALL_CASE = {'a': {}}", "did you mean 'ALL_CASES'"),
+        ("__output__ = ['a']", "did you mean '__outputs__'"),
+        ("__outputs__ = []", r"__outputs__ is \[\]"),
+        ("__outputs__ = 'a'", "__outputs__ is 'a'; expected a list"),
+        ("TENSOR_ORDER = 3", "TENSOR_ORDER is 3"),
+        ("generate_inputs = 3", "generate_inputs is 3; expected a function"),
+        ("del generate_inputs", "has no generate_inputs"),
+        ("generate_input = generate_inputs; del generate_inputs", "did you mean"),
+        ("del compute_golden", "has no compute_golden"),
+    ],
+)
+def test_mistake_in_the_file(golden, extra: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        golden(LIST + extra + "\n")
+    assert "golden_" in caught.value.message, "the file is named"
+
+
+def test_reference_may_be_missing_when_it_is_skipped(golden) -> None:
+    assert golden(LIST + "del compute_golden\n", reference=False).generate("default").outputs
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("return 3", "gives int; expected a list"),
+        ("return {'a': np.ones(1)}", "TENSOR_ORDER"),
+        ("return [('out_a', np.ones(1)), 3]", r"item 1 is no \(name, value\)"),
+        ("return [('out_a', np.ones(1)), ('out_a', np.ones(1))]", "'out_a' twice"),
+        ("return [('out_a', [1, 2])]", "'out_a' is list; expected an array"),
+        ("return [('out_a', None)]", "'out_a' is NoneType"),
+        ("return [('out_a', np.array(['x']))]", "'out_a' is an array of <U1"),
+        ("return [('out_a', np.array([object()]))]", "an array of object"),
+        ("return [('out_a', np.ones(2, complex))]", "an array of complex128"),
+        ("return [('out_a', np.ones(2, '>f4'))]", "byte order"),
+        ("return [('a', np.ones(1))]", "names no outputs.*some of a"),
+        ("return [('a', ctypes.c_int(1))]", "names no outputs.*there are none"),
+        ("return [('out_a', np.ones((4, 4))[:, 1])]", "contiguous output"),
+        ("a = np.ones(4); a.flags.writeable = False; return [('out_a', a)]", "read-only"),
+        ("return [('out_a', np.ones(1)), ('s', ctypes.c_char(b'x'))]", "a ctypes number"),
+        ("return [('out_a', np.ones(1)), ('s', np.datetime64('2020'))]", "'s' is"),
+        ("raise ValueError('mine')", r"golden_\w+\.py:4: .*generate_inputs.*ValueError: mine"),
+        ("import torchh", "ModuleNotFoundError"),
+    ],
+)
+def test_mistake_in_what_is_generated(golden, body: str, message: str) -> None:
+    text = f"def generate_inputs(params):\n    {body}\ndef compute_golden(tensors, params): pass\n"
+    loaded = golden(text)
+    with pytest.raises(UsageError, match=message):
+        loaded.generate("default")
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        ("['out_a', 'c']", "TENSOR_ORDER names 'c'"),
+        ("['out_a']", "gives 'b', which TENSOR_ORDER does not name"),
+    ],
+)
+def test_order_that_does_not_fit(golden, order: str, message: str) -> None:
+    loaded = golden(f"""
+        TENSOR_ORDER = {order}
+        def generate_inputs(params): return {{"out_a": np.ones(1), "b": np.ones(1)}}
+        def compute_golden(tensors, params): pass
+    """)
+    with pytest.raises(UsageError, match=message):
+        loaded.generate("default")
+
+
+def test_output_that_is_not_generated(golden) -> None:
+    loaded = golden(LIST + "__outputs__ = ['out_g']\n")
+    with pytest.raises(UsageError, match=r"names 'out_g'.*did you mean 'out_f'"):
+        loaded.generate("default")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("raise KeyError('b')", r"golden_\w+\.py:4: .*compute_golden.*KeyError"),
+        ("tensors['out_f'] = None", r"left no array in tensors\['out_f'\], but NoneType"),
+        ("del tensors['out_f']", "left no array"),
+    ],
+)
+def test_mistake_in_the_reference(golden, body: str, message: str) -> None:
+    start = LIST.partition("def compute_golden")[0].strip().replace("\n", "\n")
+    loaded = golden(f"def compute_golden(tensors, params):\n    {body}\n{start}\n")
+    inputs = loaded.generate("default")
+    copies = {tensor.name: tensor.copied() for tensor in inputs.tensors}
+    message = message.replace(":4:", ":4:")
+    with pytest.raises(UsageError, match=message):
+        loaded.compute(inputs, copies, "default")
+
+
+class Foreign:
+    """An exporter that knows DLPack and nothing else."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+
+    def __dlpack__(self, **options: object):
+        return self.values.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.values.__dlpack_device__()
+
+
+class OldForeign(Foreign):
+    """One from before exporters could say what is read-only."""
+
+    def __dlpack__(self, stream=None):
+        return self.values.__dlpack__()
+
+
+@pytest.mark.parametrize("kind", [Foreign, OldForeign])
+def test_dlpack_is_viewed_and_can_be_written(kind) -> None:
+    memory = np.arange(6, dtype=np.float32).reshape(2, 3)
+    viewed = as_array(kind(memory))
+    assert viewed.shape == (2, 3)
+    assert viewed.flags.writeable
+    viewed[1, 2] = 9
+    assert memory[1, 2] == 9
+
+
+def test_read_only_dlpack_stays_read_only() -> None:
+    memory = np.ones(3)
+    memory.flags.writeable = False
+    assert not as_array(Foreign(memory)).flags.writeable
+
+
+def test_buffer_protocol_is_viewed() -> None:
+    memory = array.array("f", [1, 2])
+    as_array(memory)[0] = 5
+    assert memory[0] == 5
+    assert as_array("text") is None
+
+
+class Device:
+    type = "cpu"
+
+
+class StandIn:
+    """As much of a torch tensor as is asked for."""
+
+    __module__ = "torch"
+    device = Device()
+    dtype = "torch.float32"
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+
+    def detach(self):
+        return self
+
+    def clone(self):
+        return StandIn(self.values.copy())
+
+    def numpy(self):
+        return self.values
+
+
+def test_tensor_of_torch_is_viewed_and_copied_as_one() -> None:
+    memory = np.ones(3, np.float32)
+    argument = as_argument("t", StandIn(memory), "here")
+    assert isinstance(argument, Tensor)
+    assert argument.array is memory
+    assert type(argument.copied()) is StandIn
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "plain"),
+    [
+        (ctypes.c_float(1.5), ctypes.c_float, 1.5),
+        (np.float32(1.5), ctypes.c_float, 1.5),
+        (np.int16(-3), ctypes.c_int16, -3),
+        (np.uint64(2**63), ctypes.c_uint64, 2**63),
+        (np.bool_(True), ctypes.c_bool, True),
+        (np.float16(1.0), ctypes.c_uint16, 0x3C00),
+    ],
+)
+def test_scalars(value, kind, plain) -> None:
+    argument = as_argument("s", value, "here")
+    assert isinstance(argument, Scalar)
+    assert type(argument.value) is kind
+    assert argument.value.value == plain
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16, np.int8, np.uint64, np.bool_])
+def test_data_types(dtype) -> None:
+    assert isinstance(as_argument("t", np.zeros(2, dtype), "here"), Tensor)
+
+
+def test_input_that_is_not_contiguous_is_copied(golden) -> None:
+    inputs = golden("""
+        def generate_inputs(params):
+            return [("a", np.arange(6.0).reshape(2, 3).T), ("out_b", np.zeros(0))]
+        def compute_golden(tensors, params): pass
+    """).generate("default")
+    first = inputs.tensors[0].array
+    assert first.flags.c_contiguous
+    np.testing.assert_array_equal(first, np.arange(6.0).reshape(2, 3).T)

@@ -1,0 +1,131 @@
+"""``kernel_config.py``: every mistake names file, key, value, and what was expected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pto_core.cases.kernel_config import load_kernel_config
+from pto_core.errors import UsageError
+
+GOOD = """
+KERNELS = [{"func_id": 0, "name": "add", "source": "add.cpp", "core_type": "aiv"}]
+ORCHESTRATION = {"source": "graph.cpp", "function_name": "build"}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path):
+    (tmp_path / "add.cpp").write_text("")
+    (tmp_path / "graph.cpp").write_text("")
+    (tmp_path / "python.py").write_text("def graph(rt): pass\n")
+
+    def load(text: str):
+        path = tmp_path / "kernel_config.py"
+        path.write_text(text)
+        # Modules are kept by path: each text needs one of its own.
+        path = path.rename(tmp_path / f"kernel_config_{abs(hash(text)):x}.py")
+        return load_kernel_config(path)
+
+    return load
+
+
+def test_good_file(config, tmp_path) -> None:
+    loaded = config(
+        GOOD + 'RUNTIME_CONFIG = {"runtime": "x", "block_dim": 3}\nRUNTIME_ENV = {"A": "1"}\n'
+    )
+    (kernel,) = loaded.kernels
+    assert (kernel.func_id, kernel.name, kernel.core_type) == (0, "add", "aiv")
+    assert kernel.source == tmp_path / "add.cpp"
+    assert loaded.orchestration("anything").function == "build"
+    assert loaded.settings == {"runtime": "x", "block_dim": 3}
+    assert loaded.environment == {"A": "1"}
+
+
+def test_orchestration_by_runtime(config) -> None:
+    loaded = config(
+        GOOD.replace(
+            'ORCHESTRATION = {"source": "graph.cpp", "function_name": "build"}',
+            'ORCHESTRATION = {"one": {"source": "graph.cpp"}, '
+            '"two": {"source": "python.py", "function_name": "graph"}}',
+        )
+    )
+    assert not loaded.orchestration("one").is_python
+    assert loaded.orchestration("two").is_python
+    with pytest.raises(UsageError, match=r"nothing for the runtime 'three', only for one, two"):
+        loaded.orchestration("three")
+
+
+def test_absolute_paths_and_path_objects(config, tmp_path) -> None:
+    source = f"__import__('pathlib').Path({str(tmp_path / 'add.cpp')!r})"
+    assert config(GOOD.replace('"add.cpp"', source)).kernels[0].source == tmp_path / "add.cpp"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("KERNELS =", "KERNEL =", r"KERNELS|KERNEL"),
+        ("ORCHESTRATION =", "ORCHESTRATON =", r"ORCHESTRATON.*did you mean 'ORCHESTRATION'"),
+        ('"func_id": 0', '"func_id": "0"', r"KERNELS\[0\]\['func_id'\] is '0'; expected an int"),
+        ('"func_id": 0', '"func_id": -1', "is -1"),
+        ('"func_id": 0, ', "", "has no 'func_id'"),
+        ('"func_id"', '"funcid"', "unknown key 'funcid'; did you mean 'func_id'"),
+        ('"aiv"', '"aivv"', "'aic' or 'aiv'; did you mean 'aiv'"),
+        ('"aiv"', "1", r"\['core_type'\] is 1"),
+        ("add.cpp", "ad.cpp", r"\['source'\] is 'ad.cpp'.*did you mean 'add.cpp'"),
+        ('"add.cpp"', "7", r"\['source'\] is 7; expected the path"),
+        ('"name": "add"', '"name": 3', r"\['name'\] is 3"),
+        ("graph.cpp", "grap.cpp", r"ORCHESTRATION\['source'\].*did you mean 'graph.cpp'"),
+        ("function_name", "function", r"unknown key 'function'; did you mean 'function_name'"),
+        ('"build"', '"not a name"', r"\['function_name'\] is 'not a name'"),
+        (
+            '"source": "graph.cpp", "function_name": "build"',
+            '"source": "python.py"',
+            "function_name",
+        ),
+        ("KERNELS = [", "KERNELS = 1 or [", r"KERNELS is 1; expected a list"),
+        ("[{", "['x', {", r"KERNELS\[0\] is 'x'; expected a dict"),
+        ("KERNELS = [", "KERNELS = [][", "cannot be loaded: TypeError"),
+        ("KERNELS = [", "KERNELS = (", "cannot be loaded"),
+        ("KERNELS = [", "import not_there_at_all\nKERNELS = [", "ModuleNotFoundError"),
+        ("KERNELS = [", "raise SystemExit(3)\nKERNELS = [", "SystemExit"),
+    ],
+)
+def test_mistake(config, old: str, new: str, message: str) -> None:
+    assert old in GOOD
+    with pytest.raises(UsageError, match=message) as caught:
+        config(GOOD.replace(old, new, 1))
+    assert "kernel_config_" in caught.value.message, "the file is named"
+
+
+def test_two_kernels_of_one_number(config) -> None:
+    twice = GOOD.replace("}]", '}, {"func_id": 0, "source": "graph.cpp", "core_type": "aic"}]')
+    with pytest.raises(UsageError, match="add and graph share it"):
+        config(twice)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("RUNTIME_CONFIG = 3", "RUNTIME_CONFIG is 3; expected a dict"),
+        ("RUNTIME_ENV = {'A': 1}", r"RUNTIME_ENV\['A'\] is 1; expected a text"),
+        ("RUNTIME_CONFG = {}", "did you mean 'RUNTIME_CONFIG'"),
+        ("RUNTIME_ENVS = {}", "did you mean 'RUNTIME_ENV'"),
+    ],
+)
+def test_mistake_in_what_is_optional(config, line: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        config(GOOD + line)
+
+
+def test_line_of_an_error_is_given(config) -> None:
+    with pytest.raises(UsageError, match=r"\.py:4: .* ZeroDivisionError"):
+        config(GOOD + "1 / 0\n")
+    with pytest.raises(UsageError, match=r"\.py:4: .* cannot be loaded: "):
+        config(GOOD + "x = = 1\n")
+
+
+def test_no_bytecode_is_left(config, tmp_path) -> None:
+    config(GOOD)
+    assert not list(tmp_path.rglob("*.pyc"))
