@@ -80,7 +80,7 @@ __attribute__((visibility("default"))) int32_t pto_aicpu_build_graph_orchestrate
                             aicpu_runtime_device_free};
     std::vector<uint64_t> own_args(args, args + num_args);
     Runtime runtime(calls, graph, api, own_args.data(), num_args);
-    result = call_entry(&PTO_ORCHESTRATION_ENTRY, runtime);
+    result = call_entry(&::PTO_ORCHESTRATION_ENTRY, runtime);
 #ifdef __cpp_exceptions
   } catch (const std::exception& error) {
     calls->fail(graph, error.what());

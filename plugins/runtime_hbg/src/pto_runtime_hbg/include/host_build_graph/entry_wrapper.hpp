@@ -73,7 +73,7 @@ extern "C" __attribute__((visibility("default"))) int32_t pto_host_build_graph_o
 #endif
     std::vector<uint64_t> own_args(args, args + num_args);
     Runtime runtime(calls, graph, make_host_api());
-    result = call_entry(&PTO_ORCHESTRATION_ENTRY, runtime, own_args.data(), num_args);
+    result = call_entry(&::PTO_ORCHESTRATION_ENTRY, runtime, own_args.data(), num_args);
 #ifdef __cpp_exceptions
   } catch (const std::exception& error) {
     calls->fail(graph, error.what());
