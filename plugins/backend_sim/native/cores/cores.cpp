@@ -87,6 +87,10 @@ void Cores::execute(uint32_t index, pto_activity_slot& slot) noexcept {
   core.cond.store(sequence | PTO_COND_FINISHED, std::memory_order_release);
 }
 
+bool Cores::calls_back(uint32_t index) const noexcept {
+  return kernel_of(cores_[index]).function == nullptr;
+}
+
 void Cores::call(Core& core, uint32_t index) noexcept {
   const Kernel& kernel = kernel_of(core);
   if (kernel.function != nullptr) {

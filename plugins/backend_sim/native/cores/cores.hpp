@@ -61,6 +61,8 @@ class Cores {
     core.cond.store(sequence, std::memory_order_relaxed);
   }
   void execute(uint32_t core, pto_activity_slot& slot) noexcept;
+  // Whether the kernel that the core was given is a callback.
+  bool calls_back(uint32_t core) const noexcept;
 
   uint32_t scheduler(uint32_t core) const noexcept { return cores_[core].scheduler; }
   uint64_t task(uint32_t core) const noexcept { return cores_[core].payload->task; }

@@ -60,6 +60,7 @@ class Pool final : public Engine {
     pto_core_mask batch{};  // cores to run
     uint32_t again = 0;     // schedulers to step in the next round, by bit
     bool long_kernels = false;
+    bool calls_back = false;  // the last batch of several cores ran callbacks
     uint32_t rounds = 0;
     CrashNote note;
     std::thread thread;

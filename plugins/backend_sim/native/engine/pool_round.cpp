@@ -1,4 +1,5 @@
 // One round of a worker: what it steps, what it runs, and what it leaves to the others.
+#include <algorithm>
 #include <bit>
 
 #include "engine/pool.hpp"
@@ -8,9 +9,12 @@
 namespace pto::sim {
 namespace {
 
-// A batch that has taken this long shares its rest: what it costs to move a core to another worker
-// is then small beside what is gained.
-constexpr uint64_t kShareAfterTicks = 2 * kTicksPerUs;
+// Kernels are long when they take this much on average: what it costs to move a core to another
+// worker is then small beside what is gained. Callbacks usually need a lock that only one thread
+// holds, such as Python's; short ones are slower on two workers than on one.
+constexpr uint64_t kLongTicks = kTicksPerUs;
+constexpr uint64_t kLongCallbackTicks = 50 * kTicksPerUs;
+constexpr uint64_t kShareAfterTicks = 2 * kTicksPerUs;  // so long a batch is not looked at
 constexpr uint32_t kTasksBetweenLooks = 4;
 constexpr uint32_t kRoundsBetweenCalls = 32;
 
@@ -86,6 +90,9 @@ void Pool::run_batch(Worker& worker) noexcept {
     worker.batch = {};
     return;
   }
+  pto_core_mask rest = worker.batch;
+  worker.calls_back = run_.cores().calls_back(take_first(rest));
+  const uint64_t long_ticks = worker.calls_back ? kLongCallbackTicks : kLongTicks;
   const uint64_t start = ticks();
   uint32_t ran = 0;
   if (worker.long_kernels) share(worker);
@@ -96,14 +103,14 @@ void Pool::run_batch(Worker& worker) noexcept {
     }
     run_core(worker, take_first(worker.batch));
     ++ran;
-    const bool look = ran == 1 || ran % kTasksBetweenLooks == 0;
-    if (look && !empty(worker.batch) && ticks() - start > kShareAfterTicks) {
+    if (empty(worker.batch) || (ran != 1 && ran % kTasksBetweenLooks != 0)) continue;
+    if (ticks() - start > std::max(kShareAfterTicks, ran * long_ticks)) {
       worker.long_kernels = true;
       share(worker);
     }
   }
   const uint64_t each = (ticks() - start) / ran;
-  if (worker.long_kernels ? each < kTicksPerUs / 2 : each > kTicksPerUs) {
+  if (worker.long_kernels ? each < long_ticks / 2 : each > long_ticks) {
     worker.long_kernels = !worker.long_kernels;
   }
 }
@@ -159,7 +166,7 @@ void Pool::hand_over(Worker& worker) noexcept {
 // Short kernels, but more than one busy scheduler for a while: their own workers take them over.
 void Pool::call_home(Worker& worker) noexcept {
   const bool several = (worker.again & (worker.again - 1)) != 0;
-  if (!several || parked_.load(std::memory_order_relaxed) == 0) return;
+  if (!several || worker.calls_back || parked_.load(std::memory_order_relaxed) == 0) return;
   for (uint32_t thread = 0; thread < run_.schedulers(); ++thread) {
     const bool busy = (worker.again >> thread & 1) != 0;
     if (busy && home_of_[thread] != worker.index && wake_worker(home_of_[thread])) return;

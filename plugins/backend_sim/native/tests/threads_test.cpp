@@ -32,11 +32,11 @@ struct Threads {
     return 0;
   }
 
-  // About 50 us of work.
+  // A few hundred microseconds of work.
   static int32_t long_kernel(void* context, const pto_payload* payload, uint32_t core,
                              pto_error* error) {
     volatile uint64_t sum = 0;
-    for (uint64_t i = 0; i < 50'000; ++i) sum = sum + i;
+    for (uint64_t i = 0; i < 500'000; ++i) sum = sum + i;
     return kernel(context, payload, core, error);
   }
 
