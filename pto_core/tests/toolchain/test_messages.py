@@ -42,7 +42,7 @@ def test_error_in_a_header_names_the_header(bench) -> None:
 
 
 def test_error_in_an_orchestration_is_on_the_users_line(bench) -> None:
-    wrapper = bench.write("wrapper.hpp", "int (*entry)() = &PTO_ORCHESTRATION_ENTRY;\n")
+    wrapper = bench.write("wrapper.hpp", "int (*entry)() = &::PTO_ORCHESTRATION_ENTRY;\n")
     build = OrchestrationBuild(include_dirs=(), wrapper=wrapper)
     source = bench.write("graph.cpp", "int graph() {\n  return wrong;\n}\n")
     with pytest.raises(CompileError) as caught:

@@ -114,12 +114,21 @@ def _advice(request: BuildRequest, compiler: Compiler, output: str) -> str:
             f"{header} belongs to the kernel tile library, which is not part of this project: "
             "set PTO_ISA_ROOT to its folder."
         )
-    if request.entry and f"'{request.entry}' was not declared" in output:
+    if request.entry and _is_undeclared(request.entry, output):
         return (
             f"{request.source} has no function {request.entry}: "
             "correct function_name in ORCHESTRATION, or the function's name."
         )
     return ""
+
+
+def _is_undeclared(name: str, output: str) -> bool:
+    """Whether the compiler (gcc or clang) missed the function, which the wrapper names globally."""
+    patterns = (
+        rf"'(?:::)?{name}' (?:was not declared|has not been declared)",
+        rf"no member named '{name}' in the global namespace",
+    )
+    return any(re.search(pattern, output) for pattern in patterns)
 
 
 def _shortened(output: str) -> str:

@@ -1,0 +1,208 @@
+"""Runs that end badly: crashes, hangs, interrupts, killed parents. Nothing is ever left."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import selectors
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pto_core
+from pto_core.errors import TaskFailedError, TaskTimeoutError
+
+SLOW = """
+#include <cstdint>
+template <int N> long many() {{ if constexpr (N > 0) return many<N - 1>() + N; else return 0; }}
+long salt() {{ return many<700>() + {salt}; }}
+extern "C" void kernel_entry(int64_t* args) {{ args[0] = args[0] + (salt() & 0); }}
+"""
+CRASHES = {
+    "SIGSEGV": "*reinterpret_cast<volatile int*>(16) = 1;",
+    "SIGFPE": "volatile int zero = 0; f[0] = 100 / zero;",
+    "SIGABRT": "__builtin_abort();",
+    "SIGILL": "__builtin_trap();",
+}
+PTO = str(Path(sys.executable).with_name("pto"))
+FOREVER = "for (volatile int64_t i = 0;; i = i + 1) {}"
+
+
+def assert_all_is_well(case) -> None:
+    """The same machine still runs the case, once it is mended, and nothing is left."""
+    assert case.leftovers() == []
+    done = case.kernel("").run("-q")
+    assert done.returncode == 0, done.stderr
+    assert case.leftovers() == []
+
+
+@pytest.mark.parametrize("name", CRASHES)
+@pytest.mark.usefixtures("shared_memory")
+def test_crash_names_kernel_task_and_core(case, name: str) -> None:
+    done = case.kernel(CRASHES[name]).run()
+    assert done.returncode == 4
+    for part in ("kernel 'twice' (func_id 3)", "task 0", "on AIV ", name):
+        assert part in done.stderr
+    (error,) = pto_core.run_case(case.folder, settings={"cache_dir": case.cache}).errors
+    assert isinstance(error, TaskFailedError)
+    assert (error.task, error.func_id, error.kernel) == (0, 3, "twice")
+    assert error.signal == signal.Signals[name]
+    assert_all_is_well(case)
+
+
+@pytest.mark.usefixtures("shared_memory")
+def test_kernel_that_never_returns(case) -> None:
+    done = case.kernel(FOREVER).run("--timeout", "3")
+    assert done.returncode == 4
+    for part in ("limit of 3 s", "kernel 'twice' (func_id 3)", "task 0", "on AIV ", "not return"):
+        assert part in done.stderr
+    report = pto_core.run_case(case.folder, settings={"cache_dir": case.cache}, timeout_s=2)
+    (error,) = report.errors
+    assert isinstance(error, TaskTimeoutError)
+    assert isinstance(error, TimeoutError)
+    assert (error.task, error.kernel, error.timeout_s) == (0, "twice", 2)
+    assert_all_is_well(case)
+
+
+def test_time_limit_of_a_task(case) -> None:
+    done = case.kernel(FOREVER).run("--set", "task_timeout_s=1")
+    assert done.returncode == 4
+    assert "twice" in done.stderr
+    assert_all_is_well(case)
+
+
+def test_time_limit_outside_a_kernel_says_where(case) -> None:
+    golden = (case.folder / "golden.py").read_text()
+    case.write("golden.py", golden + "    while True: pass\n")
+    done = case.run("--timeout", "2")
+    assert done.returncode == 4
+    assert "in compute_golden, with no kernel stuck" in done.stderr
+    assert case.leftovers() == []
+
+
+def test_crash_outside_a_kernel_says_where(case) -> None:
+    golden = (case.folder / "golden.py").read_text()
+    case.write("golden.py", golden + "    ctypes.string_at(16)\n")
+    done = case.run()
+    assert done.returncode == 4
+    assert "SIGSEGV" in done.stderr
+    assert "in compute_golden, outside any kernel" in done.stderr
+    assert case.leftovers() == []
+
+
+def test_golden_that_kills_its_process(case) -> None:
+    golden = (case.folder / "golden.py").read_text()
+    case.write("golden.py", golden + "import os\nos._exit(9)\n")
+    done = case.run()
+    assert done.returncode == 4
+    assert "ended with code 9 while loading" in done.stderr
+    assert case.leftovers() == []
+
+
+def interrupted_at(case, phase: str, random_: random.Random) -> subprocess.Popen[str]:
+    """Start a run that spends its time in ``phase``, and wait until it is there."""
+    salt = random_.getrandbits(60)
+    if phase == "compile":
+        case.write("kernels/twice.cpp", SLOW.format(salt=salt))
+        return case.start()
+    if phase == "build":
+        spin = f'puts("here"); {FOREVER}'
+        graph = (case.folder / "kernels/graph.cpp").read_text()
+        text = "#include <cstdio>\n" + graph.replace("const size_t", f"{spin}\n  const size_t", 1)
+        case.write("kernels/graph.cpp", text)
+    elif phase == "run":
+        case.kernel(f'__builtin_puts("here"); {FOREVER}')
+    else:
+        golden = (case.folder / "golden.py").read_text()
+        case.write("golden.py", golden + "    print('here')\n    while True: pass\n")
+    run = case.start()
+    assert run.stderr is not None
+    while "here" not in run.stderr.readline():
+        pass
+    return run
+
+
+@pytest.mark.parametrize("phase", ["compile", "build", "run", "reference"])
+@pytest.mark.usefixtures("shared_memory")
+def test_interrupt_in_each_phase(case, phase: str) -> None:
+    seed = secrets.randbits(32)
+    print("seed", seed)
+    run = interrupted_at(case, phase, random.Random(seed))
+    if phase == "compile":
+        # Any moment of the compilation: wait until the compiler runs.
+        while not any("cc1plus" in line for line in case.processes()):
+            assert run.poll() is None
+    run.send_signal(signal.SIGINT)
+    output, errors = run.communicate()
+    assert run.returncode == 130, errors
+    assert output == ""
+    assert "Traceback" not in errors
+    assert case.leftovers() == []
+
+
+def test_interrupt_at_random_instants(case, request) -> None:
+    """From the first instruction of the command to its last."""
+    seed = secrets.randbits(32)
+    print("seed", seed)
+    random_ = random.Random(seed)
+    assert case.run("-q").returncode == 0
+    for _ in range(200 if request.config.getoption("--full") else 20):
+        fresh = random_.random() < 0.5
+        case.kernel(f"volatile long salt = {random_.getrandbits(60)};" if fresh else "")
+        run = case.start("--repeat", "20", start_new_session=True)
+        after_s = random_.uniform(0.1, 1.2)
+        with selectors.DefaultSelector() as selector:
+            # The pipe ends with the process: this waits for whichever comes first.
+            descriptor = os.pidfd_open(run.pid)
+            selector.register(descriptor, selectors.EVENT_READ)
+            selector.select(after_s)
+            os.close(descriptor)
+        run.send_signal(signal.SIGINT)
+        _, errors = run.communicate()
+        assert run.returncode in (0, 130, -signal.SIGINT), (after_s, errors)
+        assert case.leftovers() == [], after_s
+    assert_all_is_well(case)
+
+
+@pytest.mark.parametrize("phase", ["compile", "run"])
+def test_killed_parent_takes_everything_along(case, phase: str) -> None:
+    run = interrupted_at(case, phase, random.Random(secrets.randbits(32)))
+    if phase == "compile":
+        while not any("cc1plus" in line for line in case.processes()):
+            assert run.poll() is None
+    run.kill()
+    run.communicate()
+    assert case.leftovers() == []
+
+
+def test_terminated_parent_cleans_up(case) -> None:
+    run = interrupted_at(case, "run", random.Random(1))
+    run.terminate()
+    run.communicate()
+    assert run.returncode == -signal.SIGTERM
+    assert case.leftovers() == []
+
+
+def test_full_disk_in_the_cache(case, tmp_path) -> None:
+    case.cache = tmp_path / "other-cache"
+    limited = 'ulimit -f 11; exec "$@"'  # 11 blocks of 512 bytes: less than any library
+    run = subprocess.run(
+        ["/bin/sh", "-c", limited, "sh", PTO, "run", str(case.folder)],
+        capture_output=True, text=True, check=False, env=case.environment,
+    )  # fmt: skip
+    assert run.returncode == 3, run.stderr
+    assert str(case.cache) in run.stderr
+    assert "cache_dir" in run.stderr
+    assert_all_is_well(case)
+
+
+def test_cache_that_cannot_be_written(case, tmp_path) -> None:
+    case.cache = tmp_path / "a-file"
+    case.cache.write_text("")
+    done = case.run()
+    assert done.returncode == 3
+    assert str(case.cache) in done.stderr
