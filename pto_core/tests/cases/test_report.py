@@ -85,7 +85,9 @@ def test_activity_page_lists_what_runs() -> None:
             struct.pack_into("<IIIi", child, 0, 0x41435450, 0, 2, 0)
             struct.pack_into("<QQiiQ", child, 128, 7, 41, 2, 25, 0)
             struct.pack_into("<QQiiQ", child, 192, 8, 42, 2, 3, 0)
+            struct.pack_into("<Q", child, 128 + 32, 11)
         (kernel,) = page.running()
+        assert kernel.signal == 11
         assert (kernel.task, kernel.func_id, kernel.core, kernel.sequence) == (41, 2, 25, 7)
         assert describe(kernel, {2: "spin"}, 24) == ("kernel 'spin' (func_id 2), task 41, on AIV 1")
     page.close()

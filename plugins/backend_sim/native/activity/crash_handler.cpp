@@ -95,7 +95,10 @@ void handle(int number, siginfo_t* information, void*) noexcept {
     if (fatal.number != number) continue;
     const CrashNote* note = note_of_thread;
     const bool in_kernel = note != nullptr && (note->slot->sequence & 1) != 0;
-    if (in_kernel && !reported.test_and_set()) print_crash(*note, fatal.name);
+    if (in_kernel && !reported.test_and_set()) {
+      std::atomic_ref(note->slot->signal).store(number, std::memory_order_relaxed);
+      print_crash(*note, fatal.name);
+    }
     sigaction(number, &fatal.previous, nullptr);
   }
   // A fault comes again when the handler returns, with its true context; a signal that was sent

@@ -12,7 +12,7 @@ from types import TracebackType
 PAGE_BYTES = 4096
 _MAGIC = 0x41435450
 _HEADER = struct.Struct("<IIIi")
-_SLOT = struct.Struct("<QQiiQ")
+_SLOT = struct.Struct("<QQiiQQ")
 _FIRST_SLOT = 128
 _SLOT_BYTES = 64
 _SLOTS = (PAGE_BYTES - _FIRST_SLOT) // _SLOT_BYTES
@@ -27,6 +27,8 @@ class RunningKernel:
     task: int
     func_id: int
     core: int
+    signal: int
+    """The fatal signal that its thread got; 0 while there is none, or where nobody notes it."""
 
 
 class ActivityPage:
@@ -49,9 +51,9 @@ class ActivityPage:
         found = []
         for slot in range(min(slots, _SLOTS)):
             offset = _FIRST_SLOT + slot * _SLOT_BYTES
-            sequence, task, func_id, core, _kernel = _SLOT.unpack_from(self._page, offset)
+            sequence, task, func_id, core, _kernel, fatal = _SLOT.unpack_from(self._page, offset)
             if sequence % 2:
-                found.append(RunningKernel(slot, sequence, task, func_id, core))
+                found.append(RunningKernel(slot, sequence, task, func_id, core, fatal))
         return found
 
     def close(self) -> None:

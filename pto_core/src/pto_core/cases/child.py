@@ -77,6 +77,7 @@ def _run(text: str, emit: _Events, activity: int) -> None:
 
 def _run_job(text: str, emit: _Events, activity: int) -> None:
     from pto_core import log, plugins
+    from pto_core.cases.diagnostics import texts_without_diagnostics, without_diagnostics
     from pto_core.cases.job import Job
     from pto_core.cases.kernel_config import load_kernel_config
     from pto_core.cases.session import Session
@@ -88,9 +89,9 @@ def _run_job(text: str, emit: _Events, activity: int) -> None:
     job = Job.from_json(text)
     kernel_config = load_kernel_config(job.kernel_config)
     config = load_with_plugins(
-        job.settings,
-        job.set_,
-        kernel_config.settings,
+        without_diagnostics(job.settings),
+        texts_without_diagnostics(job.set_),
+        without_diagnostics(kernel_config.settings),
         case_environ=kernel_config.environment,
         case_origin=f"{kernel_config.path.name} RUNTIME_CONFIG",
     )

@@ -309,6 +309,8 @@ class _Watch:
     def _death_error(self, code: int, page: ActivityPage) -> PtoError:
         state = self._state
         running = page.running()
+        # Where the backend noted which thread the signal came to, the others are innocent.
+        running = [kernel for kernel in running if kernel.signal] or running
         how = _end_in_words(code)
         if running:
             names = " or ".join(self._describe(kernel) for kernel in running[:4])

@@ -381,7 +381,8 @@ class ActivitySlot(Structure):
         ("func_id", c_int32),
         ("core", c_int32),
         ("kernel", c_uint64),
-        ("pad", c_uint64 * 4),
+        ("signal", c_uint64),
+        ("pad", c_uint64 * 3),
     )
 
 

@@ -1,8 +1,17 @@
-"""Compilers, flags and the cache of artefacts: C++ sources in, shared libraries out."""
+"""Compilers, flags and the cache of artefacts: C++ sources in, shared libraries out.
 
-from pto_core.toolchain.compilers import HOST_COMPILERS, Compiler, candidates, find_compiler
-from pto_core.toolchain.request import BuildRequest
-from pto_core.toolchain.toolchain import KERNEL_ENTRY, BuildEvent, Toolchain
+Importing this package imports nothing else; each name is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pto_core.toolchain.compilers import HOST_COMPILERS, Compiler, candidates, find_compiler
+    from pto_core.toolchain.request import BuildRequest
+    from pto_core.toolchain.toolchain import KERNEL_ENTRY, BuildEvent, Toolchain
 
 __all__ = [
     "HOST_COMPILERS",
@@ -14,3 +23,16 @@ __all__ = [
     "candidates",
     "find_compiler",
 ]
+
+_ROOMS = {
+    "compilers": ("HOST_COMPILERS", "Compiler", "candidates", "find_compiler"),
+    "request": ("BuildRequest",),
+    "toolchain": ("KERNEL_ENTRY", "BuildEvent", "Toolchain"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for room, names in _ROOMS.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{room}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
