@@ -9,8 +9,8 @@
 namespace {
 
 constexpr const char* kAicpu = "aicpu_build_graph";
-const std::vector<std::vector<pto_option>> kBuildModes = {{}, {{"build_mode", "1"}},
-                                                          {{"build_mode", "0"}}};
+const std::vector<std::vector<pto_option>> kBuildModes = {
+    {}, {{"build_mode", "1"}}, {{"build_mode", "0"}}};
 
 struct Recorder {
   std::vector<uint64_t> order;
@@ -112,25 +112,30 @@ TEST(publish_errors) {
       device.add_task(0);
       device.publish(0);
       return device.publish(0), 0;
-    }), PTO_ERROR_USAGE);
+    }),
+                PTO_ERROR_USAGE);
     CHECK_CONTAINS(device.error().message, "task 0 is published a second time");
     CHECK_EQUAL(device.run([&] {
       device.add_task(0);
       device.add_task(0);
       device.publish(1);
       return device.add_edge(0, 1), 0;
-    }), PTO_ERROR_USAGE);
+    }),
+                PTO_ERROR_USAGE);
     CHECK_CONTAINS(device.error().message, "edge 0 -> 1 comes after task 1 was published");
     CHECK_EQUAL(device.run([&] {
       for (int task = 0; task < 20; ++task) device.add_task(0);
       return device.publish(1), 0;
-    }), PTO_ERROR_UNPUBLISHED);
-    CHECK_CONTAINS(device.error().message,
-                   "19 of 20 tasks were never published (0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, ...)");
+    }),
+                PTO_ERROR_UNPUBLISHED);
+    CHECK_CONTAINS(
+        device.error().message,
+        "19 of 20 tasks were never published (0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, ...)");
     CHECK_EQUAL(device.run([&] {
       device.add_task(0);
       return device.publish(0), 0;
-    }), PTO_OK);
+    }),
+                PTO_OK);
   }
 }
 
@@ -211,4 +216,6 @@ TEST(both_variants_live_in_one_process) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return check::run_all(argc, argv); }
+int main(int argc, char** argv) {
+  return check::run_all(argc, argv);
+}

@@ -70,7 +70,7 @@ inline int run_all(int argc, char** argv) {
 #define CHECK_EQUAL(left, right) \
   ::check::equal((left), (right), #left " == " #right, __FILE__, __LINE__)
 #define CHECK_CONTAINS(text, part) ::check::contains((text), (part), __FILE__, __LINE__)
-#define TEST(name)                                              \
-  static void name();                                           \
+#define TEST(name)                                                     \
+  static void name();                                                  \
   static const ::check::Registration registration_##name(#name, name); \
   static void name()

@@ -147,10 +147,12 @@ TEST(usage_errors_are_named_and_the_first_one_stays) {
     CHECK_EQUAL(device.add_task(0), -1);
     CHECK_EQUAL(device.add_edge(5, 6), PTO_ERROR_CYCLE);
     return 3;
-  }), PTO_ERROR_CYCLE);
+  }),
+              PTO_ERROR_CYCLE);
   CHECK_CONTAINS(device.error().message, "edge 0 -> 0 makes the task wait for itself");
   CHECK_EQUAL(device.run([&] { return device.add_edge(0, 4), 0; }), PTO_ERROR_USAGE);
-  CHECK_CONTAINS(device.error().message, "edge 0 -> 4 names a task that does not exist: there are 0");
+  CHECK_CONTAINS(device.error().message,
+                 "edge 0 -> 4 names a task that does not exist: there are 0");
   CHECK_EQUAL(device.run([&] { return device.add_task(9), 0; }), PTO_ERROR_USAGE);
   CHECK_CONTAINS(device.error().message,
                  "no kernel is registered under function id 9 (asked for by task 0); "
@@ -199,7 +201,8 @@ TEST(failing_kernel_ends_the_run) {
   TestDevice device(kHost);
   bool is_healthy = false;
   int runs = 0;
-  device.add_kernel(0, PTO_CORE_AIC, [&](const pto_payload&) { return ++runs, is_healthy ? 0 : 1; });
+  device.add_kernel(0, PTO_CORE_AIC,
+                    [&](const pto_payload&) { return ++runs, is_healthy ? 0 : 1; });
   const auto build = [&] {
     device.add_task(0);
     device.add_task(0);
@@ -246,7 +249,8 @@ TEST(a_million_tasks_and_no_growth_when_warm) {
         if (task >= 8) device.add_edge(task - 8, task);
       }
       return 0;
-    }), PTO_OK);
+    }),
+                PTO_OK);
     CHECK_EQUAL(runs, 1000000u);
     CHECK(round == 0 || device.statistic("reserved_bytes") == reserved);
     reserved = device.statistic("reserved_bytes");
@@ -377,4 +381,6 @@ TEST(entry_knows_only_its_own_name) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return check::run_all(argc, argv); }
+int main(int argc, char** argv) {
+  return check::run_all(argc, argv);
+}

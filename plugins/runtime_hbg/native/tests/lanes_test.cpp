@@ -56,7 +56,9 @@ class Script {
     const pto_task task{type, -1, 0, 0, nullptr, 0};
     return api_.submit(runtime_, &task);
   }
-  void add_edge(int64_t from, int64_t to) { CHECK_EQUAL(api_.add_edge(runtime_, from, to), PTO_OK); }
+  void add_edge(int64_t from, int64_t to) {
+    CHECK_EQUAL(api_.add_edge(runtime_, from, to), PTO_OK);
+  }
   void publish(int64_t task) { CHECK_EQUAL(api_.publish(runtime_, task), PTO_OK); }
   void build_done() { api_.orchestration_done(runtime_, 0); }
   int32_t step(uint32_t thread) { return api_.schedule_step(runtime_, thread); }
@@ -118,7 +120,7 @@ TEST(released_tasks_wake_the_hungry_scheduler) {
   CHECK_EQUAL(script.started.back(), 5);
 }
 
-TEST(wake_up_passes_on_when_the_woken_one_is_busy) {
+TEST(each_published_task_wakes_one_hungry_scheduler) {
   Script script("aicpu_build_graph");
   for (int task = 0; task < 3; ++task) script.add_task(PTO_CORE_AIV);
   script.publish(0);
@@ -134,7 +136,7 @@ TEST(wake_up_passes_on_when_the_woken_one_is_busy) {
   CHECK(script.started == std::vector<int64_t>({0, 1, 2}));
 }
 
-TEST(tasks_start_in_the_order_in_which_they_became_ready) {
+TEST(released_tasks_start_before_those_that_never_waited) {
   Script script("host_build_graph");
   for (int task = 0; task < 9; ++task) script.add_task(PTO_CORE_AIC);
   for (int task = 0; task < 3; ++task) script.add_edge(task, task + 6);
@@ -169,7 +171,7 @@ TEST(each_core_type_has_its_own_queue) {
   CHECK(script.started == std::vector<int64_t>({0, 8}));
 }
 
-TEST(stall_is_explained_once_the_others_are_idle) {
+TEST(stall_becomes_the_error_of_its_cause) {
   Script script("aicpu_build_graph");
   for (int task = 0; task < 4; ++task) script.add_task(PTO_CORE_AIC);
   script.add_edge(0, 1);
@@ -185,4 +187,6 @@ TEST(stall_is_explained_once_the_others_are_idle) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return check::run_all(argc, argv); }
+int main(int argc, char** argv) {
+  return check::run_all(argc, argv);
+}

@@ -34,9 +34,8 @@ void compare(const std::string& variant, std::vector<pto_option> options) {
   TestDevice device(variant, std::move(options));
   Values* values = nullptr;
   for (const int32_t type : {PTO_CORE_AIC, PTO_CORE_AIV}) {
-    device.add_kernel(type, type, [&](const pto_payload& payload) {
-      return values->compute(payload.task), 0;
-    });
+    device.add_kernel(type, type,
+                      [&](const pto_payload& payload) { return values->compute(payload.task), 0; });
   }
   for (int round = 0; round < rounds; ++round) {
     const uint64_t seed = first_seed + static_cast<uint64_t>(round);
@@ -59,9 +58,15 @@ void compare(const std::string& variant, std::vector<pto_option> options) {
   }
 }
 
-TEST(host) { compare("host_build_graph", {}); }
-TEST(aicpu_concurrent) { compare("aicpu_build_graph", {}); }
-TEST(aicpu_sequential) { compare("aicpu_build_graph", {{"build_mode", "0"}}); }
+TEST(host) {
+  compare("host_build_graph", {});
+}
+TEST(aicpu_concurrent) {
+  compare("aicpu_build_graph", {});
+}
+TEST(aicpu_sequential) {
+  compare("aicpu_build_graph", {{"build_mode", "0"}});
+}
 
 }  // namespace
 

@@ -46,7 +46,8 @@ void check_run(const RandomGraph& graph, const std::vector<ThreadsPlatform::Span
     CHECK_EQUAL(spans[static_cast<size_t>(task)].runs.load(), 1);
   }
   for (const auto& [from, to] : graph.edges) {
-    CHECK(spans[static_cast<size_t>(from)].end.load() < spans[static_cast<size_t>(to)].start.load());
+    CHECK(spans[static_cast<size_t>(from)].end.load() <
+          spans[static_cast<size_t>(to)].start.load());
   }
 }
 
@@ -65,7 +66,8 @@ void stress(const char* variant, uint32_t blocks, uint32_t schedulers, int most_
         build_and_publish(*api, platform, graph, random);
         return 0;
       });
-      if (platform.error().status != PTO_OK) check::fail(__FILE__, __LINE__, platform.error().message);
+      if (platform.error().status != PTO_OK)
+        check::fail(__FILE__, __LINE__, platform.error().message);
       CHECK_EQUAL(platform.stalls(), 0);
       check_run(graph, spans);
       platform.end();
@@ -100,12 +102,24 @@ TEST(aicpu_edges_from_completing_tasks) {
   }
 }
 
-TEST(host_few_cores) { stress("host_build_graph", 1, 1, 300); }
-TEST(host_all_cores) { stress("host_build_graph", 24, 4, 600); }
-TEST(host_more_schedulers_than_blocks) { stress("host_build_graph", 2, 4, 300); }
-TEST(aicpu_few_cores) { stress("aicpu_build_graph", 1, 1, 300); }
-TEST(aicpu_all_cores) { stress("aicpu_build_graph", 24, 3, 600); }
-TEST(aicpu_more_schedulers_than_blocks) { stress("aicpu_build_graph", 2, 3, 300); }
+TEST(host_few_cores) {
+  stress("host_build_graph", 1, 1, 300);
+}
+TEST(host_all_cores) {
+  stress("host_build_graph", 24, 4, 600);
+}
+TEST(host_more_schedulers_than_blocks) {
+  stress("host_build_graph", 2, 4, 300);
+}
+TEST(aicpu_few_cores) {
+  stress("aicpu_build_graph", 1, 1, 300);
+}
+TEST(aicpu_all_cores) {
+  stress("aicpu_build_graph", 24, 3, 600);
+}
+TEST(aicpu_more_schedulers_than_blocks) {
+  stress("aicpu_build_graph", 2, 3, 300);
+}
 
 }  // namespace
 

@@ -1,7 +1,8 @@
 // A platform of threads: each scheduler steps on its own and parks when it is idle, so that a lost
 // wake-up or a lost edge shows as a run in which all are parked.
 //
-// Cores are imaginary: a dispatched task starts at once, and ends when a poll happens to find it so.
+// Cores are imaginary: a dispatched task starts at once, and ends when a poll happens to find it
+// so.
 #pragma once
 
 #include <sys/mman.h>
@@ -131,7 +132,8 @@ class ThreadsPlatform {
     changed_.notify_all();
   }
 
-  // False when every scheduler is parked and the orchestrator will not change that: the run is stuck.
+  // False when every scheduler is parked and the orchestrator will not change that: the run is
+  // stuck.
   bool park(uint32_t thread) {
     std::unique_lock<std::mutex> lock(mutex_);
     ++parked_;

@@ -48,7 +48,9 @@ extern "C" int diamond_through_c(Runtime* runtime) {
   return 0;
 }
 
-extern "C" int tells_build_mode(Runtime* runtime) { return 100 + runtime->build_mode; }
+extern "C" int tells_build_mode(Runtime* runtime) {
+  return 100 + runtime->build_mode;
+}
 
 extern "C" void forgets_to_publish(Runtime* runtime) {
   for (int i = 0; i < 3; ++i) {

@@ -39,7 +39,9 @@ extern "C" int diamond(Runtime* runtime, uint64_t* args, int arg_count) {
 }
 
 // The same, as a C++ function that returns nothing.
-void diamond_void(Runtime* runtime, uint64_t* args, int) { make_diamond(runtime, args); }
+void diamond_void(Runtime* runtime, uint64_t* args, int) {
+  make_diamond(runtime, args);
+}
 
 // Looks at the graph through every call that shows something; a line number where it is wrong.
 #define EXPECT(condition) \
@@ -75,9 +77,13 @@ extern "C" int look_around(Runtime* runtime, uint64_t* args, int arg_count) {
   return 0;
 }
 
-extern "C" int returns_seven(Runtime*, uint64_t*, int) { return 7; }
+extern "C" int returns_seven(Runtime*, uint64_t*, int) {
+  return 7;
+}
 
-extern "C" int throws(Runtime*, uint64_t*, int) { throw std::runtime_error("no such layer"); }
+extern "C" int throws(Runtime*, uint64_t*, int) {
+  throw std::runtime_error("no such layer");
+}
 
 // Ignores the error of a call, as published sources do.
 extern "C" int ignores_errors(Runtime* runtime, uint64_t*, int) {

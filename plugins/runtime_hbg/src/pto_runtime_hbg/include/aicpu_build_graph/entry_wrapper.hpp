@@ -54,7 +54,9 @@ void aicpu_runtime_add_successor_conditional(Runtime* runtime, int from, int to)
   runtime->add_successor_conditional(from, to);
 }
 
-void aicpu_runtime_publish_task(Runtime* runtime, int task_id) { runtime->publish_task(task_id); }
+void aicpu_runtime_publish_task(Runtime* runtime, int task_id) {
+  runtime->publish_task(task_id);
+}
 
 void* aicpu_runtime_device_malloc(size_t bytes) {
   const pto_orchestration::CurrentRun& run = pto_orchestration::current_run;

@@ -46,8 +46,8 @@ class Runtime {
   const uint64_t* kernel_addrs;  // by function id, 0 to 4095; 0 where no kernel is registered
   int build_mode;                // 1: build and schedule at once; 0: first build, then schedule
 
-  Runtime(const pto_build_graph_calls* calls, void* graph, const AicpuBuildApi& api,
-          uint64_t* args, int num_args)
+  Runtime(const pto_build_graph_calls* calls, void* graph, const AicpuBuildApi& api, uint64_t* args,
+          int num_args)
       : orch_argc(num_args),
         orch_args(args),
         aicpu_build_api(api),

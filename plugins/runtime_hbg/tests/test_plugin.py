@@ -1,0 +1,109 @@
+"""The plugin objects: what they say, and that their headers compile published sources."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from pto_core.interfaces import API_VERSION, Runtime
+from pto_runtime_hbg import aicpu_build_graph, host_build_graph
+from pto_runtime_hbg.variants import BUILD_MODE, BuildGraphVariant
+
+PACKAGE = Path(__file__).parents[1]
+VARIANTS = (host_build_graph, aicpu_build_graph)
+GOOD_ENTRIES = {
+    "host_build_graph": [
+        'extern "C" int build(Runtime* runtime, uint64_t* args, int arg_count) { return 0; }',
+        "int build(Runtime*, uint64_t*, int) { return 0; }",
+        'extern "C" void build(Runtime*, uint64_t*, int) {}',
+        "static int build(Runtime*, uint64_t*, int) { return 0; }",
+    ],
+    "aicpu_build_graph": [
+        'extern "C" int build(Runtime* runtime) { return runtime->orch_argc; }',
+        "void build(Runtime*) {}",
+    ],
+}
+BAD_ENTRIES = {
+    "int build(int) { return 0; }": "must be callable as",
+    "struct Odd {}; Odd build(%s) { return {}; }": "returns int (0 = success) or void",
+}
+PARAMETERS = {"host_build_graph": "Runtime*, uint64_t*, int", "aicpu_build_graph": "Runtime*"}
+
+
+def compile_entry(
+    variant: BuildGraphVariant, folder: Path, source: str, compiler: str, standard: str
+) -> subprocess.CompletedProcess[str]:
+    build = variant.orchestration_build()
+    case = folder / "case.cpp"
+    case.write_text(f'#include "runtime.h"\n#include "common/core_type.h"\n{source}\n')
+    unit = folder / "unit.cpp"
+    unit.write_text(
+        f'#define PTO_ORCHESTRATION_ENTRY build\n#include "{case}"\n#include "{build.wrapper}"\n'
+    )
+    command = [
+        *(compiler, f"-std={standard}", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"),
+        *("-fsyntax-only", *(f"-I{path}" for path in build.include_dirs), str(unit)),
+    ]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+class TestVariant:
+    def test_is_a_healthy_runtime(self, variant: BuildGraphVariant) -> None:
+        assert isinstance(variant, Runtime)
+        assert variant.api_version == API_VERSION
+        assert variant.health().ok
+        assert variant.library().is_file()
+        assert variant.orchestration_build().wrapper.is_file()
+
+    def test_missing_library_is_unhealthy(self, variant: BuildGraphVariant) -> None:
+        health = BuildGraphVariant("no_such", variant.capabilities).health()
+        assert not health.ok
+        assert "libpto_no_such.so is missing" in health.reason
+        assert health.fix
+
+    def test_is_an_entry_point_under_its_name(self, variant: BuildGraphVariant) -> None:
+        project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
+        entry = project["entry-points"]["pto.runtimes"][variant.name]
+        assert entry == f"pto_runtime_hbg:{variant.name}"
+
+    @pytest.mark.parametrize("standard", ["c++17", "c++20", "c++23"])
+    def test_entries_compile(
+        self, variant: BuildGraphVariant, standard: str, tmp_path: Path
+    ) -> None:
+        for source in GOOD_ENTRIES[variant.name]:
+            outcome = compile_entry(variant, tmp_path, source, "g++", standard)
+            assert outcome.returncode == 0, outcome.stderr
+
+    @pytest.mark.toolchain
+    @pytest.mark.parametrize("standard", ["c++17", "c++20", "c++2b"])
+    def test_entries_compile_with_clang(
+        self, variant: BuildGraphVariant, standard: str, tmp_path: Path
+    ) -> None:
+        clang = shutil.which("clang++") or shutil.which("clang++-14")
+        assert clang, "clang++ is part of the toolchain profile"
+        for source in GOOD_ENTRIES[variant.name]:
+            outcome = compile_entry(variant, tmp_path, source, clang, standard)
+            assert outcome.returncode == 0, outcome.stderr
+
+    def test_wrong_entries_are_told_what_is_expected(
+        self, variant: BuildGraphVariant, tmp_path: Path
+    ) -> None:
+        for source, expected in BAD_ENTRIES.items():
+            text = source.replace("%s", PARAMETERS[variant.name])
+            outcome = compile_entry(variant, tmp_path, text, "g++", "c++17")
+            assert outcome.returncode != 0
+            assert expected in outcome.stderr
+
+
+def test_build_mode_is_a_setting_of_aicpu_build_graph() -> None:
+    assert host_build_graph.options() == ()
+    assert aicpu_build_graph.options() == (BUILD_MODE,)
+    assert BUILD_MODE.environment == "PTO_AICPU_BUILD_GRAPH_BUILD_MODE"
+    assert [BUILD_MODE.parse(text) for text in ("0", "1")] == [0, 1]
+    with pytest.raises(ValueError, match="first build, then schedule"):
+        BUILD_MODE.parse("2")
