@@ -1,0 +1,96 @@
+"""Runs a layered random graph under seeds of the deterministic mode, in this process.
+
+usage: sweep.py RUNTIME FIRST LAST [LIBRARY]
+
+The graph has 20 tasks in layers; each kernel notes when it starts. Prints, for each seed, the seed,
+the trace hash, and the first edge whose order was broken ("from>to", or "ok"); the first broken seed
+ends the sweep. LIBRARY takes the place of the runtime's own native library.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pto_core import CoreCallable, kernel, open_device
+from pto_runtime_hbg.variants import BuildGraphVariant
+
+TASKS = 20
+WIDTH = 5
+
+
+def edges() -> list[tuple[int, int]]:
+    """Each task of a layer waits for two of the layer before: always the same graph."""
+    chosen = random.Random(20)
+    found = []
+    for task in range(WIDTH, TASKS):
+        layer = task // WIDTH - 1
+        for before in chosen.sample(range(layer * WIDTH, (layer + 1) * WIDTH), 2):
+            found.append((before, task))
+    return found
+
+
+EDGES = edges()
+
+
+def program(order: list[int]) -> Callable[..., None]:
+    """The graph, whose kernels append their number to ``order``."""
+
+    def noting(core: str) -> CoreCallable:
+        @kernel(core=core)
+        def note(number: int, _: Any) -> None:
+            order.append(number)
+
+        return note
+
+    kernels = [noting("aiv"), noting("aic")]
+
+    def graph(rt: Any, scratch: Any) -> None:
+        for number in range(TASKS):
+            rt.add_task(kernels[number % 2], (number, scratch))
+        for before, after in EDGES:
+            rt.add_successor(before, after)
+        for number in range(TASKS):
+            rt.publish(number)
+
+    return graph
+
+
+def broken_edge(order: list[int]) -> str:
+    """The first edge that ``order`` breaks; "ok" when every task ran once and none does."""
+    if sorted(order) != list(range(TASKS)):
+        return f"ran:{','.join(map(str, order))}"
+    place = {task: position for position, task in enumerate(order)}
+    for before, after in EDGES:
+        if place[before] > place[after]:
+            return f"{before}>{after}"
+    return "ok"
+
+
+def run_seed(runtime: str, seed: int) -> tuple[int, str]:
+    """Trace hash and verdict of one seed, on a fresh device."""
+    order: list[int] = []
+    with open_device(
+        "a2a3sim", runtime=runtime, sim__mode="deterministic", sim__seed=seed
+    ) as device:
+        report = device.run(program(order), np.zeros(4, np.float32))
+    return report.trace_hash, broken_edge(order)
+
+
+def main() -> None:
+    runtime, first, last, *library = sys.argv[1:]
+    if library:
+        BuildGraphVariant.library = lambda _: Path(library[0])  # type: ignore[method-assign]
+    for seed in range(int(first), int(last)):
+        trace, verdict = run_seed(runtime, seed)
+        print(seed, f"{trace:016x}", verdict, flush=True)
+        if verdict != "ok":
+            return
+
+
+main()
