@@ -146,7 +146,7 @@ void Pool::wait_for_word(const uint32_t* word, uint32_t expected) {
   } else {
     wait_on_caller(until);
   }
-  if (run_.shares_thread() && run_.running()) run_.scheduler(0).lock();
+  if (run_.shares_thread()) run_.scheduler(0).lock();
   run_.orchestrator().end_wait();
 }
 

@@ -3,7 +3,7 @@
 // A worker's round: step the schedulers that are its own and have something to do, then run the
 // cores that they dispatched to. As long as kernels are short all of that stays on one worker, in
 // its cache, without an atomic operation per task. Once a batch takes long, its rest is *shared*:
-// published in a mask from which every worker takes one core at a time, and parked workers are
+// published in a mask from which every worker takes one core at a time, and a parked worker is
 // woken. A scheduler's own worker is number `thread % workers`, or the lowest one at work when that
 // one is not; while the own worker is inside a kernel, an idle one steps in.
 //
