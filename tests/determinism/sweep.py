@@ -3,8 +3,8 @@
 usage: sweep.py RUNTIME FIRST LAST [LIBRARY]
 
 The graph has 20 tasks in layers; each kernel notes when it starts. Prints, for each seed, the seed,
-the trace hash, and the first edge whose order was broken ("from>to", or "ok"); the first broken seed
-ends the sweep. LIBRARY takes the place of the runtime's own native library.
+the trace hash, and the first edge whose order was broken ("from>to", or "ok"); the first broken
+seed ends the sweep. LIBRARY takes the place of the runtime's own native library.
 """
 
 from __future__ import annotations
