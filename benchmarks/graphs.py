@@ -6,9 +6,8 @@ import ctypes
 from pathlib import Path
 from typing import Any
 
-from pto_core.kernels import OrchestrationSource
-
 from pto_core import ChipCallable, CoreCallable, Device, KernelSource, RunReport
+from pto_core.kernels import OrchestrationSource
 
 SOURCES = Path(__file__).resolve().parent / "sources"
 

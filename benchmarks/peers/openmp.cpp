@@ -13,7 +13,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-[[gnu::noinline]] void empty_kernel() { asm volatile(""); }
+[[gnu::noinline]] void empty_kernel() {
+  asm volatile("");
+}
 
 void independent(long tasks) {
   for (long i = 0; i < tasks; ++i) {

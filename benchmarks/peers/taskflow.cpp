@@ -13,7 +13,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-[[gnu::noinline]] void empty_kernel() { asm volatile(""); }
+[[gnu::noinline]] void empty_kernel() {
+  asm volatile("");
+}
 
 double elapsed_ns(Clock::time_point start) {
   return std::chrono::duration<double, std::nano>(Clock::now() - start).count();

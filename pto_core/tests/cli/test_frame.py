@@ -8,10 +8,10 @@ import subprocess
 import sys
 
 import pytest
-from pto_core.cli.commands import SUMMARIES
-from pto_core.interfaces.command import RESERVED_COMMANDS
 
 import pto_core
+from pto_core.cli.commands import SUMMARIES
+from pto_core.interfaces.command import RESERVED_COMMANDS
 
 COMMAND = """
 import argparse

@@ -7,6 +7,7 @@ import os
 import re
 
 import pytest
+
 from pto_core.cli import diagnosis
 from pto_core.cli.diagnosis import compilers, installation, system
 from pto_core.config import load_core

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from pto_core.config import load
 from pto_core.errors import ConfigError
 from pto_core.interfaces import Option, parse

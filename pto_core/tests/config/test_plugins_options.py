@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+
 from pto_core.config import load_with_plugins
 from pto_core.errors import ConfigError, UnknownPluginError
 

@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+
 from pto_core.config import load, load_core
 from pto_core.errors import ConfigError
 from pto_core.interfaces import Option, parse

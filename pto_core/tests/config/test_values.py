@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from pto_core.config import load
 from pto_core.errors import ConfigError
 from pto_core.interfaces import parse

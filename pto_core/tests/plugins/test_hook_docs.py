@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from pto_core.plugins.hooks import Hooks
 
 PAGE = Path(__file__).parents[3] / "docs" / "hooks.md"

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from pto_core import interfaces, plugins
 from pto_core.errors import (
     BackendUnavailableError,
     PluginLoadError,
@@ -14,8 +16,6 @@ from pto_core.errors import (
     UsageError,
 )
 from pto_core.plugins import checks
-
-from pto_core import interfaces, plugins
 
 UNHEALTHY = ("Health(ok=True)", "Health(False, 'no card is in this machine', 'install a card')")
 

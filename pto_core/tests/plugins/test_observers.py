@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from pto_core.errors import PluginError
-from pto_core.interfaces import CaseInfo, RunInfo
 
 from pto_core import plugins
+from pto_core.errors import PluginError
+from pto_core.interfaces import CaseInfo, RunInfo
 
 RUN = RunInfo("a2a3sim", "host_build_graph", 0, "graph", 3, 1)
 CASE = CaseInfo("small", Path("case"), "a2a3sim", "host_build_graph", 0)

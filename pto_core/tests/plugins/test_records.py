@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 import pytest
-from pto_core.errors import DuplicatePluginError, UnknownPluginError
 
 from pto_core import plugins
+from pto_core.errors import DuplicatePluginError, UnknownPluginError
 
 
 def test_a_record_holds_what_the_metadata_says_and_imports_nothing(site):
