@@ -1,19 +1,12 @@
 #include "arguments.hpp"
 
-#include <chrono>
-
+#include "clock.hpp"
 #include "device.hpp"
 #include "errors.hpp"
 #include "scalars.hpp"
 
 namespace pto::core {
 namespace {
-
-uint64_t now_ns() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                   std::chrono::steady_clock::now().time_since_epoch())
-                                   .count());
-}
 
 bool overlap(const HostArray& a, const HostArray& b) {
   const auto a_begin = reinterpret_cast<uintptr_t>(a.data);

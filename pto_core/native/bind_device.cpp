@@ -49,14 +49,14 @@ void bind_use(nb::class_<Device>& bound) {
           [](Self self, nb::handle shape, nb::handle dtype) {
             return device(self).empty(self, shape, dtype);
           },
-          nb::arg("shape"), nb::arg("dtype"),
+          nb::arg("shape").none(), nb::arg("dtype").none(),
           nb::sig("def empty(self, shape: int | collections.abc.Sequence[int], dtype: "
                   "numpy.typing.DTypeLike) -> DeviceArray"),
           "Allocate device memory.")
       .def(
           "to_device",
           [](Self self, nb::handle array) { return device(self).to_device(self, array); },
-          nb::arg("array"), nb::sig("def to_device(self, array: typing.Any) -> DeviceArray"),
+          nb::arg("array").none(), nb::sig("def to_device(self, array: typing.Any) -> DeviceArray"),
           "Copy an array to new device memory.")
       .def("activity", &Device::activity,
            nb::sig("def activity(self) -> list[tuple[str, int, int, int]]"),

@@ -146,7 +146,7 @@ void Device::free(Buffer& buffer) {
   buffer.live = false;
   forget(&buffer);
   pto_error error = empty_error();
-  if (!is_lost_) backend_->free(handle_, buffer.address, &error);
+  if (!is_lost_ && is_open()) backend_->free(handle_, buffer.address, &error);
 }
 
 void Device::flush_frees() {

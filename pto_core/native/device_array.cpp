@@ -75,6 +75,7 @@ void DeviceArray::require(const Device* device) const {
 
 nb::object DeviceArray::to_host(nb::handle out) const {
   require(buffer_->device);
+  buffer_->device->require_usable();
   nb::object result = nb::borrow(out);
   if (out.is_none()) {
     auto* descriptor = descriptor_of(view_->code);
@@ -174,10 +175,10 @@ void bind_device_array(nb::module_& module) {
            "Copy to the host: into `out`, a writable array of the same shape and type, or into a "
            "new NumPy array. Returns the array.")
       .def("free", &DeviceArray::free, "Free the memory now; twice is fine.")
-      .def("reshape", &DeviceArray::reshape, nb::arg("shape"),
+      .def("reshape", &DeviceArray::reshape, nb::arg("shape").none(),
            nb::sig("def reshape(self, shape: int | collections.abc.Sequence[int]) -> DeviceArray"),
            "Give a view of the same memory with another shape.")
-      .def("__getitem__", &DeviceArray::item, nb::arg("index"),
+      .def("__getitem__", &DeviceArray::item, nb::arg("index").none(),
            nb::sig("def __getitem__(self, index: int | slice | tuple[int | slice, ...]) "
                    "-> DeviceArray"),
            "Give a view of a contiguous part.")

@@ -188,19 +188,20 @@ void Graph::scope() {
 void bind_graph(nb::module_& module) {
   nb::class_<Graph>(module, "Graph",
                     "The task graph that an orchestration builds, valid during its run only.")
-      .def("add_task", &Graph::add_task, nb::arg("kernel"), nb::arg("args"),
+      .def("add_task", &Graph::add_task, nb::arg("kernel").none(), nb::arg("args").none(),
            nb::sig("def add_task(self, kernel: object, args: tuple[typing.Any, ...] | "
                    "list[typing.Any]) -> int"),
            "Add a task of `kernel` (a @kernel, a CoreCallable, or the func_id of a child of the "
            "chip) with device arrays and scalars, and give its id.")
-      .def("add_successor", &Graph::add_successor, nb::arg("producer"), nb::arg("consumer"),
+      .def("add_successor", &Graph::add_successor, nb::arg("producer").none(),
+           nb::arg("consumer").none(),
            nb::sig("def add_successor(self, producer: int, consumer: int) -> None"),
            "Let task `consumer` start only when task `producer` has completed.")
-      .def("publish", &Graph::publish, nb::arg("task"),
+      .def("publish", &Graph::publish, nb::arg("task").none(),
            nb::sig("def publish(self, task: int) -> None"),
            "Let the schedulers have a task: all its edges from earlier tasks are there. Where the "
            "host builds the graph, everything is published at the end anyway.")
-      .def("empty", &Graph::empty, nb::arg("shape"), nb::arg("dtype"),
+      .def("empty", &Graph::empty, nb::arg("shape").none(), nb::arg("dtype").none(),
            nb::sig("def empty(self, shape: int | collections.abc.Sequence[int], dtype: "
                    "numpy.typing.DTypeLike) -> DeviceArray"),
            "Allocate device memory that the framework frees when the run ends.")

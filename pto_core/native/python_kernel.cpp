@@ -97,6 +97,16 @@ bool call(const LoadedKernel& kernel, const pto_payload* payload) {
   return result != nullptr;
 }
 
+// The frames of a failed kernel hold views of memory that goes away with the run.
+void release_frames(const nb::object& exception) {
+  nb::object module = nb::steal(PyImport_ImportModule("pto_core.errors.frames"));
+  nb::object done =
+      module.is_valid()
+          ? nb::steal(PyObject_CallMethod(module.ptr(), "release_frames", "O", exception.ptr()))
+          : nb::object();
+  if (!done.is_valid()) PyErr_Clear();
+}
+
 void describe_failure(const LoadedKernel& kernel, const pto_payload* payload, uint32_t core,
                       const nb::object& exception, pto_error* error) {
   nb::object text = nb::steal(PyObject_Str(exception.ptr()));
@@ -121,6 +131,7 @@ int32_t call_python_kernel(void* context, const pto_payload* payload, uint32_t c
   const bool succeeded = call(kernel, payload);
   if (!succeeded) {
     nb::object exception = take_exception();
+    release_frames(exception);
     describe_failure(kernel, payload, core, exception, error);
     // Looked up again: while the kernel ran, a run that lost its device may have ended.
     if (Run* run = kernel.device->current_run()) run->keep_failure(payload->task, exception);

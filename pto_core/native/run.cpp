@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "clock.hpp"
 #include "device.hpp"
 #include "errors.hpp"
 
@@ -24,6 +25,7 @@ Run::~Run() {
 }
 
 nb::tuple Run::execute() {
+  begin_ns_ = now_ns();
   arguments_.copy_in();
   start();
   if (program_.is_python()) orchestrate();
@@ -67,6 +69,8 @@ void Run::orchestrate() {
     Py_DECREF(result);
   } else {
     orchestration_failure_ = take_exception();
+    if (!PyObject_IsInstance(orchestration_failure_.ptr(), PyExc_Exception))
+      interruption_ = orchestration_failure_;  // KeyboardInterrupt, SystemExit
     stop("the orchestration raised an exception");
   }
   nb::gil_scoped_release released;
@@ -99,10 +103,7 @@ void Run::finish() {
 
 void Run::conclude() {
   if (interruption_.is_valid()) raise_interruption();
-  const bool is_exit = orchestration_failure_.is_valid() &&
-                       !PyObject_IsInstance(orchestration_failure_.ptr(), PyExc_Exception);
-  if (is_exit) raise_exception(orchestration_failure_);
-  if (late_task_ || is_late_ || stuck_task_) raise_timeout();
+  if (late_task_ || is_late_) raise_timeout();
   if (status_ != PTO_OK) raise_native_error();
   if (orchestration_failure_.is_valid()) raise_exception(orchestration_failure_);
 }

@@ -78,9 +78,10 @@ class Run {
   Graph* graph_ = nullptr;            // set for a Python orchestration
   nb::object latched_;                // what the submit path raised for a native error
   nb::object orchestration_failure_;  // what the orchestration raised
-  nb::object interruption_;           // what a signal handler raised during the wait
+  nb::object interruption_;           // what a signal handler raised, in the wait or not
   std::vector<std::pair<uint64_t, nb::object>> failures_;  // of Python kernels, by task
 
+  uint64_t begin_ns_ = 0;
   std::optional<RunningTask> late_task_;  // the task that ran longer than task_timeout_s
   bool is_late_ = false;                  // the run took longer than timeout_s
   bool was_stopped_ = false;

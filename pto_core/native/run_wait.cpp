@@ -1,8 +1,7 @@
 // Waiting for a run: in slices, so that signals and time limits always get through.
 
 #include <algorithm>
-#include <chrono>
-
+#include "clock.hpp"
 #include "device.hpp"
 #include "errors.hpp"
 #include "run.hpp"
@@ -13,12 +12,6 @@ namespace {
 constexpr uint64_t kSlice = 50'000'000;
 // After a stop, how long kernels that are on a core may take to return before the device is lost.
 constexpr uint64_t kPatience = 2'000'000'000;
-
-uint64_t now_ns() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                   std::chrono::steady_clock::now().time_since_epoch())
-                                   .count());
-}
 
 uint64_t nanoseconds_of(double seconds) {
   constexpr double kLongest = 1e9;  // seconds: 30 years
@@ -42,15 +35,12 @@ bool Run::wait_slice(uint64_t nanoseconds) {
 }
 
 void Run::wait_until_over() {
-  const bool is_exit = orchestration_failure_.is_valid() &&
-                       !PyObject_IsInstance(orchestration_failure_.ptr(), PyExc_Exception);
-  if (is_exit) return drain();
-  const uint64_t begin = now_ns();
+  if (interruption_.is_valid()) return drain();
   const uint64_t limit = settings_.timeout_s ? nanoseconds_of(*settings_.timeout_s) : UINT64_MAX;
   const uint64_t task_limit =
       settings_.task_timeout_s ? nanoseconds_of(*settings_.task_timeout_s) : UINT64_MAX;
   TaskWatch watch;
-  uint64_t passed = 0;
+  uint64_t passed = now_ns() - begin_ns_;
   while (true) {
     const uint64_t slice = std::min({kSlice, limit - std::min(limit, passed), task_limit / 4 + 1});
     if (wait_slice(slice)) return;
@@ -59,9 +49,9 @@ void Run::wait_until_over() {
       stop("the run was interrupted");
       return drain();
     }
-    passed = now_ns() - begin;
+    passed = now_ns() - begin_ns_;
     const pto_activity_page* page = device_.backend()->activity(device_.handle());
-    if (task_limit != UINT64_MAX) late_task_ = watch.look(page, begin + passed, task_limit);
+    if (task_limit != UINT64_MAX) late_task_ = watch.look(page, begin_ns_ + passed, task_limit);
     if (late_task_ || passed >= limit) {
       is_late_ = !late_task_;
       stop("the time limit of the run has passed");
@@ -105,8 +95,6 @@ void Run::give_up() {
 }
 
 void Run::raise_timeout() {
-  if (orchestration_failure_.is_valid() && !late_task_ && !is_late_)
-    raise_exception(orchestration_failure_);
   const std::optional<RunningTask>& culprit = stuck_task_ ? stuck_task_ : late_task_;
   const double limit = late_task_ ? *settings_.task_timeout_s : *settings_.timeout_s;
   nb::dict fields;

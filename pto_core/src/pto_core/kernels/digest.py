@@ -8,8 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from types import CodeType
 from typing import Any
+from weakref import WeakKeyDictionary
 
-_registrations = itertools.count()
+_PLAIN = (int, float, complex, str, bytes, type(None))
+_numbers = itertools.count()
+_registrations: WeakKeyDictionary[Callable[..., Any], int] = WeakKeyDictionary()
 
 
 def digest_of(*parts: str | bytes) -> bytes:
@@ -29,20 +32,31 @@ def file_digest(path: Path) -> bytes:
 
 
 def function_digest(function: Callable[..., Any]) -> bytes:
-    """Hash a function by its name and code.
+    """Hash a function by its name, code and plain default values.
 
-    Functions that carry state (a closure, default arguments, a callable object) also count a
-    registration number: two closures of one code are two callables, in this process and its forks.
+    Functions that carry more state (a closure, other default values, a callable object) also count
+    a registration number: two closures of one code are two callables, in this process and its
+    forks.
     """
     code = getattr(function, "__code__", None)
     name = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
-    has_state = (
-        code is None
-        or bool(getattr(function, "__closure__", None))
-        or bool(getattr(function, "__defaults__", None))
+    defaults = getattr(function, "__defaults__", None) or ()
+    is_plain = (
+        code is not None
+        and not getattr(function, "__closure__", None)
+        and not getattr(function, "__kwdefaults__", None)
+        and all(isinstance(value, _PLAIN) for value in defaults)
     )
-    number = str(next(_registrations)) if has_state else ""
-    return digest_of("function", name, number, _code_digest(code) if code else b"")
+    state = repr(defaults) if is_plain else f"registration {_registration(function)}"
+    return digest_of("function", name, state, _code_digest(code) if code else b"")
+
+
+def _registration(function: Callable[..., Any]) -> int:
+    """Give a number that no other callable of this process has; the same for the same one."""
+    try:
+        return _registrations.setdefault(function, next(_numbers))
+    except TypeError:  # neither hashable nor weakly referable
+        return next(_numbers)
 
 
 def _code_digest(code: CodeType) -> bytes:

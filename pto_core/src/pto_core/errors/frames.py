@@ -1,0 +1,22 @@
+"""Frames of exceptions that outlive the memory their variables show."""
+
+from __future__ import annotations
+
+import traceback
+
+
+def release_frames(error: BaseException) -> None:
+    """Clear the local variables in the tracebacks of ``error`` and of all that led to it.
+
+    Line numbers and function names stay. For exceptions of Python kernels: their variables are
+    views of device memory, which a debugger must not read once it is freed.
+    """
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        traceback.clear_frames(one.__traceback__)
+        waiting += [one.__cause__, one.__context__]

@@ -1,0 +1,149 @@
+"""Errors of a run: whose they are, what they carry, and that the device works afterwards."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pto_core import CallConfig, Device, kernel
+from pto_core.errors import TaskFailedError, UnsupportedError, UsageError
+
+
+class Surprise(Exception):
+    pass
+
+
+@kernel(core="aiv")
+def nothing(*args):
+    pass
+
+
+@kernel(core="aiv")
+def fail(a):
+    raise Surprise("in the kernel")
+
+
+def submit_failure(rt, a):
+    rt.publish(rt.add_task(fail, (a,)))
+
+
+@pytest.fixture(autouse=True)
+def works_afterwards(device: Device) -> Iterator[None]:
+    yield
+    assert device.run(lambda rt: rt.publish(rt.add_task(nothing, ()))).tasks == 1
+
+
+def test_a_kernel_failure_names_kernel_task_and_core(device: Device) -> None:
+    with pytest.raises(TaskFailedError) as caught:
+        device.run(submit_failure, np.zeros(3))
+    error = caught.value
+    assert (error.kernel, error.task, error.func_id) == ("fail", 0, 0)
+    assert error.core is not None
+    assert isinstance(error.__cause__, Surprise)
+    assert 'raise Surprise("in the kernel")' in "".join(traceback.format_exception(error))
+    assert pickle.loads(pickle.dumps(error)).kernel == "fail"
+
+
+def test_variables_of_a_failed_kernel_are_let_go(device: Device) -> None:
+    """They are views of device memory; reading one after the device closed would crash."""
+
+    @kernel(core="aiv")
+    def chain(a):
+        try:
+            raise KeyError("first")
+        except KeyError:
+            part = a[1:]
+            raise Surprise(str(part.size)) from None
+
+    with pytest.raises(TaskFailedError) as caught:
+        device.run(lambda rt, a: rt.publish(rt.add_task(chain, (a,))), np.zeros(3))
+    cause: BaseException | None = caught.value.__cause__
+    seen = 0
+    while cause is not None:
+        for frame, _ in traceback.walk_tb(cause.__traceback__):
+            assert not frame.f_locals
+            seen += 1
+        cause = cause.__context__
+    assert seen == 2
+
+
+def test_the_first_failure_wins(device: Device) -> None:
+    def graph(rt, a):
+        tasks = [rt.add_task(fail, (a,)) for _ in range(20)]
+        for earlier, later in itertools.pairwise(tasks):
+            rt.add_successor(earlier, later)
+        for task in tasks:
+            rt.publish(task)
+
+    with pytest.raises(TaskFailedError) as caught:
+        device.run(graph, np.zeros(3))
+    assert caught.value.task == 0
+
+
+def test_an_orchestration_failure_comes_out_as_it_is(device: Device) -> None:
+    surprise = Surprise("in the orchestration")
+
+    def graph(rt, a):
+        rt.publish(rt.add_task(nothing, (a,)))
+        raise surprise
+
+    with pytest.raises(Surprise) as caught:
+        device.run(graph, np.zeros(3))
+    assert caught.value is surprise
+    assert any(entry.name == "graph" for entry in caught.traceback)
+
+
+def test_an_ignored_native_error_is_raised_at_the_end(device: Device) -> None:
+    def graph(rt):
+        task = rt.add_task(nothing, ())
+        with pytest.raises(UsageError):
+            rt.add_successor(task, 77)
+
+    with pytest.raises(UsageError, match="77") as caught:
+        device.run(graph)
+    assert any(entry.name == "graph" for entry in caught.traceback)
+
+
+def test_a_native_error_beats_what_comes_later(device: Device) -> None:
+    def graph(rt):
+        task = rt.add_task(nothing, ())
+        try:
+            rt.add_successor(task, 77)
+        except UsageError:
+            raise Surprise("later") from None
+
+    with pytest.raises(UsageError, match="77") as caught:
+        device.run(graph)
+    assert caught.value.__notes__ == ["the orchestration then raised Surprise: later"]
+
+
+def test_exits_pass_through(device: Device) -> None:
+    def leave(rt):
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        device.run(leave)
+
+
+@pytest.mark.parametrize("config", [{}, 3, "x"])
+def test_a_config_is_a_call_config(device: Device, config: Any) -> None:
+    with pytest.raises(UsageError, match="give a CallConfig"):
+        device.run(lambda rt: None, config=config)
+
+
+def test_a_diagnostic_is_refused(device: Device) -> None:
+    config = CallConfig(enable_dep_gen=1, output_prefix="x")
+    with pytest.raises(UnsupportedError, match="enable_dep_gen=1 is not built yet"):
+        device.run(lambda rt: None, config=config)
+
+
+def test_block_dim_counts(device: Device) -> None:
+    report = device.run(lambda rt: None, config=CallConfig(block_dim=2))
+    assert [core for core, _, _ in report.cores] == ["aic"] * 2 + ["aiv"] * 4
+    assert len(device.run(lambda rt: None).cores) == 72

@@ -1,0 +1,184 @@
+"""Ctrl-C and time limits: always noticed, and the device works on where kernels return."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import pto_core
+from pto_core import Device, kernel
+from pto_core.errors import DeviceLostError, RunTimeoutError, TaskTimeoutError, UsageError
+
+
+@kernel(core="aiv")
+def nothing(*args):
+    pass
+
+
+def one_task(rt):
+    rt.publish(rt.add_task(nothing, ()))
+
+
+class Gate:
+    """Holds a kernel until it is opened."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+        self.entered = threading.Event()
+
+    def graph(self, rt, *args):
+        @kernel(core="aiv")
+        def wait_at_gate(*values):
+            self.entered.set()
+            self.opened.wait()
+
+        rt.publish(rt.add_task(wait_at_gate, args))
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    made = Gate()
+    yield made
+    made.opened.set()
+
+
+def test_ctrl_c_during_the_wait(device: Device) -> None:
+    released = threading.Event()
+
+    @kernel(core="aiv")
+    def long_kernel():
+        os.kill(os.getpid(), signal.SIGINT)
+        released.wait(timeout=0.3)
+
+    with pytest.raises(KeyboardInterrupt):
+        device.run(lambda rt: rt.publish(rt.add_task(long_kernel, ())))
+    assert not device.is_lost
+    assert device.run(one_task).tasks == 1
+
+
+def test_ctrl_c_in_the_orchestration(device: Device) -> None:
+    def graph(rt):
+        one_task(rt)
+        os.kill(os.getpid(), signal.SIGINT)
+        one_task(rt)
+
+    with pytest.raises(KeyboardInterrupt):
+        device.run(graph)
+    assert device.run(one_task).tasks == 1
+
+
+def test_another_signal_handler_may_raise_too(device: Device) -> None:
+    class Alarm(Exception):
+        pass
+
+    def handle(*_):
+        raise Alarm
+
+    @kernel(core="aiv")
+    def ring():
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with pytest.raises(Alarm):
+            # Long enough that the signal is seen in the wait, and ended by it.
+            device.run(
+                lambda rt: [rt.publish(rt.add_task(ring, ())) for _ in range(20000)], timeout_s=60
+            )
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert device.run(one_task).tasks == 1
+
+
+def test_a_run_that_takes_too_long(device: Device) -> None:
+    turns = threading.Event()
+
+    @kernel(core="aiv")
+    def slow():
+        turns.wait(timeout=0.02)
+
+    def graph(rt):
+        tasks = [rt.add_task(slow, ()) for _ in range(1000)]
+        for earlier, later in itertools.pairwise(tasks):
+            rt.add_successor(earlier, later)
+        for task in tasks:
+            rt.publish(task)
+
+    with pytest.raises(RunTimeoutError, match=r"limit of 0\.2 s") as caught:
+        device.run(graph, timeout_s=0.2)
+    assert isinstance(caught.value, TimeoutError)
+    assert caught.value.timeout_s == 0.2
+    assert device.run(one_task).tasks == 1
+
+
+def test_a_task_that_takes_too_long(runtime: str) -> None:
+    slow_gate = threading.Event()
+
+    @kernel(core="aiv")
+    def slow():
+        slow_gate.wait(timeout=0.5)
+
+    with pto_core.open_device("a2a3sim", runtime=runtime, task_timeout_s=0.1) as device:
+        with pytest.raises(TaskTimeoutError, match=r"'slow' .task 1 on core") as caught:
+            device.run(lambda rt: [rt.publish(rt.add_task(k, ())) for k in (nothing, slow)])
+        assert not device.is_lost
+        assert (caught.value.kernel, caught.value.task) == ("slow", 1)
+        assert device.run(one_task).tasks == 1
+
+
+def test_a_kernel_that_never_returns_loses_the_device(runtime: str, gate: Gate) -> None:
+    with pto_core.open_device("a2a3sim", runtime=runtime) as device:
+        with pytest.raises(TaskTimeoutError, match="device is lost") as caught:
+            device.run(gate.graph, np.zeros(3), timeout_s=0.05)
+        error = caught.value
+        assert (error.kernel, error.task) == ("wait_at_gate", 0)
+        assert error.core is not None
+        assert device.is_lost
+        assert [one.kernel for one in device.activity()] == ["wait_at_gate"]
+        for call in (lambda: device.run(one_task), lambda: device.empty(3)):
+            with pytest.raises(DeviceLostError, match="close it and open another"):
+                call()
+    with pto_core.open_device("a2a3sim", runtime=runtime) as another:
+        assert another.run(one_task).tasks == 1
+
+
+def test_ctrl_c_with_a_kernel_that_never_returns(runtime: str, gate: Gate) -> None:
+    with pto_core.open_device("a2a3sim", runtime=runtime) as device:
+
+        @kernel(core="aiv")
+        def interrupt_and_wait():
+            os.kill(os.getpid(), signal.SIGINT)
+            gate.opened.wait()
+
+        with pytest.raises(KeyboardInterrupt) as caught:
+            device.run(lambda rt: rt.publish(rt.add_task(interrupt_and_wait, ())))
+        assert "'interrupt_and_wait' (task 0" in caught.value.__notes__[0]
+        assert device.is_lost
+
+
+def test_activity_from_another_thread(device: Device, gate: Gate) -> None:
+    seen = []
+
+    def look():
+        gate.entered.wait()
+        seen.extend(device.activity())
+        gate.opened.set()
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    device.run(gate.graph)
+    watcher.join()
+    assert [(one.kernel, one.task) for one in seen] == [("wait_at_gate", 0)]
+    assert device.activity() == []
+
+
+@pytest.mark.parametrize("limit", [0, -1, float("nan")])
+def test_limits_are_positive(device: Device, limit: float) -> None:
+    with pytest.raises(UsageError, match="timeout_s is"):
+        device.run(one_task, timeout_s=limit)

@@ -1,0 +1,69 @@
+"""CallConfig: its fields, what it refuses, and its bytes."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from pto_core import CallConfig
+from pto_core.errors import UnsupportedError, UsageError
+
+
+def test_defaults_are_the_published_ones() -> None:
+    config = CallConfig()
+    assert (config.block_dim, config.aicpu_thread_num, config.output_prefix) == (0, 3, "")
+    assert config.pack() == struct.pack("=7i1024s", 0, 3, 0, 0, 0, 0, 0, b"")
+
+
+def test_fields_stand_where_the_abi_has_them() -> None:
+    packed = CallConfig(block_dim=5, aicpu_thread_num=2, output_prefix="out/x").pack()
+    assert len(packed) == 1052
+    assert struct.unpack_from("=7i", packed) == (5, 2, 0, 0, 0, 0, 0)
+    assert packed[28:34] == b"out/x\0"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("block_dim", -1),
+        ("block_dim", 25),
+        ("block_dim", 1.5),
+        ("block_dim", None),
+        ("aicpu_thread_num", 0),
+        ("aicpu_thread_num", 5),
+        ("enable_l2_swimlane", 5),
+        ("enable_dump_tensor", 2),
+        ("enable_pmu", -1),
+        ("enable_dep_gen", 2),
+        ("enable_scope_stats", "yes"),
+        ("output_prefix", b"bytes"),
+        ("output_prefix", "x" * 1024),
+    ],
+)
+def test_impossible_values_are_named(name: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=name):
+        CallConfig(**{name: value})
+    changed = CallConfig()
+    setattr(changed, name, value)
+    with pytest.raises(UsageError, match=name):
+        changed.pack()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "enable_l2_swimlane",
+        "enable_dump_tensor",
+        "enable_pmu",
+        "enable_dep_gen",
+        "enable_scope_stats",
+    ],
+)
+def test_diagnostics_need_a_prefix_and_are_not_built(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name}=1 needs an output_prefix"):
+        CallConfig(**{name: 1})
+    config = CallConfig(**{name: 1}, output_prefix="here")
+    with pytest.raises(UnsupportedError, match=f"{name}=1 is not built yet"):
+        config.pack()

@@ -1,0 +1,76 @@
+"""Every native status becomes one class of the tree, with its fields."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import pytest
+
+import pto_core
+from pto_core import errors
+from pto_core.errors.native import from_status
+
+CLASSES = {
+    "USAGE": errors.UsageError,
+    "CAPACITY": errors.CapacityError,
+    "CYCLE": errors.CycleError,
+    "UNPUBLISHED": errors.UnpublishedError,
+    "DEADLOCK": errors.DeadlockError,
+    "ORCHESTRATION": errors.OrchestrationError,
+    "KERNEL": errors.TaskFailedError,
+    "MEMORY": errors.DeviceMemoryError,
+    "ADDRESS": errors.AddressError,
+    "LOAD": errors.LoadError,
+    "ABORTED": errors.AbortedError,
+    "TIMEOUT": errors.TaskTimeoutError,
+    "LOST": errors.DeviceLostError,
+    "UNSUPPORTED": errors.UnsupportedError,
+    "INTERNAL": errors.InternalError,
+}
+
+
+def statuses() -> dict[str, int]:
+    package = files(pto_core)
+    for place in (package / "include", package / ".." / ".." / "include"):
+        header = place / "pto" / "abi" / "status.h"
+        if header.is_file():
+            found = re.findall(r"PTO_ERROR_(\w+) = (\d+)", header.read_text())
+            return {name: int(code) for name, code in found}
+    raise FileNotFoundError("status.h")
+
+
+def test_every_status_has_a_class() -> None:
+    assert statuses().keys() == CLASSES.keys()
+
+
+@pytest.mark.parametrize("name", list(CLASSES))
+def test_class_and_fields(name: str) -> None:
+    facts = {"func_id": 4, "task": 7, "other_task": 8, "core": 2, "line": 9}
+    error = from_status(
+        statuses()[name], "it failed", value=3, limit=5, file="a.cpp", kernel="add", **facts
+    )
+    assert type(error) is CLASSES[name]
+    assert error.message.startswith("kernel 'add': it failed")
+    for field in set(error.fields) & facts.keys():
+        assert getattr(error, field) == facts[field]
+    if "kernel" in error.fields:
+        assert error.kernel == "add"
+    if "limit" in error.fields:
+        assert (error.value, error.limit) == (3, 5)
+
+
+def test_what_does_not_apply_is_none() -> None:
+    error = from_status(8, "add failed", kernel="add")
+    assert error.message == "add failed"
+    assert (error.task, error.core, error.func_id) == (None, None, None)
+
+
+def test_an_orchestration_may_return_a_negative_code() -> None:
+    assert from_status(7, "failed", value=2**64 - 5).code == -5
+    assert from_status(7, "failed", value=3).code == 3
+
+
+def test_an_unknown_status_is_our_bug() -> None:
+    assert type(from_status(99, "")) is errors.InternalError
+    assert "99" in str(from_status(99, ""))
