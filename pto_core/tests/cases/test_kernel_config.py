@@ -86,7 +86,7 @@ def test_absolute_paths_and_path_objects(config, tmp_path) -> None:
         ),
         ("KERNELS = [", "KERNELS = 1 or [", r"KERNELS is 1; expected a list"),
         ("[{", "['x', {", r"KERNELS\[0\] is 'x'; expected a dict"),
-        ("KERNELS = [", "KERNELS = [][", "cannot be loaded: TypeError"),
+        ("KERNELS = [", "KERNELS = len(3) or [", "cannot be loaded: TypeError"),
         ("KERNELS = [", "KERNELS = (", "cannot be loaded"),
         ("KERNELS = [", "import not_there_at_all\nKERNELS = [", "ModuleNotFoundError"),
         ("KERNELS = [", "raise SystemExit(3)\nKERNELS = [", "SystemExit"),

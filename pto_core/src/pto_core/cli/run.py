@@ -43,6 +43,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run deterministically: the same seed gives the same order of events",
     )
     how = parser.add_argument_group("how it runs")
+    # Under a name of its own: the frame would refuse the diagnostics, which only a case can have.
+    how.add_argument(
+        "--set",
+        dest="set_texts",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change a setting; `pto config` lists them",
+    )
     how.add_argument("--repeat", type=_positive, default=1, metavar="N", help="run N times")
     how.add_argument("--skip-golden", action="store_true", help="compare with no reference")
     how.add_argument("--timeout", type=_seconds, metavar="S", help="wall limit of a case, seconds")
@@ -96,7 +105,7 @@ def _job(namespace: argparse.Namespace) -> Job:
         case=namespace.case,
         every=namespace.all,
         settings={key: value for key, value in settings.items() if value is not None},
-        set_=tuple(namespace.set),
+        set_=tuple(namespace.set_texts),
         repeat=namespace.repeat,
         skip_golden=namespace.skip_golden,
         seed=namespace.seed,
