@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
+from pto_core import plugins
 from pto_core.plugins import PluginRecord
 from pto_core.testing import BackendContract, RuntimeContract
-
-from pto_core import plugins
 
 
 def healthy(records: list[PluginRecord]) -> list[str]:

@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 import pytest
+
 from pto_core.testing import ContractError, expect, graphs
 from pto_core.testing.capabilities import contract_test, withdraw_unclaimed
 from pto_core.testing.contracts import BackendContract, RuntimeContract

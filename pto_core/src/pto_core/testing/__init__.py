@@ -10,7 +10,7 @@ A plugin's whole test file::
 Tests ask for a capability, never for a plugin: one that needs what the plugin does not claim is not
 collected, and a claim that does not hold fails. Every test is a plain function ``check_*`` of one
 subject (:class:`BackendSubject` or :class:`RuntimeSubject`), in the modules ``memory``,
-``dispatch``, ``claims``, ``ordering``, ``graph_errors`` and ``public_api``; it raises
+``topology``, ``dispatch``, ``claims``, ``ordering``, ``graph_errors`` and ``public_api``; it raises
 :class:`ContractError`, and its docstring is the contract. Needs pytest only to run the classes.
 """
 

@@ -8,10 +8,10 @@ import sys
 from typing import Any
 
 from pto_core.testing import abi
-from pto_core.testing.dispatch import Gate, recorder_work, run_probe
 from pto_core.testing.failure import ContractError, expect
 from pto_core.testing.native import StatusError
 from pto_core.testing.probe import Probe, Work
+from pto_core.testing.probing import Gate, recorder_work, run_probe
 from pto_core.testing.recording import RecorderLog
 from pto_core.testing.subjects import BackendSubject
 

@@ -9,7 +9,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, ClassVar
 
-from pto_core.testing import claims, dispatch, graph_errors, graphs, memory, ordering, public_api
+from pto_core.testing import (
+    claims,
+    dispatch,
+    graph_errors,
+    graphs,
+    memory,
+    ordering,
+    public_api,
+    topology,
+)
 from pto_core.testing.capabilities import contract_test, withdraw_unclaimed
 from pto_core.testing.subjects import BackendSubject, RuntimeSubject
 
@@ -39,8 +48,8 @@ class BackendContract:
     test_leaks_are_reported = contract_test(memory.check_leaks_are_reported)
     test_nothing_leaks_unasked = contract_test(memory.check_nothing_leaks_unasked)
     test_devices_are_apart = contract_test(memory.check_devices_are_apart)
-    test_topology = contract_test(dispatch.check_topology)
-    test_impossible_shapes_are_refused = contract_test(dispatch.check_impossible_shapes_are_refused)
+    test_topology = contract_test(topology.check_topology)
+    test_impossible_shapes_are_refused = contract_test(topology.check_impossible_shapes_are_refused)
     test_each_task_runs_once = contract_test(dispatch.check_each_task_runs_once)
     test_completions_are_reported_once = contract_test(dispatch.check_completions_are_reported_once)
     test_payload_is_copied = contract_test(dispatch.check_payload_is_copied)

@@ -10,128 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pto_core.testing import abi
-from pto_core.testing.failure import ContractError, expect
-from pto_core.testing.native import Kernel, NativeDevice, Outcome, StatusError
-from pto_core.testing.probe import Journal, Probe, Work
+from pto_core.testing.failure import expect
+from pto_core.testing.native import StatusError
+from pto_core.testing.probe import Probe, Work
+from pto_core.testing.probing import Gate, expect_all_right, recorder_work, run_probe
 from pto_core.testing.random_seed import random_numbers
 from pto_core.testing.recording import RecorderLog, words_sum
 from pto_core.testing.subjects import BackendSubject
-
-_GATE_LIMIT_MS = 10_000
-
-
-def run_probe(
-    device: NativeDevice,
-    probe: Probe,
-    kernels: Sequence[Kernel],
-    work: Sequence[Work],
-    *,
-    block_dim: int = 0,
-    aicpu_thread_num: int = 3,
-) -> tuple[Outcome, Journal]:
-    """Run ``work`` on a device that ``probe`` is attached to; give the outcome and the journal."""
-    probe.load(work)
-    device.start(kernels, block_dim=block_dim, aicpu_thread_num=aicpu_thread_num)
-    device.orchestration_done()
-    device.wait()
-    return device.finish(), probe.journal
-
-
-def recorder_work(log: RecorderLog, kernels: Sequence[Kernel], tasks: int) -> list[Work]:
-    """Give ``tasks`` recorder tasks, two of three for AIV, each with four words of its own."""
-    return [
-        Work(
-            task,
-            kernels[abi.Core.AIC if task % 3 == 0 else abi.Core.AIV],
-            log.arguments(task, _words_of(task)),
-        )
-        for task in range(tasks)
-    ]
-
-
-def _words_of(task: int) -> list[int]:
-    return [task, task * 7 + 1, task ^ 0x55, 2**63 + task]
-
-
-def _expect_ok(outcome: Outcome, journal: Journal) -> None:
-    expect(not journal.violations, "; ".join(journal.violations))
-    expect(
-        outcome.status == abi.Status.OK,
-        f"a run without a fault ended with {outcome.status.name}: {outcome.message}",
-    )
-
-
-def check_topology(backend: BackendSubject) -> None:
-    """Require that a run gets the cores it asked for, in the numbering of the ABI.
-
-    ``block_dim`` blocks (0: all there are) of one AIC and two AIV; AIC i is core i, AIV j is core
-    blocks + j; every core has exactly one scheduler thread, and a cluster's cores have the same.
-    """
-    most = backend.native.table.max_blocks
-    expect(1 <= most <= abi.MAX_BLOCKS, f"max_blocks is {most}, not 1 to {abi.MAX_BLOCKS}")
-    probe = Probe()
-    with backend.open() as device:
-        device.attach(probe)
-        for block_dim in sorted({0, 1, 2, most // 2, most - 1, most}):
-            for threads in range(1, abi.MAX_AICPU_THREADS + 1):
-                if block_dim >= 0:
-                    _, journal = run_probe(
-                        device, probe, [], [], block_dim=block_dim, aicpu_thread_num=threads
-                    )
-                    assert journal.topology is not None
-                    _expect_shape(journal.topology, block_dim or most, threads)
-
-
-def _expect_shape(topology: abi.Topology, blocks: int, threads: int) -> None:
-    asked = f"block_dim={blocks}, aicpu_thread_num={threads}: "
-    expect(
-        topology.blocks == blocks and topology.cores == 3 * blocks,
-        f"{asked}got {topology.blocks} blocks and {topology.cores} cores",
-    )
-    expect(
-        1 <= topology.schedulers <= threads,
-        f"{asked}got {topology.schedulers} scheduler threads",
-    )
-    types = list(topology.core_type[: 3 * blocks])
-    expect(
-        types == [abi.Core.AIC] * blocks + [abi.Core.AIV] * 2 * blocks,
-        f"{asked}the core types are {types}, not AIC first",
-    )
-    owners: dict[int, int] = {}
-    for thread in range(topology.schedulers):
-        for core in topology.thread_cores[thread].cores():
-            expect(core not in owners, f"{asked}core {core} belongs to two scheduler threads")
-            owners[core] = thread
-    expect(sorted(owners) == list(range(3 * blocks)), f"{asked}owned cores are {sorted(owners)}")
-    for block in range(blocks):
-        cluster = (block, blocks + 2 * block, blocks + 2 * block + 1)
-        expect(
-            len({owners[core] for core in cluster}) == 1,
-            f"{asked}the cores {cluster} of cluster {block} belong to different threads",
-        )
-
-
-def check_impossible_shapes_are_refused(backend: BackendSubject) -> None:
-    """Require a usage or capacity error for blocks or AICPU threads that do not exist."""
-    probe = Probe()
-    with backend.open() as device:
-        device.attach(probe)
-        too_many = backend.native.table.max_blocks + 1
-        for shape in ((too_many, 3), (-1, 3), (1, abi.MAX_AICPU_THREADS + 1), (1, 0)):
-            try:
-                device.start([], block_dim=shape[0], aicpu_thread_num=shape[1])
-            except StatusError as refusal:
-                expect(
-                    refusal.status in (abi.Status.USAGE, abi.Status.CAPACITY) and refusal.message,
-                    f"block_dim, aicpu_thread_num = {shape} answered {refusal}; expected USAGE",
-                )
-            else:
-                device.orchestration_done()
-                device.wait()
-                device.finish()
-                expect(False, f"block_dim, aicpu_thread_num = {shape} was accepted")
-        outcome, journal = run_probe(device, probe, [], [])
-        _expect_ok(outcome, journal)
 
 
 def check_each_task_runs_once(backend: BackendSubject, tasks: int = 300) -> None:
@@ -151,7 +36,7 @@ def check_each_task_runs_once(backend: BackendSubject, tasks: int = 300) -> None
                 block_dim=block_dim,
                 aicpu_thread_num=threads,
             )
-            _expect_ok(outcome, journal)
+            expect_all_right(outcome, journal)
             for task, runs in enumerate(log.read()["runs"]):
                 expect(
                     runs == 1, f"task {task} of {tasks} ran {runs} times (block_dim={block_dim})"
@@ -166,7 +51,7 @@ def check_completions_are_reported_once(backend: BackendSubject, tasks: int = 30
         device.attach(probe)
         log = RecorderLog(device, tasks)
         outcome, journal = run_probe(device, probe, kernels, recorder_work(log, kernels, tasks))
-        _expect_ok(outcome, journal)
+        expect_all_right(outcome, journal)
         expect(
             sorted(journal.completed) == sorted(journal.dispatched.items()),
             f"{len(journal.dispatched)} tasks were dispatched, "
@@ -191,7 +76,7 @@ def check_payload_is_copied(backend: BackendSubject, seed: int | None = None) ->
             for task in range(len(sizes))
         ]
         outcome, journal = run_probe(device, probe, kernels, work)
-        _expect_ok(outcome, journal)
+        expect_all_right(outcome, journal)
         _expect_sums(log, words)
 
 
@@ -216,7 +101,7 @@ def check_relative_arguments(backend: BackendSubject, seed: int | None = None) -
             for task, size in enumerate(sizes)
         ]
         outcome, journal = run_probe(device, probe, kernels, work)
-        _expect_ok(outcome, journal)
+        expect_all_right(outcome, journal)
         _expect_sums(log, words)
 
 
@@ -248,7 +133,7 @@ def check_counters(backend: BackendSubject) -> None:
         begin_ns = time.monotonic_ns()
         outcome, journal = run_probe(device, probe, kernels, recorder_work(log, kernels, 90))
         wall_ns = time.monotonic_ns() - begin_ns
-        _expect_ok(outcome, journal)
+        expect_all_right(outcome, journal)
         report = outcome.report
         expect(report.tasks == 90, f"90 tasks ran, the report says {report.tasks}")
         per_core = Counter(journal.dispatched.values())
@@ -287,7 +172,7 @@ def check_memory_of_a_run(backend: BackendSubject) -> None:
         device.attach(probe)
         for _ in range(50):
             outcome, journal = run_probe(device, probe, [], [])
-            _expect_ok(outcome, journal)
+            expect_all_right(outcome, journal)
         leaks = device.close()
     expect(leaks.buffers == 0, f"{leaks.buffers} buffers of finished runs are reported as leaks")
 
@@ -344,7 +229,7 @@ def check_abort(backend: BackendSubject) -> None:
             f"an aborted run ended with {outcome.status.name}, not ABORTED",
         )
         log.clear()
-        _expect_ok(*run_probe(device, probe, kernels, recorder_work(log, kernels, 60)))
+        expect_all_right(*run_probe(device, probe, kernels, recorder_work(log, kernels, 60)))
         expect(all(log.read()["runs"] == 1), "the run after an aborted one skips tasks")
 
 
@@ -357,41 +242,11 @@ def check_many_runs(backend: BackendSubject, runs: int = 100) -> None:
         log = RecorderLog(device, 6)
         for run in range(runs):
             outcome, journal = run_probe(device, probe, kernels, recorder_work(log, kernels, 6))
-            _expect_ok(outcome, journal)
+            expect_all_right(outcome, journal)
             expect(
                 outcome.report.tasks == 6, f"run {run} of 6 tasks reports {outcome.report.tasks}"
             )
         expect(all(log.read()["runs"] == runs), f"not every task ran {runs} times in {runs} runs")
-
-
-class Gate:
-    """The memory of the gate kernel: it holds its core until :meth:`open`."""
-
-    def __init__(self, device: NativeDevice, limit_ms: int = _GATE_LIMIT_MS) -> None:
-        self._device = device
-        self.address = device.allocate(16)
-        self._limit_ms = limit_ms
-        device.copy_in(self.address, bytes(16))
-
-    def work(self, task: int, kernel: Kernel) -> Work:
-        """Give the task that goes through this gate."""
-        return Work(task, kernel, [self.address, self._limit_ms])
-
-    def entered(self) -> bool:
-        """Whether the kernel has begun."""
-        return self._device.copy_out(self.address, 8) == (1).to_bytes(8, "little")
-
-    def await_entered(self) -> None:
-        """Return when the kernel has begun; a kernel that never does breaks the contract."""
-        deadline = time.monotonic() + self._limit_ms / 1000
-        while not self.entered():
-            if time.monotonic() > deadline:
-                raise ContractError(f"the kernel did not begin within {self._limit_ms} ms")
-            time.sleep(0)
-
-    def open(self) -> None:
-        """Let the kernel return."""
-        self._device.copy_in(self.address + 8, (1).to_bytes(8, "little"))
 
 
 def check_activity_names_the_kernel(backend: BackendSubject) -> None:
@@ -417,7 +272,7 @@ def check_activity_names_the_kernel(backend: BackendSubject) -> None:
         finally:
             gate.open()
             waiter.join()
-        _expect_ok(device.finish(), probe.journal)
+        expect_all_right(device.finish(), probe.journal)
         core = probe.journal.dispatched[77]
         expect(
             running == [(77, 5, core)],

@@ -1,0 +1,86 @@
+"""Runs of a backend under the probe, and the kernel that can be held."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from pto_core.testing import abi
+from pto_core.testing.failure import ContractError, expect
+from pto_core.testing.native import Kernel, NativeDevice, Outcome
+from pto_core.testing.probe import Journal, Probe, Work
+from pto_core.testing.recording import RecorderLog
+
+_GATE_LIMIT_MS = 10_000
+
+
+def run_probe(
+    device: NativeDevice,
+    probe: Probe,
+    kernels: Sequence[Kernel],
+    work: Sequence[Work],
+    *,
+    block_dim: int = 0,
+    aicpu_thread_num: int = 3,
+) -> tuple[Outcome, Journal]:
+    """Run ``work`` on a device that ``probe`` is attached to; give the outcome and the journal."""
+    probe.load(work)
+    device.start(kernels, block_dim=block_dim, aicpu_thread_num=aicpu_thread_num)
+    device.orchestration_done()
+    device.wait()
+    return device.finish(), probe.journal
+
+
+def recorder_work(log: RecorderLog, kernels: Sequence[Kernel], tasks: int) -> list[Work]:
+    """Give ``tasks`` recorder tasks, two of three for AIV, each with four words of its own."""
+    return [
+        Work(
+            task,
+            kernels[abi.Core.AIC if task % 3 == 0 else abi.Core.AIV],
+            log.arguments(task, _words_of(task)),
+        )
+        for task in range(tasks)
+    ]
+
+
+def _words_of(task: int) -> list[int]:
+    return [task, task * 7 + 1, task ^ 0x55, 2**63 + task]
+
+
+def expect_all_right(outcome: Outcome, journal: Journal) -> None:
+    """Fail unless the run ended well and the probe saw nothing forbidden."""
+    expect(not journal.violations, "; ".join(journal.violations))
+    expect(
+        outcome.status == abi.Status.OK,
+        f"a run without a fault ended with {outcome.status.name}: {outcome.message}",
+    )
+
+
+class Gate:
+    """The memory of the gate kernel: it holds its core until :meth:`open`."""
+
+    def __init__(self, device: NativeDevice, limit_ms: int = _GATE_LIMIT_MS) -> None:
+        self._device = device
+        self.address = device.allocate(16)
+        self._limit_ms = limit_ms
+        device.copy_in(self.address, bytes(16))
+
+    def work(self, task: int, kernel: Kernel) -> Work:
+        """Give the task that goes through this gate."""
+        return Work(task, kernel, [self.address, self._limit_ms])
+
+    def entered(self) -> bool:
+        """Whether the kernel has begun."""
+        return self._device.copy_out(self.address, 8) == (1).to_bytes(8, "little")
+
+    def await_entered(self) -> None:
+        """Return when the kernel has begun; a kernel that never does breaks the contract."""
+        deadline = time.monotonic() + self._limit_ms / 1000
+        while not self.entered():
+            if time.monotonic() > deadline:
+                raise ContractError(f"the kernel did not begin within {self._limit_ms} ms")
+            time.sleep(0)
+
+    def open(self) -> None:
+        """Let the kernel return."""
+        self._device.copy_in(self.address + 8, (1).to_bytes(8, "little"))

@@ -1,0 +1,82 @@
+"""What a backend promises about the shape of a run."""
+
+from __future__ import annotations
+
+from pto_core.testing import abi
+from pto_core.testing.failure import expect
+from pto_core.testing.native import StatusError
+from pto_core.testing.probe import Probe
+from pto_core.testing.probing import expect_all_right, run_probe
+from pto_core.testing.subjects import BackendSubject
+
+
+def check_topology(backend: BackendSubject) -> None:
+    """Require that a run gets the cores it asked for, in the numbering of the ABI.
+
+    ``block_dim`` blocks (0: all there are) of one AIC and two AIV; AIC i is core i, AIV j is core
+    blocks + j; every core has exactly one scheduler thread, and a cluster's cores have the same.
+    """
+    most = backend.native.table.max_blocks
+    expect(1 <= most <= abi.MAX_BLOCKS, f"max_blocks is {most}, not 1 to {abi.MAX_BLOCKS}")
+    probe = Probe()
+    with backend.open() as device:
+        device.attach(probe)
+        for block_dim in range(most + 1):
+            for threads in range(1, abi.MAX_AICPU_THREADS + 1):
+                _, journal = run_probe(
+                    device, probe, [], [], block_dim=block_dim, aicpu_thread_num=threads
+                )
+                assert journal.topology is not None
+                _expect_shape(journal.topology, block_dim or most, threads)
+
+
+def _expect_shape(topology: abi.Topology, blocks: int, threads: int) -> None:
+    asked = f"block_dim={blocks}, aicpu_thread_num={threads}: "
+    expect(
+        topology.blocks == blocks and topology.cores == 3 * blocks,
+        f"{asked}got {topology.blocks} blocks and {topology.cores} cores",
+    )
+    expect(
+        1 <= topology.schedulers <= threads,
+        f"{asked}got {topology.schedulers} scheduler threads",
+    )
+    types = list(topology.core_type[: 3 * blocks])
+    expect(
+        types == [abi.Core.AIC] * blocks + [abi.Core.AIV] * 2 * blocks,
+        f"{asked}the core types are {types}, not AIC first",
+    )
+    owners: dict[int, int] = {}
+    for thread in range(topology.schedulers):
+        for core in topology.thread_cores[thread].cores():
+            expect(core not in owners, f"{asked}core {core} belongs to two scheduler threads")
+            owners[core] = thread
+    expect(sorted(owners) == list(range(3 * blocks)), f"{asked}owned cores are {sorted(owners)}")
+    for block in range(blocks):
+        cluster = (block, blocks + 2 * block, blocks + 2 * block + 1)
+        expect(
+            len({owners[core] for core in cluster}) == 1,
+            f"{asked}the cores {cluster} of cluster {block} belong to different threads",
+        )
+
+
+def check_impossible_shapes_are_refused(backend: BackendSubject) -> None:
+    """Require a usage or capacity error for blocks or AICPU threads that do not exist."""
+    probe = Probe()
+    with backend.open() as device:
+        device.attach(probe)
+        too_many = backend.native.table.max_blocks + 1
+        for shape in ((too_many, 3), (-1, 3), (1, abi.MAX_AICPU_THREADS + 1), (1, 0)):
+            try:
+                device.start([], block_dim=shape[0], aicpu_thread_num=shape[1])
+            except StatusError as refusal:
+                expect(
+                    refusal.status in (abi.Status.USAGE, abi.Status.CAPACITY) and refusal.message,
+                    f"block_dim, aicpu_thread_num = {shape} answered {refusal}; expected USAGE",
+                )
+            else:
+                device.orchestration_done()
+                device.wait()
+                device.finish()
+                expect(False, f"block_dim, aicpu_thread_num = {shape} was accepted")
+        outcome, journal = run_probe(device, probe, [], [])
+        expect_all_right(outcome, journal)
