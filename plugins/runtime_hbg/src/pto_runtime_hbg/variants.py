@@ -55,7 +55,6 @@ class BuildGraphVariant:
         return OrchestrationBuild(
             include_dirs=self.kernel_include_dirs(),
             wrapper=_INCLUDE / self.name / "entry_wrapper.hpp",
-            standard="c++17",
             flags=("-O2", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden"),
         )
 
