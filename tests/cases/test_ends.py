@@ -75,6 +75,29 @@ def test_time_limit_of_a_task(case) -> None:
     assert_all_is_well(case)
 
 
+def test_all_goes_on_after_a_lost_device(case) -> None:
+    case.kernel(f"if (a[0] == 2.0f) {{ {FOREVER} }}")
+    document = case.json("--all", "--set", "task_timeout_s=1")
+    assert [(one["case"], one["exit_code"]) for one in document["cases"]] == [
+        ("first", 4),
+        ("second", 0),
+    ]
+    assert_all_is_well(case)
+
+
+def test_crash_after_the_last_case_is_not_hidden(case) -> None:
+    config = (case.folder / "kernels/kernel_config.py").read_text()
+    dies = (
+        "import pto_core.device.device as device\n"
+        "device.Device.close = lambda self: __import__('os').abort()\n"
+    )
+    case.write("kernels/kernel_config.py", dies + config)
+    done = case.run()
+    assert done.returncode == 4
+    assert "SIGABRT" in done.stderr
+    assert case.leftovers() == []
+
+
 def test_time_limit_outside_a_kernel_says_where(case) -> None:
     golden = (case.folder / "golden.py").read_text()
     case.write("golden.py", golden + "    while True: pass\n")

@@ -47,8 +47,10 @@ class Session:
         names = golden.names(self._job.case, self._job.every)
         if self._job.only is not None:
             names = list(self._job.only)
-        self._emit("listing", cases=list(golden.cases), default=golden.default_case, run=names)
         if self._job.list_only:
+            names = []
+        self._emit("listing", cases=list(golden.cases), default=golden.default_case, run=names)
+        if not names:
             return
         started = time.perf_counter()
         self._emit("phase", phase="compile")

@@ -11,20 +11,21 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from pto_core.cases.activity import ActivityPage, RunningKernel, describe
+from pto_core.cases.activity import ActivityPage, RunningKernel
+from pto_core.cases.endings import ChildState, death_error, timeout_error
 from pto_core.cases.interrupts import Interrupts
 from pto_core.cases.job import Job
+from pto_core.cases.lines import Lines
 from pto_core.cases.report import CaseReport, error_from_json, report_from_json
-from pto_core.errors import InternalError, PtoError, TaskFailedError, TaskTimeoutError
+from pto_core.errors import PtoError
 from pto_core.toolchain.children import ProcessGroup
 
 _TICK_S = 0.1
@@ -55,8 +56,8 @@ class Listener(Protocol):
 def supervise(job: Job, listener: Listener, timeout_s: float | None = None) -> list[CaseReport]:
     """Run the cases of ``job`` in children, one after another when one dies.
 
-    ``timeout_s`` is the wall limit of a case; building counts for the first. Raises PtoError when
-    no case could be started, and lets SIGINT and the like take their course after cleaning up.
+    ``timeout_s`` is the wall limit of a case, and of building before the first. Raises PtoError
+    when no case could be started, and lets SIGINT and the like take their course after cleaning up.
     """
     reports: list[CaseReport] = []
     with Interrupts() as interrupts:
@@ -70,20 +71,6 @@ def supervise(job: Job, listener: Listener, timeout_s: float | None = None) -> l
             job = replace(job, only=tuple(watch.left))
 
 
-@dataclass
-class _State:
-    """What the child has told so far."""
-
-    cases: list[str] = field(default_factory=list)
-    case: Mapping[str, Any] | None = None
-    phase: str = "starting"
-    kernels: dict[int, str] = field(default_factory=dict)
-    blocks: int | None = None
-    cache_dir: Path | None = None
-    failure: PtoError | None = None
-    finished: bool = False
-
-
 class _Watch:
     """One child from its start to its end."""
 
@@ -93,7 +80,7 @@ class _Watch:
         self._job = job
         self._listener = listener
         self._timeout_s = timeout_s
-        self._state = _State()
+        self._state = ChildState()
         self._started = time.monotonic()
         self._suspects: list[RunningKernel] | None = None
         self._expired = False
@@ -103,7 +90,7 @@ class _Watch:
         """Run the child and take its events until it is gone."""
         events_read, events_write = os.pipe2(os.O_CLOEXEC)
         output_read, output_write = os.pipe2(os.O_CLOEXEC)
-        events, output = _Lines(events_read), _Lines(output_read)
+        events, output = Lines(events_read), Lines(output_read)
         try:
             with ProcessGroup() as group:
                 descriptors = (events_write, page.descriptor)
@@ -144,8 +131,8 @@ class _Watch:
 
     def _listen(
         self,
-        events: _Lines,
-        output: _Lines,
+        events: Lines,
+        output: Lines,
         page: ActivityPage,
         interrupts: Interrupts,
     ) -> None:
@@ -215,7 +202,7 @@ class _Watch:
 
             ArtefactCache(self._state.cache_dir).sweep()
 
-    def _drain(self, events: _Lines, output: _Lines) -> None:
+    def _drain(self, events: Lines, output: Lines) -> None:
         """Take what was written before the end."""
         for source, take in ((events, self._take_event), (output, self._listener.output)):
             while source.is_open:
@@ -260,18 +247,14 @@ class _Watch:
         state = self._state
         if state.failure is not None:
             raise state.failure
-        if state.finished and state.case is None:
-            return
-        error = self._timeout_error() if self._expired else self._death_error(code, page)
-        if state.case is None:
-            over = {report.case for report in self.reports}
-            if not over:
-                raise error
-            self.left = [case for case in state.cases if case not in over]
-            return
-        self._finish(self._report(state.case, error))
+        in_case = state.case is not None
+        if state.case is not None:
+            self._finish(self._report(state.case, self._explain(code, page)))
         over = {report.case for report in self.reports}
         self.left = [case for case in state.cases if case not in over]
+        # A child that died between two cases is replaced; with no case to blame, it is an error.
+        if not (in_case or state.finished or (over and self.left)):
+            raise self._explain(code, page)
 
     def _report(self, case: Mapping[str, Any], error: PtoError) -> CaseReport:
         return CaseReport(
@@ -286,103 +269,8 @@ class _Watch:
             errors=(error,),
         )
 
-    def _timeout_error(self) -> PtoError:
-        state = self._state
-        what = f"case {state.case['case']!r}" if state.case else "the case"
-        limit = f"{what} was ended after its limit of {self._timeout_s:g} s (--timeout)"
-        if not self._suspects:
-            return TaskTimeoutError(
-                f"{limit} while {_PHASES.get(state.phase, state.phase)}, with no kernel stuck; "
-                "give it more time, or less work",
-                timeout_s=self._timeout_s,
-            )
-        first = self._suspects[0]
-        names = "; ".join(self._describe(kernel) for kernel in self._suspects[:4])
-        more = len(self._suspects) - 4
-        return TaskTimeoutError(
-            f"{limit}: {names}{f'; and {more} more' if more > 0 else ''} did not return; look for "
-            "an endless loop in it, or give it more time",
-            **self._fields(first),
-            timeout_s=self._timeout_s,
-        )
-
-    def _death_error(self, code: int, page: ActivityPage) -> PtoError:
-        state = self._state
-        running = page.running()
-        # Where the backend noted which thread the signal came to, the others are innocent.
-        running = [kernel for kernel in running if kernel.signal] or running
-        how = _end_in_words(code)
-        if running:
-            names = " or ".join(self._describe(kernel) for kernel in running[:4])
-            return TaskFailedError(
-                f"{names} crashed: {how}; the process that ran it is gone, nothing else is "
-                "affected",
-                **self._fields(running[0]),
-                signal=-code if code < 0 else None,
-            )
-        phase = _PHASES.get(state.phase, state.phase)
-        message = f"the process of the case {how} while {phase}"
-        if code < 0:
-            return TaskFailedError(f"{message}, outside any kernel", signal=-code)
-        return InternalError(f"{message} without giving a result")
-
-    def _describe(self, kernel: RunningKernel) -> str:
-        return describe(kernel, self._state.kernels, self._state.blocks)
-
-    def _fields(self, kernel: RunningKernel) -> dict[str, Any]:
-        return {
-            "task": kernel.task,
-            "func_id": kernel.func_id,
-            "core": kernel.core,
-            "kernel": self._state.kernels.get(kernel.func_id),
-        }
-
-
-_PHASES = {
-    "starting": "starting",
-    "loading": "loading golden.py and kernel_config.py",
-    "compile": "compiling",
-    "open": "opening the device",
-    "inputs": "in generate_inputs",
-    "run": "running on the device",
-    "reference": "in compute_golden",
-    "compare": "comparing",
-    "close": "closing the device",
-}
-
-
-def _end_in_words(code: int) -> str:
-    if code >= 0:
-        return f"ended with code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    words = {
-        "SIGSEGV": "an invalid memory access",
-        "SIGBUS": "an invalid memory access",
-        "SIGFPE": "an arithmetic error such as a division by zero",
-        "SIGILL": "an invalid instruction",
-        "SIGABRT": "abort()",
-        "SIGKILL": "killed from outside, perhaps for lack of memory",
-    }
-    return f"ended with {name} ({words[name]})" if name in words else f"ended with {name}"
-
-
-class _Lines:
-    """Complete lines from a pipe; the rest of the last one when it ends."""
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-        self.is_open = True
-        self._partial = b""
-
-    def read(self) -> list[str]:
-        """Read once; may block when nothing is there."""
-        chunk = os.read(self.descriptor, 1 << 16)
-        if not chunk:
-            self.is_open = False
-            rest, self._partial = self._partial, b""
-            return [rest.decode(errors="replace")] if rest else []
-        *lines, self._partial = (self._partial + chunk).split(b"\n")
-        return [line.decode(errors="replace") for line in lines]
+    def _explain(self, code: int, page: ActivityPage) -> PtoError:
+        if self._expired:
+            assert self._timeout_s is not None, "only a limit can expire"
+            return timeout_error(self._state, self._timeout_s, self._suspects or [])
+        return death_error(self._state, code, page.running())

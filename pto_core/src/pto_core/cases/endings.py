@@ -1,0 +1,115 @@
+"""Why a child ended before its work was done, in words."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pto_core.cases.activity import RunningKernel, describe
+from pto_core.errors import InternalError, PtoError, TaskFailedError, TaskTimeoutError
+
+_SHOWN_KERNELS = 4
+_PHASES = {
+    "starting": "starting",
+    "loading": "loading golden.py and kernel_config.py",
+    "compile": "compiling",
+    "open": "opening the device",
+    "inputs": "in generate_inputs",
+    "run": "running on the device",
+    "reference": "in compute_golden",
+    "compare": "comparing",
+    "close": "closing the device",
+}
+
+_SIGNALS = {
+    "SIGSEGV": "an invalid memory access",
+    "SIGBUS": "an invalid memory access",
+    "SIGFPE": "an arithmetic error such as a division by zero",
+    "SIGILL": "an invalid instruction",
+    "SIGABRT": "abort()",
+    "SIGKILL": "killed from outside, perhaps for lack of memory",
+}
+
+
+@dataclass
+class ChildState:
+    """What the child has told so far."""
+
+    cases: list[str] = field(default_factory=list)
+    case: Mapping[str, Any] | None = None
+    phase: str = "starting"
+    kernels: dict[int, str] = field(default_factory=dict)
+    blocks: int | None = None
+    cache_dir: Path | None = None
+    failure: PtoError | None = None
+    finished: bool = False
+
+    @property
+    def doing(self) -> str:
+        """What it was doing, to follow "while"."""
+        return _PHASES.get(self.phase, self.phase)
+
+    def describe(self, kernels: Sequence[RunningKernel], joined_by: str) -> str:
+        """Name kernels, tasks and cores, but not more than a few."""
+        shown = [describe(one, self.kernels, self.blocks) for one in kernels[:_SHOWN_KERNELS]]
+        more = len(kernels) - len(shown)
+        return joined_by.join(shown) + (f"{joined_by}{more} more" if more else "")
+
+    def fields(self, kernel: RunningKernel) -> dict[str, Any]:
+        """Give the same facts as the fields of an error."""
+        return {
+            "task": kernel.task,
+            "func_id": kernel.func_id,
+            "core": kernel.core,
+            "kernel": self.kernels.get(kernel.func_id),
+        }
+
+
+def timeout_error(
+    state: ChildState, timeout_s: float, stuck: Sequence[RunningKernel]
+) -> TaskTimeoutError:
+    """Explain a case that was ended at its limit, with the kernels that did not return."""
+    what = f"case {state.case['case']!r}" if state.case else "the case"
+    limit = f"{what} was ended after its limit of {timeout_s:g} s (--timeout)"
+    if not stuck:
+        return TaskTimeoutError(
+            f"{limit} while {state.doing}, with no kernel stuck; give it more time, or less work",
+            timeout_s=timeout_s,
+        )
+    return TaskTimeoutError(
+        f"{limit}: {state.describe(stuck, '; ')} did not return; look for an endless loop in it, "
+        "or give it more time",
+        **state.fields(stuck[0]),
+        timeout_s=timeout_s,
+    )
+
+
+def death_error(state: ChildState, code: int, running: Sequence[RunningKernel]) -> PtoError:
+    """Explain a child that ended with ``code`` while the ``running`` kernels were under way."""
+    # Where the backend noted which thread the signal came to, the others are innocent.
+    suspects = [kernel for kernel in running if kernel.signal] or running
+    how = _end_in_words(code)
+    if suspects:
+        return TaskFailedError(
+            f"{state.describe(suspects, ' or ')} crashed: {how}; the process that ran it is gone, "
+            "nothing else is affected",
+            **state.fields(suspects[0]),
+            signal=-code if code < 0 else None,
+        )
+    message = f"the process of the case {how} while {state.doing}"
+    if code < 0:
+        return TaskFailedError(f"{message}, outside any kernel", signal=-code)
+    return InternalError(f"{message} without giving a result")
+
+
+def _end_in_words(code: int) -> str:
+    if code >= 0:
+        return f"ended with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"ended with {name} ({_SIGNALS[name]})" if name in _SIGNALS else f"ended with {name}"
