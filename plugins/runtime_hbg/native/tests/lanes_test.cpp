@@ -52,6 +52,21 @@ class Script {
     api_.destroy(runtime_);
   }
 
+  // From now on the platform takes 13 for a wrong pointer.
+  void check_values() {
+    table_.checking = 1;
+    table_.check_value = [](void*, uint64_t value, pto_error* error) {
+      std::strcpy(error->message, value == 13 ? "13 brings bad luck" : "");
+      return pto_status{value == 13 ? PTO_ERROR_ADDRESS : PTO_OK};
+    };
+  }
+
+  const pto_error& error() const { return *api_.last_error(runtime_); }
+
+  int64_t add_task(int32_t type, uint64_t argument) {
+    const pto_task task{type, -1, 1, 0, &argument, 0};
+    return api_.submit(runtime_, &task);
+  }
   int64_t add_task(int32_t type) {
     const pto_task task{type, -1, 0, 0, nullptr, 0};
     return api_.submit(runtime_, &task);
@@ -169,6 +184,17 @@ TEST(each_core_type_has_its_own_queue) {
   script.build_done();
   CHECK_EQUAL(script.step(0), PTO_STEP_PROGRESS);
   CHECK(script.started == std::vector<int64_t>({0, 8}));
+}
+
+TEST(checking_mode_refuses_a_wrong_pointer_at_submit) {
+  Script script("host_build_graph");
+  CHECK_EQUAL(script.add_task(PTO_CORE_AIC, 13), 0);
+  script.check_values();
+  CHECK_EQUAL(script.add_task(PTO_CORE_AIC, 14), 1);
+  CHECK_EQUAL(script.add_task(PTO_CORE_AIC, 13), -1);
+  CHECK_EQUAL(script.error().status, PTO_ERROR_ADDRESS);
+  CHECK_EQUAL(script.error().task, 2);
+  CHECK_CONTAINS(script.error().message, "task 2 (function 0), argument 0: 13 brings bad luck");
 }
 
 TEST(stall_becomes_the_error_of_its_cause) {
