@@ -22,6 +22,9 @@ RUN_LIMIT_S = 30.0
 
 _WAIT_SLICE_NS = 50_000_000
 
+_held_by_stuck_threads: list[object] = []
+"""Callbacks that a thread of a lost device may still be inside of: never freed."""
+
 
 class StatusError(Exception):
     """A call of the native ABI answered ``status``; ``error`` is its record."""
@@ -107,6 +110,7 @@ class NativeDevice:
         self._handle = ctypes.c_void_p()
         self._keep: list[object] = []
         self._running = False
+        self._lost = False
         self._runtime: NativeRuntime | Any = None
         self.runtime_handle = ctypes.c_void_p()
         error = abi.Error()
@@ -137,10 +141,13 @@ class NativeDevice:
                 self.orchestration_done()
                 self.wait()
                 self.finish()
-            self.detach()
+            if self._lost:
+                _held_by_stuck_threads.append((self._runtime, self._keep))
+            else:
+                self.detach()
             self._table.close(self._handle, ctypes.byref(leaks))
             self._handle = ctypes.c_void_p()
-            self._keep.clear()
+            self._keep = []
         return leaks
 
     def _call(self, name: str, *arguments: Any) -> None:
@@ -249,6 +256,7 @@ class NativeDevice:
 
     def abort(self, cause: abi.Status = abi.Status.ABORTED, *, lost: bool = False) -> None:
         """End the run early, from any thread."""
+        self._lost = self._lost or lost
         error = abi.Error(status=cause, message=b"the conformance kit aborted the run")
         self._table.abort(self._handle, ctypes.byref(error), int(lost))
 
