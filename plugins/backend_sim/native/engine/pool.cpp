@@ -93,6 +93,9 @@ void Pool::orchestration_done(int32_t result) {
 
 bool Pool::wait(int64_t timeout_ns) {
   const uint64_t start_ns = clock_ns();
+  if (over_.load(std::memory_order_acquire) == 0 && parked_.load(std::memory_order_relaxed) != 0) {
+    wake_if_shared();
+  }
   for (Backoff backoff; over_.load(std::memory_order_acquire) == 0;) {
     if (timeout_ns == 0) return false;
     if (backoff.again()) continue;

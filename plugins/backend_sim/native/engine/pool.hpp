@@ -2,16 +2,17 @@
 //
 // A worker's round: step the schedulers that are its own and have something to do, then run the
 // cores that they dispatched to. As long as kernels are short all of that stays on one worker, in
-// its cache, without an atomic operation per task. Once a batch takes long, its rest is *shared*:
-// published in a mask from which every worker takes one core at a time, and a parked worker is
-// woken. A scheduler's own worker is number `thread % workers`, or the lowest one at work when that
-// one is not; while the own worker is inside a kernel, an idle one steps in.
+// its cache, without an atomic operation per task. Once a batch takes long, and before the first
+// one was timed, its rest is *shared*: published in a mask from which every worker takes one core
+// at a time, and a parked worker is woken. Callbacks are always shared; while they are short nobody
+// is woken for them but by the caller, who looks once per wait whether somebody should be. A
+// scheduler's own worker is number `thread % workers`, or the lowest one at work when that one is
+// not; while the own worker is inside a kernel, an idle one steps in.
 //
 // Invariants
 // - A scheduler is stepped by whoever holds its lock; a core is run by whoever took its bit.
 // - Between rounds of a worker its batch is empty, and `again` names schedulers only it will step.
-// - A worker parks only after it saw, with its bit in `parked_`, that there is nothing to do;
-// whoever
+// - A worker parks only after it saw, with its bit in `parked_`, that there is nothing to do; who
 //   makes something to do stores it first and reads `parked_` afterwards (all seq_cst).
 // - The run is over when it ends and `active_` is empty; then no worker touches it.
 #pragma once
@@ -57,10 +58,10 @@ class Pool final : public Engine {
     uint32_t index = 0;
     std::atomic<uint32_t> sleeping{0};  // futex: 1 while parked
     // The worker's own:
-    pto_core_mask batch{};  // cores to run
-    uint32_t again = 0;     // schedulers to step in the next round, by bit
-    bool long_kernels = false;
-    bool calls_back = false;  // the last batch of several cores ran callbacks
+    pto_core_mask batch{};     // cores to run
+    uint32_t again = 0;        // schedulers to step in the next round, by bit
+    bool long_kernels = true;  // until a batch of several has been timed
+    bool calls_back = false;   // the last batch of several cores ran callbacks
     uint32_t rounds = 0;
     CrashNote note;
     std::thread thread;
@@ -102,6 +103,7 @@ class Pool final : public Engine {
 
   uint32_t home(uint32_t thread) const noexcept;
   bool shared_empty() const noexcept;
+  void wake_if_shared() noexcept;
 
   // Waiting and waking.
   void wait_on_worker(Worker& worker, const Until& until) noexcept;

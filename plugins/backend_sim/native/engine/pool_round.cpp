@@ -11,7 +11,8 @@ namespace {
 
 // Kernels are long when they take this much on average: what it costs to move a core to another
 // worker is then small beside what is gained. Callbacks usually need a lock that only one thread
-// holds, such as Python's; short ones are slower on two workers than on one.
+// holds, such as Python's; short ones are slower on two workers than on one. But any of them may
+// wait for the world, so what is behind one is always there for others to take.
 constexpr uint64_t kLongTicks = kTicksPerUs;
 constexpr uint64_t kLongCallbackTicks = 50 * kTicksPerUs;
 constexpr uint64_t kShareAfterTicks = 2 * kTicksPerUs;  // so long a batch is not looked at
@@ -85,17 +86,17 @@ bool Pool::step(Worker& worker, uint32_t thread) noexcept {
 }
 
 void Pool::run_batch(Worker& worker) noexcept {
-  if (!worker.long_kernels && has_one(worker.batch)) {
+  pto_core_mask rest = worker.batch;
+  worker.calls_back = run_.cores().calls_back(take_first(rest));
+  if (!worker.long_kernels && !worker.calls_back && empty(rest)) {
     if (run_.running()) run_core(worker, take_first(worker.batch));
     worker.batch = {};
     return;
   }
-  pto_core_mask rest = worker.batch;
-  worker.calls_back = run_.cores().calls_back(take_first(rest));
   const uint64_t long_ticks = worker.calls_back ? kLongCallbackTicks : kLongTicks;
   const uint64_t start = ticks();
   uint32_t ran = 0;
-  if (worker.long_kernels) share(worker);
+  if (worker.long_kernels || worker.calls_back) share(worker);
   while (!empty(worker.batch)) {
     if (!run_.running()) {
       worker.batch = {};
@@ -119,7 +120,7 @@ void Pool::run_core(Worker& worker, uint32_t core) noexcept {
   Cores& cores = run_.cores();
   cores.acknowledge(core);
   cores.execute(core, activity_.slot(worker.index));
-  if (!worker.long_kernels) return;
+  if (!worker.long_kernels && !worker.calls_back) return;
   // Whoever is free may complete the task: this worker's next round may be far away.
   run_.scheduler(cores.scheduler(core)).wake.store(1, std::memory_order_seq_cst);
 }
@@ -135,10 +136,10 @@ void Pool::share(Worker& worker) noexcept {
   for (size_t i = 0; i < 2; ++i) {
     if (rest.words[i] != 0) shared_[i].fetch_or(rest.words[i], std::memory_order_seq_cst);
   }
-  wake_one();
+  if (worker.long_kernels) wake_one();
 }
 
-// Takes one shared core. What was shared has proven to take long.
+// Takes one shared core. What was shared has proven to take long, unless it calls back.
 bool Pool::claim(Worker& worker) noexcept {
   for (uint32_t i = 0; i < 2; ++i) {
     uint64_t word = shared_[i].load(std::memory_order_relaxed);
@@ -147,8 +148,9 @@ bool Pool::claim(Worker& worker) noexcept {
       word = shared_[i].fetch_and(~lowest, std::memory_order_seq_cst);
       if ((word & lowest) == 0) continue;
       worker.batch.words[i] |= lowest;
-      worker.long_kernels = true;
-      if (!shared_empty() && parked_.load(std::memory_order_relaxed) != 0) wake_one();
+      pto_core_mask taken = worker.batch;
+      if (!run_.cores().calls_back(take_first(taken))) worker.long_kernels = true;
+      if (worker.long_kernels && parked_.load(std::memory_order_relaxed) != 0) wake_if_shared();
       return true;
     }
   }
@@ -198,6 +200,10 @@ uint32_t Pool::home(uint32_t thread) const noexcept {
   const uint32_t own = home_of_[thread];
   if (serving == 0 || (serving >> own & 1) != 0) return own;
   return static_cast<uint32_t>(std::countr_zero(serving));
+}
+
+void Pool::wake_if_shared() noexcept {
+  if (!shared_empty()) wake_one();
 }
 
 bool Pool::shared_empty() const noexcept {

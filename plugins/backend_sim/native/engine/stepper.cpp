@@ -10,6 +10,8 @@ namespace {
 
 constexpr uint32_t kStepsBetweenClocks = 64;
 constexpr uint32_t kMostStepsAtYield = 3;
+constexpr uint32_t kOneInLags = 4;      // of the dispatched tasks
+constexpr uint32_t kPromptWeight = 16;  // of any other agent, against 1 of a lagging core
 
 uint32_t count(const pto_core_mask& mask) noexcept {
   return static_cast<uint32_t>(std::popcount(mask.words[0]) + std::popcount(mask.words[1]));
@@ -29,6 +31,7 @@ void Stepper::start(bool with_library) {
   orchestration_pending_ = with_library;
   dispatched_ = {};
   acknowledged_ = {};
+  lagging_ = {};
   run_.begin();
 }
 
@@ -81,16 +84,21 @@ bool Stepper::advance() noexcept {
 bool Stepper::step_one() noexcept {
   Candidates choice = candidates();
   const uint32_t schedulers = static_cast<uint32_t>(std::popcount(choice.schedulers));
-  const uint32_t total = schedulers + count(choice.cores);
+  const uint32_t prompt = (schedulers + count(choice.prompt)) * kPromptWeight;
+  const uint32_t total = prompt + count(choice.lagging);
   if (total == 0) return false;
   uint32_t chosen = random_.below(total);
-  if (chosen < schedulers) {
+  const bool is_lagging = chosen >= prompt;
+  chosen = is_lagging ? chosen - prompt : chosen / kPromptWeight;
+  if (!is_lagging && chosen < schedulers) {
     while (chosen-- > 0) choice.schedulers &= choice.schedulers - 1;
     step_scheduler(static_cast<uint32_t>(std::countr_zero(choice.schedulers)));
     return true;
   }
-  for (chosen -= schedulers; chosen > 0; --chosen) take_first(choice.cores);
-  step_core(take_first(choice.cores));
+  pto_core_mask& cores = is_lagging ? choice.lagging : choice.prompt;
+  if (!is_lagging) chosen -= schedulers;
+  for (; chosen > 0; --chosen) take_first(cores);
+  step_core(take_first(cores));
   return true;
 }
 
@@ -98,17 +106,27 @@ Stepper::Candidates Stepper::candidates() noexcept {
   Candidates found;
   for (uint32_t thread = 0; thread < run_.schedulers(); ++thread) {
     Scheduler& scheduler = run_.scheduler(thread);
-    dispatched_.words[0] |= scheduler.dispatched.words[0];
-    dispatched_.words[1] |= scheduler.dispatched.words[1];
-    scheduler.dispatched = {};
+    notice_dispatched(scheduler);
     const bool due =
         scheduler.wake.load(std::memory_order_relaxed) != 0 || !empty(scheduler.in_flight);
     const bool inside = scheduler.locked.load(std::memory_order_relaxed) != 0;
     if (due && !inside && run_.steppable(thread)) found.schedulers |= 1u << thread;
   }
-  found.cores.words[0] = dispatched_.words[0] | acknowledged_.words[0];
-  found.cores.words[1] = dispatched_.words[1] | acknowledged_.words[1];
+  for (uint32_t i = 0; i < 2; ++i) {
+    const uint64_t cores = dispatched_.words[i] | acknowledged_.words[i];
+    found.prompt.words[i] = cores & ~lagging_.words[i];
+    found.lagging.words[i] = cores & lagging_.words[i];
+  }
   return found;
+}
+
+void Stepper::notice_dispatched(Scheduler& scheduler) noexcept {
+  while (!empty(scheduler.dispatched)) {
+    const uint32_t core = take_first(scheduler.dispatched);
+    insert(dispatched_, core);
+    remove(lagging_, core);
+    if (random_.below(kOneInLags) == 0) insert(lagging_, core);
+  }
 }
 
 void Stepper::step_scheduler(uint32_t thread) noexcept {

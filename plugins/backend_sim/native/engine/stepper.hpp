@@ -40,15 +40,17 @@ class Stepper final : public Engine {
   uint64_t trace_hash() const override { return run_.trace().hash(); }
 
  private:
-  // Agents that could be stepped: schedulers by thread, cores by number.
+  // Agents that could be stepped: schedulers by thread, cores by number, the lagging ones apart.
   struct Candidates {
     uint32_t schedulers = 0;
-    pto_core_mask cores{};
+    pto_core_mask prompt{};
+    pto_core_mask lagging{};
   };
 
   bool advance() noexcept;
   bool step_one() noexcept;
   Candidates candidates() noexcept;
+  void notice_dispatched(Scheduler& scheduler) noexcept;
   void step_scheduler(uint32_t thread) noexcept;
   void step_core(uint32_t core) noexcept;
   void orchestrate() noexcept;
@@ -61,6 +63,9 @@ class Stepper final : public Engine {
   bool orchestration_pending_ = false;
   pto_core_mask dispatched_{};    // not acknowledged yet
   pto_core_mask acknowledged_{};  // not run yet
+  // Cores whose present task is seldom chosen, as if it took long: without them every task finishes
+  // soon after its dispatch, and orders that need one to be overtaken by several never come up.
+  pto_core_mask lagging_{};
 };
 
 }  // namespace pto::sim
