@@ -22,7 +22,7 @@ BACKEND_DEFECTS = {
     "skips_a_task": {"test_each_task_runs_once"},
     "runs_a_task_twice": {"test_each_task_runs_once"},
     "keeps_the_payload": {"test_payload_is_copied", "test_relative_arguments"},
-    "reports_twice": {"test_completions_are_reported_once", "test_each_task_runs_once"},
+    "reports_twice": {"test_completions_are_reported_once", "test_many_runs"},
     "ignores_the_seed": {"test_seeds_differ"},
     "has_an_unstable_trace": {"test_seed_repeats_trace"},
     "refuses_callbacks": {"test_callbacks", "test_kernel_faults"},

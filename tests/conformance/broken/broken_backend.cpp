@@ -37,8 +37,9 @@ constexpr bool breaks(Defect defect) {
   return defect == Defect::PTO_BREAK;
 }
 
-// Which dispatch or completion of a run goes wrong: so late that small runs are all right.
-constexpr int kUnlucky = 250;
+// What goes wrong, goes wrong late: in this dispatch of a run, or in this run of a device.
+constexpr int kUnluckyDispatch = 250;
+constexpr int kUnluckyRun = 40;
 
 const pto_backend_api* working = nullptr;
 const pto_runtime_api* runtime = nullptr;
@@ -54,7 +55,7 @@ std::vector<char> repeated;                              // the payload that run
 uint32_t repeated_core = PTO_MAX_CORES;
 pto_core_mask busy;
 int dispatches = 0;
-int completions = 0;
+int runs = 0;
 
 bool has(const pto_core_mask& mask, uint32_t core) {
   return (mask.words[core / 64] >> core % 64 & 1) != 0;
@@ -68,7 +69,7 @@ void set(pto_core_mask& mask, uint32_t core, bool value) {
 void dispatch(void* self, uint32_t thread, const pto_dispatch* batch, uint32_t count) {
   const std::lock_guard lock(mutex);
   for (uint32_t i = 0; i < count; ++i) {
-    const bool unlucky = ++dispatches == kUnlucky;
+    const bool unlucky = ++dispatches == kUnluckyDispatch;
     set(busy, batch[i].core, true);
     if (breaks(Defect::keeps_the_payload)) {
       held_back[thread].push_back(batch[i]);
@@ -96,9 +97,9 @@ void repeat(void* self, uint32_t thread, pto_poll_result* result) {
 
 void report_idle_core(uint32_t thread, pto_poll_result* result) {
   for (uint32_t core = 0; core < platform->topology->cores; ++core) {
-    if (!has(platform->topology->thread_cores[thread], core) || has(busy, core)) continue;
+    if (!has(platform->topology->thread_cores[thread], core)) continue;
+    if (has(busy, core) || has(result->done, core)) continue;
     set(result->done, core, true);
-    completions = -1'000'000;
     return;
   }
 }
@@ -113,18 +114,22 @@ void poll(void* self, uint32_t thread, pto_poll_result* result) {
   if (breaks(Defect::runs_a_task_twice)) repeat(self, thread, result);
   const pto_core_mask added = std::exchange(extra[thread], {});
   for (int word = 0; word < 2; ++word) result->done.words[word] |= added.words[word];
+  bool any = false;
   for (uint32_t core = 0; core < PTO_MAX_CORES; ++core) {
     if (!has(result->done, core)) continue;
     set(busy, core, false);
-    ++completions;
+    any = true;
   }
-  if (breaks(Defect::reports_twice) && completions >= kUnlucky) report_idle_core(thread, result);
+  if (breaks(Defect::reports_twice) && any && runs >= kUnluckyRun) {
+    report_idle_core(thread, result);
+  }
 }
 
 pto_status begin(void* instance, const pto_run* run) {
   {
     const std::lock_guard lock(mutex);
-    dispatches = completions = 0;
+    dispatches = 0;
+    ++runs;
     busy = {};
     platform_table = *platform;
     platform_table.dispatch = dispatch;
@@ -143,6 +148,7 @@ pto_status create(const pto_platform* given, const pto_option* options, uint32_t
                   pto_error* error) {
   platform = given;
   platform_table = *given;
+  runs = 0;
   return runtime->create(&platform_table, options, count, out, error);
 }
 
