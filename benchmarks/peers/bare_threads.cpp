@@ -1,8 +1,10 @@
-// Two bare threads that run the compute-bound kernel of the figures: the floor for core use.
+// Bare threads that run the compute-bound kernel of the figures, each taking the next call from a
+// counter: the floor for core use.
 //
 // usage: bare_threads KERNEL_LIBRARY CALLS THREADS REPEATS LOOPS; prints wall nanoseconds a call.
 #include <dlfcn.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -20,11 +22,12 @@ int main(int argc, char** argv) {
   const int threads = std::atoi(argv[3]);
   const int64_t loops = std::atol(argv[5]);
   for (int repeat = -1; repeat < std::atoi(argv[4]); ++repeat) {
+    std::atomic<long> next{0};
     const auto start = std::chrono::steady_clock::now();
     std::vector<std::thread> pool;
     for (int t = 0; t < threads; ++t) {
       pool.emplace_back([&] {
-        for (long i = 0; i < calls / threads; ++i) {
+        while (next.fetch_add(1, std::memory_order_relaxed) < calls) {
           int64_t args[1] = {loops};
           kernel(args);
         }
