@@ -12,8 +12,9 @@ PAGE = """# Benchmarks
 Written by `python -m benchmarks --markdown docs/benchmarks.md`, on an idle machine. Compare figures
 only within one run: machines of this kind drift by a factor of two within minutes. A budget is for
 the median; spread is the distance between the quartiles over the median; ratio is this median over
-that of the floor or peer, taken in the same run. GCC's OpenMP runs an independent task at once, in the
-thread that makes it, when 64 tasks a thread are waiting; so most of those 100,000 are never queued.
+that of the floor or peer, taken in the same run. GCC's OpenMP runs an independent task at once, in
+the thread that makes it, when 64 tasks a thread are waiting; so most of those 100,000 are never
+queued.
 
 """
 HEADER = ("figure", "median", "min", "spread", "budget", "met", "floor or peer", "ratio")

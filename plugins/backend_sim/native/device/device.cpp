@@ -96,7 +96,7 @@ pto_status Device::attach(const pto_runtime_api* api, const pto_option* options,
 }
 
 void Device::detach() {
-  if (api_ == nullptr) return;
+  if (api_ == nullptr || (engine_ != nullptr && engine_->stuck())) return;
   api_->destroy(runtime_);
   api_ = nullptr;
   runtime_ = nullptr;

@@ -82,6 +82,7 @@ void Pool::start(bool with_library) {
   orchestration_pending_.store(with_library, std::memory_order_relaxed);
   run_.begin();
   wake_if_all_parked();
+  if (with_library && run_.may_step()) wake_one();  // the first one is the orchestrator's
 }
 
 void Pool::orchestration_done(int32_t result) {

@@ -19,6 +19,7 @@ void Run::prepare(const RunShape& shape, bool with_library) noexcept {
   for (Scheduler& scheduler : schedulers_) scheduler.reset();
   const bool concurrent = (api_->capabilities & PTO_RUNTIME_CONCURRENT_BUILD) != 0;
   gate_open_.store(concurrent, std::memory_order_relaxed);
+  if (concurrent) wake_all();  // nobody wakes a scheduler that has not yet said idle
   // With a library the thread that orchestrates takes the lock itself.
   if (shape.shares_thread && !with_library) schedulers_[0].try_lock();
   ending_.store(Ending::none, std::memory_order_relaxed);
