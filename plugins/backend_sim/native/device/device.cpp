@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
 
 #include "activity/crash_handler.hpp"
@@ -122,6 +124,7 @@ pto_status Device::begin(const RunShape& shape, pto_error* error) {
   memory_.begin_run();
   run_.prepare(shape, graph_.library != 0);
   clear(cause_);
+  clear(platform_cause_);
   const pto_status status = api_->begin(runtime_, &graph_);
   if (status == PTO_OK) return PTO_OK;
   latched(status, error);
@@ -179,12 +182,27 @@ pto_status Device::check_value(uint64_t value, pto_error* error) const {
   return memory_.check_value(value, graph_.ranges, graph_.num_ranges, error);
 }
 
+pto_status Device::check_host(const void* host, size_t bytes, pto_error* error) const {
+  const uint64_t address = reinterpret_cast<uint64_t>(host);
+  for (uint32_t i = 0; i < graph_.num_ranges; ++i) {
+    const pto_host_range& range = graph_.ranges[i];
+    const uint64_t offset = address - range.address;
+    if (offset >= range.bytes || bytes <= range.bytes - offset) continue;
+    fail(error, PTO_ERROR_ADDRESS,
+         "%zu bytes from host address 0x%" PRIx64 " leave the tensor argument of %" PRIu64
+         " bytes that it is byte %" PRIu64 " of; copy at most %" PRIu64,
+         bytes, address, range.bytes, offset, range.bytes - offset);
+    return PTO_ERROR_ADDRESS;
+  }
+  return PTO_OK;
+}
+
 // The first error of the run. The runtime latches errors; only an abort, or a runtime that says
 // ERROR without one, leaves nothing there.
 pto_status Device::outcome(pto_error* error) {
   const pto_error* last = api_->last_error(runtime_);
   if (last != nullptr && last->status != PTO_OK) {
-    if (error != nullptr) *error = *last;
+    take_latched(*last, error);
     return last->status;
   }
   if (run_.ending() == Ending::success) return PTO_OK;
@@ -200,11 +218,21 @@ pto_status Device::outcome(pto_error* error) {
 pto_status Device::latched(pto_status status, pto_error* error) const {
   const pto_error* last = api_->last_error(runtime_);
   if (last != nullptr && last->status != PTO_OK) {
-    if (error != nullptr) *error = *last;
+    take_latched(*last, error);
     return status;
   }
   return fail(error, status, "runtime %s failed with status %d and no message", api_->variant,
               status);
+}
+
+// The runtime knows what it asked for, the platform why it was refused; the user needs both.
+void Device::take_latched(const pto_error& last, pto_error* error) const {
+  if (error == nullptr) return;
+  *error = last;
+  if (platform_cause_.status != last.status || platform_cause_.message[0] == 0) return;
+  std::snprintf(error->message, sizeof error->message, "%.500s (%.500s)", last.message,
+                platform_cause_.message);
+  if (error->limit == 0) error->limit = platform_cause_.limit;
 }
 
 void Device::fill_report(pto_run_report& report) const {

@@ -54,11 +54,17 @@ class Device {
   pto_status wait_status(const uint32_t* word, uint32_t expected) const;
   // See pto_platform.check_value.
   pto_status check_value(uint64_t value, pto_error* error) const;
+  // PTO_ERROR_ADDRESS when `host` lies in a tensor argument that has not `bytes` bytes from there.
+  pto_status check_host(const void* host, size_t bytes, pto_error* error) const;
+  // Why a call of the platform table failed, which the call itself cannot say; the error of the run
+  // gets it. From the orchestrator's thread, or from inside finish().
+  void note_cause(const pto_error& error) noexcept { platform_cause_ = error; }
 
  private:
   pto_status begin(const RunShape& shape, pto_error* error);
   pto_status outcome(pto_error* error);
   pto_status latched(pto_status status, pto_error* error) const;
+  void take_latched(const pto_error& last, pto_error* error) const;
   void fill_report(pto_run_report& report) const;
   void forget_run();
 
@@ -75,7 +81,8 @@ class Device {
   pto_platform platform_{};
   const pto_runtime_api* api_ = nullptr;
   void* runtime_ = nullptr;
-  pto_run graph_{};  // of the run, between start and finish
+  pto_run graph_{};             // of the run, between start and finish
+  pto_error platform_cause_{};  // of the run; status PTO_OK when no such call has failed
 
   std::mutex abort_mutex_;  // abort() against the end of a run
   pto_error cause_{};       // why the run was aborted; guarded by abort_mutex_

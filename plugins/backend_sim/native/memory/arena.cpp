@@ -2,7 +2,6 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <bit>
 
 namespace pto::sim {
@@ -21,7 +20,9 @@ void* map_sparse(size_t bytes) noexcept {
 
 Arena::~Arena() {
   if (base_ != 0) munmap(reinterpret_cast<void*>(base_), bytes_);
-  if (block_of_ != nullptr) munmap(block_of_, bytes_ / kGranule * sizeof *block_of_);
+  const size_t granules = bytes_ / kGranule;
+  if (block_of_ != nullptr) munmap(block_of_, granules * sizeof *block_of_);
+  if (start_words_ != nullptr) munmap(start_words_, StartMap::words(granules) * sizeof(uint64_t));
 }
 
 bool Arena::open(size_t bytes) {
@@ -29,10 +30,14 @@ bool Arena::open(size_t bytes) {
   void* memory = map_sparse(bytes_);
   if (memory == nullptr) return false;
   base_ = reinterpret_cast<uint64_t>(memory);
-  block_of_ = static_cast<uint32_t*>(map_sparse(bytes_ / kGranule * sizeof *block_of_));
+  const size_t granules = bytes_ / kGranule;
+  block_of_ = static_cast<uint32_t*>(map_sparse(granules * sizeof *block_of_));
   if (block_of_ == nullptr) return false;
+  start_words_ = static_cast<uint64_t*>(map_sparse(StartMap::words(granules) * sizeof(uint64_t)));
+  if (start_words_ == nullptr) return false;
+  starts_.open(start_words_, granules);
   Block* whole = new_record();
-  whole->count = bytes_ / kGranule;
+  whole->count = granules;
   link(whole);
   return true;
 }
@@ -43,12 +48,13 @@ Block* Arena::allocate(size_t granules) {
   unlink(block);
   if (block->count > granules) split(block, granules);
   block->is_free = false;
-  map(block, block->number + 1);
+  block_of_[block->first] = block->number;
+  starts_.insert(block->first);
   return block;
 }
 
 void Arena::release(Block* block) noexcept {
-  map(block, 0);
+  starts_.erase(block->first);
   if (block->count * kGranule >= kLargeBytes) return_pages(block);
   block->is_free = true;
   if (block->next != nullptr && block->next->is_free) {
@@ -65,8 +71,11 @@ void Arena::release(Block* block) noexcept {
 
 Block* Arena::find(uint64_t address) const noexcept {
   if (!contains(address)) return nullptr;
-  const uint32_t number = block_of_[(address - base_) / kGranule];
-  return number == 0 ? nullptr : const_cast<Block*>(&records_[number - 1]);
+  const size_t granule = (address - base_) / kGranule;
+  const size_t start = starts_.find_back(granule);
+  if (start == StartMap::kNone) return nullptr;
+  const Block& block = records_[block_of_[start]];
+  return granule - start < block.count ? const_cast<Block*>(&block) : nullptr;
 }
 
 void Arena::trim() noexcept {
@@ -148,10 +157,6 @@ void Arena::split(Block* block, size_t granules) {
   block->next = rest;
   block->count = granules;
   link(rest);
-}
-
-void Arena::map(const Block* block, uint32_t value) noexcept {
-  std::fill_n(block_of_ + block->first, whole_map_ ? block->count : 1, value);
 }
 
 Block* Arena::new_record() {

@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <deque>
 
+#include "memory/start_map.hpp"
+
 namespace pto::sim {
 
 struct Block {
@@ -35,9 +37,7 @@ class Arena {
   // A released block of this size returns its pages to the system at once.
   static constexpr size_t kLargeBytes = 16ull << 20;
 
-  // `whole_map`: every granule of an allocated block leads to it, not only the first; allocating
-  // then takes time in proportion to the size.
-  explicit Arena(bool whole_map) noexcept : whole_map_(whole_map) {}
+  Arena() = default;
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
   ~Arena();
@@ -48,7 +48,7 @@ class Arena {
   // Null when no free block is large enough. `granules` is not 0.
   Block* allocate(size_t granules);
   void release(Block* block) noexcept;
-  // The allocated block that the granule at `address` leads to, or null.
+  // The allocated block whose granules `address` lies in, or null.
   Block* find(uint64_t address) const noexcept;
   // Gives the pages of all large free blocks back to the system.
   void trim() noexcept;
@@ -73,14 +73,14 @@ class Arena {
   void unlink(Block* block) noexcept;
   void absorb_next(Block* block) noexcept;
   void split(Block* block, size_t granules);
-  void map(const Block* block, uint32_t value) noexcept;
   Block* new_record();
   void return_pages(const Block* block) noexcept;
 
-  const bool whole_map_;
   uint64_t base_ = 0;
   size_t bytes_ = 0;
-  uint32_t* block_of_ = nullptr;  // by granule: number of its record plus 1; sparse
+  uint64_t* start_words_ = nullptr;  // of starts_; sparse
+  uint32_t* block_of_ = nullptr;     // by first granule: the number of its record; sparse
+  StartMap starts_;                  // of allocated blocks
   std::deque<Block> records_;
   Block* unused_records_ = nullptr;  // linked by list_next
   uint64_t levels_ = 0;              // bit l: some class of level l has a free block

@@ -64,7 +64,7 @@ pto_status DeviceMemory::free(uint64_t address, pto_error* error) {
 
 pto_status DeviceMemory::copy_in(uint64_t address, const void* host, size_t bytes,
                                  pto_error* error) {
-  const pto_status status = copy_range(address, bytes, "copy to", error);
+  const pto_status status = copy_range(address, bytes, "to", error);
   if (status != PTO_OK) return status;
   const uint64_t start = clock_ns();
   if (bytes != 0) std::memcpy(reinterpret_cast<void*>(address), host, bytes);
@@ -75,7 +75,7 @@ pto_status DeviceMemory::copy_in(uint64_t address, const void* host, size_t byte
 }
 
 pto_status DeviceMemory::copy_out(void* host, uint64_t address, size_t bytes, pto_error* error) {
-  const pto_status status = copy_range(address, bytes, "copy from", error);
+  const pto_status status = copy_range(address, bytes, "from", error);
   if (status != PTO_OK) return status;
   const uint64_t start = clock_ns();
   if (bytes != 0) std::memcpy(host, reinterpret_cast<const void*>(address), bytes);
@@ -162,24 +162,29 @@ pto_status DeviceMemory::check_all(pto_error* error) const {
   return check_all_locked(error);
 }
 
-// Without checking mode only the arena's bounds are known for sure: copies of parts of buffers
-// start anywhere.
-pto_status DeviceMemory::copy_range(uint64_t address, size_t bytes, const char* verb,
+// Copies of parts of buffers start anywhere in them, but never leave them.
+pto_status DeviceMemory::copy_range(uint64_t address, size_t bytes, const char* direction,
                                     pto_error* error) const {
-  const uint64_t offset = address - arena_.base();
-  bool good = offset <= arena_.bytes() && bytes <= arena_.bytes() - offset;
-  if (good && check_) {
-    const std::lock_guard lock(mutex_);
-    const Block* block = live_block(address);
-    good = block != nullptr && address >= block->address &&
-           bytes <= block->bytes - std::min<size_t>(block->bytes, address - block->address);
+  if (bytes == 0) return PTO_OK;
+  const std::lock_guard lock(mutex_);
+  const Block* block = live_block(address);
+  const bool inside = block != nullptr && address - block->address < block->bytes;
+  if (inside && bytes <= block->bytes - (address - block->address)) return PTO_OK;
+  if (inside) {
+    fail(error, PTO_ERROR_ADDRESS,
+         "cannot copy %zu bytes %s 0x%" PRIx64 ": that is byte %" PRIu64
+         " of a buffer of %zu bytes; copy at most %" PRIu64 ", or allocate a larger buffer",
+         bytes, direction, address, address - block->address, block->bytes,
+         block->bytes - (address - block->address));
+  } else {
+    fail(error, PTO_ERROR_ADDRESS,
+         "cannot copy %zu bytes %s 0x%" PRIx64
+         ": no live buffer of the device holds that address; was it freed, or is it of the host?",
+         bytes, direction, address);
   }
-  if (good) return PTO_OK;
-  return fail(error, PTO_ERROR_ADDRESS,
-              "cannot %s 0x%" PRIx64
-              " (%zu bytes): not all of it is device memory that is "
-              "allocated; check the address and the size",
-              verb, address, bytes);
+  if (error != nullptr) error->value = bytes;
+  if (error != nullptr && inside) error->limit = block->bytes;
+  return PTO_ERROR_ADDRESS;
 }
 
 Block* DeviceMemory::take_block(size_t bytes) {

@@ -28,7 +28,7 @@ struct CopyCounts {
 
 class DeviceMemory {
  public:
-  explicit DeviceMemory(bool check) noexcept : check_(check), arena_(check) {}
+  explicit DeviceMemory(bool check) noexcept : check_(check) {}
 
   pto_status open(size_t bytes, pto_error* error);
 
@@ -61,7 +61,8 @@ class DeviceMemory {
     Block* head = nullptr;
   };
 
-  pto_status copy_range(uint64_t address, size_t bytes, const char* verb, pto_error* error) const;
+  pto_status copy_range(uint64_t address, size_t bytes, const char* direction,
+                        pto_error* error) const;
   Block* take_block(size_t bytes);
   Block* live_block(uint64_t address) const noexcept;
   pto_status not_a_buffer(uint64_t address, pto_error* error) const;

@@ -25,24 +25,40 @@ void release(void*, void* memory, size_t bytes) {
   munmap(memory, bytes);
 }
 
+// A call whose signature has no room for an explanation; the device keeps it.
+template <typename Call>
+pto_status explained(void* self, Call call) noexcept {
+  pto_error cause{};
+  const pto_status status = guarded(&cause, [&] { return call(device_of(self), &cause); });
+  if (status != PTO_OK) device_of(self).note_cause(cause);
+  return status;
+}
+
 pto_status allocate(void* self, size_t bytes, uint64_t* address) {
-  return guarded(nullptr, [&] {
-    return device_of(self).memory().allocate(bytes, Owner::run, address, nullptr);
+  return explained(self, [&](Device& device, pto_error* cause) {
+    return device.memory().allocate(bytes, Owner::run, address, cause);
   });
 }
 
 pto_status free_memory(void* self, uint64_t address) {
-  return guarded(nullptr, [&] { return device_of(self).memory().free(address, nullptr); });
+  return explained(
+      self, [&](Device& device, pto_error* cause) { return device.memory().free(address, cause); });
 }
 
-pto_status copy_in(void* self, uint64_t device, const void* host, size_t bytes) {
-  return guarded(nullptr,
-                 [&] { return device_of(self).memory().copy_in(device, host, bytes, nullptr); });
+pto_status copy_in(void* self, uint64_t address, const void* host, size_t bytes) {
+  return explained(self, [&](Device& device, pto_error* cause) {
+    const pto_status status = device.check_host(host, bytes, cause);
+    if (status != PTO_OK) return status;
+    return device.memory().copy_in(address, host, bytes, cause);
+  });
 }
 
-pto_status copy_out(void* self, void* host, uint64_t device, size_t bytes) {
-  return guarded(nullptr,
-                 [&] { return device_of(self).memory().copy_out(host, device, bytes, nullptr); });
+pto_status copy_out(void* self, void* host, uint64_t address, size_t bytes) {
+  return explained(self, [&](Device& device, pto_error* cause) {
+    const pto_status status = device.check_host(host, bytes, cause);
+    if (status != PTO_OK) return status;
+    return device.memory().copy_out(host, address, bytes, cause);
+  });
 }
 
 pto_status check_value(void* self, uint64_t value, pto_error* error) {
@@ -51,8 +67,8 @@ pto_status check_value(void* self, uint64_t value, pto_error* error) {
 
 pto_status upload_kernel(void* self, int32_t func_id, const void* bytes, size_t length,
                          uint64_t* address) {
-  return guarded(nullptr, [&] {
-    return device_of(self).loader().upload_kernel(func_id, bytes, length, address, nullptr);
+  return explained(self, [&](Device& device, pto_error* cause) {
+    return device.loader().upload_kernel(func_id, bytes, length, address, cause);
   });
 }
 

@@ -74,6 +74,36 @@ TEST(a_write_past_the_end_names_kernel_and_task) {
   }
 }
 
+TEST(an_orchestration_cannot_copy_past_a_buffer_or_an_argument) {
+  for (const char* check : {"0", "1"}) {
+    Fixture device({{"workers", "1"}, {"check", check}});
+    char argument[32] = {};
+    device.ranges = {{reinterpret_cast<uint64_t>(argument), sizeof argument}};
+    const auto copies = [&](size_t to_device, size_t from_device) {
+      const toy::Program program = [&](toy::Runtime& runtime) {
+        const pto_platform& platform = runtime.platform();
+        uint64_t buffer = 0;
+        std::vector<char> host(4096);
+        CHECK_EQUAL(platform.allocate(platform.self, 64, &buffer), PTO_OK);
+        pto_status status = platform.copy_in(platform.self, buffer, host.data(), to_device);
+        if (status == PTO_OK) {
+          status = platform.copy_out(platform.self, argument + 8, buffer, from_device);
+        }
+        if (status != PTO_OK) runtime.latch(status, "a copy failed");
+        return 0;
+      };
+      return device.run(program);
+    };
+    CHECK_EQUAL(copies(64, 24), PTO_OK);
+    CHECK_EQUAL(copies(4096, 24), PTO_ERROR_ADDRESS);
+    CHECK(std::strstr(device.error.message, "(cannot copy 4096 bytes to 0x") != nullptr);
+    CHECK(std::strstr(device.error.message, "a buffer of 64 bytes") != nullptr);
+    CHECK_EQUAL(copies(64, 25), PTO_ERROR_ADDRESS);
+    CHECK(std::strstr(device.error.message, "copy at most 24)") != nullptr);
+    CHECK_EQUAL(copies(64, 24), PTO_OK);
+  }
+}
+
 TEST(a_buffer_left_behind_is_reported) {
   Fixture device({{"workers", "1"}});
   uint64_t address = 0;

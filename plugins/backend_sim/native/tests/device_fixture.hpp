@@ -75,6 +75,8 @@ struct Fixture {
     graph.num_args = 1;
     graph.library = program != nullptr ? 1 : 0;
     graph.config = &config;
+    graph.ranges = ranges.data();
+    graph.num_ranges = static_cast<uint32_t>(ranges.size());
     return api->start(device, &graph, &error);
   }
 
@@ -90,6 +92,7 @@ struct Fixture {
   toy::Runtime* runtime = nullptr;
   std::vector<pto_kernel_entry> kernels;
   pto_call_config config{};
+  std::vector<pto_host_range> ranges;
   uint64_t argument = 0;
   pto_run graph{};
   pto_run_report report{};

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <map>
 #include <random>
+#include <vector>
 
 #include "check.hpp"
 #include "memory/device_memory.hpp"
@@ -59,6 +60,14 @@ TEST(random_buffers_never_overlap) {
       }
     }
     CHECK_EQUAL(memory.leaks().buffers, live.size());
+    std::vector<char> host(400'000);
+    for (const auto& [address, bytes] : live) {
+      const size_t offset = random() % (bytes + 1);
+      const size_t rest = bytes - offset;
+      CHECK_EQUAL(memory.copy_out(host.data(), address + offset, rest, nullptr), PTO_OK);
+      CHECK_EQUAL(memory.copy_out(host.data(), address + offset, rest + 1, nullptr),
+                  PTO_ERROR_ADDRESS);
+    }
     for (const auto& [address, bytes] : live) CHECK_EQUAL(memory.free(address, nullptr), PTO_OK);
     CHECK_EQUAL(memory.leaks().buffers, 0u);
     // All pieces have come together again.
@@ -114,10 +123,31 @@ TEST(copies_are_counted_and_bounded) {
   CHECK_EQUAL(memory.copy_in(1, values, 4, &memory.error), PTO_ERROR_ADDRESS);
   CHECK_EQUAL(memory.copy_out(back, address, 64 * kMiB, &memory.error), PTO_ERROR_ADDRESS);
   CHECK_EQUAL(memory.copy_out(back, address, ~size_t{0}, &memory.error), PTO_ERROR_ADDRESS);
-  Memory checking(true);
-  const uint64_t checked = checking.take(16);
-  CHECK_EQUAL(checking.copy_in(checked + 4, values, 12, nullptr), PTO_OK);
-  CHECK_EQUAL(checking.copy_in(checked + 4, values, 16, nullptr), PTO_ERROR_ADDRESS);
+}
+
+TEST(copies_stay_inside_one_live_buffer) {
+  for (const bool check : {false, true}) {
+    Memory memory(check);
+    const uint64_t address = memory.take(64);
+    const uint64_t neighbour = memory.take(5'000'000);
+    unsigned char host[4096] = {};
+    *bytes_at(neighbour) = 7;
+    CHECK_EQUAL(memory.copy_in(address, host, sizeof host, &memory.error), PTO_ERROR_ADDRESS);
+    CHECK_EQUAL(*bytes_at(neighbour), 7);
+    CHECK_EQUAL(memory.error.value, sizeof host);
+    CHECK_EQUAL(memory.error.limit, 64u);
+    CHECK(std::strstr(memory.error.message, "4096 bytes to 0x") != nullptr);
+    CHECK(std::strstr(memory.error.message, "byte 0 of a buffer of 64 bytes") != nullptr);
+    CHECK_EQUAL(memory.copy_out(host, address + 4, 61, &memory.error), PTO_ERROR_ADDRESS);
+    CHECK(std::strstr(memory.error.message, "copy at most 60") != nullptr);
+    CHECK_EQUAL(memory.copy_out(host, address + 4, 60, nullptr), PTO_OK);
+    CHECK_EQUAL(memory.copy_in(neighbour + 4'999'999, host, 1, nullptr), PTO_OK);
+    CHECK_EQUAL(memory.copy_in(neighbour + 5'000'000, host, 1, nullptr), PTO_ERROR_ADDRESS);
+    CHECK_EQUAL(memory.copy_in(neighbour + 5'000'000, host, 0, nullptr), PTO_OK);
+    CHECK_EQUAL(memory.free(address, nullptr), PTO_OK);
+    CHECK_EQUAL(memory.copy_in(address, host, 1, &memory.error), PTO_ERROR_ADDRESS);
+    CHECK(std::strstr(memory.error.message, "was it freed") != nullptr);
+  }
 }
 
 TEST(wrong_frees_are_refused) {

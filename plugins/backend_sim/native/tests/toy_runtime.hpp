@@ -43,6 +43,8 @@ class Runtime {
   // for ever.
   void hold_next() { holds_next_ = true; }
   void set_keeps_hold(bool keeps) { keeps_hold_ = keeps; }
+  // Ends the run with an error, unless there is one.
+  void latch(pto_status status, const char* message);
 
   // The table's calls.
   pto_status begin(const pto_run* run);
@@ -60,7 +62,6 @@ class Runtime {
   void make_ready(int64_t task);
   void complete(uint32_t core, uint32_t thread);
   void fill_cores(uint32_t thread);
-  void latch(pto_status status, const char* message);
 
   const pto_platform& platform_;
   const pto_run* run_ = nullptr;
