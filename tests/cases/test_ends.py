@@ -126,6 +126,57 @@ def test_golden_that_kills_its_process(case) -> None:
     assert case.leftovers() == []
 
 
+SURVIVORS = {
+    "process": "import subprocess; subprocess.Popen(['sleep', '300'])",
+    "process of another session": (
+        "import subprocess; print('pid', subprocess.Popen(['sleep', '300'], "
+        "start_new_session=True).pid, flush=True)"
+    ),
+    "fork": "import os, signal; os.fork() or signal.pause()",
+}
+
+
+@pytest.mark.parametrize("survivor", SURVIVORS)
+def test_what_user_code_starts_is_not_waited_for(case, survivor: str) -> None:
+    golden = (case.folder / "golden.py").read_text()
+    case.write("golden.py", golden + f"    {SURVIVORS[survivor]}\n")
+    done = case.run("-q", "--timeout", "60")
+    assert (done.returncode, done.stdout.count("passed")) == (0, 1), done.stderr
+    if "pid" in done.stderr:  # it left our process group, so it is not ours to end
+        os.kill(int(done.stderr.split("pid ")[1]), signal.SIGKILL)
+    assert case.leftovers() == []
+
+
+def test_fork_that_goes_on_with_the_case_ends_at_once(case) -> None:
+    golden = (case.folder / "golden.py").read_text()
+    case.write("golden.py", golden + "    import os\n    os.fork()\n")
+    done = case.run("-q")
+    assert (done.returncode, done.stdout.count("passed")) == (0, 1), done.stderr
+    assert case.leftovers() == []
+
+
+def test_kernel_that_forks_and_spins(case) -> None:
+    case.kernel(f"if (fork() == 0) {{ {FOREVER} }}")
+    text = (case.folder / "kernels/twice.cpp").read_text()
+    case.write("kernels/twice.cpp", "#include <unistd.h>\n" + text)
+    assert case.run("-q").returncode == 0
+    assert case.leftovers() == []
+
+
+def test_interrupt_while_a_survivor_holds_the_pipes(case) -> None:
+    golden = (case.folder / "golden.py").read_text()
+    statement = "import os; os.fork(); print('here', flush=True)\n    while True: pass\n"
+    case.write("golden.py", golden + f"    {statement}")
+    run = case.start()
+    assert run.stderr is not None
+    while "here" not in run.stderr.readline():
+        pass
+    run.send_signal(signal.SIGINT)
+    run.communicate()
+    assert run.returncode == 130
+    assert case.leftovers() == []
+
+
 def interrupted_at(case, phase: str, random_: random.Random) -> subprocess.Popen[str]:
     """Start a run that spends its time in ``phase``, and wait until it is there."""
     salt = random_.getrandbits(60)

@@ -109,11 +109,11 @@ class _Watch:
                     try:
                         self._send_job(child)
                         self._listener.started()
-                        self._listen(events, output, page, interrupts)
+                        self._listen(child, events, output, page, interrupts)
                         may_finish = not self._expired and interrupts.signal is None
                     finally:
                         self._end(child, may_finish=may_finish)
-                self._drain(events, output)
+            self._drain(events, output)
         finally:
             for descriptor in (events_read, output_read, events_write, output_write):
                 if descriptor >= 0:
@@ -131,17 +131,19 @@ class _Watch:
 
     def _listen(
         self,
+        child: subprocess.Popen[bytes],
         events: Lines,
         output: Lines,
         page: ActivityPage,
         interrupts: Interrupts,
     ) -> None:
+        """Take events and output; a process that the child forked may keep both pipes open."""
         with selectors.DefaultSelector() as selector:
             selector.register(events.descriptor, selectors.EVENT_READ, self._take_event)
             selector.register(output.descriptor, selectors.EVENT_READ, self._listener.output)
             selector.register(interrupts.descriptor, selectors.EVENT_READ)
             sources = {events.descriptor: events, output.descriptor: output}
-            while events.is_open and interrupts.signal is None:
+            while events.is_open and interrupts.signal is None and child.poll() is None:
                 for ready, _ in selector.select(self._patience()):
                     source = sources.get(ready.fd)
                     if source is None:
@@ -203,14 +205,17 @@ class _Watch:
             ArtefactCache(self._state.cache_dir).sweep()
 
     def _drain(self, events: Lines, output: Lines) -> None:
-        """Take what was written before the end."""
-        for source, take in ((events, self._take_event), (output, self._listener.output)):
-            while source.is_open:
-                for line in source.read():
-                    take(line)
+        """Take what was written before the end, by the child or by what it started."""
+        for line in events.rest():
+            self._take_event(line)
+        for line in output.rest():
+            self._listener.output(line)
 
     def _take_event(self, line: str) -> None:
-        event = json.loads(line)
+        try:
+            event = json.loads(line)
+        except ValueError:
+            return  # a killed child leaves half a line
         state = self._state
         if not self._has_spoken:
             self._has_spoken = True
