@@ -97,6 +97,26 @@ def test_wrong_result(case) -> None:
     assert "ran (not compared)" in case.run("--skip-golden").stdout
 
 
+def test_stated_tolerance_counts_for_integers(case) -> None:
+    golden = (case.folder / "golden.py").read_text()
+    golden = golden.replace("np.zeros(64, np.float32)", "np.zeros(64, np.int32)")
+    integers = golden.replace('tensors["a"] * 2', "1")
+    kernel = (case.folder / "kernels/twice.cpp").read_text().replace("f[i] = a[i] * 2", "f[i] = 0")
+    case.write("golden.py", integers).write("kernels/twice.cpp", kernel)
+    assert case.run().returncode == 1
+    case.write("golden.py", integers + "ATOL = 1\n")
+    assert case.run().returncode == 0
+
+
+def test_complex_outputs(case) -> None:
+    golden = (case.folder / "golden.py").read_text()
+    golden = golden.replace("np.zeros(64, np.float32)", "np.zeros(32, np.complex64)")
+    golden = golden.replace('tensors["a"] * 2', "4 + 4j")
+    assert case.write("golden.py", golden).run().returncode == 0
+    wrong = case.write("golden.py", golden.replace("4 + 4j", "4 + 5j")).json()
+    assert wrong["cases"][0]["outputs"][0]["first_expected"] == "(4+5j)"
+
+
 def test_all_runs_every_case_and_the_worst_code_wins(case) -> None:
     golden = (case.folder / "golden.py").read_text()
     three = golden.replace("ALL_CASES = {", 'ALL_CASES = {"zero": {"a": 0.0}, ')

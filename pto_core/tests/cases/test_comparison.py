@@ -75,6 +75,33 @@ def test_integers_are_exact(dtype) -> None:
     assert "tolerance exact" in mismatch_error(report).message
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.uint64])
+def test_integers_with_a_stated_tolerance(dtype) -> None:
+    top = np.iinfo(dtype).max
+    actual = np.array([top, top - 1, top - 3], dtype)
+    expected = np.array([top, top, top], dtype)
+    report = compare("t", actual, expected, 0.0, 1.0, exact_integers=False)
+    assert (report.mismatches, report.first_index, report.atol) == (1, (2,), 1.0)
+    assert report.max_error == 3.0
+    assert compare("t", actual, expected, 0.5, 0.0, exact_integers=False).mismatches == 0
+
+
+def test_booleans_are_exact_whatever_is_stated() -> None:
+    actual, expected = np.array([True, False]), np.array([True, True])
+    assert compare("t", actual, expected, 1.0, 1.0, exact_integers=False).mismatches == 1
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_complex(dtype) -> None:
+    actual = np.array([1 + 2j, 3 + 4j, complex(np.nan, 0)], dtype)
+    assert compare("t", actual, actual, 0, 0).mismatches == 0
+    expected = actual + np.array([0, 0.5j, 0], dtype)
+    report = compare("t", actual, expected, 1e-3, 0)
+    assert (report.mismatches, report.first_index, report.max_error) == (1, (1,), 0.5)
+    assert (report.first_actual, report.first_expected) == (3 + 4j, 3 + 4.5j)
+    assert "got (3+4j), expected (3+4.5j)" in mismatch_error(report).message
+
+
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 def test_half_precision(dtype) -> None:
     actual = np.array([1.0, 2.0], dtype)

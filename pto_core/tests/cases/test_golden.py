@@ -39,7 +39,7 @@ def golden(tmp_path: Path):
 def test_list_form(golden) -> None:
     loaded = golden(LIST)
     assert loaded.names(None, every=False) == ["default"]
-    assert (loaded.rtol, loaded.atol) == (1e-5, 1e-5)
+    assert (loaded.rtol, loaded.atol, loaded.exact_integers) == (1e-5, 1e-5, True)
     inputs = loaded.generate("default")
     assert [argument.name for argument in inputs.arguments] == ["a", "out_f", "n"]
     assert inputs.outputs == ("out_f",)
@@ -69,7 +69,7 @@ def test_cases_and_their_names(golden) -> None:
     assert loaded.names(None, every=True) == ["one", "two"]
     assert loaded.names("one", every=False) == ["one"]
     assert loaded.params("one") == {"n": 1, "name": "one"}
-    assert loaded.rtol == 0.0
+    assert (loaded.rtol, loaded.exact_integers) == (0.0, False)
     with pytest.raises(UsageError, match="no case 'on', only one, two; did you mean 'one'"):
         loaded.names("on", every=False)
 
@@ -115,7 +115,11 @@ def test_reference_may_be_missing_when_it_is_skipped(golden) -> None:
         ("return [('out_a', None)]", "'out_a' is NoneType"),
         ("return [('out_a', np.array(['x']))]", "'out_a' is an array of <U1"),
         ("return [('out_a', np.array([object()]))]", "an array of object"),
-        ("return [('out_a', np.ones(2, complex))]", "an array of complex128"),
+        ("return [('out_a', np.ones(2, np.longdouble))]", "an array of .*128; expected one of fl"),
+        (
+            "import ml_dtypes; return [('out_a', np.ones(2, ml_dtypes.float8_e5m2))]",
+            "an array of float8_e5m2; expected one of float32",
+        ),
         ("return [('out_a', np.ones(2, '>f4'))]", "byte order"),
         ("return [('a', np.ones(1))]", "names no outputs.*some of a"),
         ("return [('a', ctypes.c_int(1))]", "names no outputs.*there are none"),
@@ -268,7 +272,9 @@ def test_scalars(value, kind, plain) -> None:
     assert argument.value.value == plain
 
 
-@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16, np.int8, np.uint64, np.bool_])
+@pytest.mark.parametrize(
+    "dtype", [ml_dtypes.bfloat16, np.float16, np.int8, np.uint64, np.bool_, np.complex64, complex]
+)
 def test_data_types(dtype) -> None:
     assert isinstance(as_argument("t", np.zeros(2, dtype), "here"), Tensor)
 

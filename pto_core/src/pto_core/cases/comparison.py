@@ -19,12 +19,14 @@ def compare(
     expected: np.ndarray[Any, Any],
     rtol: float,
     atol: float,
+    *,
+    exact_integers: bool = True,
 ) -> OutputReport:
     """Compare every element.
 
-    Integers and booleans must be equal. Floating-point elements must differ by at most ``atol +
-    rtol * abs(expected)``; an infinity equals itself, and NaN is right where the reference has NaN.
-    Raises UsageError when the reference has another shape.
+    Booleans must be equal, and integers too with ``exact_integers``. Other elements may differ by
+    at most ``atol + rtol * abs(expected)``; an infinity equals itself, and NaN is right where the
+    reference has NaN. Raises UsageError when the reference has another shape.
     """
     if actual.shape != expected.shape:
         raise UsageError(
@@ -34,7 +36,8 @@ def compare(
             value=str(expected.shape),
             expected=str(actual.shape),
         )
-    exact = actual.dtype.kind in "biu" and expected.dtype.kind in "biu"
+    exact_kinds = "biu" if exact_integers else "b"
+    exact = actual.dtype.kind in exact_kinds and expected.dtype.kind in exact_kinds
     rtol, atol = (0.0, 0.0) if exact else (rtol, atol)
     tally = _Tally()
     left, right = actual.reshape(-1), expected.reshape(-1)
@@ -108,7 +111,8 @@ def _exact(actual: Any, expected: Any) -> tuple[Any, Any]:
 
 
 def _close(actual: Any, expected: Any, rtol: float, atol: float) -> tuple[Any, Any]:
-    left, right = actual.astype(np.float64), expected.astype(np.float64)
+    wide = _wide(actual, expected)
+    left, right = actual.astype(wide), expected.astype(wide)
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(left - right)
         same = (left == right) | (np.isnan(left) & np.isnan(right))
@@ -116,6 +120,14 @@ def _close(actual: Any, expected: Any, rtol: float, atol: float) -> tuple[Any, A
         # An infinite reference allows no difference, though its tolerance would be infinite.
         allowed = np.where(np.isinf(right), 0.0, atol + rtol * np.abs(right))
         return ~same & ~(error <= allowed), error
+
+
+def _wide(actual: Any, expected: Any) -> Any:
+    """Give a type that holds every value of both."""
+    kinds = actual.dtype.kind + expected.dtype.kind
+    if "c" in kinds:
+        return np.complex128
+    return np.longdouble if set(kinds) <= set("iu") else np.float64
 
 
 def _index(flat: int | None, shape: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -47,6 +47,8 @@ class Golden:
     default_case: str
     rtol: float
     atol: float
+    exact_integers: bool
+    """Whether integer outputs must be equal: they must unless the file states a tolerance."""
     _generate: Callable[[dict[str, Any]], Any]
     _compute: Callable[[dict[str, Any], dict[str, Any]], Any] | None
     _order: tuple[str, ...] | None
@@ -183,6 +185,7 @@ def load_golden(path: Path, *, reference: bool = True) -> Golden:
         default_case=default,
         rtol=_tolerance(path, "RTOL", getattr(module, "RTOL", DEFAULT_TOLERANCE)),
         atol=_tolerance(path, "ATOL", getattr(module, "ATOL", DEFAULT_TOLERANCE)),
+        exact_integers=not (hasattr(module, "RTOL") or hasattr(module, "ATOL")),
         _generate=generate,
         _compute=compute,
         _order=_names(path, "TENSOR_ORDER", getattr(module, "TENSOR_ORDER", None)),

@@ -2,7 +2,7 @@
 
 The JSON keys are those of the dataclasses, and are stable: keys may be added, none changes its
 meaning while ``SCHEMA_VERSION`` stays. Times are in seconds, sizes in bytes. A number that is not
-finite is the text ``"inf"``, ``"-inf"`` or ``"nan"``.
+finite is the text ``"inf"``, ``"-inf"`` or ``"nan"``, a complex one a text such as ``"(1+2j)"``.
 """
 
 from __future__ import annotations
@@ -157,8 +157,15 @@ def _output(data: Mapping[str, Any]) -> OutputReport:
         values[name] = None if data[name] is None else tuple(data[name])
     for name in ("max_error", "first_actual", "first_expected"):
         if isinstance(data[name], str):
-            values[name] = float(data[name])
+            values[name] = _number(data[name])
     return OutputReport(**values)
+
+
+def _number(text: str) -> float | complex:
+    try:
+        return float(text)
+    except ValueError:
+        return complex(text)
 
 
 def _plain(value: Any) -> Any:

@@ -155,7 +155,14 @@ class _Case:
         self._phase("compare")
         golden = self._golden
         outputs = tuple(
-            compare(name, _output(inputs, name), array, golden.rtol, golden.atol)
+            compare(
+                name,
+                _output(inputs, name),
+                array,
+                golden.rtol,
+                golden.atol,
+                exact_integers=golden.exact_integers,
+            )
             for name, array in expected.items()
         )
         self._report = replace(self._report, outputs=outputs, compared=True)

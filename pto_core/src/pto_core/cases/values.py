@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from pto_core.errors import UsageError
+from pto_core.kernels import DataType
 
 _NUMERIC_KINDS = "biuf"
 _CTYPES = {"bool": ctypes.c_bool, "float32": ctypes.c_float, "float64": ctypes.c_double}
-_EXTENSION_TYPES = frozenset({"bfloat16", "float8_e4m3fn", "float8_e5m2"})
 
 
 @dataclass(frozen=True)
@@ -136,11 +136,14 @@ def _ctypes_scalar(name: str, value: np.generic, where: str) -> Any:
 
 
 def _check_type(name: str, array: np.ndarray[Any, Any], where: str) -> None:
-    known = array.dtype.kind in _NUMERIC_KINDS or array.dtype.name in _EXTENSION_TYPES
-    if not known or array.dtype.itemsize > 8:
-        raise _wrong(name, f"an array of {array.dtype}", where, "a numeric data type")
     if not array.dtype.isnative:
         raise _wrong(name, f"an array of {array.dtype.str}", where, "the machine's byte order")
+    try:
+        DataType.of(array.dtype)
+    except UsageError:
+        known = ", ".join(member.name.lower() for member in DataType)
+        what = f"an array of {array.dtype}"
+        raise _wrong(name, what, where, f"one of {known}") from None
 
 
 def _wrong(name: str, what: str, where: str, expected: str) -> UsageError:
