@@ -73,6 +73,8 @@ def test_health_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         ("sim.timing", "no", False),
         ("sim.activity_fd", "7", 7),
         ("sim.activity_fd", "none", None),
+        ("sim.log_level", "info", "info"),
+        ("sim.log_level", "none", None),
     ],
 )
 def test_options_take(key: str, text: str, value: object) -> None:
@@ -94,6 +96,7 @@ def test_options_take(key: str, text: str, value: object) -> None:
         ("sim.blocks", "25"),
         ("sim.timing", ""),
         ("sim.activity_fd", "-1"),
+        ("sim.log_level", "loud"),
     ],
 )
 def test_options_refuse(key: str, text: str) -> None:

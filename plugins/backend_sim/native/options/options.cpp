@@ -18,7 +18,8 @@ namespace {
 constexpr uint64_t kLeastMemoryBytes = 1ull << 20;
 constexpr uint64_t kMostMemoryBytes = 1ull << 42;
 constexpr const char* kKnownKeys =
-    "mode, seed, check, memory_bytes, workers, blocks, timing, activity_fd";
+    "mode, seed, check, memory_bytes, workers, blocks, timing, activity_fd, log_level";
+constexpr const char* kLogLevels[] = {"error", "warn", "info", "debug"};  // as PTO_LOG_* count
 
 uint32_t available_cpus() {
   cpu_set_t set;
@@ -53,6 +54,17 @@ pto_status parse_mode(const pto_option& option, Mode& mode, pto_error* error) {
               "simulator option mode is \"%s\"; expected threads or deterministic", option.value);
 }
 
+pto_status parse_log_level(const pto_option& option, int32_t& level, pto_error* error) {
+  level = PTO_LOG_ERROR;
+  for (const char* name : kLogLevels) {
+    if (std::strcmp(option.value, name) == 0) return PTO_OK;
+    ++level;
+  }
+  return fail(error, PTO_ERROR_USAGE,
+              "simulator option log_level is \"%s\"; expected error, warn, info or debug",
+              option.value);
+}
+
 template <typename Integer>
 pto_status parse_into(const pto_option& option, uint64_t least, uint64_t most, Integer& target,
                       pto_error* error) {
@@ -74,6 +86,7 @@ pto_status parse_option(const pto_option& option, Options& options, pto_error* e
   if (key == "blocks") return parse_into(option, 1, PTO_MAX_BLOCKS, options.blocks, error);
   if (key == "timing") return parse_switch(option, options.timing, error);
   if (key == "activity_fd") return parse_into(option, 0, INT32_MAX, options.activity_fd, error);
+  if (key == "log_level") return parse_log_level(option, options.log_level, error);
   return fail(error, PTO_ERROR_USAGE, "the simulator has no option \"%s\"; it knows %s", option.key,
               kKnownKeys);
 }

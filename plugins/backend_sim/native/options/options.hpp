@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "pto/abi/arguments.h"
+#include "pto/abi/platform.h"
 #include "pto/abi/status.h"
 
 namespace pto::sim {
@@ -19,7 +20,8 @@ struct Options {
                          // parse_options
   uint32_t blocks = 24;
   bool timing = false;
-  int activity_fd = -1;  // -1: the activity page is private memory
+  int activity_fd = -1;              // -1: the activity page is private memory
+  int32_t log_level = PTO_LOG_WARN;  // the least severe message of the runtime that is shown
 };
 
 // PTO_ERROR_USAGE for an unknown key or a value out of range; `options` is then unspecified.

@@ -115,9 +115,10 @@ void trace(void* self, uint32_t event, uint64_t a, uint64_t b) {
   device_of(self).engine().trace(event, a, b);
 }
 
-void log(void*, int32_t level, const char* message) {
-  if (level > PTO_LOG_WARN) return;
-  std::fprintf(stderr, "pto: %s: %s\n", level == PTO_LOG_ERROR ? "error" : "warning", message);
+void log(void* self, int32_t level, const char* message) {
+  constexpr const char* kNames[] = {"error", "warning", "info", "debug"};
+  if (level < PTO_LOG_ERROR || level > device_of(self).log_level()) return;
+  std::fprintf(stderr, "pto: %s: %s\n", kNames[level], message);
 }
 
 }  // namespace

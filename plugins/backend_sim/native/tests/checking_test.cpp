@@ -27,15 +27,17 @@ toy::Program one(int32_t func_id, std::vector<uint64_t> args) {
   };
 }
 
-// Standard error of a process that runs a kernel that crashes, and how the process ended.
-std::string crash(const char* mode, int number, int& status) {
+// Standard error of this program with other arguments, and how it ended.
+std::string output_of(std::vector<std::string> given, int& status) {
   int ends[2];
   CHECK_EQUAL(pipe(ends), 0);
   const pid_t child = fork();
   if (child == 0) {
     dup2(ends[1], STDERR_FILENO);
-    const std::string text = std::to_string(number);
-    execl("/proc/self/exe", "checking_test", "--crash", mode, text.c_str(), nullptr);
+    std::vector<char*> arguments = {const_cast<char*>("checking_test")};
+    for (std::string& argument : given) arguments.push_back(argument.data());
+    arguments.push_back(nullptr);
+    execv("/proc/self/exe", arguments.data());
     _exit(127);
   }
   close(ends[1]);
@@ -54,6 +56,17 @@ int crash_here(const char* mode, int number) {
   Fixture device({{"mode", mode}, {"workers", "2"}});
   device.run(one(device.kernel(raise_signal, &number, "fragile"), {}));
   return 0;
+}
+
+int log_here(const char* level) {
+  Fixture device({{"log_level", level}, {"workers", "1"}});
+  return device.run_from_here([](toy::Runtime& runtime) {
+    const pto_platform& platform = runtime.platform();
+    for (int32_t least = PTO_LOG_ERROR; least <= PTO_LOG_DEBUG; ++least) {
+      platform.log(platform.self, least, ("message " + std::to_string(least)).c_str());
+    }
+    return 0;
+  });
 }
 
 }  // namespace
@@ -104,6 +117,24 @@ TEST(an_orchestration_cannot_copy_past_a_buffer_or_an_argument) {
   }
 }
 
+TEST(messages_show_from_the_level_that_was_asked_for) {
+  const char* const names[] = {"error", "warn", "info", "debug"};
+  for (int32_t shown = PTO_LOG_ERROR; shown <= PTO_LOG_DEBUG; ++shown) {
+    int status = 0;
+    const std::string text = output_of({"--log", names[shown]}, status);
+    CHECK_EQUAL(status, 0);
+    for (int32_t level = PTO_LOG_ERROR; level <= PTO_LOG_DEBUG; ++level) {
+      const bool is_there = text.find("message " + std::to_string(level)) != std::string::npos;
+      CHECK_EQUAL(is_there, level <= shown);
+    }
+  }
+  const pto_option wrong{"log_level", "loud"};
+  void* device = nullptr;
+  pto_error error{};
+  CHECK_EQUAL(pto_backend_entry()->open(0, &wrong, 1, &device, &error), PTO_ERROR_USAGE);
+  CHECK(std::strstr(error.message, "error, warn, info or debug") != nullptr);
+}
+
 TEST(a_buffer_left_behind_is_reported) {
   Fixture device({{"workers", "1"}});
   uint64_t address = 0;
@@ -122,7 +153,7 @@ TEST(a_crash_names_kernel_task_and_core) {
   for (const char* mode : {"threads", "deterministic"}) {
     for (const auto& [number, name] : signals) {
       int status = 0;
-      const std::string text = crash(mode, number, status);
+      const std::string text = output_of({"--crash", mode, std::to_string(number)}, status);
       CHECK(WIFSIGNALED(status));
       CHECK_EQUAL(WTERMSIG(status), number);
       const std::string line = std::string("pto: kernel fragile (func_id 0) crashed with ") + name;
@@ -136,6 +167,7 @@ TEST(a_crash_names_kernel_task_and_core) {
 }
 
 int main(int argc, char** argv) {
-  const bool crashes = argc == 4 && std::strcmp(argv[1], "--crash") == 0;
-  return crashes ? crash_here(argv[2], std::atoi(argv[3])) : check::run(argc, argv);
+  const std::string mode = argc > 1 ? argv[1] : "";
+  if (mode == "--crash") return crash_here(argv[2], std::atoi(argv[3]));
+  return mode == "--log" ? log_here(argv[2]) : check::run(argc, argv);
 }

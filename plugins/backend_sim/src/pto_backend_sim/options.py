@@ -72,4 +72,11 @@ OPTIONS = (
         help="open file for the page that says what runs; none keeps it private to the process",
         native="activity_fd",
     ),
+    Option(
+        key="sim.log_level",
+        default=None,
+        parse=parse.optional(parse.choice("error", "warn", "info", "debug")),
+        help="least severe message of the runtime that is shown; none follows log_level",
+        native="log_level",
+    ),
 )

@@ -134,9 +134,9 @@ pto_status Graph::copy_back() {
         platform->copy_out(platform->self, pair.host, pair.device, pair.bytes);
     if (status == PTO_OK) continue;
     return context_.fail({status, -1, -1, -1, pair.bytes}, "tensor pair ", index, " (",
-                         uint64_t{pair.bytes},
-                         " bytes) could not be copied back to the host; its "
-                         "device buffer must live, with that size, until the run has ended");
+                         uint64_t{pair.bytes}, " bytes from device address ", Address{pair.device},
+                         ") could not be copied back to the host; its device buffer must live, "
+                         "with that size, until the run has ended");
   }
   return PTO_OK;
 }
@@ -197,7 +197,9 @@ void Graph::reject_function(int32_t func_id) {
   if (listed == 0) text.add("there is none");
   context_.fail(facts, "no kernel is registered under function id ", func_id,
                 " (asked for by task ", task_count(),
-                "); registered: ", static_cast<const char*>(known));
+                "); registered: ", static_cast<const char*>(known),
+                "; use one of these, or register the kernel under that id"
+                " (func_id in kernel_config.py)");
 }
 
 pto_status Graph::reject_edge(int64_t from, int64_t to) {

@@ -142,7 +142,8 @@ void* device_malloc(void* graph, size_t bytes) {
   const pto_status status = context.platform->allocate(context.platform->self, bytes, &address);
   if (status != PTO_OK) {
     context.fail({status, -1, -1, -1, bytes}, "device_malloc of ", uint64_t{bytes},
-                 " bytes failed: device memory is exhausted; free buffers or give the device more");
+                 " bytes failed: device memory is exhausted; free buffers or raise the backend's "
+                 "memory setting (sim.memory_bytes on the simulator)");
     return nullptr;
   }
   return reinterpret_cast<void*>(static_cast<uintptr_t>(address));
@@ -163,9 +164,11 @@ void device_free(void* graph, void* device) {
 int32_t report_copy(Context& context, pto_status status, const char* call, const void* device,
                     size_t bytes) {
   if (status == PTO_OK) return 0;
-  context.fail({status, -1, -1, -1, address_of(device)}, call, " of ", uint64_t{bytes},
-               " bytes failed: device address ", address_of(device),
-               " does not begin that many bytes of a live buffer; check pointer and size");
+  context.fail(
+      {status, -1, -1, -1, address_of(device)}, call, " of ", uint64_t{bytes},
+      " bytes at device address ", Address{address_of(device)},
+      " failed: they are not all in one live buffer, or not all in the host's array; check "
+      "pointers and size");
   return -1;
 }
 

@@ -8,6 +8,11 @@
 
 namespace pto::build_graph {
 
+// An address, to be written as 0x and hexadecimal digits.
+struct Address {
+  uint64_t value;
+};
+
 class Text {
  public:
   Text(char* out, size_t capacity) : out_(out), capacity_(capacity) {
@@ -35,6 +40,13 @@ class Text {
       value /= 10;
     } while (value != 0);
     while (count > 0) put(digits[--count]);
+  }
+
+  void append(Address address) {
+    append("0x");
+    int shift = 60;
+    while (shift > 0 && (address.value >> shift) == 0) shift -= 4;
+    for (; shift >= 0; shift -= 4) put("0123456789abcdef"[(address.value >> shift) & 15]);
   }
 
   void append(int64_t value) {
