@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from pto_core import plugins
-from pto_core.errors import DuplicatePluginError, UnknownPluginError
+from pto_core.errors import BackendUnavailableError, DuplicatePluginError, UnknownPluginError
 
 
 def test_a_record_holds_what_the_metadata_says_and_imports_nothing(site):
@@ -80,10 +80,25 @@ def test_an_unknown_name_lists_the_known_and_suggests(site):
 
 
 @pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("a2a3sim", "`pip install ptorun-backend-sim` adds it"),
+        ("sim", "`pip install ptorun-backend-sim` adds it"),
+        ("a2a3", "-p a2a3sim runs the same cases"),
+    ],
+)
+def test_our_own_backends_say_how_to_get_them(monkeypatch, name, advice):
+    monkeypatch.setattr("importlib.metadata.entry_points", nothing)
+    with pytest.raises(BackendUnavailableError) as caught:
+        plugins.load_unopened("backend", name)
+    assert f"the backend {name!r} is not installed" in caught.value.message
+    assert advice in caught.value.message
+    assert caught.value.exit_code == 5
+
+
+@pytest.mark.parametrize(
     ("family", "name", "distribution"),
     [
-        ("backend", "a2a3sim", "ptorun-backend-sim"),
-        ("backend", "sim", "ptorun-backend-sim"),
         ("runtime", "host_build_graph", "ptorun-runtime-hbg"),
         ("runtime", "aicpu_build_graph", "ptorun-runtime-hbg"),
     ],

@@ -49,8 +49,13 @@ def test_error_in_an_orchestration_is_on_the_users_line(bench) -> None:
         Toolchain(bench.config()).build_orchestration(source, "graph", build)
     assert (caught.value.source, caught.value.line) == (str(source), 2)
     source.write_text("int graph() { return 0; }\n")
-    with pytest.raises(CompileError, match=r"has no function grph.*function_name"):
+    with pytest.raises(CompileError) as caught:
         Toolchain(bench.config()).build_orchestration(source, "grph", build)
+    assert caught.value.message == (
+        f"{source} has no function 'grph', which is function_name in ORCHESTRATION; "
+        "did you mean 'graph'?"
+    )
+    assert caught.value.command.endswith(f"-o artefact.so {source}")
     assert Toolchain(bench.config()).build_orchestration(source, "graph", build).is_file()
 
 

@@ -7,7 +7,7 @@ import sys
 
 from pto_core.cli.show import show_json, show_table
 from pto_core.config import Config, load_core, load_with_plugins
-from pto_core.errors import PluginError
+from pto_core.errors import BackendUnavailableError, PluginError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,7 @@ def run(namespace: argparse.Namespace) -> int:
     argument = {**chosen, "log_level": namespace.log_level}
     try:
         config = load_with_plugins(argument, namespace.set)
-    except PluginError:
+    except (PluginError, BackendUnavailableError):
         # The core's part helps to see why: above all, who chose that plugin.
         _show(load_core(argument, namespace.set), as_json=namespace.json)
         raise

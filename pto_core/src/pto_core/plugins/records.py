@@ -6,7 +6,8 @@ import importlib.metadata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pto_core.errors import DuplicatePluginError, UnknownPluginError
+from pto_core.errors import BackendUnavailableError, DuplicatePluginError, PtoError
+from pto_core.errors import UnknownPluginError
 from pto_core.errors.suggestion import suggestion
 
 FAMILIES = ("backend", "runtime", "transport", "command", "observer")
@@ -18,6 +19,8 @@ _OURS = {
     ("runtime", "host_build_graph"): "ptorun-runtime-hbg",
     ("runtime", "aicpu_build_graph"): "ptorun-runtime-hbg",
 }
+# Backends of ours that no release has yet, and what stands in for each.
+_LATER = {"a2a3": "a2a3sim"}
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,8 @@ def installed(family: str) -> list[PluginRecord]:
 def find(family: str, name: str) -> PluginRecord:
     """Give the one record that ``name`` selects.
 
-    Raises :class:`UnknownPluginError` or :class:`DuplicatePluginError`.
+    Raises :class:`UnknownPluginError` or :class:`DuplicatePluginError`, and
+    :class:`BackendUnavailableError` for a backend of ours that is not installed.
     """
     candidates = installed(family)
     matches = [record for record in candidates if name in record.names]
@@ -121,15 +125,28 @@ def duplicate_error(
     return None
 
 
-def _unknown(family: str, name: str, candidates: Sequence[PluginRecord]) -> UnknownPluginError:
+def _unknown(family: str, name: str, candidates: Sequence[PluginRecord]) -> PtoError:
     known = sorted({known for record in candidates for known in record.names})
-    message = (
-        f"no {family} called {name!r} is installed{suggestion(name, known)}; "
-        f"installed: {', '.join(known) or 'none'}"
-    )
+    listed = f"installed: {', '.join(known) or 'none'}"
     ours = _OURS.get((family, name))
+    if family == "backend" and (ours or name in _LATER):
+        fix = f"`pip install {ours}` adds it" if ours else _later(name)
+        return BackendUnavailableError(
+            f"the backend {name!r} is not installed; {listed}; {fix}",
+            backend=name,
+            reason="not installed",
+            fix=fix,
+        )
+    message = f"no {family} called {name!r} is installed{suggestion(name, known)}; {listed}"
     if ours:
         message += f"; `pip install {ours}` adds it"
     elif not known and family in ("backend", "runtime"):
         message += "; `pip install 'ptorun-core[sim]'` adds the simulator and its runtimes"
     return UnknownPluginError(message, family=family, plugin=name, known=tuple(known))
+
+
+def _later(name: str) -> str:
+    return (
+        f"this release does not come with it; its distribution will be ptorun-backend-{name}, and "
+        f"-p {_LATER[name]} runs the same cases in simulation"
+    )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pto_core.errors import CompileError
+from pto_core.errors.suggestion import suggestion
 from pto_core.toolchain.children import Outcome
 from pto_core.toolchain.compilers import Compiler
 from pto_core.toolchain.library import missing_header, missing_part
@@ -22,6 +23,7 @@ _LINKER_ERROR = re.compile(
 _NO_SPACE = re.compile(
     r"No space left on device|File too large|File size limit exceeded|Disk quota exceeded", re.I
 )
+_FUNCTION = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 _OUTPUT_LINES = 60
 
 
@@ -32,10 +34,12 @@ def ran_out_of_space(outcome: Outcome) -> bool:
 
 def compile_error(request: BuildRequest, compiler: Compiler, outcome: Outcome) -> CompileError:
     """Explain a failed compilation: file, line and the compiler's own words."""
+    if request.entry and _is_undeclared(request.entry, outcome.output):
+        return _missing_entry_error(request, compiler, outcome.output)
     found = _FIRST_ERROR.search(outcome.output)
     line = int(found["line"]) if found else None
     place = f"{found['file']}:{line}: {found['what']}" if found else _other_reason(outcome)
-    command = shlex.join((*request.command(compiler), "-o", "artefact.so", str(request.source)))
+    command = _command(request, compiler)
     advice = _advice(request, compiler, outcome.output)
     text = [f"{request.name} does not compile: {place}"]
     if advice:
@@ -114,12 +118,26 @@ def _advice(request: BuildRequest, compiler: Compiler, output: str) -> str:
             f"{header} belongs to the kernel tile library, which is not part of this project: "
             "set PTO_ISA_ROOT to its folder."
         )
-    if request.entry and _is_undeclared(request.entry, output):
-        return (
-            f"{request.source} has no function {request.entry}: "
-            "correct function_name in ORCHESTRATION, or the function's name."
-        )
     return ""
+
+
+def _missing_entry_error(request: BuildRequest, compiler: Compiler, output: str) -> CompileError:
+    """Explain that the source compiles but has no function of the name that was given."""
+    wanted = request.entry or ""
+    functions = set(_FUNCTION.findall(request.source.read_text(errors="replace")))
+    return CompileError(
+        f"{request.source} has no function {wanted!r}, which is function_name in ORCHESTRATION"
+        f"{suggestion(wanted, sorted(functions - {wanted}))}",
+        source=str(request.source),
+        command=_command(request, compiler),
+        output=output,
+        compiler=compiler.name,
+    )
+
+
+def _command(request: BuildRequest, compiler: Compiler) -> str:
+    """Write how a person compiles the source: without our generated unit, which is gone by now."""
+    return shlex.join((*request.command(compiler), "-o", "artefact.so", str(request.source)))
 
 
 def _is_undeclared(name: str, output: str) -> bool:
