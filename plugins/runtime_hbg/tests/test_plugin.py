@@ -27,26 +27,35 @@ GOOD_ENTRIES = {
         "void build(Runtime*) {}",
     ],
 }
+FORWARD = "class Runtime; enum class CoreType : int32_t; struct Task; struct HostApi;"
 BAD_ENTRIES = {
     "int build(int) { return 0; }": "must be callable as",
     "struct Odd {}; Odd build(%s) { return {}; }": "returns int (0 = success) or void",
 }
+COMPILERS = ["g++", pytest.param("clang++", marks=pytest.mark.toolchain)]
 PARAMETERS = {"host_build_graph": "Runtime*, uint64_t*, int", "aicpu_build_graph": "Runtime*"}
 
 
 def compile_entry(
-    variant: BuildGraphVariant, folder: Path, source: str, compiler: str, standard: str
+    variant: BuildGraphVariant,
+    folder: Path,
+    source: str,
+    compiler: str,
+    standard: str,
+    *,
+    before: str = "",
+    flags: tuple[str, ...] = ("-fsyntax-only",),
 ) -> subprocess.CompletedProcess[str]:
     build = variant.orchestration_build()
     case = folder / "case.cpp"
-    case.write_text(f'#include "runtime.h"\n#include "common/core_type.h"\n{source}\n')
+    case.write_text(f'{before}#include "runtime.h"\n#include "common/core_type.h"\n{source}\n')
     unit = folder / "unit.cpp"
     unit.write_text(
         f'#define PTO_ORCHESTRATION_ENTRY build\n#include "{case}"\n#include "{build.wrapper}"\n'
     )
     command = [
         *(compiler, f"-std={standard}", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"),
-        *("-fsyntax-only", *(f"-I{path}" for path in build.include_dirs), str(unit)),
+        *(*(f"-I{path}" for path in build.include_dirs), str(unit), *flags),
     ]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -78,6 +87,36 @@ class TestVariant:
         for source in GOOD_ENTRIES[variant.name]:
             outcome = compile_entry(variant, tmp_path, source, "g++", standard)
             assert outcome.returncode == 0, outcome.stderr
+
+    @pytest.mark.parametrize("compiler", COMPILERS)
+    def test_sources_may_declare_the_types_themselves(
+        self, variant: BuildGraphVariant, compiler: str, tmp_path: Path
+    ) -> None:
+        declared = (
+            "#include <cstdint>\n" + FORWARD + "\nint peek(Runtime* runtime, CoreType type);\n"
+        )
+        used = "int peek(Runtime*, CoreType type) { return type == CoreType::AIV; }\n"
+        for source in GOOD_ENTRIES[variant.name]:
+            text = f"{FORWARD}\n{source}\n{used}"
+            outcome = compile_entry(variant, tmp_path, text, compiler, "c++17", before=declared)
+            assert outcome.returncode == 0, outcome.stderr
+
+    def test_a_library_shows_its_entry_only(
+        self, variant: BuildGraphVariant, tmp_path: Path
+    ) -> None:
+        library = tmp_path / "case.so"
+        flags = ("-shared", *variant.orchestration_build().flags, "-o", str(library))
+        source = GOOD_ENTRIES[variant.name][0]
+        outcome = compile_entry(variant, tmp_path, source, "g++", "c++17", flags=flags)
+        assert outcome.returncode == 0, outcome.stderr
+        listed = subprocess.run(
+            ["nm", "-D", "--defined-only", "--format=posix", library],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        names = [line.split()[0] for line in listed.stdout.splitlines()]
+        assert names == [f"pto_{variant.name}_orchestrate"]
 
     @pytest.mark.toolchain
     @pytest.mark.parametrize("standard", ["c++17", "c++20", "c++2b"])

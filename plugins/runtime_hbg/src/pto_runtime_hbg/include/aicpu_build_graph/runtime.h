@@ -11,6 +11,10 @@
 // An edge added twice counts twice on both sides and is harmless. An edge into a task comes before
 // that task's publish; the task that it comes from may have completed. Limits: 64 arguments a task,
 // function ids up to 4095, 134,217,728 tasks; edges as memory allows.
+//
+// The names are global, so that sources may declare them themselves (`class Runtime;`) before or
+// after this header. The other variant has the same names: a translation unit has the folder of one
+// variant on its include path, and its library hides everything but the variant's entry.
 #ifndef PTO_AICPU_BUILD_GRAPH_RUNTIME_H
 #define PTO_AICPU_BUILD_GRAPH_RUNTIME_H
 
@@ -19,8 +23,6 @@
 
 #include "common/core_type.h"
 #include "pto_build_graph_calls.h"
-
-inline namespace pto_aicpu_build_graph {
 
 class Runtime;
 
@@ -72,8 +74,6 @@ class Runtime {
   const pto_build_graph_calls* calls_;
   void* graph_;
 };
-
-}  // namespace pto_aicpu_build_graph
 
 // The same as the functions of aicpu_build_api.
 extern "C" {

@@ -8,6 +8,10 @@
 //
 // An edge added twice counts twice on both sides and is harmless. Limits: 64 arguments a task,
 // function ids up to 4095, 134,217,728 tasks; edges and tensor pairs as memory allows.
+//
+// The names are global, so that sources may declare them themselves (`class Runtime;`) before or
+// after this header. The other variant has the same names: a translation unit has the folder of one
+// variant on its include path, and its library hides everything but the variant's entry.
 #ifndef PTO_HOST_BUILD_GRAPH_RUNTIME_H
 #define PTO_HOST_BUILD_GRAPH_RUNTIME_H
 
@@ -20,8 +24,6 @@
 
 #include "common/core_type.h"
 #include "pto_build_graph_calls.h"
-
-inline namespace pto_host_build_graph {
 
 // Memory of the device, for orchestrations. Device pointers are not to be read on the host.
 struct HostApi {
@@ -142,7 +144,5 @@ inline void add_successor(Runtime* runtime, int from, int to) {
 inline void record_tensor_pair(Runtime* runtime, void* host, void* dev, size_t size) {
   runtime->record_tensor_pair(host, dev, size);
 }
-
-}  // namespace pto_host_build_graph
 
 #endif

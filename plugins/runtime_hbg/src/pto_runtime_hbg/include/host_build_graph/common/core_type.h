@@ -4,10 +4,6 @@
 
 #include <cstdint>
 
-inline namespace pto_host_build_graph {
-
 enum class CoreType : int32_t { AIC = 0, AIV = 1 };
-
-}  // namespace pto_host_build_graph
 
 #endif
