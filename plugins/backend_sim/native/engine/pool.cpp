@@ -122,6 +122,8 @@ void Pool::abandon() {
   run_.force_over();
   notify();
   signal_over();
+  while (wake_one()) {  // whoever is in no kernel ends now
+  }
 }
 
 void Pool::let_go() {

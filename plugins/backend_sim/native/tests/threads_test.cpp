@@ -2,6 +2,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <set>
 #include <string>
@@ -22,6 +24,19 @@ toy::Program with_window(uint32_t window, const toy::Program& program) {
     runtime.set_window(0);
     return result;
   };
+}
+
+// Threads of this process that are workers of a device; they end a little after they are let go.
+// With `state`, only those in it, as proc(5) writes it.
+size_t live_workers(char state = 0) {
+  size_t count = 0;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string text;
+    std::getline(std::ifstream(thread.path() / "stat"), text);
+    const size_t name = text.find("(pto-sim) ");
+    if (name != std::string::npos && (state == 0 || text[name + 10] == state)) ++count;
+  }
+  return count;
 }
 
 struct Threads {
@@ -265,6 +280,22 @@ TEST(a_lost_device_gives_up_on_its_kernels) {
   }
   gate.release();
   gate.left.wait(0);
+}
+
+TEST(a_lost_device_leaves_only_its_stuck_thread) {
+  static Gate gate;
+  while (live_workers() != 0) std::this_thread::yield();  // of other tests
+  {
+    Fixture device({workers(4)});
+    const toy::Program program = independent(device.kernel(Gate::kernel, &gate), 1);
+    device.begin(&program);
+    gate.entered.wait(0);
+    while (live_workers('S') != 4) std::this_thread::yield();  // one in the kernel, three parked
+    device.api->abort(device.device, nullptr, 1);
+  }
+  while (live_workers() != 1) std::this_thread::yield();
+  gate.release();
+  while (live_workers() != 0) std::this_thread::yield();
 }
 
 TEST(a_run_may_be_closed_over) {
