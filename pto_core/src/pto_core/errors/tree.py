@@ -39,7 +39,10 @@ class PtoError(Exception):
         return str(self.args[0])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, {n: getattr(self, n) for n in self.fields})
+        fields = {name: getattr(self, name) for name in self.fields}
+        notes = getattr(self, "__notes__", None)
+        state = None if notes is None else {"__notes__": list(notes)}
+        return _rebuild, (type(self), self.message, fields), state
 
 
 class UsageError(PtoError):
