@@ -29,6 +29,10 @@ CRASHES = {
     "SIGILL": "__builtin_trap();",
 }
 PTO = str(Path(sys.executable).with_name("pto"))
+PYTHON_CONFIG = """
+KERNELS = []
+ORCHESTRATION = {"source": "python.py", "function_name": "graph"}
+"""
 FOREVER = "for (volatile int64_t i = 0;; i = i + 1) {}"
 
 
@@ -103,8 +107,41 @@ def test_time_limit_outside_a_kernel_says_where(case) -> None:
     case.write("golden.py", golden + "    while True: pass\n")
     done = case.run("--timeout", "2")
     assert done.returncode == 4
-    assert "in compute_golden, with no kernel stuck" in done.stderr
+    line = (case.folder / "golden.py").read_text().count("\n")
+    place = f"{case.folder}/golden.py:{line} in compute_golden"
+    assert f"compute_golden did not return (it was at {place})" in done.stderr
     assert case.leftovers() == []
+
+
+def test_time_limit_in_generate_inputs(case) -> None:
+    golden = (case.folder / "golden.py").read_text()
+    case.write(
+        "golden.py", golden.replace("    a = np.full", "    while True: pass\n    a = np.full")
+    )
+    done = case.run("--timeout", "1")
+    assert done.returncode == 4
+    assert "generate_inputs did not return (it was at " in done.stderr
+
+
+def test_time_limit_in_an_orchestration(case) -> None:
+    graph = (case.folder / "kernels/graph.cpp").read_text()
+    spin = f"if (*reinterpret_cast<float*>(args[0]) == 5.0f) {{ {FOREVER} }}\n  const size_t"
+    case.write("kernels/graph.cpp", graph.replace("const size_t", spin, 1))
+    assert case.run("-q").returncode == 0  # builds it, which has a limit of its own
+    done = case.run("--case", "second", "--timeout", "2")
+    assert done.returncode == 4
+    assert "the orchestration did not return; look for an endless loop" in done.stderr
+    assert case.leftovers() == []
+
+
+def test_time_limit_in_a_python_orchestration(case) -> None:
+    case.write("kernels/kernel_config.py", PYTHON_CONFIG)
+    case.write("kernels/python.py", "def graph(rt, a, f, n):\n    while True:\n        pass\n")
+    done = case.run("--timeout", "1")
+    assert done.returncode == 4
+    place = f"{case.folder}/kernels/python.py:"
+    assert f"the orchestration did not return (it was at {place}" in done.stderr
+    assert "in graph)" in done.stderr
 
 
 def test_crash_outside_a_kernel_says_where(case) -> None:

@@ -56,6 +56,15 @@ class ActivityPage:
                 found.append(RunningKernel(slot, sequence, task, func_id, core, fatal))
         return found
 
+    def changes(self) -> int | None:
+        """Count starts and ends of kernels so far; None while no backend uses the page."""
+        magic, _version, slots, _device = _HEADER.unpack_from(self._page, 0)
+        if magic != _MAGIC:
+            return None
+        offsets = (_FIRST_SLOT + slot * _SLOT_BYTES for slot in range(min(slots, _SLOTS)))
+        sequences: list[int] = [_SLOT.unpack_from(self._page, offset)[0] for offset in offsets]
+        return sum(sequences)
+
     def close(self) -> None:
         """Give the page back; closing twice is fine."""
         if self.descriptor >= 0:

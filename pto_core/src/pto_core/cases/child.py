@@ -1,7 +1,8 @@
 """The process that runs cases. Started by the supervisor; takes a job, gives events.
 
-``main`` is called with two descriptors as arguments: where events go, and the activity page. The
-job is on standard input. SIGTERM ends the work as KeyboardInterrupt does elsewhere: cleanly.
+``main`` is called with three descriptors as arguments: where events go, the activity page, and the
+file in which our stack is noted when the supervisor asks where we are. The job is on standard
+input. SIGTERM ends the work as KeyboardInterrupt does elsewhere: cleanly.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import signal
 import sys
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from pto_core.cases.whereabouts import note_when_asked
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
@@ -30,7 +33,8 @@ def main() -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
-    events, activity = map(int, sys.argv[1:])
+    events, activity, whereabouts = map(int, sys.argv[1:])
+    note_when_asked(whereabouts)
     code = 0
     try:
         text = sys.stdin.read()

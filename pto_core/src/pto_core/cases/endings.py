@@ -23,6 +23,11 @@ _PHASES = {
     "compare": "comparing",
     "close": "closing the device",
 }
+_FUNCTIONS = {
+    "loading": "golden.py or kernel_config.py",
+    "inputs": "generate_inputs",
+    "reference": "compute_golden",
+}
 
 _SIGNALS = {
     "SIGSEGV": "an invalid memory access",
@@ -46,6 +51,8 @@ class ChildState:
     cache_dir: Path | None = None
     failure: PtoError | None = None
     finished: bool = False
+    tasks_ran: bool = True
+    """Whether a task started since the run did; also where nobody can tell."""
 
     @property
     def doing(self) -> str:
@@ -69,22 +76,30 @@ class ChildState:
 
 
 def timeout_error(
-    state: ChildState, timeout_s: float, stuck: Sequence[RunningKernel]
+    state: ChildState, timeout_s: float, stuck: Sequence[RunningKernel], place: str | None
 ) -> TaskTimeoutError:
-    """Explain a case that was ended at its limit, with the kernels that did not return."""
+    """Explain a case that was ended at its limit: the kernels that did not return, or ``place``.
+
+    ``place`` is where the user's Python code was, if it ran.
+    """
     what = f"case {state.case['case']!r}" if state.case else "the case"
     limit = f"{what} was ended after its limit of {timeout_s:g} s (--timeout)"
-    if not stuck:
+    advice = "look for an endless loop in it, or give it more time"
+    if stuck:
         return TaskTimeoutError(
-            f"{limit} while {state.doing}, with no kernel stuck; give it more time, or less work",
+            f"{limit}: {state.describe(stuck, '; ')} did not return; {advice}",
+            **state.fields(stuck[0]),
             timeout_s=timeout_s,
         )
-    return TaskTimeoutError(
-        f"{limit}: {state.describe(stuck, '; ')} did not return; look for an endless loop in it, "
-        "or give it more time",
-        **state.fields(stuck[0]),
-        timeout_s=timeout_s,
-    )
+    function = _FUNCTIONS.get(state.phase)
+    if state.phase == "run" and (place or not state.tasks_ran):
+        function = "the orchestration"
+    if function is None:
+        why = f" while {state.doing}, with no kernel stuck; give it more time, or less work"
+    else:
+        where = f" (it was at {place})" if place else ""
+        why = f": {function} did not return{where}; {advice}"
+    return TaskTimeoutError(f"{limit}{why}", timeout_s=timeout_s)
 
 
 def death_error(state: ChildState, code: int, running: Sequence[RunningKernel]) -> PtoError:

@@ -25,12 +25,14 @@ from pto_core.cases.interrupts import Interrupts
 from pto_core.cases.job import Job
 from pto_core.cases.lines import Lines
 from pto_core.cases.report import CaseReport, error_from_json, report_from_json
+from pto_core.cases.whereabouts import Whereabouts
 from pto_core.errors import PtoError
 from pto_core.toolchain.children import ProcessGroup
 
 _TICK_S = 0.1
 _STUCK_CHECK_S = 0.05
 _GRACE_S = 2.0
+_GRACE_AT_LIMIT_S = 0.5  # its time is over already
 _COMMAND = "from pto_core.cases.child import main; main()"
 
 
@@ -62,9 +64,9 @@ def supervise(job: Job, listener: Listener, timeout_s: float | None = None) -> l
     reports: list[CaseReport] = []
     with Interrupts() as interrupts:
         while True:
-            watch = _Watch(job, listener, timeout_s)
-            with ActivityPage() as page:
-                watch.follow(page, interrupts)
+            with ActivityPage() as page, Whereabouts() as whereabouts:
+                watch = _Watch(job, listener, timeout_s, page, whereabouts)
+                watch.follow(interrupts)
             reports += watch.reports
             if interrupts.signal is not None or not watch.left:
                 return reports
@@ -74,7 +76,14 @@ def supervise(job: Job, listener: Listener, timeout_s: float | None = None) -> l
 class _Watch:
     """One child from its start to its end."""
 
-    def __init__(self, job: Job, listener: Listener, timeout_s: float | None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        listener: Listener,
+        timeout_s: float | None,
+        page: ActivityPage,
+        whereabouts: Whereabouts,
+    ) -> None:
         self.reports: list[CaseReport] = []
         self.left: list[str] = []
         self._job = job
@@ -85,15 +94,23 @@ class _Watch:
         self._suspects: list[RunningKernel] | None = None
         self._expired = False
         self._has_spoken = False
+        self._place: str | None = None
+        self._page = page
+        self._whereabouts = whereabouts
+        self._changes: int | None = None
 
-    def follow(self, page: ActivityPage, interrupts: Interrupts) -> None:
+    def follow(self, interrupts: Interrupts) -> None:
         """Run the child and take its events until it is gone."""
         events_read, events_write = os.pipe2(os.O_CLOEXEC)
         output_read, output_write = os.pipe2(os.O_CLOEXEC)
         events, output = Lines(events_read), Lines(output_read)
         try:
             with ProcessGroup() as group:
-                descriptors = (events_write, page.descriptor)
+                descriptors = (
+                    events_write,
+                    self._page.descriptor,
+                    self._whereabouts.descriptor,
+                )
                 child = group.start(
                     (sys.executable, "-P", "-c", _COMMAND, *map(str, descriptors)),
                     stdin=subprocess.PIPE,
@@ -109,7 +126,7 @@ class _Watch:
                     try:
                         self._send_job(child)
                         self._listener.started()
-                        self._listen(child, events, output, page, interrupts)
+                        self._listen(child, events, output, interrupts)
                         may_finish = not self._expired and interrupts.signal is None
                     finally:
                         self._end(child, may_finish=may_finish)
@@ -119,7 +136,7 @@ class _Watch:
                 if descriptor >= 0:
                     os.close(descriptor)
         if interrupts.signal is None:
-            self._conclude(child.returncode, page)
+            self._conclude(child.returncode)
 
     def _send_job(self, child: subprocess.Popen[bytes]) -> None:
         assert child.stdin is not None
@@ -134,7 +151,6 @@ class _Watch:
         child: subprocess.Popen[bytes],
         events: Lines,
         output: Lines,
-        page: ActivityPage,
         interrupts: Interrupts,
     ) -> None:
         """Take events and output; a process that the child forked may keep both pipes open."""
@@ -153,7 +169,8 @@ class _Watch:
                     if not source.is_open:
                         selector.unregister(ready.fd)
                 self._listener.tick()
-                if self._has_expired(page):
+                if self._has_expired():
+                    self._locate(child)
                     return
 
     def _patience(self) -> float:
@@ -164,7 +181,16 @@ class _Watch:
         left = self._started + self._timeout_s - time.monotonic()
         return min(_TICK_S, max(left, 0.0))
 
-    def _has_expired(self, page: ActivityPage) -> bool:
+    def _locate(self, child: subprocess.Popen[bytes]) -> None:
+        """Find out where a child without a stuck kernel is."""
+        if self._suspects:
+            return
+        folders = (self._job.golden.parent, self._job.kernel_config.parent)
+        self._place = self._whereabouts.ask(child, folders)
+        changes = self._page.changes()
+        self._state.tasks_ran = changes is None or changes != self._changes
+
+    def _has_expired(self) -> bool:
         """Look twice at what runs: a kernel that is still the same one is stuck."""
         if self._timeout_s is None or self._state.finished:
             return False
@@ -173,11 +199,11 @@ class _Watch:
             self._suspects = None
             return False
         if self._suspects is None:
-            self._suspects = page.running()
+            self._suspects = self._page.running()
             return False
         if over < _STUCK_CHECK_S:
             return False
-        self._suspects = [kernel for kernel in page.running() if kernel in self._suspects]
+        self._suspects = [kernel for kernel in self._page.running() if kernel in self._suspects]
         self._expired = True
         return True
 
@@ -188,7 +214,7 @@ class _Watch:
             if not may_finish:
                 child.terminate()
             try:
-                child.wait(_GRACE_S)
+                child.wait(_GRACE_AT_LIMIT_S if self._expired else _GRACE_S)
                 return
             except subprocess.TimeoutExpired:
                 pass
@@ -234,6 +260,7 @@ class _Watch:
                 self._suspects = None
             case "phase":
                 state.phase = event["phase"]
+                self._changes = self._page.changes()
             case "report":
                 self._finish(report_from_json(event["report"]))
             case "failed":
@@ -247,19 +274,19 @@ class _Watch:
         self._state.case = None
         self._listener.finished(report)
 
-    def _conclude(self, code: int, page: ActivityPage) -> None:
+    def _conclude(self, code: int) -> None:
         """Say what an unexpected end means, and which cases are left."""
         state = self._state
         if state.failure is not None:
             raise state.failure
         in_case = state.case is not None
         if state.case is not None:
-            self._finish(self._report(state.case, self._explain(code, page)))
+            self._finish(self._report(state.case, self._explain(code)))
         over = {report.case for report in self.reports}
         self.left = [case for case in state.cases if case not in over]
         # A child that died between two cases is replaced; with no case to blame, it is an error.
         if not (in_case or state.finished or (over and self.left)):
-            raise self._explain(code, page)
+            raise self._explain(code)
 
     def _report(self, case: Mapping[str, Any], error: PtoError) -> CaseReport:
         return CaseReport(
@@ -274,8 +301,8 @@ class _Watch:
             errors=(error,),
         )
 
-    def _explain(self, code: int, page: ActivityPage) -> PtoError:
+    def _explain(self, code: int) -> PtoError:
         if self._expired:
             assert self._timeout_s is not None, "only a limit can expire"
-            return timeout_error(self._state, self._timeout_s, self._suspects or [])
-        return death_error(self._state, code, page.running())
+            return timeout_error(self._state, self._timeout_s, self._suspects or [], self._place)
+        return death_error(self._state, code, self._page.running())

@@ -6,8 +6,12 @@ import importlib.metadata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pto_core.errors import BackendUnavailableError, DuplicatePluginError, PtoError
-from pto_core.errors import UnknownPluginError
+from pto_core.errors import (
+    BackendUnavailableError,
+    DuplicatePluginError,
+    PtoError,
+    UnknownPluginError,
+)
 from pto_core.errors.suggestion import suggestion
 
 FAMILIES = ("backend", "runtime", "transport", "command", "observer")

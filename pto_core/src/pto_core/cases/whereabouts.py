@@ -1,0 +1,65 @@
+"""Where a child that does not return is in the user's Python code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+
+_SIGNAL = signal.SIGUSR1
+_PATIENCE_S = 0.25
+_STEP_S = 0.01
+_MOST_BYTES = 1 << 16
+_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+
+
+class Whereabouts:
+    """A file without a name in which a child notes its stack when it is asked.
+
+    ``descriptor`` is for the child to inherit, which calls :func:`note_when_asked` with it.
+    """
+
+    def __init__(self) -> None:
+        self.descriptor = os.memfd_create("pto-whereabouts", os.MFD_CLOEXEC)
+
+    def ask(self, child: subprocess.Popen[bytes], folders: tuple[Path, ...]) -> str | None:
+        """Give ``file:line in function``, the innermost frame of a file in ``folders``, if any."""
+        if child.poll() is not None:
+            return None
+        child.send_signal(_SIGNAL)
+        until = time.monotonic() + _PATIENCE_S
+        before, text = None, ""
+        while time.monotonic() < until and (not text or text != before):
+            time.sleep(_STEP_S)
+            before, text = text, self._text()
+        for file, line, function in _FRAME.findall(text):
+            if any(folder in Path(file).parents for folder in folders):
+                return f"{file}:{line} in {function}"
+        return None
+
+    def _text(self) -> str:
+        return os.pread(self.descriptor, _MOST_BYTES, 0).decode(errors="replace")
+
+    def __enter__(self) -> Whereabouts:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self.descriptor)
+
+
+def note_when_asked(descriptor: int) -> None:
+    """Let this process write the stack of its main thread, also while native code runs."""
+    import faulthandler
+
+    with contextlib.suppress(AttributeError, OSError):
+        faulthandler.register(_SIGNAL, file=descriptor, all_threads=False)
