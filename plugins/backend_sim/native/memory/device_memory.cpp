@@ -215,7 +215,8 @@ pto_status DeviceMemory::damaged(const Block& block, const Damage& damage, bool 
                                  pto_error* error) const {
   fail(error, PTO_ERROR_ADDRESS,
        "%s: byte %" PRId64 " of the buffer at 0x%" PRIx64
-       " (%zu bytes) was written; look for an index or size that is wrong",
+       " (%zu bytes) was written, and perhaps bytes before it; look for an index or size that is "
+       "wrong",
        was_freed ? "write to a freed buffer" : "write outside a buffer", damage.offset,
        block.address, block.bytes);
   if (error != nullptr) error->value = block.address;

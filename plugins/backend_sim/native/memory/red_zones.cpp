@@ -1,31 +1,63 @@
 #include "memory/red_zones.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace pto::sim {
 namespace {
 
-constexpr unsigned char kZone = 0xA7;
+constexpr size_t kPeriod = Arena::kGranule;
+using Pattern = std::array<unsigned char, kPeriod>;
+
+// What lies in zones and in freed buffers differs from byte to byte, so that what a kernel writes
+// is rarely what was there; and it is never one of the bytes that numbers are mostly made of (0x00
+// to 0x80 and 0xFF).
+constexpr Pattern make_pattern(uint32_t state) noexcept {
+  Pattern pattern{};
+  for (unsigned char& byte : pattern) {
+    state = state * 1664525 + 1013904223;
+    byte = static_cast<unsigned char>(0x81 + (state >> 16) % 126);
+  }
+  return pattern;
+}
+
+constexpr Pattern kZone = make_pattern(1);
+constexpr Pattern kFreed = make_pattern(2);
 constexpr unsigned char kFresh = 0xCB;
-constexpr unsigned char kFreed = 0xDF;
 
 unsigned char* pointer(uint64_t address) noexcept {
   return reinterpret_cast<unsigned char*>(address);
 }
 
-// First byte in [from, to) that is not `pattern`, or `to`.
-uint64_t first_other(uint64_t from, uint64_t to, unsigned char pattern) noexcept {
-  // All equal when the first byte is right and each equals the next; the library compares fast.
-  if (from == to) return to;
-  if (*pointer(from) == pattern &&
-      std::memcmp(pointer(from), pointer(from + 1), to - from - 1) == 0) {
-    return to;
-  }
-  while (from < to && *pointer(from) == pattern) ++from;
-  return from;
+// Bytes from `address` on, before `to`, that lie in one period of the pattern.
+size_t piece(uint64_t address, uint64_t to) noexcept {
+  return std::min<size_t>(to - address, kPeriod - address % kPeriod);
 }
 
-Damage difference(const Block& block, uint64_t from, uint64_t to, unsigned char pattern) noexcept {
+void paint(uint64_t from, uint64_t to, const Pattern& pattern) noexcept {
+  while (from < to) {
+    const size_t bytes = piece(from, to);
+    std::memcpy(pointer(from), pattern.data() + from % kPeriod, bytes);
+    from += bytes;
+  }
+}
+
+// First byte in [from, to) that is not as painted, or `to`.
+uint64_t first_other(uint64_t from, uint64_t to, const Pattern& pattern) noexcept {
+  while (from < to) {
+    const unsigned char* expected = pattern.data() + from % kPeriod;
+    const size_t bytes = piece(from, to);
+    if (std::memcmp(pointer(from), expected, bytes) != 0) {
+      while (*pointer(from) == *expected++) ++from;
+      return from;
+    }
+    from += bytes;
+  }
+  return to;
+}
+
+Damage difference(const Block& block, uint64_t from, uint64_t to, const Pattern& pattern) noexcept {
   const uint64_t at = first_other(from, to, pattern);
   if (at == to) return {};
   return {true, static_cast<int64_t>(at) - static_cast<int64_t>(block.address)};
@@ -35,13 +67,13 @@ Damage difference(const Block& block, uint64_t from, uint64_t to, unsigned char 
 
 void paint_fresh(const Block& block, uint64_t block_address) noexcept {
   const uint64_t end = block_address + block.count * Arena::kGranule;
-  std::memset(pointer(block_address), kZone, block.address - block_address);
+  paint(block_address, block.address, kZone);
   std::memset(pointer(block.address), kFresh, block.bytes);
-  std::memset(pointer(block.address + block.bytes), kZone, end - block.address - block.bytes);
+  paint(block.address + block.bytes, end, kZone);
 }
 
 void paint_freed(const Block& block) noexcept {
-  std::memset(pointer(block.address), kFreed, block.bytes);
+  paint(block.address, block.address + block.bytes, kFreed);
 }
 
 Damage find_zone_damage(const Block& block, uint64_t block_address) noexcept {

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <map>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "check.hpp"
@@ -174,6 +175,21 @@ TEST(writes_outside_a_buffer_are_found) {
     CHECK_EQUAL(memory.check_all(nullptr), PTO_ERROR_ADDRESS);
     CHECK_EQUAL(memory.free(address, nullptr), PTO_ERROR_ADDRESS);
     CHECK_EQUAL(memory.check_all(nullptr), PTO_OK);
+  }
+}
+
+TEST(the_first_byte_written_outside_is_named) {
+  for (const unsigned char written : {0x00, 0x3f, 0x80, 0xa7, 0xcb, 0xdf, 0xff}) {
+    uint32_t exact = 0;
+    for (size_t bytes = 100; bytes < 200; ++bytes) {
+      Memory memory(true);
+      const uint64_t address = memory.take(bytes);
+      std::memset(bytes_at(address + bytes), written, 16);
+      CHECK_EQUAL(memory.check_all(&memory.error), PTO_ERROR_ADDRESS);
+      const std::string first = "byte " + std::to_string(bytes) + " of the buffer";
+      exact += std::strstr(memory.error.message, first.c_str()) != nullptr;
+    }
+    CHECK(exact >= 90);  // of 100; a byte may be what was there already
   }
 }
 
