@@ -23,6 +23,7 @@ pto_status ActivityPage::open(int file, int32_t device, uint32_t slots, pto_erro
                 file, std::strerror(errno), sizeof *page_);
   }
   page_ = static_cast<pto_activity_page*>(memory);
+  is_shared_ = file >= 0;
   note(page_->version, PTO_ABI_VERSION);
   note(page_->slots, slots);
   note(page_->device, device);

@@ -21,10 +21,13 @@ class ActivityPage {
   pto_status open(int file, int32_t device, uint32_t slots, pto_error* error);
 
   pto_activity_page* page() const noexcept { return page_; }
+  // Whether another process reads the page, and reports a crash.
+  bool is_shared() const noexcept { return is_shared_; }
   pto_activity_slot& slot(uint32_t index) const noexcept { return page_->slot[index]; }
 
  private:
   pto_activity_page* page_ = nullptr;
+  bool is_shared_ = false;
 };
 
 // A store that another process may read at any time.

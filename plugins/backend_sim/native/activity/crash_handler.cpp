@@ -97,7 +97,7 @@ void handle(int number, siginfo_t* information, void*) noexcept {
     const bool in_kernel = note != nullptr && (note->slot->sequence & 1) != 0;
     if (in_kernel && !reported.test_and_set()) {
       std::atomic_ref(note->slot->signal).store(number, std::memory_order_relaxed);
-      print_crash(*note, fatal.name);
+      if (!note->is_silent) print_crash(*note, fatal.name);
     }
     sigaction(number, &fatal.previous, nullptr);
   }

@@ -1,4 +1,5 @@
-// One line on standard error when a kernel crashes the process.
+// One line on standard error when a kernel crashes the process, unless a parent that reads the
+// activity page says it.
 //
 // The handler is installed once per process, in front of whatever was there; it prints only if the
 // thread that faulted was running a kernel, and then hands the signal on. It uses nothing that is
@@ -16,6 +17,7 @@ struct CrashNote {
   pto_activity_slot* slot = nullptr;
   int32_t device = 0;
   const uint32_t* blocks = nullptr;  // of the run: cores below it are AIC
+  bool is_silent = false;            // whoever reads the activity page reports the crash
 };
 
 void install_crash_handler();

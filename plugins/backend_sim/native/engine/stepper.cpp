@@ -23,7 +23,7 @@ Stepper::Stepper(Run& run, ActivityPage& activity, uint64_t seed, int32_t device
     : run_(run),
       activity_(activity),
       seed_(seed),
-      note_{&activity.slot(0), device, &run.topology().blocks},
+      note_{&activity.slot(0), device, &run.topology().blocks, activity.is_shared()},
       random_(seed) {}
 
 void Stepper::start(bool with_library) {

@@ -1,7 +1,9 @@
 // Whole runs in checking mode, and what a crash leaves on standard error.
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <string>
 
@@ -51,9 +53,11 @@ std::string output_of(std::vector<std::string> given, int& status) {
   return text;
 }
 
-int crash_here(const char* mode, int number) {
+int crash_here(const char* mode, int number, const char* activity_fd) {
   std::signal(number, SIG_DFL);  // a sanitizer has its own handler
-  Fixture device({{"mode", mode}, {"workers", "2"}});
+  std::vector<Fixture::Option> options = {{"mode", mode}, {"workers", "2"}};
+  if (activity_fd != nullptr) options.push_back({"activity_fd", activity_fd});
+  Fixture device(options);
   device.run(one(device.kernel(raise_signal, &number, "fragile"), {}));
   return 0;
 }
@@ -166,8 +170,26 @@ TEST(a_crash_names_kernel_task_and_core) {
   }
 }
 
+TEST(a_crash_is_left_to_the_parent_that_reads_the_page) {
+  for (const char* mode : {"threads", "deterministic"}) {
+    const int file = memfd_create("activity", 0);
+    CHECK_EQUAL(ftruncate(file, sizeof(pto_activity_page)), 0);
+    int status = 0;
+    const std::string text =
+        output_of({"--crash", mode, std::to_string(SIGSEGV), std::to_string(file)}, status);
+    CHECK(WIFSIGNALED(status));
+    CHECK(text.find("crashed with") == std::string::npos);
+    pto_activity_page page{};
+    CHECK_EQUAL(pread(file, &page, sizeof page, 0), static_cast<ssize_t>(sizeof page));
+    uint64_t signal = 0;
+    for (const pto_activity_slot& slot : page.slot) signal = std::max(signal, slot.signal);
+    CHECK_EQUAL(signal, uint64_t{SIGSEGV});
+    close(file);
+  }
+}
+
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
-  if (mode == "--crash") return crash_here(argv[2], std::atoi(argv[3]));
+  if (mode == "--crash") return crash_here(argv[2], std::atoi(argv[3]), argv[4]);
   return mode == "--log" ? log_here(argv[2]) : check::run(argc, argv);
 }

@@ -18,7 +18,9 @@ struct Fixture {
     std::string value;
   };
 
-  explicit Fixture(std::initializer_list<Option> given, toy::Variant variant = toy::host_built) {
+  explicit Fixture(std::initializer_list<Option> given, toy::Variant variant = toy::host_built)
+      : Fixture(std::vector<Option>(given), variant) {}
+  explicit Fixture(const std::vector<Option>& given, toy::Variant variant = toy::host_built) {
     std::vector<pto_option> options;
     for (const auto& [key, value] : given) options.push_back({key, value.c_str()});
     const pto_status status =
