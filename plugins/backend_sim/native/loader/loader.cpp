@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <string>
 
 #include "error/error.hpp"
 
@@ -31,10 +32,20 @@ bool write_all(int file, const char* bytes, size_t length) {
   return true;
 }
 
+// What dlerror() says, without the path that begins it, and with advice where there is some.
+std::string reason(const char* path) {
+  std::string text = dlerror();
+  const std::string prefix = std::string(path) + ": ";
+  if (text.rfind(prefix, 0) == 0) text.erase(0, prefix.size());
+  if (text.rfind("undefined symbol: ", 0) != 0) return text;
+  return text + ", which nothing defines; define it in that source, or make it inline in a header";
+}
+
 pto_status fail_kernel(const Kernel& kernel, pto_error* error, const char* what,
                        const char* detail) {
-  fail(error, PTO_ERROR_LOAD, "cannot load kernel %s (func_id %d) from %s: %s", kernel.name.c_str(),
-       kernel.func_id, what, detail);
+  std::string who = kernel.name;
+  if (kernel.func_id >= 0) who += " (func_id " + std::to_string(kernel.func_id) + ")";
+  fail(error, PTO_ERROR_LOAD, "cannot load kernel %s from %s: %s", who.c_str(), what, detail);
   if (error != nullptr) error->func_id = kernel.func_id;
   return PTO_ERROR_LOAD;
 }
@@ -42,7 +53,7 @@ pto_status fail_kernel(const Kernel& kernel, pto_error* error, const char* what,
 pto_status open_kernel(Kernel& kernel, const char* path, const char* what, const char* symbol,
                        pto_error* error) {
   kernel.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (kernel.library == nullptr) return fail_kernel(kernel, error, what, dlerror());
+  if (kernel.library == nullptr) return fail_kernel(kernel, error, what, reason(path).c_str());
   kernel.function = reinterpret_cast<KernelFunction>(dlsym(kernel.library, symbol));
   if (kernel.function != nullptr) return PTO_OK;
   char detail[256];
@@ -130,7 +141,7 @@ void Loader::end_run() {
 pto_status Loader::load_library(const char* path, uint64_t* library, pto_error* error) {
   void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
-    return fail(error, PTO_ERROR_LOAD, "cannot load library %s: %s", path, dlerror());
+    return fail(error, PTO_ERROR_LOAD, "cannot load library %s: %s", path, reason(path).c_str());
   }
   const std::lock_guard lock(mutex_);
   libraries_.insert(handle);

@@ -177,7 +177,15 @@ TEST(what_cannot_be_loaded_is_named) {
   source.symbol = "other_entry";
   CHECK_EQUAL(loader.load_kernel(source, &address, &error), PTO_ERROR_LOAD);
   CHECK(std::strstr(error.message, "other_entry") != nullptr);
+  source.path = PTO_BROKEN_KERNEL_LIBRARY;
+  source.func_id = -1;
+  CHECK_EQUAL(loader.load_kernel(source, &address, &error), PTO_ERROR_LOAD);
+  CHECK_EQUAL(std::string(error.message),
+              std::string("cannot load kernel lost from ") + PTO_BROKEN_KERNEL_LIBRARY +
+                  ": undefined symbol: _Z7nowherePl, which nothing defines; define it in that "
+                  "source, or make it inline in a header");
   CHECK_EQUAL(loader.upload_kernel(1, "rubbish", 7, &address, &error), PTO_ERROR_LOAD);
+  CHECK(std::strstr(error.message, "/proc/self") == nullptr);
   uint64_t library = 0;
   CHECK_EQUAL(loader.load_library("/nonexistent.so", &library, &error), PTO_ERROR_LOAD);
   CHECK_EQUAL(loader.load_library(PTO_KERNEL_LIBRARY, &library, &error), PTO_OK);
