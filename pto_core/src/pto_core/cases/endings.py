@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pto_core.cases.activity import RunningKernel, describe
+from pto_core.cases.activity import RunningKernel, core_name, describe
 from pto_core.errors import InternalError, PtoError, TaskFailedError, TaskTimeoutError
 
 _SHOWN_KERNELS = 4
@@ -100,6 +100,34 @@ def timeout_error(
         where = f" (it was at {place})" if place else ""
         why = f": {function} did not return{where}; {advice}"
     return TaskTimeoutError(f"{limit}{why}", timeout_s=timeout_s)
+
+
+def named(error: PtoError, blocks: int | None) -> PtoError:
+    """Give an error of a run as a person at a case needs it.
+
+    It has the func_id and the core as people name it, and no advice about a device that the case
+    does not hold.
+    """
+    names = ("kernel", "func_id", "task", "core")
+    kernel, func_id, task, core = (getattr(error, name, None) for name in names)
+    message = error.message
+    if isinstance(error, TaskTimeoutError) and kernel and core is not None:
+        message = (
+            f"kernel {kernel!r} (func_id {func_id}), task {task}, on {core_name(core, blocks)} did "
+            f"not return within {error.timeout_s:g} s; look for an endless loop in it, or raise "
+            "task_timeout_s"
+        )
+    if core is not None:
+        message = message.replace(f"core {core}", core_name(core, blocks))
+    if kernel and func_id is not None and "func_id" not in message:
+        message = message.replace(f"kernel {kernel!r}", f"kernel {kernel!r} (func_id {func_id})", 1)
+    if message == error.message:
+        return error
+    told = type(error)(message, **{name: getattr(error, name) for name in error.fields})
+    told.__cause__ = error.__cause__
+    for note in getattr(error, "__notes__", ()):
+        told.add_note(note)
+    return told
 
 
 def death_error(state: ChildState, code: int, running: Sequence[RunningKernel]) -> PtoError:

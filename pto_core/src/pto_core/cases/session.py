@@ -13,6 +13,7 @@ import numpy as np
 
 from pto_core.cases.building import Build
 from pto_core.cases.comparison import compare, mismatch_error
+from pto_core.cases.endings import named
 from pto_core.cases.golden import Golden, Inputs, load_golden
 from pto_core.cases.job import Job
 from pto_core.cases.kernel_config import KernelConfig
@@ -108,7 +109,7 @@ class _Case:
             with _as_pto_errors():
                 self._attempt()
         except PtoError as error:
-            self._fail(error)
+            self._fail(named(error, _blocks(self._device.config)))
         return replace(
             self._report,
             passed=not self._report.errors,
