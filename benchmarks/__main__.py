@@ -9,16 +9,23 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import command, level2, python_graph, table
+from benchmarks import command, idle, level2, python_graph, table
+from benchmarks.effort import Effort
 from benchmarks.figure import Figure
-from benchmarks.machine import describe
+from benchmarks.machine import describe, load
 from benchmarks.native import Binaries
+
+GROUPS = ("level2", "idle", "python", "command")
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "groups", nargs="*", help="level2, python, command; all of them without this"
+        "groups", nargs="*", help=f"some of {', '.join(GROUPS)}; all of them without this"
+    )
+    parser.add_argument("--repeats", type=int, default=7, metavar="N", help="samples of a figure")
+    parser.add_argument(
+        "--quick", action="store_true", help="a hundredth of each size: tries the program out"
     )
     parser.add_argument("--json", type=Path, default=Path("build/benchmarks.json"))
     parser.add_argument("--markdown", type=Path, help="write the table as a page, too")
@@ -27,30 +34,41 @@ def _arguments() -> argparse.Namespace:
         default=os.environ.get("TASKFLOW_INCLUDE"),
         help="include folder of Taskflow, which is measured only with it",
     )
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    unknown = set(arguments.groups) - set(GROUPS)
+    if unknown:
+        parser.error(f"no group {', '.join(sorted(unknown))}; groups: {', '.join(GROUPS)}")
+    if arguments.repeats < 1:
+        parser.error(f"--repeats is {arguments.repeats}; expected 1 or more")
+    return arguments
 
 
-def _measure(arguments: argparse.Namespace) -> Iterator[Figure]:
-    wanted = arguments.groups or ["level2", "python", "command"]
+def _measure(arguments: argparse.Namespace, effort: Effort) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
-        if "level2" in wanted:
-            yield from level2.figures(Binaries(Path(folder), arguments.taskflow_include))
-        if "python" in wanted:
-            yield from python_graph.figures()
-        if "command" in wanted:
-            yield from command.figures()
+        binaries = Binaries(Path(folder), arguments.taskflow_include)
+        measures = {
+            "level2": lambda: level2.figures(binaries, effort),
+            "idle": lambda: idle.figures(effort),
+            "python": lambda: python_graph.figures(binaries, effort),
+            "command": lambda: command.figures(effort),
+        }
+        for group in GROUPS:
+            if group in (arguments.groups or GROUPS):
+                yield from measures[group]()
 
 
 def main() -> None:
     """Measure what was asked for."""
     arguments = _arguments()
-    machine = describe()
+    effort = Effort(arguments.repeats, divisor=100 if arguments.quick else 1)
+    machine = {**describe(), "effort": str(effort), "load at the start": load()}
     for key, value in machine.items():
         print(f"{key}: {value}")
     figures = []
-    for figure in _measure(arguments):
+    for figure in _measure(arguments, effort):
         print(f"  measured {figure.name}", flush=True)
         figures.append(figure)
+    machine["load at the end"] = load()
     print("\n" + table.plain(figures))
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     content = {"machine": machine, "figures": [figure.as_json() for figure in figures]}

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from benchmarks.effort import Effort
 from benchmarks.figure import Figure, interleaved, wall_s
 from benchmarks.machine import ROOT
 
 
-def figures() -> Iterator[Figure]:
+def figures(effort: Effort) -> Iterator[Figure]:
     """Measure the command beside a bare interpreter, in turns."""
     pto = Path(sys.executable).with_name("pto")
     taken = interleaved(
@@ -20,7 +21,8 @@ def figures() -> Iterator[Figure]:
             "numpy": _run(sys.executable, "-c", "import numpy"),
             "help": _run(pto, "--help"),
             "vector": _run(pto, "run", ROOT / "examples" / "01_vector"),
-        }
+        },
+        effort.repeats,
     )
     yield Figure(
         "pto --help",

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-REPEATS = 7
-"""Samples of a figure; each budget asks for the median of at least five."""
+Sample = TypeVar("Sample")
 
 
 @dataclass
@@ -79,23 +78,30 @@ class Figure:
         }
 
 
-def sample(measure: Callable[[], float], repeats: int = REPEATS) -> list[float]:
-    """Call ``measure`` once to warm up, then ``repeats`` times."""
-    measure()
-    return [measure() for _ in range(repeats)]
+def interleaved(measures: dict[str, Callable[[], Sample]], repeats: int) -> dict[str, list[Sample]]:
+    """Sample several things in turns, so that a drifting machine drifts under all of them.
 
-
-def interleaved(
-    measures: dict[str, Callable[[], float]], repeats: int = REPEATS
-) -> dict[str, list[float]]:
-    """Sample several things in turns, so that a drifting machine drifts under all of them."""
+    Each is called once before, to warm up.
+    """
     for measure in measures.values():
         measure()
-    taken: dict[str, list[float]] = {name: [] for name in measures}
+    taken: dict[str, list[Sample]] = {name: [] for name in measures}
     for _ in range(repeats):
         for name, measure in measures.items():
             taken[name].append(measure())
     return taken
+
+
+def ratios(
+    above: Callable[[], float], below: Callable[[], float], repeats: int, turns: int
+) -> list[float]:
+    """Sample one measure over another; a sample is the ratio of medians over ``turns`` turns."""
+    taken = interleaved({"above": above, "below": below}, repeats * turns)
+    medians = {
+        name: [statistics.median(values[i : i + turns]) for i in range(0, len(values), turns)]
+        for name, values in taken.items()
+    }
+    return [a / b for a, b in zip(medians["above"], medians["below"], strict=True)]
 
 
 def percentile(values: Iterable[float], share: float) -> float:
@@ -109,8 +115,3 @@ def wall_s(call: Callable[[], Any]) -> float:
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
-
-
-def selected(figures: Iterator[Figure], pattern: str) -> Iterator[Figure]:
-    """The figures whose name contains ``pattern``."""
-    return (figure for figure in figures if pattern in figure.name)

@@ -24,7 +24,7 @@ def _output(*command: str) -> str:
 
 
 def describe() -> dict[str, Any]:
-    """Commit, CPU, cores, kernel, Python and compiler, and the load when the run began."""
+    """Commit, CPU, cores, memory, kernel, Python and compiler."""
     dirty = " with changes" if _output("git", "status", "--porcelain") else ""
     return {
         "commit": (_output("git", "rev-parse", "--short=12", "HEAD") or "unknown") + dirty,
@@ -34,5 +34,9 @@ def describe() -> dict[str, Any]:
         "kernel": platform.release().split("-")[0],
         "python": platform.python_version(),
         "compiler": _output("g++", "--version").splitlines()[0],
-        "load": round(os.getloadavg()[0], 2),
     }
+
+
+def load() -> float:
+    """How many processes wanted a processor, averaged over the last minute."""
+    return round(os.getloadavg()[0], 2)

@@ -2,29 +2,66 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
+import sysconfig
+from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
+from typing import Any, cast
 
 HERE = Path(__file__).resolve().parent
 COMPILER = "g++"
 
 
 class Binaries:
-    """Everything compiled, in ``folder``; built once, at construction.
+    """Everything that is compiled, in ``folder``; each part when it is first asked for.
 
-    Raises CalledProcessError, with the compiler's words on stderr, when a source does not compile.
+    Asking raises CalledProcessError, with the compiler's words on stderr, when a source does not
+    compile.
     """
 
     def __init__(self, folder: Path, taskflow_include: str | None) -> None:
         self.folder = folder
-        self.openmp = self._program("openmp", "-fopenmp")
-        self.bare_threads = self._program("bare_threads", "-pthread", "-ldl")
-        self.spin = self._library("spin")
-        self.taskflow = (
-            self._program("taskflow", "-pthread", f"-I{taskflow_include}")
-            if taskflow_include
-            else None
-        )
+        self._taskflow_include = taskflow_include
+
+    @cached_property
+    def floors(self) -> Path:
+        """Program with the floors of level 2."""
+        return self._program("floors", "-pthread", "-ldl")
+
+    @cached_property
+    def openmp(self) -> Path:
+        """Program with the graphs in GCC's OpenMP tasks."""
+        return self._program("openmp", "-fopenmp")
+
+    @cached_property
+    def taskflow(self) -> Path | None:
+        """Program with the graphs in Taskflow; None where its headers are not given."""
+        if not self._taskflow_include:
+            return None
+        return self._program("taskflow", "-pthread", f"-I{self._taskflow_include}")
+
+    @cached_property
+    def bare_threads(self) -> Path:
+        """Program that runs a kernel on bare threads."""
+        return self._program("bare_threads", "-pthread", "-ldl")
+
+    def kernel(self, name: str) -> Path:
+        """Compile one of our kernels into a library of its own."""
+        return self._library(HERE / "sources" / f"{name}.cpp", f"{name}.so")
+
+    @cached_property
+    def empty_call(self) -> Callable[..., None]:
+        """A native function that takes anything and does nothing, imported."""
+        include = sysconfig.get_path("include")
+        library = self._library(HERE / "peers" / "empty_call.cpp", "empty_call.so", f"-I{include}")
+        spec = importlib.util.spec_from_file_location("empty_call", library)
+        assert spec is not None
+        assert spec.loader is not None
+        module: Any = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return cast(Callable[..., None], module.call)
 
     def _program(self, name: str, *flags: str) -> Path:
         target = self.folder / name
@@ -32,10 +69,9 @@ class Binaries:
         self._compile([str(source), "-o", str(target), *flags])
         return target
 
-    def _library(self, name: str) -> Path:
-        target = self.folder / f"{name}.so"
-        source = HERE / "sources" / f"{name}.cpp"
-        self._compile(["-shared", "-fPIC", str(source), "-o", str(target)])
+    def _library(self, source: Path, name: str, *flags: str) -> Path:
+        target = self.folder / name
+        self._compile(["-shared", "-fPIC", str(source), "-o", str(target), *flags])
         return target
 
     def _compile(self, arguments: list[str]) -> None:

@@ -9,12 +9,25 @@ from benchmarks.figure import Figure
 
 PAGE = """# Benchmarks
 
-Written by `python -m benchmarks --markdown docs/benchmarks.md`, on an idle machine. Compare figures
-only within one run: machines of this kind drift by a factor of two within minutes. A budget is for
-the median; spread is the distance between the quartiles over the median; ratio is this median over
-that of the floor or peer, taken in the same run. GCC's OpenMP runs an independent task at once, in
-the thread that makes it, when 64 tasks a thread are waiting; so most of those 100,000 are never
-queued.
+Written by `python -m benchmarks --markdown docs/benchmarks.md`, on a machine as idle as the two
+load lines say: the average number of processes that wanted one of its cores. Compare figures only
+within one run: machines of this kind drift by a factor of two within minutes. A budget is for the
+median; spread is the distance between the quartiles over the median; ratio is this median over that
+of the floor or peer, taken in turns with it. A figure in `x` is itself a ratio to what its row
+names, taken in turns, and so has no second one.
+
+What the floors are, all warm and all without this framework:
+
+- round trip between two threads: one wakes the other and waits for its answer, both with the
+  simulator's waiting policy (spin 1 us, yield, park).
+- vector append: what a task takes at the least, 64 bytes of record and 40 of payload, appended to
+  two vectors.
+- plain loop of calls: one thread calls the empty kernel through a pointer with each payload.
+- empty native call: a C function for Python that takes the same arguments and does nothing; the
+  loop around it is taken off, as it is from the figure.
+
+GCC's OpenMP runs an independent task at once, in the thread that makes it, when 64 tasks a thread
+are waiting; so most of those 100,000 are never queued.
 
 """
 HEADER = ("figure", "median", "min", "spread", "budget", "met", "floor or peer", "ratio")

@@ -1,0 +1,25 @@
+"""How much a run of the figures does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Effort:
+    """``repeats`` samples of each figure; sizes are divided by ``divisor``.
+
+    Each budget asks for the median of at least five samples at full size.
+    """
+
+    repeats: int = 7
+    divisor: int = 1
+
+    def size(self, full: int) -> int:
+        """Give the part of ``full`` to do, at least one."""
+        return max(1, full // self.divisor)
+
+    def __str__(self) -> str:
+        return f"{self.repeats} samples" + (
+            f", sizes divided by {self.divisor}: too small to judge" if self.divisor > 1 else ""
+        )

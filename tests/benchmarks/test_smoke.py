@@ -1,0 +1,135 @@
+"""``python -m benchmarks`` runs, and each budget has a figure; no test looks at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+BUDGETS = {
+    "one-task run, median": ("ms", 0.15),
+    "one-task run, p99": ("ms", 0.5),
+    "build from C++, independent": ("us/task", 0.05),
+    "run, independent": ("us/task", 0.06),
+    "build from C++, 8 chains": ("us/task", 0.05),
+    "run, 8 chains": ("us/task", 0.06),
+    "run, single chain": ("us/task", 0.12),
+    "cost a task from 4,096 to 131,072 tasks (largest), over 1,000 tasks": ("x", 1.5),
+    "72 simulated cores over 6": ("x", 1.3),
+    "kernels of 20 us on 2 host cores, share of two bare threads": ("x", 0.93),
+    "idle open device": ("% CPU", 0.5),
+    "Python add_task with three arguments": ("us", 0.5),
+    "Python add_successor": ("us", 0.2),
+    "pto --help": ("s", 0.2),
+    "pto run examples/01_vector, warm cache": ("s", 0.5),
+}
+AT_LEAST = {"kernels of 20 us on 2 host cores, share of two bare threads"}
+GRAPHS = ("independent", "8 chains", "single chain")
+
+
+def benchmarks(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchmarks", *map(str, arguments)]
+    environment = {name: v for name, v in os.environ.items() if name != "TASKFLOW_INCLUDE"}
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+class Results:
+    def __init__(self, folder: Path) -> None:
+        files = folder / "new" / "figures.json", folder / "page.md"
+        done = benchmarks("--quick", "--repeats", 2, "--json", files[0], "--markdown", files[1])
+        assert done.returncode == 0, done.stderr
+        content = json.loads(files[0].read_text())
+        self.machine = content["machine"]
+        self.figures = {figure["name"]: figure for figure in content["figures"]}
+        self.output = done.stdout
+        self.page = files[1].read_text()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return Results(tmp_path_factory.mktemp("benchmarks"))
+
+
+def test_each_budget_has_a_figure(results: Results) -> None:
+    found = {
+        name: (figure["unit"], figure["budget"])
+        for name, figure in results.figures.items()
+        if figure["budget"] is not None
+    }
+    assert {name: found.get(name) for name in BUDGETS} == BUDGETS
+    for name in BUDGETS:
+        expected = "at least" if name in AT_LEAST else "at most"
+        assert results.figures[name]["budget_is"] == expected
+
+
+def test_each_figure_has_a_floor_or_a_peer_of_the_same_run(results: Results) -> None:
+    for name, figure in results.figures.items():
+        assert figure["peer"], name
+        if not figure["not_measured"]:
+            assert figure["ratio"] is not None or figure["unit"] == "x", name
+
+
+def test_peers_are_measured_or_say_why_not(results: Results) -> None:
+    for graph in GRAPHS:
+        openmp = results.figures[f"build and run, {graph}, beside GCC OpenMP tasks"]
+        taskflow = results.figures[f"build and run, {graph}, beside Taskflow static graph"]
+        assert openmp["peer_median"] > 0
+        assert taskflow["not_measured"] == "TASKFLOW_INCLUDE is not set"
+        assert taskflow["ratio"] is None
+
+
+def test_the_json_has_the_samples_and_what_they_come_to(results: Results) -> None:
+    for name in BUDGETS:
+        figure = results.figures[name]
+        samples = figure["samples"]
+        assert len(samples) == 2, name
+        assert figure["min"] == min(samples)
+        assert figure["median"] == pytest.approx(sum(samples) / 2)
+        kept = figure["median"] <= figure["budget"]
+        assert figure["met"] == (figure["median"] >= figure["budget"] if name in AT_LEAST else kept)
+
+
+def test_the_machine_is_described(results: Results) -> None:
+    expected = {"commit", "cpu", "cores", "kernel", "python", "compiler"}
+    expected |= {"effort", "load at the start", "load at the end"}
+    assert expected <= results.machine.keys()
+    assert "too small to judge" in results.machine["effort"]
+
+
+def test_the_table_has_a_full_row_for_each_figure(results: Results) -> None:
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in results.page.splitlines()
+        if line.startswith("|")
+    ]
+    header, _, *body = rows
+    assert ",".join(header) == "figure,median,min,spread,budget,met,floor or peer,ratio"
+    assert [row[0] for row in body] == list(results.figures)
+    assert {len(row) for row in body} == {len(header)}
+    for row in body:
+        assert row[0] in results.output
+        if row[0] in BUDGETS:
+            assert row[5] in ("yes", "NO")
+            assert row[4].startswith(">=" if row[0] in AT_LEAST else "<=")
+    for key, value in results.machine.items():
+        assert f"- {key}: {value}\n" in results.page
+
+
+@pytest.mark.parametrize("wrong", [["level3"], ["--repeats", "0"]])
+def test_wrong_arguments_are_refused(wrong: list[str]) -> None:
+    done = benchmarks(*wrong)
+    assert done.returncode == 2
+    assert "expected" in done.stderr or "groups:" in done.stderr
+
+
+def test_the_published_page_shows_the_same_figures(results: Results) -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    assert {name for name in results.figures if f"\n| {name} | " not in page} == set()
