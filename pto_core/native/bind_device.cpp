@@ -102,7 +102,8 @@ void bind_device(nb::module_& module) {
       .def("close", &Device::close, nb::sig("def close(self) -> tuple[int, int]"),
            "Close; gives how many buffers and bytes nobody had freed.")
       .def_prop_ro("is_open", &Device::is_open, "Whether this process has it open.")
-      .def_prop_ro("is_lost", &Device::is_lost, "Whether a kernel never returned.");
+      .def_prop_ro("is_lost", &Device::is_lost, "Whether a kernel never returned.")
+      .def_prop_ro("blocks", &Device::blocks, "How many blocks of cores it has.");
   bind_use(bound);
   bind_loading(bound);
 }

@@ -1,6 +1,7 @@
 // The host's clock, for time limits and for the copies that this module makes.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 
@@ -9,6 +10,11 @@ namespace pto::core {
 inline uint64_t now_ns() {
   const auto since = std::chrono::steady_clock::now().time_since_epoch();
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(since).count());
+}
+
+inline uint64_t nanoseconds_of(double seconds) {
+  constexpr double kLongest = 1e9;  // seconds: 30 years
+  return static_cast<uint64_t>(std::clamp(seconds, 0.0, kLongest) * 1e9);
 }
 
 }  // namespace pto::core

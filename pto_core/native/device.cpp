@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "data_types.hpp"
@@ -42,6 +43,13 @@ bool is_deterministic(const nb::dict& options) {
          nb::cast<std::string>(nb::object(options["mode"])) == "deterministic";
 }
 
+uint32_t blocks_in(const nb::dict& options, uint32_t most) {
+  if (!options.contains("blocks")) return most;
+  const std::string text = nb::cast<std::string>(nb::object(options["blocks"]));
+  const unsigned long blocks = std::strtoul(text.c_str(), nullptr, 10);
+  return blocks > 0 && blocks < most ? static_cast<uint32_t>(blocks) : most;
+}
+
 }  // namespace
 
 Device::Device(const DeviceOptions& options)
@@ -50,6 +58,7 @@ Device::Device(const DeviceOptions& options)
       number_(options.number),
       process_(getpid()),
       forks_(fork_count()),
+      blocks_(blocks_in(options.backend, backend_->max_blocks)),
       max_task_arguments_(std::min<size_t>(runtime_api_->max_args, PTO_MAX_KERNEL_ARGS)),
       submit_may_wait_(is_deterministic(options.backend) ||
                        (runtime_api_->capabilities & PTO_RUNTIME_BLOCKING_SUBMIT)) {
@@ -58,7 +67,7 @@ Device::Device(const DeviceOptions& options)
   pto_error error = empty_error();
   pto_status status = PTO_OK;
   {
-    nb::gil_scoped_release released;
+    ReleasedGil released;
     status =
         backend_->open(number_, backend_options.data(), backend_options.size(), &handle_, &error);
     if (status == PTO_OK) {
@@ -75,23 +84,72 @@ Device::~Device() {
   close();
 }
 
-nb::tuple Device::close() {
+namespace {
+
+// The device that a closed Device left to those who still see its memory.
+struct MappedMemory {
+  const pto_backend_api* backend = nullptr;
+  void* handle = nullptr;  // null while the Device is open
+  uint64_t forks = fork_count();
+};
+
+constexpr const char* kPinName = "pto_core.MappedMemory";
+
+void unmap(PyObject* capsule) {
+  auto* memory = static_cast<MappedMemory*>(PyCapsule_GetPointer(capsule, kPinName));
+  // While the interpreter ends, and in a forked process, threads of the device cannot be waited
+  // for.
+  if (memory->handle && memory->forks == fork_count() && !is_finalizing()) {
+    ReleasedGil released;
+    pto_leak_report leaks{};
+    memory->backend->close(memory->handle, &leaks);
+  }
+  delete memory;
+}
+
+}  // namespace
+
+nb::object Device::pin_memory() {
+  if (!pin_.is_valid()) {
+    pin_ = nb::steal(PyCapsule_New(new MappedMemory{backend_}, kPinName, &unmap));
+  }
+  return pin_;
+}
+
+// Closes the backend's device, now or when the last array that shows its memory is gone. Gives
+// buffers and bytes that nobody freed.
+std::pair<uint64_t, uint64_t> Device::release_backend(uint64_t buffers, uint64_t bytes) {
+  const bool is_pinned = pin_.is_valid() && Py_REFCNT(pin_.ptr()) > 1;
+  if (is_pinned) {
+    auto* memory = static_cast<MappedMemory*>(PyCapsule_GetPointer(pin_.ptr(), kPinName));
+    memory->handle = handle_;
+    pin_.reset();
+  }
+  ReleasedGil released;
+  backend_->detach(handle_);
+  if (is_pinned) return {buffers, bytes};
   pto_leak_report leaks{};
+  backend_->close(handle_, &leaks);
+  return {leaks.buffers, leaks.bytes};
+}
+
+nb::tuple Device::close() {
   if (!is_open()) return nb::make_tuple(0, 0);
   if (run_) raise_usage("the device cannot be closed while it runs; wait for Device.run to return");
   flush_frees();
   is_closed_ = true;
-  for (Buffer* buffer : buffers_) buffer->live = false;
+  uint64_t bytes = 0;
+  for (Buffer* buffer : buffers_) {
+    buffer->live = false;
+    bytes += buffer->bytes;
+  }
+  const uint64_t count = buffers_.size();
   buffers_.clear();
   if (is_lost_) kernels_.abandon();
-  {
-    nb::gil_scoped_release released;
-    backend_->detach(handle_);
-    backend_->close(handle_, &leaks);
-  }
+  const auto [unfreed, unfreed_bytes] = release_backend(count, bytes);
   kernels_ = KernelTable();
   loader_.reset();
-  return nb::make_tuple(leaks.buffers, leaks.bytes);
+  return nb::make_tuple(unfreed, unfreed_bytes);
 }
 
 bool Device::is_open() const {
@@ -158,7 +216,7 @@ void Device::flush_frees() {
 void Device::copy_in(uint64_t address, const void* host, uint64_t bytes) {
   if (bytes == 0) return;
   pto_error error = empty_error();
-  std::optional<nb::gil_scoped_release> released;
+  std::optional<ReleasedGil> released;
   if (bytes >= kLongCopy) released.emplace();
   const pto_status status = backend_->copy_in(handle_, address, host, bytes, &error);
   released.reset();
@@ -168,7 +226,7 @@ void Device::copy_in(uint64_t address, const void* host, uint64_t bytes) {
 void Device::copy_out(void* host, uint64_t address, uint64_t bytes) {
   if (bytes == 0) return;
   pto_error error = empty_error();
-  std::optional<nb::gil_scoped_release> released;
+  std::optional<ReleasedGil> released;
   if (bytes >= kLongCopy) released.emplace();
   const pto_status status = backend_->copy_out(handle_, host, address, bytes, &error);
   released.reset();
@@ -303,7 +361,7 @@ void Device::load_kernel(nb::object callable, const std::string& name, int32_t c
   pto_error error = empty_error();
   pto_status status = PTO_OK;
   {
-    nb::gil_scoped_release released;
+    ReleasedGil released;
     status = backend_->load_kernel(handle_, &source, &kernel->address, &error);
   }
   check(status, error);
@@ -316,7 +374,7 @@ uint64_t Device::load_library(const std::string& path) {
   pto_error error = empty_error();
   pto_status status = PTO_OK;
   {
-    nb::gil_scoped_release released;
+    ReleasedGil released;
     status = backend_->load_library(handle_, path.c_str(), &library, &error);
   }
   check(status, error);

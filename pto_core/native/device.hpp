@@ -13,10 +13,12 @@
 #include <optional>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "device_array.hpp"
 #include "errors.hpp"
+#include "gil.hpp"
 #include "kernel_table.hpp"
 #include "library.hpp"
 #include "program.hpp"
@@ -74,6 +76,8 @@ class Device {
   void forget(Buffer* buffer) { buffers_.erase(buffer); }
   void copy_in(uint64_t address, const void* host, uint64_t bytes);
   void copy_out(void* host, uint64_t address, uint64_t bytes);
+  // Gives an object that keeps device memory mapped, after close() too, as long as it lives.
+  nb::object pin_memory();
   void mark_lost() { is_lost_ = true; }
   bool is_open() const;
   bool is_lost() const { return is_lost_; }
@@ -85,6 +89,11 @@ class Device {
   const KernelTable& kernels() const { return kernels_; }
   ViewTable& views() { return views_; }
   Run* current_run() const { return run_; }
+  // How many blocks the device has, and a run of this configuration.
+  uint32_t blocks() const { return blocks_; }
+  uint32_t blocks_of(const pto_call_config& call) const {
+    return call.block_dim > 0 ? static_cast<uint32_t>(call.block_dim) : blocks_;
+  }
   size_t max_task_arguments() const { return max_task_arguments_; }
   bool orchestrates_on_host() const {
     return (runtime_api_->capabilities & PTO_RUNTIME_HOST_ORCHESTRATION) != 0;
@@ -95,13 +104,14 @@ class Device {
   template <class Call>
   auto handing_over(Call call) {
     if (!submit_may_wait_) return call();
-    nb::gil_scoped_release released;
+    ReleasedGil released;
     return call();
   }
 
  private:
   void check(pto_status status, const pto_error& error) const;
   void flush_frees();
+  std::pair<uint64_t, uint64_t> release_backend(uint64_t buffers, uint64_t bytes);
   CallSignature declared_signature(nb::handle declared);
 
   const pto_backend_api* backend_;
@@ -111,6 +121,7 @@ class Device {
   int32_t number_;
   pid_t process_;  // that opened it, and its fork_count()
   uint64_t forks_;
+  uint32_t blocks_;
   size_t max_task_arguments_;
   bool submit_may_wait_;
   bool is_closed_ = false;
@@ -122,6 +133,7 @@ class Device {
   KernelTable kernels_;
   std::unordered_set<Buffer*> buffers_;
   std::vector<uint64_t> to_free_;
+  nb::object pin_;  // a capsule of MappedMemory, once somebody asked for it
 };
 
 void bind_device(nb::module_& module);

@@ -25,6 +25,7 @@ Graph::Graph(Run& run) : run_(&run) {}
 Run& Graph::run() {
   if (!run_) raise_usage("rt was used after its run; an orchestration must not keep it");
   run_->device().require_thread_of_run();
+  run_->require_time();
   return *run_;
 }
 
@@ -44,7 +45,9 @@ int64_t Graph::add_task(nb::handle kernel, nb::handle arguments) {
     raise_error("CapacityError",
                 "a task of kernel '" + use.kernel->name + "' has " + std::to_string(count) +
                     " arguments, the runtime takes at most " +
-                    std::to_string(device.max_task_arguments() - hidden) + "; pass fewer",
+                    std::to_string(device.max_task_arguments() - hidden) +
+                    (hidden ? " (and one more for the types and shapes of a Python kernel)" : "") +
+                    "; pass fewer",
                 fields);
   }
   uint64_t values[PTO_MAX_KERNEL_ARGS];

@@ -16,6 +16,13 @@ constexpr const char* kSupported =
               kSupported);
 }
 
+[[noreturn]] void refuse_byte_order(const Describe& describe, const std::string& type) {
+  raise_usage(describe() + " has data type " + type +
+              ", whose byte order is not that of this machine; pass "
+              "array.astype(array.dtype.newbyteorder('=')), and copy the result back if it is an "
+              "output");
+}
+
 [[noreturn]] void refuse_layout(const Describe& describe) {
   raise_usage(describe() +
               " is not C-contiguous; pass numpy.ascontiguousarray(...) of it, and copy the result "
@@ -83,7 +90,11 @@ HostArray::HostArray(nb::handle object, bool must_write, const Describe& describ
 void HostArray::take_numpy(nb::handle object, const Describe& describe) {
   auto* array = reinterpret_cast<PyArrayObject*>(object.ptr());
   auto found = code_of(PyArray_DESCR(array));
-  if (!found) refuse_type(describe, shown(reinterpret_cast<PyObject*>(PyArray_DESCR(array))));
+  if (!found) {
+    const std::string type = shown(reinterpret_cast<PyObject*>(PyArray_DESCR(array)));
+    if (!PyArray_ISNBO(PyArray_DESCR(array)->byteorder)) refuse_byte_order(describe, type);
+    refuse_type(describe, type);
+  }
   if (!PyArray_IS_C_CONTIGUOUS(array)) refuse_layout(describe);
   Py_INCREF(array);
   hold_ = std::shared_ptr<void>(array, [](PyArrayObject* held) { Py_DECREF(held); });
@@ -106,7 +117,11 @@ bool HostArray::take_buffer(nb::handle object, const Describe& describe) {
     delete held;
   });
   auto found = code_of_format(buffer->format, static_cast<size_t>(buffer->itemsize));
-  if (!found) refuse_type(describe, "'" + std::string(buffer->format) + "' (buffer format)");
+  if (!found) {
+    const std::string type = "buffer format " + std::string(buffer->format);
+    if (*buffer->format == '>' || *buffer->format == '!') refuse_byte_order(describe, type);
+    refuse_type(describe, type);
+  }
   if (!is_contiguous(buffer->ndim, buffer->shape, buffer->strides, buffer->itemsize))
     refuse_layout(describe);
   data = buffer->buf;

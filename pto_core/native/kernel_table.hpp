@@ -46,6 +46,7 @@ struct LoadedKernel {
   uint64_t address = 0;
   bool is_declared = false;  // `declared` says what the kernel gets under a C++ orchestration
   CallSignature declared;
+  mutable bool was_kept = false;  // it kept an array, and its user was told
 
   bool is_python() const { return function.is_valid(); }
 };

@@ -1,6 +1,10 @@
 #include "library.hpp"
 
+#include <cxxabi.h>
 #include <dlfcn.h>
+
+#include <cstdlib>
+#include <memory>
 
 #include "errors.hpp"
 
@@ -62,6 +66,13 @@ const pto_runtime_api* load_runtime_library(const std::string& path, const std::
                                        "'; the plugin and its native library do not match");
   }
   return checked(path, table, "a runtime table of size");
+}
+
+std::string demangled(const std::string& symbol) {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> name(
+      abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), std::free);
+  return name ? name.get() : symbol;
 }
 
 }  // namespace pto::core

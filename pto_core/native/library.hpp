@@ -14,4 +14,7 @@ namespace pto::core {
 const pto_backend_api* load_backend_library(const std::string& path);
 const pto_runtime_api* load_runtime_library(const std::string& path, const std::string& variant);
 
+// A C++ symbol as its source has it; any other as it is.
+std::string demangled(const std::string& symbol);
+
 }  // namespace pto::core

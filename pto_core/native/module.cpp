@@ -1,11 +1,13 @@
 // The Python module pto_core._native: devices, arrays and graphs for pto_core.device.
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 
 #include "data_types.hpp"
 #include "device.hpp"
 #include "device_array.hpp"
 #include "graph.hpp"
+#include "library.hpp"
 #include "program.hpp"
 #include "pto/abi/version.h"
 
@@ -17,6 +19,8 @@ NB_MODULE(_native, module) {
   nb::set_leak_warnings(false);
   pto::core::import_numpy();
   module.attr("ABI_VERSION") = PTO_ABI_VERSION;
+  module.def("demangle", &pto::core::demangled, nb::arg("symbol"),
+             "Give a C++ name as its source has it; other symbols as they are.");
   pto::core::bind_device_array(module);
   pto::core::bind_graph(module);
   pto::core::bind_program(module);

@@ -5,6 +5,7 @@
 
 #include "device.hpp"
 #include "errors.hpp"
+#include "gil.hpp"
 #include "graph.hpp"
 #include "kernel_table.hpp"
 #include "run.hpp"
@@ -12,26 +13,18 @@
 namespace pto::core {
 namespace {
 
-bool is_finalizing() {
-#if PY_VERSION_HEX >= 0x030d0000
-  return Py_IsFinalizing();
-#else
-  return _Py_IsFinalizing();
-#endif
-}
-
 // The Python state of a backend's thread, kept between kernels: making one costs more than a
 // kernel.
 class ThreadState {
  public:
   ThreadState() {
     if (PyGILState_GetThisThreadState()) return;  // a thread that Python made
-    state_ = PyGILState_Ensure();
+    state_ = or_park([] { return PyGILState_Ensure(); });
     saved_ = PyEval_SaveThread();
   }
   ~ThreadState() {
     if (!saved_ || is_finalizing()) return;
-    PyEval_RestoreThread(saved_);
+    or_park([this] { PyEval_RestoreThread(saved_); });
     PyGILState_Release(state_);
   }
   ThreadState(const ThreadState&) = delete;
@@ -62,12 +55,36 @@ class CallArguments {
     return true;
   }
 
+  // The kernel has returned: memory that it still shows stays mapped as long as it does.
+  void pin_kept(const LoadedKernel& kernel, const CallSignature& signature) {
+    for (size_t i = 0; i < count_; ++i) {
+      PyObject* object = objects_[i + 1];
+      if (object && !is_scalar(signature[i]) && Py_REFCNT(object) > 1) pin(kernel, i, object);
+    }
+  }
+
   PyObject* call(nb::handle function) {
-    return PyObject_Vectorcall(function.ptr(), objects_ + 1,
-                               count_ | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+    return or_park([&] {
+      return PyObject_Vectorcall(function.ptr(), objects_ + 1,
+                                 count_ | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+    });
   }
 
  private:
+  static void pin(const LoadedKernel& kernel, size_t position, PyObject* object) {
+    nb::object pin = kernel.device->pin_memory();
+    auto* array = reinterpret_cast<PyArrayObject*>(object);
+    if (PyArray_BASE(array) == nullptr) PyArray_SetBaseObject(array, pin.release().ptr());
+    if (kernel.was_kept) return;
+    kernel.was_kept = true;
+    const int failed = PyErr_WarnFormat(
+        PyExc_RuntimeWarning, 1,
+        "kernel '%s' kept its argument %zu after it returned; the memory that this array shows "
+        "is used for other data from now on, so keep a copy of it",
+        kernel.name.c_str(), position);
+    if (failed) PyErr_WriteUnraisable(kernel.function.ptr());
+  }
+
   size_t count_;
   PyObject* objects_[PTO_MAX_KERNEL_ARGS + 1] = {};
 };
@@ -86,17 +103,6 @@ const CallSignature* signature_of(const LoadedKernel& kernel, const pto_payload*
   return &kernel.declared;
 }
 
-bool call(const LoadedKernel& kernel, const pto_payload* payload) {
-  const auto* values = reinterpret_cast<const uint64_t*>(payload + 1);
-  const CallSignature* signature = signature_of(kernel, payload, values);
-  if (!signature) return false;
-  CallArguments arguments(signature->size());
-  if (!arguments.fill(*signature, values)) return false;
-  PyObject* result = arguments.call(kernel.function);
-  Py_XDECREF(result);
-  return result != nullptr;
-}
-
 // The frames of a failed kernel hold views of memory that goes away with the run.
 void release_frames(const nb::object& exception) {
   nb::object module = nb::steal(PyImport_ImportModule("pto_core.errors.frames"));
@@ -107,15 +113,41 @@ void release_frames(const nb::object& exception) {
   if (!done.is_valid()) PyErr_Clear();
 }
 
+// Gives what the kernel raised, nothing when it succeeded.
+nb::object call(const LoadedKernel& kernel, const pto_payload* payload) {
+  const auto* values = reinterpret_cast<const uint64_t*>(payload + 1);
+  const CallSignature* signature = signature_of(kernel, payload, values);
+  if (!signature) return take_exception();
+  CallArguments arguments(signature->size());
+  if (!arguments.fill(*signature, values)) return take_exception();
+  nb::object exception;
+  if (PyObject* result = arguments.call(kernel.function)) {
+    Py_DECREF(result);
+  } else {
+    exception = take_exception();
+    or_park([&] { release_frames(exception); });
+  }
+  arguments.pin_kept(kernel, *signature);
+  return exception;
+}
+
+// Runs during the call, so the run that it belongs to may be asked.
+std::string core_text(const LoadedKernel& kernel, uint32_t core) {
+  const Run* run = kernel.device->current_run();
+  const auto number = static_cast<int32_t>(core);
+  return run ? run->core_name(number) : "core " + std::to_string(core);
+}
+
 void describe_failure(const LoadedKernel& kernel, const pto_payload* payload, uint32_t core,
                       const nb::object& exception, pto_error* error) {
-  nb::object text = nb::steal(PyObject_Str(exception.ptr()));
+  nb::object text = nb::steal(or_park([&] { return PyObject_Str(exception.ptr()); }));
   const char* words = text.is_valid() ? PyUnicode_AsUTF8(text.ptr()) : nullptr;
   if (!words) PyErr_Clear();
   *error = make_error(PTO_ERROR_KERNEL, "kernel '" + kernel.name + "' raised " +
                                             type_text(exception) + ": " + (words ? words : "") +
-                                            " (task " + std::to_string(payload->task) +
-                                            " on core " + std::to_string(core) + ")");
+                                            " (func_id " + std::to_string(payload->func_id) +
+                                            ", task " + std::to_string(payload->task) + ", on " +
+                                            core_text(kernel, core) + ")");
   error->func_id = payload->func_id;
   error->task = static_cast<int64_t>(payload->task);
   error->core = static_cast<int32_t>(core);
@@ -126,15 +158,15 @@ void describe_failure(const LoadedKernel& kernel, const pto_payload* payload, ui
 int32_t call_python_kernel(void* context, const pto_payload* payload, uint32_t core,
                            pto_error* error) {
   static thread_local ThreadState thread_state;
-  const PyGILState_STATE state = PyGILState_Ensure();
+  const PyGILState_STATE state = or_park([] { return PyGILState_Ensure(); });
   const auto& kernel = *static_cast<const LoadedKernel*>(context);
-  const bool succeeded = call(kernel, payload);
+  nb::object exception = call(kernel, payload);
+  const bool succeeded = !exception.is_valid();
   if (!succeeded) {
-    nb::object exception = take_exception();
-    release_frames(exception);
     describe_failure(kernel, payload, core, exception, error);
     // Looked up again: while the kernel ran, a run that lost its device may have ended.
     if (Run* run = kernel.device->current_run()) run->keep_failure(payload->task, exception);
+    exception.reset();
   }
   PyGILState_Release(state);
   return succeeded ? 0 : 1;

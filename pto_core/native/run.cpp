@@ -26,6 +26,7 @@ Run::~Run() {
 
 nb::tuple Run::execute() {
   begin_ns_ = now_ns();
+  if (settings_.timeout_s) limit_ns_ = nanoseconds_of(*settings_.timeout_s);
   arguments_.copy_in();
   start();
   if (program_.is_python()) orchestrate();
@@ -56,7 +57,7 @@ void Run::start() {
   run_.entry = program_.entry.empty() ? nullptr : program_.entry.c_str();
   run_.config = &settings_.call;
   {
-    nb::gil_scoped_release released;
+    ReleasedGil released;
     status_ = device_.backend()->start(device_.handle(), &run_, &error_);
   }
   if (status_ != PTO_OK) raise_exception(exception_of(error_, kernel_name(error_.func_id)));
@@ -66,15 +67,34 @@ void Run::orchestrate() {
   nb::object call = arguments_.call_tuple(graph_object_);
   PyObject* result = PyObject_Call(program_.function.ptr(), call.ptr(), nullptr);
   if (result) {
-    Py_DECREF(result);
+    judge_result(nb::steal(result));
   } else {
-    orchestration_failure_ = take_exception();
-    if (!PyObject_IsInstance(orchestration_failure_.ptr(), PyExc_Exception))
-      interruption_ = orchestration_failure_;  // KeyboardInterrupt, SystemExit
-    stop("the orchestration raised an exception");
+    keep_orchestration_failure(take_exception());
   }
-  nb::gil_scoped_release released;
-  device_.backend()->orchestration_done(device_.handle(), result ? 0 : -1);
+  if (orchestration_failure_.is_valid()) stop("the orchestration failed");
+  ReleasedGil released;
+  device_.backend()->orchestration_done(device_.handle(),
+                                        orchestration_failure_.is_valid() ? -1 : 0);
+}
+
+// KeyboardInterrupt is the user's. Anything else that would end the process, SystemExit above all,
+// is a failure of the orchestration.
+void Run::keep_orchestration_failure(nb::object failure) {
+  orchestration_failure_ = std::move(failure);
+  if (PyObject_IsInstance(orchestration_failure_.ptr(), PyExc_KeyboardInterrupt)) {
+    interruption_ = orchestration_failure_;
+  } else if (!PyObject_IsInstance(orchestration_failure_.ptr(), PyExc_Exception)) {
+    nb::object make = nb::module_::import_("pto_core.errors.native").attr("from_exit");
+    orchestration_failure_ = make(nb::str(program_.name.c_str()), orchestration_failure_);
+  }
+}
+
+// As in C++, an orchestration fails by returning another number than zero.
+void Run::judge_result(nb::handle result) {
+  if (result.is_none()) return;
+  nb::object judge = nb::module_::import_("pto_core.errors.native").attr("from_result");
+  nb::object failure = judge(nb::str(program_.name.c_str()), result);
+  if (!failure.is_none()) orchestration_failure_ = std::move(failure);
 }
 
 void Run::raise_latched(pto_status status) {
@@ -96,14 +116,18 @@ void Run::keep_failure(uint64_t task, const nb::object& exception) {
 
 void Run::finish() {
   error_ = empty_error();
-  nb::gil_scoped_release released;
+  ReleasedGil released;
   status_ = device_.backend()->finish(device_.handle(), &report_, &error_);
   if (status_ != PTO_OK && error_.status == PTO_OK) error_.status = status_;
 }
 
 void Run::conclude() {
   if (interruption_.is_valid()) raise_interruption();
-  if (late_task_ || is_late_) raise_timeout();
+  if (late_task_ || is_late_) {
+    // What a call of rt raised says where the orchestration was.
+    if (raised_late_.is_valid() && !stuck_task_) raise_exception(raised_late_);
+    raise_timeout();
+  }
   if (status_ != PTO_OK) raise_native_error();
   if (orchestration_failure_.is_valid()) raise_exception(orchestration_failure_);
 }
@@ -112,9 +136,10 @@ void Run::raise_interruption() {
   if (stuck_task_) {
     nb::object name = nb::str(kernel_name(stuck_task_->func_id).c_str());
     interruption_.attr("add_note")(
-        nb::str("the device is lost: kernel {} (task {}, core {}) did "
+        nb::str("the device is lost: kernel {} (func_id {}), task {}, on {} did "
                 "not return; close it and open another")
-            .attr("format")(nb::repr(name), stuck_task_->task, stuck_task_->core));
+            .attr("format")(nb::repr(name), stuck_task_->func_id, stuck_task_->task,
+                            nb::str(core_name(stuck_task_->core).c_str())));
   }
   raise_exception(interruption_);
 }
@@ -139,7 +164,7 @@ nb::object Run::final_exception() {
   nb::object exception = exception_of(error_, kernel_name(error_.func_id));
   for (const auto& [task, failure] : failures_) {
     if (error_.status != PTO_ERROR_KERNEL || static_cast<int64_t>(task) != error_.task) continue;
-    if (!PyObject_IsInstance(failure.ptr(), PyExc_Exception)) return failure;
+    if (PyObject_IsInstance(failure.ptr(), PyExc_KeyboardInterrupt)) return failure;
     PyException_SetCause(exception.ptr(), nb::object(failure).release().ptr());
     break;
   }
@@ -152,6 +177,11 @@ std::string Run::kernel_name(int32_t func_id) const {
   return graph_ ? graph_->kernel_name(func_id) : "";
 }
 
+std::string Run::core_name(int32_t core) const {
+  const auto blocks = static_cast<int32_t>(device_.blocks_of(settings_.call));
+  return core < blocks ? "AIC " + std::to_string(core) : "AIV " + std::to_string(core - blocks);
+}
+
 nb::tuple Run::report() const {
   const CopyTotals& ours = arguments_.totals();
   return nb::make_tuple(report_.tasks, report_.build_ns, report_.run_ns,
@@ -162,10 +192,7 @@ nb::tuple Run::report() const {
 }
 
 nb::object Run::core_usage() const {
-  const uint32_t asked = static_cast<uint32_t>(settings_.call.block_dim);
-  const uint32_t blocks = report_.blocks ? report_.blocks
-                          : asked        ? asked
-                                         : device_.backend()->max_blocks;
+  const uint32_t blocks = report_.blocks ? report_.blocks : device_.blocks_of(settings_.call);
   const uint32_t cores = std::min<uint32_t>(3 * blocks, PTO_MAX_CORES);
   static PyObject* const aic = PyUnicode_InternFromString("aic");
   static PyObject* const aiv = PyUnicode_InternFromString("aiv");

@@ -40,6 +40,12 @@ class Run {
   nb::handle device_object() const { return device_object_; }
   const Program& program() const { return program_; }
   const Graph* graph() const { return graph_; }
+  // "AIC 3" or "AIV 7", as people name a core.
+  std::string core_name(int32_t core) const;
+  // Raises RunTimeoutError, and ends the run, when its limit has passed.
+  void require_time() {
+    if (limit_ns_ != UINT64_MAX) check_time();
+  }
 
   // For the submit path: raises the error that the runtime has latched, or `status` without words.
   [[noreturn]] void raise_latched(pto_status status);
@@ -49,6 +55,9 @@ class Run {
  private:
   void start();
   void orchestrate();
+  void keep_orchestration_failure(nb::object failure);
+  void judge_result(nb::handle result);
+  void check_time();
   void wait_until_over();
   bool wait_slice(uint64_t nanoseconds);
   void drain();
@@ -57,7 +66,7 @@ class Run {
   void finish();
   void conclude();
   void raise_interruption();
-  void raise_timeout();
+  [[noreturn]] void raise_timeout();
   void raise_native_error();
   nb::object final_exception();
   nb::tuple report() const;
@@ -82,8 +91,10 @@ class Run {
   std::vector<std::pair<uint64_t, nb::object>> failures_;  // of Python kernels, by task
 
   uint64_t begin_ns_ = 0;
+  uint64_t limit_ns_ = UINT64_MAX;        // timeout_s, from begin_ns_
   std::optional<RunningTask> late_task_;  // the task that ran longer than task_timeout_s
   bool is_late_ = false;                  // the run took longer than timeout_s
+  nb::object raised_late_;                // what a call of rt raised for that
   bool was_stopped_ = false;
   std::optional<RunningTask> stuck_task_;  // the task that the device was given up for
   pto_status status_ = PTO_OK;

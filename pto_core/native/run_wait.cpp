@@ -13,11 +13,6 @@ constexpr uint64_t kSlice = 50'000'000;
 // After a stop, how long kernels that are on a core may take to return before the device is lost.
 constexpr uint64_t kPatience = 2'000'000'000;
 
-uint64_t nanoseconds_of(double seconds) {
-  constexpr double kLongest = 1e9;  // seconds: 30 years
-  return static_cast<uint64_t>(std::clamp(seconds, 0.0, kLongest) * 1e9);
-}
-
 std::string seconds_text(double seconds) {
   char text[32];
   std::snprintf(text, sizeof(text), "%g s", seconds);
@@ -28,21 +23,26 @@ std::string seconds_text(double seconds) {
 
 // True when the run is over.
 bool Run::wait_slice(uint64_t nanoseconds) {
-  nb::gil_scoped_release released;
+  ReleasedGil released;
   const pto_status status =
       device_.backend()->wait(device_.handle(), static_cast<int64_t>(nanoseconds));
   return status != PTO_PENDING;
 }
 
 void Run::wait_until_over() {
-  if (interruption_.is_valid()) return drain();
-  const uint64_t limit = settings_.timeout_s ? nanoseconds_of(*settings_.timeout_s) : UINT64_MAX;
+  if (interruption_.is_valid() || is_late_) return drain();
   const uint64_t task_limit =
       settings_.task_timeout_s ? nanoseconds_of(*settings_.task_timeout_s) : UINT64_MAX;
   TaskWatch watch;
   uint64_t passed = now_ns() - begin_ns_;
+  if (passed >= limit_ns_) {  // a Python orchestration came back late
+    is_late_ = true;
+    stop("the time limit of the run has passed");
+    return drain();
+  }
   while (true) {
-    const uint64_t slice = std::min({kSlice, limit - std::min(limit, passed), task_limit / 4 + 1});
+    const uint64_t left = limit_ns_ - std::min(limit_ns_, passed);
+    const uint64_t slice = std::min({kSlice, left, task_limit / 4 + 1});
     if (wait_slice(slice)) return;
     if (PyErr_CheckSignals() != 0) {
       interruption_ = take_exception();
@@ -52,7 +52,7 @@ void Run::wait_until_over() {
     passed = now_ns() - begin_ns_;
     const pto_activity_page* page = device_.backend()->activity(device_.handle());
     if (task_limit != UINT64_MAX) late_task_ = watch.look(page, begin_ns_ + passed, task_limit);
-    if (late_task_ || passed >= limit) {
+    if (late_task_ || passed >= limit_ns_) {
       is_late_ = !late_task_;
       stop("the time limit of the run has passed");
       return drain();
@@ -60,10 +60,24 @@ void Run::wait_until_over() {
   }
 }
 
+void Run::check_time() {
+  if (!is_late_ && now_ns() - begin_ns_ < limit_ns_) return;
+  if (!is_late_) {
+    is_late_ = true;
+    stop("the time limit of the run has passed");
+    try {
+      raise_timeout();
+    } catch (nb::python_error& error) {
+      raised_late_ = nb::borrow(error.value());
+    }
+  }
+  raise_exception(raised_late_);
+}
+
 void Run::stop(const char* why) {
   was_stopped_ = true;
   const pto_error cause = make_error(PTO_ERROR_ABORTED, why);
-  nb::gil_scoped_release released;
+  ReleasedGil released;
   device_.backend()->abort(device_.handle(), &cause, 0);
 }
 
@@ -87,7 +101,7 @@ void Run::give_up() {
   device_.mark_lost();
   const pto_error cause = make_error(PTO_ERROR_LOST, "a kernel did not return");
   {
-    nb::gil_scoped_release released;
+    ReleasedGil released;
     device_.backend()->abort(device_.handle(), &cause, 1);
   }
   while (!wait_slice(kSlice)) {
@@ -111,8 +125,9 @@ void Run::raise_timeout() {
   fields["core"] = culprit->core;
   fields["kernel"] = name;
   raise_error("TaskTimeoutError",
-              "kernel '" + name + "' (task " + std::to_string(culprit->task) + " on core " +
-                  std::to_string(culprit->core) + ") did not return within " + seconds_text(limit) +
+              "kernel '" + name + "' (func_id " + std::to_string(culprit->func_id) + "), task " +
+                  std::to_string(culprit->task) + ", on " + core_name(culprit->core) +
+                  " did not return within " + seconds_text(limit) +
                   (stuck_task_ ? "; the device is lost, close it and open another"
                                : "; raise task_timeout_s or make the kernel shorter"),
               fields);

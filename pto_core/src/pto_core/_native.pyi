@@ -6,6 +6,8 @@ import numpy.typing
 
 ABI_VERSION: int = 0
 
+def demangle(symbol: str) -> str: ...
+
 class DeviceArray:
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -62,6 +64,8 @@ class Device:
     def is_open(self) -> bool: ...
     @property
     def is_lost(self) -> bool: ...
+    @property
+    def blocks(self) -> int: ...
     def run(
         self,
         program: Program,

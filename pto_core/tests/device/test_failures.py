@@ -11,8 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pto_core import CallConfig, Device, kernel
-from pto_core.errors import TaskFailedError, UnsupportedError, UsageError
+from pto_core import CallConfig, ChipCallable, Device, kernel
+from pto_core.errors import (
+    CycleError,
+    OrchestrationError,
+    TaskFailedError,
+    UnsupportedError,
+    UsageError,
+)
 
 
 class Surprise(Exception):
@@ -123,12 +129,67 @@ def test_a_native_error_beats_what_comes_later(device: Device) -> None:
     assert caught.value.__notes__ == ["the orchestration then raised Surprise: later"]
 
 
-def test_exits_pass_through(device: Device) -> None:
+@pytest.mark.parametrize(("given", "code"), [(3, 3), (None, 0), ("bye", 1)])
+def test_an_orchestration_that_exits_fails_the_run(device: Device, given: Any, code: int) -> None:
     def leave(rt):
+        raise SystemExit(given)
+
+    with pytest.raises(OrchestrationError, match="'leave' raised SystemExit") as caught:
+        device.run(leave)
+    assert caught.value.code == code
+    assert isinstance(caught.value.__cause__, SystemExit)
+
+
+def test_a_kernel_that_exits_fails_the_task(device: Device) -> None:
+    @kernel(core="aiv")
+    def leave():
         raise SystemExit(3)
 
-    with pytest.raises(SystemExit):
-        device.run(leave)
+    with pytest.raises(
+        TaskFailedError, match=r"'leave' raised SystemExit: 3 .*on AIV \d"
+    ) as caught:
+        device.run(lambda rt: rt.publish(rt.add_task(leave, ())))
+    assert isinstance(caught.value.__cause__, SystemExit)
+
+
+def test_an_orchestration_fails_by_its_result(device: Device) -> None:
+    def returning(result):
+        return lambda rt: result
+
+    assert device.run(returning(0)).tasks == 0
+    with pytest.raises(OrchestrationError, match="returned -5") as caught:
+        device.run(returning(-5))
+    assert caught.value.code == -5
+    for result in (True, 1.5, [], "done"):
+        with pytest.raises(UsageError, match="return nothing, or an int"):
+            device.run(returning(result))
+
+
+def test_kernels_and_lazy_functions_are_no_orchestrations(device: Device) -> None:
+    async def later(rt):
+        pass
+
+    def steps(rt):
+        yield rt
+
+    with pytest.raises(UsageError, match="'nothing' is a kernel, not an orchestration"):
+        device.run(nothing)
+    with pytest.raises(UsageError, match="'nothing' is a kernel, not an orchestration"):
+        ChipCallable(nothing)
+    with pytest.raises(UsageError, match="'later' is an async function"):
+        device.run(later)
+    with pytest.raises(UsageError, match="'steps' is a generator function"):
+        device.run(steps)
+
+
+def test_graph_errors_do_not_speak_of_a_kernel(device: Device) -> None:
+    def cycle(rt):
+        task = rt.add_task(nothing, ())
+        rt.add_successor(task, task)
+
+    with pytest.raises(CycleError) as caught:
+        device.run(cycle)
+    assert "kernel 'nothing'" not in caught.value.message
 
 
 @pytest.mark.parametrize("config", [{}, 3, "x"])
@@ -147,3 +208,9 @@ def test_block_dim_counts(device: Device) -> None:
     report = device.run(lambda rt: None, config=CallConfig(block_dim=2))
     assert [core for core, _, _ in report.cores] == ["aic"] * 2 + ["aiv"] * 4
     assert len(device.run(lambda rt: None).cores) == 72
+
+
+def test_a_report_is_short_to_look_at(device: Device) -> None:
+    report = device.run(lambda rt: rt.publish(rt.add_task(nothing, ())))
+    assert repr(report).startswith("<RunReport: 1 tasks on 1 of 72 cores")
+    assert len(repr(report)) < 200

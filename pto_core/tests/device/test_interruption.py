@@ -6,7 +6,9 @@ import itertools
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,13 +86,15 @@ def test_another_signal_handler_may_raise_too(device: Device) -> None:
     def ring():
         os.kill(os.getpid(), signal.SIGUSR1)
 
+    def many(rt):
+        for _ in range(20000):
+            rt.publish(rt.add_task(ring, ()))
+
     before = signal.signal(signal.SIGUSR1, handle)
     try:
         with pytest.raises(Alarm):
             # Long enough that the signal is seen in the wait, and ended by it.
-            device.run(
-                lambda rt: [rt.publish(rt.add_task(ring, ())) for _ in range(20000)], timeout_s=60
-            )
+            device.run(many, timeout_s=60)
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert device.run(one_task).tasks == 1
@@ -124,9 +128,14 @@ def test_a_task_that_takes_too_long(runtime: str) -> None:
     def slow():
         slow_gate.wait(timeout=0.5)
 
+    def graph(rt):
+        for one in (nothing, slow):
+            rt.publish(rt.add_task(one, ()))
+
     with pto_core.open_device("a2a3sim", runtime=runtime, task_timeout_s=0.1) as device:
-        with pytest.raises(TaskTimeoutError, match=r"'slow' .task 1 on core") as caught:
-            device.run(lambda rt: [rt.publish(rt.add_task(k, ())) for k in (nothing, slow)])
+        expected = r"'slow' \(func_id 1\), task 1, on AIV \d+ did not return within 0\.1 s"
+        with pytest.raises(TaskTimeoutError, match=expected) as caught:
+            device.run(graph)
         assert not device.is_lost
         assert (caught.value.kernel, caught.value.task) == ("slow", 1)
         assert device.run(one_task).tasks == 1
@@ -158,7 +167,7 @@ def test_ctrl_c_with_a_kernel_that_never_returns(runtime: str, gate: Gate) -> No
 
         with pytest.raises(KeyboardInterrupt) as caught:
             device.run(lambda rt: rt.publish(rt.add_task(interrupt_and_wait, ())))
-        assert "'interrupt_and_wait' (task 0" in caught.value.__notes__[0]
+        assert "'interrupt_and_wait' (func_id 0), task 0, on AIV" in caught.value.__notes__[0]
         assert device.is_lost
 
 
@@ -178,7 +187,45 @@ def test_activity_from_another_thread(device: Device, gate: Gate) -> None:
     assert device.activity() == []
 
 
-@pytest.mark.parametrize("limit", [0, -1, float("nan")])
-def test_limits_are_positive(device: Device, limit: float) -> None:
+def test_a_call_of_rt_ends_a_late_orchestration(device: Device) -> None:
+    def endless(rt):
+        while True:
+            rt.publish(rt.add_task(nothing, ()))
+
+    with pytest.raises(RunTimeoutError, match=r"limit of 0\.05 s") as caught:
+        device.run(endless, timeout_s=0.05)
+    assert any(entry.name == "endless" for entry in caught.traceback)
+    assert device.run(one_task).tasks == 1
+
+
+def test_an_orchestration_that_returns_late(device: Device) -> None:
+    def late(rt):
+        one_task(rt)
+        begin = time.monotonic()
+        while time.monotonic() - begin < 0.05:
+            pass
+
+    with pytest.raises(RunTimeoutError, match=r"limit of 0\.02 s"):
+        device.run(late, timeout_s=0.02)
+    assert device.run(one_task).tasks == 1
+
+
+def test_a_late_orchestration_that_goes_on_after_the_error(device: Device) -> None:
+    def stubborn(rt):
+        while True:
+            try:
+                one_task(rt)
+            except RunTimeoutError:
+                with pytest.raises(RunTimeoutError):
+                    one_task(rt)
+                return
+
+    with pytest.raises(RunTimeoutError):
+        device.run(stubborn, timeout_s=0.02)
+    assert device.run(one_task).tasks == 1
+
+
+@pytest.mark.parametrize("limit", [0, -1, float("nan"), "1", [1], True, 1j])
+def test_limits_are_positive_numbers(device: Device, limit: Any) -> None:
     with pytest.raises(UsageError, match="timeout_s is"):
         device.run(one_task, timeout_s=limit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import warnings
 from types import TracebackType
 from typing import Any
@@ -33,6 +34,7 @@ class Device:
         runtime: Runtime,
         observers: Observers,
     ) -> None:
+        self._identity = (config["backend"], config["runtime"], config["device"])
         self._native = native
         self._config = config
         self._programs = Programs(native, backend, runtime, Toolchain(config))
@@ -40,7 +42,6 @@ class Device:
         self._call_config = CallConfig(config["block_dim"], config["aicpu_thread_num"]).pack()
         self._task_timeout_s = config["task_timeout_s"]
         self._observers = observers
-        self._identity = (config["backend"], config["runtime"], config["device"])
         self._runs = 0
 
     @property
@@ -79,23 +80,21 @@ class Device:
         ``def graph(rt, *args)``. ``args``: arrays (NumPy, buffer protocol, DLPack; C-contiguous),
         device arrays, ints, floats, ctypes scalars. A Python orchestration gets a device array for
         each array and everything else as it is. ``config``: None takes ``block_dim`` and
-        ``aicpu_thread_num`` from the device's settings. ``timeout_s``: the run's wall limit.
+        ``aicpu_thread_num`` from the device's settings. ``timeout_s``: the run's wall limit;
+        a Python orchestration meets it in its next call of ``rt``, at the latest when it returns.
 
         Raises UsageError for arguments that do not fit, before anything ran; CompileError and
         LoadError; the first error of the run otherwise. A kernel's own exception is the
-        ``__cause__`` of a TaskFailedError; an orchestration's comes out as it is. After a
+        ``__cause__`` of a TaskFailedError; an orchestration's comes out as it is, but SystemExit as
+        the ``__cause__`` of an OrchestrationError with its code. After a
         RunTimeoutError or KeyboardInterrupt the device works on, unless a kernel did not return:
         then it is lost, a TaskTimeoutError names the kernel, and later calls raise DeviceLostError.
         After an error, outputs hold what they held before, unless a C++ orchestration on the host
         wrote them itself.
         """
-        if timeout_s is not None and not timeout_s > 0:
-            raise UsageError(
-                f"timeout_s is {timeout_s!r}; give a positive number of seconds, or None",
-                name="timeout_s",
-                value=timeout_s,
-            )
-        packed = self._call_config if config is None else _packed(config)
+        if timeout_s is not None:
+            _check_limit(timeout_s)
+        packed = self._call_config if config is None else _packed(config, self._native.blocks)
         program = self._programs.get(chip)
         self._runs += 1
         info = RunInfo(*self._identity, program.name, len(args), self._runs)
@@ -156,7 +155,30 @@ class Device:
         return f"<Device {self.name}{'' if self._native.is_open else ', closed'}>"
 
 
-def _packed(config: CallConfig) -> bytes:
+def check_blocks(block_dim: int, blocks: int) -> None:
+    """Raise UsageError when a run would need more than the ``blocks`` that the device has."""
+    if block_dim > blocks:
+        raise UsageError(
+            f"block_dim is {block_dim}, this device has {blocks} blocks; "
+            f"give at most {blocks}, or 0 for all",
+            name="block_dim",
+            value=block_dim,
+            expected=f"0 to {blocks}",
+        )
+
+
+def _check_limit(timeout_s: object) -> None:
+    is_number = isinstance(timeout_s, numbers.Real) and not isinstance(timeout_s, bool)
+    if not is_number or not timeout_s > 0:  # type: ignore[operator]
+        raise UsageError(
+            f"timeout_s is {timeout_s!r}; give a positive number of seconds, or None",
+            name="timeout_s",
+            value=timeout_s,
+        )
+
+
+def _packed(config: CallConfig, blocks: int) -> bytes:
     if not isinstance(config, CallConfig):
         raise UsageError(f"config is {config!r}; give a CallConfig", name="config", value=config)
+    check_blocks(config.block_dim, blocks)
     return config.pack()

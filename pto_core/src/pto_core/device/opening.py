@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from pto_core import _native, log, plugins
 from pto_core.config import Config, load_with_plugins
-from pto_core.device.device import Device
-from pto_core.errors import UsageError
+from pto_core.device.device import Device, check_blocks
+from pto_core.errors import ConfigError, UsageError
+from pto_core.kernels import CallConfig
+
+# Warnings about the settings of this process that were given already.
+_warned: set[str] = set()
 
 
 def open_device(
@@ -55,6 +60,8 @@ def _adapted(config: Config, given: Mapping[str, Any]) -> Config:
 
 
 def _open(config: Config) -> Device:
+    _prepare_log(config)
+    _check_call_settings(config)
     backend = plugins.load_backend(config["backend"])
     runtime = plugins.load_runtime(config["runtime"])
     observers = plugins.load_observers()
@@ -69,7 +76,30 @@ def _open(config: Config) -> Device:
         backend_options=_native_options(config, backend),
         runtime_options=_native_options(config, runtime),
     )
+    check_blocks(config["block_dim"], native.blocks)
     return Device(native, config, backend, runtime, observers)
+
+
+def _prepare_log(config: Config) -> None:
+    log.configure(config)
+    for warning in config.warnings:
+        if warning not in _warned:
+            _warned.add(warning)
+            warnings.warn(warning, RuntimeWarning, stacklevel=4)
+
+
+def _check_call_settings(config: Config) -> None:
+    """Refuse what no device takes, with the place where it was set, before anything is opened."""
+    try:
+        CallConfig(config["block_dim"], config["aicpu_thread_num"])
+    except UsageError as error:
+        raise ConfigError(
+            f"{error} ({config.origin(error.name)})",
+            name=error.name,
+            value=error.value,
+            expected=error.expected,
+            origin=config.origin(error.name),
+        ) from None
 
 
 def _native_options(config: Config, plugin: Any) -> dict[str, str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pto_core import _native
-from pto_core.errors import UsageError
+from pto_core.device.load_errors import kernel_load_error, orchestration_load_error
+from pto_core.errors import LoadError, UsageError
 from pto_core.interfaces import Backend, Runtime
 from pto_core.kernels import (
     ChipCallable,
@@ -68,6 +69,13 @@ class Programs:
         self._load([(kernel, None)])
 
     def _make(self, chip: Chip) -> _native.Program:
+        if isinstance(chip, CoreCallable):
+            raise UsageError(
+                f"{chip.name!r} is a kernel, not an orchestration; run a function that submits it: "
+                f"def graph(rt, *args): rt.publish(rt.add_task({chip.name}, args))",
+                name="chip",
+                value=chip,
+            )
         if not isinstance(chip, ChipCallable) and (isinstance(chip, type) or not callable(chip)):
             raise UsageError(
                 f"{chip!r} cannot be run; give a ChipCallable or a function def graph(rt, *args)",
@@ -120,14 +128,17 @@ class Programs:
                 )
             )
         built = self._toolchain.build_many(requests) if requests else []
-        self._load(kernels, built)
+        self._load(kernels, built, {child: number for number, child in chip.children.items()})
         if isinstance(orchestration, OrchestrationSource):
-            return self._library(built[-1]), ""
+            return self._library(built[-1], orchestration.path), ""
         return (self._library(orchestration), "") if isinstance(orchestration, Path) else (0, "")
 
-    def _library(self, path: Path) -> int:
+    def _library(self, path: Path, source: Path | None = None) -> int:
         if path not in self._libraries:
-            self._libraries[path] = self._native.load_library(str(path))
+            try:
+                self._libraries[path] = self._native.load_library(str(path))
+            except LoadError as error:
+                raise orchestration_load_error(error, path, source) from None
         return self._libraries[path]
 
     def _kernel_request(self, kernel: CoreCallable) -> BuildRequest:
@@ -141,9 +152,15 @@ class Programs:
         )
 
     def _load(
-        self, kernels: list[tuple[CoreCallable, int | None]], built: list[Path] | None = None
+        self,
+        kernels: list[tuple[CoreCallable, int | None]],
+        built: list[Path] | None = None,
+        func_ids: Mapping[CoreCallable, int] | None = None,
     ) -> None:
-        """Load kernels; a number says which of the built libraries a kernel is in."""
+        """Load kernels; a number says which of the built libraries a kernel is in.
+
+        ``func_ids`` are for messages.
+        """
         for kernel, place in kernels:
             path = kernel.binary if isinstance(kernel.binary, Path) else None
             if isinstance(kernel.binary, KernelSource):
@@ -152,15 +169,22 @@ class Programs:
                     if built is None or place is None
                     else built[place]
                 )
-            self._native.load_kernel(
-                kernel,
-                name=kernel.name,
-                core_type=int(kernel.core_type),
-                path=None if path is None else str(path),
-                function=kernel.function,
-                declared=_declared(kernel),
-            )
+            try:
+                self._load_one(kernel, path)
+            except LoadError as error:
+                func_id = (func_ids or {}).get(kernel)
+                raise kernel_load_error(error, kernel, func_id, path) from None
             self._loaded.add(kernel)
+
+    def _load_one(self, kernel: CoreCallable, path: Path | None) -> None:
+        self._native.load_kernel(
+            kernel,
+            name=kernel.name,
+            core_type=int(kernel.core_type),
+            path=None if path is None else str(path),
+            function=kernel.function,
+            declared=_declared(kernel),
+        )
 
 
 def _declared(kernel: CoreCallable) -> list[tuple[int, tuple[int, ...] | None]] | None:

@@ -41,3 +41,11 @@ class RunReport:
     peak_bytes: int
     cores: list[CoreUsage]
     statistics: dict[str, int]
+
+    def __repr__(self) -> str:
+        return (
+            f"<RunReport: {self.tasks} tasks on {sum(tasks > 0 for _, tasks, _ in self.cores)} "
+            f"of {len(self.cores)} cores, built in {self.build_ns / 1000:.1f} us, "
+            f"run in {self.run_ns / 1000:.1f} us, {self.bytes_in} bytes in, "
+            f"{self.bytes_out} bytes out>"
+        )

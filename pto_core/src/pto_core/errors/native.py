@@ -59,12 +59,12 @@ def from_status(
 ) -> PtoError:
     """Make the exception for a native status, with the fields of its class.
 
-    -1 and the empty string mean "does not apply", as in ``pto_error``. A message that does not name
-    the kernel gets its name in front. A status that nobody knows is an ``InternalError``.
+    -1 and the empty string mean "does not apply", as in ``pto_error``. A message about a kernel
+    that does not name it gets its name in front. An unknown status is an ``InternalError``.
     """
     record = _Record(
         status,
-        _with_kernel(message or f"native status {status} without a message", kernel),
+        _with_kernel(message or _NO_MESSAGE.format(status), kernel if status in _OF_KERNEL else ""),
         _applies(func_id),
         _applies(task),
         _applies(other_task),
@@ -84,6 +84,49 @@ def _applies(number: int) -> int | None:
 
 def _with_kernel(message: str, kernel: str) -> str:
     return f"kernel {kernel!r}: {message}" if kernel and kernel not in message else message
+
+
+def from_exit(name: str, cause: BaseException) -> OrchestrationError:
+    """Make the exception for an orchestration that raised SystemExit or the like."""
+    code = _exit_code(cause) if isinstance(cause, SystemExit) else 1
+    error = OrchestrationError(
+        f"orchestration {name!r} raised {type(cause).__name__}: {cause} (code {code}); "
+        "an orchestration must not end the process, let it raise another exception",
+        code=code,
+    )
+    error.__cause__ = cause
+    return error
+
+
+def _exit_code(cause: SystemExit) -> int:
+    """Read the code as the interpreter does: None is success, a text is failure."""
+    if cause.code is None:
+        return 0
+    return cause.code if isinstance(cause.code, int) else 1
+
+
+def from_result(name: str, result: object) -> PtoError | None:
+    """Judge what a Python orchestration returned: None and 0 are success."""
+    if isinstance(result, int) and not isinstance(result, bool):
+        if result == 0:
+            return None
+        return OrchestrationError(
+            f"orchestration {name!r} returned {result}, so the run failed; "
+            "return None or 0 when everything was submitted",
+            code=int(result),
+        )
+    return UsageError(
+        f"orchestration {name!r} returned {_shown(result)}; return nothing, or an int: "
+        "0 for success, another one to fail the run; results belong in Out arguments",
+        name="orchestration",
+        value=result,
+        expected="None or an int",
+    )
+
+
+def _shown(value: object) -> str:
+    text = f"{value!r} of type {type(value).__name__}"
+    return text if len(text) <= _LONGEST_VALUE else f"a {type(value).__name__}"
 
 
 def _usage(record: _Record) -> PtoError:
@@ -151,6 +194,13 @@ def _plain(kind: type[PtoError]) -> Callable[[_Record], PtoError]:
 def _internal(record: _Record) -> PtoError:
     return InternalError(f"{record.message} (status {record.status})")
 
+
+# A longer repr of a value is left out of messages.
+_LONGEST_VALUE = 100
+_NO_MESSAGE = "native status {} without a message"
+
+# The statuses (kernel, address, load, timeout) that are about the kernel that they name.
+_OF_KERNEL = frozenset({8, 10, 11, 13})
 
 # By pto_status, in the order of pto/abi/status.h.
 _MAKERS: dict[int, Callable[[_Record], PtoError]] = {

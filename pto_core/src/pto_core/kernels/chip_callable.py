@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,7 @@ class ChipCallable:
                 name="orchestration",
                 value=orchestration,
             )
+        _check_function(orchestration)
         self.orchestration = orchestration
         self.children: Mapping[int, CoreCallable] = MappingProxyType(dict(children or {}))
         self.signature: tuple[Parameter, ...] | None = (
@@ -124,6 +126,30 @@ class ChipCallable:
         if isinstance(found, OrchestrationSource):
             return found.function_name or "", content_digest(KernelSource(found.path))
         return "", content_digest(found)
+
+
+def _check_function(orchestration: object) -> None:
+    if isinstance(orchestration, CoreCallable):
+        raise UsageError(
+            f"{orchestration.name!r} is a kernel, not an orchestration; give a function that "
+            "submits it with rt.add_task",
+            name="orchestration",
+            value=orchestration,
+        )
+    kinds = {
+        "an async": inspect.iscoroutinefunction(orchestration)
+        or inspect.isasyncgenfunction(orchestration),
+        "a generator": inspect.isgeneratorfunction(orchestration),
+    }
+    for kind, is_kind in kinds.items():
+        if is_kind:
+            raise UsageError(
+                f"orchestration {getattr(orchestration, '__name__', orchestration)!r} is "
+                f"{kind} function, which does nothing when it is "
+                "called; give a plain function",
+                name="orchestration",
+                value=orchestration,
+            )
 
 
 def _check_child(func_id: object, child: object) -> None:

@@ -51,13 +51,21 @@ class DataType(IntEnum):
             return dtype
         name = "bfloat16" if dtype == "bfloat16" else _native_name(dtype)
         if name is None or name.upper() not in cls.__members__:
+            swapped = "its byte order is not that of this machine; " if _is_swapped(dtype) else ""
             raise UsageError(
-                f"{dtype!r} is not a data type that a device takes; "
+                f"{dtype!r} is not a data type that a device takes; {swapped}"
                 f"use one of {', '.join(member.name.lower() for member in cls)}",
                 name="dtype",
                 value=dtype,
             )
         return cls[name.upper()]
+
+
+def _is_swapped(dtype: Any) -> bool:
+    try:
+        return not np.dtype(dtype).isnative
+    except TypeError:
+        return False
 
 
 def _native_name(dtype: Any) -> str | None:

@@ -1,0 +1,56 @@
+"""Errors of the system's loader, as sentences about kernels and orchestrations."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pto_core import _native
+from pto_core.errors import LoadError
+from pto_core.kernels import CoreCallable, KernelSource
+
+_UNDEFINED = re.compile(r"undefined symbol: (\S+)")
+
+# What the loader says about a file that is no library for this machine.
+_NOT_A_LIBRARY = (
+    "invalid ELF header",
+    "file too short",
+    "wrong ELF class",
+    "cannot read file data",
+)
+
+
+def kernel_load_error(
+    error: LoadError, kernel: CoreCallable, func_id: int | None, path: Path | None
+) -> LoadError:
+    """Say which kernel cannot be loaded, from where, why, and what to change."""
+    source = kernel.binary.path if isinstance(kernel.binary, KernelSource) else None
+    number = "" if func_id is None else f" (func_id {func_id})"
+    text = _sentence(f"kernel {kernel.name!r}{number}", error.message, path, source)
+    return LoadError(text, func_id=func_id, kernel=kernel.name)
+
+
+def orchestration_load_error(error: LoadError, path: Path, source: Path | None) -> LoadError:
+    """Say the same of an orchestration's library."""
+    return LoadError(_sentence("the orchestration", error.message, path, source))
+
+
+def _sentence(what: str, said: str, path: Path | None, source: Path | None) -> str:
+    place = source or path
+    reason = said.rpartition(f"{path}: ")[2] if path is not None else said
+    undefined = _UNDEFINED.search(reason)
+    if undefined is not None:
+        symbol = undefined[1].partition(",")[0]
+        plain = _native.demangle(symbol)
+        named = plain if plain == symbol else f"{plain} (symbol {symbol})"
+        cause = f"it uses {named}, which nothing defines"
+        advice = "define it in that source, or make it inline in a header"
+    elif any(words in reason for words in _NOT_A_LIBRARY):
+        cause = f"it is no shared library for this machine ({reason})"
+        advice = "give a library built for it, or a C++ source as a KernelSource"
+    elif "No such file" in reason:
+        cause, advice = "there is no such file", "give the path of a shared library"
+    else:
+        cause, advice = reason, ""
+    where = "" if place is None else f" from {place}"
+    return f"{what} cannot be loaded{where}: {cause}" + (f"; {advice}" if advice else "")

@@ -1,0 +1,55 @@
+"""Libraries that the system does not load: which kernel, from where, why, and what to change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pto_core import ChipCallable, CoreCallable, Device, KernelSource
+from pto_core.errors import LoadError
+
+
+def load_error(device: Device, binary: object) -> LoadError:
+    chip = ChipCallable(lambda rt: None, {7: CoreCallable(binary, "aiv", name="add")})
+    with pytest.raises(LoadError) as caught:
+        device.prepare(chip)
+    assert (caught.value.func_id, caught.value.kernel) == (7, "add")
+    assert caught.value.message.startswith("kernel 'add' (func_id 7) cannot be loaded from ")
+    return caught.value
+
+
+def test_an_undefined_function(device: Device, tmp_path: Path) -> None:
+    source = tmp_path / "add.cpp"
+    source.write_text(
+        "#include <cstdint>\n"
+        "namespace far { int nowhere(long); }\n"
+        'extern "C" void kernel_entry(int64_t* args) { args[0] = far::nowhere(2); }\n'
+    )
+    message = load_error(device, KernelSource(source)).message
+    assert "far::nowhere(long) (symbol _ZN3far7nowhereEl), which nothing defines" in message
+    assert message.count(str(source)) == 1
+    assert ".so" not in message
+    assert message.endswith("define it in that source, or make it inline in a header")
+
+
+@pytest.mark.parametrize("content", ["text that is long enough to be a header " * 3, ""])
+def test_a_file_that_is_no_library(device: Device, tmp_path: Path, content: str) -> None:
+    binary = tmp_path / "add.so"
+    binary.write_text(content)
+    message = load_error(device, binary).message
+    assert message.count(str(binary)) == 1
+    assert "it is no shared library for this machine" in message
+    assert "as a KernelSource" in message
+
+
+def test_a_file_that_does_not_exist(device: Device, tmp_path: Path) -> None:
+    message = load_error(device, tmp_path / "add.so").message
+    assert message.endswith("there is no such file; give the path of a shared library")
+
+
+def test_an_orchestration_that_is_no_library(device: Device, tmp_path: Path) -> None:
+    binary = tmp_path / "graph.so"
+    binary.write_text("text that is long enough to be a header " * 3)
+    with pytest.raises(LoadError, match=r"the orchestration cannot be loaded .*no shared lib"):
+        device.prepare(ChipCallable(binary))
