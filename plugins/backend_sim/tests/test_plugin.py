@@ -31,7 +31,7 @@ KERNEL = """
 #error the simulator is not announced
 #endif
 #define PTO_CPU_MAX_THREADS 1
-extern "C" __aicore__ __attribute__((always)) void kernel_entry(__gm__ int64_t* args) {
+extern "C" __global__ __aicore__ __attribute__((always)) void kernel_entry(__gm__ int64_t* args) {
   *args *= 2;
 }
 """

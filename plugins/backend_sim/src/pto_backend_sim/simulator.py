@@ -21,8 +21,15 @@ _KERNEL_FLAGS = (
     "-Wno-ignored-attributes",
     "-Wno-macro-redefined",
 )
-# The last two are attributes of the device compiler; a source's own #ifndef finds them defined.
-_KERNEL_DEFINITIONS = ("__CPU_SIM", "PTO_CPU_MAX_THREADS=1", "NDEBUG", "__aicore__=", "__gm__=")
+# The last three are attributes of the device compiler; a source's own #ifndef finds them defined.
+_KERNEL_DEFINITIONS = (
+    "__CPU_SIM",
+    "PTO_CPU_MAX_THREADS=1",
+    "NDEBUG",
+    "__aicore__=",
+    "__gm__=",
+    "__global__=",
+)
 
 
 class Simulator:
