@@ -346,3 +346,29 @@ def test_nothing_is_copied_back_after_an_error(device: Device) -> None:
     with pytest.raises(Exception, match="raised ValueError"):
         device.run(graph, values)
     assert values.tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_complex_arrays(device: Device, dtype: str) -> None:
+    @kernel(core="aiv")
+    def conjugate(a, out):
+        np.conjugate(a, out=out)
+
+    out = np.zeros(3, dtype)
+    given = np.array([1 + 2j, 3j, -1], dtype)
+    device.run(lambda rt, a, out: rt.publish(rt.add_task(conjugate, (a, out))), given, out)
+    assert (out == given.conjugate()).all()
+
+
+def test_types_that_a_device_does_not_take(device: Device) -> None:
+    small = np.ones(3, ml_dtypes.float8_e4m3fn)
+    swapped = np.ones(3, np.dtype("f4").newbyteorder("S"))
+    for given, message in (
+        (small, "has data type .*float8_e4m3fn.*use float16/32/64"),
+        (swapped, "byte order is not that of this machine"),
+        (memoryview(swapped), "byte order is not that of this machine"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            device.run(lambda rt, a: None, given)
+    with pytest.raises(UsageError, match="byte order is not that of this machine"):
+        device.empty(3, swapped.dtype)

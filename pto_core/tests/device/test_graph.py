@@ -137,6 +137,7 @@ def test_too_many_arguments_of_a_task(device: Device) -> None:
     error = refused(device, lambda rt: rt.add_task(nothing, (0,) * 100), CapacityError)
     assert error.value == 100
     assert 0 < error.limit < 100
+    assert "one more for the types and shapes of a Python kernel" in str(error)
 
 
 def test_a_self_edge_is_a_cycle(device: Device) -> None:
