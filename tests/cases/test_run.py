@@ -198,6 +198,15 @@ def test_environment_of_the_case_reaches_the_child_only(case, monkeypatch) -> No
     assert "CASE_WORD" not in os.environ
 
 
+def test_misspelt_variable_of_the_case_is_warned_of(case) -> None:
+    config = (case.folder / "kernels/kernel_config.py").read_text()
+    case.write("kernels/kernel_config.py", config + 'RUNTIME_ENV = {"PTO_SIM_SEDE": "1"}\n')
+    done = case.run("-q")
+    assert done.returncode == 0
+    warning = "kernel_config.py RUNTIME_ENV: PTO_SIM_SEDE is set and nothing reads it"
+    assert f"{warning}; did you mean 'PTO_SIM_SEED'?" in done.stderr
+
+
 def test_older_dict_form(case) -> None:
     case.write(
         "golden.py",
@@ -379,6 +388,23 @@ def test_python_kernel_that_raises_brings_its_traceback(python_case) -> None:
     assert "KeyError" in text
     assert "python.py" in text
     assert "line 3, in twice" in text
+    assert "func_id 0" in text
+    assert re.search(r"on AIV \d", text), text
+
+
+@pytest.mark.parametrize("place", ["kernel", "orchestration"])
+def test_python_that_exits_is_a_failure(python_case, place: str) -> None:
+    leave = "import sys; sys.exit(0)"
+    statements = (leave, "pass") if place == "kernel" else ("pass", leave)
+    python_case.write("kernels/python.py", PYTHON % statements)
+    report = pto_core.run_case(python_case.folder)
+    assert (report.passed, report.exit_code) == (False, 4)
+    (error,) = report.errors
+    text = "\n".join([error.message, *error.__notes__])
+    assert "SystemExit" in text
+    assert place in error.message
+    assert ("task 0" in text) == (place == "kernel")
+    assert "sys.exit(0)" in text, "the traceback is there"
 
 
 def test_python_orchestration_that_raises_brings_its_traceback(python_case) -> None:

@@ -83,8 +83,6 @@ def test_cases_and_their_names(golden) -> None:
         ("RTOL = 'x'", "RTOL is 'x'; expected a number"),
         ("ATOL = -1", "ATOL is -1"),
         ("ATOL = float('nan')", "ATOL is nan"),
-        ("ALL_CASE = {'a': {}}", "did you mean 'ALL_CASES'"),
-        ("__output__ = ['a']", "did you mean '__outputs__'"),
         ("__outputs__ = []", r"__outputs__ is \[\]"),
         ("__outputs__ = 'a'", "__outputs__ is 'a'; expected a list"),
         ("TENSOR_ORDER = 3", "TENSOR_ORDER is 3"),
@@ -98,6 +96,13 @@ def test_mistake_in_the_file(golden, extra: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         golden(LIST + extra + "\n")
     assert "golden_" in caught.value.message, "the file is named"
+
+
+def test_name_that_looks_like_an_optional_one_is_warned_of(golden, capsys) -> None:
+    golden(LIST + "ALL_CASE = {'a': {}}\n__output__ = ['a']\n")
+    shown = capsys.readouterr().err
+    assert "did you mean 'ALL_CASES'" in shown
+    assert "did you mean '__outputs__'" in shown
 
 
 def test_reference_may_be_missing_when_it_is_skipped(golden) -> None:
@@ -127,6 +132,7 @@ def test_reference_may_be_missing_when_it_is_skipped(golden) -> None:
         ("a = np.ones(4); a.flags.writeable = False; return [('out_a', a)]", "read-only"),
         ("return [('out_a', np.ones(1)), ('s', ctypes.c_char(b'x'))]", "a ctypes number"),
         ("return [('out_a', np.ones(1)), ('s', np.datetime64('2020'))]", "'s' is"),
+        ("return [('out_a', np.ones(1)), ('s', 2**70)]", "'s' is the int 1180.*at most 64 bits"),
         ("raise ValueError('mine')", r"golden_\w+\.py:4: .*generate_inputs.*ValueError: mine"),
         ("import torchh", "ModuleNotFoundError"),
     ],

@@ -59,6 +59,13 @@ def test_error_in_an_orchestration_is_on_the_users_line(bench) -> None:
     assert Toolchain(bench.config()).build_orchestration(source, "graph", build).is_file()
 
 
+def test_orchestration_in_a_path_with_a_quote(bench) -> None:
+    build = OrchestrationBuild(include_dirs=(), wrapper=Path("none"))
+    source = bench.write('say "hello"/graph.cpp', "")
+    with pytest.raises(UsageError, match=r"say \"hello\".*#include cannot name; rename"):
+        Toolchain(bench.config()).build_orchestration(source, "graph", build)
+
+
 def test_orchestration_without_a_name(bench) -> None:
     build = OrchestrationBuild(include_dirs=(), wrapper=Path("none"))
     source = bench.write("graph.cpp", "")

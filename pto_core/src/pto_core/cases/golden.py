@@ -7,17 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pto_core.cases.user_module import blaming, load_module, refuse_misspelt, required
+from pto_core.cases.user_module import blaming, load_module, required, warn_of_misspelt
 from pto_core.cases.values import Scalar, Tensor, as_argument, as_array, contiguous
 from pto_core.errors import UsageError
 from pto_core.errors.suggestion import suggestion
 
 DEFAULT_TOLERANCE = 1e-5
 DEFAULT_NAME = "default"
-_NAMES = (
-    "generate_inputs", "compute_golden", "ALL_CASES", "DEFAULT_CASE", "RTOL", "ATOL",
-    "TENSOR_ORDER", "__outputs__",
-)  # fmt: skip
+_OPTIONAL = ("ALL_CASES", "DEFAULT_CASE", "RTOL", "ATOL", "TENSOR_ORDER", "__outputs__")
 
 
 @dataclass(frozen=True)
@@ -167,7 +164,7 @@ class Golden:
 def load_golden(path: Path, *, reference: bool = True) -> Golden:
     """Execute and check the file; ``compute_golden`` may be missing without ``reference``."""
     module = load_module(path)
-    refuse_misspelt(module, _NAMES, path)
+    warn_of_misspelt(module, _OPTIONAL, path)
     generate = required(module, "generate_inputs", "def generate_inputs(params)")
     compute = getattr(module, "compute_golden", None)
     if reference:

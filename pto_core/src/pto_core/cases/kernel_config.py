@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pto_core.cases.user_module import load_module, refuse_misspelt, required
+from pto_core.cases.user_module import load_module, required, warn_of_misspelt
 from pto_core.errors import UsageError
 from pto_core.errors.suggestion import suggestion
 
 _KERNEL_KEYS = ("func_id", "source", "core_type", "name", "function_name", "signature")
 _ORCHESTRATION_KEYS = ("source", "function_name", "signature")
-_NAMES = ("KERNELS", "ORCHESTRATION", "RUNTIME_CONFIG", "RUNTIME_ENV")
+_OPTIONAL = ("RUNTIME_CONFIG", "RUNTIME_ENV")
 _CORE_TYPES = ("aic", "aiv")
+_LARGEST_FUNC_ID = 4095  # of every runtime's table of kernels
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class KernelConfig:
 def load_kernel_config(path: Path) -> KernelConfig:
     """Execute and check the file; every mistake in it is a UsageError that names file and key."""
     module = load_module(path)
-    refuse_misspelt(module, _NAMES, path)
+    warn_of_misspelt(module, _OPTIONAL, path)
     check = _Check(path)
     kernels = required(module, "KERNELS", "a list of {func_id, source, core_type} dicts")
     entries = check.sequence("KERNELS", kernels)
@@ -103,8 +104,11 @@ def load_kernel_config(path: Path) -> KernelConfig:
 def _kernel(check: _Check, where: str, raw: Any) -> KernelEntry:
     entry = check.mapping(where, raw, _KERNEL_KEYS)
     func_id = check.needed(where, entry, "func_id", "a number from 0")
-    if isinstance(func_id, bool) or not isinstance(func_id, int) or not 0 <= func_id < 2**31:
-        raise check.wrong(f"{where}['func_id']", func_id, "an int from 0 to 2147483647")
+    if isinstance(func_id, bool) or not isinstance(func_id, int):
+        raise check.wrong(f"{where}['func_id']", func_id, f"an int from 0 to {_LARGEST_FUNC_ID}")
+    if not 0 <= func_id <= _LARGEST_FUNC_ID:
+        expected = f"an int from 0 to {_LARGEST_FUNC_ID}, the largest that runtimes take"
+        raise check.wrong(f"{where}['func_id']", func_id, expected)
     core_type = check.needed(where, entry, "core_type", "'aic' or 'aiv'")
     if core_type not in _CORE_TYPES:
         raise check.wrong(
@@ -122,14 +126,14 @@ def _kernel(check: _Check, where: str, raw: Any) -> KernelEntry:
 
 
 def _refuse_duplicates(check: _Check, kernels: tuple[KernelEntry, ...]) -> None:
-    seen: dict[int, KernelEntry] = {}
-    for kernel in kernels:
-        other = seen.setdefault(kernel.func_id, kernel)
+    seen: dict[int, tuple[int, KernelEntry]] = {}
+    for index, kernel in enumerate(kernels):
+        first, other = seen.setdefault(kernel.func_id, (index, kernel))
         if other is not kernel:
             raise check.wrong(
-                "KERNELS",
+                f"KERNELS[{index}]['func_id']",
                 kernel.func_id,
-                f"a func_id of its own for each kernel; {other.name} and {kernel.name} share it",
+                f"another one for {kernel.name!r}: KERNELS[{first}] ({other.name!r}) has it",
             )
 
 

@@ -41,7 +41,7 @@ def locate(
             name="case",
         )
     if folder is not None and not folder.is_dir():
-        raise _missing("case folder", folder)
+        raise _is_a_file(folder) if folder.exists() else _missing("case folder", folder)
     return CaseFiles(
         _golden_file(golden if golden is not None else _in(folder, GOLDEN)),
         _kernel_config(kernels) if kernels is not None else _kernel_config_in(_in(folder)),
@@ -72,6 +72,16 @@ def _kernel_config_in(folder: Path) -> Path:
         if path.is_file():
             return path.absolute()
     raise _missing("kernel configuration", folder / "kernels" / KERNEL_CONFIG)
+
+
+def _is_a_file(path: Path) -> UsageError:
+    better = f"give its folder {path.parent}" if path.name == GOLDEN else "give the case's folder"
+    return UsageError(
+        f"the case {path} is a file, not a folder; {better}",
+        name="case folder",
+        value=str(path),
+        expected="a folder",
+    )
 
 
 def _missing(what: str, path: Path) -> UsageError:

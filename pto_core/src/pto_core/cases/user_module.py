@@ -82,20 +82,22 @@ def required(module: ModuleType, name: str, expected: str) -> Any:
     )
 
 
-def refuse_misspelt(module: ModuleType, optional: tuple[str, ...], path: Path) -> None:
-    """Raise for a name that is nearly, but not quite, one of the optional names."""
+def warn_of_misspelt(module: ModuleType, optional: tuple[str, ...], path: Path) -> None:
+    """Warn of a name that is nearly one of the optional names, where that one is missing.
+
+    It may be the file's own business, so that it is no error.
+    """
     import difflib
+
+    from pto_core import log
 
     for name in vars(module):
         if name in optional or not (name.isupper() or name.startswith("__") or "_" in name):
             continue
         near = difflib.get_close_matches(name, optional, n=1, cutoff=0.85)
         if near and not hasattr(module, near[0]):
-            raise UsageError(
-                f"{path} defines {name}, which nothing reads; did you mean {near[0]!r}?",
-                name=name,
-                expected=near[0],
-            )
+            reason = f"{path} defines {name}, which nothing reads; did you mean {near[0]!r}?"
+            log.get(__name__).warning("case file", reason=reason)
 
 
 def _innermost_line(error: BaseException, path: Path) -> int | None:

@@ -45,6 +45,8 @@ def as_argument(name: str, value: Any, where: str) -> Tensor | Scalar:
         if not isinstance(value.value, int | float):
             raise _wrong(name, type(value).__name__, where, "a ctypes number")
         return Scalar(name, value)
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise _wrong(name, f"the int {value}", where, "a number of at most 64 bits")
     if isinstance(value, bool | int | float) and not isinstance(value, np.generic):
         return Scalar(name, value)
     if isinstance(value, np.generic):

@@ -101,7 +101,7 @@ class _Sources:
         self.cwd = Path.cwd() if cwd is None else Path(cwd)
         self.environ = process_environment() if environ is None else environ
         self._case_environ = case_environ or {}
-        self._case_origin = case_origin
+        self._variables_origin = f"{case_origin.removesuffix(' RUNTIME_CONFIG')} RUNTIME_ENV"
         self._explicit = (
             *self._from_mapping(case, case_origin),
             *(self._from_text(text) for text in set_),
@@ -115,9 +115,7 @@ class _Sources:
             key: Setting(option, option.default, "default") for key, option in known.items()
         }
         shared = (*self._file, *self._from_variables(known, self.environ, "environment"))
-        in_case = self._from_variables(
-            known, self._case_environ, f"{self._case_origin} RUNTIME_ENV"
-        )
+        in_case = self._from_variables(known, self._case_environ, self._variables_origin)
         for entry in (*shared, *in_case, *self._explicit):
             if entry.key in known:
                 settings[entry.key] = read_setting(known[entry.key], entry)
@@ -128,13 +126,16 @@ class _Sources:
     def warnings(self, known: Mapping[str, Option]) -> list[str]:
         """Name the variables that look like ours and that neither we nor any plugin reads."""
         read = {option.variable for option in known.values()}
-        unknown = unknown_variables(self.environ, read)
-        if unknown:
+        places = {
+            "environment variable {}": self.environ,
+            f"{self._variables_origin}: {{}}": self._case_environ,
+        }
+        if any(unknown_variables(environ, read) for environ in places.values()):
             read |= {option.variable for option in _options_of_all_plugins().values()}
-            unknown = unknown_variables(self.environ, read)
         return [
-            f"environment variable {name} is set and nothing reads it{suggestion(name, read)}"
-            for name in unknown
+            f"{place.format(name)} is set and nothing reads it{suggestion(name, read)}"
+            for place, environ in places.items()
+            for name in unknown_variables(environ, read)
         ]
 
     def _from_mapping(self, values: Mapping[str, Any] | None, origin: str) -> list[Entry]:

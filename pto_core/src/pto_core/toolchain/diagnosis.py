@@ -86,11 +86,13 @@ def no_compiler_error(request: BuildRequest, tried: Sequence[str]) -> CompileErr
 
 
 def no_space_error(folder: Path, what: str, free_bytes: int | None) -> CompileError:
-    """Explain that the cache folder cannot be written."""
-    room = "" if free_bytes is None else f" ({free_bytes / 2**20:.1f} MiB free)"
+    """Explain that the cache folder cannot be written; ``free_bytes`` where it is full."""
+    full = free_bytes is not None
+    room = f" ({free_bytes / 2**20:.1f} MiB free)" if free_bytes is not None else ""
     return CompileError(
-        f"cannot write to the cache folder {folder}: {what}{room}; free some space there, or "
-        "choose another folder with --set cache_dir=FOLDER or PTO_CACHE_DIR"
+        f"cannot write to the cache folder {folder}: {what}{room}; "
+        f"{'free some space there, or ' if full else ''}choose another folder with "
+        "--set cache_dir=FOLDER or PTO_CACHE_DIR"
     )
 
 

@@ -117,6 +117,14 @@ class Toolchain:
                 value=function,
                 expected="the name of a C++ function",
             )
+        if set('"\n') & set(str(path)):
+            raise UsageError(
+                f"the path {str(path)!r} of the orchestration has a character that #include cannot "
+                "name; rename the file or its folder",
+                name="source",
+                value=str(path),
+                expected='a path without " and line breaks',
+            )
         unit = (
             f"#define PTO_ORCHESTRATION_ENTRY {function}\n"
             f'#include "{path}"\n#include "{build.wrapper}"\n'
