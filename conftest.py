@@ -16,7 +16,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--full",
         action="store_true",
-        help="run the full counts (1,000 seeds and the like) instead of CI's smaller ones",
+        help="run the full counts (10,000 seeds and the like) instead of CI's smaller ones",
     )
     group.addoption(
         "--no-skips",
