@@ -106,4 +106,6 @@ def _native_options(config: Config, plugin: Any) -> dict[str, str]:
     options: dict[str, str] = {}
     for prefix in dict.fromkeys(option.key.partition(".")[0] for option in plugin.options()):
         options.update(config.native_options(prefix))
+    if any(option.native == "log_level" for option in plugin.options()):
+        options.setdefault("log_level", config["log_level"])
     return options
