@@ -1,37 +1,22 @@
 #include "engine/pool.hpp"
 
 #include <pthread.h>
-#include <signal.h>
 
+#include <algorithm>
 #include <bit>
+
+#include "engine/signals.hpp"
 
 namespace pto::sim {
 namespace {
 
 constexpr uint64_t kVisitor = uint64_t{1} << 63;
+// How often a waiting caller looks for callbacks that are stuck behind a long one.
+constexpr int64_t kLookNs = 10'000'000;
 
 constexpr uint64_t bit(uint32_t index) noexcept {
   return uint64_t{1} << index;
 }
-
-// Signals of the process go to its own threads; a fault goes to the thread that made it.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP}) {
-      sigdelset(&all, fault);
-    }
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
 
 // The pool whose worker the calling thread is, if any.
 __thread const Pool* pool_of_thread __attribute__((tls_model("initial-exec"))) = nullptr;
@@ -94,18 +79,15 @@ void Pool::orchestration_done(int32_t result) {
 
 bool Pool::wait(int64_t timeout_ns) {
   const uint64_t start_ns = clock_ns();
-  if (over_.load(std::memory_order_acquire) == 0 && parked_.load(std::memory_order_relaxed) != 0) {
-    wake_if_shared();
-  }
   for (Backoff backoff; over_.load(std::memory_order_acquire) == 0;) {
     if (timeout_ns == 0) return false;
     if (backoff.again()) continue;
-    const int64_t passed_ns = static_cast<int64_t>(clock_ns() - start_ns);
-    if (timeout_ns > 0 && passed_ns >= timeout_ns) return false;
+    int64_t left_ns = kLookNs;
+    if (timeout_ns > 0) left_ns = timeout_ns - static_cast<int64_t>(clock_ns() - start_ns);
+    if (left_ns <= 0) return false;
+    if (parked_.load(std::memory_order_relaxed) != 0) wake_if_shared();
     caller_parked_.store(1, std::memory_order_seq_cst);
-    if (over_.load(std::memory_order_seq_cst) == 0) {
-      park(over_, 0, timeout_ns < 0 ? -1 : timeout_ns - passed_ns);
-    }
+    if (over_.load(std::memory_order_seq_cst) == 0) park(over_, 0, std::min(left_ns, kLookNs));
     caller_parked_.store(0, std::memory_order_relaxed);
   }
   return true;
@@ -252,8 +234,9 @@ void Pool::enter(uint64_t who) noexcept {
 
 void Pool::leave(uint64_t who) noexcept {
   if (run_.phase() == Phase::ending) notify();
+  const Run::Number run = run_.number();
   const uint64_t before = active_.fetch_and(~who, std::memory_order_seq_cst);
-  if (before == who && run_.close()) signal_over();
+  if (before == who && run_.close(run)) signal_over();
 }
 
 void Pool::signal_over() noexcept {

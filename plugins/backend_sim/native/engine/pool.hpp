@@ -5,7 +5,7 @@
 // its cache, without an atomic operation per task. Once a batch takes long, and before the first
 // one was timed, its rest is *shared*: published in a mask from which every worker takes one core
 // at a time, and a parked worker is woken. Callbacks are always shared; while they are short nobody
-// is woken for them but by the caller, who looks once per wait whether somebody should be. A
+// is woken for them but by the caller, who looks every 10 ms whether somebody should be. A
 // scheduler's own worker is number `thread % workers`, or the lowest one at work when that one is
 // not; while the own worker is inside a kernel, an idle one steps in.
 //
@@ -95,6 +95,7 @@ class Pool final : public Engine {
   bool step(Worker& worker, uint32_t thread) noexcept;
   void run_batch(Worker& worker) noexcept;
   void run_core(Worker& worker, uint32_t core) noexcept;
+  void share_before_callback(Worker& worker) noexcept;
   void share(Worker& worker) noexcept;
   bool claim(Worker& worker) noexcept;
   void hand_over(Worker& worker) noexcept;

@@ -102,9 +102,12 @@ void Pool::run_batch(Worker& worker) noexcept {
       worker.batch = {};
       return;
     }
+    share_before_callback(worker);
     run_core(worker, take_first(worker.batch));
     ++ran;
-    if (empty(worker.batch) || (ran != 1 && ran % kTasksBetweenLooks != 0)) continue;
+    if (empty(worker.batch)) continue;
+    const bool somebody_idles = parked_.load(std::memory_order_relaxed) != 0;
+    if (!somebody_idles && ran != 1 && ran % kTasksBetweenLooks != 0) continue;
     if (ticks() - start > std::max(kShareAfterTicks, ran * long_ticks)) {
       worker.long_kernels = true;
       share(worker);
@@ -123,6 +126,15 @@ void Pool::run_core(Worker& worker, uint32_t core) noexcept {
   if (!worker.long_kernels && !worker.calls_back) return;
   // Whoever is free may complete the task: this worker's next round may be far away.
   run_.scheduler(cores.scheduler(core)).wake.store(1, std::memory_order_seq_cst);
+}
+
+// A batch that began with a kernel may go on with callbacks, whose rule is another.
+void Pool::share_before_callback(Worker& worker) noexcept {
+  if (worker.calls_back) return;
+  pto_core_mask rest = worker.batch;
+  if (!run_.cores().calls_back(take_first(rest))) return;
+  worker.calls_back = true;
+  share(worker);
 }
 
 // Keeps one core of the batch, publishes the others and what is left to step.

@@ -1,17 +1,19 @@
 #include "engine/stepper.hpp"
 
+#include <algorithm>
 #include <bit>
 
+#include "engine/signals.hpp"
 #include "shape/shape.hpp"
 #include "waiting/futex.hpp"
 
 namespace pto::sim {
 namespace {
 
-constexpr uint32_t kStepsBetweenClocks = 64;
 constexpr uint32_t kMostStepsAtYield = 3;
-constexpr uint32_t kOneInLags = 4;      // of the dispatched tasks
-constexpr uint32_t kPromptWeight = 16;  // of any other agent, against 1 of a lagging core
+constexpr int64_t kLookNs = 50'000'000;  // how often a parked caller looks for a lost device
+constexpr uint32_t kOneInLags = 4;       // of the dispatched tasks
+constexpr uint32_t kPromptWeight = 16;   // of any other agent, against 1 of a lagging core
 
 uint32_t count(const pto_core_mask& mask) noexcept {
   return static_cast<uint32_t>(std::popcount(mask.words[0]) + std::popcount(mask.words[1]));
@@ -19,12 +21,21 @@ uint32_t count(const pto_core_mask& mask) noexcept {
 
 }  // namespace
 
-Stepper::Stepper(Run& run, ActivityPage& activity, uint64_t seed, int32_t device) noexcept
+Stepper::Stepper(Run& run, ActivityPage& activity, uint64_t seed, int32_t device)
     : run_(run),
       activity_(activity),
       seed_(seed),
       note_{&activity.slot(0), device, &run.topology().blocks, activity.is_shared()},
-      random_(seed) {}
+      random_(seed) {
+  const SignalsBlocked blocked;
+  driver_ = std::thread([this] { drive(); });
+}
+
+Stepper::~Stepper() {
+  turn_.store(nobodys, std::memory_order_release);
+  unpark(turn_);
+  driver_.join();
+}
 
 void Stepper::start(bool with_library) {
   random_ = Random(seed_);
@@ -42,16 +53,52 @@ void Stepper::orchestration_done(int32_t result) {
 }
 
 bool Stepper::wait(int64_t timeout_ns) {
-  if (orchestration_pending_) orchestrate();
   const uint64_t start_ns = clock_ns();
-  for (uint32_t steps = 1; run_.running(); ++steps) {
-    if (!advance()) return false;
-    if (steps % kStepsBetweenClocks != 0 || timeout_ns < 0) continue;
-    if (clock_ns() - start_ns >= static_cast<uint64_t>(timeout_ns)) break;
+  if (!lost_.load() && turn_.load(std::memory_order_acquire) == callers) {
+    turn_.store(drivers, std::memory_order_release);
+    unpark(turn_);
   }
-  if (run_.running()) return false;
-  run_.close();
+  Backoff backoff;
+  while (turn_.load(std::memory_order_acquire) == drivers && !lost_.load()) {
+    if (timeout_ns == 0) return false;
+    if (backoff.again()) continue;
+    int64_t left_ns = kLookNs;
+    if (timeout_ns > 0) left_ns = timeout_ns - static_cast<int64_t>(clock_ns() - start_ns);
+    if (left_ns <= 0) return false;
+    park(turn_, drivers, std::min(left_ns, kLookNs));
+  }
   return run_.phase() == Phase::over;
+}
+
+void Stepper::abandon() {
+  lost_.store(true);
+  run_.force_over();
+  unpark(turn_);
+}
+
+bool Stepper::stuck() const {
+  return lost_.load() && turn_.load(std::memory_order_acquire) == drivers;
+}
+
+void Stepper::drive() noexcept {
+  const AlternateStack stack;
+  Backoff backoff;
+  while (true) {
+    const uint32_t turn = turn_.load(std::memory_order_acquire);
+    if (turn == nobodys) return;
+    if (turn == callers) {
+      if (!backoff.again()) park(turn_, callers);
+      continue;
+    }
+    if (orchestration_pending_) orchestrate();
+    while (run_.running() && advance()) {
+    }
+    if (!run_.running()) run_.close(run_.number());
+    uint32_t mine = drivers;
+    turn_.compare_exchange_strong(mine, callers, std::memory_order_acq_rel);
+    unpark(turn_);
+    backoff.reset();
+  }
 }
 
 void Stepper::wake(uint32_t thread) {

@@ -1,14 +1,18 @@
-// Deterministic mode: one thread, the caller's, steps all agents in an order that the seed decides.
+// Deterministic mode: agents are stepped one at a time, in an order that the seed decides.
 //
 // Agents are the schedulers, the cores (a core takes two steps: acknowledge, then run and finish)
 // and the orchestrator, which is whoever called into the runtime. Between two steps of wait(), and
 // inside the runtime's yield points, other agents are chosen. An agent inside a step is not
 // stepped again: its lock is held.
 //
-// All methods but ended() and abandon() belong to the one thread that drives the device.
+// Two threads take turns, and only the one whose turn it is touches the run: the caller while it
+// submits, and the driver, a thread of the device, from wait() until it gives the turn back. So a
+// kernel that never returns holds the driver and not the caller, who can give up on it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <thread>
 
 #include "activity/activity.hpp"
 #include "activity/crash_handler.hpp"
@@ -20,17 +24,20 @@ namespace pto::sim {
 
 class Stepper final : public Engine {
  public:
-  Stepper(Run& run, ActivityPage& activity, uint64_t seed, int32_t device) noexcept;
+  Stepper(Run& run, ActivityPage& activity, uint64_t seed, int32_t device);
+  Stepper(const Stepper&) = delete;
+  Stepper& operator=(const Stepper&) = delete;
+  // Not for an abandoned stepper that is stuck.
+  ~Stepper() override;
 
   void start(bool with_library) override;
   void orchestration_done(int32_t result) override;
-  // With an orchestration library the whole orchestration runs in the first call, whatever the
-  // timeout.
+  // Also false, before the timeout, when only the caller can go on.
   bool wait(int64_t timeout_ns) override;
   void ended() override {}
-  void abandon() override { run_.force_over(); }
-  bool stuck() const override { return false; }
-  void let_go() override {}
+  void abandon() override;
+  bool stuck() const override;
+  void let_go() override { driver_.detach(); }
 
   void wake(uint32_t thread) override;
   void wait_for_word(const uint32_t* word, uint32_t expected) override;
@@ -47,6 +54,9 @@ class Stepper final : public Engine {
     pto_core_mask lagging{};
   };
 
+  enum Turn : uint32_t { callers, drivers, nobodys };
+
+  void drive() noexcept;
   bool advance() noexcept;
   bool step_one() noexcept;
   Candidates candidates() noexcept;
@@ -60,12 +70,15 @@ class Stepper final : public Engine {
   const uint64_t seed_;
   const CrashNote note_;
   Random random_;
+  alignas(64) std::atomic<uint32_t> turn_{callers};  // futex
+  std::atomic<bool> lost_{false};
   bool orchestration_pending_ = false;
   pto_core_mask dispatched_{};    // not acknowledged yet
   pto_core_mask acknowledged_{};  // not run yet
   // Cores whose present task is seldom chosen, as if it took long: without them every task finishes
   // soon after its dispatch, and orders that need one to be overtaken by several never come up.
   pto_core_mask lagging_{};
+  std::thread driver_;
 };
 
 }  // namespace pto::sim

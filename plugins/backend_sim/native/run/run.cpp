@@ -34,13 +34,14 @@ void Run::end(Ending ending) noexcept {
   Ending none = Ending::none;
   if (!ending_.compare_exchange_strong(none, ending, std::memory_order_acq_rel)) return;
   ended_ns_.store(clock_ns(), std::memory_order_relaxed);
-  Phase running = Phase::running;
-  phase_.compare_exchange_strong(running, Phase::ending, std::memory_order_seq_cst);
+  const Number run = number();
+  uint64_t running = run | bits(Phase::running);
+  state_.compare_exchange_strong(running, run | bits(Phase::ending));
 }
 
-bool Run::close() noexcept {
-  Phase ending = Phase::ending;
-  return phase_.compare_exchange_strong(ending, Phase::over, std::memory_order_seq_cst);
+bool Run::close(Number number) noexcept {
+  uint64_t ending = number | bits(Phase::ending);
+  return state_.compare_exchange_strong(ending, number | bits(Phase::over));
 }
 
 void Run::orchestrate() noexcept {

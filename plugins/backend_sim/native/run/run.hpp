@@ -30,15 +30,18 @@ class Run {
   void attach(const pto_runtime_api* api, void* runtime, const pto_topology& topology) noexcept;
   // Before the engine starts; only in phase idle or over.
   void prepare(const RunShape& shape, bool with_library) noexcept;
-  void begin() noexcept { phase_.store(Phase::running, std::memory_order_seq_cst); }
+  void begin() noexcept { state_.store(next_number() | bits(Phase::running)); }
   // The first reason wins. Any thread.
   void end(Ending ending) noexcept;
-  // From ending to over; true for the one caller that made the change.
-  bool close() noexcept;
-  void force_over() noexcept { phase_.store(Phase::over, std::memory_order_seq_cst); }
-  void forget() noexcept { phase_.store(Phase::idle, std::memory_order_seq_cst); }
+  // Tells runs apart, for somebody who may be so late that the next one is already going.
+  using Number = uint64_t;
+  Number number() const noexcept { return state_.load() & ~kPhaseBits; }
+  // From ending to over; true for the one caller that made the change. Not if `number` is past.
+  bool close(Number number) noexcept;
+  void force_over() noexcept { state_.store(number() | bits(Phase::over)); }
+  void forget() noexcept { state_.store(number() | bits(Phase::idle)); }
 
-  Phase phase() const noexcept { return phase_.load(std::memory_order_acquire); }
+  Phase phase() const noexcept { return static_cast<Phase>(state_.load() & kPhaseBits); }
   bool running() const noexcept { return phase() == Phase::running; }
   Ending ending() const noexcept { return ending_.load(std::memory_order_acquire); }
 
@@ -82,6 +85,10 @@ class Run {
   uint64_t run_ns() const noexcept;
 
  private:
+  static constexpr uint64_t kPhaseBits = 3;
+  static constexpr uint64_t bits(Phase phase) noexcept { return static_cast<uint64_t>(phase); }
+  Number next_number() const noexcept { return number() + kPhaseBits + 1; }
+
   bool orchestrator_blocked() const noexcept;
   bool nothing_in_flight() const noexcept;
   bool all_idle() noexcept;
@@ -93,7 +100,7 @@ class Run {
   pto_topology topology_{};
   std::atomic<bool> shares_thread_{false};
 
-  alignas(64) std::atomic<Phase> phase_{Phase::idle};
+  alignas(64) std::atomic<uint64_t> state_{0};  // number of the run, and its phase
   std::atomic<Ending> ending_{Ending::none};
   std::atomic<bool> gate_open_{false};  // schedulers may be stepped
   std::atomic<uint32_t> done_count_{0};
