@@ -105,7 +105,15 @@ def test_crash_after_the_last_case_is_not_hidden(case) -> None:
     assert case.leftovers() == []
 
 
-def test_time_limit_outside_a_kernel_says_where(case) -> None:
+@pytest.fixture
+def uncompiled(case):
+    """A case that no limit can end while it is being compiled."""
+    case.write("kernels/kernel_config.py", PYTHON_CONFIG)
+    return case.write("kernels/python.py", "def graph(rt, a, f, n):\n    pass\n")
+
+
+def test_time_limit_outside_a_kernel_says_where(uncompiled) -> None:
+    case = uncompiled
     golden = (case.folder / "golden.py").read_text()
     case.write("golden.py", golden + "    while True: pass\n")
     done = case.run("--timeout", "2")
@@ -116,7 +124,8 @@ def test_time_limit_outside_a_kernel_says_where(case) -> None:
     assert case.leftovers() == []
 
 
-def test_time_limit_in_generate_inputs(case) -> None:
+def test_time_limit_in_generate_inputs(uncompiled) -> None:
+    case = uncompiled
     golden = (case.folder / "golden.py").read_text()
     case.write(
         "golden.py", golden.replace("    a = np.full", "    while True: pass\n    a = np.full")
@@ -137,8 +146,8 @@ def test_time_limit_in_an_orchestration(case) -> None:
     assert case.leftovers() == []
 
 
-def test_time_limit_in_a_python_orchestration(case) -> None:
-    case.write("kernels/kernel_config.py", PYTHON_CONFIG)
+def test_time_limit_in_a_python_orchestration(uncompiled) -> None:
+    case = uncompiled
     case.write("kernels/python.py", "def graph(rt, a, f, n):\n    while True:\n        pass\n")
     done = case.run("--timeout", "1")
     assert done.returncode == 4
@@ -240,7 +249,15 @@ def interrupted_at(case, phase: str, random_: random.Random) -> subprocess.Popen
     return run
 
 
-@pytest.mark.parametrize("phase", ["compile", "build", "run", "reference"])
+DOING = {
+    "compile": "compiling",
+    "build": "running on the device",
+    "run": "running on the device",
+    "reference": "in compute_golden",
+}
+
+
+@pytest.mark.parametrize("phase", DOING)
 @pytest.mark.usefixtures("shared_memory")
 def test_interrupt_in_each_phase(case, phase: str) -> None:
     seed = secrets.randbits(32)
@@ -254,6 +271,7 @@ def test_interrupt_in_each_phase(case, phase: str) -> None:
     output, errors = run.communicate()
     assert run.returncode == 130, errors
     assert output == ""
+    assert errors.splitlines()[-1:] == [f"pto: interrupted while {DOING[phase]}"]
     assert "Traceback" not in errors
     assert case.leftovers() == []
 

@@ -259,7 +259,11 @@ def test_tensor_of_size_zero(case) -> None:
         (("--repeat", "0"), 2, "'0' is not a number from 1"),
         (("--timeout", "-1"), 2, "is not a positive number of seconds"),
         (("--case", "first", "--all"), 2, "not allowed with"),
-        (("--block-dim", "3"), 2, "unrecognized arguments"),
+        (
+            ("--block-dim", "3"),
+            2,
+            "pto: error: unrecognized arguments: --block-dim 3; see `pto run --help`\n",
+        ),
     ],
 )
 def test_usage(case, arguments: tuple[str, ...], code: int, message: str) -> None:

@@ -134,7 +134,7 @@ def test_an_error_is_one_line_and_its_own_code(site, error, code):
 def test_an_error_of_the_system_is_one_line(site):
     command(site, "open('/no/such/file')")
     result = site.pto("act")
-    assert result.returncode == 4
+    assert result.returncode == 2
     assert result.stderr.count("\n") == 1
     assert "/no/such/file" in result.stderr
 
@@ -168,12 +168,12 @@ def test_a_bad_setting_stops_every_command(site, tmp_path):
     )
 
 
-def test_interrupt_is_quiet(site):
+def test_interrupt_is_one_line(site):
     # A shell starts background jobs with the signal ignored.
     start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     command(site, f"{start}; signal.raise_signal(signal.SIGINT); return 0")
     result = site.pto("act")
-    assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "pto: interrupted\n")
 
 
 def test_a_reader_that_goes_away_is_no_error(site):

@@ -86,6 +86,14 @@ def test_a_name_that_cannot_be(site, tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == ["site"]
 
 
+def test_a_folder_that_cannot_be_written(site):
+    result = site.pto("new", "case", "x", cwd="/proc")  # not even root may
+    assert result.returncode == 2
+    assert result.stderr.startswith("pto: error: /proc/x cannot be written: ")
+    assert "change to a folder in which you may write" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
 def test_a_kind_that_does_not_exist(site, tmp_path):
     result = site.pto("new", "world", "x", cwd=tmp_path)
     assert result.returncode == 2

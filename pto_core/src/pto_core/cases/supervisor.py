@@ -62,15 +62,20 @@ def supervise(job: Job, listener: Listener, timeout_s: float | None = None) -> l
     when no case could be started, and lets SIGINT and the like take their course after cleaning up.
     """
     reports: list[CaseReport] = []
-    with Interrupts() as interrupts:
-        while True:
-            with ActivityPage() as page, Whereabouts() as whereabouts:
-                watch = _Watch(job, listener, timeout_s, page, whereabouts)
-                watch.follow(interrupts)
-            reports += watch.reports
-            if interrupts.signal is not None or not watch.left:
-                return reports
-            job = replace(job, only=tuple(watch.left))
+    doing = "starting"
+    try:
+        with Interrupts() as interrupts:
+            while True:
+                with ActivityPage() as page, Whereabouts() as whereabouts:
+                    watch = _Watch(job, listener, timeout_s, page, whereabouts)
+                    watch.follow(interrupts)
+                doing = watch.doing
+                reports += watch.reports
+                if interrupts.signal is not None or not watch.left:
+                    return reports
+                job = replace(job, only=tuple(watch.left))
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"interrupted while {doing}") from None
 
 
 class _Watch:
@@ -98,6 +103,11 @@ class _Watch:
         self._page = page
         self._whereabouts = whereabouts
         self._changes: int | None = None
+
+    @property
+    def doing(self) -> str:
+        """What the child was doing last, to follow "while"."""
+        return self._state.doing
 
     def follow(self, interrupts: Interrupts) -> None:
         """Run the child and take its events until it is gone."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import signal
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pto_core import __version__
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+USAGE = 2
 FAILED = 4
 
 
@@ -23,7 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        print(f"pto: {str(interrupt) or 'interrupted'}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # The reader has gone; the interpreter's own flush at exit must not complain about it.
@@ -31,6 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except SystemExit as exit_:  # how argparse ends, after help and after a usage message
         return exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 2
+    finally:
+        if argv is None:  # the process ends: what comes now finds the code decided
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
     return code
 
 
@@ -61,6 +68,9 @@ def _frame_parser() -> argparse.ArgumentParser:
 class _FrameParser(argparse.ArgumentParser):
     """Lists the subcommands from a table and from metadata, so that help imports none of them."""
 
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"pto: error: {message}; see `pto --help`\n")
+
     def format_help(self) -> str:
         from pto_core.cli.commands import summaries
 
@@ -78,6 +88,13 @@ class _FrameParser(argparse.ArgumentParser):
         return "usage: pto [-h] [--version] COMMAND ...\n"
 
 
+class _CommandParser(argparse.ArgumentParser):
+    """Says in one line what is wrong with the arguments."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"pto: error: {message}; see `{self.prog} --help`\n")
+
+
 class _Verbosity:
     """Whether an error shows its traceback: known only once the arguments are parsed."""
 
@@ -89,7 +106,7 @@ def _run_command(name: str, arguments: list[str], verbosity: _Verbosity) -> int:
 
     command = load(name)
     # A command may define an option of its own in place of one that all have.
-    parser = argparse.ArgumentParser(
+    parser = _CommandParser(
         prog=f"pto {name}",
         description=getattr(command, "__doc__", None),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -142,12 +159,29 @@ def _report(error: Exception, *, with_traceback: bool) -> int:
         print(f"pto: error: {_message(error)}", file=sys.stderr)
         return error.exit_code
     if isinstance(error, OSError):
-        print(f"pto: error: {error}", file=sys.stderr)
-        return FAILED
+        print(f"pto: error: {_in_words(error)}", file=sys.stderr)
+        return USAGE
     print(f"pto: internal error: {type(error).__name__}: {error}", file=sys.stderr)
     if not with_traceback:
         print("pto: this is a bug of pto; -vv shows where it happened", file=sys.stderr)
     return FAILED
+
+
+def _in_words(error: OSError) -> str:
+    """Say what the machine refused, for which file, and what can be done."""
+    what = os.strerror(error.errno) if error.errno else str(error)
+    advice = {
+        errno.EACCES: "change its permissions, or use another folder",
+        errno.EPERM: "change its permissions, or use another folder",
+        errno.EROFS: "use a folder that can be written",
+        errno.ENOSPC: "free some space, or use another disk",
+        errno.EDQUOT: "free some space, or use another disk",
+        errno.ENOENT: "make it first, or give another path",
+        errno.EEXIST: "remove it first, or give another path",
+        errno.EMFILE: "raise the limit of open files with `ulimit -n`",
+    }.get(error.errno or 0, "")
+    place = f"{error.filename}: " if error.filename else ""
+    return f"{place}{what}" + (f"; {advice}" if advice else "")
 
 
 def _message(error: PtoError) -> Any:

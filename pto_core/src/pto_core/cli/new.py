@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 from pathlib import Path
@@ -39,8 +40,24 @@ def run(namespace: argparse.Namespace) -> int:
             value=name,
         )
     skeleton = _SKELETONS / namespace.kind
-    shutil.copytree(skeleton, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    try:
+        shutil.copytree(skeleton, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise UsageError(
+            f"{folder.absolute()} cannot be written: {_reason(error)}; change to a folder in which "
+            "you may write, and try again",
+            name="name",
+            value=name,
+        ) from error
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         print(path)
     print(f"run it with: pto run {name}")
     return 0
+
+
+def _reason(error: OSError) -> str:
+    """Give the machine's words; a copy of many files lists one failure for each."""
+    if isinstance(error, shutil.Error) and error.args and error.args[0]:
+        return str(error.args[0][0][2])
+    return os.strerror(error.errno) if error.errno else str(error)
