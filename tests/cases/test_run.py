@@ -41,6 +41,10 @@ def test_quiet_silent_and_verbose(case) -> None:
     verbose = case.run("-v").stdout
     for label in ("copied in", "copied out", "device memory", "output f", "AIV tasks", "edges"):
         assert label in verbose
+    labels = [re.split(r"\s{2,}", line.strip())[0] for line in verbose.splitlines()[1:]]
+    assert len(labels) == len(set(labels)), "nothing is said twice"
+    starts = {re.match(r"  \S+(?: \S+)*\s{2,}", line).end() for line in verbose.splitlines()[1:]}
+    assert len(starts) == 1, "the columns are aligned"
 
 
 def test_json(case) -> None:

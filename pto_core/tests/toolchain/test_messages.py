@@ -35,6 +35,15 @@ def test_error_has_file_line_and_the_compilers_words(bench) -> None:
     assert error.exit_code == 3
 
 
+def test_notes_about_our_own_flags_are_left_out(bench) -> None:
+    source = bench.write("broken.cpp", "nope\n")
+    flags = ("-Wno-attributes-of-the-future", "-O0")
+    with pytest.raises(CompileError) as caught:
+        bench.build(source, KernelToolchain(flags=flags))
+    assert "broken.cpp:1" in caught.value.message
+    assert "unrecognized command-line option" not in caught.value.message
+
+
 def test_error_in_a_header_names_the_header(bench) -> None:
     header = bench.write("wrong.h", "\n\nint x = ;\n")
     error = refused(bench, '#include "wrong.h"\n')

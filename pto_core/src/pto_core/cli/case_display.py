@@ -107,8 +107,10 @@ class PlainDisplay:
         """Print the result: one line when quiet, else a block."""
         print(headline(report))
         if not self._quiet:
-            for label, text in rows(report, self._verbose):
-                print(f"  {label:<14} {text}")
+            found = rows(report, self._verbose)
+            width = max(len(label) for label, _ in found)
+            for label, text in found:
+                print(f"  {label:<{width}}  {text}")
         sys.stdout.flush()
         _print_errors(report)
 
@@ -279,8 +281,8 @@ def _details(report: CaseReport) -> list[tuple[str, str]]:
         found.append((f"output {output.name}", f"{text}, {output.mismatches} wrong"))
     if report.compared:
         found.append(("reference", duration(report.reference)))
-    found += [(name, f"{value:,}") for name, value in report.statistics.items()]
-    return found
+    counts = {name: value for name, value in report.statistics.items() if name != "tasks"}
+    return [*found, *((name, f"{value:,}") for name, value in counts.items())]
 
 
 def _print_errors(report: CaseReport) -> None:

@@ -24,6 +24,8 @@ _NO_SPACE = re.compile(
     r"No space left on device|File too large|File size limit exceeded|Disk quota exceeded", re.I
 )
 _FUNCTION = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
+# What gcc adds about flags of ours that it does not know, and only where something else is wrong.
+_FLAG_NOTE = re.compile(r"^cc1plus: (?:note|warning): unrecognized command-line option .*\n?", re.M)
 _OUTPUT_LINES = 60
 
 
@@ -152,7 +154,7 @@ def _is_undeclared(name: str, output: str) -> bool:
 
 
 def _shortened(output: str) -> str:
-    lines = output.rstrip().splitlines()
+    lines = _FLAG_NOTE.sub("", output).rstrip().splitlines()
     if len(lines) <= _OUTPUT_LINES:
         return "\n".join(lines)
     return "\n".join([*lines[:_OUTPUT_LINES], f"... {len(lines) - _OUTPUT_LINES} more lines"])
