@@ -1,0 +1,223 @@
+"""A case for both build-graph runtimes, `pto run` on it, and a look at what stays behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PTO = str(Path(sys.executable).with_name("pto"))
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PATIENCE_S = 10
+
+GOLDEN = """
+import ctypes
+import numpy as np
+
+ALL_CASES = {{"two": {{"a": 2.0}}, "zero": {{"a": 0.0}}}}
+__outputs__ = ["f"]
+
+
+def generate_inputs(params):
+    a = np.full({count}, params["a"], np.float32)
+    return [("a", a), ("f", np.zeros({count}, np.float32)), ("n", ctypes.c_int64({count}))]
+
+
+def compute_golden(tensors, params):
+    tensors["f"][:] = tensors["a"] * 2
+"""
+
+CONFIG = """
+KERNELS = [{"func_id": 3, "name": "twice", "source": "twice.cpp", "core_type": "aiv"}]
+ORCHESTRATION = {
+    "host_build_graph": {"source": "host.cpp", "function_name": "graph"},
+    "aicpu_build_graph": {"source": "aicpu.cpp", "function_name": "graph"},
+}
+"""
+
+KERNEL = """
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+
+extern "C" void kernel_entry(int64_t* args) {{
+  auto* a = reinterpret_cast<float*>(args[0]);
+  auto* f = reinterpret_cast<float*>(args[1]);
+  {statement}
+  for (int64_t i = 0; i < args[2]; ++i) f[i] = a[i] * 2;
+}}
+"""
+
+HOST = """
+#include <cstdio>
+
+#include "runtime.h"
+
+extern "C" int graph(Runtime* runtime, uint64_t* args, int arg_count) {{
+  const size_t bytes = args[2] * sizeof(float);
+  auto& api = runtime->host_api;
+  void* a = api.device_malloc(bytes);
+  void* f = api.device_malloc(bytes);
+  api.copy_to_device(a, reinterpret_cast<void*>(args[0]), bytes);
+  uint64_t task[] = {{reinterpret_cast<uint64_t>(a), reinterpret_cast<uint64_t>(f), args[2]}};
+  auto add = [&] {{ return runtime->add_task(task, 3, 3, CoreType::AIV) >= 0; }};
+  auto copy_back = [&] {{
+    runtime->record_tensor_pair(reinterpret_cast<void*>(args[1]), f, bytes);
+  }};
+  copy_back();
+  {statement}
+  return !add();
+}}
+"""
+
+AICPU = """
+#include <cstdio>
+
+#include "runtime.h"
+
+extern "C" int graph(Runtime* runtime) {{
+  auto& api = runtime->aicpu_build_api;
+  auto add = [&] {{
+    const int task = api.add_task(runtime, runtime->orch_args, 3, 3, CoreType::AIV, 0);
+    if (task >= 0) api.publish_task(runtime, task);
+    return task >= 0;
+  }};
+  {statement}
+  return !add();
+}}
+"""
+SOURCES = {"host_build_graph": ("host.cpp", HOST), "aicpu_build_graph": ("aicpu.cpp", AICPU)}
+
+
+@dataclass
+class Case:
+    """A case folder with its cache and temporary folder; a mark tells which processes are its."""
+
+    folder: Path
+    cache: Path
+    temporary: Path
+    mark: str = field(default_factory=lambda: f"pto-test-{uuid.uuid4().hex}")
+    variables: dict[str, str] = field(default_factory=dict)
+    shared_memory: set[str] = field(default_factory=lambda: set(os.listdir("/dev/shm")))
+
+    def write(self, name: str, text: str) -> Case:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return self
+
+    def golden(self, count: int) -> Case:
+        """Take arrays of ``count`` floats."""
+        return self.write("golden.py", GOLDEN.format(count=count))
+
+    def config(self, lines: str = "") -> Case:
+        return self.write("kernels/kernel_config.py", CONFIG + lines)
+
+    def kernel(self, statement: str = "") -> Case:
+        """Let the kernel begin with ``statement``, which knows ``a`` and ``f``."""
+        return self.write("kernels/twice.cpp", KERNEL.format(statement=statement))
+
+    def graph(self, runtime: str, statement: str = "") -> Case:
+        """Let the orchestration for ``runtime`` do ``statement`` before it adds its one task.
+
+        ``add()`` adds a task and says whether that went well; on the host there is ``copy_back()``.
+        """
+        name, source = SOURCES[runtime]
+        return self.write(f"kernels/{name}", source.format(statement=statement))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        own = {"PTO_CACHE_DIR": self.cache, "TMPDIR": self.temporary, "CASE_MARK": self.mark}
+        return {**os.environ, **{key: str(value) for key, value in own.items()}, **self.variables}
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start `pto run` as a shell does: in the foreground of a session of its own."""
+        return self.start_on(self.folder, *arguments)
+
+    def start_on(self, folder: Path, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [PTO, "run", str(folder), *arguments],
+            text=True,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.run_on(self.folder, *arguments)
+
+    def run_on(self, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        run = self.start_on(folder, *arguments)
+        output, errors = run.communicate()
+        return subprocess.CompletedProcess(run.args, run.returncode, output, errors)
+
+    def leftovers(self) -> list[str]:
+        """What runs or lies about that should not, after some patience for what is ending."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (found := self._leftovers()) and time.monotonic() < deadline:
+            os.sched_yield()
+        return found
+
+    def assert_all_is_well(self) -> None:
+        """Nothing is left, and the vector example runs on the same machine and cache."""
+        assert self.leftovers() == []
+        done = self.run_on(EXAMPLES / "01_vector", "-q")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == "constant: passed (a2a3sim, host_build_graph, device 0)\n"
+        assert self.leftovers() == []
+
+    def _leftovers(self) -> list[str]:
+        folders = (self.cache / "scratch", self.cache / "locks", self.temporary)
+        files = [str(path) for folder in folders for path in folder.glob("*")]
+        strays = [str(path) for path in self.folder.rglob("*") if path.suffix in (".pyc", ".core")]
+        shared = set(os.listdir("/dev/shm")) - self.shared_memory
+        return [*files, *strays, *sorted(shared), *self.processes()]
+
+    def processes(self) -> list[str]:
+        """List the living processes that belong to runs of this case, whatever their session."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                if (
+                    not entry.name.isdigit()
+                    or self.mark.encode() not in (entry / "environ").read_bytes()
+                ):
+                    continue
+                if (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                    found.append(f"{entry.name}: {(entry / 'cmdline').read_bytes()!r}")
+            except OSError:
+                continue
+        return found
+
+
+@pytest.fixture(scope="session")
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give one cache for all tests here, so that each source is compiled once."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def case(tmp_path: Path, shared_cache: Path) -> Iterator[Case]:
+    """Give a case that is right, for both runtimes; nothing of its runs may be left at the end."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    made = Case(tmp_path / "case", shared_cache, temporary).golden(64).config().kernel()
+    for runtime in SOURCES:
+        made.graph(runtime)
+    yield made
+    assert made.leftovers() == []
+
+
+@pytest.fixture(params=SOURCES)
+def runtime(request: pytest.FixtureRequest) -> Any:
+    return request.param

@@ -1,0 +1,52 @@
+"""Kernels that crash or never return, under every runtime and in both modes of the simulator."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+import pto_core
+from pto_core.errors import TaskFailedError, TaskTimeoutError
+
+MODES = {"threads": (), "deterministic": ("--seed", "7")}
+# Only in the case "two", so that "zero" compiles all that "two" needs.
+CRASH = "if (a[0] != 0) *reinterpret_cast<volatile int*>(16) = 1;"
+FOREVER = "if (a[0] != 0) for (volatile int64_t i = 0;; i = i + 1) {}"
+
+
+def run_case(case, runtime: str, mode: str, timeout_s: float | None = None):
+    """Run the case through the API, and give its one error."""
+    settings = {"cache_dir": case.cache, "sim.mode": mode}
+    report = pto_core.run_case(case.folder, runtime=runtime, settings=settings, timeout_s=timeout_s)
+    assert report.exit_code == 4
+    (error,) = report.errors
+    return error
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_crash(case, runtime: str, mode: str) -> None:
+    done = case.kernel(CRASH).run("-r", runtime, *MODES[mode])
+    assert done.returncode == 4, done.stderr
+    assert "kernel 'twice' (func_id 3), task 0, on AIV " in done.stderr
+    assert "crashed: ended with SIGSEGV (an invalid memory access)" in done.stderr
+    error = run_case(case, runtime, mode)
+    assert isinstance(error, TaskFailedError)
+    assert (error.task, error.func_id, error.kernel) == (0, 3, "twice")
+    assert error.signal == signal.SIGSEGV
+    case.assert_all_is_well()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_kernel_that_never_returns(case, runtime: str, mode: str) -> None:
+    case.kernel(FOREVER)
+    assert case.run("-r", runtime, "--case", "zero").returncode == 0
+    done = case.run("-r", runtime, "--timeout", "1", *MODES[mode])
+    assert done.returncode == 4, done.stderr
+    assert "ended after its limit of 1 s (--timeout): kernel 'twice' (func_id 3)" in done.stderr
+    assert "task 0, on AIV " in done.stderr
+    assert "did not return; look for an endless loop" in done.stderr
+    error = run_case(case, runtime, mode, timeout_s=0.5)
+    assert isinstance(error, TaskTimeoutError)
+    assert (error.task, error.func_id, error.kernel, error.timeout_s) == (0, 3, "twice", 0.5)
+    case.assert_all_is_well()

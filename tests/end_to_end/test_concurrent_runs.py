@@ -1,0 +1,20 @@
+"""Several processes at once on one device number: each has its own device and none waits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "05_paged_attention"
+PROCESSES = 3
+
+
+def test_paged_attention_three_times_at_once(case) -> None:
+    """All start with the same empty cache, so that they also meet while compiling."""
+    case.cache = case.folder / "cache"
+    arguments = ("-d", "0", "--repeat", "5", "-q")
+    runs = [case.start_on(EXAMPLE, *arguments) for _ in range(PROCESSES)]
+    for run in runs:
+        output, errors = run.communicate()
+        assert (run.returncode, errors) == (0, "")
+        assert output == ("batch_256_context_48: passed (a2a3sim, host_build_graph, device 0)\n")
+    assert case.leftovers() == []

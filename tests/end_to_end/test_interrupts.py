@@ -1,0 +1,133 @@
+"""Ctrl-C at random instants of every phase of a run: it ends with 130 and nothing is left."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import secrets
+import selectors
+import signal
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+INSTANTS = 5
+INSTANTS_FULL = 20
+# Every phase here lasts many times this long, so that the signal comes within it.
+LATEST_S = 0.4
+# Code that does not return is killed after 2 s; the rest is for a slow machine.
+END_S = 10
+
+SLOW_TO_COMPILE = """
+#include <cstdint>
+template <long Salt, int N> long many() {{
+  if constexpr (N > 0) return many<Salt, N - 1>() + N; else return Salt;
+}}
+extern "C" void kernel_entry(int64_t* args) {{
+  args[0] += (many<{salt}L, 850>() + many<-{salt}L, 850>()) & 0;
+}}
+"""
+SOURCES = 12
+HERE = 'std::puts("here");'
+HERE_ONCE = f"static std::atomic<bool> begun{{false}}; if (!begun.exchange(true)) {HERE}"
+SPIN = "for (volatile int i = 0; i < 500'000; i = i + 1) {}"
+TASKS = 100_000
+# 4 MiB arrays, copied again and again.
+COPIED_COUNT = 1 << 20
+COPIES = 20_000
+
+
+def compiling(case, random_: random.Random) -> None:
+    """Compile kernels that no cache has seen, each of which takes a while."""
+    ids = range(SOURCES)
+    for func_id in ids:
+        text = SLOW_TO_COMPILE.format(salt=random_.getrandbits(60))
+        case.write(f"kernels/slow{func_id}.cpp", text)
+    listed = "{'func_id': i + 4, 'source': f'slow{i}.cpp', 'core_type': 'aiv'}"
+    case.config(f"KERNELS += [{listed} for i in {list(ids)}]\n")
+
+
+def building(case, random_: random.Random) -> None:
+    """Add tasks until the runtime takes no more."""
+    case.graph("host_build_graph", f"{HERE}\n  while (add()) {{}}")
+
+
+def building_while_running(case, random_: random.Random) -> None:
+    """Add tasks beside the schedulers until the runtime takes no more."""
+    case.graph("aicpu_build_graph", f"{HERE}\n  while (add()) {{}}")
+    case.config("RUNTIME_CONFIG = {'runtime': 'aicpu_build_graph'}\n")
+
+
+def running(case, random_: random.Random) -> None:
+    """Run very many tasks of about a millisecond."""
+    case.kernel(f"{HERE_ONCE}\n  {SPIN}")
+    case.graph("host_build_graph", f"for (int i = 0; i < {TASKS}; ++i) add();")
+
+
+def copying_in(case, random_: random.Random) -> None:
+    """Copy a large array to the device, very often."""
+    copy = "api.copy_to_device(a, reinterpret_cast<void*>(args[0]), bytes)"
+    case.golden(COPIED_COUNT)
+    case.graph(
+        "host_build_graph",
+        f"{HERE}\n  for (int i = 0; i < {COPIES}; ++i) if ({copy} != 0) return 1;",
+    )
+
+
+def copying_out(case, random_: random.Random) -> None:
+    """Copy a large array back, very often, when the last task is over."""
+    case.golden(COPIED_COUNT).kernel(HERE)
+    case.graph("host_build_graph", f"for (int i = 0; i < {COPIES}; ++i) copy_back();")
+
+
+Maker = Callable[..., None]
+# The makers of a phase take turns.
+PHASES: dict[str, tuple[Maker, ...]] = {
+    "compile": (compiling,),
+    "build": (building, building_while_running),
+    "run": (running,),
+    "copy": (copying_out, copying_in),
+}
+
+
+def wait_for_the_phase(case, phase: str, run: subprocess.Popen[str]) -> None:
+    """Return when a compiler runs, or when the phase itself has said that it began."""
+    if phase == "compile":
+        while not any("cc1plus" in line for line in case.processes()):
+            assert run.poll() is None, run.communicate()
+        return
+    assert run.stderr is not None
+    while (line := run.stderr.readline()) != "here\n":
+        assert line, run.communicate()
+
+
+def interrupt_after(run: subprocess.Popen[str], after_s: float) -> None:
+    """Wait until the instant, or the end of the process, then do as a terminal does."""
+    with selectors.DefaultSelector() as selector:
+        descriptor = os.pidfd_open(run.pid)
+        selector.register(descriptor, selectors.EVENT_READ)
+        over = selector.select(after_s)
+        os.close(descriptor)
+    assert not over, ("the phase was over before the instant", after_s, run.communicate())
+    os.killpg(run.pid, signal.SIGINT)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_interrupt_at_random_instants(case, request, phase: str) -> None:
+    seed = secrets.randbits(32)
+    print("seed", seed)
+    random_ = random.Random(seed)
+    instants = INSTANTS_FULL if request.config.getoption("--full") else INSTANTS
+    for _, make in zip(range(instants), itertools.cycle(PHASES[phase]), strict=False):
+        make(case.config().kernel().golden(64), random_)
+        after_s = random_.uniform(0, LATEST_S)
+        run = case.start()
+        wait_for_the_phase(case, phase, run)
+        interrupt_after(run, after_s)
+        output, errors = run.communicate(timeout=END_S)
+        assert run.returncode == 130, (after_s, errors)
+        assert output == ""
+        assert "Traceback" not in errors
+        case.assert_all_is_well()
