@@ -31,7 +31,8 @@ def open_device(
     ``"a2a3sim"``, ``"host_build_graph"`` and 0 by default. Further settings come as a mapping
     (``settings={"sim.mode": "deterministic"}``) or as keywords with the dot doubled into
     underscores (``sim__mode="deterministic"``). ``config`` takes all that is not given here from a
-    record that was loaded before; else environment and settings file are read.
+    record that was loaded before; else environment and settings file are read, with a
+    RuntimeWarning for what is suspicious there. Logging follows the device's settings.
 
     Raises ConfigError for settings, PluginError for plugins, BackendUnavailableError when the
     backend cannot run on this machine.
@@ -40,7 +41,10 @@ def open_device(
     for key, value in keywords.items():
         arguments[key.replace("__", ".")] = value
     given = {key: value for key, value in arguments.items() if value is not None}
-    loaded = load_with_plugins(given) if config is None else _adapted(config, given)
+    if config is not None:
+        return _open(_adapted(config, given))
+    loaded = load_with_plugins(given)
+    _warn(loaded)
     return _open(loaded)
 
 
@@ -60,7 +64,7 @@ def _adapted(config: Config, given: Mapping[str, Any]) -> Config:
 
 
 def _open(config: Config) -> Device:
-    _prepare_log(config)
+    log.configure(config)
     _check_call_settings(config)
     backend = plugins.load_backend(config["backend"])
     runtime = plugins.load_runtime(config["runtime"])
@@ -80,12 +84,11 @@ def _open(config: Config) -> Device:
     return Device(native, config, backend, runtime, observers)
 
 
-def _prepare_log(config: Config) -> None:
-    log.configure(config)
+def _warn(config: Config) -> None:
     for warning in config.warnings:
         if warning not in _warned:
             _warned.add(warning)
-            warnings.warn(warning, RuntimeWarning, stacklevel=4)
+            warnings.warn(warning, RuntimeWarning, stacklevel=3)
 
 
 def _check_call_settings(config: Config) -> None:
