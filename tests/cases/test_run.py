@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -175,6 +176,30 @@ def test_seed_gives_the_same_trace(case) -> None:
     traces = [case.json("--seed", seed)["cases"][0]["trace_hash"] for seed in ("7", "7")]
     assert traces[0] is not None
     assert traces[0] == traces[1]
+
+
+def test_sweep_over_seeds(case) -> None:
+    document = case.json("--seeds", "5")
+    (report,) = document["cases"]
+    assert (report["seeds"], report["failing_seed"]) == (5, None)
+    assert 1 <= report["traces"] <= 5
+    assert "5 run, " in case.run("--seeds", "5").stdout
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_sweep_stops_at_the_first_failure_and_says_how_to_see_it_again(case, crashes) -> None:
+    # Which call it is in this process stands for what a seed decides.
+    golden = (case.folder / "golden.py").read_text()
+    fails = "ctypes.string_at(16)" if crashes else "tensors['f'][5] = 0"
+    check = f"    global calls; calls += 1\n    if calls == 4: {fails}\n"
+    case.write("golden.py", golden + check + "calls = 0\n")
+    done = case.run("--seeds", "8")
+    assert done.returncode == (4 if crashes else 1), done.stderr
+    note = "seed 3 of 8 failed first; see it again with: "
+    command = next(line for line in done.stderr.splitlines() if note in line).partition(note)[2]
+    assert command.endswith("--case first --seed 3")
+    words = shlex.split(command)
+    assert case.command(*words[1:]).returncode == 0, "the command works; here the seed is innocent"
 
 
 def test_backend_from_the_environment_and_from_the_case(case, monkeypatch) -> None:

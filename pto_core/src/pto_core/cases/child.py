@@ -130,6 +130,7 @@ def _run_job(text: str, emit: _Events, activity: int) -> None:
         (backend, runtime),
         toolchain,
         lambda config: open_device(config=config),
+        lambda seed: config.replace(_seeded(config, backend, seed)),
     )
 
 

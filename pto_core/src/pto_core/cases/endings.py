@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pto_core.cases.activity import RunningKernel, core_name, describe
+from pto_core.cases.job import Job
 from pto_core.errors import InternalError, PtoError, TaskFailedError, TaskTimeoutError
 
 _SHOWN_KERNELS = 4
@@ -51,6 +52,8 @@ class ChildState:
     cache_dir: Path | None = None
     failure: PtoError | None = None
     finished: bool = False
+    seed: int | None = None
+    """The seed that a sweep is at."""
     tasks_ran: bool = True
     """Whether a task started since the run did; also where nobody can tell."""
 
@@ -128,6 +131,11 @@ def named(error: PtoError, blocks: int | None) -> PtoError:
     for note in getattr(error, "__notes__", ()):
         told.add_note(note)
     return told
+
+
+def seed_note(job: Job, case: str, seed: int) -> str:
+    """Say how to see a failure of a sweep again."""
+    return f"seed {seed} of {job.seeds} failed first; see it again with: {job.command(case, seed)}"
 
 
 def death_error(state: ChildState, code: int, running: Sequence[RunningKernel]) -> PtoError:

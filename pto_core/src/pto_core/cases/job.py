@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,7 +15,8 @@ class Job:
     """Cases to run, and how. ``settings`` are arguments, ``set_`` the ``--set`` texts.
 
     ``only`` lists the cases that are left when an earlier child died; None lets ``case`` and
-    ``every`` choose. A ``seed`` makes the run deterministic.
+    ``every`` choose. A ``seed`` makes the run deterministic; ``seeds`` runs each case under
+    that many, from 0, until one fails.
     """
 
     golden: Path
@@ -27,11 +29,25 @@ class Job:
     repeat: int = 1
     skip_golden: bool = False
     seed: int | None = None
+    seeds: int | None = None
     list_only: bool = False
 
     def to_json(self) -> str:
         """Give one line of JSON."""
         return json.dumps(asdict(self), default=str)
+
+    def command(self, case: str, seed: int) -> str:
+        """Write the command that runs one case under one seed as this job does."""
+        words = ["pto", "run", "-k", str(self.kernel_config.parent), "-g", str(self.golden)]
+        options = {"backend": "-p", "runtime": "-r", "device": "-d"}
+        for key, option in options.items():
+            if key in self.settings:
+                words += [option, str(self.settings[key])]
+        for text in self.set_:
+            words += ["--set", text]
+        if self.skip_golden:
+            words.append("--skip-golden")
+        return shlex.join([*words, "--case", case, "--seed", str(seed)])
 
     @staticmethod
     def from_json(text: str) -> Job:

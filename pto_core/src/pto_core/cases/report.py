@@ -101,6 +101,11 @@ class CaseReport:
     compared: bool = False
     statistics: Mapping[str, int] = field(default_factory=dict)
     errors: tuple[PtoError, ...] = ()
+    seeds: int | None = None
+    """How many seeds a sweep (``--seeds``) ran, the failing one included; None outside a sweep."""
+    failing_seed: int | None = None
+    traces: int | None = None
+    """How many different traces the sweep saw."""
 
     @property
     def max_error(self) -> float | None:

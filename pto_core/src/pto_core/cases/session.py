@@ -13,7 +13,7 @@ import numpy as np
 
 from pto_core.cases.building import Build
 from pto_core.cases.comparison import compare, mismatch_error
-from pto_core.cases.endings import named
+from pto_core.cases.endings import named, seed_note
 from pto_core.cases.golden import Golden, Inputs, load_golden
 from pto_core.cases.job import Job
 from pto_core.cases.kernel_config import KernelConfig
@@ -42,8 +42,12 @@ class Session:
         plugins: tuple[Backend, Runtime],
         toolchain: Any,
         open_device: Callable[[Config], Device],
+        seeded: Callable[[int], Config],
     ) -> None:
-        """Build, open the device, run the cases; raises PtoError when no case can be run."""
+        """Build, open the device, run the cases; raises PtoError when no case can be run.
+
+        ``seeded`` gives the configuration for a deterministic run under a seed.
+        """
         golden = load_golden(self._job.golden, reference=not self._job.skip_golden)
         names = golden.names(self._job.case, self._job.every)
         if self._job.only is not None:
@@ -57,6 +61,14 @@ class Session:
         self._emit("phase", phase="compile")
         build = Build(toolchain, kernel_config, *plugins)
         compile_s = time.perf_counter() - started
+        if self._job.seeds:
+            self._emit("device", kernels=build.kernel_names, blocks=_blocks(config))
+            for name in names:
+                report = self._sweep(golden, build, name, lambda seed: open_device(seeded(seed)))
+                report = replace(report, compile=compile_s, wall=report.wall + compile_s)
+                compile_s = 0.0
+                self._emit("report", report=report.to_json())
+            return
         self._emit("phase", phase="open")
         with contextlib.ExitStack() as devices:
             device = devices.enter_context(open_device(config))
@@ -69,6 +81,30 @@ class Session:
                 report = replace(report, compile=compile_s, wall=report.wall + compile_s)
                 compile_s = 0.0
                 self._emit("report", report=report.to_json())
+
+    def _sweep(
+        self, golden: Golden, build: Build, name: str, open_device: Callable[[int], Device]
+    ) -> CaseReport:
+        """Run one case under one seed after another until one fails; gives the last's report."""
+        seeds = self._job.seeds or 0
+        assert seeds > 0, "checked with the arguments"
+        traces: set[str | None] = set()
+        wall = 0.0
+        for seed in range(seeds):
+            self._emit("seed", seed=seed, seeds=seeds)
+            with open_device(seed) as device:
+                case = _Case(self._job, self._emit, golden, build, device, name)
+                report = case.run(announced=seed > 0)
+            wall += report.wall
+            traces.add(report.trace_hash)
+            failing = None if report.passed else seed
+            report = replace(
+                report, wall=wall, seeds=seed + 1, failing_seed=failing, traces=len(traces - {None})
+            )
+            if report.errors:
+                report.errors[0].add_note(seed_note(self._job, name, seed))
+                break
+        return report
 
 
 class _Case:
@@ -93,18 +129,12 @@ class _Case:
             exit_code=0,
         )
 
-    def run(self) -> CaseReport:
+    def run(self, *, announced: bool = False) -> CaseReport:
         """Run all repetitions and compare each; what goes wrong is in the report."""
         started = time.perf_counter()
-        report = self._report
-        self._emit(
-            "case",
-            case=report.case,
-            folder=report.folder,
-            backend=report.backend,
-            runtime=report.runtime,
-            device=report.device,
-        )
+        if not announced:
+            names = ("case", "folder", "backend", "runtime", "device")
+            self._emit("case", **{name: getattr(self._report, name) for name in names})
         try:
             with _as_pto_errors():
                 self._attempt()

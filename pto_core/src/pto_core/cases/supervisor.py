@@ -2,8 +2,8 @@
 
 The child writes events, one JSON object a line: ``listing`` (cases), ``prepared`` (cache folder),
 ``source`` (a build step), ``device`` (blocks, kernels), ``case`` (one starts), ``phase``,
-``report`` (one is over), ``failed`` (nothing can be run). Everything it prints comes on another
-pipe. Nothing of it is left when :func:`supervise` returns or raises.
+``seed`` (of a sweep), ``report`` (one is over), ``failed`` (nothing can be run). Everything it
+prints comes on another pipe. Nothing of it is left when :func:`supervise` returns or raises.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pto_core.cases.activity import ActivityPage, RunningKernel
-from pto_core.cases.endings import ChildState, death_error, timeout_error
+from pto_core.cases.endings import ChildState, death_error, seed_note, timeout_error
 from pto_core.cases.interrupts import Interrupts
 from pto_core.cases.job import Job
 from pto_core.cases.lines import Lines
@@ -268,6 +268,8 @@ class _Watch:
                 state.case = event
                 self._started = time.monotonic()
                 self._suspects = None
+            case "seed":
+                state.seed = event["seed"]
             case "phase":
                 state.phase = event["phase"]
                 self._changes = self._page.changes()
@@ -299,6 +301,9 @@ class _Watch:
             raise self._explain(code)
 
     def _report(self, case: Mapping[str, Any], error: PtoError) -> CaseReport:
+        seed = self._state.seed
+        if seed is not None:
+            error.add_note(seed_note(self._job, case["case"], seed))
         return CaseReport(
             case=case["case"],
             folder=case["folder"],
@@ -309,6 +314,8 @@ class _Watch:
             exit_code=error.exit_code,
             wall=time.monotonic() - self._started,
             errors=(error,),
+            seeds=None if seed is None else seed + 1,
+            failing_seed=seed,
         )
 
     def _explain(self, code: int) -> PtoError:

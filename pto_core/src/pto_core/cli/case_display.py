@@ -232,6 +232,9 @@ def rows(report: CaseReport, verbose: bool) -> list[tuple[str, str]]:
         best = ", fastest of the runs" if len(report.repeats) > 1 else ""
         split = ", ".join(f"{name} {duration(value)}" for name, value in parts.items())
         found[-1] = ("wall", f"{duration(report.wall)}: {split}{best}")
+    if report.seeds is not None:
+        traces = "" if report.traces is None else f", {report.traces} distinct trace hashes"
+        found.append(("seeds", f"{report.seeds} run{traces}"))
     if report.cores:
         found.append(("cores", "; ".join(_share(share) for share in report.cores)))
     if report.outputs:

@@ -36,11 +36,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     place.add_argument("-p", "--platform", "--backend", metavar="NAME", help="backend")
     place.add_argument("-r", "--runtime", metavar="NAME", help="runtime variant")
     place.add_argument("-d", "--device", metavar="N", help="number of the device")
-    place.add_argument(
+    seeds = place.add_mutually_exclusive_group()
+    seeds.add_argument(
         "--seed",
         type=_natural,
         metavar="N",
         help="run deterministically: the same seed gives the same order of events",
+    )
+    seeds.add_argument(
+        "--seeds",
+        type=_positive,
+        metavar="N",
+        help="run under the seeds 0 to N-1 until one fails, and say how to see that again",
     )
     how = parser.add_argument_group("how it runs")
     # Under a name of its own: the frame would refuse the diagnostics, which only a case can have.
@@ -109,6 +116,7 @@ def _job(namespace: argparse.Namespace) -> Job:
         repeat=namespace.repeat,
         skip_golden=namespace.skip_golden,
         seed=namespace.seed,
+        seeds=namespace.seeds,
         list_only=namespace.list,
     )
 
