@@ -1,0 +1,46 @@
+"""The log level: what reaches standard error, and who has the last word about it."""
+
+from __future__ import annotations
+
+import pytest
+
+LEVELS = ("error", "warn", "info", "debug")
+
+
+@pytest.fixture
+def talkative(case):
+    """The runtime prints its graph at level info; an unknown variable is a warning."""
+    case.variables["PTO_SIM_SED"] = "1"
+    return case.graph("host_build_graph", "runtime->print_runtime();")
+
+
+def shown(done) -> tuple[bool, bool]:
+    """Whether the warning and the information are on standard error, of a run that passed."""
+    assert done.returncode == 0, done.stderr
+    assert "tasks, " not in done.stdout
+    return "PTO_SIM_SED" in done.stderr, "host_build_graph: 0 tasks, 0 edges" in done.stderr
+
+
+EXPECTED = {
+    "error": (False, False),
+    "warn": (True, False),
+    "info": (True, True),
+    "debug": (True, True),
+}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_option(talkative, level: str) -> None:
+    assert shown(talkative.run("--log-level", level)) == EXPECTED[level]
+
+
+def test_environment_and_default(talkative) -> None:
+    assert shown(talkative.run()) == EXPECTED["warn"]
+    talkative.variables["PTO_LOG_LEVEL"] = "info"
+    assert shown(talkative.run()) == EXPECTED["info"]
+
+
+@pytest.mark.parametrize(("option", "environment"), [("error", "debug"), ("info", "error")])
+def test_option_beats_the_environment(talkative, option: str, environment: str) -> None:
+    talkative.variables["PTO_LOG_LEVEL"] = environment
+    assert shown(talkative.run("--log-level", option)) == EXPECTED[option]
