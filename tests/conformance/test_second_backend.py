@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,12 @@ import pytest
 from pto_core import plugins
 
 INLINE_BACKEND = Path(__file__).parents[1] / "native" / "inline_backend.cpp"
+LINES_BELOW = 200
+THREADS = re.compile(
+    r"<(thread|stop_token|mutex|shared_mutex|condition_variable|future|semaphore|barrier|latch)>|"
+    r"<(pthread|threads|semaphore|sched)\.h>|<omp\.h>|#pragma omp|<execution>|"
+    r"\b(std::j?thread|pthread_create|thrd_create|std::async|clone3?|v?fork)\b"
+)
 RUNTIMES = [record.name for record in plugins.runtimes()]
 
 
@@ -25,3 +32,10 @@ def test_every_runtime_works_under_the_second_backend(stranger, runtime) -> None
 
 def test_there_is_a_runtime_to_try() -> None:
     assert RUNTIMES
+
+
+def test_the_second_backend_is_short_and_has_no_thread() -> None:
+    """An order of events that the first backend's threads hide would show under this one."""
+    text = INLINE_BACKEND.read_text()
+    assert len(text.splitlines()) < LINES_BELOW
+    assert THREADS.search(text) is None
