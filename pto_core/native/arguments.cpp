@@ -9,6 +9,7 @@ namespace pto::core {
 namespace {
 
 bool overlap(const HostArray& a, const HostArray& b) {
+  if (a.bytes == 0 || b.bytes == 0) return false;
   const auto a_begin = reinterpret_cast<uintptr_t>(a.data);
   const auto b_begin = reinterpret_cast<uintptr_t>(b.data);
   return a_begin < b_begin + b.bytes && b_begin < a_begin + a.bytes;

@@ -20,7 +20,7 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
 }
 
 int clear(PyObject* self) {
-  nb::inst_ptr<Device>(self)->clear();
+  if (nb::inst_ready(self)) nb::inst_ptr<Device>(self)->clear();
   return 0;
 }
 

@@ -281,14 +281,17 @@ nb::tuple Device::run(nb::handle self, const Program& program, nb::tuple argumen
   if (call_config.size() != sizeof(settings.call))
     raise_usage("a call configuration has " + std::to_string(sizeof(settings.call)) + " bytes");
   std::memcpy(&settings.call, call_config.c_str(), sizeof(settings.call));
-  Run run(*this, self, program, std::move(arguments), settings);
-  RunGuard guard(run_, run_thread_, &run);
+  auto run = std::make_unique<Run>(*this, self, program, std::move(arguments), settings);
+  RunGuard guard(run_, run_thread_, run.get());
   try {
-    nb::tuple report = run.execute();
+    nb::tuple report = run->execute();
     return report;
   } catch (...) {
-    // A thread that never returns may still hold the device.
-    if (is_lost_) Py_INCREF(self.ptr());
+    // A thread that never returns may still hold the device, and read what the run owns.
+    if (is_lost_) {
+      Py_INCREF(self.ptr());
+      run.release()->leave_behind();
+    }
     throw;
   }
 }

@@ -27,9 +27,16 @@ void raise_exception(const nb::object& exception) {
   throw nb::python_error();
 }
 
+nb::object text_of(const std::string& text) {
+  const auto length = static_cast<Py_ssize_t>(text.size());
+  nb::object decoded = nb::steal(PyUnicode_DecodeUTF8(text.data(), length, "replace"));
+  if (!decoded.is_valid()) throw nb::python_error();
+  return decoded;
+}
+
 void raise_error(const char* name, const std::string& message, const nb::dict& fields) {
   nb::object type = nb::module_::import_("pto_core.errors").attr(name);
-  raise_exception(type(message, **fields));
+  raise_exception(type(text_of(message), **fields));
 }
 
 void raise_usage(const std::string& message) {
@@ -38,11 +45,11 @@ void raise_usage(const std::string& message) {
 
 nb::object exception_of(const pto_error& error, const std::string& kernel) {
   nb::object make = nb::module_::import_("pto_core.errors.native").attr("from_status");
-  return make(error.status, nb::str(error.message), nb::arg("func_id") = error.func_id,
+  return make(error.status, text_of(error.message), nb::arg("func_id") = error.func_id,
               nb::arg("task") = error.task, nb::arg("other_task") = error.other_task,
               nb::arg("core") = error.core, nb::arg("line") = error.line,
               nb::arg("value") = error.value, nb::arg("limit") = error.limit,
-              nb::arg("file") = nb::str(error.file), nb::arg("kernel") = nb::str(kernel.c_str()));
+              nb::arg("file") = text_of(error.file), nb::arg("kernel") = text_of(kernel));
 }
 
 nb::object take_exception() {

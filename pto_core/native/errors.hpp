@@ -22,6 +22,10 @@ pto_error make_error(pto_status status, const std::string& message);
 [[noreturn]] void raise_usage(const std::string& message);
 [[noreturn]] void raise_exception(const nb::object& exception);
 
+// Words that came from elsewhere, or were cut to fit, as a Python string: what is not UTF-8 in them
+// is replaced.
+nb::object text_of(const std::string& text);
+
 // Turns a native error into an exception of the tree, without raising it. `kernel` is the name of
 // the kernel that error.func_id means, empty when there is none.
 nb::object exception_of(const pto_error& error, const std::string& kernel);

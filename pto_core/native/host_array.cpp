@@ -4,6 +4,7 @@
 #include "dlpack.hpp"
 #include "errors.hpp"
 #include "pto/abi/dtype.h"
+#include "views.hpp"
 
 namespace pto::core {
 namespace {
@@ -188,8 +189,7 @@ bool HostArray::take_dlpack(nb::handle object, const Describe& describe) {
 }
 
 void HostArray::finish(nb::handle object, bool must_write, const Describe& describe) {
-  bytes = element_bytes(code);
-  for (npy_intp extent : shape) bytes *= static_cast<uint64_t>(extent);
+  bytes = bytes_of(code, shape);
   if (must_write && !writable) {
     raise_usage(describe() + " is read-only (" + type_text(object) +
                 ") but is an output; pass a writable array");

@@ -45,7 +45,7 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
 }
 
 int clear(PyObject* self) {
-  nb::inst_ptr<Program>(self)->function.reset();
+  if (nb::inst_ready(self)) nb::inst_ptr<Program>(self)->function.reset();
   return 0;
 }
 

@@ -20,8 +20,26 @@ Run::Run(Device& device, nb::handle device_object, const Program& program, nb::t
 }
 
 Run::~Run() {
+  if (is_in_progress_) end_early();
   if (graph_) graph_->deactivate();
   for (auto& buffer : temporaries_) device_.free(*buffer);
+}
+
+void Run::leave_behind() {
+  if (graph_) graph_->deactivate();
+}
+
+// Something unforeseen, such as no memory on the host, kept execute() from ending the run.
+void Run::end_early() {
+  const nb::error_scope pending;
+  try {
+    stop("the run could not go on");
+    if (program_.is_python()) device_.backend()->orchestration_done(device_.handle(), -1);
+    drain();
+    finish();
+  } catch (...) {
+    device_.mark_lost();
+  }
 }
 
 nb::tuple Run::execute() {
@@ -61,6 +79,7 @@ void Run::start() {
     status_ = device_.backend()->start(device_.handle(), &run_, &error_);
   }
   if (status_ != PTO_OK) raise_exception(exception_of(error_, kernel_name(error_.func_id)));
+  is_in_progress_ = true;
 }
 
 void Run::orchestrate() {
@@ -116,6 +135,7 @@ void Run::keep_failure(uint64_t task, const nb::object& exception) {
 
 void Run::finish() {
   error_ = empty_error();
+  is_in_progress_ = false;
   ReleasedGil released;
   status_ = device_.backend()->finish(device_.handle(), &report_, &error_);
   if (status_ != PTO_OK && error_.status == PTO_OK) error_.status = status_;

@@ -1,6 +1,7 @@
 // One run of a program on a device, from the arguments to the report.
 //
-// Lives on the stack of Device::run, with the GIL held except while it waits. The first error wins;
+// Lives as long as Device::run, with the GIL held except while it waits; for ever when the device
+// is lost, because a thread that never returns may still read what it owns. The first error wins;
 // whatever happens, the device is ready for the next run afterwards, or lost.
 #pragma once
 
@@ -35,6 +36,8 @@ class Run {
 
   // The fields of pto_core.device.RunReport, in order.
   nb::tuple execute();
+  // The device is lost: this object stays, out of reach of the orchestration's `rt`.
+  void leave_behind();
 
   Device& device() const { return device_; }
   nb::handle device_object() const { return device_object_; }
@@ -54,6 +57,7 @@ class Run {
 
  private:
   void start();
+  void end_early();
   void orchestrate();
   void keep_orchestration_failure(nb::object failure);
   void judge_result(nb::handle result);
@@ -77,7 +81,7 @@ class Run {
   Device& device_;
   nb::handle device_object_;
   const Program& program_;
-  const RunSettings& settings_;
+  const RunSettings settings_;
   Arguments arguments_;
   std::vector<std::shared_ptr<Buffer>> temporaries_;
   std::vector<pto_kernel_entry> kernels_;
@@ -96,6 +100,7 @@ class Run {
   bool is_late_ = false;                  // the run took longer than timeout_s
   nb::object raised_late_;                // what a call of rt raised for that
   bool was_stopped_ = false;
+  bool is_in_progress_ = false;            // started and not finished
   std::optional<RunningTask> stuck_task_;  // the task that the device was given up for
   pto_status status_ = PTO_OK;
   pto_error error_;

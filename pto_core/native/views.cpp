@@ -1,5 +1,7 @@
 #include "views.hpp"
 
+#include <cstdint>
+
 #include "data_types.hpp"
 #include "errors.hpp"
 
@@ -18,6 +20,21 @@ npy_intp extent_of(nb::handle extent, nb::handle shape) {
 
 }  // namespace
 
+uint64_t bytes_of(uint8_t code, const std::vector<npy_intp>& shape) {
+  uint64_t bytes = element_bytes(code);
+  for (npy_intp extent : shape) {
+    if (extent == 0) return 0;
+  }
+  for (npy_intp extent : shape) {
+    if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(extent), &bytes) ||
+        bytes > static_cast<uint64_t>(INT64_MAX)) {
+      raise_usage("an array with extents up to " + std::to_string(extent) +
+                  " would have more bytes than an address can count; give a smaller shape");
+    }
+  }
+  return bytes;
+}
+
 PyObject* View::array_at(uint64_t address) const {
   auto* descriptor = descriptor_of(code);
   Py_INCREF(descriptor);
@@ -30,8 +47,7 @@ const View* ViewTable::intern(uint8_t code, const npy_intp* shape, size_t dimens
   std::pair key(code, std::vector<npy_intp>(shape, shape + dimensions));
   auto found = views_.find(key);
   if (found != views_.end()) return found->second.get();
-  uint64_t bytes = element_bytes(code);
-  for (npy_intp extent : key.second) bytes *= static_cast<uint64_t>(extent);
+  const uint64_t bytes = bytes_of(code, key.second);
   auto view = std::make_unique<View>(View{code, key.second, bytes});
   return views_.emplace(std::move(key), std::move(view)).first->second.get();
 }

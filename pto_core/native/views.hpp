@@ -21,6 +21,9 @@ struct View {
   PyObject* array_at(uint64_t address) const;
 };
 
+// Raises UsageError when that is more than can be counted.
+uint64_t bytes_of(uint8_t code, const std::vector<npy_intp>& shape);
+
 class ViewTable {
  public:
   const View* intern(uint8_t code, const npy_intp* shape, size_t dimensions);
