@@ -1,27 +1,45 @@
 """The documentation's code runs: Python blocks are executed, commands exist, links lead somewhere.
 
 Python blocks of one page run in order in one fresh interpreter, in an empty folder. A block that is
-fenced as ``text output`` after them is what they print, word for word. Blocks in other languages
-are not run; the commands in ``sh`` and ``console`` blocks must exist.
+fenced as ``text output`` after them is what they print, word for word. TOML blocks are parsed; the
+arguments of ``pto`` commands are parsed by the command itself. Nothing else is run here; the
+packaging tests build the plugin of docs/writing-a-plugin.md.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+QUICKSTART = ROOT / "quickstart"
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("**/README.md")])
 PAGES = [page for page in dict.fromkeys(PAGES) if not {".venv", "build"} & set(page.parts)]
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+OURS = ("pto ", "./quickstart ")
+QUICKSTART_COMMANDS = {"run", "test", "setup"}
+# The real command line up to where the command would act.
+PARSE = """
+import json, sys
+from pto_core.cli.commands import load
+from pto_core.cli.main import main
+
+for words in json.loads(sys.argv[1]):
+    if words and not words[0].startswith("-"):
+        load(words[0]).run = lambda namespace: 0
+    if main(words) != 0:
+        sys.exit(f"not understood: pto {' '.join(words)}")
+"""
 CONTROL_WORDS = {"cd", "export", "git", "apt-get", "sudo", "python", "python3", "cat", "source"}
 
 
@@ -67,36 +85,74 @@ def test_python_blocks_run_and_print_what_the_page_shows(page, tmp_path):
         assert result.stdout == shown
 
 
-def commands(page: Path):
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_toml_blocks_are_toml(page):
     for block in blocks(page):
-        if block.info.split(" ")[0] not in {"sh", "bash", "console", "shell"}:
+        if block.info == "toml":
+            assert tomllib.loads(block.text), f"{name(page)}:{block.line}"
+
+
+def commands(text: Path | list[Block]):
+    """Yield the words of each command; a block without a language shows only our own ones."""
+    for block in blocks(text) if isinstance(text, Path) else text:
+        language = block.info.split(" ")[0]
+        if language not in {"", "sh", "bash", "console", "shell"}:
             continue
         for line in block.text.replace("\\\n", " ").splitlines():
             prompted = line.startswith("$ ")
-            if block.info == "console" and not prompted:
+            line = line.removeprefix("$ ")
+            if language == "" and not line.startswith(OURS):
                 continue
-            words = shlex.split(line.removeprefix("$ "), comments=True)
+            if language == "console" and not prompted:
+                continue
+            words = shlex.split(line, comments=True)
             while words and re.fullmatch(r"[A-Z][A-Z0-9_]*=.*", words[0]):
                 words = words[1:]
             if words:
                 yield words
 
 
+def understood(arguments: list[list[str]]) -> subprocess.CompletedProcess[str]:
+    """Parse each list of arguments as ``pto`` does, without running the command."""
+    check = [sys.executable, "-c", PARSE, json.dumps(arguments)]
+    return subprocess.run(check, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_commands_that_a_page_shows_exist(page):
+    arguments = []
     for words in commands(page):
         command = words[0]
         if command == "pto":
-            arguments = [word for word in words[1:2] if not word.startswith("-")]
-            check = [Path(sys.executable).with_name("pto"), *arguments, "--help"]
-            result = subprocess.run(check, capture_output=True, text=True, check=False)
-            assert result.returncode == 0, f"{shlex.join(words)}: {result.stderr}"
+            arguments.append(words[1:])
+        elif command == "./quickstart":
+            assert words[1] in QUICKSTART_COMMANDS, shlex.join(words)
+            if words[1] == "run":
+                arguments.append(words[1:])
         elif command.startswith(("./", ".ci/")):
             assert os.access(ROOT / command, os.X_OK), f"{command} does not exist"
         elif command in {"pip", "pytest"}:
             assert Path(sys.executable).with_name(command).exists()
         else:
             assert command in CONTROL_WORDS, f"{name(page)} shows {command}, which no test knows"
+        missing = [w for w in words if w.startswith("examples/") and not (ROOT / w).exists()]
+        assert not missing, f"{name(page)}: {missing}"
+    if arguments:
+        result = understood(arguments)
+        assert result.returncode == 0, f"{name(page)}: {result.stderr}"
+
+
+@pytest.mark.parametrize(
+    "line", ["runn CASE", "run CASE --repeats 3", "run --repeat x CASE", "config --al", "new"]
+)
+def test_a_command_that_does_not_exist_is_found(line):
+    block = Block("sh", f"pto {line}\n", 1)
+    assert understood([words[1:] for words in commands([block])]).returncode != 0
+
+
+def test_the_quickstart_takes_these_commands():
+    (taken,) = re.findall(r"^ *(\w+(?: \| \w+)+)\) shift ;;", QUICKSTART.read_text(), re.MULTILINE)
+    assert set(taken.split(" | ")) == QUICKSTART_COMMANDS
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
