@@ -17,6 +17,8 @@ CONSTRAINTS = ROOT / "constraints.txt"
 FOLDERS = (ROOT / "pto_core", *sorted((ROOT / "plugins").glob("*_*")))
 # What a build backend asks for by itself, beside what pyproject.toml declares.
 BUILD_PROGRAMS = ("cmake", "ninja")
+# What runs a plugin's contract tests.
+TEST_PROGRAMS = ("pytest",)
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,10 @@ class Wheelhouse:
 
     def package(self, distribution: str) -> Built:
         return next(p for p in self.packages if p.distribution == distribution)
+
+    def build(self, folder: Path, into: Path) -> Built:
+        """Pack the package of ``folder`` into ``into``, with what lies here."""
+        return build_package(folder, self.folder, into)
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,7 @@ def run(command: tuple[str | Path, ...], cwd: Path, environment: dict[str, str] 
 
 
 def third_party() -> set[str]:
-    names = set(BUILD_PROGRAMS)
+    names = {*BUILD_PROGRAMS, *TEST_PROGRAMS}
     for folder in FOLDERS:
         pyproject = tomllib.loads((folder / "pyproject.toml").read_text())
         declared = pyproject["build-system"]["requires"] + pyproject["project"]["dependencies"]
@@ -121,15 +127,18 @@ def third_party() -> set[str]:
     return {name for name in names if not name.startswith("ptorun-")}
 
 
-def build_package(folder: Path, house: Path) -> Built:
-    """Build the sdist, then the wheel from it, both in build isolation outside the checkout."""
+def build_package(folder: Path, house: Path, into: Path) -> Built:
+    """Build the sdist, then the wheel from it, both in build isolation outside the checkout.
+
+    They lie in ``into``; what building them needs comes from ``house``.
+    """
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     stem = f"{project['name'].replace('-', '_')}-{project['version']}"
-    run_offline(house, (sys.executable, "-m", "build", "--sdist", "--outdir", house, folder), house)
-    sdist = house / f"{stem}.tar.gz"
-    wheel_command = (sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", house, sdist)
-    run_offline(house, wheel_command, house)
-    (wheel,) = house.glob(f"{stem}-*.whl")
+    run_offline(house, (sys.executable, "-m", "build", "--sdist", "--outdir", into, folder), into)
+    sdist = into / f"{stem}.tar.gz"
+    wheel_command = (sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", into, sdist)
+    run_offline(house, wheel_command, into)
+    (wheel,) = into.glob(f"{stem}-*.whl")
     requirements = frozenset(required_name(text) for text in project["dependencies"])
     return Built(folder, project["name"], requirements, sdist, wheel)
 
@@ -139,7 +148,7 @@ def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Wheelhouse:
     house = tmp_path_factory.mktemp("wheelhouse")
     download = (sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:")
     run((*download, "-d", house, "-c", CONSTRAINTS, *sorted(third_party())), house, None)
-    packages = tuple(build_package(folder, house) for folder in FOLDERS)
+    packages = tuple(build_package(folder, house, house) for folder in FOLDERS)
     return Wheelhouse(house, packages)
 
 
