@@ -1,7 +1,8 @@
-"""Options that all tests share: the full counts, and the rule that CI skips nothing."""
+"""What all tests share: the full counts, the rule that CI skips nothing, and Ctrl-C."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Generator
 from typing import Any
 
@@ -9,6 +10,11 @@ import pytest
 
 # Before pytest takes the folder pto_core/ of the first test module for a package of that name.
 import pto_core  # noqa: F401
+
+
+# A shell starts what it puts in the background with SIGINT ignored, and children inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
