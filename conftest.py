@@ -11,7 +11,6 @@ import pytest
 # Before pytest takes the folder pto_core/ of the first test module for a package of that name.
 import pto_core  # noqa: F401
 
-
 # A shell starts what it puts in the background with SIGINT ignored, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
