@@ -149,8 +149,8 @@ TEST(a_buffer_left_behind_is_reported) {
   CHECK_EQUAL(leaks.first_bytes, 77u);
 }
 
-// ThreadSanitizer puts its own handler in front, which now and then ends the process before ours has
-// spoken; the other builds hold the words.
+// ThreadSanitizer puts its own handler in front, which now and then ends the process before ours
+// has spoken; the other builds hold the words.
 #if !defined(__SANITIZE_THREAD__)
 TEST(a_crash_names_kernel_task_and_core) {
   const struct {
