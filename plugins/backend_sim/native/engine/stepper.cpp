@@ -47,6 +47,7 @@ void Stepper::start(bool with_library) {
 }
 
 void Stepper::orchestration_done(int32_t result) {
+  take_turn();
   run_.orchestration_done(result);
   if (run_.shares_thread()) run_.scheduler(0).unlock();
   run_.wake_all();
@@ -80,6 +81,14 @@ bool Stepper::stuck() const {
   return lost_.load() && turn_.load(std::memory_order_acquire) == drivers;
 }
 
+// A caller whose wait() ran out of time may submit while the driver is still at its last steps.
+void Stepper::take_turn() noexcept {
+  if (std::this_thread::get_id() == driver_.get_id()) return;
+  for (Backoff backoff; turn_.load(std::memory_order_acquire) == drivers && !lost_.load();) {
+    if (!backoff.again()) backoff.reset();
+  }
+}
+
 void Stepper::drive() noexcept {
   const AlternateStack stack;
   Backoff backoff;
@@ -106,6 +115,7 @@ void Stepper::wake(uint32_t thread) {
 }
 
 void Stepper::wait_for_word(const uint32_t* word, uint32_t expected) {
+  take_turn();
   run_.orchestrator().begin_wait(word, expected);
   if (run_.shares_thread()) run_.scheduler(0).unlock();
   while (run_.running() && !Orchestrator::changed(word, expected)) {
@@ -115,7 +125,13 @@ void Stepper::wait_for_word(const uint32_t* word, uint32_t expected) {
   run_.orchestrator().end_wait();
 }
 
+void Stepper::trace(uint32_t event, uint64_t a, uint64_t b) {
+  take_turn();
+  run_.trace().add(event, a, b);
+}
+
 void Stepper::yield(uint32_t point) {
+  take_turn();
   if (!run_.running()) return;
   const uint32_t wanted = random_.below(kMostStepsAtYield + 1);
   uint32_t stepped = 0;

@@ -43,7 +43,7 @@ class Stepper final : public Engine {
   void wait_for_word(const uint32_t* word, uint32_t expected) override;
   void notify() override {}
   void yield(uint32_t point) override;
-  void trace(uint32_t event, uint64_t a, uint64_t b) override { run_.trace().add(event, a, b); }
+  void trace(uint32_t event, uint64_t a, uint64_t b) override;
   uint64_t trace_hash() const override { return run_.trace().hash(); }
 
  private:
@@ -57,6 +57,7 @@ class Stepper final : public Engine {
   enum Turn : uint32_t { callers, drivers, nobodys };
 
   void drive() noexcept;
+  void take_turn() noexcept;
   bool advance() noexcept;
   bool step_one() noexcept;
   Candidates candidates() noexcept;
