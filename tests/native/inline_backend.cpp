@@ -1,6 +1,5 @@
 // The second backend, written against the ABI alone: one thread, and kernels run inside dispatch(),
-// so that start() or orchestration_done() returns when the run is over. What is loaded stays
-// loaded.
+// so that start() or orchestration_done() returns when the run is over. Nothing is unloaded.
 #include <dlfcn.h>
 #include <sys/mman.h>
 
@@ -109,6 +108,7 @@ pto_status open(int32_t, const pto_option*, uint32_t num_options, void** out) {
     return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   };
   constexpr auto unmap = [](void*, void* memory, size_t bytes) { munmap(memory, bytes); };
+  constexpr auto untouched = [](auto...) { return size_t{0}; };
   constexpr auto resolve = [](void*, uint64_t library, const char* symbol, void** address) {
     return (*address = dlsym(pointer(library), symbol)) ? pto_status{PTO_OK} : PTO_ERROR_LOAD;
   };
@@ -124,10 +124,10 @@ pto_status open(int32_t, const pto_option*, uint32_t num_options, void** out) {
   auto* device = new Device;
   device->topology = {device->kBlocks, device->kCores, 1, 0, {{{(1u << device->kCores) - 1}}}, {}};
   std::memset(device->topology.core_type + device->kBlocks, PTO_CORE_AIV, device->kAiv);
-  device->platform = pto_platform(PTO_ABI_VERSION, sizeof(pto_platform), device, &device->topology,
-                                  0, 0, 0, 0, reserve, unmap, allocate<true>, release, copy_in,
-                                  copy_out, succeed, refuse, resolve, dispatch, poll, fault, ignore,
-                                  refuse, ignore, now, ignore, ignore, ignore);
+  device->platform = pto_platform(
+      PTO_ABI_VERSION, sizeof(pto_platform), device, &device->topology, 0, 0, 0, 0, reserve, unmap,
+      untouched, allocate<true>, release, allocate<false>, copy_in, copy_out, succeed, refuse,
+      resolve, dispatch, poll, fault, ignore, refuse, ignore, now, ignore, ignore, ignore);
   return *out = device, PTO_OK;
 }
 

@@ -16,7 +16,7 @@
 
 namespace pto::sim {
 
-enum class Owner : uint32_t { caller, run };
+enum class Owner : uint32_t { caller, run, runtime };
 
 struct CopyCounts {
   uint64_t bytes_in = 0;
@@ -80,7 +80,7 @@ class DeviceMemory {
   mutable std::mutex mutex_;
   // All below are guarded by mutex_, except the counters of copies.
   Arena arena_;
-  List lists_[2];  // live buffers by owner
+  List lists_[3];  // live buffers by owner
   size_t used_bytes_ = 0;
   size_t peak_bytes_ = 0;
   size_t untrimmed_bytes_ = 0;     // freed since the last trim, in blocks that kept their pages

@@ -1,7 +1,9 @@
 #include "table/platform_table.hpp"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "device/device.hpp"
@@ -25,6 +27,21 @@ void release(void*, void* memory, size_t bytes) {
   munmap(memory, bytes);
 }
 
+// Pages that are mapped: a page of a sparse mapping is when it was read or written.
+size_t touched(void*, const void* memory, size_t bytes) {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  auto* first = static_cast<char*>(const_cast<void*>(memory));
+  size_t count = 0;
+  for (size_t done = 0; done < bytes;) {
+    unsigned char present[4096];
+    const size_t length = std::min(bytes - done, page * sizeof present);
+    if (mincore(first + done, length, present) != 0) break;
+    for (size_t i = 0; i < (length + page - 1) / page; ++i) count += present[i] & 1;
+    done += length;
+  }
+  return count * page;
+}
+
 // A call whose signature has no room for an explanation; the device keeps it.
 template <typename Call>
 pto_status explained(void* self, Call call) noexcept {
@@ -37,6 +54,12 @@ pto_status explained(void* self, Call call) noexcept {
 pto_status allocate(void* self, size_t bytes, uint64_t* address) {
   return explained(self, [&](Device& device, pto_error* cause) {
     return device.memory().allocate(bytes, Owner::run, address, cause);
+  });
+}
+
+pto_status allocate_ring(void* self, size_t bytes, uint64_t* address) {
+  return explained(self, [&](Device& device, pto_error* cause) {
+    return device.memory().allocate(bytes, Owner::runtime, address, cause);
   });
 }
 
@@ -136,8 +159,10 @@ pto_platform make_platform(Device& device, bool deterministic, bool checking,
   table.timing = timing;
   table.reserve = reserve;
   table.release = release;
+  table.touched = touched;
   table.allocate = allocate;
   table.free = free_memory;
+  table.allocate_ring = allocate_ring;
   table.copy_in = copy_in;
   table.copy_out = copy_out;
   table.check_value = check_value;

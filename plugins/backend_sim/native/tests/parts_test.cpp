@@ -110,7 +110,7 @@ TEST(registers_follow_the_protocol) {
     pto_payload header;
     uint64_t args[3];
     int64_t tail;
-  } payload{{reinterpret_cast<uint64_t>(&kernel), 9, 4, 3, 1u << 2},
+  } payload{{reinterpret_cast<uint64_t>(&kernel), 9, 0, 4, 3, 1u << 2},
             {reinterpret_cast<uint64_t>(&result), 40, sizeof(pto_payload) + 24},
             2};
   for (int round = 0; round < 3; ++round) {

@@ -92,6 +92,19 @@ pto_status refuse_scope(void* runtime) {
                                       " has no scopes; buffers live until the run ends");
 }
 
+int64_t refuse_tensors(void* runtime, pto_tensor_task*) {
+  self(runtime).context().fail({PTO_ERROR_UNSUPPORTED}, variant.name,
+                               " infers no edges from tensors; submit tasks with add_task");
+  return -1;
+}
+int32_t refuse_cluster(void* runtime, const char*, int32_t) {
+  self(runtime).context().fail({PTO_ERROR_UNSUPPORTED}, variant.name, " has no clusters");
+  return -1;
+}
+pto_status refuse_to_free_cluster(void* runtime, int32_t) {
+  return self(runtime).context().fail({PTO_ERROR_UNSUPPORTED}, variant.name, " has no clusters");
+}
+
 int32_t schedule_step(void* runtime, uint32_t thread) {
   return self(runtime).step(thread);
 }
@@ -133,10 +146,13 @@ const pto_runtime_api api = {
     orchestrate,
     orchestration_done,
     submit,
+    refuse_tensors,
     add_edge,
     publish,
     refuse_scope,
     refuse_scope,
+    refuse_cluster,
+    refuse_to_free_cluster,
     schedule_step,
     stalled,
     finalise,

@@ -1,11 +1,13 @@
 // What every part of an instance shares: the platform, its memory, the run's first error.
 #pragma once
 
-#include "latch.hpp"
-#include "memory.hpp"
 #include "pto/abi/platform.h"
+#include "pto/engine/latch.hpp"
+#include "pto/engine/memory.hpp"
 
 namespace pto::build_graph {
+
+using namespace engine;
 
 struct Context {
   explicit Context(const pto_platform* table) : platform(table), memory(table) {}

@@ -237,6 +237,7 @@ bool Graph::are_values_plausible(const pto_task& task) {
 void Graph::write_payload(pto_payload* payload, const pto_task& task, uint64_t kernel) {
   payload->kernel = kernel;
   payload->task = static_cast<uint64_t>(task_count_.load(std::memory_order_relaxed));
+  payload->cookie = task.cookie;
   payload->func_id = task.func_id;
   payload->num_args = task.num_args;
   payload->relative_args = 0;

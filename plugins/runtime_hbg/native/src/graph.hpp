@@ -12,8 +12,8 @@
 #include <cstdint>
 
 #include "context.hpp"
-#include "kernels.hpp"
 #include "pto/abi/runtime.h"
+#include "pto/engine/kernel_table.hpp"
 #include "task.hpp"
 
 namespace pto::build_graph {

@@ -25,8 +25,8 @@ int32_t add_task(void* graph, const uint64_t* args, int32_t num_args, int32_t fu
                  int32_t core_type, uint64_t function_bin_addr) {
   // -1 stands for "as registered" in the ABI, which this interface does not offer.
   const int32_t checked_type = core_type < 0 ? PTO_CORE_TYPES : core_type;
-  const pto_task task{func_id, checked_type, static_cast<uint32_t>(num_args),
-                      0,       args,         function_bin_addr};
+  const pto_task task{
+      func_id, checked_type, static_cast<uint32_t>(num_args), 0, args, function_bin_addr, 0};
   return static_cast<int32_t>(self(graph).submit(task));
 }
 

@@ -28,15 +28,16 @@
 typedef struct pto_payload {
   uint64_t kernel; /* address that load_kernel gave; what it points at is the backend's affair */
   uint64_t task;   /* the runtime's id: unique among live tasks */
+  uint64_t cookie; /* the submitter's own word */
   int32_t func_id;
   uint32_t num_args;
   uint64_t relative_args; /* bit i: args[i] is an offset into this payload */
   /* uint64_t args[num_args] follow, then whatever the offsets point at */
 } pto_payload;
 
-PTO_ABI_ASSERT(sizeof(pto_payload) == 32, "the arguments follow at byte 32");
-PTO_ABI_ASSERT(offsetof(pto_payload, func_id) == 16, "pto_payload.func_id");
-PTO_ABI_ASSERT(offsetof(pto_payload, relative_args) == 24, "pto_payload.relative_args");
+PTO_ABI_ASSERT(sizeof(pto_payload) == 40, "the arguments follow at byte 40");
+PTO_ABI_ASSERT(offsetof(pto_payload, func_id) == 24, "pto_payload.func_id");
+PTO_ABI_ASSERT(offsetof(pto_payload, relative_args) == 32, "pto_payload.relative_args");
 
 static inline uint64_t* pto_payload_args(pto_payload* payload) {
   return (uint64_t*)(payload + 1);

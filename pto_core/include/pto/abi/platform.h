@@ -58,11 +58,16 @@ typedef struct pto_platform {
    * by host and schedulers. NULL when exhausted. Release what create() reserved in destroy(). */
   void* (*reserve)(void* self, size_t bytes);
   void (*release)(void* self, void* memory, size_t bytes);
+  /* How many bytes of reserve()d memory, in whole pages, were ever read or written. */
+  size_t (*touched)(void* self, const void* memory, size_t bytes);
 
   /* Device (global) memory. Addresses are aligned to 1024 bytes. What is still allocated when the
    * run ends is freed by the backend and is no leak. allocate(0) gives a unique, empty buffer. */
   pto_status (*allocate)(void* self, size_t bytes, uint64_t* address);
   pto_status (*free)(void* self, uint64_t address);
+  /* Device memory that outlives runs: sparse until touched, one live buffer to the checks, given
+   * back with free() in destroy() at the latest. PTO_ERROR_MEMORY beyond what the device has. */
+  pto_status (*allocate_ring)(void* self, size_t bytes, uint64_t* address);
   pto_status (*copy_in)(void* self, uint64_t device, const void* host, size_t bytes);
   pto_status (*copy_out)(void* self, void* host, uint64_t device, size_t bytes);
 
@@ -99,7 +104,7 @@ typedef struct pto_platform {
 
 PTO_ABI_ASSERT(offsetof(pto_platform, topology) == 16, "pto_platform.topology");
 PTO_ABI_ASSERT(offsetof(pto_platform, reserve) == 40, "pto_platform.reserve");
-PTO_ABI_ASSERT(sizeof(pto_platform) == 192, "pto_platform");
+PTO_ABI_ASSERT(sizeof(pto_platform) == 208, "pto_platform");
 
 static inline void pto_yield(const pto_platform* platform, uint32_t point) {
   if (platform->deterministic) platform->yield(platform->self, point);

@@ -26,6 +26,7 @@
 #include "pto/abi/arguments.h"
 #include "pto/abi/platform.h"
 #include "pto/abi/status.h"
+#include "pto/abi/tensor.h"
 #include "pto/abi/version.h"
 
 enum {
@@ -37,7 +38,15 @@ enum {
   PTO_RUNTIME_EXPLICIT_EDGES = 1u << 2,   /* add_edge orders tasks; nothing is inferred */
   PTO_RUNTIME_PUBLISH = 1u << 3,          /* a task runs only after publish() */
   PTO_RUNTIME_SCOPES = 1u << 4,           /* scope_begin and scope_end nest */
-  PTO_RUNTIME_BLOCKING_SUBMIT = 1u << 5   /* submit may wait for room */
+  PTO_RUNTIME_BLOCKING_SUBMIT = 1u << 5,  /* submit may wait for room */
+  PTO_RUNTIME_TENSORS = 1u << 6,          /* submit_tensors, edges from what tasks read and write */
+  PTO_RUNTIME_CLUSTERS = 1u << 7          /* allocate_cluster, free_cluster */
+};
+
+/* Which hazards between tensors order tasks (capability TENSORS). */
+enum {
+  PTO_HAZARDS_RAW = 0, /* read after write */
+  PTO_HAZARDS_FULL = 1 /* also write after read and write after write */
 };
 
 enum { PTO_STEP_IDLE = 0, PTO_STEP_PROGRESS = 1, PTO_STEP_DONE = 2, PTO_STEP_ERROR = 3 };
@@ -59,7 +68,7 @@ typedef struct pto_run {
   const uint64_t* args;         /* pointers (host or device, see capabilities) and scalars */
   const pto_host_range* ranges; /* host memory of the tensor arguments, for checking mode */
   uint32_t num_ranges;
-  uint32_t reserved;
+  uint32_t hazards;  /* PTO_HAZARDS_* */
   uint64_t library;  /* the orchestration's library, 0 when the caller submits by itself */
   const char* entry; /* symbol of the orchestration's entry; NULL means the variant's default */
   const pto_call_config* config;
@@ -75,9 +84,10 @@ typedef struct pto_task {
   uint32_t reserved;
   const uint64_t* args;
   uint64_t kernel; /* address to call; 0 means look it up by func_id */
+  uint64_t cookie; /* goes to the payload as it is */
 } pto_task;
 
-PTO_ABI_ASSERT(sizeof(pto_task) == 32, "pto_task");
+PTO_ABI_ASSERT(sizeof(pto_task) == 40, "pto_task");
 
 /* A counter for people: name in snake case, value, and whether it is a peak rather than a sum. */
 typedef struct pto_statistic {
@@ -108,12 +118,20 @@ typedef struct pto_runtime_api {
   /* Orchestrator: the caller has submitted everything; non-zero `result` fails the run. */
   void (*orchestration_done)(void* runtime, int32_t result);
 
-  /* Orchestrator: the submit path for callers without an orchestration library. */
+  /* Orchestrator: the submit path for callers without an orchestration library. A runtime offers
+   * submit() or, with capability TENSORS, submit_tensors(); ids are not negative, -1 is an error.
+   * After a proven deadlock submits go on, without kernels, to find what would suffice; the error
+   * is complete when the orchestration is done. */
   int64_t (*submit)(void* runtime, const pto_task* task);
+  int64_t (*submit_tensors)(void* runtime, pto_tensor_task* task);
   pto_status (*add_edge)(void* runtime, int64_t from, int64_t to);
   pto_status (*publish)(void* runtime, int64_t task);
   pto_status (*scope_begin)(void* runtime);
   pto_status (*scope_end)(void* runtime);
+  /* The id of a cluster of cores that is this caller's until it is freed, or its scope ends, and
+   * its last task has completed; -1 is an error. May wait. free_cluster() never does. */
+  int32_t (*allocate_cluster)(void* runtime, const char* file, int32_t line);
+  pto_status (*free_cluster)(void* runtime, int32_t cluster);
 
   /* Scheduler `thread`: a bounded amount of work; PTO_STEP_*. */
   int32_t (*schedule_step)(void* runtime, uint32_t thread);
@@ -134,7 +152,7 @@ typedef struct pto_runtime_api {
 } pto_runtime_api;
 
 PTO_ABI_ASSERT(offsetof(pto_runtime_api, create) == 32, "pto_runtime_api.create");
-PTO_ABI_ASSERT(sizeof(pto_runtime_api) == 176, "pto_runtime_api");
+PTO_ABI_ASSERT(sizeof(pto_runtime_api) == 200, "pto_runtime_api");
 
 /* What a variant library exports. NULL when it does not know `variant`. */
 typedef const pto_runtime_api* (*pto_runtime_entry_fn)(const char* variant);

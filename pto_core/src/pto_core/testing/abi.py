@@ -12,6 +12,7 @@ from ctypes import (
     CFUNCTYPE,
     POINTER,
     Structure,
+    Union,
     c_char,
     c_char_p,
     c_int32,
@@ -27,6 +28,7 @@ from enum import IntEnum, IntFlag
 ABI_VERSION = 0
 MAX_KERNEL_ARGS = 64
 MAX_PAYLOAD = 16384
+MAX_DIMS = 5
 MAX_CORES = 72
 MAX_BLOCKS = 24
 MAX_AICPU_THREADS = 4
@@ -94,6 +96,8 @@ class RuntimeFlag(IntFlag):
     PUBLISH = 8
     SCOPES = 16
     BLOCKING_SUBMIT = 32
+    TENSORS = 64
+    CLUSTERS = 128
 
 
 class Error(Structure):
@@ -170,6 +174,7 @@ class Payload(Structure):
     _fields_ = (
         ("kernel", c_uint64),
         ("task", c_uint64),
+        ("cookie", c_uint64),
         ("func_id", c_int32),
         ("num_args", c_uint32),
         ("relative_args", c_uint64),
@@ -202,8 +207,10 @@ class Platform(Structure):
         ("timing", c_uint32),
         ("reserve", CFUNCTYPE(c_void_p, c_void_p, c_size_t)),
         ("release", CFUNCTYPE(None, c_void_p, c_void_p, c_size_t)),
+        ("touched", CFUNCTYPE(c_size_t, c_void_p, c_void_p, c_size_t)),
         ("allocate", CFUNCTYPE(c_int32, c_void_p, c_size_t, POINTER(c_uint64))),
         ("free", CFUNCTYPE(c_int32, c_void_p, c_uint64)),
+        ("allocate_ring", CFUNCTYPE(c_int32, c_void_p, c_size_t, POINTER(c_uint64))),
         ("copy_in", CFUNCTYPE(c_int32, c_void_p, c_uint64, c_void_p, c_size_t)),
         ("copy_out", CFUNCTYPE(c_int32, c_void_p, c_void_p, c_uint64, c_size_t)),
         ("check_value", CFUNCTYPE(c_int32, c_void_p, c_uint64, POINTER(Error))),
@@ -246,7 +253,7 @@ class Run(Structure):
         ("args", POINTER(c_uint64)),
         ("ranges", POINTER(HostRange)),
         ("num_ranges", c_uint32),
-        ("reserved", c_uint32),
+        ("hazards", c_uint32),
         ("library", c_uint64),
         ("entry", c_char_p),
         ("config", POINTER(CallConfig)),
@@ -263,6 +270,62 @@ class Task(Structure):
         ("reserved", c_uint32),
         ("args", POINTER(c_uint64)),
         ("kernel", c_uint64),
+        ("cookie", c_uint64),
+    )
+
+
+class Buffer(Structure):
+    """``pto_buffer``."""
+
+    _fields_ = (("addr", c_uint64), ("size", c_uint64))
+
+
+class TensorData(Structure):
+    """``pto_tensor_data``."""
+
+    _fields_ = (
+        ("buffer", Buffer),
+        ("raw_shapes", c_uint64 * MAX_DIMS),
+        ("shapes", c_uint64 * MAX_DIMS),
+        ("offsets", c_uint64 * MAX_DIMS),
+        ("start_offset", c_uint64),
+        ("ndims", c_uint32),
+        ("dtype", c_uint32),
+        ("version", c_int32),
+        ("order", c_uint8 * MAX_DIMS),
+        ("is_pipe", c_uint8),
+        ("reserved", c_uint8 * 6),
+        ("owner", c_int64),
+    )
+
+
+class ParamValue(Union):
+    """The value of a ``pto_param``: a tensor or a scalar, as its tag says."""
+
+    _fields_ = (("tensor", POINTER(TensorData)), ("scalar", c_uint64))
+
+
+class Param(Structure):
+    """``pto_param``."""
+
+    _fields_ = (("tag", c_uint32), ("reserved", c_uint32), ("value", ParamValue))
+
+
+class TensorTask(Structure):
+    """``pto_tensor_task``."""
+
+    _fields_ = (
+        ("func_id", c_int32),
+        ("core_type", c_int32),
+        ("num_params", c_uint32),
+        ("block_dim", c_uint32),
+        ("params", POINTER(Param)),
+        ("kernel", c_uint64),
+        ("cookie", c_uint64),
+        ("clusters", POINTER(c_int32)),
+        ("file", c_char_p),
+        ("line", c_int32),
+        ("was_stuck", c_uint32),
     )
 
 
@@ -303,10 +366,13 @@ class RuntimeApi(Structure):
         ("orchestrate", CFUNCTYPE(c_int32, c_void_p)),
         ("orchestration_done", CFUNCTYPE(None, c_void_p, c_int32)),
         ("submit", CFUNCTYPE(c_int64, c_void_p, POINTER(Task))),
+        ("submit_tensors", CFUNCTYPE(c_int64, c_void_p, POINTER(TensorTask))),
         ("add_edge", CFUNCTYPE(c_int32, c_void_p, c_int64, c_int64)),
         ("publish", CFUNCTYPE(c_int32, c_void_p, c_int64)),
         ("scope_begin", CFUNCTYPE(c_int32, c_void_p)),
         ("scope_end", CFUNCTYPE(c_int32, c_void_p)),
+        ("allocate_cluster", CFUNCTYPE(c_int32, c_void_p, c_char_p, c_int32)),
+        ("free_cluster", CFUNCTYPE(c_int32, c_void_p, c_int32)),
         ("schedule_step", CFUNCTYPE(c_int32, c_void_p, c_uint32)),
         ("stalled", CFUNCTYPE(c_int32, c_void_p)),
         ("finalise", CFUNCTYPE(c_int32, c_void_p)),

@@ -47,11 +47,11 @@ class Work:
             for index, value in enumerate(self.arguments)
         ]
         header = abi.Payload(
-            self.kernel.address,
-            self.task,
-            self.kernel.func_id,
-            len(words),
-            sum(1 << index for index in self.relative),
+            kernel=self.kernel.address,
+            task=self.task,
+            func_id=self.kernel.func_id,
+            num_args=len(words),
+            relative_args=sum(1 << index for index in self.relative),
         )
         return bytes(header) + bytes((ctypes.c_uint64 * len(words))(*words)) + self.blob
 

@@ -50,7 +50,7 @@ class Session:
     def submit(self, func_id: int, arguments: Sequence[int], core_type: int = -1) -> int:
         """Submit one task; -1 when the run has an error."""
         words = (ctypes.c_uint64 * max(len(arguments), 1))(*arguments)
-        task = abi.Task(func_id, core_type, len(arguments), 0, words)
+        task = abi.Task(func_id, core_type, len(arguments), 0, words, 0)
         return int(self._submit(self.device.runtime_handle, ctypes.byref(task)))
 
     def add_edge(self, producer: int, consumer: int) -> abi.Status:

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace pto::build_graph {
+namespace pto::engine {
 
 // An address, to be written as 0x and hexadecimal digits.
 struct Address {
@@ -68,4 +68,4 @@ class Text {
   size_t length_ = 0;
 };
 
-}  // namespace pto::build_graph
+}  // namespace pto::engine

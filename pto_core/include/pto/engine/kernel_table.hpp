@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "memory.hpp"
+#include "pto/engine/memory.hpp"
 
-namespace pto::build_graph {
+namespace pto::engine {
 
 class KernelTable {
  public:
@@ -59,4 +59,4 @@ class KernelTable {
   int32_t end_ = 0;
 };
 
-}  // namespace pto::build_graph
+}  // namespace pto::engine

@@ -6,9 +6,9 @@
 #include <cstring>
 
 #include "pto/abi/status.h"
-#include "text.hpp"
+#include "pto/engine/text.hpp"
 
-namespace pto::build_graph {
+namespace pto::engine {
 
 // What a program wants to know about an error; the sentence for the person comes beside it.
 struct ErrorFacts {
@@ -76,4 +76,4 @@ class ErrorLatch {
   pto_error none_;
 };
 
-}  // namespace pto::build_graph
+}  // namespace pto::engine

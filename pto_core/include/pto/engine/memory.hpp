@@ -10,7 +10,7 @@
 
 #include "pto/abi/platform.h"
 
-namespace pto::build_graph {
+namespace pto::engine {
 
 // The platform's reserve() with a count of what is held. Any thread.
 class Memory {
@@ -121,4 +121,4 @@ class Arena {
   uint64_t used_ = 0;
 };
 
-}  // namespace pto::build_graph
+}  // namespace pto::engine

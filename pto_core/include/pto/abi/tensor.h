@@ -1,0 +1,86 @@
+/* Tensors of a task: what an orchestration submits and what a kernel reads.
+ *
+ * pto_tensor_data is the published TensorData: a view (shapes, offsets) into a buffer of
+ * raw_shapes. A kernel gets a pointer to its own copy, inside the payload. All shapes and offsets
+ * are in elements, first dimension slowest unless `order` says otherwise.
+ */
+#ifndef PTO_ABI_TENSOR_H
+#define PTO_ABI_TENSOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pto/abi/arguments.h"
+#include "pto/abi/version.h"
+
+typedef struct pto_buffer {
+  uint64_t addr; /* device address; 0 until a submit as OUTPUT allocates it */
+  uint64_t size; /* bytes */
+} pto_buffer;
+
+PTO_ABI_ASSERT(sizeof(pto_buffer) == 16, "pto_buffer");
+
+typedef struct pto_tensor_data {
+  pto_buffer buffer;
+  uint64_t raw_shapes[PTO_MAX_DIMS]; /* of the buffer, in the order of `shapes` */
+  uint64_t shapes[PTO_MAX_DIMS];     /* of the view; one of them 0: a key, which covers no bytes */
+  uint64_t offsets[PTO_MAX_DIMS];    /* of the view in the buffer */
+  uint64_t start_offset;             /* of the view's first element from buffer.addr, in elements */
+  uint32_t ndims;                    /* 0 to PTO_MAX_DIMS; 0 is one element */
+  uint32_t dtype;                    /* PTO_DTYPE_* */
+  int32_t version;                   /* the user's own number */
+  uint8_t order[PTO_MAX_DIMS];       /* memory dimension (0 slowest) of each dimension */
+  uint8_t is_pipe;                   /* orders tasks, never has memory */
+  uint8_t reserved[6];
+  int64_t owner; /* task whose submit allocated the buffer from a heap ring; -1: none */
+} pto_tensor_data;
+
+PTO_ABI_ASSERT(sizeof(pto_tensor_data) == 176, "TensorData crosses libraries and reaches kernels");
+PTO_ABI_ASSERT(offsetof(pto_tensor_data, raw_shapes) == 16, "pto_tensor_data.raw_shapes");
+PTO_ABI_ASSERT(offsetof(pto_tensor_data, start_offset) == 136, "pto_tensor_data.start_offset");
+PTO_ABI_ASSERT(offsetof(pto_tensor_data, order) == 156, "pto_tensor_data.order");
+PTO_ABI_ASSERT(offsetof(pto_tensor_data, owner) == 168, "pto_tensor_data.owner");
+
+/* What a task does with a parameter. */
+enum {
+  PTO_TAG_INPUT = 0,
+  PTO_TAG_OUTPUT = 1,
+  PTO_TAG_INOUT = 2,
+  PTO_TAG_OUTPUT_EXISTING = 3,
+  PTO_TAG_NO_DEP = 4,
+  PTO_TAG_SCALAR = 5
+};
+
+#define PTO_MAX_TASK_TENSORS 32
+#define PTO_MAX_TASK_SCALARS 32
+
+/* `tensor` is written by a submit that allocates: buffer.addr, buffer.size and owner. */
+typedef struct pto_param {
+  uint32_t tag;
+  uint32_t reserved;
+  union {
+    pto_tensor_data* tensor;
+    uint64_t scalar;
+  } value;
+} pto_param;
+
+PTO_ABI_ASSERT(sizeof(pto_param) == 16, "pto_param");
+
+/* One task of a submit with tensors, or `block_dim` of them that differ in their block id. */
+typedef struct pto_tensor_task {
+  int32_t func_id;
+  int32_t core_type; /* PTO_CORE_AIC, PTO_CORE_AIV, or -1: as the kernel was registered */
+  uint32_t num_params;
+  uint32_t block_dim; /* 0: one plain task; else the scalars block_dim and block_id are appended */
+  pto_param* params;
+  uint64_t kernel;         /* address to call; 0 means look it up by func_id */
+  uint64_t cookie;         /* goes to the payload as it is */
+  const int32_t* clusters; /* NULL: any core. One id, or block_dim of them for a block task */
+  const char* file;        /* of the caller's line; NULL is unknown; lives until the run ends */
+  int32_t line;
+  uint32_t was_stuck; /* out: non-zero when a deadlock was proven in this call */
+} pto_tensor_task;
+
+PTO_ABI_ASSERT(sizeof(pto_tensor_task) == 64, "pto_tensor_task");
+
+#endif
