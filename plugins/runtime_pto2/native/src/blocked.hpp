@@ -1,0 +1,29 @@
+// What the orchestrator waits for, if it does. Written before the wait and constant during it, so
+// that whoever proves a deadlock may read it.
+#pragma once
+
+#include <cstdint>
+
+namespace pto::ring_buffer {
+
+enum class Resource : uint32_t {
+  kNone,       // does not wait
+  kWindow,     // slots of `ring`
+  kHeap,       // bytes of the heap of `ring`
+  kEdges,      // entries of the dependency pool of `ring`
+  kTensorMap,  // entries of the tensor map's pool
+  kCluster     // a cluster of cores
+};
+
+struct Blocked {
+  Resource what = Resource::kNone;
+  uint32_t ring = 0;
+  uint32_t depth = 0;   // of the innermost scope
+  uint64_t needed = 0;  // slots, bytes, entries or clusters
+  int32_t func_id = -1;
+  int32_t line = -1;
+  const char* file = nullptr;  // the user's; NULL is unknown
+  uint64_t since_ns = 0;
+};
+
+}  // namespace pto::ring_buffer

@@ -1,0 +1,54 @@
+#include "clusters.hpp"
+
+namespace pto::ring_buffer {
+
+void Clusters::begin(uint32_t blocks) {
+  blocks_ = blocks;
+  allocated_ = 0;
+  peak_ = 0;
+  next_group_ = 0;
+  free_.store((uint32_t{1} << blocks) - 1, std::memory_order_relaxed);
+}
+
+int32_t Clusters::allocate(uint32_t depth) {
+  const uint32_t free = free_.load(std::memory_order_acquire);
+  if (free == 0) return kNone;
+  const int32_t cluster = __builtin_ctz(free);
+  // Only this thread clears bits, so nobody else took it meanwhile.
+  free_.fetch_and(~(uint32_t{1} << cluster), std::memory_order_relaxed);
+  allocated_ |= uint32_t{1} << cluster;
+  Slot& slot = slots_[cluster];
+  slot.holds.store(1, std::memory_order_relaxed);
+  slot.depth = depth;
+  slot.group = next_group_++;
+  const uint32_t now = taken();
+  if (now > peak_) peak_ = now;
+  return cluster;
+}
+
+void Clusters::free(int32_t cluster) {
+  allocated_ &= ~(uint32_t{1} << cluster);
+  completed(cluster);
+}
+
+void Clusters::free_from(uint32_t depth) {
+  for (uint32_t left = allocated_; left != 0; left &= left - 1) {
+    const int32_t cluster = __builtin_ctz(left);
+    if (slots_[cluster].depth >= depth) free(cluster);
+  }
+}
+
+// seq_cst: either the orchestrator sees the bit when it looks again, or we see that it waits.
+void Clusters::put_back(int32_t cluster) {
+  free_.fetch_or(uint32_t{1} << cluster, std::memory_order_seq_cst);
+  if (rings_.waiting.load(std::memory_order_seq_cst) == 0) return;
+  rings_.signal.fetch_add(1, std::memory_order_release);
+  context_.platform->notify(context_.platform->self,
+                            reinterpret_cast<const uint32_t*>(&rings_.signal));
+}
+
+uint32_t Clusters::taken() const {
+  return blocks_ - static_cast<uint32_t>(__builtin_popcount(free_.load(std::memory_order_acquire)));
+}
+
+}  // namespace pto::ring_buffer

@@ -1,0 +1,78 @@
+// The clusters of cores that an orchestration takes for itself and gives back.
+//
+// A cluster is held by its allocation and by each task that was submitted to it and has not
+// completed; whoever drops the last hold puts it back into the free set. So free() never waits.
+//
+// The orchestrator owns every method but completed().
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "context.hpp"
+#include "pto/abi/topology.h"
+#include "rings.hpp"
+
+namespace pto::ring_buffer {
+
+class Clusters {
+ public:
+  static constexpr int32_t kNone = -1;
+
+  Clusters(Context& context, Rings& rings) : context_(context), rings_(rings) {}
+
+  void begin(uint32_t blocks);
+
+  // The lowest free cluster, for a scope of `depth`; kNone when there is none.
+  int32_t allocate(uint32_t depth);
+  bool is_any_free() const { return free_.load(std::memory_order_acquire) != 0; }
+
+  // The allocation's hold is dropped; no task can be submitted to it afterwards.
+  void free(int32_t cluster);
+  // Frees what scopes of `depth` and deeper allocated.
+  void end_scope(uint32_t depth) {
+    if (allocated_ != 0) free_from(depth);
+  }
+
+  bool is_allocated(int32_t cluster) const {
+    return cluster >= 0 && cluster < PTO_MAX_BLOCKS && (allocated_ >> cluster & 1) != 0;
+  }
+  // A number for each allocation, so that tasks of one allocation can be told from the next's.
+  int32_t group(int32_t cluster) const { return slots_[cluster].group; }
+  uint32_t depth(int32_t cluster) const { return slots_[cluster].depth; }
+
+  // One more task of an allocated cluster; before it is published.
+  void submitted(int32_t cluster) { slots_[cluster].holds.fetch_add(1, std::memory_order_relaxed); }
+
+  // Schedulers: a task of the cluster has completed.
+  void completed(int32_t cluster) {
+    if (slots_[cluster].holds.fetch_sub(1, std::memory_order_acq_rel) == 1) put_back(cluster);
+  }
+
+  uint32_t blocks() const { return blocks_; }
+  uint64_t allocations() const { return static_cast<uint64_t>(next_group_); }
+  // How many are not free, allocated or with tasks that have not completed.
+  uint32_t taken() const;
+  uint32_t peak() const { return peak_; }
+
+ private:
+  struct alignas(64) Slot {
+    std::atomic<uint32_t> holds;
+    uint32_t depth;
+    int32_t group;
+  };
+
+  void free_from(uint32_t depth);
+  void put_back(int32_t cluster);
+
+  Context& context_;
+  Rings& rings_;
+  uint32_t blocks_ = 0;
+  uint32_t allocated_ = 0;  // bit i: cluster i is somebody's
+  uint32_t peak_ = 0;
+  int32_t next_group_ = 0;
+  alignas(64) std::atomic<uint32_t> free_{0};
+  Slot slots_[PTO_MAX_BLOCKS];
+};
+
+}  // namespace pto::ring_buffer

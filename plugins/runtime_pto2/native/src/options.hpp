@@ -1,0 +1,34 @@
+// The sizes of the rings and pools, as text options of an instance.
+#pragma once
+
+#include <cstdint>
+
+#include "pto/abi/arguments.h"
+#include "pto/abi/status.h"
+#include "task.hpp"
+
+namespace pto::ring_buffer {
+
+struct Options {
+  static constexpr uint64_t kMinWindow = 4;
+  static constexpr uint64_t kMaxWindow = uint64_t{1} << 24;
+  static constexpr uint64_t kMinHeap = 1024;
+  static constexpr uint64_t kMaxHeap = uint64_t{1} << 46;
+  static constexpr uint64_t kMinEdges = 16;
+  static constexpr uint64_t kMaxEdges = uint64_t{1} << 30;
+  static constexpr uint64_t kMaxShards = 16;
+  static constexpr uint64_t kMinMapEntries = 16;
+  static constexpr uint64_t kMaxMapEntries = uint64_t{1} << 28;
+
+  uint64_t task_window[kRings] = {65536, 65536, 65536, 65536};  // slots, powers of two
+  uint64_t heap[kRings] = {uint64_t{1} << 30, uint64_t{1} << 30, uint64_t{1} << 30,
+                           uint64_t{1} << 30};               // bytes, multiples of 1024
+  uint64_t dep_pool[kRings] = {65536, 65536, 65536, 65536};  // entries; entry 0 is never used
+  uint64_t ready_queue_shards = 3;
+  uint64_t tensor_map_pool = 65536;  // entries
+
+  // PTO_ERROR_USAGE, with the explanation in `error`, for an unknown key or a value out of range.
+  pto_status read(const pto_option* options, uint32_t count, pto_error* error);
+};
+
+}  // namespace pto::ring_buffer
