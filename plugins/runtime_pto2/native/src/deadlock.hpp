@@ -1,0 +1,73 @@
+// The proof of a deadlock and the words for it.
+//
+// The orchestrator writes down what it waits for (Wait) before it waits. When the platform finds
+// everything quiet, stalled() makes the proof from that and from the rings; it is logged at once
+// and is the run's error from then on. At the end of the orchestration complete() adds the plan.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "context.hpp"
+#include "planner.hpp"
+#include "pto/abi/status.h"
+#include "sizes.hpp"
+
+namespace pto::ring_buffer {
+
+// What the orchestrator waits for, and where the user's program stands.
+struct Wait {
+  Resource resource;
+  uint32_t ring;
+  uint32_t depth;    // of the innermost open scope; 0 is the run
+  uint64_t asked;    // slots, bytes, entries or clusters
+  const char* file;  // NULL: unknown
+  int32_t line;
+};
+
+// A place in the user's program.
+struct Place {
+  const char* file;
+  int32_t line;
+};
+
+// Everything that the report says, taken while nothing moves.
+struct Proof {
+  Wait wait;
+  Sizes sizes;
+  int64_t current;     // number of the ring's next task
+  int64_t last_alive;  // number of its oldest task that has not retired
+  uint64_t used;       // of the resource, in its unit
+  uint64_t free;       // largest request that would have been met
+  // Why it stays used: the oldest task alive, and the open scope that it belongs to. Of clusters:
+  // the scope that allocated the oldest one, without a task.
+  int64_t holder;  // task id, kNoTask when there is none
+  Place holder_place;
+  uint32_t scope_depth;
+  Place scope_place;
+};
+
+class Deadlock {
+ public:
+  // Latched for the rest of the run. Any thread may ask.
+  bool is_proven() const { return error_.load(std::memory_order_acquire) != nullptr; }
+  const pto_error* error() const { return error_.load(std::memory_order_acquire); }
+  const Proof& proof() const { return proof_; }
+
+  // Nobody else runs. Records the proof as the run's error and logs it, at once.
+  void prove(Context& context, const Proof& proof);
+
+  // Orchestrator, at the end of the orchestration: the error says what would suffice.
+  void complete(Context& context, const Plan& plan);
+
+  // Between runs.
+  void clear() { error_.store(nullptr, std::memory_order_relaxed); }
+
+ private:
+  Proof proof_{};
+  pto_error proven_{};
+  pto_error completed_{};
+  std::atomic<const pto_error*> error_{nullptr};
+};
+
+}  // namespace pto::ring_buffer

@@ -1,0 +1,79 @@
+// What each heap ring was asked for since the run began, so that a deadlock report can say exactly
+// which heap would have sufficed: placement depends on this sequence and on the size alone.
+//
+// One word an event: a reservation in slabs of 1024 bytes, or kReleased. When a scope ends and a
+// ring's scope_released moves, it moves to the ring's next task: an outer scope that shares the
+// ring and has tasks of its own would have held it back. So a release always empties the ring and
+// needs no operand.
+//
+// Orchestrator only. Nothing is cleared per run; the pages are touched as the run needs them.
+#pragma once
+
+#include <cstdint>
+
+#include "pto/engine/memory.hpp"
+#include "task.hpp"
+
+namespace pto::ring_buffer {
+
+class History {
+ public:
+  static constexpr uint32_t kMaxEvents = 1u << 20;  // of a ring
+  static constexpr uint32_t kReleased = 0;
+  static constexpr uint64_t kSlabBytes = 1024;
+
+  bool create(engine::Memory& memory) {
+    memory_ = &memory;
+    events_ = static_cast<uint32_t*>(memory.reserve(kBytes));
+    return events_ != nullptr;
+  }
+
+  void destroy() { memory_->release(events_, kBytes); }
+
+  void begin() {
+    for (Ring& ring : rings_) ring = {};
+  }
+
+  // `bytes` is what the ring gave: a multiple of 1024, not 0.
+  void reserve(uint32_t ring, uint64_t bytes) {
+    add(ring, static_cast<uint32_t>(bytes / kSlabBytes));
+    rings_[ring].is_empty = false;
+  }
+
+  // Every task of the ring is in an ended scope.
+  void release(uint32_t ring) {
+    if (rings_[ring].is_empty) return;
+    add(ring, kReleased);
+    rings_[ring].is_empty = true;
+  }
+
+  // False: the run had more events than are kept, and what is computed from them is a lower bound.
+  bool is_complete(uint32_t ring) const { return !rings_[ring].is_cut; }
+
+  const uint32_t* events(uint32_t ring) const { return events_ + ring * kMaxEvents; }
+  uint32_t count(uint32_t ring) const { return rings_[ring].count; }
+
+ private:
+  static constexpr size_t kBytes = sizeof(uint32_t) * kMaxEvents * kRings;
+
+  struct Ring {
+    uint32_t count = 0;
+    bool is_empty = true;
+    bool is_cut = false;
+  };
+
+  void add(uint32_t ring, uint32_t event) {
+    Ring& events = rings_[ring];
+    if (events.count == kMaxEvents) {
+      events.is_cut = true;
+      return;
+    }
+    events_[ring * kMaxEvents + events.count++] = event;
+  }
+
+  engine::Memory* memory_ = nullptr;
+  uint32_t* events_ = nullptr;
+  Ring rings_[kRings];
+};
+
+}  // namespace pto::ring_buffer

@@ -1,0 +1,113 @@
+// Planning mode: after a proven deadlock the orchestration goes on without kernels, as if each task
+// completed at once and every ring were large enough, and the planner keeps what that took. From
+// that, and from the history of the heap rings, it finds the smallest sizes that suffice.
+//
+// enter() puts larger records and one shared, larger dependency pool into the rings, so that the
+// code of a submit stays the same; leave() puts the real ones back. In planning mode only the
+// orchestrator may touch the rings (schedulers see the proof and return at once), and it writes no
+// descriptor, no state and no log entry.
+//
+// Orchestrator only.
+#pragma once
+
+#include <cstdint>
+
+#include "context.hpp"
+#include "history.hpp"
+#include "rings.hpp"
+#include "sizes.hpp"
+
+namespace pto::ring_buffer {
+
+// What the run needed. A need of 0, or not above what the run has, is no finding.
+struct Needs {
+  uint64_t tasks[kRings];         // most tasks alive at once
+  uint64_t dependencies[kRings];  // most entries for one task
+  uint64_t tensor_map;            // most entries alive at once
+  uint64_t clusters;              // most clusters held at once
+};
+
+// The smallest sizes that suffice, ring by ring; what sufficed stays as it was.
+struct Plan {
+  Sizes sizes;
+  bool is_short[kResources][kRings];  // too small as it was; tensor map and clusters: ring 0
+  bool is_lower_bound;                // planning was cut short, or planned data was looked at
+  bool is_impossible;                 // more clusters than any device of this kind has
+};
+
+class Planner {
+ public:
+  static constexpr int64_t kMaxTasks = int64_t{1} << 22;  // planned; then it gives up
+  static constexpr uint64_t kChunkBytes = uint64_t{1} << 30;
+  static constexpr uint32_t kMaxChunks = 1024;
+  static constexpr uint32_t kDependencies = 1u << 22;
+
+  explicit Planner(Context& context) : context_(context) {}
+
+  bool is_planning() const { return is_planning_; }
+
+  // The proof stands and everything is quiet. False: no memory for it; the run ends without a plan.
+  bool enter(Rings& rings, const Sizes& sizes);
+
+  // Before `count` tasks are given numbers: grows the ring's records where they are full, and
+  // counts the tasks. False when the limit is reached: fail the submit quietly, the orchestration
+  // ends with the lower bound that it has.
+  bool make_room(uint32_t ring, uint32_t count);
+
+  // The ring's scope_released has moved; so does its watermark, since every task counts as done.
+  void released(uint32_t ring);
+
+  // Memory for the outputs of one submit, zero and sparse; `bytes` a multiple of 1024. 0 when
+  // exhausted, which counts as the limit.
+  uint64_t reserve_outputs(uint64_t bytes);
+
+  void needs_dependencies(uint32_t ring, uint64_t entries);  // of one task
+  void needs_tensor_map(uint64_t entries);                   // alive, of all rings
+  void needs_clusters(uint64_t held);
+
+  // A cluster that the planned orchestration holds: an id that no device has. Scopes and frees end
+  // what the caller counts; see needs_clusters().
+  int32_t next_cluster() { return next_cluster_++; }
+
+  // The planning ended early for a reason of its own: an error in the orchestration, an abort.
+  void cut_short() { is_lower_bound_ = true; }
+
+  // At the end of the orchestration. `rings` are the real ones again afterwards.
+  Plan finish(const History& history);
+
+  // What finish() does with the numbers: no memory, no clock. For tests, too.
+  static Plan solve(const Sizes& sizes, const Needs& needs, const History& history);
+
+ private:
+  struct Real {
+    TaskRecord* records;
+    Edge* edges;
+    uint32_t window;
+    uint32_t edge_capacity;
+  };
+  struct Chunk {
+    void* memory;
+    size_t bytes;
+    size_t used;
+  };
+
+  bool grow(uint32_t ring);
+  bool add_chunk(size_t bytes);
+  bool is_data_touched() const;
+  void leave();
+
+  Context& context_;
+  Rings* rings_ = nullptr;
+  bool is_planning_ = false;
+  bool is_lower_bound_ = false;
+  int32_t next_cluster_ = 0;
+  int64_t tasks_ = 0;
+  Sizes sizes_{};
+  Needs needs_{};
+  Real real_[kRings] = {};
+  Edge* edges_ = nullptr;
+  Chunk chunks_[kMaxChunks] = {};
+  uint32_t chunk_count_ = 0;
+};
+
+}  // namespace pto::ring_buffer
