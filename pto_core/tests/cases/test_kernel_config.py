@@ -35,7 +35,7 @@ def test_good_file(config, tmp_path) -> None:
     loaded = config(
         GOOD + 'RUNTIME_CONFIG = {"runtime": "x", "block_dim": 3}\nRUNTIME_ENV = {"A": "1"}\n'
     )
-    (kernel,) = loaded.kernels
+    (kernel,) = loaded.kernels("anything")
     assert (kernel.func_id, kernel.name, kernel.core_type) == (0, "add", "aiv")
     assert kernel.source == tmp_path / "add.cpp"
     assert loaded.orchestration("anything").function == "build"
@@ -57,9 +57,23 @@ def test_orchestration_by_runtime(config) -> None:
         loaded.orchestration("three")
 
 
+def test_kernels_by_runtime(config) -> None:
+    one = '[{"func_id": 0, "source": "add.cpp", "core_type": "aiv"}]'
+    two = '[{"func_id": 0, "source": "graph.cpp", "core_type": "aic"}]'
+    by_runtime = f"KERNELS = {{'one': {one}, 'two': {two}}}\n"
+    loaded = config(GOOD + by_runtime)
+    assert [kernel.name for kernel in loaded.kernels("one")] == ["add"]
+    assert [kernel.name for kernel in loaded.kernels("two")] == ["graph"]
+    with pytest.raises(UsageError, match=r"KERNELS has nothing for the runtime 'three'.*one, two"):
+        loaded.kernels("three")
+    with pytest.raises(UsageError, match=r"KERNELS\['two'\]\[0\]\['func_id'\] is 'x'"):
+        config(GOOD + by_runtime.replace(two, two.replace("0", "'x'")))
+
+
 def test_absolute_paths_and_path_objects(config, tmp_path) -> None:
     source = f"__import__('pathlib').Path({str(tmp_path / 'add.cpp')!r})"
-    assert config(GOOD.replace('"add.cpp"', source)).kernels[0].source == tmp_path / "add.cpp"
+    (kernel,) = config(GOOD.replace('"add.cpp"', source)).kernels("anything")
+    assert kernel.source == tmp_path / "add.cpp"
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,9 @@ class Build:
     ) -> None:
         """Build everything, in parallel; raises CompileError or UsageError."""
         entry = kernel_config.orchestration(runtime.name)
-        python = [kernel for kernel in kernel_config.kernels if kernel.is_python]
-        compiled = [kernel for kernel in kernel_config.kernels if not kernel.is_python]
+        kernels = kernel_config.kernels(runtime.name)
+        python = [kernel for kernel in kernels if kernel.is_python]
+        compiled = [kernel for kernel in kernels if not kernel.is_python]
         self.children = {kernel.func_id: _python_kernel(kernel) for kernel in python}
         requests = [_kernel_request(toolchain, kernel, backend, runtime) for kernel in compiled]
         if not entry.is_python:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pto_core.cases.user_module import load_module, required, warn_of_misspelt
 from pto_core.errors import UsageError
@@ -16,6 +16,8 @@ _ORCHESTRATION_KEYS = ("source", "function_name", "signature")
 _OPTIONAL = ("RUNTIME_CONFIG", "RUNTIME_ENV")
 _CORE_TYPES = ("aic", "aiv")
 _LARGEST_FUNC_ID = 4095  # of every runtime's table of kernels
+
+_Chosen = TypeVar("_Chosen")
 
 
 @dataclass(frozen=True)
@@ -53,24 +55,32 @@ class OrchestrationEntry:
 class KernelConfig:
     """The whole file, checked.
 
-    ``orchestrations`` maps a runtime's name to what it runs; the name "" stands for every runtime.
+    ``kernel_lists`` and ``orchestrations`` map a runtime's name to what it runs; the name "" stands
+    for every runtime.
     """
 
     path: Path
-    kernels: tuple[KernelEntry, ...]
+    kernel_lists: Mapping[str, tuple[KernelEntry, ...]]
     orchestrations: Mapping[str, OrchestrationEntry]
     settings: Mapping[str, Any]
     environment: Mapping[str, str]
 
+    def kernels(self, runtime: str) -> tuple[KernelEntry, ...]:
+        """Give the kernels for ``runtime``; raises UsageError when there are none."""
+        return self._chosen("KERNELS", self.kernel_lists, runtime)
+
     def orchestration(self, runtime: str) -> OrchestrationEntry:
         """Give the orchestration for ``runtime``; raises UsageError when there is none."""
-        found = self.orchestrations.get("", self.orchestrations.get(runtime))
+        return self._chosen("ORCHESTRATION", self.orchestrations, runtime)
+
+    def _chosen(self, name: str, by_runtime: Mapping[str, _Chosen], runtime: str) -> _Chosen:
+        found = by_runtime.get("", by_runtime.get(runtime))
         if found is None:
-            known = ", ".join(self.orchestrations)
+            known = ", ".join(by_runtime)
             raise UsageError(
-                f"{self.path}: ORCHESTRATION has nothing for the runtime {runtime!r}, only for "
+                f"{self.path}: {name} has nothing for the runtime {runtime!r}, only for "
                 f"{known}; choose one with -r, or add {runtime!r}",
-                name="ORCHESTRATION",
+                name=name,
                 value=runtime,
                 expected=known,
             )
@@ -83,9 +93,6 @@ def load_kernel_config(path: Path) -> KernelConfig:
     warn_of_misspelt(module, _OPTIONAL, path)
     check = _Check(path)
     kernels = required(module, "KERNELS", "a list of {func_id, source, core_type} dicts")
-    entries = check.sequence("KERNELS", kernels)
-    parsed = tuple(_kernel(check, f"KERNELS[{i}]", entry) for i, entry in enumerate(entries))
-    _refuse_duplicates(check, parsed)
     orchestration = required(module, "ORCHESTRATION", "a dict {source, function_name}")
     settings = check.mapping("RUNTIME_CONFIG", getattr(module, "RUNTIME_CONFIG", {}))
     environment = check.mapping("RUNTIME_ENV", getattr(module, "RUNTIME_ENV", {}))
@@ -94,11 +101,28 @@ def load_kernel_config(path: Path) -> KernelConfig:
             raise check.wrong(f"RUNTIME_ENV[{name!r}]", value, "a text")
     return KernelConfig(
         path=path,
-        kernels=parsed,
+        kernel_lists=_kernel_lists(check, kernels),
         orchestrations=_orchestrations(check, orchestration),
         settings=settings,
         environment=environment,
     )
+
+
+def _kernel_lists(check: _Check, raw: Any) -> dict[str, tuple[KernelEntry, ...]]:
+    if isinstance(raw, Mapping):
+        by_runtime = check.mapping("KERNELS", raw)
+        return {
+            runtime: _kernel_list(check, f"KERNELS[{runtime!r}]", value)
+            for runtime, value in by_runtime.items()
+        }
+    return {"": _kernel_list(check, "KERNELS", raw)}
+
+
+def _kernel_list(check: _Check, where: str, raw: Any) -> tuple[KernelEntry, ...]:
+    entries = check.sequence(where, raw)
+    parsed = tuple(_kernel(check, f"{where}[{i}]", entry) for i, entry in enumerate(entries))
+    _refuse_duplicates(check, where, parsed)
+    return parsed
 
 
 def _kernel(check: _Check, where: str, raw: Any) -> KernelEntry:
@@ -125,15 +149,15 @@ def _kernel(check: _Check, where: str, raw: Any) -> KernelEntry:
     return KernelEntry(func_id, source, core_type, name, function, entry.get("signature"))
 
 
-def _refuse_duplicates(check: _Check, kernels: tuple[KernelEntry, ...]) -> None:
+def _refuse_duplicates(check: _Check, where: str, kernels: tuple[KernelEntry, ...]) -> None:
     seen: dict[int, tuple[int, KernelEntry]] = {}
     for index, kernel in enumerate(kernels):
         first, other = seen.setdefault(kernel.func_id, (index, kernel))
         if other is not kernel:
             raise check.wrong(
-                f"KERNELS[{index}]['func_id']",
+                f"{where}[{index}]['func_id']",
                 kernel.func_id,
-                f"another one for {kernel.name!r}: KERNELS[{first}] ({other.name!r}) has it",
+                f"another one for {kernel.name!r}: {where}[{first}] ({other.name!r}) has it",
             )
 
 
