@@ -14,6 +14,7 @@ enum class Resource : uint32_t {
   kTensorMap,  // entries of the tensor map's pool
   kCluster     // a cluster of cores
 };
+constexpr uint32_t kResources = 6;
 
 struct Blocked {
   Resource what = Resource::kNone;

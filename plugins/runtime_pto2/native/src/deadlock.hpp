@@ -1,6 +1,6 @@
 // The proof of a deadlock and the words for it.
 //
-// The orchestrator writes down what it waits for (Wait) before it waits. When the platform finds
+// The orchestrator writes down what it waits for (Blocked) before it waits. When the platform finds
 // everything quiet, stalled() makes the proof from that and from the rings; it is logged at once
 // and is the run's error from then on. At the end of the orchestration complete() adds the plan.
 #pragma once
@@ -8,22 +8,12 @@
 #include <atomic>
 #include <cstdint>
 
+#include "blocked.hpp"
 #include "context.hpp"
 #include "planner.hpp"
 #include "pto/abi/status.h"
-#include "sizes.hpp"
 
 namespace pto::ring_buffer {
-
-// What the orchestrator waits for, and where the user's program stands.
-struct Wait {
-  Resource resource;
-  uint32_t ring;
-  uint32_t depth;    // of the innermost open scope; 0 is the run
-  uint64_t asked;    // slots, bytes, entries or clusters
-  const char* file;  // NULL: unknown
-  int32_t line;
-};
 
 // A place in the user's program.
 struct Place {
@@ -33,12 +23,12 @@ struct Place {
 
 // Everything that the report says, taken while nothing moves.
 struct Proof {
-  Wait wait;
+  Blocked blocked;
   Sizes sizes;
   int64_t current;     // number of the ring's next task
   int64_t last_alive;  // number of its oldest task that has not retired
   uint64_t used;       // of the resource, in its unit
-  uint64_t free;       // largest request that would have been met
+  uint64_t free;       // the largest request that would have been met
   // Why it stays used: the oldest task alive, and the open scope that it belongs to. Of clusters:
   // the scope that allocated the oldest one, without a task.
   int64_t holder;  // task id, kNoTask when there is none

@@ -12,27 +12,40 @@
 
 #include <cstdint>
 
+#include "blocked.hpp"
 #include "context.hpp"
 #include "history.hpp"
+#include "options.hpp"
 #include "rings.hpp"
-#include "sizes.hpp"
 
 namespace pto::ring_buffer {
 
-// What the run needed. A need of 0, or not above what the run has, is no finding.
-struct Needs {
-  uint64_t tasks[kRings];         // most tasks alive at once
-  uint64_t dependencies[kRings];  // most entries for one task
-  uint64_t tensor_map;            // most entries alive at once
-  uint64_t clusters;              // most clusters held at once
+// What a run has.
+struct Sizes {
+  Options options;
+  uint64_t blocks;  // clusters of the device
 };
 
-// The smallest sizes that suffice, ring by ring; what sufficed stays as it was.
+// What it needed. A need of 0, or not above what the run has, is no finding.
+struct Needs {
+  uint64_t tasks[kRings];  // most tasks alive at once
+  uint64_t edges[kRings];  // most entries of the dependency pool for one task
+  uint64_t tensor_map;     // most entries alive at once
+  uint64_t clusters;       // most clusters held at once
+};
+
+// The smallest sizes that suffice. A size that four rings share stays one value for all of them;
+// what was large enough stays as it was.
 struct Plan {
   Sizes sizes;
-  bool is_short[kResources][kRings];  // too small as it was; tensor map and clusters: ring 0
-  bool is_lower_bound;                // planning was cut short, or planned data was looked at
-  bool is_impossible;                 // more clusters than any device of this kind has
+  // Which are too small as they are; the tensor map and the clusters count as ring 0.
+  bool is_short[kResources][kRings];
+  bool is_lower_bound;  // planning was cut short, or planned data was looked at
+
+  bool is_any_short(Resource resource) const {
+    const bool* rings = is_short[static_cast<uint32_t>(resource)];
+    return rings[0] || rings[1] || rings[2] || rings[3];
+  }
 };
 
 class Planner {
@@ -40,7 +53,8 @@ class Planner {
   static constexpr int64_t kMaxTasks = int64_t{1} << 22;  // planned; then it gives up
   static constexpr uint64_t kChunkBytes = uint64_t{1} << 30;
   static constexpr uint32_t kMaxChunks = 1024;
-  static constexpr uint32_t kDependencies = 1u << 22;
+  static constexpr uint32_t kEdges = 1u << 22;
+  static constexpr uint32_t kMaxClusters = 4096;  // that no device has
 
   explicit Planner(Context& context) : context_(context) {}
 
@@ -61,19 +75,23 @@ class Planner {
   // exhausted, which counts as the limit.
   uint64_t reserve_outputs(uint64_t bytes);
 
-  void needs_dependencies(uint32_t ring, uint64_t entries);  // of one task
-  void needs_tensor_map(uint64_t entries);                   // alive, of all rings
-  void needs_clusters(uint64_t held);
+  void needs_edges(uint32_t ring, uint64_t entries);  // of one task
+  void needs_tensor_map(uint64_t entries);            // alive, of all rings
 
-  // A cluster that the planned orchestration holds: an id that no device has. Scopes and frees end
-  // what the caller counts; see needs_clusters().
-  int32_t next_cluster() { return next_cluster_++; }
+  // A cluster that the device has not: an id from PTO_MAX_BLOCKS on, or -1 at the limit. `held` is
+  // the number of real clusters that are allocated.
+  int32_t allocate_cluster(uint32_t depth, uint32_t held);
+  bool is_allocated(int32_t cluster) const;
+  void free_cluster(int32_t cluster);
+  void end_scope(uint32_t depth);  // frees what scopes of `depth` and deeper allocated
 
   // The planning ended early for a reason of its own: an error in the orchestration, an abort.
   void cut_short() { is_lower_bound_ = true; }
 
-  // At the end of the orchestration. `rings` are the real ones again afterwards.
+  // At the end of the orchestration. The rings are the real ones again afterwards; the memory for
+  // outputs stays until end(), since the orchestration may still look at it.
   Plan finish(const History& history);
+  void end();
 
   // What finish() does with the numbers: no memory, no clock. For tests, too.
   static Plan solve(const Sizes& sizes, const Needs& needs, const History& history);
@@ -100,7 +118,6 @@ class Planner {
   Rings* rings_ = nullptr;
   bool is_planning_ = false;
   bool is_lower_bound_ = false;
-  int32_t next_cluster_ = 0;
   int64_t tasks_ = 0;
   Sizes sizes_{};
   Needs needs_{};
@@ -108,6 +125,8 @@ class Planner {
   Edge* edges_ = nullptr;
   Chunk chunks_[kMaxChunks] = {};
   uint32_t chunk_count_ = 0;
+  uint32_t clusters_held_ = 0;
+  uint32_t cluster_depths_[kMaxClusters];  // 1 + the depth of its scope; 0: free
 };
 
 }  // namespace pto::ring_buffer

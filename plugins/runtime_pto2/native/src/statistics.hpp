@@ -3,9 +3,10 @@
 
 #include <cstdint>
 
+#include "blocked.hpp"
 #include "pto/abi/runtime.h"
 #include "pto/engine/text.hpp"
-#include "sizes.hpp"
+#include "task.hpp"
 
 namespace pto::ring_buffer {
 
