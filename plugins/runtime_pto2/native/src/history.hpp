@@ -36,16 +36,22 @@ class History {
 
   // `bytes` is what the ring gave: a multiple of 1024, not 0.
   void reserve(uint32_t ring, uint64_t bytes) {
-    add(ring, static_cast<uint32_t>(bytes / kSlabBytes));
-    rings_[ring].is_empty = false;
+    Ring& state = rings_[ring];
+    state.held_bytes += bytes;
+    if (state.held_bytes > state.most_bytes) state.most_bytes = state.held_bytes;
+    add(state, ring, static_cast<uint32_t>(bytes / kSlabBytes));
   }
 
   // Every task of the ring is in an ended scope.
   void release(uint32_t ring) {
-    if (rings_[ring].is_empty) return;
-    add(ring, kReleased);
-    rings_[ring].is_empty = true;
+    Ring& state = rings_[ring];
+    if (state.held_bytes == 0) return;
+    state.held_bytes = 0;
+    add(state, ring, kReleased);
   }
+
+  // The most that tasks of open scopes held at once: no smaller heap can do. Of the whole run.
+  uint64_t most_bytes(uint32_t ring) const { return rings_[ring].most_bytes; }
 
   // False: the run had more events than are kept, and what is computed from them is a lower bound.
   bool is_complete(uint32_t ring) const { return !rings_[ring].is_cut; }
@@ -57,18 +63,18 @@ class History {
   static constexpr size_t kBytes = sizeof(uint32_t) * kMaxEvents * kRings;
 
   struct Ring {
+    uint64_t held_bytes = 0;
+    uint64_t most_bytes = 0;
     uint32_t count = 0;
-    bool is_empty = true;
     bool is_cut = false;
   };
 
-  void add(uint32_t ring, uint32_t event) {
-    Ring& events = rings_[ring];
-    if (events.count == kMaxEvents) {
-      events.is_cut = true;
+  void add(Ring& state, uint32_t ring, uint32_t event) {
+    if (state.count == kMaxEvents) {
+      state.is_cut = true;
       return;
     }
-    events_[ring * kMaxEvents + events.count++] = event;
+    events_[ring * kMaxEvents + state.count++] = event;
   }
 
   engine::Memory* memory_ = nullptr;

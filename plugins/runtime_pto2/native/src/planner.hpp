@@ -12,41 +12,12 @@
 
 #include <cstdint>
 
-#include "blocked.hpp"
 #include "context.hpp"
 #include "history.hpp"
-#include "options.hpp"
 #include "rings.hpp"
+#include "sizing.hpp"
 
 namespace pto::ring_buffer {
-
-// What a run has.
-struct Sizes {
-  Options options;
-  uint64_t blocks;  // clusters of the device
-};
-
-// What it needed. A need of 0, or not above what the run has, is no finding.
-struct Needs {
-  uint64_t tasks[kRings];  // most tasks alive at once
-  uint64_t edges[kRings];  // most entries of the dependency pool for one task
-  uint64_t tensor_map;     // most entries alive at once
-  uint64_t clusters;       // most clusters held at once
-};
-
-// The smallest sizes that suffice. A size that four rings share stays one value for all of them;
-// what was large enough stays as it was.
-struct Plan {
-  Sizes sizes;
-  // Which are too small as they are; the tensor map and the clusters count as ring 0.
-  bool is_short[kResources][kRings];
-  bool is_lower_bound;  // planning was cut short, or planned data was looked at
-
-  bool is_any_short(Resource resource) const {
-    const bool* rings = is_short[static_cast<uint32_t>(resource)];
-    return rings[0] || rings[1] || rings[2] || rings[3];
-  }
-};
 
 class Planner {
  public:
@@ -93,9 +64,6 @@ class Planner {
   Plan finish(const History& history);
   void end();
 
-  // What finish() does with the numbers: no memory, no clock. For tests, too.
-  static Plan solve(const Sizes& sizes, const Needs& needs, const History& history);
-
  private:
   struct Real {
     TaskRecord* records;
@@ -109,7 +77,8 @@ class Planner {
     size_t used;
   };
 
-  bool grow(uint32_t ring);
+  bool grow(uint32_t ring, int64_t alive);
+  void release_planned_records(uint32_t ring);
   bool add_chunk(size_t bytes);
   bool is_data_touched() const;
   void leave();

@@ -1,0 +1,171 @@
+#include "sizing.hpp"
+
+namespace pto::ring_buffer {
+namespace {
+
+constexpr uint64_t kSlab = History::kSlabBytes;
+// Events that the search for a heap looks at one size after the other; then it bisects.
+constexpr uint64_t kLinearEvents = uint64_t{1} << 26;
+
+// Where a heap ring of `size` bytes puts its reservations, told what is released.
+class HeapModel {
+ public:
+  explicit HeapModel(uint64_t size) : size_(size) {}
+
+  bool reserve(uint64_t bytes) {
+    if (bytes > size_) return false;
+    const bool is_empty = used_ == 0;
+    uint64_t skipped = 0;
+    if (place_ + bytes > size_) {
+      skipped = is_empty ? 0 : size_ - place_;
+      place_ = 0;
+    }
+    if (used_ + skipped + bytes > size_) return false;
+    used_ += skipped + bytes;
+    place_ += bytes;
+    return true;
+  }
+
+  void release() { used_ = 0; }
+
+ private:
+  uint64_t size_;
+  uint64_t place_ = 0;
+  uint64_t used_ = 0;
+};
+
+// Sizes for the rings of `mask`, which get one value.
+class HeapSearch {
+ public:
+  HeapSearch(const History& history, uint32_t mask) : history_(history), mask_(mask) {}
+
+  // A size that suffices while the next smaller one does not: the smallest such size, unless the
+  // history is so long that only some of the sizes were tried.
+  uint64_t smallest() {
+    uint64_t most = 0;
+    uint64_t largest = 0;
+    uint64_t events = 1;
+    for (uint32_t ring = 0; ring < kRings; ++ring) {
+      if (!has(ring)) continue;
+      most = history_.most_bytes(ring) > most ? history_.most_bytes(ring) : most;
+      events += history_.count(ring);
+      for (uint32_t index = 0; index < history_.count(ring); ++index) {
+        const uint64_t bytes = history_.events(ring)[index] * kSlab;
+        largest = bytes > largest ? bytes : largest;
+      }
+    }
+    uint64_t size = most > kSlab ? most : kSlab;
+    for (uint64_t seen = 0; seen < kLinearEvents; seen += events, size += kSlab) {
+      if (is_enough(size)) return size;
+    }
+    return between(size - kSlab, size + largest);
+  }
+
+  bool is_enough(uint64_t size) const {
+    for (uint32_t ring = 0; ring < kRings; ++ring) {
+      if (has(ring) && !is_heap_enough(history_, ring, size)) return false;
+    }
+    return true;
+  }
+
+ private:
+  bool has(uint32_t ring) const { return (mask_ >> ring & 1) != 0; }
+
+  // `small` does not suffice. `large` does: between two releases a ring skips less than its
+  // largest reservation, and it holds all else that they asked for.
+  uint64_t between(uint64_t small, uint64_t large) const {
+    while (large - small > kSlab) {
+      const uint64_t middle = small + (large - small) / kSlab / 2 * kSlab;
+      if (is_enough(middle)) {
+        large = middle;
+      } else {
+        small = middle;
+      }
+    }
+    return large;
+  }
+
+  const History& history_;
+  uint32_t mask_;
+};
+
+uint64_t power_of_two(uint64_t atleast) {
+  uint64_t value = Options::kMinWindow;
+  while (value < atleast) value *= 2;
+  return value;
+}
+
+bool is_shared(const uint64_t (&sizes)[kRings]) {
+  return sizes[0] == sizes[1] && sizes[0] == sizes[2] && sizes[0] == sizes[3];
+}
+
+// Raises `sizes` to `smallest` where they are below it; a value for all rings stays one.
+void raise(uint64_t (&sizes)[kRings], const uint64_t (&smallest)[kRings],
+           bool (&is_short)[kRings]) {
+  const bool shared = is_shared(sizes);
+  uint64_t most = 0;
+  for (uint32_t ring = 0; ring < kRings; ++ring) {
+    is_short[ring] = smallest[ring] > sizes[ring];
+    if (is_short[ring]) sizes[ring] = smallest[ring];
+    most = sizes[ring] > most ? sizes[ring] : most;
+  }
+  if (!shared) return;
+  for (uint64_t& size : sizes) size = most;
+}
+
+void size_heaps(Plan& plan, const History& history) {
+  uint64_t (&heap)[kRings] = plan.sizes.options.heap;
+  bool (&is_short)[kRings] = plan.is_short[static_cast<uint32_t>(Resource::kHeap)];
+  const bool shared = is_shared(heap);
+  for (uint32_t ring = 0; ring < kRings; ++ring) {
+    is_short[ring] = !is_heap_enough(history, ring, heap[ring]);
+    if (is_short[ring] && !history.is_complete(ring)) plan.is_lower_bound = true;
+    if (is_short[ring] && !shared) heap[ring] = HeapSearch(history, 1u << ring).smallest();
+  }
+  if (!shared || !plan.is_any_short(Resource::kHeap)) return;
+  const uint64_t smallest = HeapSearch(history, (1u << kRings) - 1).smallest();
+  for (uint64_t& size : heap) size = smallest;
+}
+
+}  // namespace
+
+bool is_heap_enough(const History& history, uint32_t ring, uint64_t bytes) {
+  if (history.most_bytes(ring) > bytes) return false;
+  const uint32_t* events = history.events(ring);
+  const uint32_t count = history.count(ring);
+  HeapModel heap(bytes);
+  for (uint32_t index = 0; index < count; ++index) {
+    if (events[index] == History::kReleased) {
+      heap.release();
+    } else if (!heap.reserve(events[index] * kSlab)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Plan smallest_sizes(const Sizes& sizes, const Needs& needs, const History& history) {
+  Plan plan{};
+  plan.sizes = sizes;
+  Options& options = plan.sizes.options;
+  uint64_t window[kRings];
+  uint64_t edges[kRings];
+  for (uint32_t ring = 0; ring < kRings; ++ring) {
+    window[ring] = power_of_two(needs.tasks[ring] + 1);
+    edges[ring] = needs.edges[ring] + 1;
+  }
+  raise(options.task_window, window, plan.is_short[static_cast<uint32_t>(Resource::kWindow)]);
+  raise(options.dep_pool, edges, plan.is_short[static_cast<uint32_t>(Resource::kEdges)]);
+  size_heaps(plan, history);
+  if (needs.tensor_map > options.tensor_map_pool) {
+    options.tensor_map_pool = needs.tensor_map;
+    plan.is_short[static_cast<uint32_t>(Resource::kTensorMap)][0] = true;
+  }
+  if (needs.clusters > sizes.blocks) {
+    plan.sizes.blocks = needs.clusters;
+    plan.is_short[static_cast<uint32_t>(Resource::kCluster)][0] = true;
+  }
+  return plan;
+}
+
+}  // namespace pto::ring_buffer
