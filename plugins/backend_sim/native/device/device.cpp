@@ -100,6 +100,7 @@ pto_status Device::attach(const pto_runtime_api* api, const pto_option* options,
 void Device::detach() {
   if (api_ == nullptr || (engine_ != nullptr && engine_->stuck())) return;
   api_->destroy(runtime_);
+  memory_.end_runtime();
   api_ = nullptr;
   runtime_ = nullptr;
 }
@@ -123,6 +124,7 @@ pto_status Device::start(const pto_run* run, pto_error* error) {
 pto_status Device::begin(const RunShape& shape, pto_error* error) {
   memory_.begin_run();
   run_.prepare(shape, graph_.library != 0);
+  run_.set_attendant(graph_.library == 0 ? graph_.attend : nullptr, graph_.attend_context);
   clear(cause_);
   clear(platform_cause_);
   const pto_status status = api_->begin(runtime_, &graph_);

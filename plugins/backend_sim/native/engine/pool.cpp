@@ -166,12 +166,16 @@ void Pool::wait_on_worker(Worker& worker, const Until& until) noexcept {
 
 void Pool::wait_on_caller(const Until& until) noexcept {
   wake_if_all_parked();  // somebody has to see whether this wait can end
+  uint64_t attended_ns = clock_ns();
   for (Backoff backoff; run_.running() && !until.reached();) {
     if (backoff.again()) continue;
     const uint32_t signal = word_signal_.load(std::memory_order_seq_cst);
     word_parked_.store(1, std::memory_order_seq_cst);
-    if (run_.running() && !until.reached()) park(word_signal_, signal);
+    if (run_.running() && !until.reached()) park(word_signal_, signal, Run::kAttendNs);
     word_parked_.store(0, std::memory_order_relaxed);
+    if (clock_ns() - attended_ns < static_cast<uint64_t>(Run::kAttendNs)) continue;
+    run_.attend();
+    attended_ns = clock_ns();
   }
 }
 

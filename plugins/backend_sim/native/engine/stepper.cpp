@@ -118,8 +118,12 @@ void Stepper::wait_for_word(const uint32_t* word, uint32_t expected) {
   take_turn();
   run_.orchestrator().begin_wait(word, expected);
   if (run_.shares_thread()) run_.scheduler(0).unlock();
+  uint64_t attended_ns = clock_ns();
   while (run_.running() && !Orchestrator::changed(word, expected)) {
     if (!advance()) break;
+    if (clock_ns() - attended_ns < static_cast<uint64_t>(Run::kAttendNs)) continue;
+    run_.attend();
+    attended_ns = clock_ns();
   }
   if (run_.shares_thread()) run_.scheduler(0).try_lock();
   run_.orchestrator().end_wait();

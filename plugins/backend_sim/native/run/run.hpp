@@ -30,6 +30,15 @@ class Run {
   void attach(const pto_runtime_api* api, void* runtime, const pto_topology& topology) noexcept;
   // Before the engine starts; only in phase idle or over.
   void prepare(const RunShape& shape, bool with_library) noexcept;
+  // For an orchestrator on the caller's thread, which waits: at least every kAttendNs.
+  static constexpr int64_t kAttendNs = 50'000'000;
+  void set_attendant(void (*attend)(void*), void* context) noexcept {
+    attend_ = attend;
+    attend_context_ = context;
+  }
+  void attend() const noexcept {
+    if (attend_ != nullptr) attend_(attend_context_);
+  }
   void begin() noexcept { state_.store(next_number() | bits(Phase::running)); }
   // The first reason wins. Any thread.
   void end(Ending ending) noexcept;
@@ -94,6 +103,8 @@ class Run {
   bool all_idle() noexcept;
 
   Cores& cores_;
+  void (*attend_)(void*) = nullptr;
+  void* attend_context_ = nullptr;
   const bool deterministic_;
   const pto_runtime_api* api_ = nullptr;
   void* runtime_ = nullptr;

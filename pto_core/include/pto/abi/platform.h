@@ -51,7 +51,7 @@ typedef struct pto_platform {
   const pto_topology* topology; /* constant during a run; may change between runs */
   uint32_t deterministic;       /* non-zero: pto_yield() calls `yield` */
   uint32_t tracing;             /* non-zero: pto_trace() calls `trace` */
-  uint32_t checking;            /* non-zero: the runtime asks check_value() at submit */
+  uint32_t checking;            /* non-zero: the runtime calls check_value() and lend() */
   uint32_t timing;              /* non-zero: the runtime stamps start and end of each task */
 
   /* Memory for the runtime's own structures: zeroed, page aligned, sparse until touched, readable
@@ -66,7 +66,10 @@ typedef struct pto_platform {
   pto_status (*allocate)(void* self, size_t bytes, uint64_t* address);
   pto_status (*free)(void* self, uint64_t address);
   /* Device memory that outlives runs: sparse until touched, one live buffer to the checks, given
-   * back with free() in destroy() at the latest. PTO_ERROR_MEMORY beyond what the device has. */
+   * back with free() in destroy() at the latest. PTO_ERROR_MEMORY beyond what the device has.
+   * In checking mode twice `bytes` follow the address, and what a runtime keeps at offset `o` of a
+   * ring of `bytes` lies at address + 2 * o: so each buffer has a gap behind it, as long as it is
+   * itself, and the sizes of rings mean the same as without. */
   pto_status (*allocate_ring)(void* self, size_t bytes, uint64_t* address);
   pto_status (*copy_in)(void* self, uint64_t device, const void* host, size_t bytes);
   pto_status (*copy_out)(void* self, void* host, uint64_t device, size_t bytes);
@@ -74,6 +77,11 @@ typedef struct pto_platform {
   /* Checking mode: PTO_ERROR_ADDRESS, and a message in `error`, when `value` is certainly a wrong
    * pointer: inside device memory but in no live allocation, or inside a host argument. */
   pto_status (*check_value)(void* self, uint64_t value, pto_error* error);
+  /* Checking mode: `bytes` at `address` of a ring, a multiple of 1024, are one buffer from now on,
+   * until something is lent over it or the run ends; no two are closer than 1024 bytes. What lies
+   * around it is guarded. Orchestrator only. PTO_ERROR_ADDRESS, and a message in `error`, when
+   * somebody wrote around what was there before. */
+  pto_status (*lend)(void* self, uint64_t address, size_t bytes, pto_error* error);
 
   /* Kernels and libraries. upload_kernel() takes the bytes of a kernel binary and gives its
    * address; resolve() finds a symbol of a library that the backend loaded for this run. */
@@ -104,7 +112,7 @@ typedef struct pto_platform {
 
 PTO_ABI_ASSERT(offsetof(pto_platform, topology) == 16, "pto_platform.topology");
 PTO_ABI_ASSERT(offsetof(pto_platform, reserve) == 40, "pto_platform.reserve");
-PTO_ABI_ASSERT(sizeof(pto_platform) == 208, "pto_platform");
+PTO_ABI_ASSERT(sizeof(pto_platform) == 216, "pto_platform");
 
 static inline void pto_yield(const pto_platform* platform, uint32_t point) {
   if (platform->deterministic) platform->yield(platform->self, point);

@@ -72,9 +72,13 @@ typedef struct pto_run {
   uint64_t library;  /* the orchestration's library, 0 when the caller submits by itself */
   const char* entry; /* symbol of the orchestration's entry; NULL means the variant's default */
   const pto_call_config* config;
+  /* Only without a library, NULL when not wanted: while the orchestrator is in wait() the backend
+   * calls this on the orchestrator's thread at least every 50 ms. It may call abort(). */
+  void (*attend)(void* context);
+  void* attend_context;
 } pto_run;
 
-PTO_ABI_ASSERT(sizeof(pto_run) == 64, "pto_run");
+PTO_ABI_ASSERT(sizeof(pto_run) == 80, "pto_run");
 
 /* One task of a build-graph submit. */
 typedef struct pto_task {

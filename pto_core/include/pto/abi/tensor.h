@@ -31,7 +31,9 @@ typedef struct pto_tensor_data {
   int32_t version;                   /* the user's own number */
   uint8_t order[PTO_MAX_DIMS];       /* memory dimension (0 slowest) of each dimension */
   uint8_t is_pipe;                   /* orders tasks, never has memory */
-  uint8_t reserved[6];
+  uint8_t dropped;                   /* bit i: Python does not show dimension i, of extent 1 */
+  uint8_t tag;                       /* in the copy that a kernel gets: PTO_TAG_* of the parameter */
+  uint8_t reserved[4];
   int64_t owner; /* task whose submit allocated the buffer from a heap ring; -1: none */
 } pto_tensor_data;
 
@@ -39,6 +41,7 @@ PTO_ABI_ASSERT(sizeof(pto_tensor_data) == 176, "TensorData crosses libraries and
 PTO_ABI_ASSERT(offsetof(pto_tensor_data, raw_shapes) == 16, "pto_tensor_data.raw_shapes");
 PTO_ABI_ASSERT(offsetof(pto_tensor_data, start_offset) == 136, "pto_tensor_data.start_offset");
 PTO_ABI_ASSERT(offsetof(pto_tensor_data, order) == 156, "pto_tensor_data.order");
+PTO_ABI_ASSERT(offsetof(pto_tensor_data, tag) == 163, "pto_tensor_data.tag");
 PTO_ABI_ASSERT(offsetof(pto_tensor_data, owner) == 168, "pto_tensor_data.owner");
 
 /* What a task does with a parameter. */

@@ -214,6 +214,7 @@ class Platform(Structure):
         ("copy_in", CFUNCTYPE(c_int32, c_void_p, c_uint64, c_void_p, c_size_t)),
         ("copy_out", CFUNCTYPE(c_int32, c_void_p, c_void_p, c_uint64, c_size_t)),
         ("check_value", CFUNCTYPE(c_int32, c_void_p, c_uint64, POINTER(Error))),
+        ("lend", CFUNCTYPE(c_int32, c_void_p, c_uint64, c_size_t, POINTER(Error))),
         (
             "upload_kernel",
             CFUNCTYPE(c_int32, c_void_p, c_int32, c_void_p, c_size_t, POINTER(c_uint64)),
@@ -257,6 +258,8 @@ class Run(Structure):
         ("library", c_uint64),
         ("entry", c_char_p),
         ("config", POINTER(CallConfig)),
+        ("attend", c_void_p),
+        ("attend_context", c_void_p),
     )
 
 
@@ -294,7 +297,9 @@ class TensorData(Structure):
         ("version", c_int32),
         ("order", c_uint8 * MAX_DIMS),
         ("is_pipe", c_uint8),
-        ("reserved", c_uint8 * 6),
+        ("dropped", c_uint8),
+        ("tag", c_uint8),
+        ("reserved", c_uint8 * 4),
         ("owner", c_int64),
     )
 
