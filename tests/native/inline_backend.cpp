@@ -126,8 +126,8 @@ pto_status open(int32_t, const pto_option*, uint32_t num_options, void** out) {
   std::memset(device->topology.core_type + device->kBlocks, PTO_CORE_AIV, device->kAiv);
   device->platform = pto_platform(
       PTO_ABI_VERSION, sizeof(pto_platform), device, &device->topology, 0, 0, 0, 0, reserve, unmap,
-      untouched, allocate<true>, release, allocate<false>, copy_in, copy_out, succeed, refuse,
-      resolve, dispatch, poll, fault, ignore, refuse, ignore, now, ignore, ignore, ignore);
+      untouched, allocate<true>, release, allocate<false>, copy_in, copy_out, succeed, succeed,
+      refuse, resolve, dispatch, poll, fault, ignore, refuse, ignore, now, ignore, ignore, ignore);
   return *out = device, PTO_OK;
 }
 

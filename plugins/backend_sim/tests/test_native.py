@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1]
-TESTS = ("checking_test", "deterministic_test", "memory_test", "parts_test", "threads_test")
+TESTS = (
+    "checking_test",
+    "deterministic_test",
+    "memory_test",
+    "parts_test",
+    "rings_test",
+    "threads_test",
+)
 
 Build = Callable[[str], Path]
 

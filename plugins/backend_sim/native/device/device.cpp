@@ -90,7 +90,10 @@ pto_status Device::attach(const pto_runtime_api* api, const pto_option* options,
       make_platform(*this, options_.mode == Mode::deterministic, options_.check, options_.timing);
   run_.attach(api, nullptr, make_topology(options_.blocks, 1));
   const pto_status status = api->create(&platform_, options, num_options, &runtime_, error);
-  if (status != PTO_OK) return status;
+  if (status != PTO_OK) {
+    memory_.end_runtime();
+    return status;
+  }
   api_ = api;
   run_.attach(api, runtime_, run_.topology());
   *runtime = runtime_;

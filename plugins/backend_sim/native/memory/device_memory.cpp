@@ -13,13 +13,12 @@ namespace {
 
 constexpr size_t kUntrimmedBytes = 128ull << 20;
 constexpr size_t kQuarantineBytes = 64ull << 20;
-// A quarantined block keeps its owner's field free for this mark.
-constexpr uint32_t kQuarantined = 2;
 
 }  // namespace
 
 pto_status DeviceMemory::open(size_t bytes, pto_error* error) {
-  if (arena_.open(bytes)) return PTO_OK;
+  limit_bytes_ = bytes;
+  if (arena_.open(check_ ? 2 * bytes + kQuarantineBytes : bytes)) return PTO_OK;
   return fail(error, PTO_ERROR_MEMORY,
               "cannot reserve %zu bytes of address space for device memory (%s); set "
               "sim.memory_bytes lower",
@@ -28,31 +27,35 @@ pto_status DeviceMemory::open(size_t bytes, pto_error* error) {
 
 pto_status DeviceMemory::allocate(size_t bytes, Owner owner, uint64_t* address, pto_error* error) {
   const std::lock_guard lock(mutex_);
-  Block* block = take_block(bytes);
+  Block* block = take_block(bytes, owner);
   if (block == nullptr && !quarantine_.empty()) {
     const pto_status status = shrink_quarantine(0, error);
     if (status != PTO_OK) return status;
-    block = take_block(bytes);
+    block = take_block(bytes, owner);
   }
-  if (block == nullptr) {
-    fail(error, PTO_ERROR_MEMORY,
-         "device memory exhausted: asked for %zu bytes, %zu of %zu are free%s; free buffers or "
-         "raise sim.memory_bytes",
-         bytes, arena_.bytes() - used_bytes_, arena_.bytes(),
-         used_bytes_ == 0 ? "" : " (perhaps in pieces)");
-    if (error != nullptr) error->value = bytes;
-    if (error != nullptr) error->limit = arena_.bytes();
-    return PTO_ERROR_MEMORY;
-  }
+  if (block == nullptr) return exhausted(bytes, error);
   block->address = arena_.address(block) + (check_ ? kZoneBytes : 0);
   block->bytes = bytes;
   block->owner = static_cast<uint32_t>(owner);
   link(block);
   used_bytes_ += bytes;
-  peak_bytes_ = std::max(peak_bytes_, used_bytes_);
-  if (check_) paint_fresh(*block, arena_.address(block));
+  if (is_ring(*block)) ring_bytes_ += bytes;
+  peak_bytes_ = std::max(peak_bytes_, used_bytes_ - ring_bytes_);
+  if (check_) paint_zones(extent(*block));
+  if (check_ && !is_ring(*block)) paint_fresh(extent(*block));
   *address = block->address;
   return PTO_OK;
+}
+
+pto_status DeviceMemory::exhausted(size_t bytes, pto_error* error) const {
+  fail(error, PTO_ERROR_MEMORY,
+       "device memory exhausted: asked for %zu bytes, %zu of %zu are free%s; free buffers or "
+       "raise sim.memory_bytes",
+       bytes, limit_bytes_ - used_bytes_, limit_bytes_,
+       used_bytes_ == 0 ? "" : " (perhaps in pieces)");
+  if (error != nullptr) error->value = bytes;
+  if (error != nullptr) error->limit = limit_bytes_;
+  return PTO_ERROR_MEMORY;
 }
 
 pto_status DeviceMemory::free(uint64_t address, pto_error* error) {
@@ -90,13 +93,20 @@ void DeviceMemory::begin_run() noexcept {
     counter->store(0, std::memory_order_relaxed);
   }
   const std::lock_guard lock(mutex_);
-  peak_bytes_ = used_bytes_;
+  peak_bytes_ = used_bytes_ - ring_bytes_;
 }
 
 void DeviceMemory::end_run() {
   const std::lock_guard lock(mutex_);
   List& of_run = lists_[static_cast<uint32_t>(Owner::run)];
   while (of_run.head != nullptr) drop(of_run.head, nullptr);
+  slabs_.clear();
+}
+
+void DeviceMemory::end_runtime() {
+  const std::lock_guard lock(mutex_);
+  List& of_runtime = lists_[static_cast<uint32_t>(Owner::runtime)];
+  while (of_runtime.head != nullptr) drop(of_runtime.head, nullptr);
 }
 
 CopyCounts DeviceMemory::copies() const noexcept {
@@ -117,49 +127,15 @@ uint64_t DeviceMemory::peak_bytes() const {
 pto_leak_report DeviceMemory::leaks() const {
   const std::lock_guard lock(mutex_);
   pto_leak_report report{};
-  for (const List& list : lists_) {
-    for (const Block* block = list.head; block != nullptr; block = block->list_next) {
-      ++report.buffers;
-      report.bytes += block->bytes;
-      if (report.first_address != 0 && report.first_address < block->address) continue;
-      report.first_address = block->address;
-      report.first_bytes = block->bytes;
-    }
+  const Block* block = lists_[static_cast<uint32_t>(Owner::caller)].head;
+  for (; block != nullptr; block = block->list_next) {
+    ++report.buffers;
+    report.bytes += block->bytes;
+    if (report.first_address != 0 && report.first_address < block->address) continue;
+    report.first_address = block->address;
+    report.first_bytes = block->bytes;
   }
   return report;
-}
-
-pto_status DeviceMemory::check_value(uint64_t value, const pto_host_range* ranges, uint32_t count,
-                                     pto_error* error) const {
-  for (uint32_t i = 0; i < count; ++i) {
-    if (value - ranges[i].address >= ranges[i].bytes) continue;
-    return fail(error, PTO_ERROR_ADDRESS,
-                "0x%" PRIx64 " is host memory (byte %" PRIu64 " of a tensor argument of %" PRIu64
-                " bytes); copy it to the device and pass the "
-                "device address",
-                value, value - ranges[i].address, ranges[i].bytes);
-  }
-  const std::lock_guard lock(mutex_);
-  if (!arena_.contains(value)) return PTO_OK;
-  const Block* block = live_block(value);
-  // One past the end is a legal address of a buffer's end.
-  if (block != nullptr && value - block->address <= block->bytes) return PTO_OK;
-  return fail(error, PTO_ERROR_ADDRESS,
-              "0x%" PRIx64
-              " lies in device memory, but in no buffer that is allocated now; was "
-              "it freed, or the offset wrong?",
-              value);
-}
-
-pto_status DeviceMemory::check_buffer(uint64_t address, pto_error* error) const {
-  const std::lock_guard lock(mutex_);
-  const Block* block = arena_.find(address);
-  return block == nullptr ? PTO_OK : check_block(*block, error);
-}
-
-pto_status DeviceMemory::check_all(pto_error* error) const {
-  const std::lock_guard lock(mutex_);
-  return check_all_locked(error);
 }
 
 // Copies of parts of buffers start anywhere in them, but never leave them.
@@ -167,15 +143,15 @@ pto_status DeviceMemory::copy_range(uint64_t address, size_t bytes, const char* 
                                     pto_error* error) const {
   if (bytes == 0) return PTO_OK;
   const std::lock_guard lock(mutex_);
-  const Block* block = live_block(address);
-  const bool inside = block != nullptr && address - block->address < block->bytes;
-  if (inside && bytes <= block->bytes - (address - block->address)) return PTO_OK;
+  Extent found;
+  const bool inside = live_buffer(address, found) && address - found.address < found.bytes;
+  if (inside && bytes <= found.bytes - (address - found.address)) return PTO_OK;
   if (inside) {
     fail(error, PTO_ERROR_ADDRESS,
          "cannot copy %zu bytes %s 0x%" PRIx64 ": that is byte %" PRIu64
          " of a buffer of %zu bytes; copy at most %" PRIu64 ", or allocate a larger buffer",
-         bytes, direction, address, address - block->address, block->bytes,
-         block->bytes - (address - block->address));
+         bytes, direction, address, address - found.address, found.bytes,
+         found.bytes - (address - found.address));
   } else {
     fail(error, PTO_ERROR_ADDRESS,
          "cannot copy %zu bytes %s 0x%" PRIx64
@@ -183,19 +159,39 @@ pto_status DeviceMemory::copy_range(uint64_t address, size_t bytes, const char* 
          bytes, direction, address);
   }
   if (error != nullptr) error->value = bytes;
-  if (error != nullptr && inside) error->limit = block->bytes;
+  if (error != nullptr && inside) error->limit = found.bytes;
   return PTO_ERROR_ADDRESS;
 }
 
-Block* DeviceMemory::take_block(size_t bytes) {
-  if (bytes > arena_.bytes()) return nullptr;
-  const size_t whole = std::max<size_t>(bytes, 1) + (check_ ? 2 * kZoneBytes : 0);
+// In checking mode a ring has room for gaps as large as what they follow.
+Block* DeviceMemory::take_block(size_t bytes, Owner owner) {
+  if (bytes > limit_bytes_ - used_bytes_) return nullptr;
+  size_t whole = std::max<size_t>(bytes, 1);
+  if (check_) whole = (owner == Owner::runtime ? 2 * whole : whole) + 2 * kZoneBytes;
   return arena_.allocate((whole + Arena::kGranule - 1) / Arena::kGranule);
 }
 
 Block* DeviceMemory::live_block(uint64_t address) const noexcept {
   Block* block = arena_.find(address);
   return block != nullptr && block->owner != kQuarantined ? block : nullptr;
+}
+
+// A ring is one buffer until something in it was lent.
+bool DeviceMemory::live_buffer(uint64_t address, Extent& found) const noexcept {
+  const Block* block = live_block(address);
+  if (block == nullptr) return false;
+  found = extent(*block);
+  if (!is_ring(*block) || !slabs_.any(found.from, found.to)) return true;
+  const Extent* slab = slabs_.find(address);
+  if (slab != nullptr) found = *slab;
+  return slab != nullptr;
+}
+
+Extent DeviceMemory::extent(const Block& block) const noexcept {
+  const uint64_t from = arena_.address(&block);
+  const uint64_t to = from + block.count * Arena::kGranule;
+  if (check_ && is_ring(block)) return {from, block.address, to - kZoneBytes - block.address, to};
+  return {from, block.address, block.bytes, to};
 }
 
 pto_status DeviceMemory::not_a_buffer(uint64_t address, pto_error* error) const {
@@ -209,41 +205,6 @@ pto_status DeviceMemory::not_a_buffer(uint64_t address, pto_error* error) const 
               freed                      ? "it was freed already"
               : arena_.contains(address) ? "no live buffer starts there"
                                          : "it is not device memory");
-}
-
-pto_status DeviceMemory::damaged(const Block& block, const Damage& damage, bool was_freed,
-                                 pto_error* error) const {
-  fail(error, PTO_ERROR_ADDRESS,
-       "%s: byte %" PRId64 " of the buffer at 0x%" PRIx64
-       " (%zu bytes) was written, and perhaps bytes before it; look for an index or size that is "
-       "wrong",
-       was_freed ? "write to a freed buffer" : "write outside a buffer", damage.offset,
-       block.address, block.bytes);
-  if (error != nullptr) error->value = block.address;
-  if (error != nullptr) error->limit = block.bytes;
-  return PTO_ERROR_ADDRESS;
-}
-
-pto_status DeviceMemory::check_block(const Block& block, pto_error* error) const {
-  const Damage zones = find_zone_damage(block, arena_.address(&block));
-  if (zones.found) return damaged(block, zones, false, error);
-  if (block.owner != kQuarantined) return PTO_OK;
-  const Damage content = find_use_after_free(block);
-  return content.found ? damaged(block, content, true, error) : PTO_OK;
-}
-
-pto_status DeviceMemory::check_all_locked(pto_error* error) const {
-  for (const List& list : lists_) {
-    for (const Block* block = list.head; block != nullptr; block = block->list_next) {
-      const pto_status status = check_block(*block, error);
-      if (status != PTO_OK) return status;
-    }
-  }
-  for (const Block* block : quarantine_) {
-    const pto_status status = check_block(*block, error);
-    if (status != PTO_OK) return status;
-  }
-  return PTO_OK;
 }
 
 void DeviceMemory::link(Block* block) noexcept {
@@ -266,14 +227,24 @@ void DeviceMemory::unlink(Block* block) noexcept {
 pto_status DeviceMemory::drop(Block* block, pto_error* error) {
   unlink(block);
   used_bytes_ -= block->bytes;
+  if (is_ring(*block)) ring_bytes_ -= block->bytes;
   if (!check_) {
     give_back(block);
     return PTO_OK;
   }
+  if (!is_ring(*block)) return quarantine(block, error);
+  const Extent ring = extent(*block);
+  slabs_.forget(ring.from, ring.to);
+  const pto_status status = check_block(*block, error);
+  give_back(block);
+  return status;
+}
+
+pto_status DeviceMemory::quarantine(Block* block, pto_error* error) {
   const pto_status status = check_block(*block, error);
   // Repaired, so that one mistake is reported once.
-  paint_fresh(*block, arena_.address(block));
-  paint_freed(*block);
+  paint_zones(extent(*block));
+  paint_freed(extent(*block));
   block->owner = kQuarantined;
   quarantine_.push_back(block);
   quarantine_bytes_ += block->count * Arena::kGranule;

@@ -57,34 +57,36 @@ uint64_t first_other(uint64_t from, uint64_t to, const Pattern& pattern) noexcep
   return to;
 }
 
-Damage difference(const Block& block, uint64_t from, uint64_t to, const Pattern& pattern) noexcept {
+Damage difference(const Extent& extent, uint64_t from, uint64_t to,
+                  const Pattern& pattern) noexcept {
   const uint64_t at = first_other(from, to, pattern);
   if (at == to) return {};
-  return {true, static_cast<int64_t>(at) - static_cast<int64_t>(block.address)};
+  return {true, static_cast<int64_t>(at) - static_cast<int64_t>(extent.address)};
 }
 
 }  // namespace
 
-void paint_fresh(const Block& block, uint64_t block_address) noexcept {
-  const uint64_t end = block_address + block.count * Arena::kGranule;
-  paint(block_address, block.address, kZone);
-  std::memset(pointer(block.address), kFresh, block.bytes);
-  paint(block.address + block.bytes, end, kZone);
+void paint_zones(const Extent& extent) noexcept {
+  paint(extent.from, extent.address, kZone);
+  paint(extent.address + extent.bytes, extent.to, kZone);
 }
 
-void paint_freed(const Block& block) noexcept {
-  paint(block.address, block.address + block.bytes, kFreed);
+void paint_fresh(const Extent& extent) noexcept {
+  std::memset(pointer(extent.address), kFresh, extent.bytes);
 }
 
-Damage find_zone_damage(const Block& block, uint64_t block_address) noexcept {
-  const Damage before = difference(block, block_address, block.address, kZone);
+void paint_freed(const Extent& extent) noexcept {
+  paint(extent.address, extent.address + extent.bytes, kFreed);
+}
+
+Damage find_zone_damage(const Extent& extent) noexcept {
+  const Damage before = difference(extent, extent.from, extent.address, kZone);
   if (before.found) return before;
-  const uint64_t end = block_address + block.count * Arena::kGranule;
-  return difference(block, block.address + block.bytes, end, kZone);
+  return difference(extent, extent.address + extent.bytes, extent.to, kZone);
 }
 
-Damage find_use_after_free(const Block& block) noexcept {
-  return difference(block, block.address, block.address + block.bytes, kFreed);
+Damage find_use_after_free(const Extent& extent) noexcept {
+  return difference(extent, extent.address, extent.address + extent.bytes, kFreed);
 }
 
 }  // namespace pto::sim

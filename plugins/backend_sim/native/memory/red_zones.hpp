@@ -1,7 +1,8 @@
 // Patterns that checking mode writes around and into buffers, and looks for again.
 //
 // A checked buffer lies between two zones: a granule before its first byte, and from the byte after
-// its last one to the end of its block, at least another granule.
+// its last one to the end of its block, at least another granule. A byte of a pattern depends on
+// its address alone, so neighbours may share a zone.
 #pragma once
 
 #include <cstddef>
@@ -13,18 +14,27 @@ namespace pto::sim {
 
 constexpr size_t kZoneBytes = Arena::kGranule;
 
-// Writes the zones of a fresh buffer and makes its content recognisable as never written.
-void paint_fresh(const Block& block, uint64_t block_address) noexcept;
+// A buffer with its zones: [from, address) and [address + bytes, to).
+struct Extent {
+  uint64_t from = 0;
+  uint64_t address = 0;
+  size_t bytes = 0;
+  uint64_t to = 0;
+};
+
+void paint_zones(const Extent& extent) noexcept;
+// Makes the content of a buffer recognisable as never written.
+void paint_fresh(const Extent& extent) noexcept;
 // Overwrites a freed buffer.
-void paint_freed(const Block& block) noexcept;
+void paint_freed(const Extent& extent) noexcept;
 
 struct Damage {
   bool found = false;
   int64_t offset = 0;  // of the first wrong byte, from the buffer's first byte
 };
 
-Damage find_zone_damage(const Block& block, uint64_t block_address) noexcept;
+Damage find_zone_damage(const Extent& extent) noexcept;
 // Whether somebody wrote to a buffer after it was freed.
-Damage find_use_after_free(const Block& block) noexcept;
+Damage find_use_after_free(const Extent& extent) noexcept;
 
 }  // namespace pto::sim

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 
 #include "device/device.hpp"
 #include "table/guard.hpp"
@@ -17,17 +18,21 @@ Device& device_of(void* self) noexcept {
   return *static_cast<Device*>(self);
 }
 
+// Huge pages would make one touched word cost, and count as, two megabytes.
 void* reserve(void*, size_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return memory == MAP_FAILED ? nullptr : memory;
+  if (memory == MAP_FAILED) return nullptr;
+  madvise(memory, bytes, MADV_NOHUGEPAGE);
+  return memory;
 }
 
 void release(void*, void* memory, size_t bytes) {
   munmap(memory, bytes);
 }
 
-// Pages that are mapped: a page of a sparse mapping is when it was read or written.
+// Pages that are mapped: a page of a sparse mapping is when it was read or written. Memory about
+// which the system does not say counts as touched; a page in swap does not.
 size_t touched(void*, const void* memory, size_t bytes) {
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   auto* first = static_cast<char*>(const_cast<void*>(memory));
@@ -35,7 +40,7 @@ size_t touched(void*, const void* memory, size_t bytes) {
   for (size_t done = 0; done < bytes;) {
     unsigned char present[4096];
     const size_t length = std::min(bytes - done, page * sizeof present);
-    if (mincore(first + done, length, present) != 0) break;
+    if (mincore(first + done, length, present) != 0) std::memset(present, 1, sizeof present);
     for (size_t i = 0; i < (length + page - 1) / page; ++i) count += present[i] & 1;
     done += length;
   }
@@ -86,6 +91,10 @@ pto_status copy_out(void* self, void* host, uint64_t address, size_t bytes) {
 
 pto_status check_value(void* self, uint64_t value, pto_error* error) {
   return guarded(error, [&] { return device_of(self).check_value(value, error); });
+}
+
+pto_status lend(void* self, uint64_t address, size_t bytes, pto_error* error) {
+  return guarded(error, [&] { return device_of(self).memory().lend(address, bytes, error); });
 }
 
 pto_status upload_kernel(void* self, int32_t func_id, const void* bytes, size_t length,
@@ -166,6 +175,7 @@ pto_platform make_platform(Device& device, bool deterministic, bool checking,
   table.copy_in = copy_in;
   table.copy_out = copy_out;
   table.check_value = check_value;
+  table.lend = lend;
   table.upload_kernel = upload_kernel;
   table.resolve = resolve;
   table.dispatch = dispatch;
