@@ -1,0 +1,164 @@
+// Where a ready task waits for a core.
+//
+//   local    of one lane: made ready by it a moment ago. With several schedulers, what the lane has
+//            no core for goes to a shard as soon as another scheduler is hungry, and before the
+//            lane rests. With one scheduler all tasks stay here.
+//   shards   per core type; lane t fills shard t mod shards, and takes from its own first, then
+//            from the others (steals). Never waited for: who finds one locked tries the next.
+//   pinned   tasks of a cluster: per cluster and core type, of the lane whose cores these are.
+//            Other lanes leave them in its inbox.
+//
+// All are first in, first out, and linked through TaskState::next_ready, so none has a limit. No
+// ready task waits forever: a shard's head is passed over only by what is local or pinned, and on
+// each kFairTurn-th turn a lane looks at the other shards first, another one each time.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "context.hpp"
+#include "lane_statistics.hpp"
+#include "pto/abi/topology.h"
+#include "resting.hpp"
+#include "rings.hpp"
+#include "states.hpp"
+
+namespace pto::ring_buffer {
+
+// Linked tasks, of one thread or under a lock.
+class TaskList {
+ public:
+  void clear() {
+    first_ = last_ = kNoSlot;
+    size_ = 0;
+  }
+
+  void push(const Rings& rings, SlotRef task) {
+    rings.state(task).next_ready = kNoSlot;
+    if (first_ == kNoSlot) {
+      first_ = task;
+    } else {
+      rings.state(last_).next_ready = task;
+    }
+    last_ = task;
+    ++size_;
+  }
+
+  void push_first(const Rings& rings, SlotRef task) {
+    rings.state(task).next_ready = first_;
+    if (first_ == kNoSlot) last_ = task;
+    first_ = task;
+    ++size_;
+  }
+
+  SlotRef pop(const Rings& rings) {
+    const SlotRef task = first_;
+    first_ = rings.state(task).next_ready;
+    --size_;
+    return task;
+  }
+
+  // Moves all of `other` to the end of this list.
+  void append(const Rings& rings, TaskList& other) {
+    if (other.size_ == 0) return;
+    if (first_ == kNoSlot) {
+      first_ = other.first_;
+    } else {
+      rings.state(last_).next_ready = other.first_;
+    }
+    last_ = other.last_;
+    size_ += other.size_;
+    other.clear();
+  }
+
+  SlotRef first() const { return first_; }
+  uint32_t size() const { return size_; }
+
+ private:
+  SlotRef first_ = kNoSlot;
+  SlotRef last_ = kNoSlot;
+  uint32_t size_ = 0;
+};
+
+class Ready {
+ public:
+  static constexpr uint32_t kMostShards = 16;
+  static constexpr uint32_t kFairTurn = 8;
+
+  Ready(Context& context, Rings& rings, Resting& resting)
+      : context_(context), rings_(rings), resting_(resting) {}
+
+  void create(uint32_t shards) { shards_ = shards < kMostShards ? shards : kMostShards; }
+  void begin();
+
+  // Lane `thread`: the submit at `head` is satisfied; all its blocks are ready.
+  void add(uint32_t thread, SlotRef head, LaneStatistics& statistics);
+  // The same for several in the order in which they shall run, last one first: what is between
+  // open_batch() and close_batch() goes to the queues in reverse.
+  void close_batch(uint32_t thread);
+
+  // Lane `thread`: at most `limit` tasks of `type`; gives how many.
+  uint32_t take(uint32_t thread, uint32_t type, uint32_t turn, uint32_t limit, SlotRef* out,
+                LaneStatistics& statistics);
+
+  // Lane `thread`: what others left in its inbox goes to its clusters' queues.
+  void receive(uint32_t thread) {
+    if (lanes_[thread].inbox.load(std::memory_order_relaxed) != kNoSlot) receive_all(thread);
+  }
+  // Clusters of lane `thread` that have a task of `type`, by bit.
+  uint32_t pinned(uint32_t thread, uint32_t type) const { return lanes_[thread].pinned[type]; }
+  SlotRef take_pinned(uint32_t thread, uint32_t type, uint32_t cluster);
+
+  // Lane `thread` has no free core of `type` left, or is about to rest (`all`): what is local goes
+  // to a shard where others can use it, and they are woken. False when that has to be tried again.
+  bool leave(uint32_t thread, uint32_t type, bool all, LaneStatistics& statistics);
+
+  // Whether lane `thread` would find a task, after it entered itself in resting_.
+  bool has_shared(uint32_t type) const;
+  bool has_local(uint32_t thread, uint32_t type) const {
+    return lanes_[thread].local[type].size() > 0;
+  }
+  bool has_mail(uint32_t thread) const {
+    return lanes_[thread].inbox.load(std::memory_order_seq_cst) != kNoSlot;
+  }
+
+ private:
+  struct alignas(64) Shard {
+    std::atomic<uint32_t> is_locked;
+    std::atomic<uint32_t> size;
+    TaskList tasks;
+
+    bool try_lock() {
+      return is_locked.load(std::memory_order_relaxed) == 0 &&
+             is_locked.exchange(1, std::memory_order_acquire) == 0;
+    }
+    void unlock() { is_locked.store(0, std::memory_order_release); }
+  };
+
+  struct alignas(64) Lane {
+    TaskList local[PTO_CORE_TYPES];
+    uint32_t pinned[PTO_CORE_TYPES];
+    alignas(64) std::atomic<SlotRef> inbox;  // last in, first out
+  };
+
+  void add_one(uint32_t thread, SlotRef task, uint32_t traits, LaneStatistics& statistics);
+  void pin(uint32_t thread, SlotRef task, uint32_t cluster, uint32_t type);
+  void receive_all(uint32_t thread);
+  uint32_t take_local(uint32_t thread, uint32_t type, uint32_t limit, SlotRef* out);
+  uint32_t take_shard(Shard& shard, uint32_t limit, SlotRef* out);
+  uint32_t steal(uint32_t type, uint32_t own, uint32_t first, uint32_t limit, SlotRef* out);
+  uint32_t size(uint32_t type) const;
+
+  Context& context_;
+  Rings& rings_;
+  Resting& resting_;
+  uint32_t shards_ = 1;  // as asked for
+  uint32_t used_ = 1;    // in this run: at most one for each scheduler
+  uint32_t threads_ = 1;
+  uint8_t lane_of_cluster_[PTO_MAX_BLOCKS] = {};
+  Lane lanes_[PTO_MAX_AICPU_THREADS] = {};
+  TaskList pinned_[PTO_CORE_TYPES][PTO_MAX_BLOCKS];
+  Shard shard_[PTO_CORE_TYPES][kMostShards] = {};
+};
+
+}  // namespace pto::ring_buffer

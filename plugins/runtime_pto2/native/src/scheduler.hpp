@@ -1,0 +1,116 @@
+// Wires the stream, dispatches ready tasks and completes finished ones: one lane for each
+// scheduler thread, which belongs to whoever is inside step(thread).
+//
+// A step: completions of the lane's cores, a batch of the stream, dispatch in one batch, the tasks
+// that can retire now. A lane that finds nothing to do enters itself in resting_ and looks again
+// before it says idle.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "clusters.hpp"
+#include "completion.hpp"
+#include "context.hpp"
+#include "lane_statistics.hpp"
+#include "ready.hpp"
+#include "resting.hpp"
+#include "rings.hpp"
+#include "wiring.hpp"
+
+namespace pto::ring_buffer {
+
+struct Progress {
+  int64_t wired;  // tasks, each block counted
+  int64_t dispatched;
+  int64_t completed;
+};
+
+class Scheduler {
+ public:
+  Scheduler(Context& context, Rings& rings, Clusters& clusters)
+      : context_(context),
+        rings_(rings),
+        resting_(context),
+        ready_(context, rings, resting_),
+        completion_(context, rings, ready_, clusters),
+        wiring_(context, rings, ready_) {}
+
+  // `shards`: 1 to Ready::kMostShards ready queues per core type. False without memory.
+  bool create(uint32_t shards);
+  void destroy();
+  // Resets all that schedulers own, in `rings` too: watermark, releasable, wired.
+  void begin();
+
+  // Orchestrator: `submitted` or a `scope_released` has moved.
+  void published() { resting_.wake_if_all_rest(); }
+  // Orchestrator: nothing will be submitted any more, all scopes have ended.
+  void build_done();
+  bool is_build_done() const { return build_done_.load(std::memory_order_acquire); }
+  // Orchestrator, after it set rings.waiting and before it looks again: what lanes did before they
+  // looked at `waiting` is visible afterwards (watermarks and phases).
+  void synchronise() const;
+
+  // PTO_STEP_*, by scheduler `thread`.
+  int32_t step(uint32_t thread);
+
+  // Any thread: every scheduler shall look at the run again.
+  void wake_all();
+
+  // Nobody else runs: from now on every step says idle, and error once one is latched.
+  void halt() { is_halted_.store(true, std::memory_order_relaxed); }
+  // Nobody else runs: whether a step would find work without a completion or a submit.
+  bool has_work() const;
+
+  // Any thread, at any time; a moment's picture.
+  Progress progress() const;
+  uint32_t threads() const { return threads_; }
+  const LaneStatistics& statistics(uint32_t thread) const { return lanes_[thread].statistics; }
+
+ private:
+  struct alignas(64) Lane {
+    uint32_t thread;
+    uint32_t in_flight;
+    uint32_t turns;
+    uint32_t free_count[PTO_CORE_TYPES];
+    pto_core_mask free_cores[PTO_CORE_TYPES];
+    int64_t counted;                  // of its completed tasks, those that completed_ counts
+    char* scratch;                    // for payloads of blocks, until dispatch() has taken them
+    uint32_t used;                    // of scratch, bytes
+    uint32_t batched;                 // of batch
+    std::atomic<int64_t> dispatched;  // others read these two
+    std::atomic<int64_t> completed;
+    LaneStatistics statistics;
+    SlotRef running[PTO_MAX_CORES];
+    pto_dispatch batch[PTO_MAX_CORES];
+  };
+
+  void begin_lane(uint32_t thread);
+  bool collect(Lane& lane);
+  bool latch_fault(const pto_core_mask& faulted, const Lane& lane);
+  void free_core(Lane& lane, uint32_t core);
+  uint32_t fill_cores(Lane& lane);
+  void fill_unpinned(Lane& lane, uint32_t type, bool others_first);
+  void fill_pinned(Lane& lane, uint32_t type);
+  void put_on_core(Lane& lane, uint32_t type, uint32_t core, SlotRef task);
+  const pto_payload* block_payload(Lane& lane, const TaskDescriptor& descriptor);
+  void dispatch(Lane& lane);
+  void signal_orchestrator();
+  int32_t rest(Lane& lane, bool has_progress);
+  bool is_complete(Lane& lane);
+
+  Context& context_;
+  Rings& rings_;
+  Resting resting_;
+  Ready ready_;
+  Completion completion_;
+  Wiring wiring_;
+  uint32_t threads_ = 0;
+  std::atomic<bool> build_done_{false};
+  std::atomic<bool> is_halted_{false};
+  std::atomic<bool> has_announced_end_{false};
+  alignas(64) std::atomic<int64_t> completed_{0};
+  Lane lanes_[PTO_MAX_AICPU_THREADS] = {};
+};
+
+}  // namespace pto::ring_buffer

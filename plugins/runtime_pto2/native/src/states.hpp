@@ -1,0 +1,120 @@
+// The states of a task and what may follow what. docs/states.md is generated from these tables.
+//
+// Every change of TaskState::phase goes through move(). Built with PTO_CHECK_STATES it traps on a
+// pair that the table does not have; without, it is a plain store.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "task.hpp"
+
+namespace pto::ring_buffer {
+
+enum class Event : uint32_t {
+  kWire,      // the scheduler has read the task from the stream
+  kSatisfy,   // the last producer has completed
+  kDispatch,  // the task goes to a core
+  kFinish,    // its kernel has returned
+  kRelease,   // consumers have been told, and producers that it held
+  kRetire,    // its scope has ended and no consumer holds it
+  kFail       // its kernel has failed
+};
+constexpr uint32_t kEvents = 7;
+constexpr uint32_t kPhases = 8;
+
+struct StateText {
+  const char* name;
+  const char* meaning;
+};
+
+constexpr StateText kStateTexts[kPhases] = {
+    {"FREE", "the slot has never held a task"},
+    {"PENDING", "waits for producers that have not completed"},
+    {"READY", "waits for a core of its type, or of its cluster"},
+    {"RUNNING", "on a core"},
+    {"COMPLETED", "the kernel has returned; consumers are being told"},
+    {"DONE",
+     "consumers and producers have been told; lives until its scope has ended and its last "
+     "consumer has completed"},
+    {"CONSUMED", "retired: slot, slab and edges may be used again"},
+    {"FAILED", "the kernel failed; the run ends with its error"},
+};
+
+constexpr StateText kEventTexts[kEvents] = {
+    {"WIRE", "a scheduler reads the task from the stream of submits"},
+    {"SATISFY", "the last producer that it waited for has completed"},
+    {"DISPATCH", "a scheduler hands it to a free core"},
+    {"FINISH", "its kernel has returned (of a block task: this block's)"},
+    {"RELEASE", "its consumers have been told, and the producers that it held"},
+    {"RETIRE", "it is the oldest of its ring, its scope has ended, nobody holds it"},
+    {"FAIL", "its kernel has failed"},
+};
+
+struct Transition {
+  Phase from;
+  Event event;
+  Phase to;
+};
+
+constexpr Transition kTransitions[] = {
+    {kFree, Event::kWire, kPending},        {kConsumed, Event::kWire, kPending},
+    {kPending, Event::kSatisfy, kReady},    {kReady, Event::kDispatch, kRunning},
+    {kRunning, Event::kFinish, kCompleted}, {kRunning, Event::kFail, kFailed},
+    {kCompleted, Event::kRelease, kDone},   {kDone, Event::kRetire, kConsumed},
+};
+
+struct TransitionTable {
+  static constexpr uint8_t kNone = 0xFF;
+  uint8_t to[kPhases][kEvents];
+};
+
+constexpr TransitionTable make_transition_table() {
+  TransitionTable table{};
+  for (uint32_t phase = 0; phase < kPhases; ++phase) {
+    for (uint32_t event = 0; event < kEvents; ++event) {
+      table.to[phase][event] = TransitionTable::kNone;
+    }
+  }
+  for (const Transition& transition : kTransitions) {
+    table.to[transition.from][static_cast<uint32_t>(transition.event)] =
+        static_cast<uint8_t>(transition.to);
+  }
+  return table;
+}
+
+constexpr TransitionTable kTransitionTable = make_transition_table();
+
+constexpr bool may_follow(uint32_t phase, Event event) {
+  return phase < kPhases &&
+         kTransitionTable.to[phase][static_cast<uint32_t>(event)] != TransitionTable::kNone;
+}
+
+// Where `event` leads, from whichever state it may happen in.
+constexpr Phase target(Event event) {
+  for (const Transition& transition : kTransitions) {
+    if (transition.event == event) return transition.to;
+  }
+  return kFree;
+}
+
+// False, and nothing changes, when the table does not have the pair.
+inline bool try_move(std::atomic<uint32_t>& phase, Event event) {
+  const uint32_t from = phase.load(std::memory_order_relaxed);
+  if (!may_follow(from, event)) return false;
+  phase.store(kTransitionTable.to[from][static_cast<uint32_t>(event)], std::memory_order_release);
+  return true;
+}
+
+// By the one thread that the task belongs to at this moment.
+template <Event kEvent>
+inline void move(std::atomic<uint32_t>& phase,
+                 std::memory_order order = std::memory_order_relaxed) {
+#ifdef PTO_CHECK_STATES
+  if (!may_follow(phase.load(std::memory_order_relaxed), kEvent)) __builtin_trap();
+#endif
+  constexpr Phase to = target(kEvent);
+  phase.store(to, order);
+}
+
+}  // namespace pto::ring_buffer

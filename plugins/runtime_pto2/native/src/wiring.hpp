@@ -1,0 +1,62 @@
+// Reads the stream of submits and connects each task with its producers: the incremental scan.
+//
+// One scheduler at a time wires, in stream order, under a lock that nobody waits for. Tasks without
+// a producer that still runs go straight to the ready queues: the early-ready drain.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "context.hpp"
+#include "lane_statistics.hpp"
+#include "ready.hpp"
+#include "rings.hpp"
+
+namespace pto::ring_buffer {
+
+class Wiring {
+ public:
+  static constexpr uint32_t kBatch = 64;  // submits a step
+
+  Wiring(Context& context, Rings& rings, Ready& ready)
+      : context_(context), rings_(rings), ready_(ready) {}
+
+  // `alone`: there is one scheduler. Resets the rings' wired, watermark and releasable.
+  void begin(bool alone);
+
+  struct Step {
+    uint32_t wired;  // submits
+    uint32_t rings;  // by bit: those in which more tasks may retire now
+  };
+  // Lane `thread`: a batch of the stream, if nobody else is at it.
+  Step step(uint32_t thread, LaneStatistics& statistics);
+
+  // Whether there is something for step(); whoever wires looks again before it rests.
+  bool has_news() const;
+  bool is_at_work() const { return is_locked_.load(std::memory_order_seq_cst) != 0; }
+  // Tasks so far, each block counted.
+  int64_t tasks() const { return tasks_.load(std::memory_order_acquire); }
+
+ private:
+  void look();
+  void prefetch(uint64_t position);
+  void wire(uint32_t thread, SlotRef head, LaneStatistics& statistics);
+  void init(const TaskRing& ring, uint32_t slot, int64_t number, const TaskDescriptor& descriptor);
+  uint32_t connect(const TaskDescriptor& descriptor, LaneStatistics& statistics);
+  bool hold(Edge& edge);
+  bool push(Edge& edge, EdgeRef ref);
+  uint32_t let_go();
+
+  Context& context_;
+  Rings& rings_;
+  Ready& ready_;
+  bool alone_ = false;
+  alignas(64) std::atomic<uint32_t> is_locked_{0};
+  std::atomic<int64_t> tasks_{0};
+  // Of whoever wires:
+  uint64_t at_ = 0;             // next position in the log
+  uint64_t known_ = 0;          // submits, when it last looked
+  int64_t ended_[kRings] = {};  // scope_released, before it looked at the submits
+};
+
+}  // namespace pto::ring_buffer
