@@ -2,7 +2,8 @@
 //
 // The orchestrator writes down what it waits for (Blocked) before it waits. When the platform finds
 // everything quiet, stalled() makes the proof from that and from the rings; it is logged at once
-// and is the run's error from then on. At the end of the orchestration complete() adds the plan.
+// and is the run's error from then on. At the end of the orchestration complete() adds the plan:
+// the smallest sizes that suffice, and how to set them.
 #pragma once
 
 #include <atomic>
@@ -15,27 +16,30 @@
 
 namespace pto::ring_buffer {
 
-// A place in the user's program.
+// A place in the user's program; `file` NULL is unknown.
 struct Place {
-  const char* file;
-  int32_t line;
+  const char* file = nullptr;
+  int32_t line = -1;
 };
 
 // Everything that the report says, taken while nothing moves.
 struct Proof {
   Blocked blocked;
   Sizes sizes;
-  int64_t current;     // number of the ring's next task
-  int64_t last_alive;  // number of its oldest task that has not retired
-  uint64_t used;       // of the resource, in its unit
-  uint64_t free;       // the largest request that would have been met
-  // Why it stays used: the oldest task alive, and the open scope that it belongs to. Of clusters:
-  // the scope that allocated the oldest one, without a task.
-  int64_t holder;  // task id, kNoTask when there is none
+  uint64_t used = 0;       // of the resource, in its unit
+  int64_t current = 0;     // number of the ring's next task
+  int64_t last_alive = 0;  // number of its oldest task that has not retired
+  // Why it stays used: the oldest task alive in the ring, and the open scope that it belongs to.
+  // Of clusters: the outermost scope that holds one, and no task.
+  int64_t holder = kNoTask;  // task id
   Place holder_place;
-  uint32_t scope_depth;
+  uint32_t scope_depth = 0;
   Place scope_place;
 };
+
+// What the rings and the wait tell: all but `used` of a heap, the tensor map and the clusters, and
+// the places of scopes.
+Proof take_proof(const Rings& rings, const Blocked& blocked, const Sizes& sizes);
 
 class Deadlock {
  public:
@@ -48,7 +52,10 @@ class Deadlock {
   void prove(Context& context, const Proof& proof);
 
   // Orchestrator, at the end of the orchestration: the error says what would suffice.
-  void complete(Context& context, const Plan& plan);
+  void complete(const Plan& plan);
+
+  // The same, when planning could not start.
+  void complete_without_plan();
 
   // Between runs.
   void clear() { error_.store(nullptr, std::memory_order_relaxed); }

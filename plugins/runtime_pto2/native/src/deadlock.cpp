@@ -1,0 +1,95 @@
+#include "deadlock.hpp"
+
+#include <cstring>
+
+#include "pto/engine/text.hpp"
+#include "report.hpp"
+
+namespace pto::ring_buffer {
+namespace {
+
+// The ring whose oldest task is named: the one that is short, or, for what all rings share, the
+// outermost that has tasks alive.
+uint32_t holding_ring(const Rings& rings, const Blocked& blocked) {
+  if (blocked.what != Resource::kTensorMap) return blocked.ring;
+  for (uint32_t ring = 0; ring < kRings; ++ring) {
+    if (rings.ring[ring].next > rings.ring[ring].watermark.load(std::memory_order_acquire)) {
+      return ring;
+    }
+  }
+  return blocked.ring;
+}
+
+void set_file(pto_error& error, const char* file) {
+  error.file[0] = '\0';
+  if (file == nullptr) return;
+  // The end of a long path tells more than its beginning.
+  const size_t length = std::strlen(file);
+  const size_t capacity = sizeof error.file - 1;
+  std::memcpy(error.file, length > capacity ? file + length - capacity : file,
+              (length > capacity ? capacity : length) + 1);
+}
+
+}  // namespace
+
+Proof take_proof(const Rings& rings, const Blocked& blocked, const Sizes& sizes) {
+  Proof proof;
+  proof.blocked = blocked;
+  proof.sizes = sizes;
+  const uint32_t index = holding_ring(rings, blocked);
+  const TaskRing& ring = rings.ring[index];
+  proof.current = ring.next;
+  proof.last_alive = ring.watermark.load(std::memory_order_acquire);
+  if (blocked.what == Resource::kWindow) {
+    proof.used = static_cast<uint64_t>(proof.current - proof.last_alive);
+  }
+  if (proof.current == proof.last_alive || blocked.what == Resource::kCluster) return proof;
+  const TaskRecord& oldest = ring.record(proof.last_alive);
+  proof.holder = TaskId{index, proof.last_alive}.value();
+  proof.holder_place = {oldest.file, oldest.line};
+  proof.scope_depth = oldest.scope_depth;
+  return proof;
+}
+
+void Deadlock::prove(Context& context, const Proof& proof) {
+  proof_ = proof;
+  const Blocked& blocked = proof.blocked;
+  proven_ = {};
+  proven_.status = PTO_ERROR_DEADLOCK;
+  proven_.func_id = blocked.func_id;
+  proven_.task = proof.holder;
+  proven_.other_task = kNoTask;
+  proven_.core = -1;
+  proven_.line = blocked.line;
+  proven_.value = proof.used + blocked.needed;
+  proven_.limit = size_of(proof.sizes, blocked.what, blocked.ring);
+  set_file(proven_, blocked.file);
+  Text text(proven_.message, sizeof proven_.message);
+  text.add("deadlock: ");
+  add_exhausted(text, proof);
+  text.add(". Nothing runs and nothing can: ");
+  add_chain(text, proof);
+  text.add(".");
+  error_.store(&proven_, std::memory_order_release);
+  context.platform->log(context.platform->self, PTO_LOG_ERROR, proven_.message);
+}
+
+void Deadlock::complete(const Plan& plan) {
+  completed_ = proven_;
+  Text text(completed_.message, sizeof completed_.message);
+  text.add(static_cast<const char*>(proven_.message), " ");
+  add_plan(text, proof_, plan);
+  const Resource resource = proof_.blocked.what;
+  if (plan.is_any_short(resource)) {
+    completed_.value = size_of(plan.sizes, resource, proof_.blocked.ring);
+  }
+  error_.store(&completed_, std::memory_order_release);
+}
+
+void Deadlock::complete_without_plan() {
+  Plan plan{};
+  plan.sizes = proof_.sizes;
+  complete(plan);
+}
+
+}  // namespace pto::ring_buffer

@@ -1,0 +1,211 @@
+#include "report.hpp"
+
+#include <cstring>
+
+#include "pto/abi/topology.h"
+
+namespace pto::ring_buffer {
+
+using engine::Text;
+
+namespace {
+
+constexpr size_t kLongestName = 60;
+
+// A resource in words, by Resource.
+struct Words {
+  const char* name;
+  const char* unit;
+  const char* key;
+  const char* environment;  // NULL: none
+};
+
+constexpr Words kWords[kResources] = {
+    {"", "", "", nullptr},
+    {"task window", "slots", "pto2.task_window", "PTO2_RING_TASK_WINDOW"},
+    {"heap", "bytes", "pto2.heap", "PTO2_RING_HEAP"},
+    {"dependency pool", "entries", "pto2.dep_pool", "PTO2_RING_DEP_POOL"},
+    {"tensor map pool", "entries", "pto2.tensor_map_pool", nullptr},
+    {"block_dim", "blocks", "block_dim", nullptr},
+};
+
+const Words& words(Resource resource) {
+  return kWords[static_cast<uint32_t>(resource)];
+}
+
+const char* base_name(const char* path) {
+  const char* slash = std::strrchr(path, '/');
+  const char* name = slash == nullptr ? path : slash + 1;
+  const size_t length = std::strlen(name);
+  return length > kLongestName ? name + length - kLongestName : name;
+}
+
+void add_scope(Text& text, const Proof& proof) {
+  if (proof.scope_depth == 0) {
+    text.add("the run itself (scope depth 0)");
+    return;
+  }
+  text.add("the scope of depth ", proof.scope_depth, " opened at ");
+  add_place(text, proof.scope_place);
+}
+
+bool is_per_ring(Resource resource) {
+  return resource != Resource::kTensorMap && resource != Resource::kCluster;
+}
+
+// One value where the rings share it, else one for each ring, as the option is written.
+void add_value(Text& text, const Sizes& sizes, Resource resource) {
+  const uint64_t first = size_of(sizes, resource, 0);
+  bool is_shared = true;
+  for (uint32_t ring = 1; ring < kRings; ++ring) {
+    if (size_of(sizes, resource, ring) != first) is_shared = false;
+  }
+  text.add(first);
+  for (uint32_t ring = 1; ring < kRings && !is_shared; ++ring) {
+    text.add(",", size_of(sizes, resource, ring));
+  }
+}
+
+// "task window 16 slots (4 is too small for ring 0): --set pto2.task_window=16, ...".
+void add_size(Text& text, const Sizes& now, const Plan& plan, Resource resource) {
+  const Words& word = words(resource);
+  text.add(word.name, " ");
+  add_value(text, plan.sizes, resource);
+  text.add(" ", word.unit, " (");
+  add_value(text, now, resource);
+  text.add(" is too small");
+  if (is_per_ring(resource)) {
+    const bool* is_short = plan.is_short[static_cast<uint32_t>(resource)];
+    const char* before = " for ring ";
+    for (uint32_t ring = 0; ring < kRings; ++ring) {
+      if (!is_short[ring]) continue;
+      text.add(before, ring);
+      before = ", ";
+    }
+  }
+  text.add("): --set ", word.key, "=");
+  add_value(text, plan.sizes, resource);
+  if (word.environment == nullptr) return;
+  text.add(", environment ", word.environment, "=");
+  add_value(text, plan.sizes, resource);
+}
+
+bool is_beyond_devices(const Plan& plan) {
+  return plan.is_any_short(Resource::kCluster) && plan.sizes.blocks > PTO_MAX_BLOCKS;
+}
+
+void add_too_many_clusters(Text& text, const Plan& plan) {
+  text.add("No setting suffices: the run holds ", plan.is_lower_bound ? "at least " : "",
+           plan.sizes.blocks, " clusters at once and a device has at most ",
+           uint32_t{PTO_MAX_BLOCKS}, "; free clusters earlier, or allocate them in inner scopes.");
+}
+
+void add_tasks(Text& text, const Proof& proof) {
+  const uint64_t slots = size_of(proof.sizes, Resource::kWindow, proof.blocked.ring) - 1;
+  text.add("the task ring of ");
+  add_ring(text, proof.blocked.ring);
+  text.add(" is full: current=", proof.current, ", last_alive=", proof.last_alive,
+           ", active=", proof.used, "/", slots, ", window ", slots + 1, "; ", proof.blocked.needed,
+           proof.blocked.needed == 1 ? " slot" : " slots", " wanted");
+}
+
+void add_pool(Text& text, const Proof& proof) {
+  const Resource resource = proof.blocked.what;
+  const uint64_t size = size_of(proof.sizes, resource, proof.blocked.ring);
+  const char* unit = words(resource).unit;
+  text.add("the ", words(resource).name);
+  if (is_per_ring(resource)) {
+    text.add(resource == Resource::kHeap ? " ring of " : " of ");
+    add_ring(text, proof.blocked.ring);
+  }
+  text.add(" has no room: ", proof.used, " of ", size, " ", unit, " in use by tasks alive, ",
+           proof.blocked.needed, " ", unit, " wanted");
+}
+
+}  // namespace
+
+uint64_t size_of(const Sizes& sizes, Resource resource, uint32_t ring) {
+  switch (resource) {
+    case Resource::kWindow:
+      return sizes.options.task_window[ring];
+    case Resource::kHeap:
+      return sizes.options.heap[ring];
+    case Resource::kEdges:
+      return sizes.options.dep_pool[ring];
+    case Resource::kTensorMap:
+      return sizes.options.tensor_map_pool;
+    case Resource::kCluster:
+      return sizes.blocks;
+    case Resource::kNone:
+      break;
+  }
+  return 0;
+}
+
+void add_place(Text& text, const Place& place) {
+  if (place.file == nullptr) {
+    text.add("an unknown line");
+  } else {
+    text.add(base_name(place.file), ":", place.line);
+  }
+}
+
+void add_ring(Text& text, uint32_t ring) {
+  constexpr const char* kDepths[kRings] = {"the run, scope depth 0", "scopes of depth 1",
+                                           "scopes of depth 2", "scopes of depth 3 and deeper"};
+  text.add("ring ", ring, " (", kDepths[ring], ")");
+}
+
+void add_exhausted(Text& text, const Proof& proof) {
+  if (proof.blocked.what == Resource::kWindow) {
+    add_tasks(text, proof);
+  } else if (proof.blocked.what == Resource::kCluster) {
+    text.add("no cluster is free: ", proof.used, " of ", proof.sizes.blocks,
+             " clusters are allocated, 1 more wanted");
+  } else {
+    add_pool(text, proof);
+  }
+  text.add(" at ");
+  add_place(text, {proof.blocked.file, proof.blocked.line});
+}
+
+void add_chain(Text& text, const Proof& proof) {
+  text.add("orchestrator -> ");
+  if (proof.blocked.what == Resource::kCluster) {
+    text.add("a free cluster -> ");
+  } else {
+    text.add("room -> ");
+    if (proof.holder != kNoTask) {
+      text.add("task ", TaskId::of(proof.holder).number, " of ring ", TaskId::of(proof.holder).ring,
+               " from ");
+      add_place(text, proof.holder_place);
+      text.add(", done but not retired -> ");
+    }
+  }
+  text.add("the end of ");
+  add_scope(text, proof);
+  text.add(" -> orchestrator");
+}
+
+void add_plan(Text& text, const Proof& proof, const Plan& plan) {
+  if (is_beyond_devices(plan)) add_too_many_clusters(text, plan);
+  uint32_t count = 0;
+  for (uint32_t index = 1; index < kResources; ++index) {
+    const Resource resource = static_cast<Resource>(index);
+    if (!plan.is_any_short(resource)) continue;
+    if (resource == Resource::kCluster && is_beyond_devices(plan)) continue;
+    if (count++ == 0) {
+      text.add(plan.is_lower_bound ? "Needed, at least: " : "Smallest that suffices: ");
+    } else {
+      text.add("; and ");
+    }
+    add_size(text, proof.sizes, plan, resource);
+  }
+  if (count > 0) text.add(". Or end scopes earlier, so that less is alive at once.");
+  if (!plan.is_any_short(proof.blocked.what)) {
+    text.add(count > 0 ? " " : "", "A larger ", words(proof.blocked.what).name, " is needed, by ",
+             words(proof.blocked.what).key, "; how much larger could not be found out.");
+  }
+}
+
+}  // namespace pto::ring_buffer

@@ -1,0 +1,24 @@
+// The sentences of a deadlock report. docs/deadlock-reports.md shows them with explanations.
+#pragma once
+
+#include "deadlock.hpp"
+#include "pto/engine/text.hpp"
+
+namespace pto::ring_buffer {
+
+// "graph.cpp:12", without the folders, or "an unknown line".
+void add_place(engine::Text& text, const Place& place);
+// "ring 3 (scopes of depth 3 and deeper)".
+void add_ring(engine::Text& text, uint32_t ring);
+
+// What is exhausted, with the numbers.
+void add_exhausted(engine::Text& text, const Proof& proof);
+// Who waits for whom, back to where it began.
+void add_chain(engine::Text& text, const Proof& proof);
+// The smallest sizes that suffice, and how to set them.
+void add_plan(engine::Text& text, const Proof& proof, const Plan& plan);
+
+// The size of the resource as it is, and what the plan says it should be.
+uint64_t size_of(const Sizes& sizes, Resource resource, uint32_t ring);
+
+}  // namespace pto::ring_buffer
