@@ -1,38 +1,13 @@
 #include "sizing.hpp"
 
+#include "pto/engine/heap_ring.hpp"
+
 namespace pto::ring_buffer {
 namespace {
 
 constexpr uint64_t kSlab = History::kSlabBytes;
 // Events that the search for a heap looks at one size after the other; then it bisects.
 constexpr uint64_t kLinearEvents = uint64_t{1} << 26;
-
-// Where a heap ring of `size` bytes puts its reservations, told what is released.
-class HeapModel {
- public:
-  explicit HeapModel(uint64_t size) : size_(size) {}
-
-  bool reserve(uint64_t bytes) {
-    if (bytes > size_) return false;
-    const bool is_empty = used_ == 0;
-    uint64_t skipped = 0;
-    if (place_ + bytes > size_) {
-      skipped = is_empty ? 0 : size_ - place_;
-      place_ = 0;
-    }
-    if (used_ + skipped + bytes > size_) return false;
-    used_ += skipped + bytes;
-    place_ += bytes;
-    return true;
-  }
-
-  void release() { used_ = 0; }
-
- private:
-  uint64_t size_;
-  uint64_t place_ = 0;
-  uint64_t used_ = 0;
-};
 
 // Sizes for the rings of `mask`, which get one value.
 class HeapSearch {
@@ -133,11 +108,12 @@ bool is_heap_enough(const History& history, uint32_t ring, uint64_t bytes) {
   if (history.most_bytes(ring) > bytes) return false;
   const uint32_t* events = history.events(ring);
   const uint32_t count = history.count(ring);
-  HeapModel heap(bytes);
+  engine::HeapRing heap(bytes / kSlab);
+  uint64_t tail = 0;
   for (uint32_t index = 0; index < count; ++index) {
     if (events[index] == History::kReleased) {
-      heap.release();
-    } else if (!heap.reserve(events[index] * kSlab)) {
+      tail = heap.head();
+    } else if (!heap.try_reserve(events[index], tail).fits) {
       return false;
     }
   }
