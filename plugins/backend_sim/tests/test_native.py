@@ -12,6 +12,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1]
 TESTS = (
+    "blocking_test",
     "checking_test",
     "deterministic_test",
     "memory_test",

@@ -165,9 +165,11 @@ pto_status Device::finish(pto_run_report* report, pto_error* error) {
 
 void Device::abort(const pto_error* cause, bool lost) {
   const std::lock_guard lock(abort_mutex_);
-  if (run_.running()) {
-    if (cause != nullptr) cause_ = *cause;
-    api_->abort(runtime_, cause);
+  const bool running = run_.running();
+  if (running && cause != nullptr) cause_ = *cause;
+  // Also while an orchestration goes on after the run's end, which was proven stuck.
+  if (run_.hears()) api_->abort(runtime_, cause);
+  if (running) {
     run_.end(Ending::aborted);
     engine_->ended();
   }

@@ -164,8 +164,11 @@ void Pool::wait_on_worker(Worker& worker, const Until& until) noexcept {
   if (has_work({})) wake_if_all_parked();
 }
 
+// Somebody has to see whether this wait can end: also a worker that found the orchestrator running
+// a moment ago and is about to park.
 void Pool::wait_on_caller(const Until& until) noexcept {
-  wake_if_all_parked();  // somebody has to see whether this wait can end
+  run_.wake_all();
+  wake_if_all_parked();
   uint64_t attended_ns = clock_ns();
   for (Backoff backoff; run_.running() && !until.reached();) {
     if (backoff.again()) continue;

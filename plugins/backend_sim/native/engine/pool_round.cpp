@@ -68,7 +68,7 @@ bool Pool::step(Worker& worker, uint32_t thread) noexcept {
   if (!scheduler.try_lock()) return false;
   const uint32_t mark = 1u << thread;
   worker.again &= ~mark;
-  if (scheduler.done || !run_.steppable(thread)) {
+  if (scheduler.done || !run_.steppable(thread) || !run_.running()) {
     if (scheduler.done) scheduler.take_wake();
     scheduler.unlock();
     return false;

@@ -55,10 +55,7 @@ void Stepper::orchestration_done(int32_t result) {
 
 bool Stepper::wait(int64_t timeout_ns) {
   const uint64_t start_ns = clock_ns();
-  if (!lost_.load() && turn_.load(std::memory_order_acquire) == callers) {
-    turn_.store(drivers, std::memory_order_release);
-    unpark(turn_);
-  }
+  if (!lost_.load() && turn_.load(std::memory_order_acquire) == callers) give_turn();
   Backoff backoff;
   while (turn_.load(std::memory_order_acquire) == drivers && !lost_.load()) {
     if (timeout_ns == 0) return false;
@@ -100,9 +97,10 @@ void Stepper::drive() noexcept {
       continue;
     }
     if (orchestration_pending_) orchestrate();
-    while (run_.running() && advance()) {
+    const bool for_caller = run_.orchestrator().state() == Orchestrator::waiting;
+    while (run_.running() && !(for_caller && run_.orchestrator().satisfied()) && advance()) {
     }
-    if (!run_.running()) run_.close(run_.number());
+    if (!run_.running() && !for_caller) run_.close(run_.number());
     uint32_t mine = drivers;
     turn_.compare_exchange_strong(mine, callers, std::memory_order_acq_rel);
     unpark(turn_);
@@ -118,15 +116,33 @@ void Stepper::wait_for_word(const uint32_t* word, uint32_t expected) {
   take_turn();
   run_.orchestrator().begin_wait(word, expected);
   if (run_.shares_thread()) run_.scheduler(0).unlock();
+  if (std::this_thread::get_id() == driver_.get_id()) {
+    while (run_.running() && !run_.orchestrator().satisfied() && advance()) {
+    }
+  } else {
+    wait_on_caller();
+  }
+  if (run_.shares_thread()) run_.scheduler(0).try_lock();
+  run_.orchestrator().end_wait();
+}
+
+// The driver takes the steps, so that a kernel that never returns does not hold the caller.
+void Stepper::wait_on_caller() noexcept {
+  if (lost_.load()) return;
+  give_turn();
   uint64_t attended_ns = clock_ns();
-  while (run_.running() && !Orchestrator::changed(word, expected)) {
-    if (!advance()) break;
+  for (Backoff backoff; turn_.load(std::memory_order_acquire) == drivers && !lost_.load();) {
+    if (backoff.again()) continue;
+    park(turn_, drivers, Run::kAttendNs);
     if (clock_ns() - attended_ns < static_cast<uint64_t>(Run::kAttendNs)) continue;
     run_.attend();
     attended_ns = clock_ns();
   }
-  if (run_.shares_thread()) run_.scheduler(0).try_lock();
-  run_.orchestrator().end_wait();
+}
+
+void Stepper::give_turn() noexcept {
+  turn_.store(drivers, std::memory_order_release);
+  unpark(turn_);
 }
 
 void Stepper::trace(uint32_t event, uint64_t a, uint64_t b) {

@@ -6,8 +6,10 @@
 // stepped again: its lock is held.
 //
 // Two threads take turns, and only the one whose turn it is touches the run: the caller while it
-// submits, and the driver, a thread of the device, from wait() until it gives the turn back. So a
-// kernel that never returns holds the driver and not the caller, who can give up on it.
+// submits, and the driver, a thread of the device, from wait() until it gives the turn back: the
+// device's wait(), or the platform's inside a submit. So a kernel that never returns holds the
+// driver and not the caller, who can give up on it. Only what is stepped at a yield point of the
+// caller runs on the caller's thread.
 #pragma once
 
 #include <atomic>
@@ -58,6 +60,8 @@ class Stepper final : public Engine {
 
   void drive() noexcept;
   void take_turn() noexcept;
+  void give_turn() noexcept;
+  void wait_on_caller() noexcept;
   bool advance() noexcept;
   bool step_one() noexcept;
   Candidates candidates() noexcept;

@@ -47,14 +47,14 @@ bool Run::close(Number number) noexcept {
 void Run::orchestrate() noexcept {
   if (api_->orchestrate(runtime_) != PTO_OK) end(Ending::failure);
   built_ns_.store(clock_ns(), std::memory_order_relaxed);
-  gate_open_.store(true, std::memory_order_release);
+  gate_open_.store(true, std::memory_order_seq_cst);
   orchestrator_.finish();
 }
 
 void Run::orchestration_done(int32_t result) noexcept {
   api_->orchestration_done(runtime_, result);
   built_ns_.store(clock_ns(), std::memory_order_relaxed);
-  gate_open_.store(true, std::memory_order_release);
+  gate_open_.store(true, std::memory_order_seq_cst);
   orchestrator_.finish();
 }
 

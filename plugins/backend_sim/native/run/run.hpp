@@ -68,10 +68,14 @@ class Run {
   Trace& trace() noexcept { return trace_; }
   const pto_topology& topology() const noexcept { return topology_; }
 
+  // Whether the runtime is still to hear of an abort: the run goes on, or its orchestration does.
+  bool hears() const noexcept {
+    return running() || (phase() != Phase::idle && orchestrator_.state() != Orchestrator::done);
+  }
   // Whether any scheduler may be stepped: the graph is built, or may be stepped while it is. Like
-  // wake_pending(), also for threads that are not inside the run.
+  // wake_pending(), also for threads that are not inside the run, and in one order with who parks.
   bool may_step() const noexcept {
-    return gate_open_.load(std::memory_order_acquire) &&
+    return gate_open_.load(std::memory_order_seq_cst) &&
            !(shares_thread() && orchestrator_.state() == Orchestrator::running);
   }
   // With the scheduler's lock held. False when it may not be stepped now.

@@ -79,6 +79,8 @@ struct Fixture {
     graph.config = &config;
     graph.ranges = ranges.data();
     graph.num_ranges = static_cast<uint32_t>(ranges.size());
+    graph.attend = attend;
+    graph.attend_context = attend_context;
     return api->start(device, &graph, &error);
   }
 
@@ -95,6 +97,8 @@ struct Fixture {
   std::vector<pto_kernel_entry> kernels;
   pto_call_config config{};
   std::vector<pto_host_range> ranges;
+  void (*attend)(void*) = nullptr;
+  void* attend_context = nullptr;
   uint64_t argument = 0;
   pto_run graph{};
   pto_run_report report{};

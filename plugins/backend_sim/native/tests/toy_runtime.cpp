@@ -81,6 +81,10 @@ pto_status Runtime::orchestrate() {
 void Runtime::orchestration_done(int32_t result) {
   if (result != 0) latch(PTO_ERROR_ORCHESTRATION, "the orchestration failed");
   const std::lock_guard lock(mutex_);
+  if (planned_ != 0) {
+    std::snprintf(error_.message, sizeof error_.message, "toy: stuck; planned %lld more",
+                  static_cast<long long>(planned_));
+  }
   submitted_all_ = true;
 }
 
@@ -104,7 +108,9 @@ int64_t Runtime::submit(const pto_task& given) {
       if (tasks_.size() - completed_ < window_) break;
       seen = completed_;
     }
-    if (platform_.wait(platform_.self, &completed_, seen) != PTO_OK) return -1;
+    const pto_status status = platform_.wait(platform_.self, &completed_, seen);
+    if (status == PTO_ERROR_DEADLOCK && plans_ && !aborted_) return plan();
+    if (status != PTO_OK) return -1;
   }
   const std::lock_guard lock(mutex_);
   if (error_.status != PTO_OK) return -1;
@@ -120,7 +126,14 @@ int64_t Runtime::submit(const pto_task& given) {
   return static_cast<int64_t>(tasks_.size()) - 1;
 }
 
+// Ids of tasks that are only counted.
+int64_t Runtime::plan() {
+  ++planned_;
+  return (int64_t{1} << 40) + planned_;
+}
+
 pto_status Runtime::add_edge(int64_t from, int64_t to) {
+  if (planned_ != 0) return PTO_OK;
   const std::lock_guard lock(mutex_);
   Task& producer = tasks_[static_cast<size_t>(from)];
   if (producer.completed) return PTO_OK;
@@ -130,6 +143,7 @@ pto_status Runtime::add_edge(int64_t from, int64_t to) {
 }
 
 void Runtime::make_ready(int64_t task) {
+  if (planned_ != 0) return;
   const uint32_t thread = static_cast<uint32_t>(task) % platform_.topology->schedulers;
   {
     const std::lock_guard lock(mutex_);
@@ -241,10 +255,13 @@ void Runtime::end() {
   held_.clear();
   for (auto& ready : ready_) ready.clear();
   completed_ = 0;
+  planned_ = 0;
+  aborted_ = false;
   error_ = {};
 }
 
 void Runtime::abort(const pto_error* cause) {
+  aborted_ = true;
   latch(cause != nullptr ? cause->status : PTO_ERROR_ABORTED,
         cause != nullptr ? cause->message : "aborted");
 }

@@ -2,6 +2,7 @@
 // scheduler, one lock around the graph. It submits in blocks when `window` is set.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -43,6 +44,9 @@ class Runtime {
   // for ever.
   void hold_next() { holds_next_ = true; }
   void set_keeps_hold(bool keeps) { keeps_hold_ = keeps; }
+  // After a deadlock, submits go on without kernels, and the error says at the end how many did.
+  void set_plans(bool plans) { plans_ = plans; }
+  bool planning() const { return planned_ != 0; }
   // Ends the run with an error, unless there is one.
   void latch(pto_status status, const char* message);
 
@@ -59,6 +63,7 @@ class Runtime {
   const pto_error* last_error() const { return &error_; }
 
  private:
+  int64_t plan();
   void make_ready(int64_t task);
   void complete(uint32_t core, uint32_t thread);
   void fill_cores(uint32_t thread);
@@ -71,6 +76,9 @@ class Runtime {
   std::vector<int64_t> held_;
   bool holds_next_ = false;
   bool keeps_hold_ = false;
+  bool plans_ = false;
+  int64_t planned_ = 0;  // by the orchestrator alone
+  std::atomic<bool> aborted_{false};
   int64_t on_core_[PTO_MAX_CORES];
   bool submitted_all_ = false;
   uint32_t window_ = 0;
