@@ -113,11 +113,7 @@ void add_pool(Text& text, const Proof& proof) {
   const Resource resource = proof.blocked.what;
   const uint64_t size = size_of(proof.sizes, resource, proof.blocked.ring);
   const char* unit = words(resource).unit;
-  text.add("the ", words(resource).name);
-  if (is_per_ring(resource)) {
-    text.add(resource == Resource::kHeap ? " ring of " : " of ");
-    add_ring(text, proof.blocked.ring);
-  }
+  add_resource(text, resource, proof.blocked.ring);
   text.add(" has no room: ", proof.used, " of ", size, " ", unit, " in use by tasks alive, ",
            proof.blocked.needed, " ", unit, " wanted");
 }
@@ -154,6 +150,42 @@ void add_ring(Text& text, uint32_t ring) {
   constexpr const char* kDepths[kRings] = {"the run, scope depth 0", "scopes of depth 1",
                                            "scopes of depth 2", "scopes of depth 3 and deeper"};
   text.add("ring ", ring, " (", kDepths[ring], ")");
+}
+
+const char* unit_of(Resource resource) {
+  return words(resource).unit;
+}
+
+void add_resource(Text& text, Resource resource, uint32_t ring) {
+  constexpr const char* kNames[kResources] = {
+      "nothing",   "the task ring", "the heap ring", "the dependency pool", "the tensor map's pool",
+      "the device"};
+  text.add(kNames[static_cast<uint32_t>(resource)]);
+  if (!is_per_ring(resource)) return;
+  text.add(" of ");
+  add_ring(text, ring);
+}
+
+void add_blocked(Text& text, const Proof& proof, uint64_t waited_ns) {
+  constexpr const char* kNames[kResources] = {"",
+                                              "[TaskRing] BLOCKED (Flow Control): ",
+                                              "[HeapRing] BLOCKED: ",
+                                              "[DependencyPool] BLOCKED: ",
+                                              "[TensorMap] BLOCKED: ",
+                                              "[Cluster] BLOCKED: "};
+  const Resource resource = proof.blocked.what;
+  const uint64_t size = size_of(proof.sizes, resource, proof.blocked.ring);
+  const uint64_t most = resource == Resource::kWindow ? size - 1 : size;
+  const uint64_t permille = most == 0 ? 0 : proof.used * 1000 / most;
+  text.add(kNames[static_cast<uint32_t>(resource)]);
+  if (is_per_ring(resource)) {
+    text.add("ring=", proof.blocked.ring, ", current=", proof.current,
+             ", last_alive=", proof.last_alive, ", ");
+  }
+  text.add("active=", proof.used, "/", most, " (", permille / 10, ".", permille % 10,
+           "%), requesting ", proof.blocked.needed, " ", unit_of(resource), ", waited ",
+           waited_ns / 1000000, " ms at ");
+  add_place(text, {proof.blocked.file, proof.blocked.line});
 }
 
 void add_exhausted(Text& text, const Proof& proof) {

@@ -11,6 +11,13 @@ void add_place(engine::Text& text, const Place& place);
 // "ring 3 (scopes of depth 3 and deeper)".
 void add_ring(engine::Text& text, uint32_t ring);
 
+// "the heap of ring 0 (the run, scope depth 0)".
+void add_resource(engine::Text& text, Resource resource, uint32_t ring);
+const char* unit_of(Resource resource);
+
+// The line for the log about a wait that is long, in the published form.
+void add_blocked(engine::Text& text, const Proof& proof, uint64_t waited_ns);
+
 // What is exhausted, with the numbers.
 void add_exhausted(engine::Text& text, const Proof& proof);
 // Who waits for whom, back to where it began.

@@ -1,12 +1,16 @@
 // Counters of a run that the orchestrator keeps, and the form in which all counters leave.
+//
+// docs/sizing-rings.md says which of them to look at when rings are to be sized.
 #pragma once
 
 #include <cstdint>
 
 #include "blocked.hpp"
+#include "clusters.hpp"
 #include "pto/abi/runtime.h"
-#include "pto/engine/text.hpp"
+#include "scheduler.hpp"
 #include "task.hpp"
+#include "tensor_map.hpp"
 
 namespace pto::ring_buffer {
 
@@ -39,40 +43,24 @@ struct RunStatistics {
   }
 };
 
-// Writes counters one by one into the caller's array, and counts those that did not fit, too.
-class StatisticsWriter {
- public:
-  StatisticsWriter(pto_statistic* out, uint32_t capacity) : out_(out), capacity_(capacity) {}
-
-  // The parts of the name are put together: sum("blocked_", "tasks", "_ns").
-  template <class... Parts>
-  void sum(uint64_t value, Parts... name) {
-    add(value, 0, name...);
-  }
-
-  template <class... Parts>
-  void peak(uint64_t value, Parts... name) {
-    add(value, 1, name...);
-  }
-
-  uint32_t count() const { return count_; }
-
- private:
-  template <class... Parts>
-  void add(uint64_t value, uint32_t is_peak, Parts... name) {
-    if (count_ < capacity_) {
-      pto_statistic& statistic = out_[count_];
-      engine::Text(statistic.name, sizeof statistic.name).add(name...);
-      statistic.value = value;
-      statistic.is_peak = is_peak;
-      statistic.reserved = 0;
-    }
-    ++count_;
-  }
-
-  pto_statistic* out_;
-  uint32_t capacity_;
-  uint32_t count_ = 0;
+// What the rings hold at this moment, as far as the orchestrator knows.
+struct RingUse {
+  uint64_t tasks;
+  uint64_t heap_bytes;
+  uint64_t dependencies;
 };
+
+struct StatisticsSources {
+  const RunStatistics& run;
+  const TensorMap::Statistics& map;
+  const Scheduler& scheduler;
+  const Clusters& clusters;
+  RingUse use[kRings];
+  uint64_t reserved_bytes;
+};
+
+// Writes at most `capacity` counters and gives how many there are. After the run, or beside it for
+// a moment's picture that nobody computes with.
+uint32_t write_statistics(const StatisticsSources& sources, pto_statistic* out, uint32_t capacity);
 
 }  // namespace pto::ring_buffer

@@ -1,0 +1,85 @@
+#include "explain.hpp"
+
+#include "pto/engine/text.hpp"
+#include "report.hpp"
+
+namespace pto::ring_buffer {
+
+using engine::Text;
+
+namespace {
+
+constexpr uint32_t kListedTasks = 3;
+
+void add_task(Text& text, const TaskRing& ring, int64_t number) {
+  const TaskDescriptor& descriptor = ring.descriptor(number);
+  text.add("task ", TaskId::of(descriptor.id).number, " of ring ", TaskId::of(descriptor.id).ring);
+  if (descriptor.payload != nullptr) text.add(" (function ", descriptor.payload->func_id, ")");
+}
+
+// The first few tasks alive that are on cores, and the first few that wait for producers.
+void add_tasks(Text& text, const Rings& rings, Phase phase, const char* heading) {
+  uint32_t listed = 0;
+  for (const TaskRing& ring : rings.ring) {
+    const int64_t first = ring.watermark.load(std::memory_order_acquire);
+    for (int64_t number = first; number < first + ring.window; ++number) {
+      const TaskState& state = ring.state(number);
+      if (state.phase.load(std::memory_order_acquire) != phase) continue;
+      if (listed == kListedTasks) {
+        text.add(", ...");
+        return;
+      }
+      text.add(listed++ == 0 ? heading : ", ");
+      add_task(text, ring, number);
+      if (phase != kPending) continue;
+      text.add(" waits for ", state.waits.load(std::memory_order_relaxed), " producers");
+    }
+  }
+}
+
+void add_orchestrator(Text& text, const RunView& view) {
+  if (view.scheduler.is_build_done()) {
+    text.add("; the orchestration has ended");
+    return;
+  }
+  text.add("; the orchestration has not ended");
+  // While it waits, what it wrote before it waited stays as it is.
+  if (view.rings.waiting.load(std::memory_order_acquire) == 0) return;
+  const Blocked& blocked = view.blocked;
+  if (blocked.what == Resource::kNone) return;
+  text.add(" and waits for ", blocked.needed, " ", unit_of(blocked.what), " of ");
+  add_resource(text, blocked.what, blocked.ring);
+  text.add(" at ");
+  add_place(text, {blocked.file, blocked.line});
+}
+
+void add_rings(Text& text, const RunView& view) {
+  for (uint32_t index = 0; index < kRings; ++index) {
+    const TaskRing& ring = view.rings.ring[index];
+    const int64_t retired = ring.watermark.load(std::memory_order_acquire);
+    const int64_t released = ring.scope_released.load(std::memory_order_acquire);
+    if (retired == 0 && released == 0 && ring.states[0].phase.load() == kFree) continue;
+    text.add("; ring ", index, ": ", retired, " tasks retired, ", released,
+             " in ended scopes, window ", view.options.task_window[index]);
+  }
+}
+
+}  // namespace
+
+size_t explain(const RunView& view, char* out, size_t capacity) {
+  Text text(out, capacity);
+  const Progress progress = view.scheduler.progress();
+  text.add("tensormap_and_ringbuffer: ", view.rings.submitted.load(std::memory_order_acquire),
+           " submits; ", progress.wired, " tasks known to the schedulers, ", progress.completed,
+           " completed, ", progress.dispatched - progress.completed, " on cores, ",
+           progress.wired - progress.dispatched, " waiting");
+  add_orchestrator(text, view);
+  add_rings(text, view);
+  add_tasks(text, view.rings, kRunning, "; on cores: ");
+  add_tasks(text, view.rings, kPending, "; ");
+  if (view.deadlock.is_proven())
+    text.add("; ", static_cast<const char*>(view.deadlock.error()->message));
+  return text.add(view.deadlock.is_proven() ? "" : ".").length();
+}
+
+}  // namespace pto::ring_buffer
