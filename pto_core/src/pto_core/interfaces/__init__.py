@@ -10,7 +10,13 @@ from pto_core.interfaces import parse
 from pto_core.interfaces.backend import Backend, KernelToolchain
 from pto_core.interfaces.command import Command
 from pto_core.interfaces.observer import CaseInfo, RunInfo
-from pto_core.interfaces.plugin import ABI_VERSION, API_VERSION, Health, Option
+from pto_core.interfaces.plugin import (
+    ABI_VERSION,
+    API_VERSION,
+    Health,
+    Option,
+    abi_include_dir,
+)
 from pto_core.interfaces.runtime import OrchestrationBuild, Runtime
 
 __all__ = [
@@ -25,5 +31,6 @@ __all__ = [
     "OrchestrationBuild",
     "RunInfo",
     "Runtime",
+    "abi_include_dir",
     "parse",
 ]

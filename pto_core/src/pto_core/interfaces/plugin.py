@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 API_VERSION = 0
@@ -11,6 +12,13 @@ API_VERSION = 0
 
 ABI_VERSION = 0
 """The version of the native ABI: what ``PTO_ABI_VERSION`` in ``pto/abi/version.h`` says."""
+
+
+def abi_include_dir() -> Path:
+    """Give the folder to put before ``pto/abi/*.h``, for headers that build on the native ABI."""
+    package = Path(__file__).parents[1]
+    installed = package / "include"
+    return installed if installed.is_dir() else package.parents[1] / "include"
 
 
 @dataclass(frozen=True)

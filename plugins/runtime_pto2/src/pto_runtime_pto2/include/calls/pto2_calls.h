@@ -1,0 +1,49 @@
+/* What an orchestration library gets from the runtime library: one table of functions.
+ *
+ * Nothing is resolved from the process: the runtime library asks the orchestration library for one
+ * symbol, which entry_wrapper.hpp defines, and passes this table to it. All functions are called by
+ * the thread that runs the orchestration. After the first error they do nothing and return -1; the
+ * error of a proven deadlock lets submits go on, without kernels, until the orchestration returns.
+ */
+#ifndef PTO2_CALLS_H
+#define PTO2_CALLS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pto/abi/tensor.h"
+
+#define PTO2_CALLS_VERSION 0u
+
+#define PTO2_LOG_ALWAYS 4 /* after PTO_LOG_DEBUG: a level that is always shown */
+
+typedef struct pto2_calls {
+  uint32_t version;
+  uint32_t reserved;
+
+  /* The id of the task, or of block 0; -1 after an error. */
+  int64_t (*submit)(void* runtime, pto_tensor_task* task);
+  /* `to` is the task that was submitted last. */
+  void (*add_dep)(void* runtime, int64_t from, int64_t to);
+  void (*scope_begin)(void* runtime, const char* file, int32_t line);
+  void (*scope_end)(void* runtime);
+  int32_t (*allocate_cluster)(void* runtime, const char* file, int32_t line);
+  void (*free_cluster)(void* runtime, int32_t cluster);
+  /* No more submits; a second call, and any later submit, is a usage error. */
+  void (*orchestration_done)(void* runtime);
+
+  /* PTO_LOG_* or PTO2_LOG_ALWAYS. `function` is the caller's name. */
+  void (*log)(void* runtime, int32_t level, const char* function, const char* message);
+  /* A usage error that the headers found. `file` is NULL where no line is to blame: a wrong number
+   * of arguments, or an exception that left the entry. */
+  void (*fail)(void* runtime, const char* what, const char* file, int32_t line);
+} pto2_calls;
+
+/* What entry_wrapper.hpp exports: checks the argument count against the configuration, runs the
+ * entry, returns what it returned (0 for void), or -1 after fail(). */
+typedef int32_t (*pto2_orchestrate_fn)(const pto2_calls* calls, void* runtime, uint64_t* args,
+                                       int32_t num_args);
+
+#define PTO2_ORCHESTRATE "pto2_orchestrate"
+
+#endif

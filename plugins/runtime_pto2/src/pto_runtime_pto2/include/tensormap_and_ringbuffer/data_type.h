@@ -1,0 +1,52 @@
+// Element types: the published codes 0 to 8, then the rest of NumPy's. The same codes everywhere.
+#ifndef PTO2_DATA_TYPE_H
+#define PTO2_DATA_TYPE_H
+
+#include <cstdint>
+
+enum class DataType : uint32_t {
+  FLOAT32 = 0,
+  FLOAT16 = 1,
+  INT32 = 2,
+  INT16 = 3,
+  INT8 = 4,
+  UINT8 = 5,
+  BFLOAT16 = 6,
+  INT64 = 7,
+  UINT64 = 8,
+  FLOAT64 = 9,
+  BOOL = 10,
+  UINT16 = 11,
+  UINT32 = 12,
+  COMPLEX64 = 13,
+  COMPLEX128 = 14
+};
+
+// Bytes of one element; 0 for a value that is no data type.
+constexpr uint64_t get_element_size(DataType dtype) {
+  switch (dtype) {
+    case DataType::INT8:
+    case DataType::UINT8:
+    case DataType::BOOL:
+      return 1;
+    case DataType::FLOAT16:
+    case DataType::BFLOAT16:
+    case DataType::INT16:
+    case DataType::UINT16:
+      return 2;
+    case DataType::FLOAT32:
+    case DataType::INT32:
+    case DataType::UINT32:
+      return 4;
+    case DataType::INT64:
+    case DataType::UINT64:
+    case DataType::FLOAT64:
+    case DataType::COMPLEX64:
+      return 8;
+    case DataType::COMPLEX128:
+      return 16;
+  }
+  return 0;
+}
+
+#endif

@@ -1,0 +1,119 @@
+// Comes after the source of an orchestration in its one translation unit, where
+// PTO_ORCHESTRATION_ENTRY is the name of its entry; exports what the runtime library calls.
+#ifndef PTO2_ENTRY_WRAPPER_HPP
+#define PTO2_ENTRY_WRAPPER_HPP
+
+#include <cstdio>
+#include <exception>
+#include <type_traits>
+
+#include "pto_orchestration_api.h"
+
+#ifndef PTO_ORCHESTRATION_ENTRY
+#error "define PTO_ORCHESTRATION_ENTRY as the name of the orchestration's entry"
+#endif
+
+// Found where the source has no config function of its own, which is always the better match.
+namespace pto_orchestration_without_config {
+struct NoConfig {};
+inline NoConfig aicpu_orchestration_config(...) {
+  return {};
+}
+}  // namespace pto_orchestration_without_config
+using namespace pto_orchestration_without_config;
+
+namespace pto_orchestration {
+
+// The pool of a run, for as long as the orchestration runs.
+class PoolOfRun {
+ public:
+  explicit PoolOfRun(PTO2Runtime& runtime) : outer_(current_pool) {
+    current_pool = TensorPool::create(
+        [](void* context, const char* what, const char* file, int32_t line) {
+          PTO2Runtime* rt = static_cast<PTO2Runtime*>(context);
+          rt->calls->fail(rt->instance, what, file, line);
+        },
+        &runtime);
+  }
+  PoolOfRun(const PoolOfRun&) = delete;
+  PoolOfRun& operator=(const PoolOfRun&) = delete;
+  ~PoolOfRun() {
+    if (current_pool != nullptr) current_pool->end();
+    current_pool = outer_;
+  }
+
+ private:
+  TensorPool* outer_;
+};
+
+using pto_orchestration_without_config::NoConfig;
+
+inline bool is_count_expected(PTO2Runtime&, const NoConfig&, int) {
+  return true;
+}
+
+template <class Config>
+bool is_count_expected(PTO2Runtime& runtime, const Config& config, int num_args) {
+  if (config.expected_arg_count == num_args) return true;
+  char text[256];
+  std::snprintf(text, sizeof text,
+                "the orchestration expects %d arguments (expected_arg_count of "
+                "aicpu_orchestration_config) and is given %d; each tensor and each scalar that the "
+                "case lists is one",
+                static_cast<int>(config.expected_arg_count), num_args);
+  runtime.calls->fail(runtime.instance, text, nullptr, 0);
+  return false;
+}
+
+template <class Entry>
+int32_t call_entry(Entry entry, PTO2Runtime& runtime, uint64_t* args, int num_args) {
+  static_assert(std::is_invocable_v<Entry, PTO2Runtime*, uint64_t*, int>,
+                "the entry of a tensormap_and_ringbuffer orchestration must be callable as "
+                "void entry(PTO2Runtime* rt, uint64_t* args, int arg_count)");
+  if constexpr (std::is_invocable_v<Entry, PTO2Runtime*, uint64_t*, int>) {
+    using Result = std::invoke_result_t<Entry, PTO2Runtime*, uint64_t*, int>;
+    static_assert(std::is_void_v<Result> || std::is_integral_v<Result>,
+                  "the entry of an orchestration returns int (0 = success) or void");
+    if constexpr (std::is_void_v<Result>) {
+      entry(&runtime, args, num_args);
+    } else {
+      return static_cast<int32_t>(entry(&runtime, args, num_args));
+    }
+  }
+  return 0;
+}
+
+inline void report_exception(PTO2Runtime& runtime, const char* what) {
+  char text[512];
+  std::snprintf(text, sizeof text, "the orchestration threw an exception: %s", what);
+  runtime.calls->fail(runtime.instance, text, nullptr, 0);
+}
+
+}  // namespace pto_orchestration
+
+extern "C" __attribute__((visibility("default"))) int32_t pto2_orchestrate(const pto2_calls* calls,
+                                                                           void* instance,
+                                                                           uint64_t* args,
+                                                                           int32_t num_args) {
+  using namespace pto_orchestration;
+  if (calls->version != PTO2_CALLS_VERSION) return -1;
+  PTO2Runtime runtime{calls, instance};
+  const PoolOfRun pool(runtime);
+  int32_t result = -1;
+#ifdef __cpp_exceptions
+  try {
+#endif
+    if (is_count_expected(runtime, aicpu_orchestration_config(args, num_args), num_args)) {
+      result = call_entry(&::PTO_ORCHESTRATION_ENTRY, runtime, args, num_args);
+    }
+#ifdef __cpp_exceptions
+  } catch (const std::exception& error) {
+    report_exception(runtime, error.what());
+  } catch (...) {
+    report_exception(runtime, "not a std::exception");
+  }
+#endif
+  return result;
+}
+
+#endif

@@ -1,0 +1,157 @@
+// The interface of tensormap_and_ringbuffer orchestrations.
+//
+//   extern "C" PTO2OrchestrationConfig aicpu_orchestration_config(uint64_t* args, int arg_count) {
+//     return PTO2OrchestrationConfig{.expected_arg_count = 3};
+//   }
+//   extern "C" void aicpu_orchestration_entry(PTO2Runtime* rt, uint64_t* args, int arg_count) {
+//     uint64_t shapes[1] = {args[2]};
+//     Tensor in = make_tensor_external(reinterpret_cast<void*>(args[0]), shapes, 1);
+//     Tensor out = make_tensor_external(reinterpret_cast<void*>(args[1]), shapes, 1);
+//     PTO2_SCOPE(rt) {
+//       PTOParam params[] = {make_input_param(in), make_output_param(out)};
+//       pto2_rt_submit_task(rt, 0, PTO2_WORKER_VECTOR, params, 2);
+//     }
+//   }
+//
+// runs on an AICPU thread. Every tensor argument lies in device memory already; `args` holds device
+// pointers and scalars. Tasks run while the orchestration goes on, in an order that follows from
+// what they read and write. A submit waits while there is no room in the rings; what a task
+// allocates lives until its scope has ended and all who name it have completed. The entry may also
+// return int; anything but 0 then fails the run. The config function may be left out: then any
+// number of arguments is taken.
+//
+// The first error of any call ends the run with that error; later calls do nothing, ids are -1 and
+// addresses 0. Limits of a task: 32 tensors and 32 scalars.
+//
+// The newest task starts with the next call of any kind, or when the orchestration returns: until
+// then pto2_rt_add_dep may add to it.
+#ifndef PTO2_ORCHESTRATION_API_H
+#define PTO2_ORCHESTRATION_API_H
+
+#include <cstdint>
+
+#include "pto_log.h"
+#include "pto_submit.h"
+#include "pto_types.h"
+#include "tensor.h"
+
+struct PTO2OrchestrationConfig {
+  int expected_arg_count;
+};
+
+// Tensors need no preparation; sources that call this first may go on doing so.
+inline void pto2_rt_init_tensor_pool(PTO2Runtime*) {}
+
+// No more submits; returning from the entry says the same.
+inline void pto2_rt_orchestration_done(PTO2Runtime* rt) {
+  rt->calls->orchestration_done(rt->instance);
+}
+
+// --- Tasks --------------------------------------------------------------------------------------
+
+// Submits a task and returns its id. `n` parameters become the kernel's arguments, in this order:
+// tensors as pointers to TensorData, scalars as they are.
+inline int64_t pto2_rt_submit_task(PTO2Runtime* rt, int32_t kernel_id, PTO2WorkerType worker,
+                                   PTOParam* params, int32_t n, const char* file = __builtin_FILE(),
+                                   int32_t line = __builtin_LINE()) {
+  return pto_orchestration::submit(rt, kernel_id, worker, params, n, 0, nullptr, {file, line});
+}
+
+// A function pointer of the published type finds this one; its callers' lines are unknown.
+template <class = void>
+void pto2_rt_submit_task(PTO2Runtime* rt, int32_t kernel_id, PTO2WorkerType worker,
+                         PTOParam* params, int32_t n) {
+  pto2_rt_submit_task(rt, kernel_id, worker, params, n, nullptr, 0);
+}
+
+// The same on the cores of a cluster; -1 is any core.
+inline int64_t pto2_rt_submit_task_clustered(PTO2Runtime* rt, int32_t kernel_id, int32_t worker,
+                                             PTOParam* params, int32_t n, int32_t cluster_id,
+                                             const char* file = __builtin_FILE(),
+                                             int32_t line = __builtin_LINE()) {
+  const int32_t* clusters = cluster_id == -1 ? nullptr : &cluster_id;
+  return pto_orchestration::submit(rt, kernel_id, worker, params, n, 0, clusters, {file, line});
+}
+
+// `block_dim` tasks at once that share their tensors; the scalars block_dim and block_id follow the
+// parameters. They count as one task for dependencies: a reader waits for all blocks. With
+// `cluster_ids`, block i runs on cluster_ids[i]. Returns the id of block 0.
+inline int64_t pto2_rt_submit_block_task(PTO2Runtime* rt, int32_t kernel_id, int32_t worker,
+                                         PTOParam* params, int32_t n, int32_t block_dim,
+                                         const int32_t* cluster_ids = nullptr,
+                                         const char* file = __builtin_FILE(),
+                                         int32_t line = __builtin_LINE()) {
+  if (block_dim <= 0) {
+    return pto_orchestration::refuse(rt, {file, line},
+                                     "block_dim is %d; a task has 1 block or more", block_dim);
+  }
+  return pto_orchestration::submit(rt, kernel_id, worker, params, n,
+                                   static_cast<uint32_t>(block_dim), cluster_ids, {file, line});
+}
+
+// Task `to`, the one submitted last, starts after task `from` has completed.
+inline void pto2_rt_add_dep(PTO2Runtime* rt, int64_t from, int64_t to) {
+  rt->calls->add_dep(rt->instance, from, to);
+}
+
+// --- Scopes -------------------------------------------------------------------------------------
+
+inline void pto2_rt_scope_begin(PTO2Runtime* rt, const char* file = __builtin_FILE(),
+                                int32_t line = __builtin_LINE()) {
+  rt->calls->scope_begin(rt->instance, file, line);
+}
+template <class = void>
+void pto2_rt_scope_begin(PTO2Runtime* rt) {
+  pto2_rt_scope_begin(rt, nullptr, 0);
+}
+
+inline void pto2_rt_scope_end(PTO2Runtime* rt) {
+  rt->calls->scope_end(rt->instance);
+}
+
+// A scope that ends with the C++ block it is declared in.
+class PTO2ScopeGuard {
+ public:
+  explicit PTO2ScopeGuard(PTO2Runtime* rt, const char* file = __builtin_FILE(),
+                          int32_t line = __builtin_LINE())
+      : rt_(rt) {
+    pto2_rt_scope_begin(rt, file, line);
+  }
+  PTO2ScopeGuard(const PTO2ScopeGuard&) = delete;
+  PTO2ScopeGuard& operator=(const PTO2ScopeGuard&) = delete;
+  ~PTO2ScopeGuard() { pto2_rt_scope_end(rt_); }
+
+ private:
+  PTO2Runtime* rt_;
+};
+
+#define PTO2_JOIN_EXPANDED(left, right) left##right
+#define PTO2_JOIN(left, right) PTO2_JOIN_EXPANDED(left, right)
+#define PTO2_SCOPE_GUARD(rt) \
+  [[maybe_unused]] const PTO2ScopeGuard PTO2_JOIN(pto2_scope_guard_, __COUNTER__)(rt)
+
+// PTO2_SCOPE(rt) { ... }: an `if`, so that break and continue mean the loop around it, with an
+// `else`, so that one after it belongs to an `if` before it.
+#define PTO2_SCOPE(rt)               \
+  if (PTO2_SCOPE_GUARD(rt); false) { \
+  } else
+
+// --- Clusters -----------------------------------------------------------------------------------
+
+// Takes a cluster {AIC i, AIV 2i, AIV 2i + 1} and returns i; waits while none is free. It is given
+// back by pto2_rt_free_cluster or the end of the scope, and free again once its tasks are done.
+inline int32_t pto2_rt_allocate_cluster(PTO2Runtime* rt, const char* file = __builtin_FILE(),
+                                        int32_t line = __builtin_LINE()) {
+  return rt->calls->allocate_cluster(rt->instance, file, line);
+}
+template <class = void>
+int32_t pto2_rt_allocate_cluster(PTO2Runtime* rt) {
+  return pto2_rt_allocate_cluster(rt, nullptr, 0);
+}
+
+// Never waits, whatever still runs there.
+inline void pto2_rt_free_cluster(PTO2Runtime* rt, int32_t cluster_id) {
+  rt->calls->free_cluster(rt->instance, cluster_id);
+}
+
+#endif

@@ -1,0 +1,134 @@
+// From the parameters of a submit to the runtime's table. Nothing here allocates.
+#ifndef PTO2_SUBMIT_H
+#define PTO2_SUBMIT_H
+
+#include <cstdint>
+
+#include "pto2_calls.h"
+#include "pto_types.h"
+#include "tensor_node.h"
+
+// What an orchestration is given; the wrapper of its entry makes it.
+struct PTO2Runtime {
+  const pto2_calls* calls;
+  void* instance;
+};
+
+namespace pto_orchestration {
+
+static_assert(sizeof(TensorData) == sizeof(pto_tensor_data), "pto_tensor_data");
+static_assert(offsetof(TensorData, shapes) == offsetof(pto_tensor_data, shapes), "shapes");
+static_assert(offsetof(TensorData, offsets) == offsetof(pto_tensor_data, offsets), "offsets");
+static_assert(offsetof(TensorData, start_offset) == offsetof(pto_tensor_data, start_offset),
+              "start_offset");
+static_assert(offsetof(TensorData, ndims) == offsetof(pto_tensor_data, ndims), "ndims");
+static_assert(offsetof(TensorData, dtype) == offsetof(pto_tensor_data, dtype), "dtype");
+static_assert(offsetof(TensorData, version) == offsetof(pto_tensor_data, version), "version");
+static_assert(offsetof(TensorData, order) == offsetof(pto_tensor_data, order), "order");
+static_assert(offsetof(TensorData, is_pipe) == offsetof(pto_tensor_data, is_pipe), "is_pipe");
+static_assert(offsetof(TensorData, owner) == offsetof(pto_tensor_data, owner), "owner");
+static_assert(static_cast<uint32_t>(PTOParamType::OUTPUT) == PTO_TAG_OUTPUT &&
+                  static_cast<uint32_t>(PTOParamType::INOUT) == PTO_TAG_INOUT &&
+                  static_cast<uint32_t>(PTOParamType::OUTPUT_EXISTING) == PTO_TAG_OUTPUT_EXISTING &&
+                  static_cast<uint32_t>(PTOParamType::NO_DEP) == PTO_TAG_NO_DEP &&
+                  static_cast<uint32_t>(PTOParamType::SCALAR) == PTO_TAG_SCALAR,
+              "tags");
+
+constexpr int32_t kMaxParams = PTO_MAX_TASK_TENSORS + PTO_MAX_TASK_SCALARS;
+
+struct Location {
+  const char* file;
+  int32_t line;
+};
+
+template <class... Values>
+__attribute__((cold, noinline)) int64_t refuse(PTO2Runtime* rt, Location at, const char* format,
+                                               Values... values) {
+  char text[512];
+  std::snprintf(text, sizeof text, format, values...);
+  rt->calls->fail(rt->instance, text, at.file, at.line);
+  return -1;
+}
+
+// Whether an earlier output has the same buffer, which has no address yet: one submit would
+// allocate it twice.
+inline bool is_allocated_before(const PTOParam* params, int32_t index) {
+  const TensorNode* root = params[index].tensor.node()->root;
+  for (int32_t i = 0; i < index; ++i) {
+    const TensorNode* other = params[i].tensor.node();
+    if (params[i].type != PTOParamType::OUTPUT || other == params[index].tensor.node()) continue;
+    if (other == root || other->root == root) return true;
+  }
+  return false;
+}
+
+// The part of a submit for views whose buffer has no address: it goes back to the root.
+__attribute__((cold, noinline)) inline void share_allocations(const PTOParam* params, int32_t n) {
+  for (int32_t i = 0; i < n; ++i) {
+    TensorNode* node = params[i].tensor.node();
+    if (params[i].type == PTOParamType::OUTPUT && node->root != nullptr) share_allocation(node);
+  }
+}
+
+enum class Marshalled { kFailed, kPlain, kAllocatesViews };
+
+inline Marshalled marshal(PTO2Runtime* rt, const PTOParam* params, int32_t n, pto_param* out,
+                          Location at) {
+  Marshalled result = Marshalled::kPlain;
+  for (int32_t i = 0; i < n; ++i) {
+    const PTOParam& param = params[i];
+    out[i].tag = static_cast<uint32_t>(param.type);
+    out[i].reserved = 0;
+    if (param.type == PTOParamType::SCALAR) {
+      out[i].value.scalar = param.scalar;
+      continue;
+    }
+    TensorNode* node = param.tensor.node();
+    if (__builtin_expect(node == nullptr, 0)) {
+      refuse(rt, at,
+             "parameter %d of the task is an empty tensor: it was declared and never assigned, or "
+             "made before the orchestration started",
+             i);
+      return Marshalled::kFailed;
+    }
+    if (__builtin_expect(node->data.buffer.addr == 0 && node->root != nullptr, 0)) {
+      refresh(node);
+      if (node->data.buffer.addr == 0 && param.type == PTOParamType::OUTPUT) {
+        if (is_allocated_before(params, i)) {
+          refuse(rt, at,
+                 "parameter %d of the task is an output without an address in the same buffer as "
+                 "an output before it; submit the whole tensor as an output first",
+                 i);
+          return Marshalled::kFailed;
+        }
+        result = Marshalled::kAllocatesViews;
+      }
+    }
+    out[i].value.tensor = reinterpret_cast<pto_tensor_data*>(&node->data);
+  }
+  return result;
+}
+
+// `block_dim` 0: not a block task. Returns the task's id, or -1.
+inline int64_t submit(PTO2Runtime* rt, int32_t kernel_id, int32_t worker, const PTOParam* params,
+                      int32_t n, uint32_t block_dim, const int32_t* clusters, Location at) {
+  if (__builtin_expect(n < 0 || n > kMaxParams || (n > 0 && params == nullptr), 0)) {
+    return refuse(rt, at,
+                  "a task with %d parameters%s; give 0 to %d: at most %d tensors and %d scalars", n,
+                  params == nullptr ? " and no array of them" : "", kMaxParams,
+                  PTO_MAX_TASK_TENSORS, PTO_MAX_TASK_SCALARS);
+  }
+  pto_param list[kMaxParams];
+  const Marshalled marshalled = marshal(rt, params, n, list, at);
+  if (__builtin_expect(marshalled == Marshalled::kFailed, 0)) return -1;
+  pto_tensor_task task{
+      kernel_id, worker, static_cast<uint32_t>(n), block_dim, list, 0, 0, clusters, at.file,
+      at.line,   0};
+  const int64_t id = rt->calls->submit(rt->instance, &task);
+  if (__builtin_expect(marshalled == Marshalled::kAllocatesViews, 0)) share_allocations(params, n);
+  return id;
+}
+
+}  // namespace pto_orchestration
+
+#endif

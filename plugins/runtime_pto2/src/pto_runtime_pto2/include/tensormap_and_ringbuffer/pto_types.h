@@ -1,0 +1,67 @@
+// Parameters of tasks and the kinds of worker, for orchestrations.
+#ifndef PTO2_TYPES_H
+#define PTO2_TYPES_H
+
+#include <cstdint>
+
+#include "common/core_type.h"
+#include "data_type.h"
+#include "tensor.h"
+#include "tensor_data.h"
+
+// Kinds of worker. Kernels run on the first two; a submit to another is a usage error.
+enum PTO2WorkerType : int32_t {
+  PTO2_WORKER_CUBE = 0,    // AIC cores
+  PTO2_WORKER_VECTOR = 1,  // AIV cores
+  PTO2_WORKER_AI_CPU = 2,
+  PTO2_WORKER_ACCELERATOR = 3
+};
+
+// What a task does with a parameter; the values are PTO_TAG_* of the native ABI.
+enum class PTOParamType : uint32_t {
+  INPUT = 0,
+  OUTPUT = 1,
+  INOUT = 2,
+  OUTPUT_EXISTING = 3,
+  NO_DEP = 4,
+  SCALAR = 5
+};
+
+// One parameter of a task. It keeps its tensor alive, so it may outlast the handle that made it.
+struct PTOParam {
+  PTOParamType type = PTOParamType::SCALAR;
+  Tensor tensor;
+  uint64_t scalar = 0;
+};
+
+// Read by the task, which runs after the tasks that write it.
+inline PTOParam make_input_param(const Tensor& tensor) {
+  return {PTOParamType::INPUT, tensor, 0};
+}
+
+// Overwritten by the task. Without an address it gets a buffer, which lives until the scope of the
+// submit has ended and the tasks that name it have completed.
+inline PTOParam make_output_param(const Tensor& tensor) {
+  return {PTOParamType::OUTPUT, tensor, 0};
+}
+
+// Read and then written.
+inline PTOParam make_inout_param(const Tensor& tensor) {
+  return {PTOParamType::INOUT, tensor, 0};
+}
+
+// Overwritten, and never ordered after those who use the same memory, whatever the hazards.
+inline PTOParam make_output_existing_param(const Tensor& tensor) {
+  return {PTOParamType::OUTPUT_EXISTING, tensor, 0};
+}
+
+// Passed to the kernel; orders nothing and keeps no buffer.
+inline PTOParam make_no_dep_param(const Tensor& tensor) {
+  return {PTOParamType::NO_DEP, tensor, 0};
+}
+
+inline PTOParam make_scalar_param(uint64_t value) {
+  return {PTOParamType::SCALAR, Tensor(), value};
+}
+
+#endif

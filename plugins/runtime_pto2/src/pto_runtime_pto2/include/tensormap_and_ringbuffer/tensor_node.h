@@ -1,0 +1,290 @@
+// How tensors come from tensors: bounds, strides, and the address of the shared buffer.
+//
+// Only a root holds the truth about the buffer's address, size and owner; every other node copies
+// them when it is looked at and has no address yet. An address never changes once it is there.
+#ifndef PTO2_TENSOR_NODE_H
+#define PTO2_TENSOR_NODE_H
+
+#include <cstdarg>
+#include <cstdio>
+
+#include "tensor_pool.h"
+
+namespace pto_orchestration {
+
+constexpr uint64_t kMaxDims = RUNTIME_MAX_TENSOR_DIMS;
+
+__attribute__((cold, noinline, format(printf, 4, 5))) inline void report(TensorPool* pool,
+                                                                         const char* file,
+                                                                         int32_t line,
+                                                                         const char* format, ...) {
+  char text[512];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  if (pool != nullptr) pool->report(text, file, line);
+}
+
+using Unsigned = unsigned long long;  // what %llu wants, whatever uint64_t is
+
+__attribute__((cold, noinline)) inline TensorNode* report_empty(const char* what, const char* file,
+                                                                int32_t line) {
+  report(current_pool, file, line,
+         "%s of a tensor that is empty: it was declared and never assigned, or made before the "
+         "orchestration started; assign what make_tensor() or make_tensor_external() gives",
+         what);
+  return nullptr;
+}
+
+__attribute__((cold, noinline)) inline TensorNode* report_memory(TensorPool* pool, const char* file,
+                                                                 int32_t line) {
+  report(pool, file, line, "no memory for another tensor, with %llu alive; keep fewer tensors",
+         static_cast<Unsigned>(pool == nullptr ? 0 : pool->live()));
+  return nullptr;
+}
+
+// The buffer's address, where it was allocated after this node was made.
+inline void refresh(TensorNode* node) {
+  if (node->data.buffer.addr != 0 || node->root == nullptr) return;
+  node->data.buffer = node->root->data.buffer;
+  node->data.owner = node->root->data.owner;
+}
+
+// A submit has allocated through this node.
+inline void share_allocation(TensorNode* node) {
+  if (node->root == nullptr || node->root->data.buffer.addr != 0) return;
+  node->root->data.buffer = node->data.buffer;
+  node->root->data.owner = node->data.owner;
+}
+
+inline TensorData& data_of(TensorNode* node, const char* file, int32_t line) {
+  if (node == nullptr) {
+    report_empty("data", file, line);
+    static thread_local TensorData nothing;
+    nothing = TensorData{};
+    return nothing;
+  }
+  refresh(node);
+  return node->data;
+}
+
+inline uint64_t element_count(const TensorData& data) {
+  uint64_t count = 1;
+  for (uint32_t i = 0; i < data.ndims; ++i) count *= data.shapes[i];
+  return count;
+}
+
+// Elements between neighbours along dimension `i`.
+inline uint64_t stride_of(const TensorData& data, uint32_t i) {
+  uint64_t stride = 1;
+  for (uint32_t j = 0; j < data.ndims; ++j) {
+    if (data.order[j] > data.order[i]) stride *= data.raw_shapes[j];
+  }
+  return stride;
+}
+
+inline bool is_contiguous(const TensorData& data) {
+  if (element_count(data) == 0) return true;
+  uint64_t expected = 1;
+  for (uint32_t i = data.ndims; i-- > 0;) {
+    if (data.shapes[i] != 1 && stride_of(data, i) != expected) return false;
+    expected *= data.shapes[i];
+  }
+  return true;
+}
+
+// A node that shares everything with `from`, its buffer included.
+inline TensorNode* derive(TensorNode* from, const char* file, int32_t line) {
+  TensorPool* pool = TensorPool::of(from);
+  TensorNode* node = pool->allocate();
+  if (node == nullptr) return report_memory(pool, file, line);
+  refresh(from);
+  node->data = from->data;
+  node->root = from->root != nullptr ? from->root : from;
+  node->is_permuted = from->is_permuted;
+  ++node->root->references;
+  return node;
+}
+
+inline TensorNode* copy_of(TensorNode* from, const char* file, int32_t line) {
+  return from == nullptr ? report_empty("copy", file, line) : derive(from, file, line);
+}
+
+// Elements from the start of `data` to `offsets` in it.
+inline uint64_t distance(const TensorNode& node, const uint64_t offsets[]) {
+  const TensorData& data = node.data;
+  uint64_t elements = 0;
+  if (node.is_permuted) {
+    for (uint32_t i = 0; i < data.ndims; ++i) elements += offsets[i] * stride_of(data, i);
+    return elements;
+  }
+  uint64_t stride = 1;
+  for (uint32_t i = data.ndims; i-- > 0;) {
+    elements += offsets[i] * stride;
+    stride *= data.raw_shapes[i];
+  }
+  return elements;
+}
+
+inline TensorNode* view_of(TensorNode* from, const uint64_t shapes[], const uint64_t offsets[],
+                           const char* file, int32_t line) {
+  if (from == nullptr) return report_empty("view", file, line);
+  const TensorData& whole = from->data;
+  TensorNode* node = derive(from, file, line);
+  if (node == nullptr) return nullptr;
+  if (whole.ndims > 0 && (shapes == nullptr || offsets == nullptr)) {
+    report(TensorPool::of(from), file, line,
+           "view of a tensor with %u dimensions got a null pointer; give %u shapes and %u offsets",
+           whole.ndims, whole.ndims, whole.ndims);
+    return node;
+  }
+  TensorData& part = node->data;
+  for (uint32_t i = 0; i < whole.ndims; ++i) {
+    const uint64_t extent = whole.shapes[i];
+    if (__builtin_expect(offsets[i] > extent || shapes[i] > extent - offsets[i], 0)) {
+      report(TensorPool::of(from), file, line,
+             "view is out of bounds in dimension %u: %llu elements from %llu of a tensor that has "
+             "%llu there; offset plus shape may be at most that",
+             i, static_cast<Unsigned>(shapes[i]), static_cast<Unsigned>(offsets[i]),
+             static_cast<Unsigned>(extent));
+      for (uint32_t j = 0; j < whole.ndims; ++j) part.shapes[j] = shapes[j];
+      return node;
+    }
+    part.shapes[i] = shapes[i];
+    part.offsets[i] += offsets[i];
+  }
+  part.start_offset += distance(*from, offsets);
+  return node;
+}
+
+inline TensorNode* transpose_of(TensorNode* from, uint64_t x, uint64_t y, const char* file,
+                                int32_t line) {
+  if (from == nullptr) return report_empty("transpose", file, line);
+  TensorNode* node = derive(from, file, line);
+  if (node == nullptr) return nullptr;
+  TensorData& data = node->data;
+  if (x >= data.ndims || y >= data.ndims) {
+    report(TensorPool::of(from), file, line,
+           "transpose(%llu, %llu) of a tensor with %u dimensions; they count from 0 to %d",
+           static_cast<Unsigned>(x), static_cast<Unsigned>(y), data.ndims,
+           static_cast<int>(data.ndims) - 1);
+    return node;
+  }
+  const TensorData& old = from->data;
+  data.raw_shapes[x] = old.raw_shapes[y], data.raw_shapes[y] = old.raw_shapes[x];
+  data.shapes[x] = old.shapes[y], data.shapes[y] = old.shapes[x];
+  data.offsets[x] = old.offsets[y], data.offsets[y] = old.offsets[x];
+  data.order[x] = old.order[y], data.order[y] = old.order[x];
+  node->is_permuted = 0;
+  for (uint32_t i = 0; i < data.ndims; ++i) node->is_permuted |= data.order[i] != i;
+  return node;
+}
+
+// Takes the shape; more dimensions than there can be, or a null pointer, are an error.
+inline bool set_shape(TensorData& data, const uint64_t shapes[], uint64_t ndims, TensorPool* pool,
+                      const char* what, const char* file, int32_t line) {
+  const bool is_wrong = ndims > kMaxDims || (ndims > 0 && shapes == nullptr);
+  if (__builtin_expect(is_wrong, 0)) {
+    report(pool, file, line,
+           ndims > kMaxDims ? "%s with %llu dimensions; the most is %llu"
+                            : "%s with %llu dimensions and no shape; the most is %llu",
+           what, static_cast<Unsigned>(ndims), static_cast<Unsigned>(kMaxDims));
+  }
+  data.ndims = static_cast<uint32_t>(ndims > kMaxDims ? kMaxDims : shapes == nullptr ? 0 : ndims);
+  for (uint32_t i = 0; i < kMaxDims; ++i) {
+    data.shapes[i] = i < data.ndims ? shapes[i] : 0;
+    data.raw_shapes[i] = data.shapes[i];
+    data.offsets[i] = 0;
+    data.order[i] = static_cast<uint8_t>(i);
+  }
+  return !is_wrong;
+}
+
+// States a part of a buffer as rows of the whole buffer, where buffer and part are whole rows. Any
+// other part stays a shape of its own, start_offset elements into the buffer.
+inline void place_rows(TensorData& data) {
+  const uint64_t element_bytes = get_element_size(data.dtype);
+  uint64_t row = 1;
+  for (uint32_t i = 1; i < data.ndims; ++i) row *= data.shapes[i];
+  if (data.ndims == 0 || row == 0 || element_bytes == 0) return;
+  const uint64_t buffer_elements = data.buffer.size / element_bytes;
+  if (buffer_elements % row != 0 || data.start_offset % row != 0) return;
+  data.raw_shapes[0] = buffer_elements / row;
+  data.offsets[0] = data.start_offset / row;
+}
+
+inline TensorNode* reshape_of(TensorNode* from, const uint64_t shapes[], uint64_t ndims,
+                              const char* file, int32_t line) {
+  if (from == nullptr) return report_empty("reshape", file, line);
+  TensorNode* node = derive(from, file, line);
+  if (node == nullptr) return nullptr;
+  TensorPool* pool = TensorPool::of(from);
+  const TensorData& old = from->data;
+  if (!set_shape(node->data, shapes, ndims, pool, "reshape", file, line)) return node;
+  node->is_permuted = 0;
+  const uint64_t before = element_count(old);
+  const uint64_t after = element_count(node->data);
+  if (before != after) {
+    report(pool, file, line, "reshape of %llu elements to %llu; it keeps their number",
+           static_cast<Unsigned>(before), static_cast<Unsigned>(after));
+  } else if (!is_contiguous(old)) {
+    report(pool, file, line,
+           "reshape of a tensor that is not contiguous (a view of a part of its rows, or a "
+           "transposed one); reshape the whole tensor first and take the view of that");
+  } else {
+    place_rows(node->data);
+  }
+  return node;
+}
+
+inline TensorNode* allocate_node(const char* file, int32_t line) {
+  TensorPool* pool = current_pool;
+  TensorNode* node = pool == nullptr ? nullptr : pool->allocate();
+  if (node == nullptr) return pool == nullptr ? nullptr : report_memory(pool, file, line);
+  node->root = nullptr;
+  node->is_permuted = 0;
+  node->data.start_offset = 0;
+  node->data.is_pipe = 0;
+  for (uint8_t& byte : node->data.reserved) byte = 0;
+  node->data.owner = -1;
+  return node;
+}
+
+inline TensorNode* make_node(uint64_t address, const uint64_t shapes[], uint64_t ndims,
+                             DataType dtype, int32_t version, const char* file, int32_t line) {
+  TensorNode* node = allocate_node(file, line);
+  if (node == nullptr) return nullptr;
+  TensorData& data = node->data;
+  data.dtype = dtype;
+  data.version = version;
+  data.buffer = {address, 0};
+  if (!set_shape(data, shapes, ndims, current_pool, "a tensor", file, line)) return node;
+  uint64_t bytes = get_element_size(dtype);
+  if (__builtin_expect(bytes == 0, 0)) {
+    report(current_pool, file, line,
+           "a tensor of data type %u, which is none; DataType has 0 to %u",
+           static_cast<unsigned>(dtype), static_cast<unsigned>(DataType::COMPLEX128));
+  }
+  bool is_too_big = false;
+  for (uint32_t i = 0; i < data.ndims; ++i) {
+    is_too_big |= __builtin_mul_overflow(bytes, data.shapes[i], &bytes);
+  }
+  if (__builtin_expect(is_too_big, 0)) {
+    report(current_pool, file, line, "a tensor of more than 2^64 bytes; look at its shape");
+    bytes = 0;
+  }
+  data.buffer.size = bytes;
+  return node;
+}
+
+inline TensorNode* make_pipe_node(const char* file, int32_t line) {
+  const uint64_t no_elements = 0;
+  TensorNode* node = make_node(0, &no_elements, 1, DataType::UINT8, 0, file, line);
+  if (node != nullptr) node->data.is_pipe = 1;
+  return node;
+}
+
+}  // namespace pto_orchestration
+
+#endif

@@ -1,0 +1,142 @@
+// Memory of the tensors of one run of an orchestration.
+//
+// A node is what all copies of one Tensor share. Nodes are counted by references, cut from aligned
+// chunks, and reused last in, first out, so that a loop that makes and drops tensors keeps to a few
+// cache lines. One thread, the one that runs the orchestration, owns a pool and its nodes.
+//
+// A pool outlives its run while tensors do (such as static ones), and then reports nothing.
+#ifndef PTO2_TENSOR_POOL_H
+#define PTO2_TENSOR_POOL_H
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+
+#include "tensor_data.h"
+
+namespace pto_orchestration {
+
+struct TensorNode {
+  TensorData data;
+  TensorNode* root;     // holds the buffer's address and owner; null: this one does
+  uint32_t references;  // by handles, and by nodes whose root this is
+  uint32_t is_permuted;
+};
+static_assert(sizeof(TensorNode) == 192, "three cache lines");
+
+// Where usage errors go: `context` and the user's line.
+using ReportError = void (*)(void* context, const char* what, const char* file, int32_t line);
+
+class TensorPool {
+ public:
+  // Null when memory is exhausted; end() deletes it.
+  static TensorPool* create(ReportError report, void* context) {
+    return new (std::nothrow) TensorPool(report, context);
+  }
+
+  // The run is over; the pool goes now or with its last tensor.
+  void end() {
+    report_ = nullptr;
+    if (live_ == 0) destroy();
+  }
+
+  // A node with one reference, its other members undefined; null when memory is exhausted.
+  TensorNode* allocate() {
+    TensorNode* node = free_;
+    if (node != nullptr) {
+      free_ = node->root;
+    } else if ((node = cut()) == nullptr) {
+      return nullptr;
+    }
+    ++live_;
+    node->references = 1;
+    return node;
+  }
+
+  static void add_reference(TensorNode* node) {
+    if (node != nullptr) ++node->references;
+  }
+  static void drop_reference(TensorNode* node) {
+    if (node != nullptr && --node->references == 0) release(node);
+  }
+
+  static TensorPool* of(TensorNode* node) { return chunk_of(node)->pool; }
+
+  void report(const char* what, const char* file, int32_t line) {
+    if (report_ != nullptr) report_(context_, what, file, line);
+  }
+
+  uint64_t live() const { return live_; }
+  uint64_t chunks() const { return chunk_count_; }
+
+ private:
+  static constexpr size_t kChunkBytes = 32768;
+
+  struct alignas(64) Chunk {
+    TensorPool* pool;
+    Chunk* next;
+  };
+
+  TensorPool(ReportError report, void* context) : report_(report), context_(context) {}
+
+  static Chunk* chunk_of(TensorNode* node) {
+    return reinterpret_cast<Chunk*>(reinterpret_cast<uintptr_t>(node) & ~(kChunkBytes - 1));
+  }
+
+  TensorNode* cut() {
+    if (next_ == end_ && !grow()) return nullptr;
+    return next_++;
+  }
+
+  __attribute__((noinline)) bool grow() {
+    void* memory = std::aligned_alloc(kChunkBytes, kChunkBytes);
+    if (memory == nullptr) return false;
+    Chunk* chunk = static_cast<Chunk*>(memory);
+    chunk->pool = this;
+    chunk->next = chunks_;
+    chunks_ = chunk;
+    ++chunk_count_;
+    next_ = reinterpret_cast<TensorNode*>(chunk + 1);
+    end_ = next_ + (kChunkBytes - sizeof(Chunk)) / sizeof(TensorNode);
+    return true;
+  }
+
+  static void release(TensorNode* node) {
+    TensorPool* pool = of(node);
+    TensorNode* root = node->root;
+    node->root = pool->free_;
+    pool->free_ = node;
+    --pool->live_;
+    if (root != nullptr) {
+      drop_reference(root);  // a root has no root, so this goes one level deep
+    } else if (pool->live_ == 0 && pool->report_ == nullptr) {
+      pool->destroy();
+    }
+  }
+
+  void destroy() {
+    while (chunks_ != nullptr) {
+      Chunk* next = chunks_->next;
+      std::free(chunks_);
+      chunks_ = next;
+    }
+    delete this;
+  }
+
+  ReportError report_;
+  void* context_;
+  TensorNode* free_ = nullptr;  // linked by `root`
+  TensorNode* next_ = nullptr;  // of the newest chunk
+  TensorNode* end_ = nullptr;
+  Chunk* chunks_ = nullptr;
+  uint64_t live_ = 0;
+  uint64_t chunk_count_ = 0;
+};
+
+// The pool of the run on this thread; set while an orchestration runs.
+inline thread_local TensorPool* current_pool = nullptr;
+
+}  // namespace pto_orchestration
+
+#endif

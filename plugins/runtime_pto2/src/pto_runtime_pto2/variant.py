@@ -1,0 +1,126 @@
+"""The plugin object: where the library and the headers are, and the sizes that can be set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pto_core.interfaces import (
+    API_VERSION,
+    Health,
+    Option,
+    OrchestrationBuild,
+    abi_include_dir,
+    parse,
+)
+
+_PACKAGE = Path(__file__).parent
+_INCLUDE = _PACKAGE / "include"
+_HEADERS = _INCLUDE / "tensormap_and_ringbuffer"
+_RINGS = 4
+_SLAB_BYTES = 1024
+
+
+def _window(text: str) -> int:
+    try:
+        slots = int(text, 0)
+    except ValueError:
+        slots = 0
+    if not 4 <= slots <= 2**24 or slots & (slots - 1):
+        raise ValueError("a power of two, at least 4 and at most 16777216")
+    return slots
+
+
+def _heap_bytes(text: str) -> int:
+    try:
+        size: int = parse.size_bytes(text)
+    except ValueError:
+        size = 0
+    if not _SLAB_BYTES <= size <= 2**46:
+        raise ValueError("a size in bytes such as 65536, 64K or 1G, at least 1024 and at most 64T")
+    return size - size % _SLAB_BYTES
+
+
+TASK_WINDOW = Option(
+    key="pto2.task_window",
+    default=(65536,) * _RINGS,
+    parse=parse.several(_window, _RINGS),
+    help="slots of each task ring, a power of two; one value, or four by depth of scope",
+    environment="PTO2_RING_TASK_WINDOW",
+    native="task_window",
+)
+HEAP = Option(
+    key="pto2.heap",
+    default=(2**30,) * _RINGS,
+    parse=parse.several(_heap_bytes, _RINGS),
+    help="bytes of each heap ring, whole KiB of it used; one value or four, as for task_window",
+    environment="PTO2_RING_HEAP",
+    native="heap",
+)
+DEP_POOL = Option(
+    key="pto2.dep_pool",
+    default=(65536,) * _RINGS,
+    parse=parse.several(parse.integer(minimum=16, maximum=2**30), _RINGS),
+    help="edges that each ring keeps; one value or four, as for task_window",
+    environment="PTO2_RING_DEP_POOL",
+    native="dep_pool",
+)
+READY_QUEUE_SHARDS = Option(
+    key="pto2.ready_queue_shards",
+    default=3,
+    parse=parse.integer(minimum=1, maximum=16),
+    help="ready queues for each type of core, which scheduler threads steal from",
+    environment="PTO2_READY_QUEUE_SHARDS",
+    native="ready_queue_shards",
+)
+TENSOR_MAP_POOL = Option(
+    key="pto2.tensor_map_pool",
+    default=65536,
+    parse=parse.integer(minimum=16, maximum=2**28),
+    help="regions written by tasks that have not retired; a submit waits while there are more",
+    native="tensor_map_pool",
+)
+
+
+class RingBufferVariant:
+    """The variant that infers dependencies from tensors and runs graphs of any length."""
+
+    name = "tensormap_and_ringbuffer"
+    api_version = API_VERSION
+    capabilities = frozenset({"inferred_edges", "scopes"})
+
+    def health(self) -> Health:
+        """Say whether the native library is there; it needs nothing else of the machine."""
+        if self.library().is_file():
+            return Health(ok=True)
+        return Health(
+            ok=False,
+            reason=f"{self.library()} is missing",
+            fix="reinstall ptorun-runtime-pto2",
+        )
+
+    def library(self) -> Path:
+        """Give the native library that exports ``pto_runtime_entry``."""
+        return _PACKAGE / "libpto_tensormap_and_ringbuffer.so"
+
+    def orchestration_build(self) -> OrchestrationBuild:
+        """Say how a C++ orchestration is compiled: one library, nothing visible but its entry."""
+        return OrchestrationBuild(
+            include_dirs=(_HEADERS, _INCLUDE / "calls", abi_include_dir()),
+            wrapper=_HEADERS / "entry_wrapper.hpp",
+            flags=(
+                *("-O2", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden"),
+                f"-Wl,--version-script={_HEADERS / 'exports.map'}",
+            ),
+            default_entry="aicpu_orchestration_entry",
+        )
+
+    def kernel_include_dirs(self) -> tuple[Path, ...]:
+        """List the folder with ``tensor.h`` and ``common/core_type.h``."""
+        return (_HEADERS,)
+
+    def options(self) -> tuple[Option, ...]:
+        """List the sizes of the rings and pools."""
+        return (TASK_WINDOW, HEAP, DEP_POOL, READY_QUEUE_SHARDS, TENSOR_MAP_POOL)
+
+
+plugin = RingBufferVariant()
