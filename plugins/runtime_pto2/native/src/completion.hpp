@@ -12,7 +12,6 @@
 
 #include "clusters.hpp"
 #include "context.hpp"
-#include "lane_statistics.hpp"
 #include "ready.hpp"
 #include "rings.hpp"
 
@@ -28,14 +27,15 @@ class Completion {
 
   // Lane `thread`: the kernel of `task` has returned. Gives the rings, by bit, in which retire()
   // may now find something.
-  uint32_t complete(uint32_t thread, SlotRef task, uint32_t core, LaneStatistics& statistics);
+  uint32_t complete(uint32_t thread, SlotRef task, uint32_t core);
 
   // Lets the oldest tasks of a ring retire as far as they can; gives how many.
   uint32_t retire(uint32_t ring);
 
  private:
-  uint32_t finish(uint32_t thread, SlotRef task, LaneStatistics& statistics);
-  void release_consumers(uint32_t thread, EdgeRef edge, LaneStatistics& statistics);
+  uint32_t finish(uint32_t thread, SlotRef task);
+  void done(TaskState& state);
+  void release_consumers(uint32_t thread, EdgeRef edge);
   uint32_t release_producers(const TaskDescriptor& descriptor);
   bool retire_one(TaskRing& ring, int64_t number);
 

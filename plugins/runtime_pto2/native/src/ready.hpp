@@ -1,16 +1,16 @@
 // Where a ready task waits for a core.
 //
 //   local    of one lane: made ready by it a moment ago. With several schedulers, what the lane has
-//            no core for goes to a shard as soon as another scheduler is hungry, and before the
-//            lane rests. With one scheduler all tasks stay here.
+//            no core for goes to a shard. With one scheduler all tasks stay here.
 //   shards   per core type; lane t fills shard t mod shards, and takes from its own first, then
 //            from the others (steals). Never waited for: who finds one locked tries the next.
 //   pinned   tasks of a cluster: per cluster and core type, of the lane whose cores these are.
 //            Other lanes leave them in its inbox.
 //
 // All are first in, first out, and linked through TaskState::next_ready, so none has a limit. No
-// ready task waits forever: a shard's head is passed over only by what is local or pinned, and on
-// each kFairTurn-th turn a lane looks at the other shards first, another one each time.
+// ready task waits forever: the head of a shard is passed over only by what is local, pinned or in
+// another shard, and each kFairTurn-th time that a lane fills cores of a type it takes from the
+// shards first, beginning with another one each time.
 #pragma once
 
 #include <atomic>
@@ -92,13 +92,11 @@ class Ready {
   void begin();
 
   // Lane `thread`: the submit at `head` is satisfied; all its blocks are ready.
-  void add(uint32_t thread, SlotRef head, LaneStatistics& statistics);
-  // The same for several in the order in which they shall run, last one first: what is between
-  // open_batch() and close_batch() goes to the queues in reverse.
-  void close_batch(uint32_t thread);
+  void add(uint32_t thread, SlotRef head);
 
-  // Lane `thread`: at most `limit` tasks of `type`; gives how many.
-  uint32_t take(uint32_t thread, uint32_t type, uint32_t turn, uint32_t limit, SlotRef* out,
+  // Lane `thread`: at most `limit` tasks of `type`; gives how many. On a turn of `others_first` it
+  // looks at what the others left first.
+  uint32_t take(uint32_t thread, uint32_t type, bool others_first, uint32_t limit, SlotRef* out,
                 LaneStatistics& statistics);
 
   // Lane `thread`: what others left in its inbox goes to its clusters' queues.
@@ -109,9 +107,9 @@ class Ready {
   uint32_t pinned(uint32_t thread, uint32_t type) const { return lanes_[thread].pinned[type]; }
   SlotRef take_pinned(uint32_t thread, uint32_t type, uint32_t cluster);
 
-  // Lane `thread` has no free core of `type` left, or is about to rest (`all`): what is local goes
-  // to a shard where others can use it, and they are woken. False when that has to be tried again.
-  bool leave(uint32_t thread, uint32_t type, bool all, LaneStatistics& statistics);
+  // Lane `thread` has no free core of `type` left: what is local goes to a shard, where others can
+  // use it, and they are woken. Tries again in the next step when every shard is locked.
+  void leave(uint32_t thread, uint32_t type, LaneStatistics& statistics);
 
   // Whether lane `thread` would find a task, after it entered itself in resting_.
   bool has_shared(uint32_t type) const;
@@ -138,16 +136,19 @@ class Ready {
   struct alignas(64) Lane {
     TaskList local[PTO_CORE_TYPES];
     uint32_t pinned[PTO_CORE_TYPES];
+    uint32_t own_shard;
+    uint32_t other_shard;                    // where it looks first when others come first
     alignas(64) std::atomic<SlotRef> inbox;  // last in, first out
   };
 
-  void add_one(uint32_t thread, SlotRef task, uint32_t traits, LaneStatistics& statistics);
+  void add_one(uint32_t thread, SlotRef task);
   void pin(uint32_t thread, SlotRef task, uint32_t cluster, uint32_t type);
   void receive_all(uint32_t thread);
   uint32_t take_local(uint32_t thread, uint32_t type, uint32_t limit, SlotRef* out);
   uint32_t take_shard(Shard& shard, uint32_t limit, SlotRef* out);
-  uint32_t steal(uint32_t type, uint32_t own, uint32_t first, uint32_t limit, SlotRef* out);
-  uint32_t size(uint32_t type) const;
+  uint32_t take_shards(uint32_t thread, uint32_t type, uint32_t first, uint32_t limit, SlotRef* out,
+                       LaneStatistics& statistics);
+  uint32_t next_shard(uint32_t shard) const { return shard + 1 < used_ ? shard + 1 : 0; }
 
   Context& context_;
   Rings& rings_;

@@ -13,6 +13,7 @@
 #include "completion.hpp"
 #include "context.hpp"
 #include "lane_statistics.hpp"
+#include "pto/abi/runtime.h"
 #include "ready.hpp"
 #include "resting.hpp"
 #include "rings.hpp"
@@ -34,7 +35,7 @@ class Scheduler {
         resting_(context),
         ready_(context, rings, resting_),
         completion_(context, rings, ready_, clusters),
-        wiring_(context, rings, ready_) {}
+        wiring_(rings, ready_) {}
 
   // `shards`: 1 to Ready::kMostShards ready queues per core type. False without memory.
   bool create(uint32_t shards);
@@ -71,7 +72,7 @@ class Scheduler {
   struct alignas(64) Lane {
     uint32_t thread;
     uint32_t in_flight;
-    uint32_t turns;
+    uint32_t fills[PTO_CORE_TYPES];  // how often it found tasks for free cores
     uint32_t free_count[PTO_CORE_TYPES];
     pto_core_mask free_cores[PTO_CORE_TYPES];
     int64_t counted;                  // of its completed tasks, those that completed_ counts
@@ -86,17 +87,19 @@ class Scheduler {
   };
 
   void begin_lane(uint32_t thread);
-  bool collect(Lane& lane);
+  uint32_t collect(Lane& lane);
   bool latch_fault(const pto_core_mask& faulted, const Lane& lane);
   void free_core(Lane& lane, uint32_t core);
-  uint32_t fill_cores(Lane& lane);
+  bool fill_cores(Lane& lane);
   void fill_unpinned(Lane& lane, uint32_t type, bool others_first);
   void fill_pinned(Lane& lane, uint32_t type);
+  void prefetch_payload(SlotRef task) const;
   void put_on_core(Lane& lane, uint32_t type, uint32_t core, SlotRef task);
   const pto_payload* block_payload(Lane& lane, const TaskDescriptor& descriptor);
   void dispatch(Lane& lane);
   void signal_orchestrator();
   int32_t rest(Lane& lane, bool has_progress);
+  bool finds_work(const Lane& lane) const;
   bool is_complete(Lane& lane);
 
   Context& context_;

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cstdint>
 
-#include "context.hpp"
 #include "lane_statistics.hpp"
 #include "ready.hpp"
 #include "rings.hpp"
@@ -18,8 +17,7 @@ class Wiring {
  public:
   static constexpr uint32_t kBatch = 64;  // submits a step
 
-  Wiring(Context& context, Rings& rings, Ready& ready)
-      : context_(context), rings_(rings), ready_(ready) {}
+  Wiring(Rings& rings, Ready& ready) : rings_(rings), ready_(ready) {}
 
   // `alone`: there is one scheduler. Resets the rings' wired, watermark and releasable.
   void begin(bool alone);
@@ -39,15 +37,15 @@ class Wiring {
 
  private:
   void look();
+  uint32_t wire_batch(uint32_t thread, LaneStatistics& statistics);
   void prefetch(uint64_t position);
-  void wire(uint32_t thread, SlotRef head, LaneStatistics& statistics);
-  void init(const TaskRing& ring, uint32_t slot, int64_t number, const TaskDescriptor& descriptor);
-  uint32_t connect(const TaskDescriptor& descriptor, LaneStatistics& statistics);
-  bool hold(Edge& edge);
+  uint32_t wire(uint32_t thread, SlotRef head, LaneStatistics& statistics);
+  void init(const TaskRing& ring, int64_t number, const TaskDescriptor& descriptor);
+  bool connect(TaskState& state, const TaskDescriptor& descriptor, LaneStatistics& statistics);
+  bool hold(const Edge& edge);
   bool push(Edge& edge, EdgeRef ref);
   uint32_t let_go();
 
-  Context& context_;
   Rings& rings_;
   Ready& ready_;
   bool alone_ = false;

@@ -1,0 +1,170 @@
+#include "ready.hpp"
+
+namespace pto::ring_buffer {
+
+void Ready::begin() {
+  const pto_topology& topology = *context_.platform->topology;
+  threads_ = topology.schedulers;
+  used_ = shards_ < threads_ ? shards_ : threads_;
+  uint32_t shard = 0;
+  for (uint32_t thread = 0; thread < threads_; ++thread) {
+    Lane& lane = lanes_[thread];
+    lane.own_shard = lane.other_shard = shard;
+    lane.inbox.store(kNoSlot, std::memory_order_relaxed);
+    shard = next_shard(shard);
+    for (uint32_t type = 0; type < PTO_CORE_TYPES; ++type) {
+      lane.local[type].clear();
+      lane.pinned[type] = 0;
+    }
+    for (uint32_t cluster = 0; cluster < topology.blocks; ++cluster) {
+      if (topology.thread_cores[thread].words[0] >> cluster & 1) {
+        lane_of_cluster_[cluster] = static_cast<uint8_t>(thread);
+      }
+    }
+  }
+  for (uint32_t type = 0; type < PTO_CORE_TYPES; ++type) {
+    for (TaskList& tasks : pinned_[type]) tasks.clear();
+    for (Shard& one : shard_[type]) {
+      one.is_locked.store(0, std::memory_order_relaxed);
+      one.size.store(0, std::memory_order_relaxed);
+      one.tasks.clear();
+    }
+  }
+}
+
+void Ready::add(uint32_t thread, SlotRef head) {
+  if ((rings_.state(head).traits & kIsBlock) == 0) return add_one(thread, head);
+  const TaskRing& ring = rings_.ring[ring_of(head)];
+  const uint32_t blocks = rings_.descriptor(head).block_dim;
+  for (uint32_t block = 0; block < blocks; ++block) {
+    add_one(thread, slot_ref(ring_of(head), (slot_of(head) + block) & (ring.window - 1)));
+  }
+}
+
+void Ready::add_one(uint32_t thread, SlotRef task) {
+  TaskState& state = rings_.state(task);
+  move<Event::kSatisfy>(state.phase);
+  if (context_.platform->tracing) {
+    const auto id = static_cast<uint64_t>(rings_.descriptor(task).id);
+    pto_trace(context_.platform, PTO_TRACE_READY, id, thread);
+  }
+  const uint32_t type = state.traits & kCoreType;
+  const uint32_t cluster = state.traits >> kClusterShift;
+  if (cluster == 0) {
+    lanes_[thread].local[type].push(rings_, task);
+  } else {
+    pin(thread, task, cluster - 1, type);
+  }
+}
+
+void Ready::pin(uint32_t thread, SlotRef task, uint32_t cluster, uint32_t type) {
+  const uint32_t owner = lane_of_cluster_[cluster];
+  Lane& lane = lanes_[owner];
+  if (owner == thread) {
+    pinned_[type][cluster].push(rings_, task);
+    lane.pinned[type] |= 1u << cluster;
+    return;
+  }
+  TaskState& state = rings_.state(task);
+  SlotRef first = lane.inbox.load(std::memory_order_relaxed);
+  do {
+    state.next_ready = first;
+  } while (!lane.inbox.compare_exchange_weak(first, task, std::memory_order_seq_cst,
+                                             std::memory_order_relaxed));
+  resting_.wake(owner);
+}
+
+void Ready::receive_all(uint32_t thread) {
+  SlotRef next = lanes_[thread].inbox.exchange(kNoSlot, std::memory_order_acquire);
+  TaskList oldest_first;
+  while (next != kNoSlot) {
+    const SlotRef task = next;
+    next = rings_.state(task).next_ready;
+    oldest_first.push_first(rings_, task);
+  }
+  while (oldest_first.size() > 0) {
+    const SlotRef task = oldest_first.pop(rings_);
+    const uint32_t traits = rings_.state(task).traits;
+    pin(thread, task, (traits >> kClusterShift) - 1, traits & kCoreType);
+  }
+}
+
+SlotRef Ready::take_pinned(uint32_t thread, uint32_t type, uint32_t cluster) {
+  TaskList& tasks = pinned_[type][cluster];
+  const SlotRef task = tasks.pop(rings_);
+  if (tasks.size() == 0) lanes_[thread].pinned[type] &= ~(1u << cluster);
+  return task;
+}
+
+uint32_t Ready::take(uint32_t thread, uint32_t type, bool others_first, uint32_t limit,
+                     SlotRef* out, LaneStatistics& statistics) {
+  Lane& lane = lanes_[thread];
+  const uint32_t waiting = lane.local[type].size();
+  if (waiting > statistics.ready_peak) statistics.ready_peak = waiting;
+  if (threads_ == 1) return take_local(thread, type, limit, out);
+  uint32_t count = 0;
+  if (others_first) {
+    lane.other_shard = next_shard(lane.other_shard);
+    count = take_shards(thread, type, lane.other_shard, limit, out, statistics);
+  }
+  count += take_local(thread, type, limit - count, out + count);
+  if (others_first || count == limit) return count;
+  return count + take_shards(thread, type, lane.own_shard, limit - count, out + count, statistics);
+}
+
+uint32_t Ready::take_local(uint32_t thread, uint32_t type, uint32_t limit, SlotRef* out) {
+  TaskList& local = lanes_[thread].local[type];
+  const uint32_t count = local.size() < limit ? local.size() : limit;
+  for (uint32_t i = 0; i < count; ++i) out[i] = local.pop(rings_);
+  return count;
+}
+
+// All shards in turn, from `first`.
+uint32_t Ready::take_shards(uint32_t thread, uint32_t type, uint32_t first, uint32_t limit,
+                            SlotRef* out, LaneStatistics& statistics) {
+  uint32_t count = 0;
+  uint32_t shard = first;
+  do {
+    const uint32_t taken = take_shard(shard_[type][shard], limit - count, out + count);
+    (shard == lanes_[thread].own_shard ? statistics.taken : statistics.steals) += taken;
+    count += taken;
+    shard = next_shard(shard);
+  } while (count < limit && shard != first);
+  return count;
+}
+
+uint32_t Ready::take_shard(Shard& shard, uint32_t limit, SlotRef* out) {
+  if (shard.size.load(std::memory_order_relaxed) == 0 || !shard.try_lock()) return 0;
+  uint32_t count = 0;
+  while (count < limit && shard.tasks.size() > 0) out[count++] = shard.tasks.pop(rings_);
+  shard.size.store(shard.tasks.size(), std::memory_order_relaxed);
+  shard.unlock();
+  return count;
+}
+
+void Ready::leave(uint32_t thread, uint32_t type, LaneStatistics& statistics) {
+  TaskList& local = lanes_[thread].local[type];
+  if (threads_ == 1) return;
+  uint32_t left = local.size();
+  uint32_t number = lanes_[thread].own_shard;
+  for (uint32_t tries = 0; tries < used_ && local.size() > 0; ++tries) {
+    Shard& shard = shard_[type][number];
+    number = next_shard(number);
+    if (!shard.try_lock()) continue;
+    shard.tasks.append(rings_, local);
+    left = shard.tasks.size();
+    shard.size.store(left, std::memory_order_seq_cst);
+    shard.unlock();
+    statistics.shared += left;
+  }
+  if (has_shared(type)) statistics.wakes += resting_.wake_hungry(type, left > 0 ? left : 1);
+}
+
+bool Ready::has_shared(uint32_t type) const {
+  for (uint32_t shard = 0; shard < used_; ++shard) {
+    if (shard_[type][shard].size.load(std::memory_order_seq_cst) > 0) return true;
+  }
+  return false;
+}
+
+}  // namespace pto::ring_buffer

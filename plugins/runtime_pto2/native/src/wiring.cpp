@@ -1,0 +1,189 @@
+#include "wiring.hpp"
+
+#include "alone.hpp"
+
+namespace pto::ring_buffer {
+namespace {
+
+// How many submits before its turn a task's lines are asked for, each once the one before is there.
+constexpr uint64_t kDescriptorAhead = 12;
+constexpr uint64_t kEdgeAhead = 6;
+constexpr uint64_t kProducerAhead = 3;
+
+}  // namespace
+
+void Wiring::begin(bool alone) {
+  alone_ = alone;
+  is_locked_.store(0, std::memory_order_relaxed);
+  tasks_.store(0, std::memory_order_relaxed);
+  at_ = known_ = 0;
+  rings_.wired.store(0, std::memory_order_relaxed);
+  for (uint32_t index = 0; index < kRings; ++index) {
+    ended_[index] = 0;
+    rings_.ring[index].watermark.store(0, std::memory_order_relaxed);
+    rings_.ring[index].releasable.store(0, std::memory_order_relaxed);
+  }
+}
+
+bool Wiring::has_news() const {
+  for (const TaskRing& ring : rings_.ring) {
+    if (ring.scope_released.load(std::memory_order_seq_cst) !=
+        ring.releasable.load(std::memory_order_relaxed)) {
+      return true;
+    }
+  }
+  return rings_.submitted.load(std::memory_order_seq_cst) !=
+         rings_.wired.load(std::memory_order_relaxed);
+}
+
+Wiring::Step Wiring::step(uint32_t thread, LaneStatistics& statistics) {
+  if (!alone_ &&
+      (!has_news() || is_at_work() || is_locked_.exchange(1, std::memory_order_acquire) != 0)) {
+    return {};
+  }
+  Step step{};
+  if (at_ == known_) look();
+  if (at_ != known_) step.wired = wire_batch(thread, statistics);
+  if (at_ == known_) step.rings = let_go();
+  if (!alone_) is_locked_.store(0, std::memory_order_release);
+  return step;
+}
+
+// In this order: whatever names a buffer of an ended scope is among the submits then.
+void Wiring::look() {
+  for (uint32_t index = 0; index < kRings; ++index) {
+    ended_[index] = rings_.ring[index].scope_released.load(std::memory_order_acquire);
+  }
+  known_ = rings_.submitted.load(std::memory_order_acquire);
+}
+
+uint32_t Wiring::let_go() {
+  uint32_t rings = 0;
+  for (uint32_t index = 0; index < kRings; ++index) {
+    std::atomic<int64_t>& releasable = rings_.ring[index].releasable;
+    if (releasable.load(std::memory_order_relaxed) == ended_[index]) continue;
+    releasable.store(ended_[index], std::memory_order_seq_cst);
+    rings |= 1u << index;
+  }
+  return rings;
+}
+
+uint32_t Wiring::wire_batch(uint32_t thread, LaneStatistics& statistics) {
+  const uint64_t first = at_;
+  const uint64_t end = known_ - at_ < kBatch ? known_ : at_ + kBatch;
+  int64_t tasks = tasks_.load(std::memory_order_relaxed);
+  for (; at_ != end; ++at_) {
+    prefetch(at_);
+    tasks += wire(thread, rings_.log[at_ & (rings_.log_size - 1)], statistics);
+  }
+  tasks_.store(tasks, std::memory_order_relaxed);
+  rings_.wired.store(at_, std::memory_order_release);
+  statistics.wired += end - first;
+  return static_cast<uint32_t>(end - first);
+}
+
+// The submits have just been written on another core: each line is far away.
+void Wiring::prefetch(uint64_t position) {
+  const uint64_t mask = rings_.log_size - 1;
+  if (position + kDescriptorAhead < known_) {
+    const SlotRef task = rings_.log[(position + kDescriptorAhead) & mask];
+    __builtin_prefetch(&rings_.descriptor(task));
+    __builtin_prefetch(&rings_.state(task), 1);
+  }
+  if (position + kEdgeAhead < known_) {
+    const SlotRef task = rings_.log[(position + kEdgeAhead) & mask];
+    __builtin_prefetch(&rings_.edge(rings_.descriptor(task).first_edge), 1);
+  }
+  if (position + kProducerAhead < known_) {
+    const SlotRef task = rings_.log[(position + kProducerAhead) & mask];
+    const TaskDescriptor& descriptor = rings_.descriptor(task);
+    if (descriptor.edge_count == 0) return;
+    __builtin_prefetch(&rings_.state(rings_.edge(descriptor.first_edge).producer), 1);
+  }
+}
+
+// Gives the number of tasks: of blocks, or 1.
+uint32_t Wiring::wire(uint32_t thread, SlotRef head, LaneStatistics& statistics) {
+  const TaskDescriptor& descriptor = rings_.descriptor(head);
+  const TaskRing& ring = rings_.ring[ring_of(head)];
+  const int64_t number = TaskId::of(descriptor.id).number;
+  init(ring, number, descriptor);
+  for (uint32_t block = 1; block < descriptor.block_dim; ++block) {
+    init(ring, number + block, ring.descriptor(number + block));
+  }
+  if (connect(rings_.state(head), descriptor, statistics)) {
+    ++statistics.early_ready;
+    ready_.add(thread, head);
+  }
+  return descriptor.block_dim > 0 ? descriptor.block_dim : 1;
+}
+
+void Wiring::init(const TaskRing& ring, int64_t number, const TaskDescriptor& descriptor) {
+  TaskState& state = ring.state(number);
+#ifdef PTO_CHECK_STATES
+  // Before the ring comes round its slots hold what the last run left.
+  if (number >= ring.window && !may_follow(state.phase.load(), Event::kWire)) __builtin_trap();
+#endif
+  state.fanout.store(kNoEdge, std::memory_order_relaxed);
+  state.holds.store(no_holds(number), std::memory_order_relaxed);
+  state.phase.store(target(Event::kWire), std::memory_order_relaxed);
+  state.traits = descriptor.core_type | static_cast<uint32_t>(descriptor.cluster + 1)
+                                            << kClusterShift;
+  if (descriptor.block_dim > 0) {
+    state.traits |= kIsBlock;
+    state.blocks_left.store(descriptor.block_dim, std::memory_order_relaxed);
+  }
+}
+
+// Whether the task waits for nobody.
+bool Wiring::connect(TaskState& state, const TaskDescriptor& descriptor,
+                     LaneStatistics& statistics) {
+  int32_t count = static_cast<int32_t>(descriptor.edge_count);
+#ifdef PTO_PLANT_TRUNCATED_FANIN
+  if (count > 8) count = 8;
+#endif
+  if (count == 0) return true;
+  state.waits.store(count + 1, std::memory_order_relaxed);
+  int32_t satisfied = 0;
+  for (int32_t i = 0; i < count; ++i) {
+    const EdgeRef ref = descriptor.first_edge + static_cast<EdgeRef>(i);
+    Edge& edge = rings_.edge(ref);
+    if ((edge.kind & kHolds) != 0 && !hold(edge)) edge.kind &= ~uint32_t{kHolds};
+    if ((edge.kind & kOrders) == 0) {
+      ++satisfied;
+      continue;
+    }
+    ++statistics.edges;
+    if (push(edge, ref)) continue;
+    ++satisfied;
+    ++statistics.edges_satisfied;
+#ifdef PTO_PLANT_DOUBLE_COUNT
+    if (satisfied < count) ++satisfied;
+#endif
+  }
+  if (satisfied == count) return true;
+  return take(state.waits, satisfied + 1, alone_) == satisfied + 1;
+}
+
+// False when the producer has retired.
+bool Wiring::hold(const Edge& edge) {
+  std::atomic<uint64_t>& holds = rings_.state(edge.producer).holds;
+  uint64_t before = holds.load(std::memory_order_relaxed);
+  do {
+    if ((before & kGone) != 0) return false;
+  } while (!replace(holds, before, before + 1, alone_));
+  return true;
+}
+
+// False when the producer has completed.
+bool Wiring::push(Edge& edge, EdgeRef ref) {
+  std::atomic<EdgeRef>& fanout = rings_.state(edge.producer).fanout;
+  EdgeRef first = fanout.load(std::memory_order_acquire);
+  do {
+    if (first == kClosed) return false;
+    edge.next = first;
+  } while (!replace(fanout, first, ref, alone_));
+  return true;
+}
+
+}  // namespace pto::ring_buffer
