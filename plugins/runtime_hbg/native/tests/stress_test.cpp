@@ -12,6 +12,12 @@ namespace {
 int count_from_arguments = 60;
 uint64_t seed_from_arguments = 1;
 
+void check_payload(const pto_dispatch& item) {
+  CHECK_EQUAL(item.payload->num_args, 1u);
+  CHECK_EQUAL(item.payload->task, item.payload->cookie);
+  CHECK_EQUAL(reinterpret_cast<const uint64_t*>(item.payload + 1)[0], 3 * item.payload->task);
+}
+
 // Publishes in random order and, where tasks run beside the build, sometimes waits for one whose
 // predecessors are all published.
 void build_and_publish(const pto_runtime_api& api, ThreadsPlatform& platform,
@@ -23,7 +29,7 @@ void build_and_publish(const pto_runtime_api& api, ThreadsPlatform& platform,
   for (int task = 0; task < graph.tasks; ++task) {
     const uint64_t arg = 3 * static_cast<uint64_t>(task);
     const int type = graph.core_types[static_cast<size_t>(task)];
-    const pto_task record{type, type, 1, 0, &arg, 0, 0};
+    const pto_task record{type, type, 1, 0, &arg, 0, static_cast<uint64_t>(task)};
     CHECK_EQUAL(api.submit(runtime, &record), task);
     for (; edge < graph.edges.size() && graph.edges[edge].second == task; ++edge) {
       CHECK_EQUAL(api.add_edge(runtime, graph.edges[edge].first, task), PTO_OK);
@@ -59,6 +65,7 @@ void stress(const char* variant, uint32_t blocks, uint32_t schedulers, int most_
     std::printf("  %s seed %llu blocks %u schedulers %u\n", variant,
                 static_cast<unsigned long long>(seed), blocks, schedulers);
     ThreadsPlatform platform(*api, blocks, schedulers, seed);
+    platform.on_start = check_payload;
     for (int run = 0; run < 2; ++run) {
       const RandomGraph graph = RandomGraph::make(random, most_tasks);
       std::vector<ThreadsPlatform::Span> spans(static_cast<size_t>(graph.tasks));
@@ -79,6 +86,7 @@ void stress(const char* variant, uint32_t blocks, uint32_t schedulers, int most_
 TEST(aicpu_edges_from_completing_tasks) {
   const pto_runtime_api* api = load_variant("aicpu_build_graph");
   ThreadsPlatform platform(*api, 1, 1, seed_from_arguments);
+  platform.on_start = check_payload;
   for (int round = 0; round < count_from_arguments / 10 + 1; ++round) {
     RandomGraph graph;
     graph.tasks = 5000;
@@ -86,7 +94,7 @@ TEST(aicpu_edges_from_completing_tasks) {
     platform.run(spans, [&] {
       for (int task = 0; task < graph.tasks; ++task) {
         const uint64_t arg = 3 * static_cast<uint64_t>(task);
-        const pto_task record{task % 2, -1, 1, 0, &arg, 0, 0};
+        const pto_task record{task % 2, -1, 1, 0, &arg, 0, static_cast<uint64_t>(task)};
         CHECK_EQUAL(api->submit(platform.runtime(), &record), task);
         for (int from = task > 3 ? task - 3 : 0; from < task; ++from) {
           graph.edges.emplace_back(from, task);

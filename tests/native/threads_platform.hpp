@@ -2,13 +2,15 @@
 // wake-up or a lost edge shows as a run in which all are parked.
 //
 // Cores are imaginary: a dispatched task starts at once, and ends when a poll happens to find it
-// so.
+// so. A test knows a task by its cookie, which is the index of its span.
 #pragma once
 
 #include <sys/mman.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -26,7 +28,8 @@ class ThreadsPlatform {
     std::atomic<int> runs{0};
   };
 
-  ThreadsPlatform(const pto_runtime_api& api, uint32_t blocks, uint32_t schedulers, uint64_t seed)
+  ThreadsPlatform(const pto_runtime_api& api, uint32_t blocks, uint32_t schedulers, uint64_t seed,
+                  const std::vector<pto_option>& options = {})
       : api_(api), lanes_(schedulers) {
     topology_.blocks = blocks;
     topology_.cores = 3 * blocks;
@@ -39,7 +42,9 @@ class ThreadsPlatform {
     for (Lane& lane : lanes_) lane.random.seed(++seed);
     fill_table();
     pto_error error;
-    CHECK_EQUAL(api_.create(&table_, nullptr, 0, &runtime_, &error), PTO_OK);
+    CHECK_EQUAL(api_.create(&table_, options.data(), static_cast<uint32_t>(options.size()),
+                            &runtime_, &error),
+                PTO_OK);
   }
 
   ~ThreadsPlatform() { api_.destroy(runtime_); }
@@ -58,6 +63,7 @@ class ThreadsPlatform {
     run.kernels = kernels;
     run.num_kernels = 2;
     run.config = &config;
+    run.hazards = hazards;
     CHECK_EQUAL(api_.begin(runtime_, &run), PTO_OK);
     const bool is_concurrent = (api_.capabilities & PTO_RUNTIME_CONCURRENT_BUILD) != 0;
     is_build_done_ = false;
@@ -72,6 +78,13 @@ class ThreadsPlatform {
 
   void end() { api_.end(runtime_); }
 
+  // Called for each task that starts, by its scheduler's thread.
+  std::function<void(const pto_dispatch&)> on_start = [](const pto_dispatch&) {};
+  uint32_t hazards = PTO_HAZARDS_RAW;
+
+  const pto_topology& topology() const { return topology_; }
+  const pto_platform& table() const { return table_; }
+
   // Orchestrator: blocks until `task`, which can run by now, has run; false when it never will,
   // as every scheduler is parked.
   bool wait_for(uint64_t task) {
@@ -85,6 +98,8 @@ class ThreadsPlatform {
 
   void* runtime() const { return runtime_; }
   int stalls() const { return stalls_.load(); }
+  // How often the orchestrator had to wait for room.
+  uint64_t waits() const { return waits_.load(); }
   const pto_error& error() const { return *api_.last_error(runtime_); }
 
  private:
@@ -144,7 +159,8 @@ class ThreadsPlatform {
         return true;
       }
       const bool is_awaited = awaited_ != kNothing && !has_run(awaited_);
-      if ((is_build_done_ || is_awaited) && parked_ == lanes_.size() && !is_any_awake()) {
+      if ((is_build_done_ || is_awaited || is_waiting_) && parked_ == lanes_.size() &&
+          !is_any_awake()) {
         stalls_.fetch_add(1);
         changed_.notify_all();
         return false;
@@ -181,14 +197,48 @@ class ThreadsPlatform {
       self(raw).changed_.notify_all();
     };
     table_.log = [](void*, int32_t, const char*) {};
+    table_.wait = [](void* raw, const uint32_t* word, uint32_t expected) {
+      return self(raw).wait(word, expected);
+    };
+    table_.notify = [](void* raw, const uint32_t*) {
+      const std::lock_guard<std::mutex> lock(self(raw).mutex_);
+      self(raw).changed_.notify_all();
+    };
+    fill_memory();
+  }
+
+  void fill_memory() {
+    table_.touched = [](void*, const void*, size_t) { return size_t{0}; };
+    table_.allocate_ring = [](void*, size_t bytes, uint64_t* address) {
+      void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      *address = reinterpret_cast<uint64_t>(memory);
+      return pto_status{memory == MAP_FAILED ? PTO_ERROR_MEMORY : PTO_OK};
+    };
+    table_.free = [](void*, uint64_t) { return pto_status{PTO_OK}; };
+    table_.now = [](void*) {
+      const auto now = std::chrono::steady_clock::now().time_since_epoch();
+      return static_cast<uint64_t>(std::chrono::nanoseconds(now).count());
+    };
+  }
+
+  // The orchestrator's. Every scheduler parked, and the word as it was: the run is stuck.
+  pto_status wait(const uint32_t* word, uint32_t expected) {
+    const auto has_changed = [&] { return __atomic_load_n(word, __ATOMIC_SEQ_CST) != expected; };
+    std::unique_lock<std::mutex> lock(mutex_);
+    waits_.fetch_add(1);
+    is_waiting_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return has_changed() || stalls_.load() > 0; });
+    is_waiting_ = false;
+    return has_changed() ? PTO_OK : PTO_ERROR_ABORTED;
   }
 
   void start_task(uint32_t thread, const pto_dispatch& item) {
-    const uint64_t task = item.payload->task;
+    const uint64_t task = item.payload->cookie;
     const uint32_t type = static_cast<uint32_t>(item.payload->func_id);
     CHECK_EQUAL(uint32_t{topology_.core_type[item.core]}, type);
-    CHECK_EQUAL(item.payload->num_args, 1u);
-    CHECK_EQUAL(reinterpret_cast<const uint64_t*>(item.payload + 1)[0], 3 * task);
+    on_start(item);
     Span& span = (*spans_)[task];
     span.start.store(clock_.fetch_add(1));
     span.runs.fetch_add(1);
@@ -229,4 +279,6 @@ class ThreadsPlatform {
   std::condition_variable changed_;
   size_t parked_ = 0;
   bool is_build_done_ = false;
+  bool is_waiting_ = false;  // the orchestrator, in wait()
+  std::atomic<uint64_t> waits_{0};
 };
