@@ -1,0 +1,247 @@
+// Runs that cannot go on, and the one right answer of each: what is exhausted, and the smallest
+// setting that suffices.
+#include "check.hpp"
+#include "one_thread.hpp"
+#include "program.hpp"
+
+namespace {
+
+constexpr uint64_t kKiB = 1024;
+
+using Options = OneThread::Options;
+
+void check_blames_line(const pto_error& error, int32_t line) {
+  CHECK_EQUAL(std::string(error.file), "/home/user/graph.cpp");
+  CHECK_EQUAL(error.line, line);
+  CHECK_CONTAINS(error.message, "graph.cpp:" + std::to_string(line));
+}
+
+// After any of these the device runs on.
+void check_is_usable(OneThread& device) {
+  CHECK_EQUAL(device.run([&] { Program(device).submit({kKiB}); }), PTO_OK);
+}
+
+TEST(eight_tasks_in_one_scope_do_not_fit_a_window_of_four) {
+  OneThread device(24, {{"task_window", "4"}});
+  const pto_status status = device.run([&] {
+    Program program(device);
+    for (int32_t task = 0; task < 8; ++task) CHECK(program.submit({}, {}, 10 + task).task >= 0);
+  });
+  CHECK_EQUAL(status, PTO_ERROR_DEADLOCK);
+  const pto_error error = device.error();
+  std::printf("  %s\n", error.message);
+  CHECK_EQUAL(error.value, 16u);
+  CHECK_EQUAL(error.limit, 4u);
+  CHECK_EQUAL(error.task, 0);
+  check_blames_line(error, 13);
+  CHECK_CONTAINS(error.message, "task ring of ring 0");
+  CHECK_CONTAINS(error.message, "--set pto2.task_window=16");
+  CHECK_CONTAINS(error.message, "PTO2_RING_TASK_WINDOW=16");
+  CHECK_CONTAINS(error.message, "task 0 of ring 0 from graph.cpp:10");
+  check_is_usable(device);
+}
+
+TEST(the_proof_is_logged_before_the_orchestration_goes_on) {
+  OneThread device(24, {{"task_window", "4"}});
+  device.run([&] {
+    Program program(device);
+    for (int32_t task = 0; task < 3; ++task) program.submit();
+    CHECK(device.log().empty());
+    program.submit();
+    CHECK_EQUAL(device.log().size(), 1u);
+    CHECK_CONTAINS(device.log()[0], "deadlock");
+    program.submit();
+    CHECK_EQUAL(device.api().last_error(device.runtime())->status, PTO_ERROR_DEADLOCK);
+  });
+  CHECK_EQUAL(device.log().size(), 1u);
+}
+
+TEST(three_outputs_of_sixteen_kib_do_not_fit_thirty_two) {
+  OneThread device(24, {{"heap", "32768"}});
+  const pto_status status = device.run([&] {
+    Program program(device);
+    for (int32_t task = 0; task < 3; ++task) program.submit({16 * kKiB}, {}, 20 + task);
+  });
+  CHECK_EQUAL(status, PTO_ERROR_DEADLOCK);
+  const pto_error error = device.error();
+  std::printf("  %s\n", error.message);
+  CHECK_EQUAL(error.value, 48 * kKiB);
+  CHECK_EQUAL(error.limit, 32 * kKiB);
+  check_blames_line(error, 22);
+  CHECK_CONTAINS(error.message, "heap ring of ring 0");
+  CHECK_CONTAINS(error.message, "--set pto2.heap=49152");
+  check_is_usable(device);
+}
+
+TEST(an_output_larger_than_the_heap_can_never_fit) {
+  OneThread device(24, {{"heap", "1024"}});
+  const pto_status status = device.run([&] { Program(device).submit({32 * kKiB}, {}, 30); });
+  CHECK_EQUAL(status, PTO_ERROR_CAPACITY);
+  std::printf("  %s\n", device.error().message);
+  CHECK_EQUAL(device.error().value, 32 * kKiB);
+  CHECK_EQUAL(device.error().limit, kKiB);
+  check_is_usable(device);
+}
+
+TEST(eight_nested_scopes_of_three_tasks_fill_the_last_ring) {
+  OneThread device(24, {{"task_window", "4"}});
+  const pto_status status = device.run([&] {
+    Program program(device);
+    for (int32_t depth = 1; depth <= 8; ++depth) {
+      program.begin_scope();
+      for (int32_t task = 0; task < 3; ++task) program.submit({}, {}, 100 * depth + task);
+    }
+    for (int32_t depth = 1; depth <= 8; ++depth) program.end_scope();
+  });
+  CHECK_EQUAL(status, PTO_ERROR_DEADLOCK);
+  const pto_error error = device.error();
+  std::printf("  %s\n", error.message);
+  CHECK_EQUAL(error.value, 32u);
+  check_blames_line(error, 400);
+  CHECK_CONTAINS(error.message, "ring 3 (scopes of depth 3 and deeper)");
+  CHECK_CONTAINS(error.message, "--set pto2.task_window=32");
+  check_is_usable(device);
+}
+
+TEST(a_hundred_and_twenty_eight_producers_do_not_fit_a_pool_of_sixteen) {
+  static char memory[128 * 64];
+  const uint64_t base = reinterpret_cast<uint64_t>(memory);
+  OneThread device(24, {{"dep_pool", "16"}});
+  const auto build = [&] {
+    Program program(device);
+    for (uint64_t task = 0; task < 128; ++task) {
+      program.write(Program::tensor_at(base + task * 64, 64));
+    }
+    program.submit({}, {Program::tensor_at(base, sizeof memory)}, 40);
+  };
+  CHECK(device.run(build) != PTO_OK);
+  const pto_error error = device.error();
+  std::printf("  %s\n", error.message);
+  CHECK_CONTAINS(error.message, "dependency pool");
+  CHECK_CONTAINS(error.message, "129");
+  check_blames_line(error, 40);
+  check_is_usable(device);
+
+  OneThread too_small(24, {{"dep_pool", "128"}});
+  CHECK(too_small.run(build) != PTO_OK);
+  OneThread large_enough(24, {{"dep_pool", "129"}});
+  CHECK_EQUAL(large_enough.run(build), PTO_OK);
+}
+
+TEST(a_twenty_fifth_cluster_is_more_than_any_device_has) {
+  OneThread device(24, {});
+  const pto_status status = device.run([&] {
+    Program program(device);
+    for (int32_t cluster = 0; cluster < 25; ++cluster) {
+      CHECK(program.allocate_cluster(50 + cluster) >= 0);
+    }
+  });
+  CHECK_EQUAL(status, PTO_ERROR_DEADLOCK);
+  const pto_error error = device.error();
+  std::printf("  %s\n", error.message);
+  check_blames_line(error, 74);
+  CHECK_EQUAL(error.value, 25u);
+  CHECK_EQUAL(error.limit, 24u);
+  CHECK_CONTAINS(error.message, "no cluster is free");
+  CHECK_CONTAINS(error.message, "No setting suffices");
+  check_is_usable(device);
+}
+
+TEST(more_blocks_would_have_been_enough_clusters) {
+  OneThread device(3, {});
+  const pto_status status = device.run([&] {
+    Program program(device);
+    for (int32_t round = 0; round < 3; ++round) {
+      program.scope([&] {
+        for (int32_t cluster = 0; cluster < 3 + round; ++cluster) program.allocate_cluster();
+        program.free_cluster(program.allocate_cluster());
+      });
+    }
+  });
+  CHECK_EQUAL(status, PTO_ERROR_DEADLOCK);
+  std::printf("  %s\n", device.error().message);
+  CHECK_EQUAL(device.error().value, 6u);
+  CHECK_CONTAINS(device.error().message, "--set block_dim=6");
+}
+
+TEST(a_tensor_map_pool_that_is_too_small_is_named) {
+  static char memory[64 * 64];
+  const uint64_t base = reinterpret_cast<uint64_t>(memory);
+  const auto build = [&](OneThread& device) {
+    Program program(device);
+    for (uint64_t task = 0; task < 40; ++task) {
+      program.write(Program::tensor_at(base + task * 64, 64));
+    }
+  };
+  OneThread device(24, {{"tensor_map_pool", "16"}});
+  CHECK_EQUAL(device.run([&] { build(device); }), PTO_ERROR_DEADLOCK);
+  std::printf("  %s\n", device.error().message);
+  CHECK_CONTAINS(device.error().message, "tensor map");
+  const std::string needed = std::to_string(device.error().value);
+  CHECK_CONTAINS(device.error().message, "--set pto2.tensor_map_pool=" + needed);
+  OneThread large_enough(24, {{"tensor_map_pool", needed}});
+  CHECK_EQUAL(large_enough.run([&] { build(large_enough); }), PTO_OK);
+  const std::string smaller = std::to_string(device.error().value - 1);
+  OneThread too_small(24, {{"tensor_map_pool", smaller}});
+  CHECK_EQUAL(too_small.run([&] { build(too_small); }), PTO_ERROR_DEADLOCK);
+}
+
+TEST(all_that_is_too_small_is_named_at_once) {
+  OneThread device(24, {{"task_window", "4"}, {"heap", "4096"}});
+  CHECK_EQUAL(device.run([&] {
+    Program program(device);
+    for (int32_t task = 0; task < 12; ++task) program.submit({kKiB});
+  }),
+              PTO_ERROR_DEADLOCK);
+  std::printf("  %s\n", device.error().message);
+  CHECK_CONTAINS(device.error().message, "--set pto2.task_window=16");
+  CHECK_CONTAINS(device.error().message, "--set pto2.heap=12288");
+}
+
+TEST(looking_at_planned_data_makes_the_answer_a_lower_bound) {
+  OneThread device(24, {{"task_window", "4"}});
+  device.run([&] {
+    Program program(device);
+    for (int32_t task = 0; task < 4; ++task) {
+      const Program::Result result = program.submit({kKiB});
+      CHECK(result.outputs[0].buffer.addr != 0);
+      if (task == 3) {
+        CHECK_EQUAL(*reinterpret_cast<volatile char*>(result.outputs[0].buffer.addr), 0);
+      }
+    }
+  });
+  std::printf("  %s\n", device.error().message);
+  CHECK_CONTAINS(device.error().message, "at least");
+}
+
+TEST(sizes_that_cannot_be_are_usage_errors) {
+  const Options wrong[] = {{{"dep_pool", "4"}}, {{"task_window", "3"}}, {{"task_window", "100"}}};
+  const char* words[] = {"16", "4", "power of two"};
+  for (int index = 0; index < 3; ++index) {
+    OneThread device(24, wrong[index]);
+    CHECK_EQUAL(device.status(), PTO_ERROR_USAGE);
+    CHECK_CONTAINS(device.error().message, words[index]);
+  }
+}
+
+TEST(what_fits_is_no_deadlock_however_often_it_blocks) {
+  OneThread device(24, {{"task_window", "4"}, {"heap", "4096"}});
+  const pto_status status = device.run([&] {
+    Program program(device);
+    for (int32_t scope = 0; scope < 1000; ++scope) {
+      program.scope([&] {
+        for (int32_t task = 0; task < 3; ++task) program.submit({kKiB});
+      });
+    }
+  });
+  CHECK_EQUAL(status, PTO_OK);
+  CHECK_EQUAL(device.statistic("tasks"), 3000u);
+  CHECK_EQUAL(device.statistic("ring1_tasks_peak"), 3u);
+  CHECK(device.statistic("blocked_on_tasks") + device.statistic("blocked_on_heap") > 0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return check::run_all(argc, argv);
+}
