@@ -16,16 +16,29 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 README_LINES_MAX = 40
 
 BUILD_GRAPH = ("host_build_graph", "aicpu_build_graph")
+TENSORS = ("tensormap_and_ringbuffer",)
 RUNTIMES = {
-    "01_vector": BUILD_GRAPH,
+    "01_vector": BUILD_GRAPH + TENSORS,
     "02_vector_python": BUILD_GRAPH,
-    "03_tiled_gemm": BUILD_GRAPH,
+    "03_tiled_gemm": BUILD_GRAPH + TENSORS,
     "04_matmul_chain": ("host_build_graph",),
-    "05_paged_attention": ("host_build_graph",),
+    "05_paged_attention": BUILD_GRAPH + TENSORS,
+    "06_batch_paged_attention": TENSORS,
+    "07_decoder_layer": TENSORS,
+    "08_expert_layer": TENSORS,
+    "09_cube_vector_clusters": TENSORS,
+    "10_python_tasks": TENSORS,
 }
 
-# The size of every graph, counted by hand: paged attention has 4 tasks for each block of each
-# sequence and key head, the tiled GEMM 2 for each tile of C and step of its chain.
+# The size of every graph, counted by hand:
+# - 03: 2 tasks for each tile of C and step of its chain;
+# - 05: 4 for each block of each sequence and key head;
+# - 06: 1 for each chunk of 16 sequences and 16 heads, and 4 for each block of its longest sequence;
+# - 07: 1 reserve, 2 x 4 norms, 56 projections, for each of 8 key heads 3 and 4 a block, 40 x 2 out
+#   projections, 34 x 3 for gate, up and their product, 40 x 2 down projections;
+# - 08: 2 for the router, 5 for each expert, 1 for each 8 tokens;
+# - 09: 2 for each tile of rows and columns;
+# - 10: 4 for each 32 rows.
 TASKS = {
     "01_vector": {"constant": 4, "random": 4},
     "02_vector_python": {"constant": 4, "random": 4},
@@ -41,6 +54,30 @@ TASKS = {
         "batch_256_context_16": 1024,
         "batch_256_context_48": 3072,
     },
+    "06_batch_paged_attention": {
+        "context_33": 13,
+        "context_31": 9,
+        "context_128": 33,
+        "ragged_2": 13,
+        "ragged_4": 33,
+        "two_head_tiles": 26,
+        "last_chunk_of_4": 14,
+        "batch_256_context_16": 80,
+        "batch_256_context_33_to_48": 208,
+    },
+    "07_decoder_layer": {"contexts_112_to_172": 543, "contexts_1_to_31": 383},
+    "08_expert_layer": {
+        "experts_16_top_2": 86,
+        "experts_64_top_6": 323,
+        "two_experts_get_all": 86,
+    },
+    "09_cube_vector_clusters": {
+        "pairs_8x3": 48,
+        "blocks_8x3": 48,
+        "pairs_30x3": 180,
+        "blocks_24x4": 192,
+    },
+    "10_python_tasks": {"constant": 16, "random": 16},
 }
 
 RUNS = [

@@ -1,13 +1,38 @@
-"""Kernels and orchestration of paged attention; paths are relative to this file."""
+"""Kernels and orchestrations of paged attention; paths are relative to this file."""
 
-KERNELS = [
-    {"func_id": 0, "name": "QK", "source": "aic/query_key.cpp", "core_type": "aic"},
-    {"func_id": 1, "name": "SF", "source": "aiv/softmax.cpp", "core_type": "aiv"},
-    {"func_id": 2, "name": "PV", "source": "aic/weights_value.cpp", "core_type": "aic"},
-    {"func_id": 3, "name": "UP", "source": "aiv/update.cpp", "core_type": "aiv"},
-]
+
+def _kernels(variant):
+    """List the kernels that take addresses (variant ""), or tensors (variant "_tensors")."""
+    return [
+        {"func_id": 0, "name": "QK", "source": f"aic{variant}/query_key.cpp", "core_type": "aic"},
+        {"func_id": 1, "name": "SF", "source": f"aiv{variant}/softmax.cpp", "core_type": "aiv"},
+        {
+            "func_id": 2,
+            "name": "PV",
+            "source": f"aic{variant}/weights_value.cpp",
+            "core_type": "aic",
+        },
+        {"func_id": 3, "name": "UP", "source": f"aiv{variant}/update.cpp", "core_type": "aiv"},
+    ]
+
+
+KERNELS = {
+    "host_build_graph": _kernels(""),
+    "aicpu_build_graph": _kernels(""),
+    "tensormap_and_ringbuffer": _kernels("_tensors"),
+}
 
 ORCHESTRATION = {
-    "source": "orchestration/paged_attention.cpp",
-    "function_name": "build_paged_attention",
+    "host_build_graph": {
+        "source": "orchestration/host_build_graph.cpp",
+        "function_name": "build_paged_attention",
+    },
+    "aicpu_build_graph": {
+        "source": "orchestration/aicpu_build_graph.cpp",
+        "function_name": "build_paged_attention",
+    },
+    "tensormap_and_ringbuffer": {
+        "source": "orchestration/tensormap_and_ringbuffer.cpp",
+        "function_name": "aicpu_orchestration_entry",
+    },
 }

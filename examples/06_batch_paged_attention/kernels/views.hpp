@@ -1,0 +1,51 @@
+// How a kernel reads the tensors that its task was submitted with.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "tensor.h"
+
+#ifndef __aicore__
+#define __aicore__
+#endif
+#ifndef __gm__
+#define __gm__
+#endif
+
+inline const TensorData& tensor(int64_t argument) {
+  return *reinterpret_cast<const TensorData*>(argument);
+}
+
+// The first element of a view.
+template <typename T>
+T* first_element(int64_t argument) {
+  const TensorData& view = tensor(argument);
+  return reinterpret_cast<T*>(view.buffer.addr) + view.start_offset;
+}
+
+// Elements from one index of a row-major view's first dimension to the next.
+inline uint64_t pitch(const TensorData& view) {
+  uint64_t elements = 1;
+  for (uint32_t i = 1; i < view.ndims; ++i) elements *= view.raw_shapes[i];
+  return elements;
+}
+
+inline float from_bfloat16(uint16_t bits) {
+  const uint32_t pattern = static_cast<uint32_t>(bits) << 16;
+  float value;
+  std::memcpy(&value, &pattern, sizeof(value));
+  return value;
+}
+
+inline float float_scalar(int64_t argument) {
+  float value;
+  std::memcpy(&value, &argument, sizeof(value));  // the low 32 bits: a2a3 is little-endian
+  return value;
+}
+
+// The tokens of a sequence that lie in its block number `block`; 0 past the end of its context.
+inline int64_t tokens_in_block(int64_t context, int64_t block, int64_t block_size) {
+  const int64_t left = context - block * block_size;
+  return left <= 0 ? 0 : left < block_size ? left : block_size;
+}

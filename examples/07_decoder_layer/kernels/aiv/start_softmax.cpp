@@ -1,0 +1,20 @@
+// The state of a softmax that has seen nothing yet.
+//
+// Arguments: the tensors running_max and running_sum [rows], running_out [rows][head_dim], float32.
+
+#include <limits>
+
+#include "../views.hpp"
+
+extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
+  float* running_max = first_element<float>(args[0]);
+  float* running_sum = first_element<float>(args[1]);
+  float* running_out = first_element<float>(args[2]);
+  const uint64_t rows = tensor(args[2]).shapes[0], head_dim = tensor(args[2]).shapes[1];
+
+  for (uint64_t row = 0; row < rows; ++row) {
+    running_max[row] = -std::numeric_limits<float>::infinity();
+    running_sum[row] = 0.0f;
+  }
+  for (uint64_t i = 0; i < rows * head_dim; ++i) running_out[i] = 0.0f;
+}

@@ -1,0 +1,42 @@
+// Folds one block of every sequence into the running softmax of one group of heads, and on the last
+// block writes its part of the attention.
+//
+// Arguments: the tensors block_max and block_sum [batch * heads], partial [batch * heads][dim],
+// running_max and running_sum [batch * heads], running_out [batch * heads][dim], attention [batch]
+// [heads * dim], all float32; last (the output is due).
+
+#include <cmath>
+
+#include "../views.hpp"
+
+extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
+  const float* block_max = first_element<const float>(args[0]);
+  const float* block_sum = first_element<const float>(args[1]);
+  const float* partial = first_element<const float>(args[2]);
+  float* running_max = first_element<float>(args[3]);
+  float* running_sum = first_element<float>(args[4]);
+  float* running_out = first_element<float>(args[5]);
+  float* attention = first_element<float>(args[6]);
+  const bool last = args[7] != 0;
+  const TensorData& result = tensor(args[6]);
+  const uint64_t rows = tensor(args[2]).shapes[0], dim = tensor(args[2]).shapes[1];
+  const uint64_t heads = rows / result.shapes[0];
+
+  for (uint64_t row = 0; row < rows; ++row) {
+    float* total = running_out + row * dim;
+    if (block_sum[row] > 0.0f) {
+      // Both sides are relative to their own maximum; bring them to the larger one.
+      const float maximum = std::fmax(running_max[row], block_max[row]);
+      const float keep = std::exp(running_max[row] - maximum);
+      const float join = std::exp(block_max[row] - maximum);
+      running_max[row] = maximum;
+      running_sum[row] = running_sum[row] * keep + block_sum[row] * join;
+      for (uint64_t d = 0; d < dim; ++d) {
+        total[d] = total[d] * keep + partial[row * dim + d] * join;
+      }
+    }
+    if (!last) continue;
+    float* target = attention + (row / heads) * pitch(result) + (row % heads) * dim;
+    for (uint64_t d = 0; d < dim; ++d) target[d] = total[d] / running_sum[row];
+  }
+}

@@ -1,0 +1,76 @@
+"""Inputs and reference of the expert layer: every token goes to the experts that it fits best."""
+
+import ctypes
+
+import numpy as np
+
+# "popular" of the experts are picked by every token, so the others get none.
+ALL_CASES = {
+    "experts_16_top_2": {"tokens": 32, "experts": 16, "top": 2, "popular": 0},
+    "experts_64_top_6": {"tokens": 8, "experts": 64, "top": 6, "popular": 0},
+    "two_experts_get_all": {"tokens": 32, "experts": 16, "top": 2, "popular": 2},
+}
+DEFAULT_CASE = "experts_64_top_6"
+
+HIDDEN = 64
+WIDTH = 96
+
+# Everything is float32. A logit is at most about 16 and off by 1e-6 of that, and so is a share.
+RTOL = 1e-5
+ATOL = 1e-5
+
+__outputs__ = ["out"]
+
+
+def generate_inputs(params):
+    """Give the arguments in the order in which the orchestration reads them."""
+    generator = np.random.default_rng(8)
+    tokens, experts = params["tokens"], params["experts"]
+
+    def weight(*shape):
+        return generator.uniform(-1.0, 1.0, shape) * np.sqrt(3.0 / shape[-2])
+
+    x = generator.uniform(0.0, 2.0, (tokens, HIDDEN))
+    w_router = weight(HIDDEN, experts)
+    w_router[:, : params["popular"]] += 0.25
+    tensors = {
+        "x": x,
+        "w_router": w_router,
+        "w_gate": weight(experts, HIDDEN, WIDTH),
+        "w_up": weight(experts, HIDDEN, WIDTH),
+        "w_down": weight(experts, WIDTH, HIDDEN),
+        "out": np.zeros_like(x),
+    }
+    sizes = {
+        "tokens": tokens,
+        "hidden": HIDDEN,
+        "experts": experts,
+        "top": params["top"],
+        "width": WIDTH,
+    }
+    return [
+        *((name, value.astype(np.float32)) for name, value in tensors.items()),
+        *((name, ctypes.c_int64(value)) for name, value in sizes.items()),
+    ]
+
+
+def compute_golden(tensors, params):
+    """Fill the expected output in place, token by token, in float64."""
+    wide = {name: tensors[name].astype(np.float64) for name in ("x", "w_gate", "w_up", "w_down")}
+    logits = wide["x"] @ tensors["w_router"].astype(np.float64)
+    for token, x in enumerate(wide["x"]):
+        chosen = _picked(logits[token], params["top"])
+        shares = np.exp(logits[token, chosen])
+        answer = x.copy()
+        for expert, share in zip(chosen, shares / shares.sum(), strict=True):
+            gate = x @ wide["w_gate"][expert]
+            hidden = gate / (1.0 + np.exp(-gate)) * (x @ wide["w_up"][expert])
+            answer += share * (hidden @ wide["w_down"][expert])
+        tensors["out"][token] = answer
+
+
+def _picked(logits, top):
+    order = np.argsort(-logits)
+    margin = logits[order[top - 1]] - logits[order[top]]
+    assert margin > 1e-4, "float32 must pick the same experts: take another seed"
+    return order[:top]

@@ -1,0 +1,20 @@
+// The vector half of a block: y = max(product + bias, 0) for the block's tile.
+//
+// Arguments: the tensors products [blocks][32][32], bias [32], y [blocks * 32][32], all float32,
+// and the pipe from the cube half; block_dim, block_id.
+
+#include <cmath>
+
+#include "../views.hpp"
+
+extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
+  const TensorData& result = tensor(args[2]);
+  const uint64_t block = static_cast<uint64_t>(args[5]);
+  const float* product = first_element(args[0]) + block * kTile * kTile;
+  const float* bias = first_element(args[1]);
+  float* y = first_element(args[2]) + block * kTile * pitch(result);
+
+  for (uint64_t i = 0; i < kTile; ++i, y += pitch(result), product += kTile) {
+    for (uint64_t j = 0; j < kTile; ++j) y[j] = std::fmax(product[j] + bias[j], 0.0f);
+  }
+}

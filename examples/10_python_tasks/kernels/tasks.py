@@ -1,0 +1,37 @@
+"""Kernels and orchestration of f = (a + b + 1)(a + b + 2), tile by tile and without an edge."""
+
+import numpy as np
+
+from pto_core import In, Out, Scalar, kernel
+
+TILE_ROWS = 32
+
+
+@kernel(core="aiv")
+def add(x: In, y: In, out: Out):
+    """Add two arrays; the annotations say what a task reads and what it writes."""
+    np.add(x, y, out=out)
+
+
+@kernel(core="aiv")
+def add_scalar(x: In, scalar: Scalar, out: Out):
+    """Add one number to every element."""
+    np.add(x, np.float32(scalar), out=out)
+
+
+@kernel(core="aiv")
+def multiply(x: In, y: In, out: Out):
+    """Multiply two arrays."""
+    np.multiply(x, y, out=out)
+
+
+def graph(rt, a: In, b: In, f: Out):
+    """Submit a diamond for each tile of rows; a slice of an array is a view of that region."""
+    for first in range(0, a.shape[0], TILE_ROWS):
+        rows = slice(first, first + TILE_ROWS)
+        with rt.scope():
+            c, d, e = (rt.tensor((TILE_ROWS, a.shape[1]), a.dtype) for _ in range(3))
+            rt.submit(add, a[rows], b[rows], c)
+            rt.submit(add_scalar, c, 1.0, d)
+            rt.submit(add_scalar, c, 2.0, e)
+            rt.submit(multiply, d, e, f[rows])
