@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -87,18 +88,37 @@ void print_crash(const CrashNote& note, const char* signal_name) noexcept {
   line.print();
 }
 
-// Threads may crash together; the first has the cause.
-std::atomic_flag reported = ATOMIC_FLAG_INIT;
+// Threads may crash together. The first reports; the others must not end the process before it has.
+std::atomic<int64_t> reporter{0};
+std::atomic<bool> reported{false};
+
+// Bounded, for a reporter that is stopped or crashes again inside its report.
+void wait_for_report() noexcept {
+  constexpr int kMostWaits = 1000;
+  for (int i = 0; i < kMostWaits && !reported.load(std::memory_order_acquire); ++i) {
+    const timespec millisecond{0, 1'000'000};
+    nanosleep(&millisecond, nullptr);
+  }
+}
+
+void report(const CrashNote& note, const FatalSignal& fatal) noexcept {
+  const int64_t self = gettid();
+  int64_t nobody = 0;
+  if (!reporter.compare_exchange_strong(nobody, self)) {
+    if (nobody != self) wait_for_report();
+    return;
+  }
+  std::atomic_ref(note.slot->signal).store(fatal.number, std::memory_order_relaxed);
+  if (!note.is_silent) print_crash(note, fatal.name);
+  reported.store(true, std::memory_order_release);
+}
 
 void handle(int number, siginfo_t* information, void*) noexcept {
   for (FatalSignal& fatal : fatal_signals) {
     if (fatal.number != number) continue;
     const CrashNote* note = note_of_thread;
     const bool in_kernel = note != nullptr && (note->slot->sequence & 1) != 0;
-    if (in_kernel && !reported.test_and_set()) {
-      std::atomic_ref(note->slot->signal).store(number, std::memory_order_relaxed);
-      if (!note->is_silent) print_crash(*note, fatal.name);
-    }
+    if (in_kernel) report(*note, fatal);
     sigaction(number, &fatal.previous, nullptr);
   }
   // A fault comes again when the handler returns, with its true context; a signal that was sent
