@@ -42,8 +42,6 @@ pto_status Device::open(pto_error* error) {
 }
 
 bool Device::stop() {
-  // In the child of a fork the threads do not exist, and nothing of theirs can be waited for.
-  if (getpid() != process_) return false;
   if (run_.running()) {
     pto_error closing;
     fail(&closing, PTO_ERROR_ABORTED, "device %d was closed during a run", id_);
@@ -63,12 +61,16 @@ bool Device::stop() {
   return true;
 }
 
+bool Device::is_of_another_process() const noexcept {
+  return getpid() != process_;
+}
+
 pto_status Device::usable(pto_error* error) const {
   if (lost_.load(std::memory_order_acquire)) {
     return fail(error, PTO_ERROR_LOST,
                 "device %d is lost: a kernel did not return; close it and open it again", id_);
   }
-  if (getpid() == process_) return PTO_OK;
+  if (!is_of_another_process()) return PTO_OK;
   return fail(error, PTO_ERROR_USAGE,
               "device %d was opened by process %d, before a fork; open one in this process (%d)",
               id_, static_cast<int>(process_), static_cast<int>(getpid()));

@@ -32,6 +32,8 @@ class Device {
   // when threads may still use this object: then it must not be destroyed.
   bool stop();
 
+  // Whether this process is a fork of the one that opened the device. Nothing here works then.
+  bool is_of_another_process() const noexcept;
   // PTO_OK, or why the device cannot be used.
   pto_status usable(pto_error* error) const;
 

@@ -46,11 +46,14 @@ pto_status open(int32_t device_id, const pto_option* options, uint32_t num_optio
 
 void close(void* handle, pto_leak_report* leaks) {
   guarded(nullptr, [&] {
+    if (leaks != nullptr) *leaks = {};
+    // In the child of a fork, locks of the device may be held by threads that do not exist here.
+    if (device_of(handle).is_of_another_process()) return pto_status{PTO_OK};
     std::unique_ptr<Device> device(static_cast<Device*>(handle));
     const bool stopped = device->stop();
     if (leaks != nullptr) *leaks = device->memory().leaks();
     if (!stopped) keep_forever(device.release());
-    return PTO_OK;
+    return pto_status{PTO_OK};
   });
 }
 

@@ -358,6 +358,57 @@ TEST(timing_adds_up_what_cores_were_busy) {
   CHECK_EQUAL(tasks, 10u);
 }
 
+TEST(a_lost_device_counts_only_its_callers_buffers) {
+  static Gate gate;
+  Fixture device({workers(2)});
+  uint64_t kept = 0;
+  CHECK_EQUAL(device.api->allocate(device.device, 10, &kept, &device.error), PTO_OK);
+  const int32_t func_id = device.kernel(Gate::kernel, &gate);
+  const toy::Program program = [&](toy::Runtime& runtime) {
+    const pto_platform& platform = runtime.platform();
+    uint64_t address = 0;
+    CHECK_EQUAL(platform.allocate(platform.self, 1000, &address), PTO_OK);
+    CHECK_EQUAL(platform.allocate_ring(platform.self, 1000, &address), PTO_OK);
+    runtime.submit(func_id, PTO_CORE_AIV);
+    return 0;
+  };
+  device.begin(&program);
+  gate.entered.wait(0);
+  device.api->abort(device.device, nullptr, 1);
+  const pto_leak_report leaks = device.close();
+  CHECK_EQUAL(leaks.buffers, 1u);
+  CHECK_EQUAL(leaks.bytes, 10u);
+  gate.release();
+  gate.left.wait(0);
+}
+
+// Another thread holds a lock of the device most of the time; the child inherits it so.
+TEST(a_device_can_be_closed_in_a_child_whatever_the_parent_was_doing) {
+  Fixture device({{"workers", "1"}, {"check", "1"}});
+  std::atomic<bool> stop{false};
+  std::thread busy([&] {
+    while (!stop) {
+      uint64_t address = 0;
+      pto_error error;
+      CHECK_EQUAL(device.api->allocate(device.device, 1 << 20, &address, &error), PTO_OK);
+      CHECK_EQUAL(device.api->free(device.device, address, &error), PTO_OK);
+    }
+  });
+  for (int i = 0; i < 20; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(10);
+      device.close();
+      _exit(0);
+    }
+    int status = 0;
+    CHECK_EQUAL(waitpid(child, &status, 0), child);
+    CHECK_EQUAL(status, 0);
+  }
+  stop = true;
+  busy.join();
+}
+
 TEST(a_device_from_before_a_fork_is_refused) {
   Fixture device({workers(1)});
   const pid_t child = fork();
