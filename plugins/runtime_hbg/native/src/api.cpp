@@ -15,7 +15,7 @@ template <class... Parts>
 pto_status refuse(pto_error* error, pto_status status, Parts... parts) {
   ErrorLatch latch;
   latch.latch({status}, parts...);
-  *error = *latch.error();
+  if (error != nullptr) *error = *latch.error();
   return status;
 }
 

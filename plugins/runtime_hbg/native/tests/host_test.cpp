@@ -285,6 +285,17 @@ TEST(create_checks_its_options) {
   CHECK_CONTAINS(wrong.error().message, "build_mode is \"2\"; use 1");
 }
 
+TEST(a_refusal_needs_no_error_record) {
+  pto_platform platform{};
+  const pto_option option{"speed", "9"};
+  void* runtime = nullptr;
+  const pto_runtime_api* api = load_variant(kHost);
+  CHECK_EQUAL(api->create(&platform, &option, 1, &runtime, nullptr), PTO_ERROR_LOAD);
+  platform.abi_version = PTO_ABI_VERSION;
+  platform.struct_size = sizeof platform;
+  CHECK_EQUAL(api->create(&platform, &option, 1, &runtime, nullptr), PTO_ERROR_USAGE);
+}
+
 TEST(kernels_are_checked) {
   TestDevice device(kHost);
   const auto body = [](const pto_payload&) { return 0; };
