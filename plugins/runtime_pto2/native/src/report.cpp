@@ -25,8 +25,8 @@ constexpr Words kWords[kResources] = {
     {"task window", "slots", "pto2.task_window", "PTO2_RING_TASK_WINDOW"},
     {"heap", "bytes", "pto2.heap", "PTO2_RING_HEAP"},
     {"dependency pool", "entries", "pto2.dep_pool", "PTO2_RING_DEP_POOL"},
-    {"tensor map pool", "entries", "pto2.tensor_map_pool", nullptr},
-    {"block_dim", "blocks", "block_dim", nullptr},
+    {"tensor map pool", "entries", "pto2.tensor_map_pool", "PTO_PTO2_TENSOR_MAP_POOL"},
+    {"block_dim", "blocks", "block_dim", "PTO_BLOCK_DIM"},
 };
 
 const Words& words(Resource resource) {
