@@ -52,6 +52,7 @@ void Arguments::take(size_t position, nb::handle object) {
   if (Py_TYPE(object.ptr()) == DeviceArray::type) {
     const auto* array = nb::inst_ptr<DeviceArray>(object);
     array->require(&device_);
+    if (!program_.is_python()) array->require_contiguous(program_.describe_argument(position));
     ++tensors_seen_;
     values_[position] = array->address();
     return;
@@ -71,7 +72,9 @@ void Arguments::take_tensor(size_t position, nb::handle object) {
   values_[position] = reinterpret_cast<uint64_t>(host.data);
   if (host.bytes) ranges_.push_back({reinterpret_cast<uint64_t>(host.data), host.bytes});
   const bool copy_out = must_write || (direction == Direction::kUnspecified && host.writable);
-  tensors_.push_back({std::move(host), position, direction != Direction::kOut, copy_out, 0});
+  const bool is_read_only = direction == Direction::kUnspecified && !host.writable;
+  tensors_.push_back(
+      {std::move(host), position, direction != Direction::kOut, copy_out, is_read_only, 0});
 }
 
 Direction Arguments::direction_of(size_t position) const {
@@ -169,8 +172,9 @@ nb::object Arguments::call_tuple(nb::handle graph) const {
     const std::shared_ptr<Buffer>& buffer = buffers_[tensor.buffer];
     const View* view = device_.views().intern(tensor.host.code, tensor.host.shape.data(),
                                               tensor.host.shape.size());
-    nb::object array =
-        nb::cast(DeviceArray(nb::borrow(device_object_), buffer, view, buffer->address));
+    DeviceArray made(nb::borrow(device_object_), buffer, view);
+    if (tensor.is_read_only) made.set_read_only();
+    nb::object array = nb::cast(std::move(made));
     PyObject** slot = &PyTuple_GET_ITEM(call.ptr(), static_cast<Py_ssize_t>(tensor.position + 1));
     Py_SETREF(*slot, array.release().ptr());
   }

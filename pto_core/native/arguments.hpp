@@ -43,7 +43,8 @@ class Arguments {
     size_t position;
     bool copy_in;
     bool copy_out;
-    size_t buffer;  // which of buffers_; tensors over the same host memory share one
+    bool is_read_only;  // nobody said how it is used, and its host memory cannot be written
+    size_t buffer;      // which of buffers_; tensors over the same host memory share one
   };
 
   void check_count() const;

@@ -33,16 +33,17 @@ void bind_use(nb::class_<Device>& bound) {
       .def(
           "run",
           [](Self self, const Program& program, nb::tuple arguments, nb::bytes call_config,
-             std::optional<double> timeout_s, std::optional<double> task_timeout_s) {
+             std::optional<double> timeout_s, std::optional<double> task_timeout_s,
+             uint32_t hazards) {
             return device(self).run(self, program, std::move(arguments), std::move(call_config),
-                                    timeout_s, task_timeout_s);
+                                    timeout_s, task_timeout_s, hazards);
           },
           nb::arg("program"), nb::arg("arguments"), nb::arg("call_config"),
-          nb::arg("timeout_s").none(), nb::arg("task_timeout_s").none(),
-          nb::sig(
-              "def run(self, program: Program, arguments: tuple[typing.Any, ...], call_config: "
-              "bytes, "
-              "timeout_s: float | None, task_timeout_s: float | None) -> tuple[typing.Any, ...]"),
+          nb::arg("timeout_s").none(), nb::arg("task_timeout_s").none(), nb::arg("hazards"),
+          nb::sig("def run(self, program: Program, arguments: tuple[typing.Any, ...], call_config: "
+                  "bytes, "
+                  "timeout_s: float | None, task_timeout_s: float | None, hazards: int) -> "
+                  "tuple[typing.Any, ...]"),
           "Run a program; gives the fields of a RunReport.")
       .def(
           "empty",
@@ -70,11 +71,12 @@ void bind_loading(nb::class_<Device>& bound) {
            "Set what is called with a kernel that an orchestration uses first.")
       .def("load_kernel", &Device::load_kernel, nb::arg("callable"), nb::kw_only(), nb::arg("name"),
            nb::arg("core_type"), nb::arg("path").none(), nb::arg("function").none(),
-           nb::arg("declared").none(),
+           nb::arg("declared").none(), nb::arg("task"),
            nb::sig("def load_kernel(self, callable: object, *, name: str, core_type: int, "
                    "path: str | None, function: collections.abc.Callable[..., object] | None, "
                    "declared: collections.abc.Sequence[tuple[int, collections.abc.Sequence[int] | "
-                   "None]] | None) -> None"),
+                   "None]] | None, task: tuple[list[tuple[str, int, int]], int, bool, int]) -> "
+                   "None"),
            "Load a kernel from the library at `path` or as `function`.")
       .def("load_library", &Device::load_library, nb::arg("path"),
            "Load an orchestration's library and give its handle.");
@@ -103,6 +105,8 @@ void bind_device(nb::module_& module) {
            "Close; gives how many buffers and bytes nobody had freed.")
       .def_prop_ro("is_open", &Device::is_open, "Whether this process has it open.")
       .def_prop_ro("is_lost", &Device::is_lost, "Whether a kernel never returned.")
+      .def_prop_ro("has_tensors", &Device::has_tensors,
+                   "Whether its runtime finds dependencies by what tasks read and write.")
       .def_prop_ro("blocks", &Device::blocks, "How many blocks of cores it has.");
   bind_use(bound);
   bind_loading(bound);

@@ -1,6 +1,7 @@
 #include "device.hpp"
 
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -238,9 +239,7 @@ nb::object Device::empty(nb::handle self, nb::handle shape, nb::handle dtype) {
   const uint8_t code = code_of_object(dtype);
   const std::vector<npy_intp> extents = shape_of_object(shape);
   const View* view = views_.intern(code, extents.data(), extents.size());
-  std::shared_ptr<Buffer> buffer = allocate(view->bytes, false);
-  const uint64_t address = buffer->address;
-  return nb::cast(DeviceArray(nb::borrow(self), std::move(buffer), view, address));
+  return nb::cast(DeviceArray(nb::borrow(self), allocate(view->bytes, false), view));
 }
 
 nb::object Device::to_device(nb::handle self, nb::handle array) {
@@ -248,9 +247,8 @@ nb::object Device::to_device(nb::handle self, nb::handle array) {
   HostArray host(array, false, [] { return std::string("the array to copy to the device"); });
   const View* view = views_.intern(host.code, host.shape.data(), host.shape.size());
   std::shared_ptr<Buffer> buffer = allocate(host.bytes, false);
-  const uint64_t address = buffer->address;
-  copy_in(address, host.data, host.bytes);
-  return nb::cast(DeviceArray(nb::borrow(self), std::move(buffer), view, address));
+  copy_in(buffer->address, host.data, host.bytes);
+  return nb::cast(DeviceArray(nb::borrow(self), std::move(buffer), view));
 }
 
 namespace {
@@ -274,10 +272,10 @@ class RunGuard {
 
 nb::tuple Device::run(nb::handle self, const Program& program, nb::tuple arguments,
                       nb::bytes call_config, std::optional<double> timeout_s,
-                      std::optional<double> task_timeout_s) {
+                      std::optional<double> task_timeout_s, uint32_t hazards) {
   require_usable();
   if (run_) raise_usage("the device runs already; an orchestration cannot start another run on it");
-  RunSettings settings{{}, timeout_s, task_timeout_s};
+  RunSettings settings{{}, timeout_s, task_timeout_s, hazards};
   if (call_config.size() != sizeof(settings.call))
     raise_usage("a call configuration has " + std::to_string(sizeof(settings.call)) + " bytes");
   std::memcpy(&settings.call, call_config.c_str(), sizeof(settings.call));
@@ -335,9 +333,23 @@ CallSignature Device::declared_signature(nb::handle declared) {
   return signature;
 }
 
+TaskSignature Device::task_signature(nb::handle task) {
+  TaskSignature signature;
+  const auto [parameters, required, takes_more, rest] =
+      nb::cast<std::tuple<nb::list, size_t, bool, int>>(task);
+  for (nb::handle one : parameters) {
+    const auto [name, direction, code] = nb::cast<std::tuple<std::string, int, int>>(one);
+    signature.parameters.push_back({name, static_cast<Direction>(direction), code});
+  }
+  signature.required = required;
+  signature.takes_more = takes_more;
+  signature.rest = static_cast<Direction>(rest);
+  return signature;
+}
+
 void Device::load_kernel(nb::object callable, const std::string& name, int32_t core_type,
                          const std::optional<std::string>& path, nb::object function,
-                         nb::object declared) {
+                         nb::object declared, nb::handle task) {
   require_usable();
   auto kernel = std::make_unique<LoadedKernel>();
   kernel->device = this;
@@ -348,6 +360,12 @@ void Device::load_kernel(nb::object callable, const std::string& name, int32_t c
   if (!declared.is_none()) {
     kernel->is_declared = true;
     kernel->declared = declared_signature(declared);
+  }
+  kernel->task = task_signature(task);
+  for (const TaskParameter& parameter : kernel->task.parameters) {
+    kernel->scalars.push_back(parameter.code < 0
+                                  ? kTensorSpec
+                                  : spec_of(scalar_kind_of(static_cast<uint8_t>(parameter.code))));
   }
   if (kernel->is_python() && !(backend_->capabilities & PTO_BACKEND_CALLBACKS)) {
     raise_error("UnsupportedError", std::string("backend '") + backend_->name +

@@ -48,17 +48,20 @@ class Device {
   // Closes once; later calls say zero leaks. Gives buffers and bytes that nobody freed.
   nb::tuple close();
   nb::tuple run(nb::handle self, const Program& program, nb::tuple arguments, nb::bytes call_config,
-                std::optional<double> timeout_s, std::optional<double> task_timeout_s);
+                std::optional<double> timeout_s, std::optional<double> task_timeout_s,
+                uint32_t hazards);
   nb::object empty(nb::handle self, nb::handle shape, nb::handle dtype);
   nb::object to_device(nb::handle self, nb::handle array);
   nb::list activity() const;
 
   // `load(kernel)` is called for a kernel object that an orchestration uses first; it ends with
-  // load_kernel(). `declared` gives (code, shape) for an array, (code, None) for a scalar.
+  // load_kernel(). `declared` gives (code, shape) for an array, (code, None) for a scalar; `task`
+  // is (parameters, required, takes more, direction of the rest), a parameter (name, direction,
+  // code).
   void set_loader(nb::object load) { loader_ = std::move(load); }
   void load_kernel(nb::object callable, const std::string& name, int32_t core_type,
-                   const std::optional<std::string>& path, nb::object function,
-                   nb::object declared);
+                   const std::optional<std::string>& path, nb::object function, nb::object declared,
+                   nb::handle task);
   uint64_t load_library(const std::string& path);
   const LoadedKernel* loaded(nb::handle callable);
 
@@ -95,6 +98,8 @@ class Device {
     return call.block_dim > 0 ? static_cast<uint32_t>(call.block_dim) : blocks_;
   }
   size_t max_task_arguments() const { return max_task_arguments_; }
+  bool has_tensors() const { return has(PTO_RUNTIME_TENSORS); }
+  bool has(uint32_t capability) const { return (runtime_api_->capabilities & capability) != 0; }
   bool orchestrates_on_host() const {
     return (runtime_api_->capabilities & PTO_RUNTIME_HOST_ORCHESTRATION) != 0;
   }
@@ -113,6 +118,7 @@ class Device {
   void flush_frees();
   std::pair<uint64_t, uint64_t> release_backend(uint64_t buffers, uint64_t bytes);
   CallSignature declared_signature(nb::handle declared);
+  static TaskSignature task_signature(nb::handle task);
 
   const pto_backend_api* backend_;
   const pto_runtime_api* runtime_api_;

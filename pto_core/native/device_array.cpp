@@ -1,5 +1,7 @@
 #include "device_array.hpp"
 
+#include <algorithm>
+
 #include "data_types.hpp"
 #include "device.hpp"
 #include "errors.hpp"
@@ -25,11 +27,11 @@ Selection selection_of(nb::handle index, npy_intp extent) {
     const Py_ssize_t count = PySlice_AdjustIndices(extent, &start, &stop, step);
     if (step != 1) {
       raise_usage("a device array cannot be sliced with step " + std::to_string(step) +
-                  "; only step 1 gives contiguous memory");
+                  "; a view is a box of its buffer, so only step 1 gives one");
     }
     return {start, count, false};
   }
-  if (!PyIndex_Check(index.ptr()))
+  if (!PyIndex_Check(index.ptr()) || PyBool_Check(index.ptr()))
     raise_usage("a device array is indexed by integers and slices, not by " + shown(index));
   Py_ssize_t at = PyNumber_AsSsize_t(index.ptr(), PyExc_IndexError);
   if (at == -1 && PyErr_Occurred()) throw nb::python_error();
@@ -51,17 +53,64 @@ Buffer::Buffer(Device* owner, uint64_t at, uint64_t size, bool run)
   device->adopt(this);
 }
 
+Buffer::Buffer(Device* owner, uint64_t size, std::shared_ptr<const RunMark> graph)
+    : device(owner), bytes(size), of_run(true), of_graph(std::move(graph)) {}
+
 Buffer::~Buffer() {
+  if (of_graph) return;
   if (live && !of_run) device->free_later(address);
   if (live) device->forget(this);
 }
 
-DeviceArray::DeviceArray(nb::object device, std::shared_ptr<Buffer> buffer, const View* view,
-                         uint64_t address)
-    : device_(std::move(device)), buffer_(std::move(buffer)), view_(view), address_(address) {}
+DeviceArray::DeviceArray(nb::object device, std::shared_ptr<Buffer> buffer, const View* view)
+    : device_(std::move(device)),
+      buffer_(std::move(buffer)),
+      view_(view),
+      is_flat_(view->shape.size() > PTO_MAX_DIMS) {
+  const auto elements = static_cast<npy_intp>(view->bytes / element_bytes(view->code));
+  data_ = whole_tensor(view->code, is_flat_ ? Extents{elements} : view->shape, buffer_->bytes);
+  data_.buffer.addr = buffer_->address;
+}
+
+DeviceArray DeviceArray::pipe(nb::object device, std::shared_ptr<Buffer> buffer, const View* view) {
+  DeviceArray made(std::move(device), std::move(buffer), view);
+  made.data_.is_pipe = 1;
+  return made;
+}
+
+DeviceArray DeviceArray::with(const pto_tensor_data& data) const {
+  DeviceArray made = *this;
+  const Extents shape = shown_shape(data);
+  made.view_ = buffer_->device->views().intern(view_->code, shape.data(), shape.size());
+  made.data_ = data;
+  made.is_flat_ = false;
+  return made;
+}
+
+uint64_t DeviceArray::address() const {
+  if (buffer_->address == 0) return 0;
+  return buffer_->address + data_.start_offset * element_bytes(view_->code);
+}
+
+void DeviceArray::refuse_dimensions() const {
+  raise_usage("a device array of shape " + shape_text(*view_) + " has " +
+              std::to_string(view_->shape.size()) + " dimensions, views and tasks take at most " +
+              std::to_string(PTO_MAX_DIMS) + "; reshape it first");
+}
+
+void DeviceArray::require_contiguous(const std::string& what) const {
+  if (data_.is_pipe || buffer_->address == 0) {
+    raise_usage(what + " has no memory" +
+                (data_.is_pipe ? ": it is a pipe" : " yet: submit it as Out first"));
+  }
+  if (is_contiguous()) return;
+  raise_usage(what + ", a view of shape " + shape_text(*view_) +
+              ", selects memory that is not contiguous; cut leading axes only, or use the whole "
+              "array");
+}
 
 void DeviceArray::require(const Device* device) const {
-  if (!buffer_->live) {
+  if (!buffer_->is_live()) {
     raise_usage(std::string("a device array of shape ") + shape_text(*view_) +
                 (buffer_->of_run ? " was used after the run that it belonged to"
                                  : " was used after it was freed or its device closed") +
@@ -76,6 +125,7 @@ void DeviceArray::require(const Device* device) const {
 nb::object DeviceArray::to_host(nb::handle out) const {
   require(buffer_->device);
   buffer_->device->require_usable();
+  require_contiguous("the device array to copy");
   nb::object result = nb::borrow(out);
   if (out.is_none()) {
     auto* descriptor = descriptor_of(view_->code);
@@ -90,7 +140,7 @@ nb::object DeviceArray::to_host(nb::handle out) const {
     raise_usage("the array to copy to does not match the device array; give one of shape " +
                 shape_text(*view_) + " and type " + shown(wanted));
   }
-  buffer_->device->copy_out(host.data, address_, view_->bytes);
+  buffer_->device->copy_out(host.data, address(), view_->bytes);
   return result;
 }
 
@@ -110,29 +160,17 @@ DeviceArray DeviceArray::item(nb::handle index) const {
     raise_usage(std::to_string(given) + " indices for a device array of " +
                 std::to_string(view_->shape.size()) + " dimensions; give at most that many");
   }
-  uint64_t stride = view_->bytes;
-  uint64_t offset = 0;
-  std::vector<npy_intp> shape;
-  bool whole_from_here = false;
-  for (size_t axis = 0; axis < view_->shape.size(); ++axis) {
-    const npy_intp extent = view_->shape[axis];
-    stride = extent ? stride / static_cast<uint64_t>(extent) : 0;
-    if (axis >= given) {
-      shape.push_back(extent);
-      continue;
-    }
+  if (is_flat_) refuse_dimensions();
+  pto_tensor_data data = data_;
+  uint32_t dim = 0;
+  for (size_t axis = 0; axis < given; ++axis, ++dim) {
+    while (is_dropped(data_, dim)) ++dim;
     nb::handle one = PyTuple_GET_ITEM(indices.ptr(), static_cast<Py_ssize_t>(axis));
-    const Selection selection = selection_of(one, extent);
-    if (whole_from_here && selection.count != extent) {
-      raise_usage("index " + shown(index) + " of a device array of shape " + shape_text(*view_) +
-                  " selects memory that is not contiguous; only leading axes can be cut");
-    }
-    offset += static_cast<uint64_t>(selection.first) * stride;
-    whole_from_here = whole_from_here || selection.count != 1;
-    if (!selection.is_element) shape.push_back(selection.count);
+    const Selection selection = selection_of(one, view_->shape[axis]);
+    cut(data, dim, static_cast<uint64_t>(selection.first), static_cast<uint64_t>(selection.count));
+    if (selection.is_element) drop(data, dim);
   }
-  const View* view = buffer_->device->views().intern(view_->code, shape.data(), shape.size());
-  return DeviceArray(device_, buffer_, view, address_ + offset);
+  return with(data);
 }
 
 DeviceArray DeviceArray::reshape(nb::handle shape) const {
@@ -143,7 +181,43 @@ DeviceArray DeviceArray::reshape(nb::handle shape) const {
     raise_usage("a device array of shape " + shape_text(*view_) + " cannot take shape " +
                 shape_text(*view) + "; both must have the same number of elements");
   }
-  return DeviceArray(device_, buffer_, view, address_);
+  if (!is_contiguous()) {
+    raise_usage("a view of shape " + shape_text(*view_) +
+                " cannot take another shape, because its memory is not contiguous; reshape the "
+                "whole array, then cut it");
+  }
+  DeviceArray made = *this;
+  made.view_ = view;
+  made.is_flat_ = extents.size() > PTO_MAX_DIMS;
+  const auto elements = static_cast<npy_intp>(view->bytes / element_bytes(view->code));
+  give_shape(made.data_, made.is_flat_ ? Extents{elements} : extents);
+  return made;
+}
+
+DeviceArray DeviceArray::transpose(nb::handle axes) const {
+  require(buffer_->device);
+  if (is_flat_) refuse_dimensions();
+  const auto count = static_cast<uint32_t>(view_->shape.size());
+  std::vector<uint32_t> order;
+  for (uint32_t axis = count; axes.is_none() && axis-- > 0;) order.push_back(axis);
+  if (!axes.is_none()) {
+    for (npy_intp axis : integers_of_object(axes)) {
+      const npy_intp wrapped = axis < 0 ? axis + count : axis;
+      order.push_back(static_cast<uint32_t>(wrapped));
+    }
+    std::vector<uint32_t> sorted = order;
+    std::sort(sorted.begin(), sorted.end());
+    bool is_permutation = sorted.size() == count;
+    for (uint32_t axis = 0; is_permutation && axis < count; ++axis)
+      is_permutation = sorted[axis] == axis;
+    if (!is_permutation) {
+      raise_usage("axes " + shown(axes) + " are no permutation of the " + std::to_string(count) +
+                  " axes of a device array of shape " + shape_text(*view_));
+    }
+  }
+  pto_tensor_data data = data_;
+  permute(data, order);
+  return with(data);
 }
 
 nb::object DeviceArray::dtype() const {
@@ -153,14 +227,20 @@ nb::object DeviceArray::dtype() const {
 std::string DeviceArray::repr() const {
   nb::object type_of_elements = dtype();
   return "<DeviceArray shape=" + shape_text(*view_) + " " + shown(type_of_elements) +
-         (buffer_->live ? " at " + std::to_string(address_) : " freed") + ">";
+         (!buffer_->is_live()     ? " freed"
+          : data_.is_pipe         ? " pipe"
+          : buffer_->address == 0 ? " without memory yet"
+                                  : " at " + std::to_string(address())) +
+         ">";
 }
 
 void bind_device_array(nb::module_& module) {
   nb::class_<DeviceArray> bound(
       module, "DeviceArray",
-      "An array in device memory, C-contiguous. Indexing leading axes gives a view of the same "
-      "memory. Its memory is freed by free(), with the last view, or when the device closes.");
+      "An array in device memory. Slices, integer indices, reshape and transpose give views of the "
+      "same memory; what needs contiguous memory (to_host, rt.add_task, an argument of a C++ "
+      "orchestration) says so. Its memory is freed by free(), with the last view, or when the "
+      "device closes; a tensor of a graph lives with its run.");
   bound
       .def_prop_ro(
           "shape", [](const DeviceArray& self) { return shape_tuple(self.view()); },
@@ -169,7 +249,9 @@ void bind_device_array(nb::module_& module) {
                    nb::sig("def dtype(self) -> numpy.dtype[typing.Any]"), "The NumPy data type.")
       .def_prop_ro(
           "nbytes", [](const DeviceArray& self) { return self.view().bytes; }, "Size in bytes.")
-      .def_prop_ro("address", &DeviceArray::address, "Address in device memory.")
+      .def_prop_ro("address", &DeviceArray::address,
+                   "Address of the first element in device memory; 0 for a tensor that no task has "
+                   "written yet.")
       .def("to_host", &DeviceArray::to_host, nb::arg("out") = nb::none(),
            nb::sig("def to_host(self, out: typing.Any = None) -> typing.Any"),
            "Copy to the host: into `out`, a writable array of the same shape and type, or into a "
@@ -181,7 +263,14 @@ void bind_device_array(nb::module_& module) {
       .def("__getitem__", &DeviceArray::item, nb::arg("index").none(),
            nb::sig("def __getitem__(self, index: int | slice | tuple[int | slice, ...]) "
                    "-> DeviceArray"),
-           "Give a view of a contiguous part.")
+           "Give a view of a part: slices of step 1 keep their axis, integers take it away.")
+      .def("transpose", &DeviceArray::transpose, nb::arg("axes") = nb::none(),
+           nb::sig("def transpose(self, axes: collections.abc.Sequence[int] | None = None) -> "
+                   "DeviceArray"),
+           "Give a view with the axes in another order, by default reversed.")
+      .def_prop_ro(
+          "T", [](const DeviceArray& self) { return self.transpose(nb::none()); },
+          nb::sig("def T(self) -> DeviceArray"), "The view with all axes reversed.")
       .def("__repr__", &DeviceArray::repr);
   DeviceArray::type = reinterpret_cast<PyTypeObject*>(bound.ptr());
 }

@@ -7,7 +7,9 @@
 #include <nanobind/nanobind.h>
 
 #include <memory>
+#include <string>
 
+#include "tensor_layout.hpp"
 #include "views.hpp"
 
 namespace pto::core {
@@ -16,47 +18,90 @@ namespace nb = nanobind;
 
 class Device;
 
+// Tells that a run is over; the tensors of its graph share it.
+struct RunMark {
+  bool is_over = false;
+};
+
 // One allocation. Freed by whoever made it: a run its own, the last array that shares it the rest.
+// A tensor of a graph has no memory until a submit that writes it takes some from a heap ring; then
+// `address`, and the task that is its owner, are set once.
 struct Buffer {
   Device* device;
-  uint64_t address;
+  uint64_t address = 0;
   uint64_t bytes;
+  int64_t owner = -1;
   bool live = true;
   bool of_run;  // freed by its run, not by the last array
+  std::shared_ptr<const RunMark> of_graph;
 
   Buffer(Device* owner, uint64_t at, uint64_t size, bool run);
+  Buffer(Device* owner, uint64_t size, std::shared_ptr<const RunMark> graph);
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
+
+  bool is_live() const { return live && !(of_graph && of_graph->is_over); }
 };
 
 class DeviceArray {
  public:
-  DeviceArray(nb::object device, std::shared_ptr<Buffer> buffer, const View* view,
-              uint64_t address);
+  // The whole buffer.
+  DeviceArray(nb::object device, std::shared_ptr<Buffer> buffer, const View* view);
+  // A tensor that orders tasks and has no memory.
+  static DeviceArray pipe(nb::object device, std::shared_ptr<Buffer> buffer, const View* view);
 
   const View& view() const { return *view_; }
-  uint64_t address() const { return address_; }
+  // Of the first element; 0 as long as there is no memory.
+  uint64_t address() const;
   const Buffer& buffer() const { return *buffer_; }
-  bool belongs_to(const Device* device) const { return buffer_->live && buffer_->device == device; }
+  bool belongs_to(const Device* device) const {
+    return buffer_->is_live() && buffer_->device == device;
+  }
+  bool is_read_only() const { return is_read_only_; }
+  void set_read_only() { is_read_only_ = true; }
+  bool is_contiguous() const { return is_flat_ || core::is_contiguous(data_); }
 
   // Raises UsageError when the memory is gone or belongs to another device than `device`.
   void require(const Device* device) const;
+  // Raises UsageError, beginning with `what`, when there is no memory or it is not contiguous.
+  void require_contiguous(const std::string& what) const;
+
+  // For a submit: what the buffer knows by now, and back what the submit found. Raises UsageError
+  // when the array has more dimensions than a task takes.
+  pto_tensor_data& tensor() {
+    if (is_flat_) refuse_dimensions();
+    if (data_.buffer.addr == 0 && buffer_->address != 0) {
+      data_.buffer.addr = buffer_->address;
+      data_.owner = buffer_->owner;
+    }
+    return data_;
+  }
+  void keep_allocation() {
+    buffer_->address = data_.buffer.addr;
+    buffer_->owner = data_.owner;
+  }
 
   nb::object to_host(nb::handle out) const;
   void free();
   DeviceArray item(nb::handle index) const;
   DeviceArray reshape(nb::handle shape) const;
+  DeviceArray transpose(nb::handle axes) const;
   nb::object dtype() const;
   std::string repr() const;
 
   static PyTypeObject* type;
 
  private:
+  DeviceArray with(const pto_tensor_data& data) const;
+  [[noreturn]] void refuse_dimensions() const;
+
   nb::object device_;  // declared first: the buffer goes before the device it is in
   std::shared_ptr<Buffer> buffer_;
-  const View* view_;
-  uint64_t address_;
+  const View* view_;           // shape and type as Python shows them
+  bool is_flat_ = false;       // more dimensions than a tensor has: `data_` is one-dimensional
+  bool is_read_only_ = false;  // what a kernel writes here would be lost
+  pto_tensor_data data_;
 };
 
 void bind_device_array(nb::module_& module);

@@ -18,9 +18,33 @@ namespace {
               "float or a ctypes scalar");
 }
 
+[[noreturn]] void refuse_count(const LoadedKernel& kernel, size_t count, size_t limit) {
+  nb::dict fields;
+  fields["value"] = count;
+  fields["limit"] = limit;
+  raise_error("CapacityError",
+              "a task of kernel '" + kernel.name + "' has " + std::to_string(count) +
+                  " arguments, the runtime takes at most " + std::to_string(limit) + "; pass fewer",
+              fields);
+}
+
+// What of a device array a kernel without TensorData gets.
+uint64_t address_of(const LoadedKernel& kernel, size_t position, const DeviceArray& array) {
+  if (!array.is_contiguous() || array.address() == 0) {
+    array.require_contiguous("argument " + std::to_string(position) + " of a task of kernel '" +
+                             kernel.name + "'");
+  }
+  return array.address();
+}
+
 }  // namespace
 
 Graph::Graph(Run& run) : run_(&run) {}
+
+void Graph::deactivate() {
+  run_ = nullptr;
+  mark_->is_over = true;
+}
 
 Run& Graph::run() {
   if (!run_) raise_usage("rt was used after its run; an orchestration must not keep it");
@@ -29,27 +53,33 @@ Run& Graph::run() {
   return *run_;
 }
 
+void Graph::require(uint32_t capability, const char* call, const char* instead) {
+  const Device& device = run().device();
+  if (device.has(capability)) return;
+  raise_error("UnsupportedError", std::string("runtime '") + device.runtime_api()->variant +
+                                      "' has no " + call + "; " + instead);
+}
+
+void Graph::raise_latched() {
+  run_->raise_latched(PTO_ERROR_INTERNAL);
+}
+
+int64_t Graph::checked(int64_t id) {
+  if (id < 0) raise_latched();
+  return id;
+}
+
 int64_t Graph::add_task(nb::handle kernel, nb::handle arguments) {
-  Device& device = run().device();
-  Use& use = kernel.ptr() == last_kernel_ ? *last_use_ : use_of(kernel);
+  require(PTO_RUNTIME_EXPLICIT_EDGES, "rt.add_task", "it finds the edges by itself, use rt.submit");
+  Device& device = run_->device();
+  KernelUse& use = kernel.ptr() == last_kernel_ ? *last_use_ : use_of(kernel);
   if (!PyTuple_CheckExact(arguments.ptr()) && !PyList_CheckExact(arguments.ptr())) {
     raise_usage("the arguments of a task of kernel '" + use.kernel->name + "' are " +
                 shown(arguments) + "; give a tuple, as in rt.add_task(kernel, (a, b))");
   }
   const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(arguments.ptr()));
-  const size_t hidden = use.kernel->is_python() ? 1 : 0;
-  if (count + hidden > device.max_task_arguments()) {
-    nb::dict fields;
-    fields["value"] = count;
-    fields["limit"] = device.max_task_arguments() - hidden;
-    raise_error("CapacityError",
-                "a task of kernel '" + use.kernel->name + "' has " + std::to_string(count) +
-                    " arguments, the runtime takes at most " +
-                    std::to_string(device.max_task_arguments() - hidden) +
-                    (hidden ? " (and one more for the types and shapes of a Python kernel)" : "") +
-                    "; pass fewer",
-                fields);
-  }
+  if (count > device.max_task_arguments())
+    refuse_count(*use.kernel, count, device.max_task_arguments());
   uint64_t values[PTO_MAX_KERNEL_ARGS];
   ArgumentSpec specs[PTO_MAX_KERNEL_ARGS];
   PyObject** items = PySequence_Fast_ITEMS(arguments.ptr());
@@ -57,8 +87,8 @@ int64_t Graph::add_task(nb::handle kernel, nb::handle arguments) {
     if (Py_TYPE(items[i]) == DeviceArray::type) {
       const auto* array = nb::inst_ptr<DeviceArray>(items[i]);
       if (!array->belongs_to(&device)) array->require(&device);
-      values[i] = array->address();
-      specs[i] = spec_of(&array->view());
+      values[i] = address_of(*use.kernel, i, *array);
+      specs[i] = spec_of(&array->view(), array->is_read_only());
     } else if (auto scalar = scalar_of(items[i])) {
       values[i] = scalar->bits;
       specs[i] = spec_of(scalar->kind);
@@ -66,50 +96,40 @@ int64_t Graph::add_task(nb::handle kernel, nb::handle arguments) {
       refuse_argument(*use.kernel, i, items[i]);
     }
   }
-  if (hidden) values[count] = signature_index(use, specs, count);
   pto_task task{};
   task.func_id = use.func_id;
   task.core_type = use.kernel->core_type;
-  task.num_args = static_cast<uint32_t>(count + hidden);
+  task.num_args = static_cast<uint32_t>(count);
   task.args = values;
   task.kernel = use.kernel->address;
-  return submit(task);
+  if (use.kernel->is_python()) task.cookie = cookie_of(use, specs, count);
+  return checked(
+      device.handing_over([&] { return device.runtime_api()->submit(device.runtime(), &task); }));
 }
 
-int64_t Graph::submit(const pto_task& task) {
-  Device& device = run_->device();
-  const int64_t id =
-      device.handing_over([&] { return device.runtime_api()->submit(device.runtime(), &task); });
-  if (id < 0) run_->raise_latched(PTO_ERROR_INTERNAL);
-  return id;
-}
-
-uint64_t Graph::signature_index(Use& use, const ArgumentSpec* specs, size_t count) {
-  if (use.has_signature) {
-    const CallSignature& last = *signatures_[use.signature];
-    if (last.size() == count && std::equal(specs, specs + count, last.begin()))
-      return use.signature;
+uint64_t Graph::cookie_of(KernelUse& use, const ArgumentSpec* specs, size_t count) {
+  if (use.cookie != 0) {
+    const CallSignature& last = *signature(use.cookie);
+    if (last.size() == count && std::equal(specs, specs + count, last.begin())) return use.cookie;
   }
   CallSignature wanted(specs, specs + count);
-  const auto [found, is_new] = signature_indices_.try_emplace(wanted, signatures_.size());
+  const auto [found, is_new] = cookies_.try_emplace(wanted, signatures_.size() + 1);
   if (is_new) signatures_.push_back(std::make_unique<CallSignature>(std::move(wanted)));
-  use.signature = found->second;
-  use.has_signature = true;
-  return found->second;
+  return use.cookie = found->second;
 }
 
-Graph::Use& Graph::use_of(nb::handle kernel) {
+KernelUse& Graph::use_of(nb::handle kernel) {
   if (PyLong_Check(kernel.ptr())) return use_of_id(kernel);
   auto found = uses_.find(kernel.ptr());
-  Use& use = found != uses_.end() ? found->second : first_use(kernel);
+  KernelUse& use = found != uses_.end() ? found->second : first_use(kernel);
   last_kernel_ = kernel.ptr();
   last_use_ = &use;
   return use;
 }
 
-Graph::Use& Graph::first_use(nb::handle kernel) {
+KernelUse& Graph::first_use(nb::handle kernel) {
   const LoadedKernel* loaded = run_->device().loaded(kernel);
-  Use use;
+  KernelUse use;
   use.kernel = loaded;
   use.func_id = -1;
   for (const Child& child : run_->program().children)
@@ -119,7 +139,7 @@ Graph::Use& Graph::first_use(nb::handle kernel) {
   return uses_.emplace(kernel.ptr(), use).first->second;
 }
 
-Graph::Use& Graph::use_of_id(nb::handle func_id) {
+KernelUse& Graph::use_of_id(nb::handle func_id) {
   const long long id = PyLong_AsLongLong(func_id.ptr());
   if (id == -1 && PyErr_Occurred()) PyErr_Clear();
   auto found = uses_by_id_.find(id);
@@ -129,7 +149,7 @@ Graph::Use& Graph::use_of_id(nb::handle func_id) {
     raise_usage("no kernel has func_id " + shown(func_id) + " in chip '" + run_->program().name +
                 "'; give one of its children's ids or a @kernel");
   }
-  Use use;
+  KernelUse use;
   use.kernel = loaded;
   use.func_id = static_cast<int32_t>(id);
   return uses_by_id_.emplace(id, use).first->second;
@@ -152,21 +172,29 @@ int64_t Graph::task_id(nb::handle task, const char* what) const {
   const long long id = PyLong_Check(task.ptr()) ? PyLong_AsLongLong(task.ptr()) : -1;
   if (id >= 0) return id;
   if (PyErr_Occurred()) PyErr_Clear();
-  raise_usage(std::string(what) + " is " + shown(task) + "; give a task id that add_task returned");
+  raise_usage(std::string(what) + " is " + shown(task) +
+              "; give a task id that add_task or submit returned");
+}
+
+void Graph::add_edge(int64_t from, int64_t to) {
+  Device& device = run_->device();
+  const pto_status status = device.handing_over(
+      [&] { return device.runtime_api()->add_edge(device.runtime(), from, to); });
+  if (status != PTO_OK) run_->raise_latched(status);
 }
 
 void Graph::add_successor(nb::handle from, nb::handle to) {
-  Device& device = run().device();
+  require(PTO_RUNTIME_EXPLICIT_EDGES, "rt.add_successor",
+          "it finds the edges by itself; rt.add_dep adds one more");
   const int64_t first = task_id(from, "the first task of an edge");
-  const int64_t second = task_id(to, "the second task of an edge");
-  const pto_status status = device.handing_over(
-      [&] { return device.runtime_api()->add_edge(device.runtime(), first, second); });
-  if (status != PTO_OK) run_->raise_latched(status);
+  add_edge(first, task_id(to, "the second task of an edge"));
 }
 
 void Graph::publish(nb::handle task) {
   Device& device = run().device();
   const int64_t id = task_id(task, "the task to publish");
+  if (!device.has(PTO_RUNTIME_PUBLISH) && device.has_tensors())
+    require(PTO_RUNTIME_PUBLISH, "rt.publish", "a submitted task needs none");
   const pto_status status =
       device.handing_over([&] { return device.runtime_api()->publish(device.runtime(), id); });
   if (status != PTO_OK) run_->raise_latched(status);
@@ -179,38 +207,7 @@ nb::object Graph::empty(nb::handle shape, nb::handle dtype) {
   const View* view = device.views().intern(code, extents.data(), extents.size());
   std::shared_ptr<Buffer> buffer = device.allocate(view->bytes, true);
   run_->keep_temporary(buffer);
-  const uint64_t address = buffer->address;
-  return nb::cast(DeviceArray(nb::borrow(run_->device_object()), std::move(buffer), view, address));
-}
-
-void Graph::scope() {
-  raise_error("UnsupportedError", std::string("runtime '") + run().device().runtime_api()->variant +
-                                      "' has no scopes; remove rt.scope()");
-}
-
-void bind_graph(nb::module_& module) {
-  nb::class_<Graph>(module, "Graph",
-                    "The task graph that an orchestration builds, valid during its run only.")
-      .def("add_task", &Graph::add_task, nb::arg("kernel").none(), nb::arg("args").none(),
-           nb::sig("def add_task(self, kernel: object, args: tuple[typing.Any, ...] | "
-                   "list[typing.Any]) -> int"),
-           "Add a task of `kernel` (a @kernel, a CoreCallable, or the func_id of a child of the "
-           "chip) with device arrays and scalars, and give its id.")
-      .def("add_successor", &Graph::add_successor, nb::arg("producer").none(),
-           nb::arg("consumer").none(),
-           nb::sig("def add_successor(self, producer: int, consumer: int) -> None"),
-           "Let task `consumer` start only when task `producer` has completed.")
-      .def("publish", &Graph::publish, nb::arg("task").none(),
-           nb::sig("def publish(self, task: int) -> None"),
-           "Let the schedulers have a task: all its edges from earlier tasks are there. Where the "
-           "host builds the graph, everything is published at the end anyway.")
-      .def("empty", &Graph::empty, nb::arg("shape").none(), nb::arg("dtype").none(),
-           nb::sig("def empty(self, shape: int | collections.abc.Sequence[int], dtype: "
-                   "numpy.typing.DTypeLike) -> DeviceArray"),
-           "Allocate device memory that the framework frees when the run ends.")
-      .def(
-          "scope", [](Graph& self) { self.scope(); }, nb::sig("def scope(self) -> typing.NoReturn"),
-          "Raise UnsupportedError: the build-graph runtimes have no scopes.");
+  return nb::cast(DeviceArray(nb::borrow(run_->device_object()), std::move(buffer), view));
 }
 
 }  // namespace pto::core

@@ -10,56 +10,81 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
+#include "device_array.hpp"
 #include "kernel_table.hpp"
+#include "pto/abi/runtime.h"
 
 namespace pto::core {
 
 class Run;
 
+// A kernel in this graph.
+struct KernelUse {
+  const LoadedKernel* kernel = nullptr;
+  int32_t func_id = 0;
+  uint64_t cookie = 0;  // the signature of its last task, most likely that of the next; 0 is none
+};
+
 class Graph {
  public:
   explicit Graph(Run& run);
+  ~Graph() { deactivate(); }
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
+  // For runtimes whose user adds the edges.
   int64_t add_task(nb::handle kernel, nb::handle arguments);
   void add_successor(nb::handle from, nb::handle to);
   void publish(nb::handle task);
-  nb::object empty(nb::handle shape, nb::handle dtype);
-  [[noreturn]] void scope();
 
-  void deactivate() { run_ = nullptr; }
-  const CallSignature* signature(uint64_t index) const { return signatures_[index].get(); }
+  // For runtimes that find the edges by what tasks read and write. The arguments are those of a
+  // vectorcall: the kernel, the task's arguments, then the values of `names`.
+  int64_t submit(PyObject* const* arguments, size_t count, PyObject* names, bool is_block);
+  void add_dep(nb::handle from, nb::handle to);
+  nb::object tensor(nb::handle shape, nb::handle dtype);
+  nb::object pipe();
+  void scope_begin();
+  // False when the runtime has an error; raise_latched() says which.
+  bool scope_end();
+  int32_t allocate_cluster();
+  bool free_cluster(nb::handle cluster);
+
+  nb::object empty(nb::handle shape, nb::handle dtype);
+  [[noreturn]] void raise_latched();
+  // Raises UsageError when `rt` cannot be used here and now.
+  Run& run();
+  // Raises UnsupportedError, naming `call` and what to use instead.
+  void require(uint32_t capability, const char* call, const char* instead);
+
+  void deactivate();
+  const CallSignature* signature(uint64_t cookie) const { return signatures_[cookie - 1].get(); }
   // The name of the kernel that has this id in the graph, empty when there is none.
   std::string kernel_name(int32_t func_id) const;
 
  private:
-  struct Use {
-    const LoadedKernel* kernel = nullptr;
-    int32_t func_id = 0;
-    uint64_t signature = 0;  // the one of its last task, most likely that of the next
-    bool has_signature = false;
-  };
-
-  Run& run();
-  Use& use_of(nb::handle kernel);
-  Use& first_use(nb::handle kernel);
-  Use& use_of_id(nb::handle func_id);
+  KernelUse& use_of(nb::handle kernel);
+  KernelUse& first_use(nb::handle kernel);
+  KernelUse& use_of_id(nb::handle func_id);
   int32_t free_func_id() const;
-  uint64_t signature_index(Use& use, const ArgumentSpec* specs, size_t count);
-  int64_t submit(const pto_task& task);
+  uint64_t cookie_of(KernelUse& use, const ArgumentSpec* specs, size_t count);
+  int64_t checked(int64_t id);
   int64_t task_id(nb::handle task, const char* what) const;
+  void add_edge(int64_t from, int64_t to);
+  const char* kept_text(const char* text) { return texts_.insert(text).first->c_str(); }
 
   Run* run_;
+  std::shared_ptr<RunMark> mark_ = std::make_shared<RunMark>();
   PyObject* last_kernel_ = nullptr;
-  Use* last_use_ = nullptr;
-  std::unordered_map<PyObject*, Use> uses_;
+  KernelUse* last_use_ = nullptr;
+  std::unordered_map<PyObject*, KernelUse> uses_;
   std::vector<nb::object> kept_;  // the keys of uses_
-  std::unordered_map<int64_t, Use> uses_by_id_;
+  std::unordered_map<int64_t, KernelUse> uses_by_id_;
   std::vector<std::unique_ptr<CallSignature>> signatures_;
-  std::map<CallSignature, uint64_t> signature_indices_;
+  std::map<CallSignature, uint64_t> cookies_;
+  std::unordered_set<std::string> texts_;  // that the runtime keeps pointers to
 };
 
 void bind_graph(nb::module_& module);

@@ -23,19 +23,54 @@ namespace nb = nanobind;
 
 class Device;
 
-// What a Python kernel gets for one argument: a View*, or a ScalarKind (views have larger values).
+// What a Python kernel gets for one argument: a ScalarKind, or a View* (which has a larger value)
+// whose lowest bit says that it may only be read. 0: a tensor, whose TensorData says everything.
 using ArgumentSpec = uintptr_t;
 using CallSignature = std::vector<ArgumentSpec>;
 
-inline ArgumentSpec spec_of(const View* view) {
-  return reinterpret_cast<ArgumentSpec>(view);
+constexpr ArgumentSpec kTensorSpec = 0;
+
+inline ArgumentSpec spec_of(const View* view, bool is_read_only = false) {
+  return reinterpret_cast<ArgumentSpec>(view) | static_cast<ArgumentSpec>(is_read_only);
+}
+inline const View* view_of(ArgumentSpec spec) {
+  return reinterpret_cast<const View*>(spec & ~ArgumentSpec{1});
+}
+inline bool is_read_only(ArgumentSpec spec) {
+  return (spec & 1) != 0;
 }
 inline ArgumentSpec spec_of(ScalarKind kind) {
   return static_cast<ArgumentSpec>(kind);
 }
 inline bool is_scalar(ArgumentSpec spec) {
-  return spec <= spec_of(ScalarKind::kFloat64);
+  return spec != kTensorSpec && spec <= spec_of(ScalarKind::kFloat64);
 }
+
+// The values are those of pto_core.kernels.Direction.
+enum class Direction : uint8_t {
+  kUnspecified = 0,
+  kIn = 1,
+  kOut = 2,
+  kInOut = 3,
+  kScalar = 4,
+  kOutExisting = 5,
+  kNoDep = 6
+};
+
+// A parameter of a kernel, as far as its signature or its annotations say.
+struct TaskParameter {
+  std::string name;
+  Direction direction;
+  int code;  // of a scalar: its data type; -1 where nobody said
+};
+
+// How a kernel is submitted to a runtime that finds dependencies by itself.
+struct TaskSignature {
+  std::vector<TaskParameter> parameters;
+  size_t required = 0;
+  bool takes_more = true;  // more arguments than `parameters`, of direction `rest`
+  Direction rest = Direction::kUnspecified;
+};
 
 struct LoadedKernel {
   Device* device = nullptr;
@@ -46,6 +81,8 @@ struct LoadedKernel {
   uint64_t address = 0;
   bool is_declared = false;  // `declared` says what the kernel gets under a C++ orchestration
   CallSignature declared;
+  TaskSignature task;
+  CallSignature scalars;  // what `task` says of scalars, for a C++ orchestration with tensors
   mutable bool was_kept = false;  // it kept an array, and its user was told
 
   bool is_python() const { return function.is_valid(); }

@@ -62,6 +62,7 @@ void bind_program(nb::module_& module) {
            nb::arg("function") = nb::none(), nb::arg("library") = 0, nb::arg("entry") = "",
            "`directions` holds one pto_core.kernels.Direction a byte; `maximum` -1 is no limit.")
       .def_ro("name", &Program::name, "The name of the orchestration.")
+      .def_prop_ro("is_python", &Program::is_python, "Whether the orchestration is a function.")
       .def(
           "add_child",
           [](Program& self, int32_t func_id, const Device& device, nb::handle callable) {

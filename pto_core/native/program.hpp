@@ -13,9 +13,6 @@ namespace pto::core {
 
 namespace nb = nanobind;
 
-// The values are those of pto_core.kernels.Direction.
-enum class Direction : uint8_t { kUnspecified = 0, kIn = 1, kOut = 2, kInOut = 3, kScalar = 4 };
-
 struct Child {
   int32_t func_id;
   const LoadedKernel* kernel;

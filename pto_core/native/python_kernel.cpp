@@ -8,7 +8,9 @@
 #include "gil.hpp"
 #include "graph.hpp"
 #include "kernel_table.hpp"
+#include "pto/abi/dtype.h"
 #include "run.hpp"
+#include "tensor_layout.hpp"
 
 namespace pto::core {
 namespace {
@@ -38,28 +40,33 @@ class ThreadState {
 // The objects of one call; slot 0 is left free for the callee, as vectorcall likes it.
 class CallArguments {
  public:
-  explicit CallArguments(size_t count) : count_(count) {}
+  explicit CallArguments(const pto_payload* payload)
+      : payload_(payload), count_(payload->num_args) {}
   ~CallArguments() {
     for (size_t i = 1; i <= count_; ++i) Py_XDECREF(objects_[i]);
   }
   CallArguments(const CallArguments&) = delete;
   CallArguments& operator=(const CallArguments&) = delete;
 
-  bool fill(const CallSignature& signature, const uint64_t* values) {
+  // `signature` says what the arguments are that TensorData does not describe; the block numbers
+  // that a submit appends are in none. False, with an exception set, when that is not possible.
+  bool fill(const CallSignature* signature) {
+    const auto* values = reinterpret_cast<const uint64_t*>(payload_ + 1);
     for (size_t i = 0; i < count_; ++i) {
-      const ArgumentSpec spec = signature[i];
-      objects_[i + 1] = is_scalar(spec) ? number_of(values[i], static_cast<ScalarKind>(spec))
-                                        : reinterpret_cast<const View*>(spec)->array_at(values[i]);
+      const bool is_said = signature && i < signature->size();
+      objects_[i + 1] = is_tensor(i)
+                            ? array_of_tensor(values[i])
+                            : object_of(values[i], is_said ? (*signature)[i] : kTensorSpec);
       if (!objects_[i + 1]) return false;
     }
     return true;
   }
 
   // The kernel has returned: memory that it still shows stays mapped as long as it does.
-  void pin_kept(const LoadedKernel& kernel, const CallSignature& signature) {
+  void pin_kept(const LoadedKernel& kernel) {
     for (size_t i = 0; i < count_; ++i) {
       PyObject* object = objects_[i + 1];
-      if (object && !is_scalar(signature[i]) && Py_REFCNT(object) > 1) pin(kernel, i, object);
+      if (object && PyArray_Check(object) && Py_REFCNT(object) > 1) pin(kernel, i, object);
     }
   }
 
@@ -71,6 +78,22 @@ class CallArguments {
   }
 
  private:
+  bool is_tensor(size_t position) const { return (payload_->relative_args >> position & 1) != 0; }
+
+  static PyObject* array_of_tensor(uint64_t address) {
+    const auto* data = reinterpret_cast<const pto_tensor_data*>(address);
+    if (data->ndims <= PTO_MAX_DIMS && data->dtype <= PTO_DTYPE_COMPLEX128) return array_of(*data);
+    PyErr_Format(PyExc_TypeError, "the orchestration gave a tensor of %u dimensions and type %u",
+                 data->ndims, data->dtype);
+    return nullptr;
+  }
+
+  static PyObject* object_of(uint64_t value, ArgumentSpec spec) {
+    if (spec == kTensorSpec) return number_of(value, ScalarKind::kSigned);
+    if (is_scalar(spec)) return number_of(value, static_cast<ScalarKind>(spec));
+    return view_of(spec)->array_at(value, !is_read_only(spec));
+  }
+
   static void pin(const LoadedKernel& kernel, size_t position, PyObject* object) {
     nb::object pin = kernel.device->pin_memory();
     auto* array = reinterpret_cast<PyArrayObject*>(object);
@@ -85,22 +108,29 @@ class CallArguments {
     if (failed) PyErr_WriteUnraisable(kernel.function.ptr());
   }
 
+  const pto_payload* payload_;
   size_t count_;
   PyObject* objects_[PTO_MAX_KERNEL_ARGS + 1] = {};
 };
 
-// A Python orchestration says the signature in a last, hidden argument; a C++ one cannot, so there
-// the kernel's declared one holds. Null, and an exception set, when there is none that fits.
-const CallSignature* signature_of(const LoadedKernel& kernel, const pto_payload* payload,
-                                  const uint64_t* values) {
+// Where tasks have tensors, TensorData says what an array is: only the kinds of scalars are left.
+// Else a Python orchestration says everything, in the cookie, and under a C++ one, which cannot,
+// the kernel's declared signature holds. False, and an exception set, when there is none that fits.
+bool find_signature(const LoadedKernel& kernel, const pto_payload* payload,
+                    const CallSignature** found) {
   const Run* run = kernel.device->current_run();
-  if (run && run->graph()) return run->graph()->signature(values[payload->num_args - 1]);
-  if (!kernel.is_declared || kernel.declared.size() != payload->num_args) {
-    PyErr_Format(PyExc_TypeError, "the orchestration gave %u arguments, the signature declares %zu",
-                 payload->num_args, kernel.declared.size());
-    return nullptr;
+  *found = payload->cookie != 0 && run && run->graph() ? run->graph()->signature(payload->cookie)
+                                                       : nullptr;
+  if (*found) return true;
+  if (kernel.device->has_tensors()) {
+    *found = run && run->graph() ? nullptr : &kernel.scalars;
+    return true;
   }
-  return &kernel.declared;
+  *found = &kernel.declared;
+  if (kernel.is_declared && kernel.declared.size() == payload->num_args) return true;
+  PyErr_Format(PyExc_TypeError, "the orchestration gave %u arguments, the signature declares %zu",
+               payload->num_args, kernel.declared.size());
+  return false;
 }
 
 // The frames of a failed kernel hold views of memory that goes away with the run.
@@ -115,11 +145,10 @@ void release_frames(const nb::object& exception) {
 
 // Gives what the kernel raised, nothing when it succeeded.
 nb::object call(const LoadedKernel& kernel, const pto_payload* payload) {
-  const auto* values = reinterpret_cast<const uint64_t*>(payload + 1);
-  const CallSignature* signature = signature_of(kernel, payload, values);
-  if (!signature) return take_exception();
-  CallArguments arguments(signature->size());
-  if (!arguments.fill(*signature, values)) return take_exception();
+  const CallSignature* signature = nullptr;
+  if (!find_signature(kernel, payload, &signature)) return take_exception();
+  CallArguments arguments(payload);
+  if (!arguments.fill(signature)) return take_exception();
   nb::object exception;
   if (PyObject* result = arguments.call(kernel.function)) {
     Py_DECREF(result);
@@ -127,7 +156,7 @@ nb::object call(const LoadedKernel& kernel, const pto_payload* payload) {
     exception = take_exception();
     or_park([&] { release_frames(exception); });
   }
-  arguments.pin_kept(kernel, *signature);
+  arguments.pin_kept(kernel);
   return exception;
 }
 

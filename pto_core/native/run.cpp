@@ -73,7 +73,12 @@ void Run::start() {
   run_.num_ranges = static_cast<uint32_t>(arguments_.ranges().size());
   run_.library = program_.library;
   run_.entry = program_.entry.empty() ? nullptr : program_.entry.c_str();
+  run_.hazards = settings_.hazards;
   run_.config = &settings_.call;
+  if (program_.is_python()) {
+    run_.attend = [](void* run) { static_cast<Run*>(run)->attend(); };
+    run_.attend_context = this;
+  }
   {
     ReleasedGil released;
     status_ = device_.backend()->start(device_.handle(), &run_, &error_);
@@ -117,6 +122,8 @@ void Run::judge_result(nb::handle result) {
 }
 
 void Run::raise_latched(pto_status status) {
+  if (interruption_.is_valid()) raise_exception(interruption_);
+  if (is_late_ || late_task_) raise_late();
   if (!latched_.is_valid()) {
     const pto_error* error = device_.runtime_api()->last_error(device_.runtime());
     pto_error record = error && error->status != PTO_OK
@@ -181,6 +188,10 @@ void Run::raise_native_error() {
 
 // The native error as an exception; for a Python kernel its own exception is the cause.
 nb::object Run::final_exception() {
+  if (error_.status == PTO_ERROR_DEADLOCK && error_.file[0] == 0 && stuck_place_.line > 0) {
+    std::strncpy(error_.file, stuck_place_.file.c_str(), sizeof(error_.file) - 1);
+    error_.line = stuck_place_.line;
+  }
   nb::object exception = exception_of(error_, kernel_name(error_.func_id));
   for (const auto& [task, failure] : failures_) {
     if (error_.status != PTO_ERROR_KERNEL || static_cast<int64_t>(task) != error_.task) continue;
@@ -226,10 +237,16 @@ nb::object Run::core_usage() const {
 }
 
 nb::object Run::statistics() const {
-  constexpr uint32_t kMost = 64;
-  pto_statistic counters[kMost];
-  const uint32_t count =
-      std::min(kMost, device_.runtime_api()->statistics(device_.runtime(), counters, kMost));
+  std::vector<pto_statistic> counters(64);
+  const auto ask = [&] {
+    return device_.runtime_api()->statistics(device_.runtime(), counters.data(),
+                                             static_cast<uint32_t>(counters.size()));
+  };
+  uint32_t count = ask();
+  if (count > counters.size()) {
+    counters.resize(count);
+    count = std::min(count, ask());
+  }
   nb::dict named;
   for (uint32_t i = 0; i < count; ++i) named[counters[i].name] = counters[i].value;
   return named;

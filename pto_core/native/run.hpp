@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "arguments.hpp"
+#include "caller.hpp"
 #include "graph.hpp"
 #include "program.hpp"
 #include "task_watch.hpp"
@@ -24,6 +25,7 @@ struct RunSettings {
   pto_call_config call;
   std::optional<double> timeout_s;       // of the run
   std::optional<double> task_timeout_s;  // of each task on a core
+  uint32_t hazards;                      // PTO_HAZARDS_*
 };
 
 class Run {
@@ -47,8 +49,14 @@ class Run {
   std::string core_name(int32_t core) const;
   // Raises RunTimeoutError, and ends the run, when its limit has passed.
   void require_time() {
-    if (limit_ns_ != UINT64_MAX) check_time();
+    if (limit_ns_ != UINT64_MAX || late_task_) check_time();
   }
+
+  // Called by the backend, without the GIL, while a call of `rt` waits: signals and time limits end
+  // the run.
+  void attend();
+  // A call of `rt` was proven stuck there.
+  void keep_stuck_place(Place place) { stuck_place_ = std::move(place); }
 
   // For the submit path: raises the error that the runtime has latched, or `status` without words.
   [[noreturn]] void raise_latched(pto_status status);
@@ -62,6 +70,8 @@ class Run {
   void keep_orchestration_failure(nb::object failure);
   void judge_result(nb::handle result);
   void check_time();
+  uint64_t task_limit_ns() const;
+  [[noreturn]] void raise_late();
   void wait_until_over();
   bool wait_slice(uint64_t nanoseconds);
   void drain();
@@ -100,6 +110,8 @@ class Run {
   bool is_late_ = false;                  // the run took longer than timeout_s
   nb::object raised_late_;                // what a call of rt raised for that
   bool was_stopped_ = false;
+  TaskWatch watch_;
+  Place stuck_place_;                      // where the orchestration was when a deadlock was proven
   bool is_in_progress_ = false;            // started and not finished
   std::optional<RunningTask> stuck_task_;  // the task that the device was given up for
   pto_status status_ = PTO_OK;

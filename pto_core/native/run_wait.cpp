@@ -30,10 +30,8 @@ bool Run::wait_slice(uint64_t nanoseconds) {
 }
 
 void Run::wait_until_over() {
-  if (interruption_.is_valid() || is_late_) return drain();
-  const uint64_t task_limit =
-      settings_.task_timeout_s ? nanoseconds_of(*settings_.task_timeout_s) : UINT64_MAX;
-  TaskWatch watch;
+  if (interruption_.is_valid() || is_late_ || late_task_) return drain();
+  const uint64_t task_limit = task_limit_ns();
   uint64_t passed = now_ns() - begin_ns_;
   if (passed >= limit_ns_) {  // a Python orchestration came back late
     is_late_ = true;
@@ -51,7 +49,7 @@ void Run::wait_until_over() {
     }
     passed = now_ns() - begin_ns_;
     const pto_activity_page* page = device_.backend()->activity(device_.handle());
-    if (task_limit != UINT64_MAX) late_task_ = watch.look(page, begin_ns_ + passed, task_limit);
+    if (task_limit != UINT64_MAX) late_task_ = watch_.look(page, begin_ns_ + passed, task_limit);
     if (late_task_ || passed >= limit_ns_) {
       is_late_ = !late_task_;
       stop("the time limit of the run has passed");
@@ -60,11 +58,38 @@ void Run::wait_until_over() {
   }
 }
 
-void Run::check_time() {
-  if (!is_late_ && now_ns() - begin_ns_ < limit_ns_) return;
-  if (!is_late_) {
+uint64_t Run::task_limit_ns() const {
+  return settings_.task_timeout_s ? nanoseconds_of(*settings_.task_timeout_s) : UINT64_MAX;
+}
+
+void Run::attend() {
+  if (was_stopped_) return;
+  const PyGILState_STATE state = or_park([] { return PyGILState_Ensure(); });
+  if (PyErr_CheckSignals() != 0) {
+    interruption_ = take_exception();
+    stop("the run was interrupted");
+  } else if (now_ns() - begin_ns_ >= limit_ns_) {
     is_late_ = true;
     stop("the time limit of the run has passed");
+  } else if (const uint64_t limit = task_limit_ns(); limit != UINT64_MAX) {
+    late_task_ = watch_.look(device_.backend()->activity(device_.handle()), now_ns(), limit);
+    if (late_task_) stop("the time limit of a task has passed");
+  }
+  PyGILState_Release(state);
+}
+
+void Run::check_time() {
+  if (!is_late_ && !late_task_ && now_ns() - begin_ns_ < limit_ns_) return;
+  if (!is_late_ && !late_task_) {
+    is_late_ = true;
+    stop("the time limit of the run has passed");
+  }
+  raise_late();
+}
+
+// The same exception each time.
+void Run::raise_late() {
+  if (!raised_late_.is_valid()) {
     try {
       raise_timeout();
     } catch (nb::python_error& error) {

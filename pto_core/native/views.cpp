@@ -1,5 +1,6 @@
 #include "views.hpp"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "data_types.hpp"
@@ -35,21 +36,24 @@ uint64_t bytes_of(uint8_t code, const std::vector<npy_intp>& shape) {
   return bytes;
 }
 
-PyObject* View::array_at(uint64_t address) const {
+PyObject* View::array_at(uint64_t address, bool is_writable) const {
   auto* descriptor = descriptor_of(code);
   Py_INCREF(descriptor);
   return PyArray_NewFromDescr(&PyArray_Type, descriptor, static_cast<int>(shape.size()),
                               shape.data(), nullptr, reinterpret_cast<void*>(address),
-                              NPY_ARRAY_CARRAY, nullptr);
+                              is_writable ? NPY_ARRAY_CARRAY : NPY_ARRAY_CARRAY_RO, nullptr);
 }
 
 const View* ViewTable::intern(uint8_t code, const npy_intp* shape, size_t dimensions) {
+  if (last_ && last_->code == code && last_->shape.size() == dimensions &&
+      std::equal(shape, shape + dimensions, last_->shape.begin()))
+    return last_;
   std::pair key(code, std::vector<npy_intp>(shape, shape + dimensions));
   auto found = views_.find(key);
-  if (found != views_.end()) return found->second.get();
+  if (found != views_.end()) return last_ = found->second.get();
   const uint64_t bytes = bytes_of(code, key.second);
   auto view = std::make_unique<View>(View{code, key.second, bytes});
-  return views_.emplace(std::move(key), std::move(view)).first->second.get();
+  return last_ = views_.emplace(std::move(key), std::move(view)).first->second.get();
 }
 
 std::vector<npy_intp> shape_of_object(nb::handle shape) {
@@ -71,6 +75,18 @@ std::vector<npy_intp> shape_of_object(nb::handle shape) {
                 " dimensions; at most 32 are supported");
   }
   return extents;
+}
+
+std::vector<npy_intp> integers_of_object(nb::handle integers) {
+  PyObject* sequence = PySequence_Fast(integers.ptr(), "not a sequence");
+  nb::object keep = nb::steal(sequence);
+  std::vector<npy_intp> values;
+  for (Py_ssize_t i = 0; sequence && i < PySequence_Fast_GET_SIZE(sequence); ++i)
+    values.push_back(
+        PyNumber_AsSsize_t(PySequence_Fast_GET_ITEM(sequence, i), PyExc_OverflowError));
+  if (!PyErr_Occurred()) return values;
+  PyErr_Clear();
+  raise_usage(shown(integers) + " is no sequence of integers; give one such as (1, 0)");
 }
 
 nb::tuple shape_tuple(const View& view) {

@@ -135,9 +135,18 @@ def test_scopes_are_unsupported(device: Device, runtime: str) -> None:
 
 def test_too_many_arguments_of_a_task(device: Device) -> None:
     error = refused(device, lambda rt: rt.add_task(nothing, (0,) * 100), CapacityError)
-    assert error.value == 100
-    assert 0 < error.limit < 100
-    assert "one more for the types and shapes of a Python kernel" in str(error)
+    assert (error.value, error.limit) == (100, 64)
+
+
+def test_a_python_kernel_takes_as_many_arguments_as_a_cpp_one(device: Device) -> None:
+    seen: list[tuple[object, ...]] = []
+
+    @kernel(core="aiv")
+    def collect(*args):
+        seen.append(args)
+
+    device.run(lambda rt: rt.publish(rt.add_task(collect, tuple(range(64)))))
+    assert seen == [tuple(range(64))]
 
 
 def test_a_self_edge_is_a_cycle(device: Device) -> None:

@@ -70,8 +70,11 @@ def test_views_share_memory(device: Device) -> None:
 @pytest.mark.parametrize(
     ("index", "kind"),
     [
-        ((slice(None), 1), UsageError),
         (slice(None, None, 2), UsageError),
+        (slice(None, None, -1), UsageError),
+        (..., UsageError),
+        (None, UsageError),
+        (True, UsageError),
         ((0, 0, 0), UsageError),
         ("x", UsageError),
         (4, IndexError),

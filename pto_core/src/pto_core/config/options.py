@@ -9,6 +9,8 @@ from pathlib import Path
 from pto_core.interfaces.parse import choice, integer, number, optional, path, text
 from pto_core.interfaces.plugin import Option
 
+HAZARDS = ("raw", "full")
+"""By the numbers of ``pto_run.hazards``."""
 LOG_LEVELS = ("error", "warn", "info", "debug")
 LOG_FORMATS = ("text", "json")
 
@@ -22,6 +24,13 @@ def core_options(environ: Mapping[str, str]) -> tuple[Option, ...]:
         Option("block_dim", 0, integer(minimum=0), "blocks of a run; 0 is the platform's maximum"),
         Option("aicpu_thread_num", 3, integer(minimum=1), "AICPU threads of a run"),
         Option("task_timeout_s", None, optional(number(minimum=0)), "limit for one task, seconds"),
+        Option(
+            "hazards",
+            None,
+            optional(choice(*HAZARDS)),
+            "conflicts that order tasks, where the runtime finds them; "
+            "none: full from Python, raw from C++",
+        ),
         Option("cache_dir", _cache_dir(environ), path, "folder of compiled artefacts"),
         Option("jobs", _available_cpus(), integer(minimum=1), "compilers that run at once"),
         Option("cxx", None, optional(text), "C++ compiler to prefer", environment="CXX"),

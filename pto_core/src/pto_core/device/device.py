@@ -9,9 +9,10 @@ from typing import Any
 
 from pto_core import _native
 from pto_core.config import Config
+from pto_core.config.options import HAZARDS
 from pto_core.device.programs import Chip, Programs
 from pto_core.device.report import Activity, RunReport
-from pto_core.errors import UsageError
+from pto_core.errors import UnsupportedError, UsageError
 from pto_core.interfaces import Backend, Runtime
 from pto_core.interfaces.observer import RunInfo
 from pto_core.kernels import CallConfig
@@ -41,6 +42,7 @@ class Device:
         native.set_loader(self._programs.load_kernel)
         self._call_config = CallConfig(config["block_dim"], config["aicpu_thread_num"]).pack()
         self._task_timeout_s = config["task_timeout_s"]
+        self._hazards: str | None = config["hazards"]
         self._observers = observers
         self._runs = 0
 
@@ -73,6 +75,7 @@ class Device:
         *args: Any,
         config: CallConfig | None = None,
         timeout_s: float | None = None,
+        hazards: str | None = None,
     ) -> RunReport:
         """Run ``chip`` on ``args`` and wait for it; outputs are complete when this returns.
 
@@ -82,6 +85,10 @@ class Device:
         each array and everything else as it is. ``config``: None takes ``block_dim`` and
         ``aicpu_thread_num`` from the device's settings. ``timeout_s``: the run's wall limit;
         a Python orchestration meets it in its next call of ``rt``, at the latest when it returns.
+        ``hazards``: which conflicts between tasks order them, where the runtime finds dependencies
+        by itself. ``"raw"``: a reader waits for the writers that it sees; ``"full"``: a writer also
+        waits for earlier readers and writers. None takes the setting ``hazards``, and without one
+        ``"full"`` for a Python orchestration and ``"raw"`` for a C++ one.
 
         Raises UsageError for arguments that do not fit, before anything ran; CompileError and
         LoadError; the first error of the run otherwise. A kernel's own exception is the
@@ -96,17 +103,27 @@ class Device:
             _check_limit(timeout_s)
         packed = self._call_config if config is None else _packed(config, self._native.blocks)
         program = self._programs.get(chip)
+        chosen = self._native_hazards(hazards, program)
         self._runs += 1
         info = RunInfo(*self._identity, program.name, len(args), self._runs)
         self._observers.notify("pto_run_started", info=info)
         try:
-            fields = self._native.run(program, args, packed, timeout_s, self._task_timeout_s)
+            fields = self._native.run(
+                program, args, packed, timeout_s, self._task_timeout_s, chosen
+            )
         except BaseException as error:
             self._observers.notify("pto_run_finished", info=info, report=None, error=error)
             raise
         report = RunReport(*fields)
         self._observers.notify("pto_run_finished", info=info, report=report, error=None)
         return report
+
+    def _native_hazards(self, hazards: str | None, program: _native.Program) -> int:
+        """Give the code of ``pto_run.hazards``."""
+        if hazards is not None:
+            check_hazards(hazards, self._identity[1], self._native.has_tensors)
+        default = "full" if program.is_python else "raw"
+        return HAZARDS.index(hazards or self._hazards or default)
 
     def empty(self, shape: Any, dtype: Any = "float32") -> _native.DeviceArray:
         """Allocate an array in device memory; its content is undefined."""
@@ -164,6 +181,25 @@ def check_blocks(block_dim: int, blocks: int) -> None:
             name="block_dim",
             value=block_dim,
             expected=f"0 to {blocks}",
+        )
+
+
+def check_hazards(hazards: object, runtime: str, has_tensors: bool) -> None:
+    """Raise UsageError for what is none of ``HAZARDS``, or has no meaning under ``runtime``."""
+    if hazards not in HAZARDS:
+        raise UsageError(
+            f"hazards is {hazards!r}; give 'raw', 'full' or None",
+            name="hazards",
+            value=hazards,
+            expected="raw or full",
+        )
+    if not has_tensors:
+        raise UnsupportedError(
+            f"hazards is {hazards!r}, but the runtime {runtime!r} orders tasks by the edges that "
+            "the orchestration adds; leave it out, or choose a runtime that finds dependencies "
+            "by itself",
+            name="hazards",
+            value=hazards,
         )
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from pto_core import _native, log, plugins
 from pto_core.config import Config, load_with_plugins
-from pto_core.device.device import Device, check_blocks
-from pto_core.errors import ConfigError, UsageError
+from pto_core.device.device import Device, check_blocks, check_hazards
+from pto_core.errors import ConfigError, UnsupportedError, UsageError
 from pto_core.kernels import CallConfig
 
 # Warnings about the settings of this process that were given already.
@@ -81,6 +81,7 @@ def _open(config: Config) -> Device:
         runtime_options=_native_options(config, runtime),
     )
     check_blocks(config["block_dim"], native.blocks)
+    _check_hazards(config, native.has_tensors)
     return Device(native, config, backend, runtime, observers)
 
 
@@ -102,6 +103,18 @@ def _check_call_settings(config: Config) -> None:
             value=error.value,
             expected=error.expected,
             origin=config.origin(error.name),
+        ) from None
+
+
+def _check_hazards(config: Config, has_tensors: bool) -> None:
+    """Refuse the setting where it has no meaning, with the place where it was set."""
+    if config["hazards"] is None:
+        return
+    try:
+        check_hazards(config["hazards"], config["runtime"], has_tensors)
+    except UnsupportedError as error:
+        raise UnsupportedError(
+            f"{error} ({config.origin('hazards')})", name=error.name, value=error.value
         ) from None
 
 

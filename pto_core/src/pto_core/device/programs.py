@@ -111,7 +111,7 @@ class Programs:
         requests: list[BuildRequest] = []
         kernels: list[tuple[CoreCallable, int | None]] = []
         for child in dict.fromkeys(chip.children.values()):
-            if is_cpp:
+            if is_cpp and not self._native.has_tensors:
                 _check_declared(child)
             if child in self._loaded:
                 continue
@@ -184,6 +184,7 @@ class Programs:
             path=None if path is None else str(path),
             function=kernel.function,
             declared=_declared(kernel),
+            task=kernel.task_signature(),
         )
 
 

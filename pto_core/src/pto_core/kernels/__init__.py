@@ -4,7 +4,17 @@ from pto_core.kernels.call_config import CallConfig
 from pto_core.kernels.chip_callable import ChipCallable, OrchestrationSource
 from pto_core.kernels.core_callable import CoreCallable, CoreType, KernelSource, kernel
 from pto_core.kernels.data_type import DataType
-from pto_core.kernels.direction import Direction, In, InOut, Out, Parameter, Scalar
+from pto_core.kernels.direction import (
+    Direction,
+    In,
+    InOut,
+    NoDep,
+    Out,
+    OutExisting,
+    Parameter,
+    Scalar,
+    TaskSignature,
+)
 
 __all__ = [
     "CallConfig",
@@ -16,9 +26,12 @@ __all__ = [
     "In",
     "InOut",
     "KernelSource",
+    "NoDep",
     "OrchestrationSource",
     "Out",
+    "OutExisting",
     "Parameter",
     "Scalar",
+    "TaskSignature",
     "kernel",
 ]

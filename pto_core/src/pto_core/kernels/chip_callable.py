@@ -109,10 +109,11 @@ class ChipCallable:
     def directions(self) -> tuple[list[Direction], bool]:
         """Give the directions, and whether they are those of the arrays only, in order."""
         if self.signature is not None:
-            directions = [parameter.direction for parameter in self.signature]
-            return directions, not self._is_by_argument()
+            given, by_tensor = self.signature, not self._is_by_argument()
+            return [_copied(parameter.direction) for parameter in given], by_tensor
         if self.function is not None:
-            return directions_of_function(self.function, skip=1), False
+            found = directions_of_function(self.function, skip=1)
+            return [_copied(direction) for direction in found], False
         return [], False
 
     def __repr__(self) -> str:
@@ -126,6 +127,19 @@ class ChipCallable:
         if isinstance(found, OrchestrationSource):
             return found.function_name or "", content_digest(KernelSource(found.path))
         return "", content_digest(found)
+
+
+def _copied(direction: Direction) -> Direction:
+    """Say how the array of a run is copied whose direction may be one of a task."""
+    if direction is Direction.NO_DEP:
+        raise UsageError(
+            "NoDep says what a task does, not how the array of a run is copied; "
+            "declare the orchestration's argument In, Out or InOut",
+            name="signature",
+            value="NoDep",
+            expected="In, Out or InOut",
+        )
+    return Direction.OUT if direction is Direction.OUT_EXISTING else direction
 
 
 def _check_function(orchestration: object) -> None:

@@ -11,7 +11,13 @@ from typing import Any
 
 from pto_core.errors import UsageError
 from pto_core.kernels.digest import digest_of, file_digest, function_digest
-from pto_core.kernels.direction import Parameter, Word, signature_of_words
+from pto_core.kernels.direction import (
+    Parameter,
+    TaskSignature,
+    Word,
+    signature_of_words,
+    task_signature,
+)
 
 
 class CoreType(IntEnum):
@@ -87,6 +93,10 @@ class CoreCallable:
         """The Python function, None for a C++ kernel."""
         binary = self.binary
         return None if isinstance(binary, KernelSource | Path) else binary
+
+    def task_signature(self) -> TaskSignature:
+        """Say what a submit of this kernel takes: its signature, else its annotations."""
+        return task_signature(self.function, self.signature)
 
     @functools.cached_property
     def digest(self) -> bytes:

@@ -4,7 +4,8 @@ They are given as annotations, of a plain class or of one with details::
 
     def graph(rt, a: In, b: In("float32", (128, 128)), out: Out): ...
 
-or as a signature, one word for each array: ``ChipCallable(..., signature=("in", "in", "out"))``.
+of an orchestration, and of a kernel that is submitted to a runtime which finds the dependencies by
+itself; such a submit may say them instead, ``rt.submit(add, In(a), Out(b))``. Or as a signature, one word for each array: ``ChipCallable(..., signature=("in", "in", "out"))``.
 A kernel that runs under a C++ orchestration needs the details, one for each argument, scalars too:
 ``@kernel(core="aiv", signature=(In("float32", (64,)), Scalar(int), Out("float32", (64,))))``.
 """
@@ -15,8 +16,9 @@ import inspect
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
+from pto_core._native import DeviceArray
 from pto_core.errors import UsageError
 from pto_core.kernels.data_type import DataType
 
@@ -30,18 +32,25 @@ class Direction(IntEnum):
     OUT = 2
     INOUT = 3
     SCALAR = 4
+    OUT_EXISTING = 5
+    NO_DEP = 6
 
 
 class Parameter:
     """An argument with its direction and, for an array, its type and shape where they matter.
 
     ``dtype``: anything that :meth:`DataType.of` takes. ``shape``: a tuple of ints, or one int.
+    A device array as the only argument is its ``value``: then this is an argument of ``rt.submit``.
     """
 
     direction: ClassVar[Direction]
-    __slots__ = ("dtype", "shape")
+    __slots__ = ("dtype", "shape", "value")
 
     def __init__(self, dtype: Any = None, shape: int | Sequence[int] | None = None) -> None:
+        self.value: DeviceArray | None = None
+        if isinstance(dtype, DeviceArray) and shape is None:
+            self.value = dtype
+            dtype = None
         self.dtype = None if dtype is None else DataType.of(dtype)
         self.shape = (shape,) if isinstance(shape, int) else None if shape is None else tuple(shape)
         if (self.dtype is None) != (self.shape is None):
@@ -76,6 +85,20 @@ class InOut(Parameter):
     __slots__ = ()
 
 
+class OutExisting(Parameter):
+    """Of a task: written without waiting for whoever uses the old content; copied like Out."""
+
+    direction = Direction.OUT_EXISTING
+    __slots__ = ()
+
+
+class NoDep(Parameter):
+    """Of a task: orders nothing and holds nothing, whatever the kernel does with it."""
+
+    direction = Direction.NO_DEP
+    __slots__ = ()
+
+
 class Scalar(Parameter):
     """A number. ``dtype``: ``int``, ``float``, ``bool`` or a data type; int64 by default."""
 
@@ -86,7 +109,14 @@ class Scalar(Parameter):
         super().__init__(dtype, ())
 
 
-_BY_WORD: dict[str, type[Parameter]] = {"in": In, "out": Out, "inout": InOut, "scalar": Scalar}
+_BY_WORD: dict[str, type[Parameter]] = {
+    "in": In,
+    "out": Out,
+    "inout": InOut,
+    "scalar": Scalar,
+    "out_existing": OutExisting,
+    "no_dep": NoDep,
+}
 
 Word = str | Parameter | type[Parameter] | Direction
 
@@ -101,6 +131,49 @@ def directions_of_function(function: Callable[..., Any], skip: int) -> list[Dire
     parameters = _positional(function)[skip:]
     annotations = _annotations(function)
     return [_direction(annotations.get(parameter.name)) for parameter in parameters]
+
+
+class TaskSignature(NamedTuple):
+    """What a submit needs to know of a kernel; the form that ``_native`` takes.
+
+    ``parameters``: name, :class:`Direction` and, of a scalar with a declared type, its
+    :class:`DataType`, else -1. Up to ``required`` arguments must be given; with ``takes_more`` any
+    number may follow, of direction ``rest``.
+    """
+
+    parameters: list[tuple[str, int, int]]
+    required: int
+    takes_more: bool
+    rest: int
+
+
+def task_signature(
+    function: Callable[..., Any] | None, signature: Sequence[Parameter] | None
+) -> TaskSignature:
+    """Give the signature of a kernel: the given one, else what its function's annotations say."""
+    if signature is not None:
+        listed = [(f"number {i}", int(p.direction), _code(p)) for i, p in enumerate(signature)]
+        return TaskSignature(listed, len(listed), False, int(Direction.UNSPECIFIED))
+    if function is None:
+        return TaskSignature([], 0, True, int(Direction.UNSPECIFIED))
+    annotations = _annotations(function)
+    positional = _positional(function)
+    rest = next((p for p in _parameters(function) if p.kind is p.VAR_POSITIONAL), None)
+    return TaskSignature(
+        [
+            (p.name, int(_direction(annotations.get(p.name))), _code(annotations.get(p.name)))
+            for p in positional
+        ],
+        sum(p.default is p.empty for p in positional),
+        rest is not None,
+        int(_direction(annotations.get(rest.name)) if rest else Direction.UNSPECIFIED),
+    )
+
+
+def _code(annotation: Any) -> int:
+    """Give the data type of a declared scalar, -1 where none is."""
+    is_declared = isinstance(annotation, Scalar) and annotation.dtype is not None
+    return int(annotation.dtype) if is_declared else -1
 
 
 def parameter_names(function: Callable[..., Any], skip: int) -> tuple[list[str], int, int]:
@@ -123,14 +196,17 @@ def _name(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__name__", function))
 
 
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(function).parameters.values())
+
+
 def _positional(function: Callable[..., Any]) -> list[inspect.Parameter]:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [p for p in inspect.signature(function).parameters.values() if p.kind in kinds]
+    return [parameter for parameter in _parameters(function) if parameter.kind in kinds]
 
 
 def _is_variadic(function: Callable[..., Any]) -> bool:
-    parameters = inspect.signature(function).parameters.values()
-    return any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
+    return any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in _parameters(function))
 
 
 def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
@@ -164,7 +240,8 @@ def _parameter(word: Word) -> Parameter:
     kind = _BY_WORD.get(name.lower()) if isinstance(name, str) else None
     if kind is None:
         raise UsageError(
-            f"{word!r} in a signature is no direction; use 'in', 'out', 'inout' or 'scalar'",
+            f"{word!r} in a signature is no direction; use 'in', 'out', 'inout' or 'scalar'"
+            " (of a kernel also 'out_existing' or 'no_dep')",
             name="signature",
             value=word,
             expected="in, out, inout or scalar",
