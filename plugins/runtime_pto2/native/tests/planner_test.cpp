@@ -1,0 +1,179 @@
+// The planner alone: rings that grow and come back, addresses, clusters, limits.
+#include "planner.hpp"
+
+#include <memory>
+
+#include "check.hpp"
+#include "history_fixture.hpp"
+
+namespace {
+
+using namespace pto::ring_buffer;
+
+// Rings with a window of four and nothing in them, and a planner in front of a platform that only
+// has memory.
+struct Fixture {
+  explicit Fixture(size_t memory_limit = SIZE_MAX) : left(memory_limit) {
+    platform.self = this;
+    platform.reserve = [](void* raw, size_t bytes) -> void* {
+      Fixture& fixture = *static_cast<Fixture*>(raw);
+      if (bytes > fixture.left) return nullptr;
+      fixture.left -= bytes;
+      ++fixture.held;
+      return std::calloc(1, bytes);
+    };
+    platform.release = [](void* raw, void* memory, size_t bytes) {
+      Fixture& fixture = *static_cast<Fixture*>(raw);
+      fixture.left += bytes;
+      --fixture.held;
+      std::free(memory);
+    };
+    platform.touched = [](void* raw, const void*, size_t) {
+      return static_cast<Fixture*>(raw)->touched;
+    };
+    for (uint32_t index = 0; index < kRings; ++index) {
+      rings.ring[index].window = 4;
+      rings.ring[index].records = records[index];
+      rings.ring[index].edges = &edge;
+      rings.ring[index].edge_capacity = 16;
+      sizes.options.task_window[index] = 4;
+    }
+    sizes.blocks = 24;
+  }
+
+  // What a submit does in planning mode.
+  bool submit(uint32_t index, uint32_t count = 1) {
+    if (!planner->make_room(index, count)) return false;
+    TaskRing& ring = rings.ring[index];
+    for (uint32_t block = 0; block < count; ++block) {
+      ring.record(ring.next).line = static_cast<int32_t>(ring.next);
+      ++ring.next;
+    }
+    return true;
+  }
+
+  void end_scope(uint32_t index) {
+    rings.ring[index].scope_released.store(rings.ring[index].next);
+    planner->released(index);
+  }
+
+  size_t left;
+  size_t touched = 0;
+  int held = 0;
+  pto_platform platform{};
+  Context context{&platform};
+  std::unique_ptr<Planner> planner = std::make_unique<Planner>(context);
+  Rings rings;
+  Sizes sizes;
+  TaskRecord records[kRings][4] = {};
+  Edge edge{};
+  HistoryFixture history;
+};
+
+TEST(rings_grow_keep_what_is_alive_and_come_back) {
+  Fixture fixture;
+  TaskRing& ring = fixture.rings.ring[1];
+  // Two tasks of before the proof.
+  for (; ring.next < 2; ++ring.next) ring.record(ring.next).line = static_cast<int32_t>(ring.next);
+  CHECK(fixture.planner->enter(fixture.rings, fixture.sizes));
+  CHECK(fixture.planner->is_planning());
+  for (int task = 0; task < 98; ++task) CHECK(fixture.submit(1));
+  CHECK_EQUAL(ring.window, 128u);
+  for (int64_t task = 0; task < 100; ++task) CHECK_EQUAL(ring.record(task).line, task);
+  const Plan plan = fixture.planner->finish(fixture.history);
+  CHECK(!fixture.planner->is_planning());
+  CHECK_EQUAL(plan.sizes.options.task_window[1], 128u);
+  CHECK(!plan.is_lower_bound);
+  CHECK_EQUAL(ring.window, 4u);
+  CHECK(ring.records == fixture.records[1]);
+  CHECK_EQUAL(ring.edge_capacity, 16u);
+  fixture.planner->end();
+  CHECK_EQUAL(fixture.held, 0);
+}
+
+TEST(scopes_that_end_make_room_again) {
+  Fixture fixture;
+  CHECK(fixture.planner->enter(fixture.rings, fixture.sizes));
+  for (int scope = 0; scope < 1000; ++scope) {
+    for (int task = 0; task < 7; ++task) CHECK(fixture.submit(2));
+    fixture.end_scope(2);
+  }
+  CHECK_EQUAL(fixture.rings.ring[2].window, 8u);
+  CHECK_EQUAL(fixture.planner->finish(fixture.history).sizes.options.task_window[2], 8u);
+}
+
+TEST(blocks_of_one_task_count_each) {
+  Fixture fixture;
+  CHECK(fixture.planner->enter(fixture.rings, fixture.sizes));
+  CHECK(fixture.submit(0, 24));
+  CHECK_EQUAL(fixture.planner->finish(fixture.history).sizes.options.task_window[0], 32u);
+}
+
+TEST(outputs_never_overlap_and_looking_at_them_is_noticed) {
+  Fixture fixture;
+  CHECK(fixture.planner->enter(fixture.rings, fixture.sizes));
+  const uint64_t first = fixture.planner->reserve_outputs(4096);
+  const uint64_t second = fixture.planner->reserve_outputs(1024);
+  CHECK(first != 0 && second == first + 4096);
+  fixture.touched = 4096;
+  CHECK(fixture.planner->finish(fixture.history).is_lower_bound);
+  fixture.planner->end();
+  CHECK_EQUAL(fixture.held, 0);
+}
+
+TEST(without_memory_there_is_no_plan) {
+  Fixture fixture(1024);
+  CHECK(!fixture.planner->enter(fixture.rings, fixture.sizes));
+  CHECK_EQUAL(fixture.rings.ring[0].window, 4u);
+  fixture.planner->end();
+  CHECK_EQUAL(fixture.held, 0);
+}
+
+TEST(a_limit_gives_a_lower_bound) {
+  Fixture fixture(Planner::kEdges * sizeof(Edge) + 4096);
+  CHECK(fixture.planner->enter(fixture.rings, fixture.sizes));
+  CHECK_EQUAL(fixture.planner->reserve_outputs(1024), 0u);
+  while (fixture.submit(0)) {
+  }
+  const Plan plan = fixture.planner->finish(fixture.history);
+  CHECK(plan.is_lower_bound);
+  CHECK(plan.sizes.options.task_window[0] > 4);
+  fixture.planner->end();
+  CHECK_EQUAL(fixture.held, 0);
+}
+
+TEST(clusters_that_no_device_has_are_counted_with_the_real_ones) {
+  Fixture fixture;
+  Planner& planner = *fixture.planner;
+  CHECK(planner.enter(fixture.rings, fixture.sizes));
+  const int32_t outer = planner.allocate_cluster(0, 24);
+  const int32_t inner = planner.allocate_cluster(2, 24);
+  CHECK(outer >= PTO_MAX_BLOCKS && inner != outer);
+  CHECK(planner.is_allocated(outer) && planner.is_allocated(inner));
+  CHECK(!planner.is_allocated(3));
+  planner.end_scope(1);
+  CHECK(planner.is_allocated(outer) && !planner.is_allocated(inner));
+  planner.free_cluster(outer);
+  CHECK(!planner.is_allocated(outer));
+  planner.allocate_cluster(0, 23);
+  const Plan plan = planner.finish(fixture.history);
+  CHECK_EQUAL(plan.sizes.blocks, 26u);
+}
+
+TEST(a_planner_plans_again_in_the_next_run) {
+  Fixture fixture;
+  for (int run = 0; run < 3; ++run) {
+    CHECK(fixture.planner->enter(fixture.rings, fixture.sizes));
+    for (int task = 0; task < 10; ++task) CHECK(fixture.submit(0));
+    CHECK_EQUAL(fixture.planner->finish(fixture.history).sizes.options.task_window[0], 16u);
+    fixture.planner->end();
+    CHECK_EQUAL(fixture.held, 0);
+    fixture.rings.ring[0].next = 0;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return check::run_all(argc, argv);
+}
