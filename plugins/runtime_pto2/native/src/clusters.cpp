@@ -47,6 +47,15 @@ void Clusters::put_back(int32_t cluster) {
                             reinterpret_cast<const uint32_t*>(&rings_.signal));
 }
 
+uint32_t Clusters::outermost_depth() const {
+  uint32_t outermost = allocated_ == 0 ? 0 : ~uint32_t{0};
+  for (uint32_t left = allocated_; left != 0; left &= left - 1) {
+    const uint32_t depth = slots_[__builtin_ctz(left)].depth;
+    if (depth < outermost) outermost = depth;
+  }
+  return outermost;
+}
+
 uint32_t Clusters::taken() const {
   return blocks_ - static_cast<uint32_t>(__builtin_popcount(free_.load(std::memory_order_acquire)));
 }

@@ -49,10 +49,14 @@ class Clusters {
     if (slots_[cluster].holds.fetch_sub(1, std::memory_order_acq_rel) == 1) put_back(cluster);
   }
 
+  // Of the scopes that hold a cluster; 0 when none does.
+  uint32_t outermost_depth() const;
+
   uint32_t blocks() const { return blocks_; }
   uint64_t allocations() const { return static_cast<uint64_t>(next_group_); }
   // How many are not free, allocated or with tasks that have not completed.
   uint32_t taken() const;
+  uint32_t allocated() const { return static_cast<uint32_t>(__builtin_popcount(allocated_)); }
   uint32_t peak() const { return peak_; }
 
  private:

@@ -19,6 +19,20 @@ struct Context {
     return latch.status();
   }
 
+  // The same, at a place of the user's program; a `file` of NULL is unknown.
+  template <class... Parts>
+  pto_status fail_at(const char* file, int32_t line, const ErrorFacts& facts, Parts... parts) {
+    ErrorLatch local;
+    local.latch(facts, parts...);
+    pto_error error = *local.error();
+    if (file != nullptr) {
+      Text(error.file, sizeof error.file).add(file);
+      error.line = line;
+    }
+    latch.latch(error);
+    return latch.status();
+  }
+
   const pto_platform* platform;
   Memory memory;
   ErrorLatch latch;

@@ -138,10 +138,11 @@ struct TaskRecord {
   uint64_t heap_begin;
   uint64_t heap_end;
   const char* file;
+  pto_payload* payload;  // to give back; NULL: another task's, or none
   int32_t line;
   int32_t func_id;
   uint32_t first_entry;    // of its entries in the tensor map, linked; 0 ends
-  uint32_t payload_class;  // of the payload pool
+  uint32_t payload_class;  // of Payloads
   uint32_t edges_end;      // virtual offset in the dependency pool, low half
   uint32_t scope_depth;
 };

@@ -1,0 +1,328 @@
+// What a submit may not be. Every check reports and gives false; the first error ends the run.
+#include <new>
+
+#include "draft.hpp"
+#include "orchestrator.hpp"
+
+namespace pto::ring_buffer {
+namespace {
+
+constexpr uint8_t kElementBytes[] = {4, 2, 4, 2, 1, 1, 2, 8, 8, 8, 1, 2, 4, 8, 16};
+constexpr uint32_t kTypes = sizeof kElementBytes;
+
+constexpr uint64_t kLargestOutput = uint64_t{1} << 46;
+
+const char* name_of_tag(uint32_t tag) {
+  static const char* const names[] = {"INPUT",           "OUTPUT", "INOUT",
+                                      "OUTPUT_EXISTING", "NO_DEP", "SCALAR"};
+  return tag < 6 ? names[tag] : "unknown tag";
+}
+
+// False when the buffer is larger than any memory.
+bool buffer_bytes(const pto_tensor_data& tensor, uint64_t* bytes) {
+  uint64_t product = kElementBytes[tensor.dtype];
+  for (uint32_t dim = 0; dim < tensor.ndims; ++dim) {
+    if (__builtin_mul_overflow(product, tensor.raw_shapes[dim], &product)) return false;
+  }
+  *bytes = product;
+  return product <= kLargestOutput;
+}
+
+}  // namespace
+
+template <class... Parts>
+bool Orchestrator::reject_parameter(const Draft& draft, uint32_t index, Parts... parts) {
+  ErrorFacts facts{PTO_ERROR_USAGE};
+  facts.value = index;
+  return reject(draft, facts, "parameter ", index, " (", name_of_tag(draft.task.params[index].tag),
+                ") of task ", next_id(draft), " (function ", draft.task.func_id, ") ", parts...);
+}
+
+int64_t Orchestrator::next_id(const Draft& draft) const {
+  const uint32_t ring = Scopes::ring_at(scopes_.depth());
+  return draft.id != kNoTask ? draft.id : TaskId{ring, rings_.ring[ring].next}.value();
+}
+
+// An error in an orchestration that only goes on for the plan is no news: the deadlock came first.
+void Orchestrator::stop_planning() {
+  if (!planner_.is_planning()) return;
+  planner_.cut_short();
+  is_stopped_ = true;
+}
+
+bool Orchestrator::check(Draft& draft) {
+  const pto_tensor_task& task = draft.task;
+  if (is_closed_) {
+    return reject(draft, {PTO_ERROR_USAGE}, "function ", task.func_id,
+                  " is submitted after orchestration_done; submit everything before it");
+  }
+  draft.ring = Scopes::ring_at(scopes_.depth());
+  if (task.block_dim != 0) {
+    draft.count = task.block_dim;
+    draft.scalars = 2;
+  }
+  if (!check_kernel(draft)) return false;
+  if (task.clusters != nullptr && !check_clusters(draft)) return false;
+  return check_parameters(draft);
+}
+
+bool Orchestrator::check_kernel(Draft& draft) {
+  const pto_tensor_task& task = draft.task;
+  const int32_t registered = kernels_.core_type(task.func_id);
+  const int32_t core_type = task.core_type >= 0 ? task.core_type : registered;
+  draft.kernel = task.kernel != 0 ? task.kernel : kernels_.address(task.func_id);
+  draft.core_type = static_cast<uint32_t>(core_type);
+  const bool is_type = core_type == PTO_CORE_AIC || core_type == PTO_CORE_AIV;
+  if (draft.kernel != 0 && is_type && (registered < 0 || registered == core_type)) return true;
+  return reject_kernel(draft);
+}
+
+bool Orchestrator::reject_kernel(const Draft& draft) {
+  const pto_tensor_task& task = draft.task;
+  const int32_t registered = kernels_.core_type(task.func_id);
+  ErrorFacts facts{PTO_ERROR_USAGE};
+  if (draft.kernel != 0) {
+    facts.value = static_cast<uint64_t>(static_cast<int64_t>(task.core_type));
+    if (task.core_type == PTO_CORE_AIC || task.core_type == PTO_CORE_AIV) {
+      return reject(draft, facts, "task ", next_id(draft), " asks for a worker of type ",
+                    task.core_type == PTO_CORE_AIC ? "AIC (cube)" : "AIV (vector)",
+                    ", but function ", task.func_id, " is registered for ",
+                    registered == PTO_CORE_AIC ? "AIC (cube)" : "AIV (vector)",
+                    "; submit it as it is registered, or register it for that core type");
+    }
+    return reject(draft, facts, "task ", next_id(draft), " (function ", task.func_id,
+                  ") asks for worker type ", task.core_type,
+                  "; use 0 (AIC, cube) or 1 (AIV, vector)");
+  }
+  char known[128];
+  Text text(known, sizeof known);
+  int32_t listed = 0;
+  for (int32_t id = 0; id < kernels_.end() && listed <= 8; ++id) {
+    if (kernels_.address(id) == 0) continue;
+    text.add(listed > 0 ? ", " : "");
+    if (listed++ == 8) {
+      text.add("...");
+    } else {
+      text.add(id);
+    }
+  }
+  return reject(draft, facts, "no kernel is registered for function id ", task.func_id,
+                listed > 0 ? "; registered: " : "; none is registered at all",
+                static_cast<const char*>(known));
+}
+
+bool Orchestrator::check_clusters(const Draft& draft) {
+  for (uint32_t block = 0; block < draft.count; ++block) {
+    const int32_t cluster = draft.task.clusters[block];
+    if (clusters_.is_allocated(cluster)) continue;
+    if (planner_.is_planning() && planner_.is_allocated(cluster)) continue;
+    ErrorFacts facts{PTO_ERROR_USAGE};
+    facts.value = static_cast<uint64_t>(static_cast<int64_t>(cluster));
+    facts.limit = clusters_.blocks();
+    return reject(draft, facts, "task ", next_id(draft), " (function ", draft.task.func_id,
+                  ") asks for cluster ", cluster,
+                  ", which is not allocated; use a result of allocate_cluster that has not been "
+                  "freed and whose scope is open");
+  }
+  return true;
+}
+
+bool Orchestrator::check_parameters(Draft& draft) {
+  const pto_tensor_task& task = draft.task;
+  if (task.params == nullptr && task.num_params != 0) {
+    return reject(draft, {PTO_ERROR_USAGE}, "task ", next_id(draft), " (function ", task.func_id,
+                  ") got a null pointer for ", task.num_params,
+                  " parameters; pass the array that holds them");
+  }
+  ErrorFacts facts{PTO_ERROR_CAPACITY};
+  for (uint32_t index = 0; index < task.num_params; ++index) {
+    if (task.params[index].tag == PTO_TAG_SCALAR) {
+      if (++draft.scalars <= PTO_MAX_TASK_SCALARS) continue;
+      facts.limit = PTO_MAX_TASK_SCALARS;
+      facts.value = draft.scalars;
+      return reject(draft, facts, "task ", next_id(draft), " (function ", task.func_id,
+                    ") has more than ", PTO_MAX_TASK_SCALARS, " scalars",
+                    draft.is_block_task() ? ", block_dim and block_id included" : "",
+                    "; pass the rest through a tensor");
+    }
+    if (++draft.tensors > PTO_MAX_TASK_TENSORS) {
+      facts.limit = PTO_MAX_TASK_TENSORS;
+      facts.value = draft.tensors;
+      return reject(draft, facts, "task ", next_id(draft), " (function ", task.func_id,
+                    ") has more than ", PTO_MAX_TASK_TENSORS,
+                    " tensors; put several into one buffer and pass views, or split the task");
+    }
+    if (!check_tensor(draft, index)) return false;
+  }
+  return true;
+}
+
+bool Orchestrator::check_tensor(Draft& draft, uint32_t index) {
+  const pto_param& param = draft.task.params[index];
+  if (param.tag > PTO_TAG_SCALAR) {
+    return reject_parameter(draft, index, "has tag ", param.tag, "; use the PTO_TAG_ values, 0 to ",
+                            static_cast<int32_t>(PTO_TAG_SCALAR));
+  }
+  if (param.value.tensor == nullptr) {
+    return reject_parameter(draft, index, "is a null pointer; pass a tensor");
+  }
+  const pto_tensor_data& tensor = *param.value.tensor;
+  if (!check_view(draft, index)) return false;
+  const bool is_ordering = param.tag != PTO_TAG_NO_DEP;
+  Access& access = draft.accesses[draft.ordering];
+  draft.ordering += is_ordering;
+  draft.entries += is_ordering && (is_full_ || param.tag != PTO_TAG_INPUT);
+  if (tensor.buffer.addr == 0) return check_fresh(draft, index);
+  if (context_.platform->checking && !check_address(draft, index)) return false;
+  if (!is_ordering) return true;
+  return locate(draft, index, &access);
+}
+
+bool Orchestrator::check_fresh(Draft& draft, uint32_t index) {
+  const pto_param& param = draft.task.params[index];
+  if (param.tag != PTO_TAG_OUTPUT) {
+    return reject_parameter(draft, index,
+                            "has address 0: nothing has written it yet; submit it as the output of "
+                            "an earlier task, or give it memory");
+  }
+  pto_tensor_data& tensor = *param.value.tensor;
+  uint64_t bytes = 0;
+  if (!is_key(tensor) && !buffer_bytes(tensor, &bytes)) {
+    return reject_parameter(draft, index, "is larger than ", kLargestOutput,
+                            " bytes; check its shape");
+  }
+  tensor.buffer.size = bytes;
+  draft.fresh |= uint64_t{1} << index;
+  draft.output_bytes += (bytes + (History::kSlabBytes - 1)) & ~uint64_t{History::kSlabBytes - 1};
+  return true;
+}
+
+bool Orchestrator::check_view(const Draft& draft, uint32_t index) {
+  const pto_tensor_data& tensor = *draft.task.params[index].value.tensor;
+  if (tensor.ndims > PTO_MAX_DIMS) {
+    return reject_parameter(draft, index, "has ", tensor.ndims, " dimensions; at most ",
+                            PTO_MAX_DIMS, " are possible: reshape it");
+  }
+  if (tensor.dtype >= kTypes) {
+    return reject_parameter(draft, index, "has data type code ", tensor.dtype, "; the largest is ",
+                            kTypes - 1);
+  }
+  uint32_t seen = 0;
+  for (uint32_t dim = 0; dim < tensor.ndims; ++dim) {
+    const uint64_t raw = tensor.raw_shapes[dim];
+    const uint64_t offset = tensor.offsets[dim];
+    seen |= uint32_t{1} << (tensor.order[dim] & 31);
+    if (offset <= raw && tensor.shapes[dim] <= raw - offset) continue;
+    return reject_parameter(draft, index, "reaches out of its buffer: dimension ", dim,
+                            " of the view is [", offset, ", ", offset + tensor.shapes[dim],
+                            ") and the buffer has ", raw, "; make the view smaller");
+  }
+  if (seen == (uint32_t{1} << tensor.ndims) - 1) return true;
+  return reject_parameter(draft, index,
+                          "has an order of dimensions that is no permutation; make views with "
+                          "view, reshape and transpose");
+}
+
+bool Orchestrator::check_address(const Draft& draft, uint32_t index) {
+  if (planner_.is_planning()) return true;
+  const pto_platform* platform = context_.platform;
+  const pto_tensor_data& tensor = *draft.task.params[index].value.tensor;
+  if (is_key(tensor)) return true;
+  ErrorLatch blank;
+  pto_error cause = *blank.error();
+  const pto_status status = platform->check_value(platform->self, tensor.buffer.addr, &cause);
+  if (status == PTO_OK) return true;
+  ErrorFacts facts{status};
+  facts.value = tensor.buffer.addr;
+  return reject(draft, facts, "parameter ", index, " (", name_of_tag(draft.task.params[index].tag),
+                ") of task ", next_id(draft), " (function ", draft.task.func_id, "), address ",
+                Address{tensor.buffer.addr}, ": ", static_cast<const char*>(cause.message));
+}
+
+bool Orchestrator::reject_outputs(const Draft& draft) {
+  ErrorFacts facts{PTO_ERROR_CAPACITY};
+  facts.value = draft.output_bytes;
+  facts.limit = sizes_.options.heap[draft.ring];
+  return reject(draft, facts, "the outputs of task ", draft.id, " (function ", draft.task.func_id,
+                ") take ", draft.output_bytes, " bytes and can never fit into the heap of ring ",
+                draft.ring, ", which has ", facts.limit, "; set heap to at least ",
+                draft.output_bytes);
+}
+
+bool Orchestrator::locate(const Draft& draft, uint32_t index, Access* access) {
+  const pto_tensor_data& tensor = *draft.task.params[index].value.tensor;
+  const uint64_t address = tensor.buffer.addr;
+  uint32_t ring = 0;
+  if (tensor.owner >= 0) {
+    new (access) Access(TensorMap::locate(tensor));
+    return is_scope_open(tensor.owner) || reject_owner(draft, index, tensor.owner);
+  }
+  if (address - heaps_low_ >= heaps_span_ || !is_in_heap(address, &ring)) {
+    new (access) Access(TensorMap::locate(tensor));
+    return true;
+  }
+  pto_tensor_data owned = tensor;
+  owned.owner = heap_owner(ring, address);
+  new (access) Access(TensorMap::locate(owned));
+  const bool is_alive = owned.owner != kNoTask && is_scope_open(owned.owner);
+  return is_alive || reject_owner(draft, index, owned.owner);
+}
+
+bool Orchestrator::reject_owner(const Draft& draft, uint32_t index, int64_t owner) {
+  const Address address{draft.task.params[index].value.tensor->buffer.addr};
+  if (owner == kNoTask) {
+    return reject_parameter(draft, index, "has address ", address,
+                            ", which is in a heap ring but in no live buffer; use the tensor that "
+                            "the submit filled in, while its scope is open");
+  }
+  return reject_parameter(draft, index, "names the buffer at ", address, " that task ", owner,
+                          " allocated, in a scope that has ended; submit both in one scope, or "
+                          "allocate the buffer in an outer one");
+}
+
+// Each own task of an open scope has a number from the scope's first on; in the shared ring, the
+// scope is told by the depth, too.
+bool Orchestrator::is_scope_open(int64_t id) const {
+  const TaskId task = TaskId::of(id);
+  const TaskRing& ring = rings_.ring[task.ring];
+  if (task.number < sides_[task.ring].alive || task.number >= ring.next) return false;
+  const uint32_t depth = task.ring < kRings - 1 ? task.ring : ring.record(task.number).scope_depth;
+  if (depth >= scopes_.open()) return false;
+  const int64_t first = scopes_.at(depth).first_task;
+  return first != Scope::kNone && task.number >= first;
+}
+
+bool Orchestrator::is_in_heap(uint64_t address, uint32_t* ring) const {
+  for (*ring = 0; *ring < kRings; ++*ring) {
+    const Side& side = sides_[*ring];
+    if (side.heap_base != 0 && address - side.heap_base < side.heap.capacity()) return true;
+  }
+  return false;
+}
+
+// Live tasks' ranges lie in the order of their numbers, so the last one that begins at or before
+// the address is the only one that can hold it.
+int64_t Orchestrator::heap_owner(uint32_t index, uint64_t address) const {
+  const TaskRing& ring = rings_.ring[index];
+  const Side& side = sides_[index];
+  const uint64_t size = side.heap.capacity();
+  const uint64_t head = side.heap.head();
+  uint64_t offset = head - head % size + (address - side.heap_base);
+  if (offset >= head) offset -= size;
+  int64_t low = side.alive;
+  int64_t high = ring.next;
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (ring.record(middle).heap_begin <= offset) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  if (low == side.alive) return kNoTask;
+  const TaskRecord& record = ring.record(low - 1);
+  const bool is_inside = offset >= record.heap_begin && offset < record.heap_end;
+  return is_inside ? TaskId{index, low - 1}.value() : kNoTask;
+}
+
+}  // namespace pto::ring_buffer

@@ -1,0 +1,66 @@
+// The edges of the submit that is being put together. Orchestrator only.
+#pragma once
+
+#include <cstdint>
+
+#include "pto/engine/memory.hpp"
+#include "rings.hpp"
+
+namespace pto::ring_buffer {
+
+// Producers of one task, each once, whatever number of reasons there is for the edge.
+class EdgeList {
+ public:
+  struct Item {
+    SlotRef producer;
+    uint32_t kind;  // EdgeKind bits
+  };
+
+  // For producers in windows of these sizes.
+  bool create(engine::Memory& memory, const uint64_t* windows);
+  void destroy(engine::Memory& memory);
+
+  void clear() { count_ = 0; }
+
+  void add(SlotRef producer, uint32_t kind) {
+    if (count_ > kScanned) return add_marked(producer, kind);
+    for (uint32_t index = 0; index < count_; ++index) {
+      if (items_[index].producer != producer) continue;
+      items_[index].kind |= kind;
+      return;
+    }
+    if (count_ == kScanned) return add_marked(producer, kind);
+    items_[count_++] = {producer, kind};
+  }
+
+  // Forgets the producers that `is_over` says have retired.
+  template <class IsOver>
+  void drop(IsOver is_over) {
+    uint32_t kept = 0;
+    for (uint32_t index = 0; index < count_; ++index) {
+      if (!is_over(items_[index].producer)) items_[kept++] = items_[index];
+    }
+    count_ = kept;
+    if (count_ > kScanned) mark_all();
+  }
+
+  uint32_t count() const { return count_; }
+  const Item& operator[](uint32_t index) const { return items_[index]; }
+
+ private:
+  static constexpr uint32_t kScanned = 12;
+
+  void add_marked(SlotRef producer, uint32_t kind);
+  void mark_all();
+  uint32_t& mark(SlotRef producer) { return marks_[ring_of(producer)][slot_of(producer)]; }
+
+  Item* items_ = nullptr;
+  uint32_t count_ = 0;
+  uint64_t capacity_ = 0;
+  uint64_t windows_[kRings] = {};
+  // Beyond kScanned items: where in items_ a slot's item is. Never cleared: an entry counts only if
+  // that item names the slot.
+  uint32_t* marks_[kRings] = {};
+};
+
+}  // namespace pto::ring_buffer

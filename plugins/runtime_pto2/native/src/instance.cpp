@@ -1,0 +1,149 @@
+#include "instance.hpp"
+
+#include <cstring>
+
+#include "explain.hpp"
+
+namespace pto::ring_buffer {
+
+bool Instance::create(const Options& options) {
+  return orchestrator_.create(options) &&
+         scheduler_.create(static_cast<uint32_t>(options.ready_queue_shards));
+}
+
+void Instance::destroy() {
+  scheduler_.destroy();
+  orchestrator_.destroy();
+}
+
+pto_status Instance::begin(const pto_run& run) {
+  run_ = &run;
+  context_.latch.clear();
+  scheduler_.begin();
+  orchestrator_.begin(run);
+  for (uint32_t index = 0; index < run.num_kernels; ++index) {
+    const pto_status status = register_kernel(run.kernels[index]);
+    if (status != PTO_OK) return status;
+  }
+  return PTO_OK;
+}
+
+pto_status Instance::register_kernel(const pto_kernel_entry& kernel) {
+  const int32_t func_id = kernel.func_id;
+  ErrorFacts facts{PTO_ERROR_USAGE, -1, -1, func_id};
+  KernelTable& kernels = orchestrator_.kernels();
+  if (!KernelTable::is_id(func_id)) {
+    facts.status = PTO_ERROR_CAPACITY;
+    facts.limit = KernelTable::kMaxFunctions - 1;
+    return context_.fail(facts, "kernel function id ", func_id, " is out of range; use 0 to ",
+                         KernelTable::kMaxFunctions - 1);
+  }
+  if (kernels.address(func_id) != 0) {
+    return context_.fail(facts, "two kernels have the function id ", func_id,
+                         "; give each its own");
+  }
+  if (kernel.address == 0) {
+    return context_.fail(facts, "the kernel with function id ", func_id,
+                         " has no address; load it before the run");
+  }
+  kernels.set(func_id, kernel.address, kernel.core_type);
+  return PTO_OK;
+}
+
+pto_status Instance::orchestrate() {
+  const pto_platform* platform = context_.platform;
+  void* symbol = nullptr;
+  const pto_status status =
+      platform->resolve(platform->self, run_->library, PTO2_ORCHESTRATE, &symbol);
+  int32_t result = -1;
+  if (status != PTO_OK || symbol == nullptr) {
+    context_.fail({PTO_ERROR_LOAD}, "the orchestration library does not export ", PTO2_ORCHESTRATE,
+                  ", so it was not built for ", kVariant,
+                  "; build it with the headers and entry_wrapper.hpp of this variant");
+  } else {
+    pto2_orchestrate_fn entry;
+    static_assert(sizeof entry == sizeof symbol, "a symbol is a function here");
+    std::memcpy(&entry, &symbol, sizeof entry);
+    const pto2_calls calls = orchestration_calls();
+    // An orchestration owns its arguments, and may well write to them.
+    result = entry(&calls, this, const_cast<uint64_t*>(run_->args),
+                   static_cast<int32_t>(run_->num_args));
+  }
+  orchestration_done(result);
+  return last_error()->status;
+}
+
+void Instance::orchestration_done(int32_t result) {
+  if (result != 0 && !orchestrator_.deadlock().is_proven()) {
+    ErrorFacts facts{PTO_ERROR_ORCHESTRATION};
+    facts.value = static_cast<uint64_t>(static_cast<int64_t>(result));
+    context_.fail(facts, "the orchestration returned ", result, ", not 0; it had submitted ",
+                  orchestrator_.statistics().tasks, " tasks by then");
+  }
+  orchestrator_.done();
+  scheduler_.wake_all();
+}
+
+int32_t Instance::stalled() {
+  if (last_error()->status != PTO_OK) return PTO_STEP_ERROR;
+  const bool is_blocked = orchestrator_.is_blocked();
+  if (is_blocked && orchestrator_.can_go_on()) {
+    orchestrator_.wake();
+    return PTO_STEP_PROGRESS;
+  }
+  const Progress progress = scheduler_.progress();
+  if (scheduler_.has_work() || (!is_blocked && progress.completed == progress.wired)) {
+    scheduler_.wake_all();
+    return PTO_STEP_PROGRESS;
+  }
+  if (is_blocked) {
+    scheduler_.halt();
+    orchestrator_.deadlock().prove(context_, orchestrator_.proof());
+    return PTO_STEP_ERROR;
+  }
+  ErrorFacts facts{PTO_ERROR_INTERNAL};
+  facts.value = static_cast<uint64_t>(progress.wired - progress.completed);
+  context_.fail(facts, progress.wired - progress.completed, " of ", progress.wired,
+                " tasks wait for producers that are not on a core; a kernel or the orchestration "
+                "has overwritten the runtime's memory");
+  return PTO_STEP_ERROR;
+}
+
+void Instance::end() {
+  orchestrator_.end();
+  run_ = nullptr;
+  context_.latch.clear();
+}
+
+void Instance::abort(const pto_error* cause) {
+  if (cause != nullptr && cause->status != PTO_OK) {
+    context_.latch.latch(*cause);
+  } else {
+    context_.fail({PTO_ERROR_ABORTED}, "the run was aborted with ", scheduler_.progress().completed,
+                  " tasks completed");
+  }
+}
+
+const pto_error* Instance::last_error() {
+  const Deadlock& deadlock = orchestrator_.deadlock();
+  return deadlock.is_proven() ? deadlock.error() : context_.latch.error();
+}
+
+uint32_t Instance::statistics(pto_statistic* out, uint32_t capacity) const {
+  const StatisticsSources sources{
+      orchestrator_.statistics(),
+      orchestrator_.tensor_map().statistics(),
+      scheduler_,
+      clusters_,
+      {orchestrator_.use(0), orchestrator_.use(1), orchestrator_.use(2), orchestrator_.use(3)},
+      context_.memory.bytes()};
+  return write_statistics(sources, out, capacity);
+}
+
+size_t Instance::explain(char* out, size_t capacity) {
+  const RunView view{rings_, scheduler_, orchestrator_.options(), orchestrator_.blocked(),
+                     orchestrator_.deadlock()};
+  return ring_buffer::explain(view, out, capacity);
+}
+
+}  // namespace pto::ring_buffer

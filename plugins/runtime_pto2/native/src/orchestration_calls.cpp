@@ -1,0 +1,71 @@
+// The functions behind an orchestration library's table.
+#include "instance.hpp"
+
+namespace pto::ring_buffer {
+namespace {
+
+Instance& self(void* runtime) {
+  return *static_cast<Instance*>(runtime);
+}
+
+int64_t submit(void* runtime, pto_tensor_task* task) {
+  return self(runtime).orchestrator().submit(*task);
+}
+
+void add_dep(void* runtime, int64_t from, int64_t to) {
+  self(runtime).orchestrator().add_dep(from, to);
+}
+
+void scope_begin(void* runtime, const char* file, int32_t line) {
+  self(runtime).orchestrator().scope_begin(file, line);
+}
+
+void scope_end(void* runtime) {
+  self(runtime).orchestrator().scope_end();
+}
+
+int32_t allocate_cluster(void* runtime, const char* file, int32_t line) {
+  return self(runtime).orchestrator().allocate_cluster(file, line);
+}
+
+void free_cluster(void* runtime, int32_t cluster) {
+  self(runtime).orchestrator().free_cluster(cluster);
+}
+
+void orchestration_done(void* runtime) {
+  self(runtime).orchestrator().close();
+}
+
+void log(void* runtime, int32_t level, const char* function, const char* message) {
+  const pto_platform* platform = self(runtime).context().platform;
+  char line[2048];
+  Text(line, sizeof line).add(function, ": ", message);
+  // Whoever asks for a line that is always shown gets the one level that is.
+  const bool is_known = level >= PTO_LOG_ERROR && level <= PTO_LOG_DEBUG;
+  platform->log(platform->self, is_known ? level : PTO_LOG_ERROR, line);
+}
+
+// A place comes with a rule that was broken there, an exception comes without.
+void fail(void* runtime, const char* what, const char* file, int32_t line) {
+  const pto_status status = file != nullptr ? PTO_ERROR_USAGE : PTO_ERROR_ORCHESTRATION;
+  self(runtime).orchestrator().fail(status, what, file, line);
+}
+
+}  // namespace
+
+pto2_calls orchestration_calls() {
+  pto2_calls calls{};
+  calls.version = PTO2_CALLS_VERSION;
+  calls.submit = submit;
+  calls.add_dep = add_dep;
+  calls.scope_begin = scope_begin;
+  calls.scope_end = scope_end;
+  calls.allocate_cluster = allocate_cluster;
+  calls.free_cluster = free_cluster;
+  calls.orchestration_done = orchestration_done;
+  calls.log = log;
+  calls.fail = fail;
+  return calls;
+}
+
+}  // namespace pto::ring_buffer

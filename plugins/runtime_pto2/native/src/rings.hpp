@@ -1,0 +1,67 @@
+// The four task rings as both sides see them, and the stream of submits between them.
+//
+// Owner threads: the orchestrator writes `submitted`, `scope_released` and the log; schedulers
+// write the watermarks. Each such word has a cache line of its own.
+//
+// The stream: the orchestrator puts the slot of each submit (of a block task: its head) at the end
+// of `log` and then moves `submitted`. Whoever holds `wiring` reads, in this order, all
+// scope_released words, then `submitted`; wires everything up to it; then lets tasks below those
+// scope_released numbers retire. So a task that names a buffer is wired before the scope that
+// allocated the buffer can let it go.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "task.hpp"
+
+namespace pto::ring_buffer {
+
+struct TaskRing {
+  uint32_t window = 0;  // slots, a power of two; at most window - 1 live tasks
+  TaskDescriptor* descriptors = nullptr;
+  TaskState* states = nullptr;
+  TaskRecord* records = nullptr;
+  Edge* edges = nullptr;  // the dependency pool
+  uint32_t edge_capacity = 0;
+
+  // Orchestrator: number of the next task.
+  int64_t next = 0;
+  // Tasks before this number belong to ended scopes only.
+  alignas(64) std::atomic<int64_t> scope_released{0};
+  // last_task_alive: the oldest task that has not retired. Schedulers; seq_cst where it meets
+  // `waiting` below.
+  alignas(64) std::atomic<int64_t> watermark{0};
+  // Schedulers: how much of scope_released the wiring has caught up with.
+  alignas(64) std::atomic<int64_t> releasable{0};
+
+  uint32_t slot(int64_t number) const { return static_cast<uint32_t>(number) & (window - 1); }
+  TaskDescriptor& descriptor(int64_t number) const { return descriptors[slot(number)]; }
+  TaskState& state(int64_t number) const { return states[slot(number)]; }
+  TaskRecord& record(int64_t number) const { return records[slot(number)]; }
+};
+
+struct Rings {
+  TaskRing ring[kRings];
+
+  SlotRef* log = nullptr;  // of log_size entries, a power of two, at least the sum of the windows
+  uint64_t log_size = 0;
+  // Submits so far. Stored with seq_cst after the entry: it meets `hungry` in the scheduler.
+  alignas(64) std::atomic<uint64_t> submitted{0};
+  // Submits that have been wired.
+  alignas(64) std::atomic<uint64_t> wired{0};
+
+  // The orchestrator waits for room: it sets `waiting`, looks again, and then waits for `signal` to
+  // change. Whoever moves a watermark (or frees a cluster) while `waiting` is set bumps `signal`
+  // and calls the platform's notify.
+  alignas(64) std::atomic<uint32_t> waiting{0};
+  std::atomic<uint32_t> signal{0};
+
+  TaskDescriptor& descriptor(SlotRef ref) const {
+    return ring[ring_of(ref)].descriptors[slot_of(ref)];
+  }
+  TaskState& state(SlotRef ref) const { return ring[ring_of(ref)].states[slot_of(ref)]; }
+  Edge& edge(EdgeRef ref) const { return ring[ref >> 30].edges[ref & 0x3FFFFFFFu]; }
+};
+
+}  // namespace pto::ring_buffer

@@ -1,0 +1,191 @@
+// How the orchestrator learns that room has come back, and how it waits for it.
+#include "orchestrator.hpp"
+
+namespace pto::ring_buffer {
+namespace {
+
+constexpr uint64_t kLongWaitNs = 100'000'000;  // waits that the log tells about
+
+constexpr int64_t kBatch = 64;  // retired tasks that are worth a walk
+
+}  // namespace
+
+void Orchestrator::sync(CleanedBy reason) {
+  submits_to_sync_ = kSyncInterval;
+  const int64_t least = reason == CleanedBy::kBatch ? kBatch : 1;
+  for (uint32_t index = 0; index < kRings; ++index) {
+    const int64_t retired = rings_.ring[index].watermark.load(std::memory_order_seq_cst);
+    if (retired - sides_[index].alive >= least) sync_ring(index, reason);
+  }
+}
+
+void Orchestrator::sync_ring(uint32_t index, CleanedBy reason) {
+  const TaskRing& ring = rings_.ring[index];
+  Side& side = sides_[index];
+  const int64_t retired = ring.watermark.load(std::memory_order_seq_cst);
+  if (retired == side.alive) return;
+  for (int64_t number = side.alive; number < retired; ++number) {
+    TaskRecord& record = ring.record(number);
+    if (record.first_entry != 0) map_.retire(record, reason);
+    if (record.payload != nullptr) payloads_.give_back(record.payload, record.payload_class);
+  }
+  const TaskRecord& newest = ring.record(retired - 1);
+  side.heap_tail = newest.heap_end;
+  if (side.edges_alive < retired) {
+    side.edges_alive = retired;
+    side.edges_tail += newest.edges_end - static_cast<uint32_t>(side.edges_tail);
+  }
+  side.alive = retired;
+  map_.saw(index, retired);
+}
+
+// Edges are free as soon as their consumer is done, whether its scope has ended or not.
+void Orchestrator::free_done_edges(uint32_t index) {
+  const TaskRing& ring = rings_.ring[index];
+  Side& side = sides_[index];
+  const int64_t end = first_unwired(index);
+  while (side.edges_alive < end) {
+    const uint32_t phase = ring.state(side.edges_alive).phase.load(std::memory_order_acquire);
+    if (phase != kDone && phase != kConsumed) return;
+    const uint32_t tail = ring.record(side.edges_alive).edges_end;
+    side.edges_tail += tail - static_cast<uint32_t>(side.edges_tail);
+    ++side.edges_alive;
+  }
+}
+
+// The state of a task means nothing before it has been wired.
+int64_t Orchestrator::first_unwired(uint32_t index) const {
+  const TaskRing& ring = rings_.ring[index];
+  const uint64_t wired = rings_.wired.load(std::memory_order_acquire);
+  for (uint64_t entry = wired; entry != logged_; ++entry) {
+    const SlotRef ref = rings_.log[entry & (rings_.log_size - 1)];
+    if (ring_of(ref) != index) continue;
+    const uint32_t newest = ring.slot(ring.next - 1);
+    const uint32_t back = (newest - slot_of(ref)) & (ring.window - 1);
+    return ring.next - 1 - static_cast<int64_t>(back);
+  }
+  return ring.next;
+}
+
+Blocked Orchestrator::blocked_on(Resource what, const Draft& draft, uint64_t needed) const {
+  Blocked blocked;
+  blocked.what = what;
+  blocked.ring = draft.ring;
+  blocked.depth = scopes_.depth();
+  blocked.needed = needed;
+  blocked.func_id = draft.task.func_id;
+  blocked.file = draft.task.file;
+  blocked.line = draft.task.file != nullptr ? draft.task.line : -1;
+  return blocked;
+}
+
+bool Orchestrator::wait(bool (*look)(void*), void* context) {
+  const pto_platform* platform = context_.platform;
+  const uint64_t start = platform->now(platform->self);
+  uint64_t logged = start;
+  blocked_.since_ns = start;
+  is_quiet_ = false;
+  look_ = look;
+  look_context_ = context;
+  pto_status status = PTO_OK;
+  bool has_room = false;
+  while (status == PTO_OK && !context_.latch.is_set()) {
+    const uint32_t seen = rings_.signal.load(std::memory_order_acquire);
+    rings_.waiting.store(1, std::memory_order_seq_cst);
+    scheduler_.synchronise();
+    has_room = look(context);
+    if (has_room) break;
+    scheduler_.published();
+    pto_yield(platform, PTO_YIELD_BLOCKED);
+    status =
+        platform->wait(platform->self, reinterpret_cast<const uint32_t*>(&rings_.signal), seen);
+    const uint64_t now = platform->now(platform->self);
+    if (now - logged < kLongWaitNs) continue;
+    logged = now;
+    log_blocked();
+  }
+  rings_.waiting.store(0, std::memory_order_relaxed);
+  statistics_.add_blocked(blocked_.what, platform->now(platform->self) - start);
+  blocked_.what = Resource::kNone;
+  if (!has_room && deadlock_.is_proven()) enter_planning();
+  return has_room;
+}
+
+bool Orchestrator::can_go_on() {
+  is_quiet_ = true;
+  return look_(look_context_);
+}
+
+Proof Orchestrator::proof() const {
+  Proof proof = take_proof(rings_, blocked_, sizes_);
+  const Side& side = sides_[blocked_.ring];
+  uint32_t depth = proof.scope_depth;
+  switch (blocked_.what) {
+    case Resource::kHeap:
+      proof.used = side.heap.used(side.heap_tail);
+      break;
+    case Resource::kEdges:
+      proof.used = side.edges.used(side.edges_tail);
+      break;
+    case Resource::kTensorMap:
+      proof.used = map_.statistics().live;
+      break;
+    case Resource::kCluster:
+      proof.used = clusters_.taken();
+      depth = proof.scope_depth = clusters_.outermost_depth();
+      break;
+    default:
+      break;
+  }
+  if (depth < scopes_.open()) proof.scope_place = {scopes_.at(depth).file, scopes_.at(depth).line};
+  return proof;
+}
+
+void Orchestrator::log_blocked() {
+  struct Use {
+    const char* name;
+    uint64_t used;
+    uint64_t size;
+  };
+  const TaskRing& ring = rings_.ring[blocked_.ring];
+  const Side& side = sides_[blocked_.ring];
+  const int64_t alive = ring.watermark.load(std::memory_order_relaxed);
+  Use use{};
+  switch (blocked_.what) {
+    case Resource::kWindow:
+      use = {"TaskRing", static_cast<uint64_t>(ring.next - alive), ring.window};
+      break;
+    case Resource::kHeap:
+      use = {"HeapRing", side.heap.used(side.heap_tail), side.heap.capacity()};
+      break;
+    case Resource::kEdges:
+      use = {"DepListPool", side.edges.used(side.edges_tail), side.edges.capacity()};
+      break;
+    case Resource::kTensorMap:
+      use = {"TensorMap", map_.statistics().live, sizes_.options.tensor_map_pool};
+      break;
+    default:
+      use = {"Cluster", clusters_.taken(), clusters_.blocks()};
+      break;
+  }
+  const uint64_t permille = use.used * 1000 / use.size;
+  char line[256];
+  Text(line, sizeof line)
+      .add("[", use.name, "] BLOCKED (Flow Control): ring=", blocked_.ring, ", current=", ring.next,
+           ", last_alive=", alive, ", active=", use.used, "/", use.size, " (", permille / 10, ".",
+           permille % 10, "%), requested=", blocked_.needed);
+  context_.platform->log(context_.platform->self, PTO_LOG_WARN, line);
+}
+
+void Orchestrator::wake() {
+  rings_.signal.fetch_add(1, std::memory_order_release);
+  context_.platform->notify(context_.platform->self,
+                            reinterpret_cast<const uint32_t*>(&rings_.signal));
+}
+
+void Orchestrator::enter_planning() {
+  sync(CleanedBy::kBackPressure);
+  if (!planner_.enter(rings_, sizes_)) is_stopped_ = true;
+}
+
+}  // namespace pto::ring_buffer
