@@ -31,8 +31,8 @@ class TensorMap {
  public:
   struct Statistics {
     uint64_t lookups;
-    uint64_t nodes_visited;       // by lookups: entries and cells looked at
-    uint64_t conservative_edges;  // found by byte hull alone
+    uint64_t nodes_visited;       // by lookups and insertions: entries and cells looked at
+    uint64_t conservative_edges;  // visits of what overlaps by byte hull alone
     uint64_t cleaned_by_lookup;
     uint64_t cleaned_by_batch;
     uint64_t cleaned_by_back_pressure;
@@ -48,21 +48,43 @@ class TensorMap {
   void begin(const Rings& rings, bool full_hazards);
 
   // Tasks of `ring` before `watermark` have retired.
-  void saw(uint32_t ring, int64_t watermark);
+  void saw(uint32_t ring, int64_t watermark) { alive_from_[ring] = watermark; }
 
   // The tensor has its final address. Its view must lie inside its raw shape.
   static Access locate(const pto_tensor_data& tensor);
 
   // Calls visit(int64_t task, bool conservative) for each live writer that overlaps.
   template <class Visit>
-  void find_writers(const Access& access, Visit&& visit);
+  void find_writers(const Access& access, Visit&& visit) {
+    WriterPolicy policy{*this};
+    ++statistics_.lookups;
+    writers_.find(access.region, policy, [&](const Entry& entry, bool conservative) {
+      statistics_.conservative_edges += conservative;
+      visit(entry.task, conservative);
+    });
+  }
 
-  // The same for each live reader; there are none under raw hazards.
+  // The same for each live reader; there are none under raw hazards. A task that reads a region
+  // through several parameters is visited once for each region.
   template <class Visit>
-  void find_readers(const Access& access, Visit&& visit);
+  void find_readers(const Access& access, Visit&& visit) {
+    if (!full_hazards_) return;
+    ReaderPolicy policy{*this};
+    ++statistics_.lookups;
+    readers_.find(access.region, policy, [&](const ReaderList& list, bool conservative) {
+      for (uint32_t index = list.first; index != 0; index = reader_entries_[index].older) {
+        const Entry& entry = reader_entries_[index].entry;
+        if (state_of(entry) != engine::RegionState::kLive) continue;
+        statistics_.conservative_edges += conservative;
+        visit(entry.task, conservative);
+      }
+    });
+  }
 
   // Room for `entries` more insertions of each kind.
-  bool has_room(uint32_t entries) const;
+  bool has_room(uint32_t entries) const {
+    return writers_.has_room(entries) && reader_count_ + entries <= capacity_;
+  }
 
   // Makes `task` the writer; what the region wholly covers is forgotten. `is_fresh`: this submit
   // allocated the memory, so that nothing alive can overlap it.
@@ -73,7 +95,83 @@ class TensorMap {
   // Frees the entries of a task that has retired.
   void retire(TaskRecord& record, CleanedBy reason);
 
-  const Statistics& statistics() const;
+  Statistics statistics() const;
+
+ private:
+  // A link names a writer's node, or with kReaderLink a reader's entry; 0 ends.
+  using Link = uint32_t;
+  static constexpr Link kReaderLink = 0x80000000u;
+
+  struct Entry {
+    int64_t task;
+    int64_t owner;
+    Link next;  // of the task
+    Link previous;
+  };
+
+  struct ReaderEntry {
+    Entry entry;
+    uint32_t node;   // of the region
+    uint32_t older;  // of the same region
+    uint32_t newer;
+  };
+
+  struct ReaderList {
+    uint32_t first;  // the newest
+  };
+
+  struct WriterPolicy {
+    TensorMap& map;
+    engine::RegionState state(const Entry& entry) const { return map.state_of(entry); }
+    void removed(Entry& entry, engine::RegionRemoval why) { map.forget(entry, why); }
+  };
+
+  struct ReaderPolicy {
+    TensorMap& map;
+    engine::RegionState state(ReaderList& list) { return map.prune(list); }
+    void removed(ReaderList& list, engine::RegionRemoval why) { map.forget_all(list, why); }
+  };
+
+  bool is_alive(int64_t task) const { return task >> 2 >= alive_from_[task & (kRings - 1)]; }
+
+  engine::RegionState state_of(const Entry& entry) const {
+    if (entry.owner != kNoTask && !is_alive(entry.owner)) return engine::RegionState::kGone;
+    return is_alive(entry.task) ? engine::RegionState::kLive : engine::RegionState::kRetired;
+  }
+
+  uint32_t& first_of(int64_t task) const {
+    return rings_->ring[task & (kRings - 1)].record(task >> 2).first_entry;
+  }
+
+  Entry& entry_at(Link link) {
+    return (link & kReaderLink) != 0 ? reader_entries_[link & ~kReaderLink].entry
+                                     : writers_.value(link);
+  }
+
+  void link(Entry& entry, Link self, int64_t task, int64_t owner);
+  void unlink(const Entry& entry);
+  void count(engine::RegionRemoval why);
+  void count_live();
+  void forget(const Entry& entry, engine::RegionRemoval why);
+  engine::RegionState prune(ReaderList& list);
+  void forget_all(ReaderList& list, engine::RegionRemoval why);
+  uint32_t take_reader_entry();
+  void free_reader_entry(uint32_t index);
+  void retire_reader(uint32_t index);
+
+  engine::RegionIndex<Entry> writers_;
+  engine::RegionIndex<ReaderList> readers_;
+  engine::Memory* memory_ = nullptr;
+  ReaderEntry* reader_entries_ = nullptr;
+  const Rings* rings_ = nullptr;
+  int64_t alive_from_[kRings] = {};
+  uint32_t capacity_ = 0;
+  uint32_t reader_count_ = 0;
+  uint32_t free_reader_ = 0;
+  uint32_t next_reader_ = 1;
+  bool full_hazards_ = false;
+  uint64_t visited_before_ = 0;  // the run
+  Statistics statistics_ = {};
 };
 
 }  // namespace pto::ring_buffer

@@ -3,9 +3,9 @@
 // Offsets are virtual: 64 bits, never wrapping; lap k of a ring of n units is [k * n, (k + 1) * n).
 // A range lies in one lap: what does not fit in the rest of a lap starts the next one.
 //
-// Invariants: where a range lies depends on the ring's size and the ranges reserved before it, never
-// on what has been freed; a refused reservation changes nothing; ranges between the tail and the
-// head do not overlap in the ring.
+// Invariants: where a range lies depends on the ring's size and the ranges reserved before it,
+// never on what has been freed; a refused reservation changes nothing; ranges between the tail and
+// the head do not overlap in the ring.
 //
 // Owner thread: whoever reserves. The tail is given with each call.
 #pragma once

@@ -3,8 +3,8 @@
 // Scopes nest; the outermost has depth 0; a scope's own tasks go to ring min(depth, kRings - 1), so
 // several open scopes share the last ring. In each ring tasks are numbered in the order of submits.
 //
-// Invariant: released(ring) is the number of the first task that belongs to an open scope, or of the
-// ring's next task. It never falls.
+// Invariant: released(ring) is the number of the first task that belongs to an open scope, or of
+// the ring's next task. It never falls.
 //
 // One thread.
 #pragma once

@@ -1,0 +1,200 @@
+#include "tensor_map.hpp"
+
+#include "pto/abi/dtype.h"
+
+namespace pto::ring_buffer {
+
+using engine::Region;
+using engine::RegionBuilder;
+using engine::RegionRemoval;
+using engine::RegionState;
+
+namespace {
+
+// By PTO_DTYPE_*.
+constexpr uint8_t kElementBytes[] = {4, 2, 4, 2, 1, 1, 2, 8, 8, 8, 1, 2, 4, 8, 16};
+static_assert(sizeof kElementBytes == PTO_DTYPE_COMPLEX128 + 1, "one for each data type");
+
+}  // namespace
+
+bool TensorMap::create(engine::Memory& memory, uint32_t capacity) {
+  memory_ = &memory;
+  capacity_ = capacity;
+  reader_entries_ =
+      static_cast<ReaderEntry*>(memory.reserve((uint64_t{capacity} + 1) * sizeof(ReaderEntry)));
+  return writers_.create(memory, capacity) && readers_.create(memory, capacity) &&
+         reader_entries_ != nullptr;
+}
+
+void TensorMap::destroy() {
+  if (memory_ == nullptr) return;
+  writers_.destroy();
+  readers_.destroy();
+  memory_->release(reader_entries_, (uint64_t{capacity_} + 1) * sizeof(ReaderEntry));
+}
+
+void TensorMap::begin(const Rings& rings, bool full_hazards) {
+  rings_ = &rings;
+  full_hazards_ = full_hazards;
+  writers_.restart();
+  readers_.restart();
+  for (int64_t& number : alive_from_) number = 0;
+  reader_count_ = free_reader_ = 0;
+  next_reader_ = 1;
+  visited_before_ = writers_.visited() + readers_.visited();
+  statistics_ = {};
+}
+
+Access TensorMap::locate(const pto_tensor_data& tensor) {
+  const uint64_t element = kElementBytes[tensor.dtype];
+  const uint64_t first = tensor.buffer.addr + tensor.start_offset * element;
+  uint32_t dim_in_memory[PTO_MAX_DIMS] = {};
+  for (uint32_t dim = 0; dim < tensor.ndims; ++dim) dim_in_memory[tensor.order[dim]] = dim;
+  RegionBuilder builder(first, element, tensor.owner);
+  for (uint32_t place = tensor.ndims; place-- > 0;) {
+    const uint32_t dim = dim_in_memory[place];
+    builder.add(tensor.raw_shapes[dim], tensor.offsets[dim], tensor.shapes[dim]);
+  }
+  return {builder.finish(), tensor.owner};
+}
+
+void TensorMap::insert_writer(const Access& access, int64_t task, bool is_fresh) {
+  if (full_hazards_ && !is_fresh) {
+    ReaderPolicy readers{*this};
+    readers_.remove_covered(access.region, readers);
+  }
+  WriterPolicy writers{*this};
+  const uint32_t node = writers_.replace(access.region, writers, is_fresh);
+  link(writers_.value(node), node, task, access.owner);
+  count_live();
+}
+
+void TensorMap::insert_reader(const Access& access, int64_t task) {
+  if (!full_hazards_) return;
+  ReaderPolicy policy{*this};
+  bool is_new;
+  const uint32_t node = readers_.obtain(access.region, policy, &is_new);
+  ReaderList& list = readers_.value(node);
+  if (is_new) list.first = 0;
+  if (list.first != 0 && reader_entries_[list.first].entry.task == task) return;
+  const uint32_t index = take_reader_entry();
+  ReaderEntry& reader = reader_entries_[index];
+  reader.node = node;
+  reader.older = list.first;
+  reader.newer = 0;
+  if (list.first != 0) reader_entries_[list.first].newer = index;
+  list.first = index;
+  link(reader.entry, index | kReaderLink, task, access.owner);
+  count_live();
+}
+
+void TensorMap::retire(TaskRecord& record, CleanedBy reason) {
+  uint64_t entries = 0;
+  Link next = record.first_entry;
+  record.first_entry = 0;
+  for (; next != 0; ++entries) {
+    const Link self = next;
+    next = entry_at(self).next;
+    if ((self & kReaderLink) != 0) {
+      retire_reader(self & ~kReaderLink);
+    } else {
+      writers_.erase(self);
+    }
+  }
+  (reason == CleanedBy::kBatch ? statistics_.cleaned_by_batch
+                               : statistics_.cleaned_by_back_pressure) += entries;
+}
+
+TensorMap::Statistics TensorMap::statistics() const {
+  Statistics statistics = statistics_;
+  statistics.nodes_visited = writers_.visited() + readers_.visited() - visited_before_;
+  statistics.live = writers_.live() + reader_count_;
+  return statistics;
+}
+
+void TensorMap::link(Entry& entry, Link self, int64_t task, int64_t owner) {
+  uint32_t& first = first_of(task);
+  entry.task = task;
+  entry.owner = owner;
+  entry.next = first;
+  entry.previous = 0;
+  if (first != 0) entry_at(first).previous = self;
+  first = self;
+}
+
+void TensorMap::unlink(const Entry& entry) {
+  if (entry.next != 0) entry_at(entry.next).previous = entry.previous;
+  if (entry.previous != 0) {
+    entry_at(entry.previous).next = entry.next;
+  } else {
+    first_of(entry.task) = entry.next;
+  }
+}
+
+void TensorMap::count(RegionRemoval why) {
+  ++(why == RegionRemoval::kCovered ? statistics_.covered : statistics_.cleaned_by_lookup);
+}
+
+void TensorMap::count_live() {
+  const uint64_t live = writers_.live() + reader_count_;
+  if (live > statistics_.peak) statistics_.peak = live;
+}
+
+void TensorMap::forget(const Entry& entry, RegionRemoval why) {
+  unlink(entry);
+  count(why);
+}
+
+// Drops the newest readers until one is alive: their region is live while any of them is, and the
+// rest of the list goes as it is met, so that this costs nothing in the long run.
+RegionState TensorMap::prune(ReaderList& list) {
+  while (list.first != 0) {
+    const uint32_t index = list.first;
+    const ReaderEntry& reader = reader_entries_[index];
+    if (state_of(reader.entry) == RegionState::kLive) return RegionState::kLive;
+    list.first = reader.older;
+    if (list.first != 0) reader_entries_[list.first].newer = 0;
+    forget(reader.entry, RegionRemoval::kStale);
+    free_reader_entry(index);
+  }
+  return RegionState::kGone;
+}
+
+void TensorMap::forget_all(ReaderList& list, RegionRemoval why) {
+  while (list.first != 0) {
+    const uint32_t index = list.first;
+    list.first = reader_entries_[index].older;
+    forget(reader_entries_[index].entry, why);
+    free_reader_entry(index);
+  }
+}
+
+uint32_t TensorMap::take_reader_entry() {
+  ++reader_count_;
+  if (free_reader_ == 0) return next_reader_++;
+  const uint32_t index = free_reader_;
+  free_reader_ = reader_entries_[index].older;
+  return index;
+}
+
+void TensorMap::free_reader_entry(uint32_t index) {
+  --reader_count_;
+  reader_entries_[index].older = free_reader_;
+  free_reader_ = index;
+}
+
+// Its links among the task's entries are the caller's.
+void TensorMap::retire_reader(uint32_t index) {
+  const ReaderEntry& reader = reader_entries_[index];
+  ReaderList& list = readers_.value(reader.node);
+  if (reader.older != 0) reader_entries_[reader.older].newer = reader.newer;
+  if (reader.newer != 0) {
+    reader_entries_[reader.newer].older = reader.older;
+  } else {
+    list.first = reader.older;
+  }
+  if (list.first == 0) readers_.erase(reader.node);
+  free_reader_entry(index);
+}
+
+}  // namespace pto::ring_buffer

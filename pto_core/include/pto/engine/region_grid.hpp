@@ -1,0 +1,409 @@
+// The boxes of many frames in one hash table of cells: storage and search of the region index.
+//
+// A frame's boxes are divided into layers. Each layer has one cell size, and each of its boxes is
+// in the cell of its lowest corner:
+//   tiles      every box is one cell, cut off at the end of the frame. A search looks at the cells
+//              that it meets; a box of the layer's own shape is one probe.
+//   power of 2 no box is larger than a cell. A search also looks one cell further down.
+// Where a search would look at more cells than the layer has boxes, it looks at the boxes instead.
+//
+// Nothing is cleared between runs: a bucket whose stamp is not the run's is empty.
+//
+// One thread.
+#pragma once
+
+#include <cstdint>
+
+#include "pto/engine/memory.hpp"
+#include "pto/engine/region.hpp"
+
+namespace pto::engine {
+
+constexpr uint32_t kNoNode = 0;
+constexpr uint32_t kNoLayer = 0;
+
+// The smallest power of 2 that is not below `value`, as an exponent of at most 63.
+inline uint32_t power_above(uint64_t value) {
+  if (value <= 1) return 0;
+  const uint32_t power = 64 - static_cast<uint32_t>(__builtin_clzll(value - 1));
+  return power < 63 ? power : 63;
+}
+
+// The grid that a layer's cells form.
+struct CellGrid {
+  uint64_t size[kMaxDims];   // of a cell
+  uint64_t magic[kMaxDims];  // 0: the size is 1 << shift
+  uint64_t step[kMaxDims];   // from a cell to the next in this dimension, in cell numbers
+  uint8_t shift[kMaxDims];
+  uint8_t dims;
+  bool is_tiles;
+
+  void set(const uint64_t* raw, const uint64_t* cell_size, uint32_t dimensions, bool tiles) {
+    dims = static_cast<uint8_t>(dimensions);
+    is_tiles = tiles;
+    uint64_t cells = 1;
+    for (uint32_t dim = 0; dim < dims; ++dim) {
+      size[dim] = cell_size[dim];
+      const bool is_power = (cell_size[dim] & (cell_size[dim] - 1)) == 0;
+      shift[dim] = static_cast<uint8_t>(is_power ? __builtin_ctzll(cell_size[dim]) : 0);
+      magic[dim] = is_power ? 0 : ~uint64_t{0} / cell_size[dim] + 1;
+      step[dim] = cells;
+      cells *= (raw[dim] - 1) / cell_size[dim] + 1;
+    }
+  }
+
+  // Cells of the box's own size.
+  void set_tiles(const uint64_t* raw, const uint64_t* low, const uint64_t* high,
+                 uint32_t dimensions) {
+    uint64_t cell_size[kMaxDims];
+    for (uint32_t dim = 0; dim < dimensions; ++dim) cell_size[dim] = high[dim] - low[dim];
+    set(raw, cell_size, dimensions, true);
+  }
+
+  // Cells no smaller than the box. `low` may be NULL: 0.
+  void set_powers(const uint64_t* raw, const uint64_t* low, const uint64_t* high,
+                  uint32_t dimensions) {
+    uint64_t cell_size[kMaxDims];
+    for (uint32_t dim = 0; dim < dimensions; ++dim) {
+      const uint64_t extent = high[dim] - (low == nullptr ? 0 : low[dim]);
+      cell_size[dim] = uint64_t{1} << power_above(extent);
+    }
+    set(raw, cell_size, dimensions, false);
+  }
+
+  bool has_sizes_of(const CellGrid& other) const {
+    for (uint32_t dim = 0; dim < dims; ++dim) {
+      if (size[dim] != other.size[dim]) return false;
+    }
+    return true;
+  }
+
+  // Whether a cell is large enough for the box.
+  bool holds(const uint64_t* low, const uint64_t* high) const {
+    for (uint32_t dim = 0; dim < dims; ++dim) {
+      if (high[dim] - low[dim] > size[dim]) return false;
+    }
+    return true;
+  }
+
+  uint64_t cell(uint32_t dim, uint64_t at) const {
+    if (magic[dim] == 0) return at >> shift[dim];
+    if ((at | size[dim]) >> 32 != 0) return at / size[dim];
+    __extension__ using Wide = unsigned __int128;
+    return static_cast<uint64_t>(static_cast<Wide>(at) * magic[dim] >> 64);
+  }
+
+  // The number of the cell of the lowest corner.
+  uint64_t number(const uint64_t* low) const {
+    uint64_t sum = 0;
+    for (uint32_t dim = 0; dim < dims; ++dim) sum += cell(dim, low[dim]) * step[dim];
+    return sum;
+  }
+
+  // Whether the box is one of the tiles; if so gives its cell.
+  bool is_tile(const uint64_t* raw, const uint64_t* low, const uint64_t* high,
+               uint64_t* number) const {
+    uint64_t sum = 0;
+    for (uint32_t dim = 0; dim < dims; ++dim) {
+      const uint64_t at = cell(dim, low[dim]);
+      const uint64_t tile_end = low[dim] + size[dim];
+      if (at * size[dim] != low[dim]) return false;
+      if (high[dim] != (tile_end < raw[dim] ? tile_end : raw[dim])) return false;
+      sum += at * step[dim];
+    }
+    *number = sum;
+    return true;
+  }
+
+  // The cells that may hold boxes which meet [low, high).
+  uint64_t first_cell(uint32_t dim, uint64_t low) const {
+    const uint64_t slack = is_tiles ? 0 : size[dim] - 1;
+    return cell(dim, low > slack ? low - slack : 0);
+  }
+};
+
+template <class Value>
+class RegionGrid {
+ public:
+  struct Layer {
+    uint32_t frame;
+    uint32_t next;   // of the frame
+    uint32_t count;  // boxes
+    uint32_t first;  // box
+    CellGrid grid;
+  };
+
+  // What a search touches first: one cache line with a value of up to 24 bytes.
+  struct Node {
+    uint64_t cell;
+    uint32_t layer;
+    uint32_t next;      // in the bucket
+    uint32_t previous;  // in the bucket, or kNoNode
+    uint32_t layer_next;
+    uint32_t layer_previous;
+    uint32_t stands_for;  // a frame, or 0: a region with a value
+    bool shared;          // others of its frame may overlap it
+    Value value;
+  };
+
+  struct Extent {
+    uint64_t begin;
+    uint64_t end;
+    uint64_t low[kMaxDims];
+    uint64_t high[kMaxDims];
+    bool contiguous;
+  };
+
+  // At most `nodes` boxes in at most `layers` layers.
+  bool create(Memory& memory, uint32_t nodes, uint32_t layers) {
+    memory_ = &memory;
+    node_limit_ = nodes + 1;
+    layer_limit_ = layers + 1;
+    bucket_count_ = 64;
+    while (bucket_count_ < nodes) bucket_count_ *= 2;
+    nodes_ = static_cast<Node*>(memory.reserve(node_limit_ * sizeof(Node)));
+    extents_ = static_cast<Extent*>(memory.reserve(node_limit_ * sizeof(Extent)));
+    layers_ = static_cast<Layer*>(memory.reserve(layer_limit_ * sizeof(Layer)));
+    buckets_ = static_cast<Bucket*>(memory.reserve(bucket_count_ * sizeof(Bucket)));
+    return nodes_ != nullptr && extents_ != nullptr && layers_ != nullptr && buckets_ != nullptr;
+  }
+
+  void destroy() {
+    if (memory_ == nullptr) return;
+    memory_->release(nodes_, node_limit_ * sizeof(Node));
+    memory_->release(extents_, node_limit_ * sizeof(Extent));
+    memory_->release(layers_, layer_limit_ * sizeof(Layer));
+    memory_->release(buckets_, bucket_count_ * sizeof(Bucket));
+  }
+
+  void restart() {
+    if (++stamp_ == 0) clear_stamps();
+    next_node_ = next_layer_ = 1;
+    free_node_ = kNoNode;
+    free_layer_ = kNoLayer;
+    live_ = 0;
+  }
+
+  Node& node(uint32_t index) const { return nodes_[index]; }
+  Extent& extent(uint32_t index) const { return extents_[index]; }
+  Layer& layer(uint32_t index) const { return layers_[index]; }
+  uint32_t live() const { return live_; }
+  // Cells and boxes that searches have looked at.
+  uint64_t visited() const { return visited_; }
+
+  // kNoLayer when there is none left.
+  uint32_t take_layer() {
+    if (free_layer_ != kNoLayer) {
+      const uint32_t index = free_layer_;
+      free_layer_ = layers_[index].next;
+      return index;
+    }
+    return next_layer_ < layer_limit_ ? next_layer_++ : kNoLayer;
+  }
+
+  void free_layer(uint32_t index) {
+    layers_[index].next = free_layer_;
+    free_layer_ = index;
+  }
+
+  // A box with this lowest corner's cell, whose extent and value the caller fills in. kNoNode when
+  // there is no room.
+  uint32_t add(uint32_t layer_index, uint64_t cell) {
+    const uint32_t index = take_node();
+    if (index == kNoNode) return kNoNode;
+    Layer& layer = layers_[layer_index];
+    Bucket& bucket = bucket_of(layer_index, cell);
+    Node& node = nodes_[index];
+    node.cell = cell;
+    node.layer = layer_index;
+    node.previous = kNoNode;
+    node.next = head(bucket);
+    node.layer_previous = kNoNode;
+    node.layer_next = layer.first;
+    if (node.next != kNoNode) nodes_[node.next].previous = index;
+    if (layer.first != kNoNode) nodes_[layer.first].layer_previous = index;
+    bucket = {index, stamp_};
+    layer.first = index;
+    ++layer.count;
+    ++live_;
+    return index;
+  }
+
+  void remove(uint32_t index) {
+    const Node& node = nodes_[index];
+    Layer& layer = layers_[node.layer];
+    if (node.next != kNoNode) nodes_[node.next].previous = node.previous;
+    if (node.previous != kNoNode) {
+      nodes_[node.previous].next = node.next;
+    } else {
+      bucket_of(node.layer, node.cell).node = node.next;
+    }
+    if (node.layer_next != kNoNode) nodes_[node.layer_next].layer_previous = node.layer_previous;
+    if (node.layer_previous != kNoNode) {
+      nodes_[node.layer_previous].layer_next = node.layer_next;
+    } else {
+      layer.first = node.layer_next;
+    }
+    --layer.count;
+    --live_;
+    nodes_[index].next = free_node_;
+    free_node_ = index;
+  }
+
+  // Calls visit(index) for each box of the cell. It may remove the box that it got.
+  template <class Visit>
+  void in_cell(uint32_t layer, uint64_t cell, Visit&& visit) {
+    ++visited_;
+    uint32_t index = head(bucket_of(layer, cell));
+    while (index != kNoNode) {
+      const Node& node = nodes_[index];
+      const uint32_t next = node.next;
+      ++visited_;
+      if (node.cell == cell && node.layer == layer) visit(index);
+      index = next;
+    }
+  }
+
+  // The only box of a tile, or kNoNode.
+  uint32_t tile(uint32_t layer, uint64_t cell) {
+    uint32_t index = head(bucket_of(layer, cell));
+    ++visited_;
+    while (index != kNoNode && (nodes_[index].cell != cell || nodes_[index].layer != layer)) {
+      index = nodes_[index].next;
+      ++visited_;
+    }
+    return index;
+  }
+
+  // The box of a power-of-2 layer that is exactly this one, or kNoNode.
+  uint32_t box(uint32_t layer, const uint64_t* low, const uint64_t* high) {
+    const uint32_t dims = layers_[layer].grid.dims;
+    uint32_t found = kNoNode;
+    in_cell(layer, layers_[layer].grid.number(low), [&](uint32_t index) {
+      const Extent& extent = extents_[index];
+      if (box_lies_in(extent.low, extent.high, low, high, dims) &&
+          box_lies_in(low, high, extent.low, extent.high, dims)) {
+        found = index;
+      }
+    });
+    return found;
+  }
+
+  // Calls visit(index) for each box of the layer that meets [low, high). It may remove that box.
+  template <class Visit>
+  void search(uint32_t layer_index, const uint64_t* low, const uint64_t* high, Visit&& visit) {
+    const Layer& layer = layers_[layer_index];
+    const uint32_t dims = layer.grid.dims;
+    const auto meets = [&](uint32_t index) {
+      const Extent& extent = extents_[index];
+      if (boxes_meet(extent.low, extent.high, low, high, dims)) visit(index);
+    };
+    CellRange range;
+    if (range.set(layer.grid, low, high, layer.count)) {
+      do {
+        in_cell(layer_index, range.number(), meets);
+      } while (range.advance());
+    } else {
+      all_of(layer_index, meets);
+    }
+  }
+
+ private:
+  struct Bucket {
+    uint32_t node;
+    uint32_t stamp;
+  };
+
+  // The cells that a search looks at, one after the other.
+  class CellRange {
+   public:
+    // False when there are more than `limit` cells.
+    bool set(const CellGrid& grid, const uint64_t* low, const uint64_t* high, uint64_t limit) {
+      grid_ = &grid;
+      uint64_t cells = 1;
+      for (uint32_t dim = 0; dim < grid.dims; ++dim) {
+        const uint64_t first = grid.first_cell(dim, low[dim]);
+        const uint64_t more = grid.cell(dim, high[dim] - 1) - first;
+        if (more >= limit || (cells *= more + 1) > limit) return false;
+        number_ += first * grid.step[dim];
+        more_[dim] = left_[dim] = static_cast<uint32_t>(more);
+      }
+      return true;
+    }
+
+    uint64_t number() const { return number_; }
+
+    bool advance() {
+      for (uint32_t dim = 0; dim < grid_->dims; ++dim) {
+        if (left_[dim] > 0) {
+          --left_[dim];
+          number_ += grid_->step[dim];
+          return true;
+        }
+        number_ -= more_[dim] * grid_->step[dim];
+        left_[dim] = more_[dim];
+      }
+      return false;
+    }
+
+   private:
+    const CellGrid* grid_;
+    uint64_t number_ = 0;
+    uint32_t more_[kMaxDims];  // cells in this dimension, less 1
+    uint32_t left_[kMaxDims];
+  };
+
+  template <class Visit>
+  void all_of(uint32_t layer, Visit&& visit) {
+    uint32_t index = layers_[layer].first;
+    while (index != kNoNode) {
+      const uint32_t next = nodes_[index].layer_next;
+      ++visited_;
+      visit(index);
+      index = next;
+    }
+  }
+
+  uint32_t take_node() {
+    if (free_node_ != kNoNode) {
+      const uint32_t index = free_node_;
+      free_node_ = nodes_[index].next;
+      return index;
+    }
+    return next_node_ < node_limit_ ? next_node_++ : kNoNode;
+  }
+
+  // Neighbouring cells are neighbours here too: they share cache lines.
+  Bucket& bucket_of(uint32_t layer, uint64_t cell) const {
+    const uint64_t mixed = cell + (cell >> 16) * 0x9E3779B1u + layer * uint64_t{0x9E3779B97F4A7C15};
+    return buckets_[mixed & (bucket_count_ - 1)];
+  }
+
+  uint32_t head(const Bucket& bucket) const {
+    return bucket.stamp == stamp_ ? bucket.node : kNoNode;
+  }
+
+  // Once in 2^32 runs.
+  void clear_stamps() {
+    for (uint64_t index = 0; index < bucket_count_; ++index) buckets_[index].stamp = 0;
+    stamp_ = 1;
+  }
+
+  Memory* memory_ = nullptr;
+  Node* nodes_ = nullptr;
+  Extent* extents_ = nullptr;
+  Layer* layers_ = nullptr;
+  Bucket* buckets_ = nullptr;
+  uint64_t bucket_count_ = 0;
+  uint32_t node_limit_ = 0;
+  uint32_t layer_limit_ = 0;
+  uint32_t next_node_ = 1;
+  uint32_t next_layer_ = 1;
+  uint32_t free_node_ = kNoNode;
+  uint32_t free_layer_ = kNoLayer;
+  uint32_t stamp_ = 0;
+  uint32_t live_ = 0;
+  uint64_t visited_ = 0;
+};
+
+}  // namespace pto::engine

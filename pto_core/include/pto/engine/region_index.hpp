@@ -1,0 +1,530 @@
+// Values by region of memory: who wrote it, or reads it. Finds overlaps across frames and ranges.
+//
+// Each region has at most one value. Ranges lie in layers of their own, by address; boxes in the
+// layers of their frame; each frame also stands among the ranges as the memory that it covers. What
+// a lookup costs follows from the overlaps that it finds: a region that is known and that nothing
+// else overlaps is one probe, marked by `shared` being false on its node and on its frame.
+//
+// Invariants: a node whose `shared` is false overlaps no live node of its frame (or no range and no
+// frame, if it is a range); a frame whose `shared` is false overlaps no live range and no other
+// frame that has boxes. So whatever is added marks what it meets, and a mark is taken back only
+// after a search that found nothing.
+//
+// A Policy says what has become of a value, and hears which are gone:
+//   RegionState state(Value&)             asked of what a lookup meets
+//   void removed(Value&, RegionRemoval)   the value leaves the index
+//
+// One thread.
+#pragma once
+
+#include <cstdint>
+
+#include "pto/engine/memory.hpp"
+#include "pto/engine/region.hpp"
+#include "pto/engine/region_frames.hpp"
+#include "pto/engine/region_grid.hpp"
+
+namespace pto::engine {
+
+enum class RegionState : uint32_t {
+  kLive,
+  kRetired,  // means nothing any more; its memory may be named again
+  kGone      // the memory now belongs to something else
+};
+
+enum class RegionRemoval : uint32_t { kStale, kCovered };
+
+template <class Value>
+class RegionIndex {
+  using Grid = RegionGrid<Value>;
+  using Node = typename Grid::Node;
+  using Extent = typename Grid::Extent;
+
+ public:
+  // At most `capacity` values. False when memory is exhausted.
+  bool create(Memory& memory, uint32_t capacity) {
+    capacity_ = capacity;
+    const uint32_t nodes = 2 * capacity + Frames::kMaxEmpty + 2;
+    return frames_.create(memory, capacity) && grid_.create(memory, nodes, nodes + kRangeLayers);
+  }
+
+  void destroy() {
+    frames_.destroy();
+    grid_.destroy();
+  }
+
+  // Forgets everything, at no cost.
+  void restart() {
+    grid_.restart();
+    frames_.restart();
+    live_ = 0;
+    range_layers_in_use_ = 0;
+    for (uint32_t& layer : range_layers_) layer = kNoLayer;
+    key_layer_ = add_line_layer(0);
+  }
+
+  bool has_room(uint32_t values) const { return live_ + values <= capacity_; }
+  uint32_t live() const { return live_; }
+  // Cells and nodes that lookups and insertions have looked at.
+  uint64_t visited() const { return grid_.visited(); }
+
+  Value& value(uint32_t index) const { return grid_.node(index).value; }
+
+  // Calls visit(Value&, bool conservative) for each live value whose region overlaps. A value that
+  // is not live and gets in the way leaves the index.
+  template <class Policy, class Visit>
+  void find(const Region& region, Policy& policy, Visit&& visit) {
+    Match match = look_up(region, policy);
+    if (match.is_complete) {
+      if (match.node == kNoNode) return;
+      const RegionState state = policy.state(value(match.node));
+      if (state == RegionState::kLive) return visit(value(match.node), false);
+      drop(match.node, policy, RegionRemoval::kStale);
+      if (state == RegionState::kRetired || region.is_key()) return;
+      match.node = kNoNode;
+    }
+    bool still_there = false;
+    bool others = false;
+    const auto on_node = [&](uint32_t index, bool same_frame) {
+      (index == match.node ? still_there : others) = true;
+      visit(value(index), !same_frame && !is_certain(region, grid_.extent(index)));
+    };
+    others |= for_each_overlap(region, match.frame, policy, false, on_node);
+    if (still_there) grid_.node(match.node).shared = others;
+  }
+
+  // The node of exactly this region, whose value the caller has to write: one that was there has
+  // been removed, and so has all that the region covers. `is_fresh`: nothing alive overlaps, which
+  // saves the search. There must be room.
+  template <class Policy>
+  uint32_t replace(const Region& region, Policy& policy, bool is_fresh) {
+    Match match = look_up(region, policy);
+    if (match.node != kNoNode && (is_fresh || match.is_complete)) {
+      const RegionState state = policy.state(value(match.node));
+      const bool is_live = state == RegionState::kLive;
+      const auto why = is_live ? RegionRemoval::kCovered : RegionRemoval::kStale;
+      if (is_fresh || state != RegionState::kGone || region.is_key()) {
+        policy.removed(value(match.node), why);
+        return match.node;
+      }
+      drop(match.node, policy, why);
+      match.node = kNoNode;
+      match.is_complete = false;
+    }
+    if (is_fresh || match.is_complete) return add(region, match.frame, false);
+    bool is_new;
+    const uint32_t index = settle(region, match, policy, true, &is_new);
+    if (!is_new) policy.removed(value(index), RegionRemoval::kCovered);
+    return index;
+  }
+
+  // The node of exactly this region, whose value the caller has to write where `is_new` is set.
+  // Nothing is covered. There must be room.
+  template <class Policy>
+  uint32_t obtain(const Region& region, Policy& policy, bool* is_new) {
+    Match match = look_up(region, policy);
+    if (match.is_complete && match.node != kNoNode) {
+      *is_new = false;
+      const RegionState state = policy.state(value(match.node));
+      if (state == RegionState::kLive) return match.node;
+      drop(match.node, policy, RegionRemoval::kStale);
+      match.node = kNoNode;
+      match.is_complete = state == RegionState::kRetired || region.is_key();
+    }
+    *is_new = true;
+    if (match.is_complete) return add(region, match.frame, false);
+    return settle(region, match, policy, false, is_new);
+  }
+
+  // Removes all that the region covers.
+  template <class Policy>
+  void remove_covered(const Region& region, Policy& policy) {
+    const Match match = look_up(region, policy);
+    if (match.is_complete) {
+      if (match.node != kNoNode) drop(match.node, policy, RegionRemoval::kCovered);
+      return;
+    }
+    for_each_overlap(region, match.frame, policy, false, [&](uint32_t index, bool same_frame) {
+      if (covers(region, grid_.extent(index), same_frame)) {
+        drop(index, policy, RegionRemoval::kCovered);
+      }
+    });
+  }
+
+  // Takes out a value that the owner of the index has done with. The policy does not hear of it.
+  void erase(uint32_t index) {
+    const uint32_t frame = grid_.layer(grid_.node(index).layer).frame;
+    grid_.remove(index);
+    --live_;
+    if (frame != kNoFrame && --frames_[frame].live == 0) frames_.became_empty(frame);
+  }
+
+ private:
+  // Cells of ranges are 1, 4, 16, ... bytes.
+  static constexpr uint32_t kRangeLevels = 32;
+  static constexpr uint32_t kRangeLayers = kRangeLevels + 1;
+  static constexpr uint32_t kMaxTileLayers = 4;
+  static constexpr uint32_t kMaxLayers = 24;
+  static constexpr uint8_t kMissesBeforeRecheck = 16;
+
+  struct Match {
+    uint32_t frame;    // kNoFrame: a range or a key
+    uint32_t node;     // of exactly this region, or kNoNode
+    bool is_complete;  // nothing else overlaps
+  };
+
+  template <class Policy>
+  Match look_up(const Region& region, Policy& policy) {
+    if (region.dims > 0) {
+      uint32_t frame = frames_.find(region);
+      if (frame == kNoFrame) frame = make_frame(region, policy);
+      return match_box(region, frame);
+    }
+    if (region.is_key()) return {kNoFrame, grid_.tile(key_layer_, region.begin), true};
+    const uint32_t layer = range_layers_[range_level(region.end - region.begin)];
+    if (layer == kNoLayer) return {kNoFrame, kNoNode, false};
+    uint32_t node = kNoNode;
+    grid_.in_cell(layer, grid_.layer(layer).grid.number(region.low), [&](uint32_t index) {
+      const Extent& extent = grid_.extent(index);
+      const bool is_same = extent.begin == region.begin && extent.end == region.end;
+      if (is_same && grid_.node(index).stands_for == kNoFrame) node = index;
+    });
+    return {kNoFrame, node, node != kNoNode && !grid_.node(node).shared};
+  }
+
+  Match match_box(const Region& region, uint32_t frame_index) {
+    const Frame& frame = frames_[frame_index];
+    uint32_t node = kNoNode;
+    bool only_tiles = true;  // of the region's shape: what overlaps it is equal to it
+    uint32_t layer = frame.first_layer;
+    for (; layer != kNoLayer && node == kNoNode; layer = grid_.layer(layer).next) {
+      const CellGrid& cells = grid_.layer(layer).grid;
+      uint64_t cell;
+      if (grid_.layer(layer).count == 0) continue;
+      if (!cells.is_tiles) {
+        only_tiles = false;
+        if (cells.holds(region.low, region.high)) node = grid_.box(layer, region.low, region.high);
+      } else if (cells.is_tile(frame.raw, region.low, region.high, &cell)) {
+        node = grid_.tile(layer, cell);
+      } else {
+        only_tiles = false;
+      }
+    }
+    const bool is_alone = node == kNoNode ? only_tiles : !grid_.node(node).shared;
+    return {frame_index, node, is_alone && !frame.shared};
+  }
+
+  // Marks and covers, then gives the node of the region: the one that there was, or a new one.
+  template <class Policy>
+  uint32_t settle(const Region& region, const Match& match, Policy& policy, bool is_writer,
+                  bool* is_new) {
+    bool shared = false;
+    *is_new = true;
+    const auto on_node = [&](uint32_t index, bool same_frame) {
+      if (index == match.node) {
+        *is_new = false;
+      } else if (is_writer && covers(region, grid_.extent(index), same_frame)) {
+        drop(index, policy, RegionRemoval::kCovered);
+      } else if (same_frame) {
+        grid_.node(index).shared = shared = true;
+      }
+    };
+    shared |= for_each_overlap(region, match.frame, policy, true, on_node);
+    if (*is_new) return add(region, match.frame, shared);
+    grid_.node(match.node).shared = shared;
+    return match.node;
+  }
+
+  uint32_t add(const Region& region, uint32_t frame, bool shared) {
+    uint64_t cell = region.begin;
+    uint32_t layer = key_layer_;
+    if (frame != kNoFrame) {
+      layer = pick_layer(frames_[frame], frame, region, &cell);
+      if (frames_[frame].live++ == 0) frames_.not_empty(frame);
+    } else if (!region.is_key()) {
+      layer = range_layer(region.end - region.begin);
+      cell = grid_.layer(layer).grid.number(region.low);
+    }
+    const uint32_t index = grid_.add(layer, cell);
+    fill(index, region);
+    grid_.node(index).stands_for = kNoFrame;
+    grid_.node(index).shared = shared;
+    ++live_;
+    return index;
+  }
+
+  void fill(uint32_t index, const Region& region) {
+    Extent& extent = grid_.extent(index);
+    extent.begin = region.begin;
+    extent.end = region.end;
+    extent.contiguous = region.contiguous;
+    for (uint32_t dim = 0; dim < (region.dims == 0 ? 1 : region.dims); ++dim) {
+      extent.low[dim] = region.low[dim];
+      extent.high[dim] = region.high[dim];
+    }
+  }
+
+  template <class Policy>
+  void drop(uint32_t index, Policy& policy, RegionRemoval why) {
+    policy.removed(value(index), why);
+    erase(index);
+  }
+
+  template <class Policy>
+  bool is_live(uint32_t index, Policy& policy) {
+    if (policy.state(value(index)) == RegionState::kLive) return true;
+    drop(index, policy, RegionRemoval::kStale);
+    return false;
+  }
+
+  // Calls on_node(index, same_frame) for each live node that overlaps; it may remove that node.
+  // With `marks`, frames in the memory of a range are marked as shared. True: the region is a
+  // range, and there are such frames.
+  template <class Policy, class OnNode>
+  bool for_each_overlap(const Region& region, uint32_t own_frame, Policy& policy, bool marks,
+                        OnNode&& on_node) {
+    if (own_frame != kNoFrame) {
+      uint32_t layer = frames_[own_frame].first_layer;
+      for (; layer != kNoLayer; layer = grid_.layer(layer).next) {
+        if (grid_.layer(layer).count == 0) continue;
+        grid_.search(layer, region.low, region.high, [&](uint32_t index) {
+          if (is_live(index, policy)) on_node(index, true);
+        });
+      }
+      if (!frames_[own_frame].shared) return false;
+    }
+    bool met_range = false;
+    bool met_frame = false;
+    const auto on_range = [&](uint32_t index) {
+      met_range = true;
+      if (is_live(index, policy)) on_node(index, own_frame == kNoFrame);
+    };
+    search_ranges(region.begin, region.end, on_range, [&](uint32_t other) {
+      if (other == own_frame) return;
+      if (frames_[other].live == 0) return drop_frame(other);
+      met_frame = true;
+      if (marks && own_frame == kNoFrame) frames_[other].shared = true;
+      search_hulls(frames_[other], region, [&](uint32_t index) {
+        if (is_live(index, policy)) on_node(index, false);
+      });
+    });
+    if (own_frame == kNoFrame) return met_frame;
+    recheck(own_frame, met_range || met_frame, policy);
+    return false;
+  }
+
+  // Calls on_range(index), which may remove the node, for what overlaps the bytes, and then
+  // on_frame(frame), which may remove nodes of the frame and the frame.
+  template <class OnRange, class OnFrame>
+  void search_ranges(uint64_t begin, uint64_t end, OnRange&& on_range, OnFrame&& on_frame) {
+    uint32_t found = kNoFrame;
+    for (uint64_t levels = range_layers_in_use_; levels != 0; levels &= levels - 1) {
+      const uint32_t layer = range_layers_[__builtin_ctzll(levels)];
+      if (grid_.layer(layer).count == 0) continue;
+      grid_.search(layer, &begin, &end, [&](uint32_t index) {
+        const uint32_t frame = grid_.node(index).stands_for;
+        if (frame == kNoFrame) return on_range(index);
+        frames_[frame].found_next = found;
+        found = frame;
+      });
+    }
+    while (found != kNoFrame) {
+      const uint32_t frame = found;
+      found = frames_[frame].found_next;
+      on_frame(frame);
+    }
+  }
+
+  // Calls visit(index) for each box of the frame whose byte hull meets the region's.
+  template <class Visit>
+  void search_hulls(const Frame& frame, const Region& region, Visit&& visit) {
+    const uint32_t slowest = frame.dims - 1;
+    const uint64_t bytes = frame.bytes();
+    const uint64_t row = bytes / frame.raw[slowest];
+    const uint64_t first = region.begin > frame.base ? region.begin - frame.base : 0;
+    const uint64_t last = region.end - frame.base < bytes ? region.end - frame.base : bytes;
+    uint64_t low[kMaxDims] = {};
+    uint64_t high[kMaxDims];
+    for (uint32_t dim = 0; dim < slowest; ++dim) high[dim] = frame.raw[dim];
+    low[slowest] = first / row;
+    high[slowest] = (last - 1) / row + 1;
+    for (uint32_t layer = frame.first_layer; layer != kNoLayer; layer = grid_.layer(layer).next) {
+      if (grid_.layer(layer).count == 0) continue;
+      grid_.search(layer, low, high, [&](uint32_t index) {
+        const Extent& extent = grid_.extent(index);
+        if (extent.begin < region.end && region.begin < extent.end) visit(index);
+      });
+    }
+  }
+
+  // After enough searches of the ranges that met nothing of others, looks whether the frame has its
+  // memory to itself now.
+  template <class Policy>
+  void recheck(uint32_t index, bool met, Policy& policy) {
+    Frame& frame = frames_[index];
+    if (met) {
+      frame.misses = 0;
+    } else if (++frame.misses == kMissesBeforeRecheck) {
+      frame.misses = 0;
+      frame.shared = mark_others(frame.base, frame.bytes(), index, policy);
+    }
+  }
+
+  // Marks the live ranges and the frames with boxes that lie in this memory. True: there are some.
+  // Frames without boxes go.
+  template <class Policy>
+  bool mark_others(uint64_t base, uint64_t bytes, uint32_t own_frame, Policy& policy) {
+    bool met = false;
+    const auto on_range = [&](uint32_t index) {
+      if (is_live(index, policy)) met = grid_.node(index).shared = true;
+    };
+    search_ranges(base, base + bytes, on_range, [&](uint32_t other) {
+      if (other == own_frame) return;
+      if (frames_[other].live == 0) return drop_frame(other);
+      met = frames_[other].shared = true;
+    });
+    return met;
+  }
+
+  template <class Policy>
+  uint32_t make_frame(const Region& region, Policy& policy) {
+    const uint32_t surplus = frames_.surplus();
+    if (surplus != kNoFrame) drop_frame(surplus);
+    const uint32_t index = frames_.add(region);
+    Frame& frame = frames_[index];
+    const uint64_t bytes = frame.bytes();
+    frame.shared = mark_others(frame.base, bytes, index, policy);
+    const Region memory = Region::range(frame.base, bytes);
+    const uint32_t layer = range_layer(bytes);
+    frame.node = grid_.add(layer, grid_.layer(layer).grid.number(memory.low));
+    fill(frame.node, memory);
+    grid_.node(frame.node).stands_for = index;
+    return index;
+  }
+
+  // The frame has no boxes.
+  void drop_frame(uint32_t index) {
+    drop_layers(frames_[index]);
+    grid_.remove(frames_[index].node);
+    frames_.remove(index);
+  }
+
+  // Those without boxes.
+  void drop_layers(Frame& frame) {
+    uint32_t* link = &frame.first_layer;
+    while (*link != kNoLayer) {
+      const uint32_t layer = *link;
+      if (grid_.layer(layer).count > 0) {
+        link = &grid_.layer(layer).next;
+        continue;
+      }
+      *link = grid_.layer(layer).next;
+      grid_.free_layer(layer);
+    }
+  }
+
+  // The layer of a box, made where there is none, and the box's cell in it.
+  uint32_t pick_layer(Frame& frame, uint32_t frame_index, const Region& region, uint64_t* cell) {
+    uint32_t tile_layers = 0;
+    uint32_t layers = 0;
+    for (uint32_t layer = frame.first_layer; layer != kNoLayer; layer = grid_.layer(layer).next) {
+      const CellGrid& cells = grid_.layer(layer).grid;
+      if (cells.is_tiles && cells.is_tile(frame.raw, region.low, region.high, cell)) return layer;
+      ++layers;
+      tile_layers += cells.is_tiles;
+    }
+    CellGrid cells;
+    if (tile_layers < kMaxTileLayers) {
+      cells.set_tiles(frame.raw, region.low, region.high, frame.dims);
+      if (cells.is_tile(frame.raw, region.low, region.high, cell)) {
+        return add_layer(frame, frame_index, cells);
+      }
+    }
+    cells.set_powers(frame.raw, region.low, region.high, frame.dims);
+    uint32_t layer = find_layer(frame, region, cells, layers >= kMaxLayers);
+    if (layer == kNoLayer) {
+      if (layers >= kMaxLayers) cells.set_powers(frame.raw, nullptr, frame.raw, frame.dims);
+      layer = add_layer(frame, frame_index, cells);
+    }
+    *cell = grid_.layer(layer).grid.number(region.low);
+    return layer;
+  }
+
+  // A power-of-2 layer of these cells, or, with `any`, one whose cells are large enough.
+  uint32_t find_layer(const Frame& frame, const Region& region, const CellGrid& wanted, bool any) {
+    uint32_t layer = frame.first_layer;
+    for (; layer != kNoLayer; layer = grid_.layer(layer).next) {
+      const CellGrid& cells = grid_.layer(layer).grid;
+      if (cells.is_tiles) continue;
+      if (cells.has_sizes_of(wanted) || (any && cells.holds(region.low, region.high))) break;
+    }
+    return layer;
+  }
+
+  uint32_t add_layer(Frame& frame, uint32_t frame_index, const CellGrid& cells) {
+    drop_layers(frame);
+    const uint32_t layer = take_layer();
+    grid_.layer(layer) = {frame_index, frame.first_layer, 0, kNoNode, cells};
+    frame.first_layer = layer;
+    return layer;
+  }
+
+  uint32_t take_layer() {
+    const uint32_t layer = grid_.take_layer();
+    if (layer != kNoLayer) return layer;
+    // Some frames keep layers without boxes; those with boxes are fewer than there can be.
+    for (uint32_t index = 1; index < frames_.end(); ++index) {
+      if (frames_[index].in_use) drop_layers(frames_[index]);
+    }
+    return grid_.take_layer();
+  }
+
+  uint32_t add_line_layer(uint32_t shift) {
+    const uint64_t whole = ~uint64_t{0};
+    const uint64_t size = uint64_t{1} << shift;
+    CellGrid cells;
+    cells.set(&whole, &size, 1, false);
+    const uint32_t layer = take_layer();
+    grid_.layer(layer) = {kNoFrame, kNoLayer, 0, kNoNode, cells};
+    return layer;
+  }
+
+  static uint32_t range_level(uint64_t bytes) {
+    const uint32_t level = (power_above(bytes) + 1) / 2;
+    return level < kRangeLevels ? level : kRangeLevels - 1;
+  }
+
+  uint32_t range_layer(uint64_t bytes) {
+    const uint32_t level = range_level(bytes);
+    if (range_layers_[level] == kNoLayer) {
+      range_layers_[level] = add_line_layer(2 * level);
+      range_layers_in_use_ |= uint64_t{1} << level;
+    }
+    return range_layers_[level];
+  }
+
+  static bool covers(const Region& region, const Extent& extent, bool same_frame) {
+    if (!same_frame) {
+      return region.contiguous && extent.begin >= region.begin && extent.end <= region.end;
+    }
+    return box_lies_in(extent.low, extent.high, region.low, region.high,
+                       region.dims == 0 ? 1 : region.dims);
+  }
+
+  // Whether regions of different frames whose hulls overlap surely share bytes.
+  static bool is_certain(const Region& region, const Extent& extent) {
+    if (region.contiguous && extent.contiguous) return true;
+    return (region.contiguous && region.begin <= extent.begin && region.end >= extent.end) ||
+           (extent.contiguous && extent.begin <= region.begin && extent.end >= region.end);
+  }
+
+  Grid grid_;
+  Frames frames_;
+  uint32_t capacity_ = 0;
+  uint32_t live_ = 0;
+  uint32_t key_layer_ = kNoLayer;
+  uint32_t range_layers_[kRangeLevels] = {};
+  uint64_t range_layers_in_use_ = 0;  // a bit for each level
+};
+
+}  // namespace pto::engine
