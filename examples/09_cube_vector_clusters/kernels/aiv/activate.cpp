@@ -3,8 +3,6 @@
 // Arguments: the tensors products [blocks][32][32], bias [32], y [blocks * 32][32], all float32,
 // and the pipe from the cube half; block_dim, block_id.
 
-#include <cmath>
-
 #include "../views.hpp"
 
 extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
@@ -15,6 +13,9 @@ extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
   float* y = first_element(args[2]) + block * kTile * pitch(result);
 
   for (uint64_t i = 0; i < kTile; ++i, y += pitch(result), product += kTile) {
-    for (uint64_t j = 0; j < kTile; ++j) y[j] = std::fmax(product[j] + bias[j], 0.0f);
+    for (uint64_t j = 0; j < kTile; ++j) {
+      const float sum = product[j] + bias[j];
+      y[j] = sum < 0.0f ? 0.0f : sum;  // and NaN stays NaN
+    }
   }
 }
