@@ -245,8 +245,8 @@ bool Orchestrator::reject_outputs(const Draft& draft) {
   facts.limit = sizes_.options.heap[draft.ring];
   return reject(draft, facts, "the outputs of task ", draft.id, " (function ", draft.task.func_id,
                 ") take ", draft.output_bytes, " bytes and can never fit into the heap of ring ",
-                draft.ring, ", which has ", facts.limit, "; set heap to at least ",
-                draft.output_bytes);
+                draft.ring, ", which has ", facts.limit,
+                "; it needs at least --set pto2.heap=", draft.output_bytes);
 }
 
 bool Orchestrator::locate(const Draft& draft, uint32_t index, Access* access) {

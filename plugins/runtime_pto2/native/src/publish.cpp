@@ -102,7 +102,7 @@ bool Orchestrator::wait_for_fewer_edges(const Blocked& blocked) {
   context_.fail_at(blocked.file, blocked.line, facts, "task ", last_id_, " (function ",
                    blocked.func_id, ") depends on ", edges_.count(),
                    " live tasks, and the dependency pool of ring ", blocked.ring, " has room for ",
-                   pool.capacity(), "; set dep_pool to at least ", facts.value);
+                   pool.capacity(), "; it needs at least --set pto2.dep_pool=", facts.value);
   return false;
 }
 

@@ -71,7 +71,8 @@ bool Orchestrator::wait_for_slots(const Draft& draft) {
     facts.limit = ring.window - 1;
     return reject(draft, facts, "a block task of ", draft.count,
                   " blocks can never fit into the task window of ring ", draft.ring,
-                  ", which holds ", ring.window - 1, " tasks; set task_window to at least ",
+                  ", which holds ", ring.window - 1,
+                  " tasks; it needs at least --set pto2.task_window=",
                   uint64_t{1} << (64 - __builtin_clzll(draft.count)));
   }
   const auto look = [&] {
