@@ -204,6 +204,15 @@ def test_doctor_checks_the_cache_folder_and_creates_nothing(tmp_path):
     assert "PTO_CACHE_DIR" in finding.fix
 
 
+def test_doctor_shows_the_size_of_the_cache(tmp_path):
+    (tmp_path / "artefacts").mkdir()
+    (tmp_path / "artefacts" / "one.so").write_bytes(bytes(3 * 2**20))
+    finding = examined(system, tmp_path, "cache_dir=.", "cache_limit_bytes=16M")["cache folder"]
+    assert "1 artefacts of 3 MiB, at most 16 MiB (cache_limit_bytes); " in finding.detail
+    finding = examined(system, tmp_path, "cache_dir=.", "cache_limit_bytes=0")["cache folder"]
+    assert "3 MiB, no limit; " in finding.detail
+
+
 def test_doctor_names_the_missing_laptop_set(tmp_path, monkeypatch):
     monkeypatch.setattr(installation, "inspect_all", list)
     finding = examined(installation, tmp_path)["backend a2a3sim"]

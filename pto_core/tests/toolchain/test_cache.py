@@ -5,6 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import subprocess
+import sys
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -154,3 +157,117 @@ def test_depfile_with_odd_names(tmp_path) -> None:
     rule.write_text("artefact: /a/b.cpp \\\n /a/with\\ space.h rel.h \\\n /a/dol$$lar\\#.h\n")
     names = ["/a/b.cpp", "/a/with space.h", str(tmp_path / "rel.h"), "/a/dol$lar#.h"]
     assert [str(path) for path in read_depfile(rule, tmp_path)] == names
+
+
+def test_new_header_that_would_be_found_first_is_seen(bench, kernel) -> None:
+    bench.write("late/value.h", "#define VALUE 3\n")
+    source = bench.write("one.cpp", kernel("VALUE", "#include <value.h>"))
+    host = bench.build.__defaults__[0]
+    folders = (bench.sources / "early", bench.sources / "late")
+
+    def build() -> Path:
+        bench.events.clear()
+        toolchain = Toolchain(bench.config(), bench.events.append)
+        return toolchain.build_kernel(source, "aiv", host, folders)
+
+    assert call(build()) == 3
+    bench.write("other.h", "")
+    build()
+    assert bench.states == ["cached"]
+    shadow = bench.write("early/value.h", "#define VALUE 4\n")
+    assert call(build()) == 4
+    build()
+    assert bench.states == ["cached"]
+    shadow.unlink()
+    assert call(build()) == 3
+
+
+@pytest.mark.parametrize("name", ["value.h", "sub/value.h", "cstdint"])
+def test_new_header_beside_the_source_is_seen(bench, kernel, name: str) -> None:
+    bench.write(f"include/{name}", "#define VALUE 3\n#include_next <cstdint>\n")
+    source = bench.write("kernels/one.cpp", kernel("VALUE", f'#include "{name}"'))
+    host = bench.build.__defaults__[0]
+
+    def build() -> int:
+        bench.events.clear()
+        toolchain = Toolchain(bench.config(), bench.events.append)
+        return call(toolchain.build_kernel(source, "aiv", host, [bench.sources / "include"]))
+
+    assert build() == 3
+    bench.write(f"kernels/{name}", "#define VALUE 4\n")
+    assert build() == 4
+    assert build() == 4
+    assert bench.states == ["cached"]
+
+
+def age(cache: Path, hours: float) -> None:
+    """Let all artefacts be as old, in the order in which they are."""
+    for path in (cache / "artefacts").iterdir():
+        state = path.stat()
+        os.utime(path, (state.st_atime, state.st_mtime - 3600 * hours))
+
+
+def test_least_recently_used_artefacts_make_room(bench, kernel) -> None:
+    sources = [bench.write(f"{index}.cpp", kernel(str(index))) for index in range(4)]
+    built = []
+    for source in sources:
+        built.append(bench.build(source))
+        age(bench.cache, 1)
+    bench.build(sources[0])  # used again
+    age(bench.cache, 1)
+    size_bytes = built[0].stat().st_size
+    limit_bytes = 3 * size_bytes + size_bytes // 2
+    last = bench.build(bench.write("last.cpp", kernel("9")), cache_limit_bytes=limit_bytes)
+    assert [path.exists() for path in built] == [True, False, False, True]
+    assert last.exists()
+    assert ArtefactCache(bench.cache).size()[0] == 3
+    assert len(list((bench.cache / "manifests").iterdir())) == 3
+    assert call(bench.build(sources[1])) == 1
+    assert bench.states == ["started", "built"]
+    assert bench.leftovers() == []
+
+
+def test_what_was_just_used_stays_whatever_the_limit(bench, kernel) -> None:
+    first = bench.build(bench.write("one.cpp", kernel("1")), cache_limit_bytes=1)
+    second = bench.build(bench.write("two.cpp", kernel("2")), cache_limit_bytes=1)
+    assert first.exists()
+    assert second.exists()
+
+
+def test_no_limit_keeps_everything(bench, kernel) -> None:
+    first = bench.build(bench.write("one.cpp", kernel("1")))
+    age(bench.cache, 10_000)
+    bench.build(bench.write("two.cpp", kernel("2")), cache_limit_bytes=0)
+    assert first.exists()
+
+
+def test_many_processes_trim_and_look_up_at_once(bench, kernel) -> None:
+    """None fails, and what is given is there to be loaded."""
+    sources = [bench.write(f"{index}.cpp", kernel(str(index))) for index in range(3)]
+    script = textwrap.dedent("""
+        import os, sys, pathlib
+        from pto_core.config import load_core
+        from pto_core.interfaces import KernelToolchain
+        from pto_core.toolchain import Toolchain
+        config = load_core({"cache_dir": sys.argv[1], "cache_limit_bytes": 1}, environ={})
+        for turn in range(6):
+            for path in pathlib.Path(sys.argv[1], "artefacts").glob("*"):
+                try:
+                    if turn % 2: os.utime(path, (0, 0))
+                except OSError:
+                    pass
+            toolchain = Toolchain(config)
+            for source in sys.argv[2:]:
+                built = toolchain.build_kernel(pathlib.Path(source), "aiv", KernelToolchain())
+                print(built.suffix)
+    """)
+    command = [sys.executable, "-c", script, str(bench.cache), *map(str, sources)]
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    for one in running:
+        output, errors = one.communicate()
+        assert (one.returncode, errors) == (0, "")
+        assert output.split() == [".so"] * 18
+    assert bench.leftovers() == []

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from pto_core.interfaces.parse import choice, integer, number, optional, path, text
+from pto_core.interfaces.parse import choice, integer, number, optional, path, size_bytes, text
 from pto_core.interfaces.plugin import Option
 
 HAZARDS = ("raw", "full")
@@ -32,6 +32,12 @@ def core_options(environ: Mapping[str, str]) -> tuple[Option, ...]:
             "none: full from Python, raw from C++",
         ),
         Option("cache_dir", _cache_dir(environ), path, "folder of compiled artefacts"),
+        Option(
+            "cache_limit_bytes",
+            2 * 2**30,
+            size_bytes,
+            "size of the compiled artefacts that are kept, the last used ones first; 0: no limit",
+        ),
         Option("jobs", _available_cpus(), integer(minimum=1), "compilers that run at once"),
         Option("cxx", None, optional(text), "C++ compiler to prefer", environment="CXX"),
         Option("log_level", "warn", choice(*LOG_LEVELS), "least severe message that is shown"),

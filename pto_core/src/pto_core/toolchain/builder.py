@@ -82,7 +82,8 @@ class Builder:
                     for path in read_depfile(scratch / "read.d", request.source.parent)
                     if scratch not in path.parents
                 ]
-                return self._cache.store(key, built, [*read, request.source], started_ns)
+                read.append(request.source)
+                return self._cache.store(key, built, read, started_ns, request.searched(read))
 
     def _compile(
         self, request: BuildRequest, compiler: Compiler, scratch: Path, built: Path

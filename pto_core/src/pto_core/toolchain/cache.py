@@ -9,8 +9,10 @@ Layout, below the cache folder::
 
 A key is the hash of the command, the compiler's identity and the source's path. A manifest names
 every file that the compiler read with its content hash, so that a changed header is seen without
-running the compiler. Invariants: a file below ``manifests`` or ``artefacts`` is complete (written
-in ``scratch``, synced, then renamed), and a scratch folder whose lock is free belongs to nobody.
+running the compiler, and the names that a new header could take to be read instead. An artefact's
+modification time is when it was last used. Invariants: a file below ``manifests`` or ``artefacts``
+is complete (written in ``scratch``, synced, then renamed), and a scratch folder whose lock is free
+belongs to nobody.
 """
 
 from __future__ import annotations
@@ -26,11 +28,16 @@ from pathlib import Path
 from typing import Any
 
 from pto_core.toolchain.locks import FileLock
+from pto_core.toolchain.shadows import are_free, free_names
 
-_MANIFEST_VERSION = 1
+_MANIFEST_VERSION = 2
 _ENTRIES_PER_KEY = 8
 # A file that changed this shortly before it was hashed may change again within one clock tick.
 _SETTLED_NS = 1_000_000_000
+# Whoever looked an artefact up this recently may be about to load it: it is never removed.
+_IN_USE_S = 600.0
+# A use is noted when the last note is this old, so that a warm build writes nothing.
+_NOTE_USE_S = 60.0
 
 
 class ArtefactCache:
@@ -45,10 +52,13 @@ class ArtefactCache:
     def lookup(self, key: str) -> Path | None:
         """Give the artefact of ``key`` for the files as they are now, or None."""
         for entry in self._entries(key):
-            if all(_is_unchanged(record, entry["hashed_ns"]) for record in entry["files"]):
+            unchanged = all(_is_unchanged(record, entry["hashed_ns"]) for record in entry["files"])
+            if unchanged and are_free(entry["free"]):
                 artefact: Path = self._artefacts / entry["artefact"]
                 with contextlib.suppress(OSError):
-                    if artefact.stat().st_size == entry["size"]:
+                    state = artefact.stat()
+                    if state.st_size == entry["size"]:
+                        _note_use(artefact, state.st_mtime)
                         return artefact
         return None
 
@@ -65,6 +75,48 @@ class ArtefactCache:
                 with FileLock(path) as lock:
                     if lock.try_acquire():
                         shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+
+    def size(self) -> tuple[int, int]:
+        """Count the artefacts and their bytes."""
+        sizes = [state.st_size for _, state in self._stated()]
+        return len(sizes), sum(sizes)
+
+    def trim(self, limit_bytes: int) -> None:
+        """Remove the artefacts that were used least recently until the rest fits.
+
+        Those used in the last ten minutes stay, whatever the limit. One process does it at a time;
+        others go on without.
+        """
+        with FileLock(self._locks / "trim.lock") as lock:
+            if not lock.try_acquire():
+                return
+            artefacts = sorted(self._stated(), key=lambda found: found[1].st_mtime)
+            excess = sum(state.st_size for _, state in artefacts) - limit_bytes
+            newest = time.time() - _IN_USE_S
+            removed = False
+            for path, state in artefacts:
+                if excess <= 0 or state.st_mtime > newest:
+                    break
+                path.unlink(missing_ok=True)
+                excess -= state.st_size
+                removed = True
+            if removed:
+                self._remove_useless_manifests()
+
+    def _stated(self) -> Iterator[tuple[Path, os.stat_result]]:
+        for path in self._artefacts.glob("*"):
+            with contextlib.suppress(OSError):  # another process removed it
+                yield path, path.stat()
+
+    def _remove_useless_manifests(self) -> None:
+        for path in self._manifests.glob("*.json"):
+            if any(
+                (self._artefacts / one["artefact"]).exists() for one in self._entries(path.stem)
+            ):
+                continue
+            with FileLock(self._locks / f"{path.stem}.lock") as lock:
+                if lock.try_acquire():  # else somebody builds it just now
+                    path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def building(self, key: str, pause: Callable[[float], None]) -> Iterator[None]:
@@ -86,14 +138,23 @@ class ArtefactCache:
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def store(self, key: str, built: Path, read: Iterable[Path], started_ns: int) -> Path:
+    def store(
+        self,
+        key: str,
+        built: Path,
+        read: Iterable[Path],
+        started_ns: int,
+        searched: Iterable[Path] = (),
+    ) -> Path:
         """Move ``built`` (in a scratch folder) into the cache and note what it was made from.
 
+        ``searched`` are the folders in which headers were looked for, beside the compiler's own.
         A file in ``read`` that changed after ``started_ns`` leaves the artefact without a note, so
         that the next lookup builds again. Gives the artefact's path in the cache.
         """
         hashed_ns = time.time_ns()
-        records = [_record(path) for path in sorted(set(read))]
+        files = sorted(set(read))
+        records = [_record(path) for path in files]
         settled = all(max(record[2], record[3]) < started_ns for record in records)
         digest = hashlib.sha256(key.encode())
         for record in records:
@@ -110,6 +171,7 @@ class ArtefactCache:
                 "size": size,
                 "hashed_ns": hashed_ns,
                 "files": records,
+                "free": free_names(files, searched),
             }
             others = [old for old in self._entries(key) if old["artefact"] != artefact.name]
             self._write_manifest(key, [entry, *others[: _ENTRIES_PER_KEY - 1]], built.parent)
@@ -137,6 +199,13 @@ def _record(path: Path) -> list[Any]:
     state = path.stat()
     content = hashlib.sha256(path.read_bytes()).hexdigest()
     return [str(path), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino, content]
+
+
+def _note_use(artefact: Path, noted_s: float) -> None:
+    """Make the modification time now; a cache that cannot be written serves without."""
+    if time.time() - noted_s > _NOTE_USE_S:
+        with contextlib.suppress(OSError):
+            os.utime(artefact)
 
 
 def _is_unchanged(record: list[Any], hashed_ns: int) -> bool:

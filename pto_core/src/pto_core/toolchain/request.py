@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,6 +49,21 @@ class BuildRequest:
             *flags,
             *(f"-I{folder}" for folder in self.include_dirs),
         )
+
+    def searched(self, read: Iterable[Path]) -> set[Path]:
+        """Give the folders in which ``#include`` looked, beside those of the compiler.
+
+        These are what flags and variables name, and the folders of the files that were read from
+        there: a file looks beside itself first.
+        """
+        named = [Path(flag[2:]) for flag in self.flags if flag.startswith("-I")]
+        for name, value in self.environment:
+            if name in ("CPATH", "CPLUS_INCLUDE_PATH"):
+                named += [Path(folder) for folder in value.split(":")]
+        folder = self.source.parent
+        roots = {folder / path for path in (*self.include_dirs, *named, folder)}
+        beside = {path.parent for path in read if roots & set(path.parents)}
+        return roots | beside
 
     def key(self, compiler: Compiler) -> str:
         """Hash all that decides the result, except the content of the files read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
@@ -203,6 +204,13 @@ class Toolchain:
                 cancelled.set()
                 group.close()
                 crew.join()
+                self._trim(cache_dir)
+
+    def _trim(self, cache_dir: Path) -> None:
+        limit_bytes = self._config["cache_limit_bytes"]
+        if limit_bytes:
+            with contextlib.suppress(OSError):  # what was built is there all the same
+                ArtefactCache(cache_dir).trim(limit_bytes)
 
     def _compiler_variables(self) -> tuple[tuple[str, str], ...]:
         return tuple(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pto_core.cli.diagnosis.finding import Finding
 from pto_core.config import Config
+from pto_core.toolchain.cache import ArtefactCache
 
 _MIB = 2**20
 _CACHE_NEEDS_BYTES = 256 * _MIB
@@ -28,7 +29,7 @@ def examine(config: Config) -> Iterator[Finding]:
     yield _anonymous_memory()
     yield _shared_memory(Path("/dev/shm"))
     yield _locked_memory()
-    yield _cache(config["cache_dir"], config.origin("cache_dir"))
+    yield _cache(config["cache_dir"], config.origin("cache_dir"), config["cache_limit_bytes"])
 
 
 def _futex() -> Finding:
@@ -71,14 +72,17 @@ def _locked_memory() -> Finding:
     return Finding("locked memory", True, False, detail)
 
 
-def _cache(folder: Path, origin: str) -> Finding:
+def _cache(folder: Path, origin: str, limit_bytes: int) -> Finding:
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     fix = "set cache_dir (PTO_CACHE_DIR) to a writable folder with 256 MiB of free space"
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         detail = f"{folder} ({origin}) cannot be written"
         return Finding("cache folder", False, True, detail, fix)
     free, _ = _free_and_total_bytes(existing)
-    detail = f"{folder} ({origin}), {free // _MIB} MiB free"
+    count, used = ArtefactCache(folder).size()
+    limit = f"at most {limit_bytes // _MIB} MiB (cache_limit_bytes)" if limit_bytes else "no limit"
+    held = f"{count} artefacts of {used // _MIB} MiB, {limit}"
+    detail = f"{folder} ({origin}), {held}; {free // _MIB} MiB free"
     return Finding("cache folder", free >= _CACHE_NEEDS_BYTES, True, detail, fix)
 
 
