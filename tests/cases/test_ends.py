@@ -46,7 +46,6 @@ def assert_all_is_well(case) -> None:
 
 
 @pytest.mark.parametrize("name", CRASHES)
-@pytest.mark.usefixtures("shared_memory")
 def test_crash_names_kernel_task_and_core(case, name: str) -> None:
     done = case.kernel(CRASHES[name]).run()
     assert done.returncode == 4
@@ -59,7 +58,6 @@ def test_crash_names_kernel_task_and_core(case, name: str) -> None:
     assert_all_is_well(case)
 
 
-@pytest.mark.usefixtures("shared_memory")
 def test_kernel_that_never_returns(case) -> None:
     done = case.kernel(FOREVER).run("--timeout", "3")
     assert done.returncode == 4
@@ -136,9 +134,9 @@ def test_time_limit_in_generate_inputs(uncompiled) -> None:
 
 
 def test_time_limit_in_an_orchestration(case) -> None:
-    graph = (case.folder / "kernels/graph.cpp").read_text()
+    graph = (case.folder / "kernels/host.cpp").read_text()
     spin = f"if (*reinterpret_cast<float*>(args[0]) == 5.0f) {{ {FOREVER} }}\n  const size_t"
-    case.write("kernels/graph.cpp", graph.replace("const size_t", spin, 1))
+    case.write("kernels/host.cpp", graph.replace("const size_t", spin, 1))
     assert case.run("-q").returncode == 0  # builds it, which has a limit of its own
     done = case.run("--case", "second", "--timeout", "2")
     assert done.returncode == 4
@@ -234,9 +232,9 @@ def interrupted_at(case, phase: str, random_: random.Random) -> subprocess.Popen
         return case.start()
     if phase == "build":
         spin = f'puts("here"); {FOREVER}'
-        graph = (case.folder / "kernels/graph.cpp").read_text()
+        graph = (case.folder / "kernels/host.cpp").read_text()
         text = "#include <cstdio>\n" + graph.replace("const size_t", f"{spin}\n  const size_t", 1)
-        case.write("kernels/graph.cpp", text)
+        case.write("kernels/host.cpp", text)
     elif phase == "run":
         case.kernel(f'__builtin_puts("here"); {FOREVER}')
     else:
@@ -258,7 +256,6 @@ DOING = {
 
 
 @pytest.mark.parametrize("phase", DOING)
-@pytest.mark.usefixtures("shared_memory")
 def test_interrupt_in_each_phase(case, phase: str) -> None:
     seed = secrets.randbits(32)
     print("seed", seed)
@@ -285,7 +282,7 @@ def test_interrupt_at_random_instants(case, request) -> None:
     for _ in range(200 if request.config.getoption("--full") else 20):
         fresh = random_.random() < 0.5
         case.kernel(f"volatile long salt = {random_.getrandbits(60)};" if fresh else "")
-        run = case.start("--repeat", "20", start_new_session=True)
+        run = case.start("--repeat", "20")
         after_s = random_.uniform(0.1, 1.2)
         with selectors.DefaultSelector() as selector:
             # The pipe ends with the process: this waits for whichever comes first.

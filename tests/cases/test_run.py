@@ -159,8 +159,8 @@ def test_repeat_starts_from_the_same_inputs(case) -> None:
     case.write("golden.py", golden.replace("np.zeros(64, np.float32)", "np.ones(64, np.float32)"))
     # Without fresh outputs the second run would find the first one's.
     case.write(
-        "kernels/graph.cpp",
-        (case.folder / "kernels/graph.cpp")
+        "kernels/host.cpp",
+        (case.folder / "kernels/host.cpp")
         .read_text()
         .replace(
             "uint64_t task[]",
@@ -217,10 +217,10 @@ def test_environment_of_the_case_reaches_the_child_only(case, monkeypatch) -> No
     monkeypatch.delenv("CASE_WORD", raising=False)
     config = (case.folder / "kernels/kernel_config.py").read_text()
     case.write("kernels/kernel_config.py", config + 'RUNTIME_ENV = {"CASE_WORD": "blue"}\n')
-    graph = (case.folder / "kernels/graph.cpp").read_text()
+    graph = (case.folder / "kernels/host.cpp").read_text()
     check = "if (std::getenv(\"CASE_WORD\")[0] != 'b') return 9;\n  const size_t bytes"
     case.write(
-        "kernels/graph.cpp",
+        "kernels/host.cpp",
         "#include <cstdlib>\n" + graph.replace("const size_t bytes", check),
     )
     assert pto_core.run_case(case.folder, settings={"cache_dir": case.cache}).check().passed
@@ -246,13 +246,13 @@ def test_older_dict_form(case) -> None:
         "def compute_golden(tensors, params):\n"
         "    tensors['out_f'][:] = 2\n",
     )
-    graph = (case.folder / "kernels/graph.cpp").read_text()
+    graph = (case.folder / "kernels/host.cpp").read_text()
     sizes = "if (arg_count != 5 || args[2] != 256 || args[3] != 256 || args[4] != 64) return 5;\n"
     graph = graph.replace(
         "const size_t bytes = args[2] * sizeof(float);",
         sizes + "const size_t bytes = args[2]; args[2] = args[4];",
     )
-    case.write("kernels/graph.cpp", graph)
+    case.write("kernels/host.cpp", graph)
     done = case.run()
     assert done.returncode == 0, done.stderr
 
@@ -312,11 +312,7 @@ def test_usage_error_as_json(case) -> None:
 
 def test_graph_for_another_runtime(case) -> None:
     config = (case.folder / "kernels/kernel_config.py").read_text()
-    orchestration = '{"aicpu_build_graph": {"source": "graph.cpp", "function_name": "graph"}}'
-    case.write(
-        "kernels/kernel_config.py",
-        re.sub(r"ORCHESTRATION = .*", f"ORCHESTRATION = {orchestration}", config),
-    )
+    case.write("kernels/kernel_config.py", re.sub(r' *"host_build_graph": .*\n', "", config))
     done = case.run()
     assert done.returncode == 2
     assert "nothing for the runtime 'host_build_graph', only for aicpu_build_graph" in done.stderr
@@ -326,12 +322,12 @@ def test_kernel_that_does_not_compile(case) -> None:
     case.kernel("this is not C++;")
     done = case.run()
     assert done.returncode == 3
-    assert f"{case.folder}/kernels/twice.cpp:6: " in done.stderr
+    assert f"{case.folder}/kernels/twice.cpp:9: " in done.stderr
     assert done.stdout == ""
     assert case.leftovers() == []
     with pytest.raises(CompileError) as caught:
         pto_core.run_case(case.folder, settings={"cache_dir": case.cache})
-    assert caught.value.line == 6
+    assert caught.value.line == 9
 
 
 def test_kernel_without_entry(case) -> None:
@@ -343,8 +339,8 @@ def test_kernel_without_entry(case) -> None:
 
 
 def test_kernel_that_nobody_has(case) -> None:
-    graph = (case.folder / "kernels/graph.cpp").read_text()
-    case.write("kernels/graph.cpp", graph.replace("add_task(task, 3, 3", "add_task(task, 3, 5"))
+    graph = (case.folder / "kernels/host.cpp").read_text()
+    case.write("kernels/host.cpp", graph.replace("add_task(task, 3, 3", "add_task(task, 3, 5"))
     done = case.run()
     assert done.returncode == 2, done.stderr
     asked = "no kernel is registered under function id 5 (asked for by task 0); registered: 3;"
@@ -352,7 +348,7 @@ def test_kernel_that_nobody_has(case) -> None:
 
 
 def test_orchestration_that_fails(case) -> None:
-    case.write("kernels/graph.cpp", GRAPH_FAILS)
+    case.write("kernels/host.cpp", GRAPH_FAILS)
     done = case.run()
     assert done.returncode == 4
     said = "first: the orchestration returned 17, not 0; the graph had 0 tasks by then\n"

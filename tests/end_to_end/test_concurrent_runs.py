@@ -12,7 +12,7 @@ def test_paged_attention_three_times_at_once(case) -> None:
     """All start with the same empty cache, so that they also meet while compiling."""
     case.cache = case.folder / "cache"
     arguments = ("-d", "0", "--repeat", "5", "-q")
-    runs = [case.start_on(EXAMPLE, *arguments) for _ in range(PROCESSES)]
+    runs = [case.start_command("run", str(EXAMPLE), *arguments) for _ in range(PROCESSES)]
     for run in runs:
         output, errors = run.communicate()
         assert (run.returncode, errors) == (0, "")

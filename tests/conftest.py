@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -15,14 +16,14 @@ from typing import Any
 import pytest
 
 PTO = str(Path(sys.executable).with_name("pto"))
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 PATIENCE_S = 10
 
 GOLDEN = """
 import ctypes
 import numpy as np
 
-ALL_CASES = {{"two": {{"a": 2.0}}, "zero": {{"a": 0.0}}}}
+ALL_CASES = {{"first": {{"a": 2.0}}, "second": {{"a": 5.0}}}}
 __outputs__ = ["f"]
 
 
@@ -138,28 +139,38 @@ class Case:
         own = {"PTO_CACHE_DIR": self.cache, "TMPDIR": self.temporary, "CASE_MARK": self.mark}
         return {**os.environ, **{key: str(value) for key, value in own.items()}, **self.variables}
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         """Start `pto run` as a shell does: in the foreground of a session of its own."""
-        return self.start_on(self.folder, *arguments)
+        return self.start_command("run", str(self.folder), *arguments, **options)
 
-    def start_on(self, folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    def start_command(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        usual = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "start_new_session": True,
+        }
         return subprocess.Popen(
-            [PTO, "run", str(folder), *arguments],
-            text=True,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
+            [PTO, *arguments], text=True, env=self.environment, **{**usual, **options}
         )
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return self.run_on(self.folder, *arguments)
+        return self.command("run", str(self.folder), *arguments)
 
     def run_on(self, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-        run = self.start_on(folder, *arguments)
+        return self.command("run", str(folder), *arguments)
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        run = self.start_command(*arguments)
         output, errors = run.communicate()
+        assert "Traceback (most recent call last)" not in errors or "note" in errors
         return subprocess.CompletedProcess(run.args, run.returncode, output, errors)
+
+    def json(self, *arguments: str) -> dict[str, Any]:
+        done = self.run("--json", *arguments)
+        document: dict[str, Any] = json.loads(done.stdout)
+        assert document["exit_code"] == done.returncode
+        return document
 
     def leftovers(self) -> list[str]:
         """What runs or lies about that should not, after some patience for what is ending."""
