@@ -28,7 +28,16 @@
 #ifndef PTO2_ORCHESTRATION_API_H
 #define PTO2_ORCHESTRATION_API_H
 
-#include <cstdint>
+// Published sources use these without including them.
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "pto_log.h"
 #include "pto_submit.h"
