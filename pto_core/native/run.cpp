@@ -7,6 +7,20 @@
 #include "errors.hpp"
 
 namespace pto::core {
+namespace {
+
+// The runtime did not know the line of a Python orchestration when it wrote the report.
+void say_place(pto_error& error, const Place& place) {
+  constexpr const char* kUnknown = "an unknown line";
+  std::string words = error.message;
+  const size_t at = words.find(kUnknown);
+  if (at == std::string::npos) return;
+  const std::string name = place.file.substr(place.file.rfind('/') + 1);
+  words.replace(at, std::strlen(kUnknown), name + ":" + std::to_string(place.line));
+  std::snprintf(error.message, sizeof(error.message), "%s", words.c_str());
+}
+
+}  // namespace
 
 Run::Run(Device& device, nb::handle device_object, const Program& program, nb::tuple arguments,
          const RunSettings& settings)
@@ -191,6 +205,7 @@ nb::object Run::final_exception() {
   if (error_.status == PTO_ERROR_DEADLOCK && error_.file[0] == 0 && stuck_place_.line > 0) {
     std::strncpy(error_.file, stuck_place_.file.c_str(), sizeof(error_.file) - 1);
     error_.line = stuck_place_.line;
+    say_place(error_, stuck_place_);
   }
   nb::object exception = exception_of(error_, kernel_name(error_.func_id));
   for (const auto& [task, failure] : failures_) {

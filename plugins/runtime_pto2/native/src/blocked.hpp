@@ -4,15 +4,17 @@
 
 #include <cstdint>
 
+#include "pto/abi/status.h"
+
 namespace pto::ring_buffer {
 
 enum class Resource : uint32_t {
-  kNone,       // does not wait
-  kWindow,     // slots of `ring`
-  kHeap,       // bytes of the heap of `ring`
-  kEdges,      // entries of the dependency pool of `ring`
-  kTensorMap,  // entries of the tensor map's pool
-  kCluster     // a cluster of cores
+  kNone = PTO_RESOURCE_NONE,              // does not wait
+  kWindow = PTO_RESOURCE_TASK_RING,       // slots of `ring`
+  kHeap = PTO_RESOURCE_HEAP_RING,         // bytes of the heap of `ring`
+  kEdges = PTO_RESOURCE_DEPENDENCY_POOL,  // entries of the dependency pool of `ring`
+  kTensorMap = PTO_RESOURCE_TENSOR_MAP,   // entries of the tensor map's pool
+  kCluster = PTO_RESOURCE_CLUSTERS        // a cluster of cores
 };
 constexpr uint32_t kResources = 6;
 

@@ -58,8 +58,9 @@ void Deadlock::prove(Context& context, const Proof& proof) {
   proven_.status = PTO_ERROR_DEADLOCK;
   proven_.func_id = blocked.func_id;
   proven_.task = proof.holder;
-  proven_.other_task = kNoTask;
-  proven_.core = -1;
+  const bool has_ring = blocked.what != Resource::kTensorMap && blocked.what != Resource::kCluster;
+  proven_.other_task = static_cast<int64_t>(blocked.what);
+  proven_.core = has_ring ? static_cast<int32_t>(blocked.ring) : -1;
   proven_.line = blocked.line;
   proven_.value = proof.used + blocked.needed;
   proven_.limit = size_of(proof.sizes, blocked.what, blocked.ring);

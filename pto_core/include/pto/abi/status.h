@@ -35,6 +35,19 @@ enum {
   PTO_ERROR_INTERNAL = 16      /* our bug */
 };
 
+/* What is exhausted where a deadlock is proven. */
+enum {
+  PTO_RESOURCE_NONE = 0,
+  PTO_RESOURCE_TASK_RING = 1,
+  PTO_RESOURCE_HEAP_RING = 2,
+  PTO_RESOURCE_DEPENDENCY_POOL = 3,
+  PTO_RESOURCE_TENSOR_MAP = 4,
+  PTO_RESOURCE_CLUSTERS = 5
+};
+
+/* Of PTO_ERROR_DEADLOCK: `other_task` is a PTO_RESOURCE_*, `core` its ring (-1: there is none),
+ * `value` how much would suffice, `limit` how much there is, `func_id` the kernel of the call that
+ * waits, `file` and `line` where it was made. */
 typedef struct pto_error {
   pto_status status;
   int32_t func_id;

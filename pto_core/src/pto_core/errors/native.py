@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -148,10 +149,16 @@ def _graph(kind: type[GraphError]) -> Callable[[_Record], PtoError]:
 
 
 def _deadlock(record: _Record) -> PtoError:
+    resource = _RESOURCES.get(record.other_task or 0)
     return DeadlockError(
         record.message,
-        value=record.value,
-        limit=record.limit,
+        resource=resource,
+        ring=record.core,
+        needed=record.value if resource else None,
+        current=record.limit if resource else None,
+        settings=dict(_SETTING.findall(record.message)),
+        kernel=record.kernel,
+        func_id=record.func_id,
         file=record.file,
         line=record.line,
     )
@@ -194,6 +201,16 @@ def _plain(kind: type[PtoError]) -> Callable[[_Record], PtoError]:
 def _internal(record: _Record) -> PtoError:
     return InternalError(f"{record.message} (status {record.status})")
 
+
+# PTO_RESOURCE_* of pto/abi/status.h, and how a report of the runtime gives a setting.
+_RESOURCES = {
+    1: "task ring",
+    2: "heap ring",
+    3: "dependency pool",
+    4: "tensor map",
+    5: "clusters",
+}
+_SETTING = re.compile(r"--set ([\w.]+)=([\w,]*\w)")
 
 # A longer repr of a value is left out of messages.
 _LONGEST_VALUE = 100

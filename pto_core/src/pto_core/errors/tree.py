@@ -141,9 +141,27 @@ class UnpublishedError(GraphError):
 
 
 class DeadlockError(PtoError):
-    """Nothing runs and nothing can."""
+    """Nothing runs and nothing can.
 
-    fields: ClassVar[tuple[str, ...]] = ("name", "value", "limit", "file", "line")
+    Where a call of the orchestration waits for something that is exhausted: ``resource`` says what
+    (``"task ring"``, ``"heap ring"``, ``"dependency pool"``, ``"tensor map"``, ``"clusters"``),
+    ``ring`` of which depth, ``current`` how much there is and ``needed`` how much would suffice;
+    ``settings`` are those with which the program gets through, as :func:`open_device` takes them;
+    ``kernel`` and ``func_id`` are of the call, ``file`` and ``line`` where it was made. What is not
+    known is None.
+    """
+
+    fields: ClassVar[tuple[str, ...]] = (
+        "resource",
+        "ring",
+        "needed",
+        "current",
+        "settings",
+        "kernel",
+        "func_id",
+        "file",
+        "line",
+    )
 
 
 class OrchestrationError(PtoError):
