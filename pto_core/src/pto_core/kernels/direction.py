@@ -5,7 +5,8 @@ They are given as annotations, of a plain class or of one with details::
     def graph(rt, a: In, b: In("float32", (128, 128)), out: Out): ...
 
 of an orchestration, and of a kernel that is submitted to a runtime which finds the dependencies by
-itself; such a submit may say them instead, ``rt.submit(add, In(a), Out(b))``. Or as a signature, one word for each array: ``ChipCallable(..., signature=("in", "in", "out"))``.
+itself; such a submit may say them instead, ``rt.submit(add, In(a), Out(b))``. Or as a signature,
+one word for each array: ``ChipCallable(..., signature=("in", "in", "out"))``.
 A kernel that runs under a C++ orchestration needs the details, one for each argument, scalars too:
 ``@kernel(core="aiv", signature=(In("float32", (64,)), Scalar(int), Out("float32", (64,))))``.
 """
