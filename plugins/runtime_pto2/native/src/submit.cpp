@@ -212,9 +212,11 @@ bool Orchestrator::open_heap(const Draft& draft) {
 bool Orchestrator::insert_accesses(Draft& draft) {
   rings_.ring[draft.ring].record(draft.number).first_entry = 0;
   if (draft.entries == 0) return true;
-  if (!map_.has_room(draft.entries) && !wait_for_entries(draft)) {
-    return planner_.is_planning() && plan_entries(draft);
+  if (!planner_.is_planning() && !map_.has_room(draft.entries) && !wait_for_entries(draft) &&
+      !planner_.is_planning()) {
+    return false;
   }
+  if (planner_.is_planning() && !plan_entries(draft)) return false;
   const Access* access = draft.accesses;
   for (uint32_t index = 0; index < draft.task.num_params; ++index) {
     const uint32_t tag = draft.task.params[index].tag;
@@ -234,18 +236,15 @@ bool Orchestrator::wait_for_entries(const Draft& draft) {
     sync(CleanedBy::kBackPressure);
     return map_.has_room(draft.entries);
   };
-  if (look()) return true;
-  return !planner_.is_planning() &&
-         wait_until(blocked_on(Resource::kTensorMap, draft, draft.entries), look);
+  return look() || wait_until(blocked_on(Resource::kTensorMap, draft, draft.entries), look);
 }
 
-// The plan only counts what the map has no room for.
+// Entries of planned tasks are inserted as all others, so that the need is exact.
 bool Orchestrator::plan_entries(const Draft& draft) {
-  sides_[draft.ring].planned_entries += draft.entries;
-  uint64_t entries = map_.statistics().live;
-  for (const Side& side : sides_) entries += side.planned_entries;
-  planner_.needs_tensor_map(entries);
-  return true;
+  planner_.needs_tensor_map(map_.needed(draft.entries));
+  if (map_.grow_for(draft.entries)) return true;
+  stop_planning();
+  return false;
 }
 
 bool Orchestrator::write_payload(Draft& draft) {
@@ -267,8 +266,9 @@ bool Orchestrator::write_payload(Draft& draft) {
       args[index] = param.value.scalar;
       continue;
     }
-    std::memcpy(reinterpret_cast<char*>(payload) + offset, param.value.tensor,
-                sizeof(pto_tensor_data));
+    auto* copy = reinterpret_cast<pto_tensor_data*>(reinterpret_cast<char*>(payload) + offset);
+    std::memcpy(copy, param.value.tensor, sizeof *copy);
+    copy->tag = static_cast<uint8_t>(param.tag);
     args[index] = offset;
     offset += static_cast<uint32_t>(sizeof(pto_tensor_data));
     relative |= uint64_t{1} << index;
