@@ -34,8 +34,8 @@ typedef struct pto2_calls {
 
   /* PTO_LOG_* or PTO2_LOG_ALWAYS. `function` is the caller's name. */
   void (*log)(void* runtime, int32_t level, const char* function, const char* message);
-  /* A usage error that the headers found. `file` is NULL where no line is to blame: a wrong number
-   * of arguments, or an exception that left the entry. */
+  /* A usage error that the headers found; `file` is "" where it has no line. With NULL it is an
+   * exception that left the entry. */
   void (*fail)(void* runtime, const char* what, const char* file, int32_t line);
 } pto2_calls;
 

@@ -61,7 +61,7 @@ bool is_count_expected(PTO2Runtime& runtime, const Config& config, int num_args)
                 "aicpu_orchestration_config) and is given %d; each tensor and each scalar that the "
                 "case lists is one",
                 static_cast<int>(config.expected_arg_count), num_args);
-  runtime.calls->fail(runtime.instance, text, nullptr, 0);
+  runtime.calls->fail(runtime.instance, text, "", 0);
   return false;
 }
 
