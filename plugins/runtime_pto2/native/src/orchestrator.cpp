@@ -112,7 +112,7 @@ void Orchestrator::begin_ring(uint32_t index) {
   rings_.ring[index].scope_released.store(0, std::memory_order_relaxed);
   Side& side = sides_[index];
   side.alive = side.edges_alive = 0;
-  side.heap_tail = side.edges_tail = side.planned_entries = 0;
+  side.heap_tail = side.edges_tail = 0;
   side.heap.restart(sizes_.options.heap[index]);
   side.edges.restart(sizes_.options.dep_pool[index], 1);
 }
@@ -149,7 +149,6 @@ void Orchestrator::end_innermost_scope() {
   history_.release(index);
   if (!planner_.is_planning()) return;
   planner_.released(index);
-  sides_[index].planned_entries = 0;
   sync_ring(index, CleanedBy::kBatch);
 }
 

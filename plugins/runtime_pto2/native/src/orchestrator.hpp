@@ -103,7 +103,6 @@ class Orchestrator {
     uint64_t heap_tail = 0;   // virtual
     uint64_t edges_tail = 0;
     uint64_t heap_base = 0;        // device address; 0 until first used, then kept
-    uint64_t planned_entries = 0;  // of live tasks, that the tensor map had no room for
     HeapRing heap;
     HeapRing edges;
   };

@@ -128,7 +128,7 @@ Proof Orchestrator::proof() const {
       proof.used = side.edges.used(side.edges_tail);
       break;
     case Resource::kTensorMap:
-      proof.used = map_.statistics().live;
+      proof.used = map_.needed(0);
       break;
     case Resource::kCluster:
       proof.used = clusters_.taken();
@@ -162,7 +162,7 @@ void Orchestrator::log_blocked() {
       use = {"DepListPool", side.edges.used(side.edges_tail), side.edges.capacity()};
       break;
     case Resource::kTensorMap:
-      use = {"TensorMap", map_.statistics().live, sizes_.options.tensor_map_pool};
+      use = {"TensorMap", map_.needed(0), sizes_.options.tensor_map_pool};
       break;
     default:
       use = {"Cluster", clusters_.taken(), clusters_.blocks()};

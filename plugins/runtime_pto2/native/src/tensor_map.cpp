@@ -19,7 +19,7 @@ static_assert(sizeof kElementBytes == PTO_DTYPE_COMPLEX128 + 1, "one for each da
 
 bool TensorMap::create(engine::Memory& memory, uint32_t capacity) {
   memory_ = &memory;
-  capacity_ = capacity;
+  configured_ = limit_ = capacity_ = capacity;
   reader_entries_ =
       static_cast<ReaderEntry*>(memory.reserve((uint64_t{capacity} + 1) * sizeof(ReaderEntry)));
   return writers_.create(memory, capacity) && readers_.create(memory, capacity) &&
@@ -39,10 +39,26 @@ void TensorMap::begin(const Rings& rings, bool full_hazards) {
   writers_.restart();
   readers_.restart();
   for (int64_t& number : alive_from_) number = 0;
+  limit_ = configured_;
   reader_count_ = free_reader_ = 0;
   next_reader_ = 1;
   visited_before_ = writers_.visited() + readers_.visited();
   statistics_ = {};
+}
+
+bool TensorMap::grow_for(uint32_t entries) {
+  uint32_t capacity = capacity_;
+  while (capacity < needed(entries)) capacity *= 2;
+  if (capacity > capacity_) {
+    if (!memory_->enlarge(reader_entries_, next_reader_, uint64_t{capacity_} + 1,
+                          uint64_t{capacity} + 1)) {
+      return false;
+    }
+    capacity_ = capacity;
+    if (!writers_.grow(capacity) || !readers_.grow(capacity)) return false;
+  }
+  limit_ = capacity;
+  return true;
 }
 
 Access TensorMap::locate(const pto_tensor_data& tensor) {

@@ -82,9 +82,16 @@ class TensorMap {
   }
 
   // Room for `entries` more insertions of each kind.
-  bool has_room(uint32_t entries) const {
-    return writers_.has_room(entries) && reader_count_ + entries <= capacity_;
+  bool has_room(uint32_t entries) const { return needed(entries) <= limit_; }
+
+  // The capacity that has room for them, beside what is alive: that of the writers or of the
+  // readers, whichever is larger.
+  uint32_t needed(uint32_t entries) const {
+    return (writers_.live() > reader_count_ ? writers_.live() : reader_count_) + entries;
   }
+
+  // For planning: room for `entries` more, until the next begin(). False when memory is exhausted.
+  bool grow_for(uint32_t entries);
 
   // Makes `task` the writer; what the region wholly covers is forgotten. `is_fresh`: this submit
   // allocated the memory, so that nothing alive can overlap it.
@@ -165,7 +172,9 @@ class TensorMap {
   ReaderEntry* reader_entries_ = nullptr;
   const Rings* rings_ = nullptr;
   int64_t alive_from_[kRings] = {};
-  uint32_t capacity_ = 0;
+  uint32_t configured_ = 0;
+  uint32_t limit_ = 0;     // of this run
+  uint32_t capacity_ = 0;  // what there is memory for, never less
   uint32_t reader_count_ = 0;
   uint32_t free_reader_ = 0;
   uint32_t next_reader_ = 1;

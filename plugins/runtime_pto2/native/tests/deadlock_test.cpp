@@ -107,15 +107,15 @@ TEST(eight_nested_scopes_of_three_tasks_fill_the_last_ring) {
 TEST(a_hundred_and_twenty_eight_producers_do_not_fit_a_pool_of_sixteen) {
   static char memory[128 * 64];
   const uint64_t base = reinterpret_cast<uint64_t>(memory);
-  OneThread device(24, {{"dep_pool", "16"}});
-  const auto build = [&] {
+  const auto build = [&](OneThread& device) {
     Program program(device);
     for (uint64_t task = 0; task < 128; ++task) {
       program.write(Program::tensor_at(base + task * 64, 64));
     }
     program.submit({}, {Program::tensor_at(base, sizeof memory)}, 40);
   };
-  CHECK(device.run(build) != PTO_OK);
+  OneThread device(24, {{"dep_pool", "16"}});
+  CHECK(device.run([&] { build(device); }) != PTO_OK);
   const pto_error error = device.error();
   std::printf("  %s\n", error.message);
   CHECK_CONTAINS(error.message, "dependency pool");
@@ -124,9 +124,9 @@ TEST(a_hundred_and_twenty_eight_producers_do_not_fit_a_pool_of_sixteen) {
   check_is_usable(device);
 
   OneThread too_small(24, {{"dep_pool", "128"}});
-  CHECK(too_small.run(build) != PTO_OK);
+  CHECK(too_small.run([&] { build(too_small); }) != PTO_OK);
   OneThread large_enough(24, {{"dep_pool", "129"}});
-  CHECK_EQUAL(large_enough.run(build), PTO_OK);
+  CHECK_EQUAL(large_enough.run([&] { build(large_enough); }), PTO_OK);
 }
 
 TEST(a_twenty_fifth_cluster_is_more_than_any_device_has) {

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include "pto/abi/platform.h"
 
@@ -27,6 +29,19 @@ class Memory {
     if (memory == nullptr) return;
     platform_->release(platform_->self, memory, bytes);
     bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  }
+
+  // A larger array with the first `used` elements of this one, which it replaces. False when
+  // memory is exhausted; nothing has changed then.
+  template <class Element>
+  bool enlarge(Element*& array, uint64_t used, uint64_t capacity, uint64_t larger_capacity) {
+    static_assert(std::is_trivially_copyable_v<Element>, "elements are moved as bytes");
+    void* larger = reserve(larger_capacity * sizeof(Element));
+    if (larger == nullptr) return false;
+    std::memcpy(larger, static_cast<const void*>(array), used * sizeof(Element));
+    release(array, capacity * sizeof(Element));
+    array = static_cast<Element*>(larger);
+    return true;
   }
 
   size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }

@@ -67,6 +67,14 @@ class Frames {
     memory_->release(buckets_, bucket_count_ * sizeof(Bucket));
   }
 
+  // Room for more; every index stays what it is. False when memory is exhausted.
+  bool grow(uint32_t frames) {
+    const uint32_t limit = frames + kMaxEmpty + 2;
+    if (!memory_->enlarge(frames_, next_, limit_, limit)) return false;
+    limit_ = limit;
+    return true;
+  }
+
   void restart() {
     if (++stamp_ == 0) clear_stamps();
     next_ = 1;

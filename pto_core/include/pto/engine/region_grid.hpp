@@ -157,7 +157,7 @@ class RegionGrid {
   // At most `nodes` boxes in at most `layers` layers.
   bool create(Memory& memory, uint32_t nodes, uint32_t layers) {
     memory_ = &memory;
-    node_limit_ = nodes + 1;
+    node_capacity_ = node_limit_ = nodes + 1;
     layer_limit_ = layers + 1;
     bucket_count_ = 64;
     while (bucket_count_ < nodes) bucket_count_ *= 2;
@@ -170,10 +170,21 @@ class RegionGrid {
 
   void destroy() {
     if (memory_ == nullptr) return;
-    memory_->release(nodes_, node_limit_ * sizeof(Node));
+    memory_->release(nodes_, node_capacity_ * sizeof(Node));
     memory_->release(extents_, node_limit_ * sizeof(Extent));
     memory_->release(layers_, layer_limit_ * sizeof(Layer));
     memory_->release(buckets_, bucket_count_ * sizeof(Bucket));
+  }
+
+  // Room for more; every index stays what it is. False when memory is exhausted.
+  bool grow(uint32_t nodes, uint32_t layers) {
+    if (!memory_->enlarge(nodes_, next_node_, node_capacity_, nodes + 1)) return false;
+    node_capacity_ = nodes + 1;
+    if (!memory_->enlarge(extents_, next_node_, node_limit_, nodes + 1)) return false;
+    node_limit_ = nodes + 1;
+    if (!memory_->enlarge(layers_, next_layer_, layer_limit_, layers + 1)) return false;
+    layer_limit_ = layers + 1;
+    return true;
   }
 
   void restart() {
@@ -395,7 +406,8 @@ class RegionGrid {
   Layer* layers_ = nullptr;
   Bucket* buckets_ = nullptr;
   uint64_t bucket_count_ = 0;
-  uint32_t node_limit_ = 0;
+  uint32_t node_capacity_ = 0;  // of nodes_
+  uint32_t node_limit_ = 0;     // of extents_
   uint32_t layer_limit_ = 0;
   uint32_t next_node_ = 1;
   uint32_t next_layer_ = 1;

@@ -44,8 +44,17 @@ class RegionIndex {
   // At most `capacity` values. False when memory is exhausted.
   bool create(Memory& memory, uint32_t capacity) {
     capacity_ = capacity;
-    const uint32_t nodes = 2 * capacity + Frames::kMaxEmpty + 2;
+    const uint32_t nodes = nodes_for(capacity);
     return frames_.create(memory, capacity) && grid_.create(memory, nodes, nodes + kRangeLayers);
+  }
+
+  // Room for more values, which keep their nodes. Searches of more values than it was created for
+  // become slower. False when memory is exhausted.
+  bool grow(uint32_t capacity) {
+    const uint32_t nodes = nodes_for(capacity);
+    if (!frames_.grow(capacity) || !grid_.grow(nodes, nodes + kRangeLayers)) return false;
+    capacity_ = capacity;
+    return true;
   }
 
   void destroy() {
@@ -166,6 +175,9 @@ class RegionIndex {
   static constexpr uint32_t kMaxTileLayers = 4;
   static constexpr uint32_t kMaxLayers = 24;
   static constexpr uint8_t kMissesBeforeRecheck = 16;
+
+  // Each value may need a frame of its own, and each frame a node.
+  static uint32_t nodes_for(uint32_t capacity) { return 2 * capacity + Frames::kMaxEmpty + 2; }
 
   struct Match {
     uint32_t frame;    // kNoFrame: a range or a key
