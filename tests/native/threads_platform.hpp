@@ -80,6 +80,8 @@ class ThreadsPlatform {
 
   // Called for each task that starts, by its scheduler's thread.
   std::function<void(const pto_dispatch&)> on_start = [](const pto_dispatch&) {};
+  // Which argument says how far a block's span is from that of block 0; -1: there are no blocks.
+  int32_t block_arg = -1;
   uint32_t hazards = PTO_HAZARDS_RAW;
 
   const pto_topology& topology() const { return topology_; }
@@ -159,7 +161,7 @@ class ThreadsPlatform {
         return true;
       }
       const bool is_awaited = awaited_ != kNothing && !has_run(awaited_);
-      if ((is_build_done_ || is_awaited || is_waiting_) && parked_ == lanes_.size() &&
+      if ((is_build_done_ || is_awaited || is_waiting()) && parked_ == lanes_.size() &&
           !is_any_awake()) {
         stalls_.fetch_add(1);
         changed_.notify_all();
@@ -224,18 +226,26 @@ class ThreadsPlatform {
 
   // The orchestrator's. Every scheduler parked, and the word as it was: the run is stuck.
   pto_status wait(const uint32_t* word, uint32_t expected) {
-    const auto has_changed = [&] { return __atomic_load_n(word, __ATOMIC_SEQ_CST) != expected; };
     std::unique_lock<std::mutex> lock(mutex_);
     waits_.fetch_add(1);
-    is_waiting_ = true;
+    word_ = word;
+    expected_ = expected;
     changed_.notify_all();
-    changed_.wait(lock, [&] { return has_changed() || stalls_.load() > 0; });
-    is_waiting_ = false;
-    return has_changed() ? PTO_OK : PTO_ERROR_ABORTED;
+    changed_.wait(lock, [&] { return !is_waiting() || stalls_.load() > 0; });
+    const bool has_changed = !is_waiting();
+    word_ = nullptr;
+    return has_changed ? PTO_OK : PTO_ERROR_ABORTED;
+  }
+
+  // The orchestrator, for a word that has not changed.
+  bool is_waiting() const {
+    return word_ != nullptr && __atomic_load_n(word_, __ATOMIC_SEQ_CST) == expected_;
   }
 
   void start_task(uint32_t thread, const pto_dispatch& item) {
-    const uint64_t task = item.payload->cookie;
+    uint64_t task = item.payload->cookie;
+    const auto* args = reinterpret_cast<const uint64_t*>(item.payload + 1);
+    if (block_arg >= 0) task += args[block_arg];
     const uint32_t type = static_cast<uint32_t>(item.payload->func_id);
     CHECK_EQUAL(uint32_t{topology_.core_type[item.core]}, type);
     on_start(item);
@@ -279,6 +289,7 @@ class ThreadsPlatform {
   std::condition_variable changed_;
   size_t parked_ = 0;
   bool is_build_done_ = false;
-  bool is_waiting_ = false;  // the orchestrator, in wait()
+  const uint32_t* word_ = nullptr;  // what the orchestrator waits for, in wait()
+  uint32_t expected_ = 0;
   std::atomic<uint64_t> waits_{0};
 };

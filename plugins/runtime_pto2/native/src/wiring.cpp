@@ -140,7 +140,7 @@ bool Wiring::connect(TaskState& state, const TaskDescriptor& descriptor,
                      LaneStatistics& statistics) {
   int32_t count = static_cast<int32_t>(descriptor.edge_count);
 #ifdef PTO_PLANT_TRUNCATED_FANIN
-  if (count > 8) count = 8;
+  for (; count > 8; --count) rings_.edge(descriptor.first_edge + EdgeRef(count) - 1).kind = 0;
 #endif
   if (count == 0) return true;
   state.waits.store(count + 1, std::memory_order_relaxed);
@@ -158,9 +158,12 @@ bool Wiring::connect(TaskState& state, const TaskDescriptor& descriptor,
     ++satisfied;
     ++statistics.edges_satisfied;
 #ifdef PTO_PLANT_DOUBLE_COUNT
-    if (satisfied < count) ++satisfied;
+    ++satisfied;
 #endif
   }
+#ifdef PTO_PLANT_DOUBLE_COUNT
+  if (satisfied > count) satisfied = count;
+#endif
   if (satisfied == count) return true;
   return take(state.waits, satisfied + 1, alone_) == satisfied + 1;
 }
