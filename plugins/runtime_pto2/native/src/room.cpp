@@ -64,7 +64,8 @@ int64_t Orchestrator::first_unwired(uint32_t index) const {
     const uint32_t back = (newest - slot_of(ref)) & (ring.window - 1);
     return ring.next - 1 - static_cast<int64_t>(back);
   }
-  return ring.next;
+  // The newest submit is not in the log while it is held back.
+  return held_.count != 0 && held_.ring == index ? held_.number : ring.next;
 }
 
 Blocked Orchestrator::blocked_on(Resource what, const Draft& draft, uint64_t needed) const {
