@@ -19,7 +19,7 @@ class RandomProgram {
 
   void run() {
     scopes_.push_back({});
-    const uint32_t calls = 10 + random_() % 60;
+    const uint32_t calls = 10 + random_() % 120;
     const uint32_t most = 1 + random_() % 5;  // scopes open at once
     for (uint32_t call = 0; call < calls; ++call) {
       const uint32_t kind = random_() % 10;
@@ -30,7 +30,7 @@ class RandomProgram {
         end_scope();
       } else if (kind == 2) {
         program_.submit_blocks(1 + random_() % 3);
-      } else if (kind <= 4) {
+      } else if (kind <= 5) {
         use_external();
       } else {
         submit();
@@ -62,8 +62,8 @@ class RandomProgram {
   void use_external() {
     const uint64_t base = reinterpret_cast<uint64_t>(external);
     const uint64_t slice = sizeof external / 64;
-    if (random_() % 3 == 0) {
-      const uint64_t first = random_() % 16;
+    if (random_() % 6 == 0) {
+      const uint64_t first = random_() % 8;
       program_.submit({}, {Program::tensor_at(base + first * slice, (64 - first) * slice)});
     } else {
       program_.write(Program::tensor_at(base + random_() % 64 * slice, slice));
