@@ -1,4 +1,6 @@
 // Whole runs in checking mode, and what a crash leaves on standard error.
+#include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,9 +33,13 @@ toy::Program one(int32_t func_id, std::vector<uint64_t> args) {
 }
 
 // Standard error of this program with other arguments, and how it ended.
-std::string output_of(std::vector<std::string> given, int& status) {
+// With `go` it is read only once the program has written to the descriptor that it gets.
+std::string output_of(std::vector<std::string> given, int& status, bool go = false) {
   int ends[2];
+  int starts[2];
   CHECK_EQUAL(pipe(ends), 0);
+  CHECK_EQUAL(pipe(starts), 0);
+  if (go) given.push_back(std::to_string(starts[1]));
   const pid_t child = fork();
   if (child == 0) {
     dup2(ends[1], STDERR_FILENO);
@@ -44,8 +50,11 @@ std::string output_of(std::vector<std::string> given, int& status) {
     _exit(127);
   }
   close(ends[1]);
+  close(starts[1]);
   std::string text;
   char buffer[4096];
+  if (go) CHECK_EQUAL(read(starts[0], buffer, 1), 1);
+  close(starts[0]);
   for (ssize_t got; (got = read(ends[0], buffer, sizeof buffer)) > 0;) {
     text.append(buffer, static_cast<size_t>(got));
   }
@@ -63,18 +72,31 @@ int crash_here(const char* mode, int number, const char* activity_fd) {
   return 0;
 }
 
-// Both kernels are entered before either crashes.
-int crash_twice() {
+// The first kernel's report blocks, because nobody reads it yet; then the second crashes.
+int crash_twice(int go) {
   std::signal(SIGSEGV, SIG_DFL);
+  static int told = go;
+  static pto_activity_slot* slots;
+  fcntl(STDERR_FILENO, F_SETFL, O_NONBLOCK);
+  while (write(STDERR_FILENO, " ", 1) == 1) {
+  }
+  fcntl(STDERR_FILENO, F_SETFL, 0);
   std::atomic<int> entered{0};
   const auto crash = [](void* context, const pto_payload*, uint32_t, pto_error*) -> int32_t {
     auto& count = *static_cast<std::atomic<int>*>(context);
-    for (++count; count < 2;) {
+    const bool is_first = count++ == 0;
+    while (count < 2) {
     }
+    const auto reported = [](pto_activity_slot& slot) {
+      return std::atomic_ref(slot.signal).load(std::memory_order_relaxed) != 0;
+    };
+    while (!is_first && std::none_of(slots, slots + 2, reported)) sched_yield();
+    if (!is_first) CHECK_EQUAL(write(told, "!", 1), 1);
     std::raise(SIGSEGV);
     return 0;
   };
   Fixture device({{"workers", "2"}});
+  slots = const_cast<pto_activity_slot*>(device.api->activity(device.device)->slot);
   device.run(one(device.kernel(crash, &entered, "fragile"), {}));
   return 0;
 }
@@ -191,7 +213,7 @@ TEST(a_crash_names_kernel_task_and_core) {
 TEST(of_two_kernels_that_crash_at_once_one_is_named) {
   for (int i = 0; i < 20; ++i) {
     int status = 0;
-    const std::string text = output_of({"--crash-twice"}, status);
+    const std::string text = output_of({"--crash-twice"}, status, true);
     CHECK(WIFSIGNALED(status));
     CHECK_EQUAL(WTERMSIG(status), SIGSEGV);
     const size_t at = text.find("crashed with SIGSEGV");
@@ -220,7 +242,7 @@ TEST(a_crash_is_left_to_the_parent_that_reads_the_page) {
 
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
-  if (mode == "--crash-twice") return crash_twice();
+  if (mode == "--crash-twice") return crash_twice(std::atoi(argv[2]));
   if (mode == "--crash") return crash_here(argv[2], std::atoi(argv[3]), argv[4]);
   return mode == "--log" ? log_here(argv[2]) : check::run(argc, argv);
 }
