@@ -173,7 +173,17 @@ TEST(an_output_may_be_a_view_of_a_buffer_without_an_address) {
         PTOParam params[] = {make_output_param(tensor), make_output_param(copy)};
         CHECK_EQUAL(pto2_rt_submit_task(rt, 0, PTO2_WORKER_VECTOR, params, 2), int64_t{-1});
       },
-      "same buffer");
+      "output 1 of the task");
+  check_error(
+      [](PTO2Runtime* rt) {
+        const uint64_t rows[2] = {2, 16};
+        const uint64_t at[2] = {3, 0};
+        const uint64_t square[2] = {1, 32};
+        Tensor odd = make_tensor(kMatrix, 2).view(rows, at).reshape(square, 2);
+        PTOParam params[] = {make_output_param(odd)};
+        pto2_rt_submit_task(rt, 0, PTO2_WORKER_VECTOR, params, 1);
+      },
+      "output 0 of the task");
 }
 
 TEST(parameters_keep_their_tensors_alive) {

@@ -50,16 +50,19 @@ __attribute__((cold, noinline)) int64_t refuse(PTO2Runtime* rt, Location at, con
   return -1;
 }
 
-// Whether an earlier output has the same buffer, which has no address yet: one submit would
-// allocate it twice.
-inline bool is_allocated_before(const PTOParam* params, int32_t index) {
-  const TensorNode* root = params[index].tensor.node()->root;
+// Whether the submit may allocate the buffer of output `index`, a view. Not where another output
+// would allocate it again, and not where the shape of the buffer is unknown (see place_rows).
+inline bool can_allocate(const PTOParam* params, int32_t index) {
+  const TensorNode* node = params[index].tensor.node();
+  uint64_t bytes = get_element_size(node->data.dtype);
+  for (uint32_t i = 0; i < node->data.ndims; ++i) bytes *= node->data.raw_shapes[i];
+  if (bytes != node->data.buffer.size) return false;
   for (int32_t i = 0; i < index; ++i) {
     const TensorNode* other = params[i].tensor.node();
-    if (params[i].type != PTOParamType::OUTPUT || other == params[index].tensor.node()) continue;
-    if (other == root || other->root == root) return true;
+    if (params[i].type != PTOParamType::OUTPUT || other == node) continue;
+    if (other == node->root || other->root == node->root) return false;
   }
-  return false;
+  return true;
 }
 
 // The part of a submit for views whose buffer has no address: it goes back to the root.
@@ -71,6 +74,25 @@ __attribute__((cold, noinline)) inline void share_allocations(const PTOParam* pa
 }
 
 enum class Marshalled { kFailed, kPlain, kAllocatesViews };
+
+__attribute__((cold, noinline)) inline Marshalled refuse_empty(PTO2Runtime* rt, int32_t index,
+                                                               Location at) {
+  refuse(rt, at,
+         "parameter %d of the task is an empty tensor: it was declared and never assigned, or made "
+         "before the orchestration started",
+         index);
+  return Marshalled::kFailed;
+}
+
+__attribute__((cold, noinline)) inline Marshalled refuse_allocation(PTO2Runtime* rt, int32_t index,
+                                                                    Location at) {
+  refuse(rt, at,
+         "output %d of the task has no address and is a part of a buffer that it cannot be "
+         "allocated by: a reshaped part, or in the same buffer as an output before it; submit the "
+         "whole tensor as an output first",
+         index);
+  return Marshalled::kFailed;
+}
 
 inline Marshalled marshal(PTO2Runtime* rt, const PTOParam* params, int32_t n, pto_param* out,
                           Location at) {
@@ -84,23 +106,11 @@ inline Marshalled marshal(PTO2Runtime* rt, const PTOParam* params, int32_t n, pt
       continue;
     }
     TensorNode* node = param.tensor.node();
-    if (__builtin_expect(node == nullptr, 0)) {
-      refuse(rt, at,
-             "parameter %d of the task is an empty tensor: it was declared and never assigned, or "
-             "made before the orchestration started",
-             i);
-      return Marshalled::kFailed;
-    }
+    if (__builtin_expect(node == nullptr, 0)) return refuse_empty(rt, i, at);
     if (__builtin_expect(node->data.buffer.addr == 0 && node->root != nullptr, 0)) {
       refresh(node);
       if (node->data.buffer.addr == 0 && param.type == PTOParamType::OUTPUT) {
-        if (is_allocated_before(params, i)) {
-          refuse(rt, at,
-                 "parameter %d of the task is an output without an address in the same buffer as "
-                 "an output before it; submit the whole tensor as an output first",
-                 i);
-          return Marshalled::kFailed;
-        }
+        if (!can_allocate(params, i)) return refuse_allocation(rt, i, at);
         result = Marshalled::kAllocatesViews;
       }
     }
