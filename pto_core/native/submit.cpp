@@ -89,7 +89,7 @@ class TaskParameters {
       : device_(device), kernel_(kernel), is_python_(kernel.is_python()) {}
 
   void take(PyObject* const* arguments, size_t count, size_t appended) {
-    check_count(count);
+    check_count(count, appended);
     for (size_t i = 0; i < count; ++i) take_one(i, arguments[i]);
     if (tensors_ > PTO_MAX_TASK_TENSORS) refuse(tensors_, PTO_MAX_TASK_TENSORS, " tensors");
     if (scalars_ + appended > PTO_MAX_TASK_SCALARS)
@@ -108,16 +108,23 @@ class TaskParameters {
   const ArgumentSpec* specs() const { return specs_; }
 
  private:
-  void check_count(size_t count) const {
+  bool fits(size_t count) const {
+    const TaskSignature& task = kernel_.task;
+    return count >= task.required && (task.takes_more || count <= task.parameters.size());
+  }
+
+  // A signature may list the block numbers that a submit appends, or leave them out.
+  void check_count(size_t count, size_t appended) const {
     const TaskSignature& task = kernel_.task;
     if (count > PTO_MAX_KERNEL_ARGS) refuse(count, PTO_MAX_KERNEL_ARGS, " arguments");
-    if (count >= task.required && (task.takes_more || count <= task.parameters.size())) return;
+    if (fits(count) || fits(count + appended)) return;
+    const size_t most = task.parameters.size();
+    const std::string more = task.takes_more         ? " or more"
+                             : most != task.required ? " to " + std::to_string(most)
+                                                     : "";
     raise_usage("a task of kernel '" + kernel_.name + "' has " + std::to_string(count) +
-                " arguments, its signature takes " + std::to_string(task.required) +
-                (task.takes_more ? " or more"
-                 : task.parameters.size() != task.required
-                     ? " to " + std::to_string(task.parameters.size())
-                     : "") +
+                " arguments" + (appended ? " and the two numbers of its block" : "") +
+                ", its signature takes " + std::to_string(task.required) + more +
                 "; pass as many as it takes");
   }
 

@@ -1,0 +1,264 @@
+"""Scopes, clusters, blocks, waits, deadlocks and hazards of a runtime with tensors."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_core
+from pto_core import Device, In, InOut, Out, kernel
+from pto_core.errors import (
+    DeadlockError,
+    RunTimeoutError,
+    TaskFailedError,
+    TaskTimeoutError,
+    UnsupportedError,
+    UsageError,
+)
+
+
+@kernel(core="aiv")
+def increase(x: InOut):
+    x += 1
+
+
+@kernel(core="aic")
+def nothing(*args: In):
+    pass
+
+
+def test_scopes_end_also_on_exceptions(tensors: Device) -> None:
+    class Mine(Exception):
+        pass
+
+    caught: list[bool] = []
+
+    def graph(rt, x):
+        try:
+            with rt.scope():
+                rt.submit(increase, x)
+                with rt.scope():
+                    raise Mine
+        except Mine:
+            caught.append(True)
+        with rt.scope():
+            rt.submit(increase, x)
+
+    x = np.zeros(4)
+    assert tensors.run(graph, x).statistics["scopes"] == 3
+    assert (x == 2).all()
+    assert caught == [True]
+
+
+def test_a_scope_too_many_is_refused(tensors: Device) -> None:
+    def graph(rt):
+        rt.scope().__exit__(None, None, None)
+
+    with pytest.raises(UsageError, match="no scope is open"):
+        tensors.run(graph)
+
+
+def test_clusters(tensors: Device) -> None:
+    seen: list[int] = []
+
+    def graph(rt, x):
+        with rt.cluster() as cluster:
+            seen.append(cluster)
+            rt.submit(increase, x, cluster=cluster)
+        seen.append(rt.allocate_cluster())
+        seen.append(rt.allocate_cluster())
+        rt.submit_block(increase, x, block_dim=2, clusters=seen[1:])
+        for taken in seen[1:]:
+            rt.free_cluster(taken)
+
+    with pytest.raises(TaskFailedError, match="takes 1 positional argument but 3 were given"):
+        tensors.run(graph, np.zeros(4))
+    assert seen == [0, 0, 1]
+
+
+def test_blocks_get_their_number(tensors: Device) -> None:
+    @kernel(core="aiv")
+    def number(x: InOut, block_dim: int, block: int):
+        x[block] = 10 * block_dim + block
+
+    def graph(rt, x):
+        assert rt.submit_block(number, x, block_dim=4) == 0
+        assert rt.submit(increase, x) == 4
+
+    x = np.zeros(4)
+    assert tensors.run(graph, x).tasks == 5
+    assert x.tolist() == [41, 42, 43, 44]
+
+
+def test_pipes_order_and_have_no_memory(tensors: Device) -> None:
+    seen: list[Any] = []
+
+    @kernel(core="aiv")
+    def through(pipe: Out):
+        seen.append(pipe)
+
+    def graph(rt):
+        pipe = rt.pipe()
+        rt.submit(through, pipe)
+        rt.submit(nothing, pipe)
+        assert "pipe" in repr(pipe)
+
+    tensors.run(graph)
+    assert seen == [None]
+
+
+def test_explicit_edges(tensors: Device) -> None:
+    def graph(rt, x):
+        first, second = rt.submit(increase, x), rt.submit(increase, x)
+        third = rt.submit(increase, x, after=(first, second))
+        rt.submit(increase, x, after=third)
+        rt.add_dep(first, rt.submit(increase, x))
+
+    assert tensors.run(graph, np.zeros(4)).statistics["edges"] == 4
+
+
+def test_every_statistic_arrives(tensors: Device) -> None:
+    assert len(tensors.run(lambda rt: None).statistics) == 100
+
+
+@pytest.mark.parametrize("given", [None, "raw", "full"])
+def test_hazards(tensors: Device, given: str | None) -> None:
+    report = tensors.run(lambda rt: None, hazards=given)
+    assert report.statistics["hazards"] == {None: 1, "raw": 0, "full": 1}[given]
+
+
+def test_hazards_by_setting(open_in_order: Callable[..., Device]) -> None:
+    device = open_in_order(hazards="raw")
+    assert device.run(lambda rt: None).statistics["hazards"] == 0
+    assert device.run(lambda rt: None, hazards="full").statistics["hazards"] == 1
+    with pytest.raises(UsageError, match="hazards is 'war'; give 'raw', 'full' or None"):
+        device.run(lambda rt: None, hazards="war")
+
+
+def test_hazards_need_a_runtime_that_finds_them(device: Device, runtime: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"the runtime '{runtime}' orders tasks by"):
+        device.run(lambda rt: None, hazards="raw")
+    with pytest.raises(UnsupportedError, match=r"orders tasks by the edges.*\(argument\)"):
+        pto_core.open_device("a2a3sim", runtime=runtime, settings={"hazards": "full"})
+
+
+def test_a_full_ring_blocks_and_other_threads_go_on(open_in_order: Callable[..., Device]) -> None:
+    device = open_in_order(in_order__slots=2)
+    others = 0
+    is_over = threading.Event()
+
+    def count() -> None:
+        nonlocal others
+        while not is_over.is_set():
+            others += 1
+            time.sleep(0.001)
+
+    @kernel(core="aiv")
+    def slow(x: InOut):
+        x += 1
+        time.sleep(0.01)
+
+    def graph(rt, x):
+        for _ in range(20):
+            rt.submit(slow, x)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    x = np.zeros(4)
+    device.run(graph, x)
+    is_over.set()
+    thread.join()
+    assert (x == 20).all()
+    assert others > 20
+
+
+@pytest.fixture
+def opened() -> Any:
+    gate = threading.Event()
+    yield gate
+    gate.set()
+
+
+def held(gate: threading.Event, limit_s: float) -> Callable[..., None]:
+    """Give an orchestration whose third submit waits for a kernel that waits for the gate."""
+
+    @kernel(core="aiv")
+    def hold(x: InOut):
+        gate.wait(limit_s)
+
+    def graph(rt, x):
+        for _ in range(100):
+            rt.submit(hold, x)
+
+    return graph
+
+
+def test_ctrl_c_while_a_submit_waits(
+    open_in_order: Callable[..., Device], opened: threading.Event
+) -> None:
+    device = open_in_order(in_order__slots=2)
+    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+    late = threading.Timer(0.8, opened.set)
+    timer.start()
+    late.start()
+    with pytest.raises(KeyboardInterrupt):
+        device.run(held(opened, 60), np.zeros(4))
+    assert not device.is_lost
+    assert device.run(lambda rt, x: rt.submit(increase, x), np.zeros(4)).tasks == 1
+
+
+def test_time_limits_while_a_submit_waits(
+    open_in_order: Callable[..., Device], opened: threading.Event
+) -> None:
+    device = open_in_order(in_order__slots=2)
+    late = threading.Timer(0.8, opened.set)
+    late.start()
+    with pytest.raises(RunTimeoutError):
+        device.run(held(opened, 60), np.zeros(4), timeout_s=0.2)
+    assert device.run(lambda rt, x: rt.submit(increase, x), np.zeros(4)).tasks == 1
+
+
+def test_the_limit_of_a_task_while_a_submit_waits(
+    open_in_order: Callable[..., Device], opened: threading.Event
+) -> None:
+    device = open_in_order(in_order__slots=2, task_timeout_s=0.2)
+    late = threading.Timer(1, opened.set)
+    late.start()
+    with pytest.raises(TaskTimeoutError, match="kernel 'hold'"):
+        device.run(held(opened, 60), np.zeros(4))
+    assert device.run(lambda rt, x: rt.submit(increase, x), np.zeros(4)).tasks == 1
+
+
+def test_after_a_deadlock_the_orchestration_goes_on(open_in_order: Callable[..., Device]) -> None:
+    device = open_in_order(in_order__stuck=1)
+    ids: list[int] = []
+    lines: list[int] = []
+
+    def graph(rt, x):
+        for _ in range(2):
+            ids.append(rt.submit(increase, x))
+        lines.append(test_after_a_deadlock_the_orchestration_goes_on.__code__.co_firstlineno)
+        ids.append(rt.submit(increase, x))
+        made = rt.tensor(4, "float32")
+        ids.append(rt.submit(increase, x))
+        assert made.address == 0
+
+    with pytest.raises(DeadlockError) as caught:
+        device.run(graph, np.zeros(4))
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert ids == [0, 1, 2, 3]
+    assert (error.resource, error.ring) == ("task ring", 0)
+    assert (error.needed, error.current) == (8, 4)
+    assert error.settings == {"x.window": "8"}
+    assert error.file == __file__
+    assert error.line == lines[0] + 9
+    assert f"test_running.py:{error.line};" in str(error)
+    assert device.run(lambda rt, x: rt.submit(increase, x), np.zeros(4)).tasks == 1
