@@ -66,21 +66,24 @@ Access TensorMap::locate(const pto_tensor_data& tensor) {
   const uint64_t first = tensor.buffer.addr + tensor.start_offset * element;
   uint32_t dim_in_memory[PTO_MAX_DIMS] = {};
   for (uint32_t dim = 0; dim < tensor.ndims; ++dim) dim_in_memory[tensor.order[dim]] = dim;
-  RegionBuilder builder(first, element, tensor.owner);
+  Access access;
+  access.owner = tensor.owner;
+  RegionBuilder builder(access.region, first, element, tensor.owner);
   for (uint32_t place = tensor.ndims; place-- > 0;) {
     const uint32_t dim = dim_in_memory[place];
     builder.add(tensor.raw_shapes[dim], tensor.offsets[dim], tensor.shapes[dim]);
   }
-  return {builder.finish(), tensor.owner};
+  builder.finish();
+  return access;
 }
 
 void TensorMap::insert_writer(const Access& access, int64_t task, bool is_fresh) {
   if (full_hazards_ && !is_fresh) {
     ReaderPolicy readers{*this};
-    readers_.remove_covered(access.region, readers);
+    readers_.remove_covered(access.region, access.readers, readers);
   }
   WriterPolicy writers{*this};
-  const uint32_t node = writers_.replace(access.region, writers, is_fresh);
+  const uint32_t node = writers_.replace(access.region, access.writers, writers, is_fresh);
   link(writers_.value(node), node, task, access.owner);
   count_live();
 }
@@ -89,7 +92,7 @@ void TensorMap::insert_reader(const Access& access, int64_t task) {
   if (!full_hazards_) return;
   ReaderPolicy policy{*this};
   bool is_new;
-  const uint32_t node = readers_.obtain(access.region, policy, &is_new);
+  const uint32_t node = readers_.obtain(access.region, access.readers, policy, &is_new);
   ReaderList& list = readers_.value(node);
   if (is_new) list.first = 0;
   if (list.first != 0 && reader_entries_[list.first].entry.task == task) return;

@@ -22,7 +22,10 @@ namespace pto::ring_buffer {
 // Where the view of a parameter lies.
 struct Access {
   engine::Region region;
-  int64_t owner;  // task whose submit allocated the buffer, kNoTask: outlives the run
+  int64_t owner = kNoTask;  // task whose submit allocated the buffer; kNoTask: outlives the run
+  // What lookups leave for insertions.
+  mutable engine::RegionPlace writers;
+  mutable engine::RegionPlace readers;
 };
 
 enum class CleanedBy : uint32_t { kBatch, kBackPressure };
@@ -58,10 +61,11 @@ class TensorMap {
   void find_writers(const Access& access, Visit&& visit) {
     WriterPolicy policy{*this};
     ++statistics_.lookups;
-    writers_.find(access.region, policy, [&](const Entry& entry, bool conservative) {
-      statistics_.conservative_edges += conservative;
-      visit(entry.task, conservative);
-    });
+    writers_.find(access.region, access.writers, policy,
+                  [&](const Entry& entry, bool conservative) {
+                    statistics_.conservative_edges += conservative;
+                    visit(entry.task, conservative);
+                  });
   }
 
   // The same for each live reader; there are none under raw hazards. A task that reads a region
@@ -71,14 +75,15 @@ class TensorMap {
     if (!full_hazards_) return;
     ReaderPolicy policy{*this};
     ++statistics_.lookups;
-    readers_.find(access.region, policy, [&](const ReaderList& list, bool conservative) {
-      for (uint32_t index = list.first; index != 0; index = reader_entries_[index].older) {
-        const Entry& entry = reader_entries_[index].entry;
-        if (state_of(entry) != engine::RegionState::kLive) continue;
-        statistics_.conservative_edges += conservative;
-        visit(entry.task, conservative);
-      }
-    });
+    readers_.find(
+        access.region, access.readers, policy, [&](const ReaderList& list, bool conservative) {
+          for (uint32_t index = list.first; index != 0; index = reader_entries_[index].older) {
+            const Entry& entry = reader_entries_[index].entry;
+            if (state_of(entry) != engine::RegionState::kLive) continue;
+            statistics_.conservative_edges += conservative;
+            visit(entry.task, conservative);
+          }
+        });
   }
 
   // Room for `entries` more insertions of each kind.

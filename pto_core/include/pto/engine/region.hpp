@@ -55,11 +55,15 @@ struct Region {
 // Puts a region together from its dimensions, the fastest first.
 class RegionBuilder {
  public:
-  // `first_byte`: of the view, not of the buffer.
-  RegionBuilder(uint64_t first_byte, uint64_t element_bytes, int64_t tag)
-      : first_byte_(first_byte), volume_(element_bytes), stride_(element_bytes) {
-    region_.tag = tag;
-    scale_ = element_bytes;
+  // `first_byte`: of the view, not of the buffer. `region` is a new one; finish() completes it.
+  RegionBuilder(Region& region, uint64_t first_byte, uint64_t element_bytes, int64_t tag)
+      : region_(region),
+        first_byte_(first_byte),
+        volume_(element_bytes),
+        stride_(element_bytes),
+        scale_(element_bytes),
+        last_(element_bytes) {
+    region.tag = tag;
   }
 
   // `extent` elements from `low` of a dimension of `raw`: low + extent <= raw.
@@ -67,39 +71,39 @@ class RegionBuilder {
     volume_ *= extent;
     if (raw == 1) return;
     before_ += low * stride_;
-    if (extent > 0) last_ += (extent - 1) * stride_;
+    last_ += (extent - 1) * stride_;
     stride_ *= raw;
     is_whole_ = is_whole_ && extent == raw;
-    const uint32_t dim = region_.dims++;
-    region_.raw[dim] = raw * scale_;
-    region_.low[dim] = low * scale_;
-    region_.high[dim] = (low + extent) * scale_;
-    if (dim == 0) last_ += scale_;
+    region_.raw[dims_] = raw * scale_;
+    region_.low[dims_] = low * scale_;
+    region_.high[dims_] = (low + extent) * scale_;
+    ++dims_;
     scale_ = 1;
   }
 
-  const Region& finish() {
+  void finish() {
     if (volume_ == 0) {
-      region_ = Region::key(first_byte_);
+      region_.begin = region_.end = first_byte_;
     } else if (is_whole_) {
       region_.set_range(first_byte_, volume_);
     } else {
+      region_.dims = dims_;
       region_.base = first_byte_ - before_;
       region_.begin = first_byte_;
       region_.end = first_byte_ + last_;
       region_.contiguous = last_ == volume_;
     }
-    return region_;
   }
 
  private:
-  Region region_;
+  Region& region_;
   uint64_t first_byte_;
   uint64_t volume_;      // bytes of the view
   uint64_t stride_;      // bytes of one step in the next dimension
-  uint64_t scale_;       // of the next dimension
+  uint64_t scale_;       // of the next dimension; the bytes of an element until there was one
+  uint64_t last_;        // bytes from the first to the end of the last
   uint64_t before_ = 0;  // bytes of the frame before the view
-  uint64_t last_ = 0;    // bytes from the first to the end of the last
+  uint32_t dims_ = 0;
   bool is_whole_ = true;
 };
 

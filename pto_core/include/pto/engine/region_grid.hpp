@@ -31,24 +31,38 @@ inline uint32_t power_above(uint64_t value) {
 
 // The grid that a layer's cells form.
 struct CellGrid {
-  uint64_t size[kMaxDims];   // of a cell
-  uint64_t magic[kMaxDims];  // 0: the size is 1 << shift
-  uint64_t step[kMaxDims];   // from a cell to the next in this dimension, in cell numbers
-  uint8_t shift[kMaxDims];
-  uint8_t dims;
+  struct Dim {
+    uint64_t size;   // of a cell
+    uint64_t magic;  // 0: the size is 1 << shift
+    uint64_t step;   // from a cell to the next in this dimension, in cell numbers
+    uint64_t raw;    // of the frame
+    uint32_t shift;
+
+    uint64_t cell(uint64_t at) const {
+      if (magic == 0) return at >> shift;
+      if ((at | size) >> 32 != 0) return at / size;
+      __extension__ using Wide = unsigned __int128;
+      return static_cast<uint64_t>(static_cast<Wide>(at) * magic >> 64);
+    }
+  };
+
+  uint32_t dims;
   bool is_tiles;
+  Dim dim[kMaxDims];
 
   void set(const uint64_t* raw, const uint64_t* cell_size, uint32_t dimensions, bool tiles) {
-    dims = static_cast<uint8_t>(dimensions);
+    dims = dimensions;
     is_tiles = tiles;
     uint64_t cells = 1;
-    for (uint32_t dim = 0; dim < dims; ++dim) {
-      size[dim] = cell_size[dim];
-      const bool is_power = (cell_size[dim] & (cell_size[dim] - 1)) == 0;
-      shift[dim] = static_cast<uint8_t>(is_power ? __builtin_ctzll(cell_size[dim]) : 0);
-      magic[dim] = is_power ? 0 : ~uint64_t{0} / cell_size[dim] + 1;
-      step[dim] = cells;
-      cells *= (raw[dim] - 1) / cell_size[dim] + 1;
+    for (uint32_t at = 0; at < dims; ++at) {
+      const uint64_t size = cell_size[at];
+      const bool is_power = (size & (size - 1)) == 0;
+      dim[at].size = size;
+      dim[at].shift = is_power ? static_cast<uint32_t>(__builtin_ctzll(size)) : 0;
+      dim[at].magic = is_power ? 0 : ~uint64_t{0} / size + 1;
+      dim[at].step = cells;
+      dim[at].raw = raw[at];
+      cells *= dim[at].cell(raw[at] - 1) + 1;
     }
   }
 
@@ -56,7 +70,7 @@ struct CellGrid {
   void set_tiles(const uint64_t* raw, const uint64_t* low, const uint64_t* high,
                  uint32_t dimensions) {
     uint64_t cell_size[kMaxDims];
-    for (uint32_t dim = 0; dim < dimensions; ++dim) cell_size[dim] = high[dim] - low[dim];
+    for (uint32_t at = 0; at < dimensions; ++at) cell_size[at] = high[at] - low[at];
     set(raw, cell_size, dimensions, true);
   }
 
@@ -64,61 +78,54 @@ struct CellGrid {
   void set_powers(const uint64_t* raw, const uint64_t* low, const uint64_t* high,
                   uint32_t dimensions) {
     uint64_t cell_size[kMaxDims];
-    for (uint32_t dim = 0; dim < dimensions; ++dim) {
-      const uint64_t extent = high[dim] - (low == nullptr ? 0 : low[dim]);
-      cell_size[dim] = uint64_t{1} << power_above(extent);
+    for (uint32_t at = 0; at < dimensions; ++at) {
+      const uint64_t extent = high[at] - (low == nullptr ? 0 : low[at]);
+      cell_size[at] = uint64_t{1} << power_above(extent);
     }
     set(raw, cell_size, dimensions, false);
   }
 
   bool has_sizes_of(const CellGrid& other) const {
-    for (uint32_t dim = 0; dim < dims; ++dim) {
-      if (size[dim] != other.size[dim]) return false;
+    for (uint32_t at = 0; at < dims; ++at) {
+      if (dim[at].size != other.dim[at].size) return false;
     }
     return true;
   }
 
   // Whether a cell is large enough for the box.
   bool holds(const uint64_t* low, const uint64_t* high) const {
-    for (uint32_t dim = 0; dim < dims; ++dim) {
-      if (high[dim] - low[dim] > size[dim]) return false;
+    for (uint32_t at = 0; at < dims; ++at) {
+      if (high[at] - low[at] > dim[at].size) return false;
     }
     return true;
-  }
-
-  uint64_t cell(uint32_t dim, uint64_t at) const {
-    if (magic[dim] == 0) return at >> shift[dim];
-    if ((at | size[dim]) >> 32 != 0) return at / size[dim];
-    __extension__ using Wide = unsigned __int128;
-    return static_cast<uint64_t>(static_cast<Wide>(at) * magic[dim] >> 64);
   }
 
   // The number of the cell of the lowest corner.
   uint64_t number(const uint64_t* low) const {
     uint64_t sum = 0;
-    for (uint32_t dim = 0; dim < dims; ++dim) sum += cell(dim, low[dim]) * step[dim];
+    for (uint32_t at = 0; at < dims; ++at) sum += dim[at].cell(low[at]) * dim[at].step;
     return sum;
   }
 
   // Whether the box is one of the tiles; if so gives its cell.
-  bool is_tile(const uint64_t* raw, const uint64_t* low, const uint64_t* high,
-               uint64_t* number) const {
+  bool is_tile(const uint64_t* low, const uint64_t* high, uint64_t* number) const {
     uint64_t sum = 0;
-    for (uint32_t dim = 0; dim < dims; ++dim) {
-      const uint64_t at = cell(dim, low[dim]);
-      const uint64_t tile_end = low[dim] + size[dim];
-      if (at * size[dim] != low[dim]) return false;
-      if (high[dim] != (tile_end < raw[dim] ? tile_end : raw[dim])) return false;
-      sum += at * step[dim];
+    for (uint32_t at = 0; at < dims; ++at) {
+      const Dim& grid = dim[at];
+      const uint64_t cell = grid.cell(low[at]);
+      const uint64_t tile_end = low[at] + grid.size;
+      if (cell * grid.size != low[at]) return false;
+      if (high[at] != tile_end && (high[at] != grid.raw || tile_end < grid.raw)) return false;
+      sum += cell * grid.step;
     }
     *number = sum;
     return true;
   }
 
-  // The cells that may hold boxes which meet [low, high).
-  uint64_t first_cell(uint32_t dim, uint64_t low) const {
-    const uint64_t slack = is_tiles ? 0 : size[dim] - 1;
-    return cell(dim, low > slack ? low - slack : 0);
+  // The first of the cells that may hold boxes which reach `low`.
+  uint64_t first_cell(uint32_t at, uint64_t low) const {
+    const uint64_t slack = is_tiles ? 0 : dim[at].size - 1;
+    return dim[at].cell(low > slack ? low - slack : 0);
   }
 };
 
@@ -334,9 +341,9 @@ class RegionGrid {
       uint64_t cells = 1;
       for (uint32_t dim = 0; dim < grid.dims; ++dim) {
         const uint64_t first = grid.first_cell(dim, low[dim]);
-        const uint64_t more = grid.cell(dim, high[dim] - 1) - first;
+        const uint64_t more = grid.dim[dim].cell(high[dim] - 1) - first;
         if (more >= limit || (cells *= more + 1) > limit) return false;
-        number_ += first * grid.step[dim];
+        number_ += first * grid.dim[dim].step;
         more_[dim] = left_[dim] = static_cast<uint32_t>(more);
       }
       return true;
@@ -348,10 +355,10 @@ class RegionGrid {
       for (uint32_t dim = 0; dim < grid_->dims; ++dim) {
         if (left_[dim] > 0) {
           --left_[dim];
-          number_ += grid_->step[dim];
+          number_ += grid_->dim[dim].step;
           return true;
         }
-        number_ -= more_[dim] * grid_->step[dim];
+        number_ -= more_[dim] * grid_->dim[dim].step;
         left_[dim] = more_[dim];
       }
       return false;

@@ -34,6 +34,17 @@ enum class RegionState : uint32_t {
 
 enum class RegionRemoval : uint32_t { kStale, kCovered };
 
+// Where a lookup came to, so that what follows for the same region need not look again. Good for
+// any index while that has not changed.
+struct RegionPlace {
+  uint64_t changes = 0;      // of the index when it was taken; 0: not taken
+  uint64_t cell = 0;         // of the layer
+  uint32_t frame = 0;        // kNoFrame: a range or a key
+  uint32_t layer = 0;        // where the region is or goes; kNoLayer: not known
+  uint32_t node = 0;         // of exactly this region, or kNoNode
+  bool is_complete = false;  // nothing else overlaps
+};
+
 template <class Value>
 class RegionIndex {
   using Grid = RegionGrid<Value>;
@@ -67,6 +78,7 @@ class RegionIndex {
     grid_.restart();
     frames_.restart();
     live_ = 0;
+    ++changes_;
     range_layers_in_use_ = 0;
     for (uint32_t& layer : range_layers_) layer = kNoLayer;
     key_layer_ = add_line_layer(0);
@@ -82,47 +94,42 @@ class RegionIndex {
   // Calls visit(Value&, bool conservative) for each live value whose region overlaps. A value that
   // is not live and gets in the way leaves the index.
   template <class Policy, class Visit>
-  void find(const Region& region, Policy& policy, Visit&& visit) {
-    Match match = look_up(region, policy);
-    if (match.is_complete) {
-      if (match.node == kNoNode) return;
-      const RegionState state = policy.state(value(match.node));
-      if (state == RegionState::kLive) return visit(value(match.node), false);
-      drop(match.node, policy, RegionRemoval::kStale);
-      if (state == RegionState::kRetired || region.is_key()) return;
-      match.node = kNoNode;
+  void find(const Region& region, RegionPlace& place, Policy& policy, Visit&& visit) {
+    look_up(region, place, policy);
+    if (place.is_complete) {
+      if (place.node == kNoNode) return;
+      const RegionState state = policy.state(value(place.node));
+      if (state == RegionState::kLive) return visit(value(place.node), false);
+      drop(place.node, policy, RegionRemoval::kStale);
+      place.node = kNoNode;
+      place.is_complete = state == RegionState::kRetired || region.is_key();
+      place.changes = changes_;
+      if (place.is_complete) return;
     }
-    bool still_there = false;
-    bool others = false;
-    const auto on_node = [&](uint32_t index, bool same_frame) {
-      (index == match.node ? still_there : others) = true;
-      visit(value(index), !same_frame && !is_certain(region, grid_.extent(index)));
-    };
-    others |= for_each_overlap(region, match.frame, policy, false, on_node);
-    if (still_there) grid_.node(match.node).shared = others;
+    find_all(region, place, policy, visit);
   }
 
   // The node of exactly this region, whose value the caller has to write: one that was there has
   // been removed, and so has all that the region covers. `is_fresh`: nothing alive overlaps, which
   // saves the search. There must be room.
   template <class Policy>
-  uint32_t replace(const Region& region, Policy& policy, bool is_fresh) {
-    Match match = look_up(region, policy);
-    if (match.node != kNoNode && (is_fresh || match.is_complete)) {
-      const RegionState state = policy.state(value(match.node));
+  uint32_t replace(const Region& region, RegionPlace& place, Policy& policy, bool is_fresh) {
+    look_up(region, place, policy);
+    if (place.node != kNoNode && (is_fresh || place.is_complete)) {
+      const RegionState state = policy.state(value(place.node));
       const bool is_live = state == RegionState::kLive;
       const auto why = is_live ? RegionRemoval::kCovered : RegionRemoval::kStale;
       if (is_fresh || state != RegionState::kGone || region.is_key()) {
-        policy.removed(value(match.node), why);
-        return match.node;
+        policy.removed(value(place.node), why);
+        return place.node;
       }
-      drop(match.node, policy, why);
-      match.node = kNoNode;
-      match.is_complete = false;
+      drop(place.node, policy, why);
+      place.node = kNoNode;
+      place.is_complete = false;
     }
-    if (is_fresh || match.is_complete) return add(region, match.frame, false);
+    if (is_fresh || place.is_complete) return add(region, place, false);
     bool is_new;
-    const uint32_t index = settle(region, match, policy, true, &is_new);
+    const uint32_t index = settle(region, place, policy, true, &is_new);
     if (!is_new) policy.removed(value(index), RegionRemoval::kCovered);
     return index;
   }
@@ -130,30 +137,30 @@ class RegionIndex {
   // The node of exactly this region, whose value the caller has to write where `is_new` is set.
   // Nothing is covered. There must be room.
   template <class Policy>
-  uint32_t obtain(const Region& region, Policy& policy, bool* is_new) {
-    Match match = look_up(region, policy);
-    if (match.is_complete && match.node != kNoNode) {
+  uint32_t obtain(const Region& region, RegionPlace& place, Policy& policy, bool* is_new) {
+    look_up(region, place, policy);
+    if (place.is_complete && place.node != kNoNode) {
       *is_new = false;
-      const RegionState state = policy.state(value(match.node));
-      if (state == RegionState::kLive) return match.node;
-      drop(match.node, policy, RegionRemoval::kStale);
-      match.node = kNoNode;
-      match.is_complete = state == RegionState::kRetired || region.is_key();
+      const RegionState state = policy.state(value(place.node));
+      if (state == RegionState::kLive) return place.node;
+      drop(place.node, policy, RegionRemoval::kStale);
+      place.node = kNoNode;
+      place.is_complete = state == RegionState::kRetired || region.is_key();
     }
     *is_new = true;
-    if (match.is_complete) return add(region, match.frame, false);
-    return settle(region, match, policy, false, is_new);
+    if (place.is_complete) return add(region, place, false);
+    return settle(region, place, policy, false, is_new);
   }
 
   // Removes all that the region covers.
   template <class Policy>
-  void remove_covered(const Region& region, Policy& policy) {
-    const Match match = look_up(region, policy);
-    if (match.is_complete) {
-      if (match.node != kNoNode) drop(match.node, policy, RegionRemoval::kCovered);
+  void remove_covered(const Region& region, RegionPlace& place, Policy& policy) {
+    look_up(region, place, policy);
+    if (place.is_complete) {
+      if (place.node != kNoNode) drop(place.node, policy, RegionRemoval::kCovered);
       return;
     }
-    for_each_overlap(region, match.frame, policy, false, [&](uint32_t index, bool same_frame) {
+    for_each_overlap(region, place.frame, policy, false, [&](uint32_t index, bool same_frame) {
       if (covers(region, grid_.extent(index), same_frame)) {
         drop(index, policy, RegionRemoval::kCovered);
       }
@@ -165,6 +172,7 @@ class RegionIndex {
     const uint32_t frame = grid_.layer(grid_.node(index).layer).frame;
     grid_.remove(index);
     --live_;
+    ++changes_;
     if (frame != kNoFrame && --frames_[frame].live == 0) frames_.became_empty(frame);
   }
 
@@ -179,61 +187,86 @@ class RegionIndex {
   // Each value may need a frame of its own, and each frame a node.
   static uint32_t nodes_for(uint32_t capacity) { return 2 * capacity + Frames::kMaxEmpty + 2; }
 
-  struct Match {
-    uint32_t frame;    // kNoFrame: a range or a key
-    uint32_t node;     // of exactly this region, or kNoNode
-    bool is_complete;  // nothing else overlaps
-  };
-
   template <class Policy>
-  Match look_up(const Region& region, Policy& policy) {
+  void look_up(const Region& region, RegionPlace& place, Policy& policy) {
+    if (place.changes == changes_) return;
+    place.layer = kNoLayer;
+    place.node = kNoNode;
     if (region.dims > 0) {
-      uint32_t frame = frames_.find(region);
-      if (frame == kNoFrame) frame = make_frame(region, policy);
-      return match_box(region, frame);
+      place.frame = frames_.find(region);
+      if (place.frame == kNoFrame) place.frame = make_frame(region, policy);
+      look_up_box(region, place);
+    } else {
+      place.frame = kNoFrame;
+      look_up_line(region, place);
     }
-    if (region.is_key()) return {kNoFrame, grid_.tile(key_layer_, region.begin), true};
-    const uint32_t layer = range_layers_[range_level(region.end - region.begin)];
-    if (layer == kNoLayer) return {kNoFrame, kNoNode, false};
-    uint32_t node = kNoNode;
-    grid_.in_cell(layer, grid_.layer(layer).grid.number(region.low), [&](uint32_t index) {
-      const Extent& extent = grid_.extent(index);
-      const bool is_same = extent.begin == region.begin && extent.end == region.end;
-      if (is_same && grid_.node(index).stands_for == kNoFrame) node = index;
-    });
-    return {kNoFrame, node, node != kNoNode && !grid_.node(node).shared};
+    place.changes = changes_;
   }
 
-  Match match_box(const Region& region, uint32_t frame_index) {
-    const Frame& frame = frames_[frame_index];
-    uint32_t node = kNoNode;
+  void look_up_box(const Region& region, RegionPlace& place) {
+    const Frame& frame = frames_[place.frame];
     bool only_tiles = true;  // of the region's shape: what overlaps it is equal to it
-    uint32_t layer = frame.first_layer;
-    for (; layer != kNoLayer && node == kNoNode; layer = grid_.layer(layer).next) {
-      const CellGrid& cells = grid_.layer(layer).grid;
+    for (uint32_t index = frame.first_layer; index != kNoLayer; index = grid_.layer(index).next) {
+      const auto& layer = grid_.layer(index);
       uint64_t cell;
-      if (grid_.layer(layer).count == 0) continue;
-      if (!cells.is_tiles) {
+      if (layer.grid.is_tiles) {
+        if (layer.grid.is_tile(region.low, region.high, &cell)) {
+          place.layer = index;
+          place.cell = cell;
+          place.node = grid_.tile(index, cell);
+        } else if (layer.count > 0) {
+          only_tiles = false;
+        }
+      } else if (layer.count > 0) {
         only_tiles = false;
-        if (cells.holds(region.low, region.high)) node = grid_.box(layer, region.low, region.high);
-      } else if (cells.is_tile(frame.raw, region.low, region.high, &cell)) {
-        node = grid_.tile(layer, cell);
-      } else {
-        only_tiles = false;
+        if (layer.grid.holds(region.low, region.high)) {
+          place.node = grid_.box(index, region.low, region.high);
+        }
       }
+      if (place.node != kNoNode) break;
     }
-    const bool is_alone = node == kNoNode ? only_tiles : !grid_.node(node).shared;
-    return {frame_index, node, is_alone && !frame.shared};
+    const bool is_alone = place.node == kNoNode ? only_tiles : !grid_.node(place.node).shared;
+    place.is_complete = is_alone && !frame.shared;
+  }
+
+  void look_up_line(const Region& region, RegionPlace& place) {
+    if (region.is_key()) {
+      place.layer = key_layer_;
+      place.cell = region.begin;
+      place.node = grid_.tile(key_layer_, region.begin);
+      place.is_complete = true;
+      return;
+    }
+    place.layer = range_layer(region.end - region.begin);
+    place.cell = grid_.layer(place.layer).grid.number(region.low);
+    grid_.in_cell(place.layer, place.cell, [&](uint32_t index) {
+      const Extent& extent = grid_.extent(index);
+      const bool is_same = extent.begin == region.begin && extent.end == region.end;
+      if (is_same && grid_.node(index).stands_for == kNoFrame) place.node = index;
+    });
+    place.is_complete = place.node != kNoNode && !grid_.node(place.node).shared;
+  }
+
+  template <class Policy, class Visit>
+  void find_all(const Region& region, RegionPlace& place, Policy& policy, Visit&& visit) {
+    bool still_there = false;
+    bool others = false;
+    const auto on_node = [&](uint32_t index, bool same_frame) {
+      (index == place.node ? still_there : others) = true;
+      visit(value(index), !same_frame && !is_certain(region, grid_.extent(index)));
+    };
+    others |= for_each_overlap(region, place.frame, policy, false, on_node);
+    if (still_there) grid_.node(place.node).shared = others;
   }
 
   // Marks and covers, then gives the node of the region: the one that there was, or a new one.
   template <class Policy>
-  uint32_t settle(const Region& region, const Match& match, Policy& policy, bool is_writer,
+  uint32_t settle(const Region& region, RegionPlace& place, Policy& policy, bool is_writer,
                   bool* is_new) {
     bool shared = false;
     *is_new = true;
     const auto on_node = [&](uint32_t index, bool same_frame) {
-      if (index == match.node) {
+      if (index == place.node) {
         *is_new = false;
       } else if (is_writer && covers(region, grid_.extent(index), same_frame)) {
         drop(index, policy, RegionRemoval::kCovered);
@@ -241,27 +274,24 @@ class RegionIndex {
         grid_.node(index).shared = shared = true;
       }
     };
-    shared |= for_each_overlap(region, match.frame, policy, true, on_node);
-    if (*is_new) return add(region, match.frame, shared);
-    grid_.node(match.node).shared = shared;
-    return match.node;
+    shared |= for_each_overlap(region, place.frame, policy, true, on_node);
+    if (*is_new) return add(region, place, shared);
+    grid_.node(place.node).shared = shared;
+    return place.node;
   }
 
-  uint32_t add(const Region& region, uint32_t frame, bool shared) {
-    uint64_t cell = region.begin;
-    uint32_t layer = key_layer_;
-    if (frame != kNoFrame) {
-      layer = pick_layer(frames_[frame], frame, region, &cell);
-      if (frames_[frame].live++ == 0) frames_.not_empty(frame);
-    } else if (!region.is_key()) {
-      layer = range_layer(region.end - region.begin);
-      cell = grid_.layer(layer).grid.number(region.low);
+  uint32_t add(const Region& region, RegionPlace& place, bool shared) {
+    if (place.frame != kNoFrame) {
+      Frame& frame = frames_[place.frame];
+      if (place.layer == kNoLayer) pick_layer(frame, region, place);
+      if (frame.live++ == 0) frames_.not_empty(place.frame);
     }
-    const uint32_t index = grid_.add(layer, cell);
+    const uint32_t index = grid_.add(place.layer, place.cell);
     fill(index, region);
     grid_.node(index).stands_for = kNoFrame;
     grid_.node(index).shared = shared;
     ++live_;
+    ++changes_;
     return index;
   }
 
@@ -402,6 +432,7 @@ class RegionIndex {
   uint32_t make_frame(const Region& region, Policy& policy) {
     const uint32_t surplus = frames_.surplus();
     if (surplus != kNoFrame) drop_frame(surplus);
+    ++changes_;
     const uint32_t index = frames_.add(region);
     Frame& frame = frames_[index];
     const uint64_t bytes = frame.bytes();
@@ -416,6 +447,7 @@ class RegionIndex {
 
   // The frame has no boxes.
   void drop_frame(uint32_t index) {
+    ++changes_;
     drop_layers(frames_[index]);
     grid_.remove(frames_[index].node);
     frames_.remove(index);
@@ -435,31 +467,29 @@ class RegionIndex {
     }
   }
 
-  // The layer of a box, made where there is none, and the box's cell in it.
-  uint32_t pick_layer(Frame& frame, uint32_t frame_index, const Region& region, uint64_t* cell) {
+  // The layer of a box that is no tile of a layer that there is, and the box's cell in it.
+  void pick_layer(Frame& frame, const Region& region, RegionPlace& place) {
     uint32_t tile_layers = 0;
     uint32_t layers = 0;
     for (uint32_t layer = frame.first_layer; layer != kNoLayer; layer = grid_.layer(layer).next) {
-      const CellGrid& cells = grid_.layer(layer).grid;
-      if (cells.is_tiles && cells.is_tile(frame.raw, region.low, region.high, cell)) return layer;
       ++layers;
-      tile_layers += cells.is_tiles;
+      tile_layers += grid_.layer(layer).grid.is_tiles;
     }
     CellGrid cells;
     if (tile_layers < kMaxTileLayers) {
       cells.set_tiles(frame.raw, region.low, region.high, frame.dims);
-      if (cells.is_tile(frame.raw, region.low, region.high, cell)) {
-        return add_layer(frame, frame_index, cells);
+      if (cells.is_tile(region.low, region.high, &place.cell)) {
+        place.layer = add_layer(frame, place.frame, cells);
+        return;
       }
     }
     cells.set_powers(frame.raw, region.low, region.high, frame.dims);
-    uint32_t layer = find_layer(frame, region, cells, layers >= kMaxLayers);
-    if (layer == kNoLayer) {
+    place.layer = find_layer(frame, region, cells, layers >= kMaxLayers);
+    if (place.layer == kNoLayer) {
       if (layers >= kMaxLayers) cells.set_powers(frame.raw, nullptr, frame.raw, frame.dims);
-      layer = add_layer(frame, frame_index, cells);
+      place.layer = add_layer(frame, place.frame, cells);
     }
-    *cell = grid_.layer(layer).grid.number(region.low);
-    return layer;
+    place.cell = grid_.layer(place.layer).grid.number(region.low);
   }
 
   // A power-of-2 layer of these cells, or, with `any`, one whose cells are large enough.
@@ -532,6 +562,7 @@ class RegionIndex {
 
   Grid grid_;
   Frames frames_;
+  uint64_t changes_ = 0;  // to what a place rests on
   uint32_t capacity_ = 0;
   uint32_t live_ = 0;
   uint32_t key_layer_ = kNoLayer;
