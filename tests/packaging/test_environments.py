@@ -10,6 +10,7 @@ CORE = "ptorun-core"
 PLUGINS = {
     "ptorun-backend-sim": ("load_backend", "a2a3sim", "pto_runtime_hbg"),
     "ptorun-runtime-hbg": ("load_runtime", "host_build_graph", "pto_backend_sim"),
+    "ptorun-runtime-pto2": ("load_runtime", "tensormap_and_ringbuffer", "pto_runtime_hbg"),
 }
 
 DIAMOND = """

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (ROOT / "pto_core", *sorted((ROOT / "plugins").glob("*_*")))
-STRANGERS = ("pto-core", "pto", "pto-backend-sim", "pto-runtime-hbg")
+STRANGERS = ("pto-core", "pto", "pto-backend-sim", "pto-runtime-hbg", "pto-runtime-pto2")
 
 
 def digests(folder: Path) -> dict[str, str]:

@@ -60,4 +60,6 @@ def test_the_design_names_are_there(checkout):
         ("pto.backends", "sim"),
         ("pto.runtimes", "host_build_graph"),
         ("pto.runtimes", "aicpu_build_graph"),
+        ("pto.runtimes", "tensormap_and_ringbuffer"),
+        ("pto.runtimes", "pto2"),
     } <= names
