@@ -7,7 +7,7 @@ namespace {
 
 constexpr uint64_t kSlab = History::kSlabBytes;
 // Events that the search for a heap looks at one size after the other; then it bisects.
-constexpr uint64_t kLinearEvents = uint64_t{1} << 26;
+constexpr uint64_t kLinearEvents = uint64_t{1} << 24;
 
 // Sizes for the rings of `mask`, which get one value.
 class HeapSearch {
