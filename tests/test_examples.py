@@ -8,9 +8,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from pto_core import open_device, plugins
 from pto_core.cases import run_case
+from pto_core.cases.building import Build
+from pto_core.cases.golden import load_golden
+from pto_core.cases.kernel_config import load_kernel_config
+from pto_core.cases.values import Tensor
+from pto_core.config import load_with_plugins
+from pto_core.errors import DeadlockError
+from pto_core.toolchain import Toolchain
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 README_LINES_MAX = 40
@@ -94,6 +103,29 @@ def pto_run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+def outputs(example: str, case: str, runtime: str, **settings: object) -> dict[str, np.ndarray]:
+    """Run a case in this process, without its reference, and give what it has computed."""
+    config = load_with_plugins({"runtime": runtime, **settings})
+    build = Build(
+        Toolchain(config),
+        load_kernel_config(EXAMPLES / example / "kernels" / "kernel_config.py"),
+        plugins.load_backend(config["backend"]),
+        plugins.load_runtime(runtime),
+    )
+    inputs = load_golden(EXAMPLES / example / "golden.py").generate(case)
+    values = [a.array if isinstance(a, Tensor) else a.value for a in inputs.arguments]
+    with open_device(config=config) as device:
+        device.run(build.chip(inputs), *values)
+    return {tensor.name: tensor.array for tensor in inputs.tensors if tensor.name in inputs.outputs}
+
+
+def assert_same_bytes(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
+    assert one
+    assert {name: array.tobytes() for name, array in one.items()} == {
+        name: array.tobytes() for name, array in other.items()
+    }
+
+
 def test_every_example_is_listed() -> None:
     folders = {path.name for path in EXAMPLES.iterdir() if path.is_dir()}
     assert folders == set(TASKS) == set(RUNTIMES)
@@ -131,6 +163,63 @@ def test_python_program_runs_on_both_runtimes() -> None:
     assert done.stdout.splitlines() == [
         f"{runtime}: 4 tasks, every element is 42.0" for runtime in BUILD_GRAPH
     ]
+
+
+def test_python_tasks_run_as_a_program() -> None:
+    script = EXAMPLES / "10_python_tasks" / "main.py"
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "16 tasks, every element is 42.0\n"
+
+
+@pytest.mark.parametrize(
+    ("example", "case"),
+    [
+        ("01_vector", "random"),
+        ("03_tiled_gemm", "grid_4x4x4"),
+        ("05_paged_attention", "ragged_4"),
+        ("05_paged_attention", "batch_256_context_48"),
+    ],
+)
+def test_every_runtime_gives_the_same_bytes(example: str, case: str) -> None:
+    first, *others = (outputs(example, case, runtime) for runtime in RUNTIMES[example])
+    for other in others:
+        assert_same_bytes(first, other)
+
+
+def test_pairs_and_blocks_on_clusters_give_the_same_bytes() -> None:
+    example, runtime = "09_cube_vector_clusters", "tensormap_and_ringbuffer"
+    assert_same_bytes(
+        outputs(example, "pairs_8x3", runtime), outputs(example, "blocks_8x3", runtime)
+    )
+
+
+BATCH_ATTENTION = ("06_batch_paged_attention", "batch_256_context_33_to_48")
+SMALL_WINDOW = {"pto2.task_window": 16}
+
+
+def test_rings_shorter_than_the_graph_give_the_same_bytes() -> None:
+    runtime = "tensormap_and_ringbuffer"
+    assert_same_bytes(
+        outputs(*BATCH_ATTENTION, runtime), outputs(*BATCH_ATTENTION, runtime, **SMALL_WINDOW)
+    )
+
+
+def test_rings_shorter_than_the_graph_block_and_recycle() -> None:
+    example, case = BATCH_ATTENTION
+    statistics = run_case(EXAMPLES / example, case, settings=SMALL_WINDOW).check().statistics
+    assert statistics["tasks_retired"] == 208
+    assert statistics["ring1_tasks_peak"] == 15, "16 slots hold 15 tasks, so 192 slots are recycled"
+    assert statistics["blocked_on_tasks"] >= 1
+
+
+def test_rings_shorter_than_a_scope_are_a_proven_deadlock() -> None:
+    example, case = BATCH_ATTENTION
+    report = run_case(EXAMPLES / example, case, settings={"pto2.task_window": 8})
+    with pytest.raises(DeadlockError, match=r"PTO2_RING_TASK_WINDOW=16"):
+        report.check()
 
 
 @pytest.mark.parametrize("example", ["01_vector", "05_paged_attention"])
