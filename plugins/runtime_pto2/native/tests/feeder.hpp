@@ -15,12 +15,12 @@ using namespace pto::ring_buffer;
 
 class Feeder {
  public:
-  static constexpr uint32_t kMostEdges = 64;
   static constexpr uint32_t kPayloadBytes = 64;
 
   struct Shape {
     uint32_t window = 8;
     uint32_t shards = 3;
+    uint32_t edges = 64;  // of one task, at most
   };
 
   struct Submit {
@@ -33,7 +33,8 @@ class Feeder {
   };
 
   Feeder(const pto_platform* platform, const Shape& shape)
-      : platform_(platform),
+      : most_edges_(shape.edges),
+        platform_(platform),
         context_(platform),
         clusters_(context_, rings_),
         scheduler_(context_, rings_, clusters_) {
@@ -150,13 +151,13 @@ class Feeder {
     return ring.watermark.load(std::memory_order_seq_cst);
   }
 
-  // Each slot has kMostEdges edges and one payload of its own.
+  // Each slot has its own edges and one payload of its own.
   void allocate(TaskRing& ring, uint32_t window) {
     Memory& memory = memory_[&ring - rings_.ring];
     memory.descriptors.resize(window);
     memory.states.reset(new TaskState[window]());
     memory.records.resize(window);
-    memory.edges.resize(window * kMostEdges + 1);
+    memory.edges.resize(window * most_edges_ + 1);
     memory.payloads.resize(window * kPayloadBytes);
     ring.window = window;
     ring.descriptors = memory.descriptors.data();
@@ -197,8 +198,8 @@ class Feeder {
   // To producers that live as far as an orchestrator knows.
   void write_edges(const Submit& task, int64_t number) {
     TaskRing& ring = rings_.ring[task.ring];
-    CHECK(task.producers.size() <= kMostEdges);
-    const uint32_t first = ring.slot(number) * kMostEdges + 1;
+    CHECK(task.producers.size() <= most_edges_);
+    const uint32_t first = ring.slot(number) * most_edges_ + 1;
     uint32_t count = 0;
     for (const auto& [id, kind] : task.producers) {
       const TaskId producer = TaskId::of(id);
@@ -212,6 +213,7 @@ class Feeder {
     descriptor.edge_count = count;
   }
 
+  const uint32_t most_edges_;
   const pto_platform* platform_;
   Context context_;
   Rings rings_;

@@ -1,0 +1,142 @@
+"""Builds the library and native tests and runs them; audits what the library needs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1]
+ROOT = PACKAGE.parents[1]
+SOURCES = PACKAGE / "native" / "src"
+INCLUDES = (
+    ROOT / "pto_core" / "include",
+    PACKAGE / "src" / "pto_runtime_pto2" / "include" / "calls",
+)
+TESTS = tuple(sorted(path.stem for path in (PACKAGE / "native" / "tests").glob("*_test.cpp")))
+# Which test finds which bug; each round begins with another seed.
+PLANTS = {
+    "LOST_WAKEUP": ("lanes_stress_test", "no_wake_up_is_lost"),
+    "DOUBLE_COUNT": ("lanes_stress_test", "three_schedulers_small_window"),
+    "EARLY_RECLAIM": ("lanes_stress_test", "three_schedulers_small_window"),
+    "TRUNCATED_FANIN": ("lanes_stress_test", "three_schedulers_and_many_cores"),
+}
+ROUNDS = 10
+MISSED_AT_MOST = 1
+AICPU_FLAGS = (
+    *("-std=c++17", "-O2", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics"),
+    *("-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"),
+)
+
+Build = Callable[..., Path]
+
+
+def tool(name: str) -> str:
+    """Find a build tool beside this Python, or on the path."""
+    found = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
+    assert found is not None, f"{name} is needed; install it with pip or apt"
+    return found
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Build everything with the given CMake settings, once; gives the build folder."""
+    built: dict[tuple[str, ...], Path] = {}
+
+    def make(*settings: str) -> Path:
+        if settings not in built:
+            folder = tmp_path_factory.mktemp("build")
+            subprocess.run(
+                [
+                    *(tool("cmake"), "-S", PACKAGE, "-B", folder, "-G", "Ninja"),
+                    *(f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}", "-DBUILD_TESTING=ON"),
+                    *(f"-D{setting}" for setting in settings),
+                ],
+                check=True,
+            )
+            subprocess.run([tool("cmake"), "--build", folder, "--parallel", "2"], check=True)
+            built[settings] = folder
+        return built[settings]
+
+    return make
+
+
+@pytest.mark.parametrize("name", TESTS)
+def test_plain(build: Build, name: str) -> None:
+    subprocess.run([build() / "native" / "tests" / name], check=True, timeout=300)
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("name", TESTS)
+@pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
+def test_under_sanitizers(build: Build, sanitizers: str, name: str) -> None:
+    folder = build(f"PTO_SANITIZE={sanitizers}")
+    subprocess.run([folder / "native" / "tests" / name], check=True, timeout=600)
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("plant", PLANTS)
+def test_planted_bug_is_found(build: Build, plant: str) -> None:
+    program, test = PLANTS[plant]
+    path = build(f"PTO_PLANT_{plant}=ON") / "native" / "tests" / program
+    missed = 0
+    for number in range(ROUNDS):
+        outcome = subprocess.run([path, test, "40", str(1 + 1000 * number)], capture_output=True)
+        assert outcome.returncode in (0, 1), outcome.stdout[-500:] + outcome.stderr[-500:]
+        missed += outcome.returncode == 0
+    assert missed <= MISSED_AT_MOST
+
+
+def test_every_plant_has_a_test() -> None:
+    switches = set()
+    for path in SOURCES.iterdir():
+        for line in path.read_text().splitlines():
+            words = line.split()
+            if line.startswith("#if"):
+                switches.update(word for word in words if word.startswith("PTO_PLANT_"))
+    assert switches == {f"PTO_PLANT_{plant}" for plant in PLANTS}
+
+
+def test_the_states_page_is_what_the_tables_say(build: Build) -> None:
+    page = subprocess.run(
+        [build() / "native" / "tests" / "states_page"], check=True, capture_output=True, text=True
+    )
+    assert (ROOT / "docs" / "states.md").read_text() == page.stdout, (
+        "docs/states.md is not fresh; write it with the program states_page of the native tests"
+    )
+
+
+def symbols(nm: str, library: Path, which: str) -> set[str]:
+    listed = subprocess.run(
+        [nm, "-D", which, "--format=posix", library], check=True, capture_output=True, text=True
+    )
+    return {line.split()[0].split("@")[0] for line in listed.stdout.splitlines()}
+
+
+def allowed_symbols() -> set[str]:
+    lines = (PACKAGE / "native" / "allowed_symbols.txt").read_text().splitlines()
+    return {line for line in lines if line and not line.startswith("#")}
+
+
+def test_the_library_takes_and_gives_only_what_is_allowed(build: Build) -> None:
+    library = build() / "native" / "libpto_tensormap_and_ringbuffer.so"
+    assert symbols("nm", library, "--undefined-only") <= allowed_symbols()
+    assert symbols("nm", library, "--defined-only") == {"pto_runtime_entry"}
+
+
+@pytest.mark.toolchain
+def test_sources_build_for_the_aicpu(tmp_path: Path) -> None:
+    library = tmp_path / "libpto_tensormap_and_ringbuffer.so"
+    subprocess.run(
+        [
+            *("aarch64-linux-gnu-g++", "-shared", "-nostdlib", "-mno-outline-atomics"),
+            *(*AICPU_FLAGS, *(f"-I{path}" for path in INCLUDES), *sorted(SOURCES.glob("*.cpp"))),
+            *("-o", library, "-lc", "-lgcc"),
+        ],
+        check=True,
+    )
+    assert symbols("aarch64-linux-gnu-nm", library, "--undefined-only") <= allowed_symbols()
