@@ -38,10 +38,6 @@ def open_in_order(site, in_order_library: Path, tmp_path: Path) -> Iterator[Call
     site.runtime(
         "in_order",
         ('(Option("in_order.level", 3, parse.integer(0, 9), "a level", native="level"),)', OPTIONS),
-        (
-            "def kernel_include_dirs(self):\n        return ()",
-            f"def kernel_include_dirs(self):\n        return (Path({str(INCLUDE)!r}),)",
-        ),
         library=in_order_library,
     )
     with ExitStack() as stack:
@@ -59,6 +55,19 @@ def open_in_order(site, in_order_library: Path, tmp_path: Path) -> Iterator[Call
         yield open_one
 
 
+@pytest.fixture(params=("in_order", "tensormap_and_ringbuffer"))
+def tensors(
+    request: pytest.FixtureRequest, open_in_order: Callable[..., Device], tmp_path: Path
+) -> Iterator[Device]:
+    """A device under the simplest runtime with tensors, and under the real one."""
+    if request.param == "in_order":
+        yield open_in_order()
+        return
+    settings = {"sim.check": 1, "cache_dir": tmp_path}
+    with pto_core.open_device("a2a3sim", runtime=request.param, settings=settings) as device:
+        yield device
+
+
 @pytest.fixture
-def tensors(open_in_order: Callable[..., Device]) -> Device:
+def in_order(open_in_order: Callable[..., Device]) -> Device:
     return open_in_order()

