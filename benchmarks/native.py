@@ -36,6 +36,11 @@ class Binaries:
         return self._program("openmp", "-fopenmp")
 
     @cached_property
+    def openmp_depend(self) -> Path:
+        """Program with the graphs of tensors in GCC's OpenMP tasks with ``depend``."""
+        return self._program("openmp_depend", "-fopenmp")
+
+    @cached_property
     def taskflow(self) -> Path | None:
         """Program with the graphs in Taskflow; None where its headers are not given."""
         if not self._taskflow_include:

@@ -1,0 +1,177 @@
+"""Figures of the runtime that finds dependencies by itself, with empty kernels."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.effort import Effort
+from benchmarks.figure import Figure, interleaved, percentile, ratios
+from benchmarks.graphs import SOURCES
+from benchmarks.level2 import HANDOVER
+from benchmarks.native import Binaries, numbers
+from pto_core import ChipCallable, CoreCallable, Device, DeviceArray, KernelSource, open_device
+from pto_core.kernels import OrchestrationSource
+
+TASKS = 100_000
+RUNTIME = "tensormap_and_ringbuffer"
+PEER = "GCC OpenMP depend tasks"
+
+
+class _Graph(NamedTuple):
+    """A graph of sources/orchestration/tensors.cpp and its OpenMP twin."""
+
+    label: str
+    number: int
+    peer: str
+    tasks: int
+    width: int
+    budget_us: float
+    submit_budget_us: float | None = None
+    tasks_each: int = 1
+    """Tasks of the graph for each one of its argument ``tasks``."""
+
+
+_GRAPHS = (
+    _Graph("one INOUT over 8 slices", 0, "slices", TASKS, 8, 0.12, 0.08),
+    _Graph("two inputs, one new output", 1, "outputs", TASKS, 8, 0.25),
+    _Graph("single chain", 0, "slices", 10_000, 1, 0.12),
+    _Graph("paged attention, 64 blocks", 2, "attention", 256, 64, 25_000 / 65_792, None, 257),
+)
+
+
+def figures(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
+    """Measure everything; the device stays open, warm, between figures."""
+    with open_device("a2a3sim", runtime=RUNTIME) as device:
+        buffer = device.to_device(np.zeros(1 << 20, np.float32))
+        program = _program()
+
+        def run(graph: int, tasks: int, width: int) -> tuple[float, float]:
+            """Give the wall time of a run, and of its orchestration, in seconds."""
+            words = [ctypes.c_int64(value) for value in (graph, tasks, width)]
+            start = time.perf_counter()
+            report = device.run(program, buffer, *words)
+            return time.perf_counter() - start, report.build_ns / 1e9
+
+        yield from _one_task(run, binaries, effort)
+        for graph in _GRAPHS:
+            yield from _graph(run, graph, binaries, effort)
+        yield _blocks(run, effort)
+        yield from _python(device, buffer, binaries, effort)
+
+
+_Run = Callable[[int, int, int], tuple[float, float]]
+
+
+def _program() -> ChipCallable:
+    empty = KernelSource(SOURCES / "empty.cpp")
+    return ChipCallable(
+        OrchestrationSource(SOURCES / "orchestration" / "tensors.cpp"),
+        children={0: CoreCallable(empty, "aiv"), 1: CoreCallable(empty, "aic")},
+        signature=("inout", "scalar", "scalar", "scalar"),
+    )
+
+
+def _one_task(run: _Run, binaries: Binaries, effort: Effort) -> Iterator[Figure]:
+    runs = effort.size(2_000)
+
+    def ours() -> list[float]:
+        taken = [run(0, 1, 1)[0] * 1000 for _ in range(2 * runs)]
+        taken = taken[runs:]  # the first half warms up, as it does for the floor
+        return [percentile(taken, 0.5), percentile(taken, 0.99)]
+
+    def floor() -> list[float]:
+        return [ns / 1e6 for ns in numbers(binaries.floors, "handover", runs)[0]]
+
+    taken = interleaved({"ours": ours, "floor": floor}, effort.repeats)
+    for column, (name, budget) in enumerate((("median", 0.15), ("p99", 0.5))):
+        yield Figure(
+            f"one-task run with tensors, {name}",
+            "ms",
+            [values[column] for values in taken["ours"]],
+            budget=budget,
+            peer_name=HANDOVER,
+            peer=[values[column] for values in taken["floor"]],
+        )
+
+
+def _graph(run: _Run, graph: _Graph, binaries: Binaries, effort: Effort) -> Iterator[Figure]:
+    tasks = effort.size(graph.tasks)
+    count = tasks * graph.tasks_each
+
+    def ours() -> tuple[float, float]:
+        run(graph.number, tasks, graph.width)  # what ran between has taken the caches
+        whole, submit = run(graph.number, tasks, graph.width)
+        return whole / count * 1e6, submit / count * 1e6
+
+    def peer() -> tuple[float, float]:
+        ns = numbers(binaries.openmp_depend, graph.peer, tasks, graph.width, 1)[0][0]
+        return ns / 1000, 0.0
+
+    taken = interleaved({"ours": ours, "peer": peer}, effort.repeats)
+    yield Figure(
+        f"submit and run, {graph.label}",
+        "us/task",
+        [whole for whole, _ in taken["ours"]],
+        budget=graph.budget_us,
+        peer_name=PEER,
+        peer=[whole for whole, _ in taken["peer"]],
+    )
+    if graph.submit_budget_us is not None:
+        yield Figure(
+            f"orchestration alone, {graph.label}",
+            "us/task",
+            [submit for _, submit in taken["ours"]],
+            budget=graph.submit_budget_us,
+            note="beside the schedulers, which run meanwhile",
+        )
+
+
+def _blocks(run: _Run, effort: Effort) -> Figure:
+    blocks = effort.size(48_000)
+    width = 24
+    return Figure(
+        "24 blocks by one submit over 24 submits",
+        "x",
+        ratios(
+            lambda: run(3, blocks, width)[0],
+            lambda: run(4, blocks, width)[0],
+            effort.repeats,
+            turns=3,
+        ),
+        peer_name="24 submits",
+    )
+
+
+def _python(
+    device: Device, buffer: DeviceArray, binaries: Binaries, effort: Effort
+) -> Iterator[Figure]:
+    kernel = CoreCallable(KernelSource(SOURCES / "empty.cpp"), "aiv", ("in", "in", "out"))
+    tasks = effort.size(50_000)
+    taken: dict[str, list[float]] = {"submit": [], "floor": []}
+
+    def submit(call: Callable[..., object], name: str, a: object, b: object, out: object) -> None:
+        start = time.perf_counter()
+        for _ in range(tasks):
+            call(kernel, a, b, out)
+        taken[name].append((time.perf_counter() - start) / tasks * 1e6)
+
+    def graph(rt: object, memory: DeviceArray) -> None:
+        arrays = [memory[i : i + 16] for i in (0, 16, 32)]
+        submit(rt.submit, "submit", *arrays)  # type: ignore[attr-defined]
+        submit(binaries.empty_call, "floor", *arrays)
+
+    for _ in range(effort.repeats + 1):
+        device.run(graph, buffer, hazards="raw")
+    yield Figure(
+        "Python submit with three tensors",
+        "us",
+        taken["submit"][1:],
+        budget=0.6,
+        peer_name="empty native call",
+        peer=taken["floor"][1:],
+    )
