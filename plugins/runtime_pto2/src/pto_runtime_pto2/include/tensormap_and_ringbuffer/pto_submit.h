@@ -26,6 +26,8 @@ static_assert(offsetof(TensorData, dtype) == offsetof(pto_tensor_data, dtype), "
 static_assert(offsetof(TensorData, version) == offsetof(pto_tensor_data, version), "version");
 static_assert(offsetof(TensorData, order) == offsetof(pto_tensor_data, order), "order");
 static_assert(offsetof(TensorData, is_pipe) == offsetof(pto_tensor_data, is_pipe), "is_pipe");
+static_assert(offsetof(TensorData, dropped) == offsetof(pto_tensor_data, dropped), "dropped");
+static_assert(offsetof(TensorData, tag) == offsetof(pto_tensor_data, tag), "tag");
 static_assert(offsetof(TensorData, owner) == offsetof(pto_tensor_data, owner), "owner");
 static_assert(static_cast<uint32_t>(PTOParamType::OUTPUT) == PTO_TAG_OUTPUT &&
                   static_cast<uint32_t>(PTOParamType::INOUT) == PTO_TAG_INOUT &&

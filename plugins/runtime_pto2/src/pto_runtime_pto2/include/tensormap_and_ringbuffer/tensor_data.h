@@ -36,7 +36,9 @@ struct TensorData {
   int32_t version;                         // the orchestration's own number
   uint8_t order[RUNTIME_MAX_TENSOR_DIMS];  // memory dimension (0 slowest) of each dimension
   uint8_t is_pipe;                         // orders tasks, has no memory
-  uint8_t reserved[6];
+  uint8_t dropped;                         // of Python's, 0 in C++
+  uint8_t tag;  // in a kernel's copy: what the task does with it, a PTOParamType
+  uint8_t reserved[4];
   int64_t owner;  // the task that allocated the buffer, -1 for none
 };
 
@@ -51,6 +53,7 @@ static_assert(offsetof(TensorData, dtype) == 148, "TensorData.dtype");
 static_assert(offsetof(TensorData, version) == 152, "TensorData.version");
 static_assert(offsetof(TensorData, order) == 156, "TensorData.order");
 static_assert(offsetof(TensorData, is_pipe) == 161, "TensorData.is_pipe");
+static_assert(offsetof(TensorData, tag) == 163, "TensorData.tag");
 static_assert(offsetof(TensorData, owner) == 168, "TensorData.owner");
 static_assert(sizeof(TensorData) == 176, "TensorData");
 

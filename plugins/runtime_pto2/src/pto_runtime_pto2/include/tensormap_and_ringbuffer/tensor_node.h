@@ -246,6 +246,8 @@ inline TensorNode* allocate_node(const char* file, int32_t line) {
   node->is_permuted = 0;
   node->data.start_offset = 0;
   node->data.is_pipe = 0;
+  node->data.dropped = 0;
+  node->data.tag = 0;
   for (uint8_t& byte : node->data.reserved) byte = 0;
   node->data.owner = -1;
   return node;
