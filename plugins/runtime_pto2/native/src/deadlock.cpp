@@ -20,6 +20,13 @@ uint32_t holding_ring(const Rings& rings, const Blocked& blocked) {
   return blocked.ring;
 }
 
+// Programs know the resources by the numbers of the ABI.
+static_assert(static_cast<uint32_t>(Resource::kWindow) == PTO_RESOURCE_TASK_RING);
+static_assert(static_cast<uint32_t>(Resource::kHeap) == PTO_RESOURCE_HEAP_RING);
+static_assert(static_cast<uint32_t>(Resource::kEdges) == PTO_RESOURCE_DEPENDENCY_POOL);
+static_assert(static_cast<uint32_t>(Resource::kTensorMap) == PTO_RESOURCE_TENSOR_MAP);
+static_assert(static_cast<uint32_t>(Resource::kCluster) == PTO_RESOURCE_CLUSTERS);
+
 void set_file(pto_error& error, const char* file) {
   error.file[0] = '\0';
   if (file == nullptr) return;
@@ -58,9 +65,8 @@ void Deadlock::prove(Context& context, const Proof& proof) {
   proven_.status = PTO_ERROR_DEADLOCK;
   proven_.func_id = blocked.func_id;
   proven_.task = proof.holder;
-  const bool has_ring = blocked.what != Resource::kTensorMap && blocked.what != Resource::kCluster;
   proven_.other_task = static_cast<int64_t>(blocked.what);
-  proven_.core = has_ring ? static_cast<int32_t>(blocked.ring) : -1;
+  proven_.core = is_per_ring(blocked.what) ? static_cast<int32_t>(blocked.ring) : -1;
   proven_.line = blocked.line;
   proven_.value = proof.used + blocked.needed;
   proven_.limit = size_of(proof.sizes, blocked.what, blocked.ring);

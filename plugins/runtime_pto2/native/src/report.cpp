@@ -49,10 +49,6 @@ void add_scope(Text& text, const Proof& proof) {
   add_place(text, proof.scope_place);
 }
 
-bool is_per_ring(Resource resource) {
-  return resource != Resource::kTensorMap && resource != Resource::kCluster;
-}
-
 // One value where the rings share it, else one for each ring, as the option is written.
 void add_value(Text& text, const Sizes& sizes, Resource resource) {
   const uint64_t first = size_of(sizes, resource, 0);
@@ -150,6 +146,10 @@ void add_ring(Text& text, uint32_t ring) {
   constexpr const char* kDepths[kRings] = {"the run, scope depth 0", "scopes of depth 1",
                                            "scopes of depth 2", "scopes of depth 3 and deeper"};
   text.add("ring ", ring, " (", kDepths[ring], ")");
+}
+
+bool is_per_ring(Resource resource) {
+  return resource != Resource::kTensorMap && resource != Resource::kCluster;
 }
 
 const char* unit_of(Resource resource) {

@@ -14,6 +14,8 @@ void add_ring(engine::Text& text, uint32_t ring);
 // "the heap of ring 0 (the run, scope depth 0)".
 void add_resource(engine::Text& text, Resource resource, uint32_t ring);
 const char* unit_of(Resource resource);
+// Whether each ring has one of its own.
+bool is_per_ring(Resource resource);
 
 // The line for the log about a wait that is long, in the published form.
 void add_blocked(engine::Text& text, const Proof& proof, uint64_t waited_ns);

@@ -33,6 +33,8 @@ TEST(eight_tasks_in_one_scope_do_not_fit_a_window_of_four) {
   std::printf("  %s\n", error.message);
   CHECK_EQUAL(error.value, 16u);
   CHECK_EQUAL(error.limit, 4u);
+  CHECK_EQUAL(error.other_task, PTO_RESOURCE_TASK_RING);
+  CHECK_EQUAL(error.core, 0);
   CHECK_EQUAL(error.task, 0);
   check_blames_line(error, 13);
   CHECK_CONTAINS(error.message, "task ring of ring 0");
@@ -98,6 +100,7 @@ TEST(eight_nested_scopes_of_three_tasks_fill_the_last_ring) {
   const pto_error error = device.error();
   std::printf("  %s\n", error.message);
   CHECK_EQUAL(error.value, 32u);
+  CHECK_EQUAL(error.core, 3);
   check_blames_line(error, 400);
   CHECK_CONTAINS(error.message, "ring 3 (scopes of depth 3 and deeper)");
   CHECK_CONTAINS(error.message, "--set pto2.task_window=32");
@@ -142,6 +145,8 @@ TEST(a_twenty_fifth_cluster_is_more_than_any_device_has) {
   std::printf("  %s\n", error.message);
   check_blames_line(error, 74);
   CHECK_EQUAL(error.value, 25u);
+  CHECK_EQUAL(error.other_task, PTO_RESOURCE_CLUSTERS);
+  CHECK_EQUAL(error.core, -1);
   CHECK_EQUAL(error.limit, 24u);
   CHECK_CONTAINS(error.message, "no cluster is free");
   CHECK_CONTAINS(error.message, "No setting suffices");
