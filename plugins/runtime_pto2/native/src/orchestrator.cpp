@@ -101,7 +101,7 @@ void Orchestrator::begin(const pto_run& run) {
   is_closed_ = is_stopped_ = false;
   held_ = {};
   submits_to_sync_ = kSyncInterval;
-  logged_ = 0;
+  logged_ = published_ = 0;
   last_id_ = kNoTask;
   next_key_ = 0;
   blocked_ = {};

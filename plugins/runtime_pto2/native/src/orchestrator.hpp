@@ -4,7 +4,8 @@
 // proves a deadlock calls while the orchestrator is inside the platform's wait().
 //
 // The newest submit stays unpublished until the next call, and its edges in a list: add_dep() may
-// still add some. Every other call publishes first.
+// still add some. While schedulers are busy a few more stay with it; every call but submit(),
+// add_dep() and scope_begin() publishes all of them, and so does whatever waits for room.
 //
 // After a proven deadlock the planner stands in for rings and heaps: see planner.hpp.
 #pragma once
@@ -102,12 +103,13 @@ class Orchestrator {
     int64_t edges_alive = 0;  // edges of tasks before it are free
     uint64_t heap_tail = 0;   // virtual
     uint64_t edges_tail = 0;
-    uint64_t heap_base = 0;        // device address; 0 until first used, then kept
+    uint64_t heap_base = 0;  // device address; 0 until first used, then kept
     HeapRing heap;
     HeapRing edges;
   };
 
-  static constexpr uint32_t kSyncInterval = 64;  // submits
+  static constexpr uint32_t kSyncInterval = 64;    // submits
+  static constexpr uint32_t kPublishInterval = 8;  // submits, while schedulers have other work
 
   bool create_rings();
   void destroy_rings();
@@ -136,6 +138,8 @@ class Orchestrator {
   // publish.cpp: the submit that is held back, and its edges. Does nothing without one; an error
   // shows in goes_on().
   void publish();
+  void settle();  // into the log
+  void flush();   // moves `submitted`
   bool place_edges();
   bool wait_for_fewer_edges(const Blocked& blocked);
   bool has_retired(SlotRef producer) const;
@@ -202,7 +206,8 @@ class Orchestrator {
   bool is_closed_ = false;  // no more submits
   Held held_ = {};
   uint32_t submits_to_sync_ = 0;
-  uint64_t logged_ = 0;  // submits in the log, each of them published
+  uint64_t published_ = 0;  // of those in the log
+  uint64_t logged_ = 0;     // submits in the log
   int64_t last_id_ = kNoTask;
   uint64_t next_key_ = 0;
 

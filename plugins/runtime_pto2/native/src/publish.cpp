@@ -1,10 +1,18 @@
 // The newest submit goes into the stream with the call after it; until then add_dep() may add edges
 // to it, which is why its edges get their place in the dependency pool only here.
+//
+// Schedulers see a submit when `submitted` moves. While they have other work a few submits share
+// one such move: the word is a line that they all read.
 #include "orchestrator.hpp"
 
 namespace pto::ring_buffer {
 
 void Orchestrator::publish() {
+  settle();
+  flush();
+}
+
+void Orchestrator::settle() {
   if (held_.count == 0) return;
   const bool is_placed = place_edges();
   const Held held = held_;
@@ -12,6 +20,11 @@ void Orchestrator::publish() {
   if (!is_placed || planner_.is_planning()) return;
   rings_.log[logged_++ & (rings_.log_size - 1)] =
       slot_ref(held.ring, rings_.ring[held.ring].slot(held.number));
+}
+
+void Orchestrator::flush() {
+  if (published_ == logged_) return;
+  published_ = logged_;
   rings_.submitted.store(logged_, std::memory_order_seq_cst);
   scheduler_.published();
   pto_yield(context_.platform, PTO_YIELD_SUBMIT);
@@ -47,7 +60,7 @@ void Orchestrator::write_edges(uint32_t first, SlotRef consumer) {
   for (uint32_t index = 0; index < edges_.count(); ++index) {
     pto_yield(platform, PTO_YIELD_EDGE);
     edges[index] = {edges_[index].producer, consumer, kNoEdge, edges_[index].kind};
-    if (!platform->tracing) continue;
+    if (!platform->tracing || (edges_[index].kind & kOrders) == 0) continue;
     pto_trace(platform, PTO_TRACE_EDGE,
               static_cast<uint64_t>(rings_.descriptor(edges_[index].producer).id),
               static_cast<uint64_t>(rings_.descriptor(consumer).id));

@@ -49,6 +49,9 @@ class Resting {
     return woken;
   }
 
+  // A hint: nobody would look at new work now.
+  bool do_all_rest() const { return (word_.load(std::memory_order_relaxed) & all_) == all_; }
+
   // Something that any scheduler can do, and one that is awake will find.
   void wake_if_all_rest() {
     if ((word_.load(std::memory_order_seq_cst) & all_) == all_) wake(0);

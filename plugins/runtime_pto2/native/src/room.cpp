@@ -81,6 +81,7 @@ Blocked Orchestrator::blocked_on(Resource what, const Draft& draft, uint64_t nee
 }
 
 bool Orchestrator::wait(bool (*look)(void*), void* context) {
+  flush();
   const pto_platform* platform = context_.platform;
   const uint64_t start = platform->now(platform->self);
   uint64_t logged = start;

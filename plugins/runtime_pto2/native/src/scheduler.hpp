@@ -45,6 +45,8 @@ class Scheduler {
 
   // Orchestrator: `submitted` or a `scope_released` has moved.
   void published() { resting_.wake_if_all_rest(); }
+  // Orchestrator: a hint that only published() would make anybody look at the stream.
+  bool is_resting() const { return resting_.do_all_rest(); }
   // Orchestrator: nothing will be submitted any more, all scopes have ended.
   void build_done();
   bool is_build_done() const { return build_done_.load(std::memory_order_acquire); }

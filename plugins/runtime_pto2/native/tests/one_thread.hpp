@@ -9,6 +9,7 @@
 #include <ctime>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,6 +50,7 @@ class OneThread {
   template <class Build>
   pto_status run(Build build, uint32_t hazards = PTO_HAZARDS_RAW) {
     log_.clear();
+    edges_.clear();
     was_proven_ = false;
     static Kernel nothing = [](const pto_payload&) {};
     kernel_entry_ = {0, -1, reinterpret_cast<uint64_t>(kernel ? &kernel : &nothing), "kernel"};
@@ -89,6 +91,8 @@ class OneThread {
   void* runtime() const { return runtime_; }
   const pto_error& error() const { return error_; }
   const std::vector<std::string>& log() const { return log_; }
+  // Of the last run: which task had to follow which.
+  const std::set<std::pair<int64_t, int64_t>>& edges() const { return edges_; }
   bool was_proven() const { return was_proven_; }
   const std::map<std::string, uint64_t>& statistics() const { return statistics_; }
 
@@ -154,6 +158,11 @@ class OneThread {
       clock_gettime(CLOCK_MONOTONIC, &time);
       return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 +
              static_cast<uint64_t>(time.tv_nsec);
+    };
+    platform_.tracing = 1;
+    platform_.trace = [](void* raw, uint32_t event, uint64_t from, uint64_t to) {
+      if (event != PTO_TRACE_EDGE) return;
+      self(raw).edges_.insert({static_cast<int64_t>(from), static_cast<int64_t>(to)});
     };
     platform_.log = [](void* raw, int32_t level, const char* message) {
       if (level == PTO_LOG_ERROR) self(raw).log_.push_back(message);
@@ -221,5 +230,6 @@ class OneThread {
   bool was_proven_ = false;
   bool is_failed_ = false;
   std::vector<std::string> log_;
+  std::set<std::pair<int64_t, int64_t>> edges_;
   std::map<std::string, uint64_t> statistics_;
 };
