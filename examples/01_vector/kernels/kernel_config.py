@@ -1,22 +1,19 @@
 """Kernels and orchestrations of the vector example; paths are relative to this file."""
 
-# Under the build-graph runtimes a kernel gets addresses ...
-_ADDRESSES = [
-    {"func_id": 0, "name": "add", "source": "aiv/add.cpp", "core_type": "aiv"},
-    {"func_id": 1, "name": "add_scalar", "source": "aiv/add_scalar.cpp", "core_type": "aiv"},
-    {"func_id": 2, "name": "multiply", "source": "aiv/multiply.cpp", "core_type": "aiv"},
-]
 
-# ... and under tensormap_and_ringbuffer the tensors that its task was submitted with.
-_TENSORS = [
-    {**kernel, "source": kernel["source"].replace("aiv/", "aiv_tensors/")} for kernel in _ADDRESSES
-]
+def _kernels(variant):
+    """List the kernels that take addresses (variant ""), or tensors (variant "_tensors")."""
+    return [
+        {"func_id": func_id, "source": f"aiv{variant}/{name}.cpp", "core_type": "aiv"}
+        for func_id, name in enumerate(("add", "add_scalar", "multiply"))
+    ]
+
 
 # One folder serves every runtime: the selected one picks its kernels and its orchestration.
 KERNELS = {
-    "host_build_graph": _ADDRESSES,
-    "aicpu_build_graph": _ADDRESSES,
-    "tensormap_and_ringbuffer": _TENSORS,
+    "host_build_graph": _kernels(""),
+    "aicpu_build_graph": _kernels(""),
+    "tensormap_and_ringbuffer": _kernels("_tensors"),
 }
 
 ORCHESTRATION = {
