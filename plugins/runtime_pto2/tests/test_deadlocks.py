@@ -1,0 +1,147 @@
+"""Programs that cannot go on, on the simulator: the one right answer of each, in both modes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pto_core import Device, In, Out, kernel, open_device
+from pto_core.errors import CapacityError, DeadlockError
+
+KIB = 1024
+MODES = ("threads", "deterministic")
+
+
+@kernel(core="aiv")
+def nothing():
+    pass
+
+
+@kernel(core="aiv")
+def slow():
+    time.sleep(0.5)
+
+
+@kernel(core="aiv")
+def fill(out: Out):
+    out[...] = 1
+
+
+@kernel(core="aiv")
+def read(source: In):
+    pass
+
+
+@pytest.fixture(params=MODES)
+def opened(request: pytest.FixtureRequest) -> Iterator[Callable[..., Device]]:
+    """Give a function that opens a device with these sizes."""
+    with ExitStack() as devices:
+
+        def open_with(**sizes: Any) -> Device:
+            settings = {f"pto2.{key}": value for key, value in sizes.items()}
+            settings["sim.mode"] = request.param
+            device = open_device("a2a3sim", runtime="pto2", settings=settings)
+            return devices.enter_context(device)
+
+        yield open_with
+
+
+def stuck(device: Device, graph: Callable[[Any], None]) -> DeadlockError:
+    """Give the error of a run; the device works on, and what was advised is enough."""
+    with pytest.raises(DeadlockError) as caught:
+        device.run(graph)
+    assert device.run(lambda rt: rt.submit(nothing)).tasks == 1
+    return caught.value
+
+
+def scoped_tasks(count: int) -> Callable[[Any], None]:
+    def graph(rt):
+        with rt.scope():
+            for _ in range(count):
+                rt.submit(nothing)
+
+    return graph
+
+
+def test_eight_tasks_in_one_scope_do_not_fit_a_window_of_four(opened):
+    graph = scoped_tasks(8)
+    error = stuck(opened(task_window="4"), graph)
+    assert (error.resource, error.ring, error.current, error.needed) == ("task ring", 1, 4, 16)
+    assert error.settings == {"pto2.task_window": "16"}
+    assert error.file == __file__
+    assert opened(task_window="16").run(graph).tasks == 8
+    assert stuck(opened(task_window="8"), graph).needed == 16
+
+
+def test_three_outputs_of_sixteen_kib_do_not_fit_thirty_two(opened):
+    def graph(rt):
+        for _ in range(3):
+            rt.submit(fill, rt.tensor(16 * KIB, "uint8"))
+
+    error = stuck(opened(heap="32K"), graph)
+    assert (error.resource, error.ring, error.current) == ("heap ring", 0, 32 * KIB)
+    assert error.needed == 48 * KIB
+    assert opened(heap="48K").run(graph).tasks == 3
+
+
+def test_an_output_larger_than_the_heap_can_never_fit(opened):
+    device = opened(heap="1K")
+    with pytest.raises(CapacityError, match="can never fit") as caught:
+        device.run(lambda rt: rt.submit(fill, rt.tensor(32 * KIB, "uint8")))
+    assert (caught.value.value, caught.value.limit) == (32 * KIB, KIB)
+
+
+def test_eight_nested_scopes_of_three_tasks_fill_the_last_ring(opened):
+    def graph(rt):
+        with ExitStack() as scopes:
+            for _ in range(8):
+                scopes.enter_context(rt.scope())
+                for _ in range(3):
+                    rt.submit(nothing)
+
+    error = stuck(opened(task_window="4"), graph)
+    assert (error.resource, error.ring, error.needed) == ("task ring", 3, 32)
+    assert "scopes of depth 3 and deeper" in str(error)
+
+
+def test_a_hundred_and_twenty_eight_producers_do_not_fit_a_pool_of_sixteen(opened):
+    data = np.zeros((128, 16), np.float32)
+
+    def graph(rt, whole):
+        for row in range(128):
+            rt.submit(fill, whole[row])
+        rt.submit(read, whole)
+
+    with pytest.raises(CapacityError, match="dependency pool") as caught:
+        opened(dep_pool="16").run(graph, data)
+    assert caught.value.value == 129
+    assert opened(dep_pool="129").run(graph, data).tasks == 129
+
+
+def test_a_twenty_fifth_cluster_is_more_than_any_device_has(opened):
+    def graph(rt):
+        for _ in range(25):
+            rt.allocate_cluster()
+
+    error = stuck(opened(), graph)
+    assert (error.resource, error.needed, error.current) == ("clusters", 25, 24)
+    assert "No setting suffices" in str(error)
+
+
+def test_a_slow_kernel_under_a_full_ring_is_no_deadlock(opened):
+    def graph(rt):
+        for _ in range(3):
+            with rt.scope():
+                for _ in range(3):
+                    rt.submit(slow)
+
+    device = opened(task_window="4")
+    report = device.run(graph)
+    assert report.tasks == 9
+    assert report.statistics["blocked_on_tasks"] >= 1
+    assert report.statistics["ring1_tasks_peak"] == 3
