@@ -180,6 +180,9 @@ void Device::require_usable() {
 }
 
 void Device::require_thread_of_run() const {
+  if (in_python_kernel()) {
+    raise_usage("rt was used inside a kernel; only the orchestration submits tasks");
+  }
   if (run_thread_ == PyThread_get_thread_ident() && forks_ == fork_count()) return;
   raise_usage(
       "rt was used on another thread or in a forked process; submit from the thread that "

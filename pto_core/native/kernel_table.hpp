@@ -101,6 +101,10 @@ class KernelTable {
   std::unordered_map<PyObject*, std::unique_ptr<LoadedKernel>> kernels_;
 };
 
+// Whether the calling thread is inside a Python kernel: also the caller of Device.run, where a backend
+// runs kernels inside the calls of the orchestration.
+bool in_python_kernel();
+
 // The pto_kernel_callback of Python kernels; `context` is the LoadedKernel. Takes the GIL.
 int32_t call_python_kernel(void* context, const pto_payload* payload, uint32_t core,
                            pto_error* error);

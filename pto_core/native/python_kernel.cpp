@@ -2,6 +2,7 @@
 // memory.
 
 #include <cstring>
+#include <utility>
 
 #include "device.hpp"
 #include "errors.hpp"
@@ -182,14 +183,22 @@ void describe_failure(const LoadedKernel& kernel, const pto_payload* payload, ui
   error->core = static_cast<int32_t>(core);
 }
 
+thread_local bool in_kernel = false;
+
 }  // namespace
+
+bool in_python_kernel() {
+  return in_kernel;
+}
 
 int32_t call_python_kernel(void* context, const pto_payload* payload, uint32_t core,
                            pto_error* error) {
   static thread_local ThreadState thread_state;
   const PyGILState_STATE state = or_park([] { return PyGILState_Ensure(); });
   const auto& kernel = *static_cast<const LoadedKernel*>(context);
+  const bool nested = std::exchange(in_kernel, true);
   nb::object exception = call(kernel, payload);
+  in_kernel = nested;
   const bool succeeded = !exception.is_valid();
   if (!succeeded) {
     describe_failure(kernel, payload, core, exception, error);
