@@ -2,7 +2,7 @@
 // wake-up or a lost edge shows as a run in which all are parked.
 //
 // Cores are imaginary: a dispatched task starts at once, and ends when a poll happens to find it
-// so. A test knows a task by its cookie, which is the index of its span.
+// so. A test knows a task by its span.
 #pragma once
 
 #include <sys/mman.h>
@@ -80,8 +80,10 @@ class ThreadsPlatform {
 
   // Called for each task that starts, by its scheduler's thread.
   std::function<void(const pto_dispatch&)> on_start = [](const pto_dispatch&) {};
-  // Which argument says how far a block's span is from that of block 0; -1: there are no blocks.
-  int32_t block_arg = -1;
+  // Which span is a task's: unless a test says otherwise, its cookie is the index.
+  std::function<uint64_t(const pto_payload&)> span_of = [](const pto_payload& payload) {
+    return payload.cookie;
+  };
   uint32_t hazards = PTO_HAZARDS_RAW;
 
   const pto_topology& topology() const { return topology_; }
@@ -243,9 +245,7 @@ class ThreadsPlatform {
   }
 
   void start_task(uint32_t thread, const pto_dispatch& item) {
-    uint64_t task = item.payload->cookie;
-    const auto* args = reinterpret_cast<const uint64_t*>(item.payload + 1);
-    if (block_arg >= 0) task += args[block_arg];
+    const uint64_t task = span_of(*item.payload);
     const uint32_t type = static_cast<uint32_t>(item.payload->func_id);
     CHECK_EQUAL(uint32_t{topology_.core_type[item.core]}, type);
     on_start(item);

@@ -148,7 +148,9 @@ void run_once(ThreadsPlatform& platform, uint64_t seed, uint32_t window, size_t 
   Program program(feeder, seed, window, most_tasks);
   std::vector<ThreadsPlatform::Span> spans(most_tasks + window);
   platform.on_start = [&](const pto_dispatch& item) { program.check_holds(*item.payload); };
-  platform.block_arg = 1;
+  platform.span_of = [](const pto_payload& payload) {
+    return payload.cookie + reinterpret_cast<const uint64_t*>(&payload + 1)[1];
+  };
   platform.run(spans, [&] { return program.submit_all(); });
   if (platform.error().status != PTO_OK) {
     check::fail(__FILE__, __LINE__, platform.error().message);
