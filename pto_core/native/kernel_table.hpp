@@ -101,8 +101,8 @@ class KernelTable {
   std::unordered_map<PyObject*, std::unique_ptr<LoadedKernel>> kernels_;
 };
 
-// Whether the calling thread is inside a Python kernel: also the caller of Device.run, where a backend
-// runs kernels inside the calls of the orchestration.
+// Whether the calling thread is inside a Python kernel: also the caller of Device.run, where a
+// backend runs kernels inside the calls of the orchestration.
 bool in_python_kernel();
 
 // The pto_kernel_callback of Python kernels; `context` is the LoadedKernel. Takes the GIL.
