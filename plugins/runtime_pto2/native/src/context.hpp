@@ -1,6 +1,8 @@
 // What every part of an instance shares: the platform, its memory, the run's first error.
 #pragma once
 
+#include <cstring>
+
 #include "pto/abi/platform.h"
 #include "pto/engine/latch.hpp"
 #include "pto/engine/memory.hpp"
@@ -25,9 +27,13 @@ struct Context {
     ErrorLatch local;
     local.latch(facts, parts...);
     pto_error error = *local.error();
-    if (file != nullptr) {
+    if (file != nullptr && *file != '\0') {
       Text(error.file, sizeof error.file).add(file);
       error.line = line;
+      const char* slash = std::strrchr(file, '/');
+      Text(error.message, sizeof error.message)
+          .add(slash != nullptr ? slash + 1 : file, ":", line, ": ",
+               static_cast<const char*>(local.error()->message));
     }
     latch.latch(error);
     return latch.status();

@@ -71,6 +71,7 @@ TEST(usage_errors_name_what_is_wrong) {
   CHECK_CONTAINS(ignored.message(), "address");
   CHECK_CONTAINS(std::string(ignored.device.error().file), "tensor_calls.cpp");
   CHECK(ignored.device.error().line > 0);
+  CHECK_CONTAINS(ignored.message(), "tensor_calls.cpp:");
   check_error("view_out_of_bounds", PTO_ERROR_USAGE, "out of bounds");
   check_error("submits_after_done", PTO_ERROR_USAGE, "done");
   check_error("says_done_twice", PTO_ERROR_USAGE, "done");
