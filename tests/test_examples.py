@@ -6,6 +6,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -103,9 +104,11 @@ def pto_run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def outputs(example: str, case: str, runtime: str, **settings: object) -> dict[str, np.ndarray]:
+def outputs(
+    example: str, case: str, runtime: str, settings: Mapping[str, int] | None = None
+) -> dict[str, np.ndarray]:
     """Run a case in this process, without its reference, and give what it has computed."""
-    config = load_with_plugins({"runtime": runtime, **settings})
+    config = load_with_plugins({"runtime": runtime, **(settings or {})})
     build = Build(
         Toolchain(config),
         load_kernel_config(EXAMPLES / example / "kernels" / "kernel_config.py"),
@@ -203,7 +206,7 @@ SMALL_WINDOW = {"pto2.task_window": 16}
 def test_rings_shorter_than_the_graph_give_the_same_bytes() -> None:
     runtime = "tensormap_and_ringbuffer"
     assert_same_bytes(
-        outputs(*BATCH_ATTENTION, runtime), outputs(*BATCH_ATTENTION, runtime, **SMALL_WINDOW)
+        outputs(*BATCH_ATTENTION, runtime), outputs(*BATCH_ATTENTION, runtime, SMALL_WINDOW)
     )
 
 

@@ -63,7 +63,11 @@ class Layer {
 // with more pairs than clusters the allocation waits.
 void Layer::submit_pairs() {
   for (uint64_t column = 0; column < in_.columns; ++column) {
-    for (uint64_t block = 0; block < in_.blocks; ++block) submit_pair(block, column);
+    for (uint64_t block = 0; block < in_.blocks; ++block) {
+      PTO2_SCOPE(rt_) {
+        submit_pair(block, column);
+      }
+    }
   }
 }
 
