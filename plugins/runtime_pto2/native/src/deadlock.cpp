@@ -93,10 +93,4 @@ void Deadlock::complete(const Plan& plan) {
   error_.store(&completed_, std::memory_order_release);
 }
 
-void Deadlock::complete_without_plan() {
-  Plan plan{};
-  plan.sizes = proof_.sizes;
-  complete(plan);
-}
-
 }  // namespace pto::ring_buffer

@@ -54,9 +54,6 @@ class Deadlock {
   // Orchestrator, at the end of the orchestration: the error says what would suffice.
   void complete(const Plan& plan);
 
-  // The same, when planning could not start.
-  void complete_without_plan();
-
   // Between runs.
   void clear() { error_.store(nullptr, std::memory_order_relaxed); }
 

@@ -217,8 +217,6 @@ void Orchestrator::done() {
   if (goes_on()) publish();
   if (planner_.is_planning()) {
     deadlock_.complete(planner_.finish(history_));
-  } else if (deadlock_.is_proven()) {
-    deadlock_.complete_without_plan();
   } else if (!context_.latch.is_set()) {
     while (scopes_.open() > 0) end_innermost_scope();
   }

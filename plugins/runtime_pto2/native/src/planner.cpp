@@ -11,7 +11,7 @@ void keep_most(uint64_t& most, uint64_t value) {
 
 }  // namespace
 
-bool Planner::enter(Rings& rings, const Sizes& sizes) {
+void Planner::enter(Rings& rings, const Sizes& sizes) {
   rings_ = &rings;
   sizes_ = sizes;
   needs_ = {};
@@ -19,17 +19,11 @@ bool Planner::enter(Rings& rings, const Sizes& sizes) {
   is_lower_bound_ = false;
   clusters_held_ = 0;
   std::memset(cluster_depths_, 0, sizeof cluster_depths_);
-  edges_ = static_cast<Edge*>(context_.memory.reserve(kEdges * sizeof(Edge)));
-  if (edges_ == nullptr) return false;
   for (uint32_t index = 0; index < kRings; ++index) {
-    TaskRing& ring = rings.ring[index];
-    real_[index] = {ring.records, ring.edges, ring.window, ring.edge_capacity};
-    ring.edges = edges_;
-    ring.edge_capacity = kEdges;
+    real_[index] = {rings.ring[index].records, rings.ring[index].window};
     released(index);
   }
   is_planning_ = true;
-  return true;
 }
 
 bool Planner::make_room(uint32_t index, uint32_t count) {
@@ -146,15 +140,9 @@ void Planner::leave() {
   is_planning_ = false;
   for (uint32_t index = 0; index < kRings; ++index) {
     release_planned_records(index);
-    TaskRing& ring = rings_->ring[index];
-    const Real& real = real_[index];
-    ring.records = real.records;
-    ring.edges = real.edges;
-    ring.window = real.window;
-    ring.edge_capacity = real.edge_capacity;
+    rings_->ring[index].records = real_[index].records;
+    rings_->ring[index].window = real_[index].window;
   }
-  context_.memory.release(edges_, kEdges * sizeof(Edge));
-  edges_ = nullptr;
 }
 
 // A page of planned outputs that was ever looked at held no kernel's results, only zeroes.

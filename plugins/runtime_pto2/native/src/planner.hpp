@@ -2,10 +2,9 @@
 // completed at once and every ring were large enough, and the planner keeps what that took. From
 // that, and from the history of the heap rings, it finds the smallest sizes that suffice.
 //
-// enter() puts larger records and one shared, larger dependency pool into the rings, so that the
-// code of a submit stays the same; leave() puts the real ones back. In planning mode only the
-// orchestrator may touch the rings (schedulers see the proof and return at once), and it writes no
-// descriptor, no state and no log entry.
+// Rings that are full get larger records, so that the code of a submit stays the same; leave() puts
+// the real ones back. In planning mode only the orchestrator may touch the rings (schedulers see
+// the proof and return at once), and it writes no descriptor, no state, no edge and no log entry.
 //
 // Orchestrator only.
 #pragma once
@@ -24,15 +23,14 @@ class Planner {
   static constexpr int64_t kMaxTasks = int64_t{1} << 22;  // planned; then it gives up
   static constexpr uint64_t kChunkBytes = uint64_t{1} << 30;
   static constexpr uint32_t kMaxChunks = 1024;
-  static constexpr uint32_t kEdges = 1u << 22;
   static constexpr uint32_t kMaxClusters = 4096;  // that no device has
 
   explicit Planner(Context& context) : context_(context) {}
 
   bool is_planning() const { return is_planning_; }
 
-  // The proof stands and everything is quiet. False: no memory for it; the run ends without a plan.
-  bool enter(Rings& rings, const Sizes& sizes);
+  // The proof stands and everything is quiet.
+  void enter(Rings& rings, const Sizes& sizes);
 
   // Before `count` tasks are given numbers: grows the ring's records where they are full, and
   // counts the tasks. False when the limit is reached: fail the submit quietly, the orchestration
@@ -67,9 +65,7 @@ class Planner {
  private:
   struct Real {
     TaskRecord* records;
-    Edge* edges;
     uint32_t window;
-    uint32_t edge_capacity;
   };
   struct Chunk {
     void* memory;
@@ -91,7 +87,6 @@ class Planner {
   Sizes sizes_{};
   Needs needs_{};
   Real real_[kRings] = {};
-  Edge* edges_ = nullptr;
   Chunk chunks_[kMaxChunks] = {};
   uint32_t chunk_count_ = 0;
   uint32_t clusters_held_ = 0;

@@ -187,7 +187,7 @@ void Orchestrator::wake() {
 
 void Orchestrator::enter_planning() {
   sync(CleanedBy::kBackPressure);
-  if (!planner_.enter(rings_, sizes_)) is_stopped_ = true;
+  planner_.enter(rings_, sizes_);
 }
 
 }  // namespace pto::ring_buffer

@@ -34,8 +34,6 @@ struct Fixture {
     for (uint32_t index = 0; index < kRings; ++index) {
       rings.ring[index].window = 4;
       rings.ring[index].records = records[index];
-      rings.ring[index].edges = &edge;
-      rings.ring[index].edge_capacity = 16;
       sizes.options.task_window[index] = 4;
     }
     sizes.blocks = 24;
@@ -66,7 +64,6 @@ struct Fixture {
   Rings rings;
   Sizes sizes;
   TaskRecord records[kRings][4] = {};
-  Edge edge{};
   HistoryFixture history;
 };
 
@@ -75,7 +72,7 @@ TEST(rings_grow_keep_what_is_alive_and_come_back) {
   TaskRing& ring = fixture.rings.ring[1];
   // Two tasks of before the proof.
   for (; ring.next < 2; ++ring.next) ring.record(ring.next).line = static_cast<int32_t>(ring.next);
-  CHECK(fixture.planner->enter(fixture.rings, fixture.sizes));
+  fixture.planner->enter(fixture.rings, fixture.sizes);
   CHECK(fixture.planner->is_planning());
   for (int task = 0; task < 98; ++task) CHECK(fixture.submit(1));
   CHECK_EQUAL(ring.window, 128u);
@@ -86,14 +83,13 @@ TEST(rings_grow_keep_what_is_alive_and_come_back) {
   CHECK(!plan.is_lower_bound);
   CHECK_EQUAL(ring.window, 4u);
   CHECK(ring.records == fixture.records[1]);
-  CHECK_EQUAL(ring.edge_capacity, 16u);
   fixture.planner->end();
   CHECK_EQUAL(fixture.held, 0);
 }
 
 TEST(scopes_that_end_make_room_again) {
   Fixture fixture;
-  CHECK(fixture.planner->enter(fixture.rings, fixture.sizes));
+  fixture.planner->enter(fixture.rings, fixture.sizes);
   for (int scope = 0; scope < 1000; ++scope) {
     for (int task = 0; task < 7; ++task) CHECK(fixture.submit(2));
     fixture.end_scope(2);
@@ -104,14 +100,14 @@ TEST(scopes_that_end_make_room_again) {
 
 TEST(blocks_of_one_task_count_each) {
   Fixture fixture;
-  CHECK(fixture.planner->enter(fixture.rings, fixture.sizes));
+  fixture.planner->enter(fixture.rings, fixture.sizes);
   CHECK(fixture.submit(0, 24));
   CHECK_EQUAL(fixture.planner->finish(fixture.history).sizes.options.task_window[0], 32u);
 }
 
 TEST(outputs_never_overlap_and_looking_at_them_is_noticed) {
   Fixture fixture;
-  CHECK(fixture.planner->enter(fixture.rings, fixture.sizes));
+  fixture.planner->enter(fixture.rings, fixture.sizes);
   const uint64_t first = fixture.planner->reserve_outputs(4096);
   const uint64_t second = fixture.planner->reserve_outputs(1024);
   CHECK(first != 0 && second == first + 4096);
@@ -121,17 +117,9 @@ TEST(outputs_never_overlap_and_looking_at_them_is_noticed) {
   CHECK_EQUAL(fixture.held, 0);
 }
 
-TEST(without_memory_there_is_no_plan) {
-  Fixture fixture(1024);
-  CHECK(!fixture.planner->enter(fixture.rings, fixture.sizes));
-  CHECK_EQUAL(fixture.rings.ring[0].window, 4u);
-  fixture.planner->end();
-  CHECK_EQUAL(fixture.held, 0);
-}
-
 TEST(a_limit_gives_a_lower_bound) {
-  Fixture fixture(Planner::kEdges * sizeof(Edge) + 4096);
-  CHECK(fixture.planner->enter(fixture.rings, fixture.sizes));
+  Fixture fixture(4096);
+  fixture.planner->enter(fixture.rings, fixture.sizes);
   CHECK_EQUAL(fixture.planner->reserve_outputs(1024), 0u);
   while (fixture.submit(0)) {
   }
@@ -145,7 +133,7 @@ TEST(a_limit_gives_a_lower_bound) {
 TEST(clusters_that_no_device_has_are_counted_with_the_real_ones) {
   Fixture fixture;
   Planner& planner = *fixture.planner;
-  CHECK(planner.enter(fixture.rings, fixture.sizes));
+  planner.enter(fixture.rings, fixture.sizes);
   const int32_t outer = planner.allocate_cluster(0, 24);
   const int32_t inner = planner.allocate_cluster(2, 24);
   CHECK(outer >= PTO_MAX_BLOCKS && inner != outer);
@@ -163,7 +151,7 @@ TEST(clusters_that_no_device_has_are_counted_with_the_real_ones) {
 TEST(a_planner_plans_again_in_the_next_run) {
   Fixture fixture;
   for (int run = 0; run < 3; ++run) {
-    CHECK(fixture.planner->enter(fixture.rings, fixture.sizes));
+    fixture.planner->enter(fixture.rings, fixture.sizes);
     for (int task = 0; task < 10; ++task) CHECK(fixture.submit(0));
     CHECK_EQUAL(fixture.planner->finish(fixture.history).sizes.options.task_window[0], 16u);
     fixture.planner->end();

@@ -1,0 +1,110 @@
+// What a run says about itself: counters by name, and its state in words.
+#include "check.hpp"
+#include "one_thread.hpp"
+#include "program.hpp"
+
+namespace {
+
+constexpr uint64_t kKiB = 1024;
+
+TEST(counters_of_a_small_graph) {
+  OneThread device(24, {});
+  const pto_status status = device.run([&] {
+    Program program(device);
+    program.scope([&] {
+      const auto first = program.submit({kKiB, 3 * kKiB});
+      const auto left = program.submit({kKiB}, {first.outputs[0]});
+      const auto right = program.submit({kKiB}, {first.outputs[1]});
+      program.submit({}, {left.outputs[0], right.outputs[0]});
+    });
+  });
+  CHECK_EQUAL(status, PTO_OK);
+  CHECK_EQUAL(device.statistic("tasks"), 4u);
+  CHECK_EQUAL(device.statistic("edges_read_after_write"), 4u);
+  CHECK_EQUAL(device.statistic("edges_write_after_write"), 0u);
+  CHECK_EQUAL(device.statistic("owner_references"), 4u);
+  CHECK_EQUAL(device.statistic("lookups"), 4u);
+  CHECK(device.statistic("lookup_nodes_visited") >= 4);
+  CHECK_EQUAL(device.statistic("ring1_scopes"), 1u);
+  CHECK_EQUAL(device.statistic("ring1_heap_bytes_peak"), 6 * kKiB);
+  CHECK(device.statistic("ring1_tasks_peak") <= 4);
+  CHECK_EQUAL(device.statistic("ring0_tasks_peak"), 0u);
+  CHECK_EQUAL(device.statistic("tasks_retired"), 4u);
+  CHECK_EQUAL(device.statistic("dispatches_0"), 4u);
+}
+
+TEST(writers_after_readers_are_counted_under_full_hazards) {
+  static char memory[64];
+  const pto_tensor_data tensor = Program::tensor_at(reinterpret_cast<uint64_t>(memory), 64);
+  OneThread device(24, {});
+  const auto build = [&] {
+    Program program(device);
+    program.write(tensor);
+    program.submit({}, {tensor});
+    program.submit({}, {tensor});
+    program.write(tensor);
+  };
+  CHECK_EQUAL(device.run(build, PTO_HAZARDS_FULL), PTO_OK);
+  CHECK_EQUAL(device.statistic("edges_read_after_write"), 2u);
+  CHECK_EQUAL(device.statistic("edges_write_after_read"), 2u);
+  CHECK_EQUAL(device.statistic("edges_write_after_write"), 1u);
+  CHECK_EQUAL(device.run(build, PTO_HAZARDS_RAW), PTO_OK);
+  CHECK_EQUAL(device.statistic("edges_write_after_read"), 0u);
+}
+
+TEST(peaks_and_waits_are_of_one_run) {
+  OneThread device(24, {{"task_window", "4"}});
+  const auto build = [&] {
+    Program program(device);
+    for (int scope = 0; scope < 10; ++scope) {
+      program.scope([&] {
+        for (int task = 0; task < 3; ++task) program.submit();
+      });
+    }
+  };
+  CHECK_EQUAL(device.run(build), PTO_OK);
+  CHECK_EQUAL(device.statistic("blocked_on_tasks"), 9u);
+  CHECK_EQUAL(device.run([&] { Program(device).submit(); }), PTO_OK);
+  CHECK_EQUAL(device.statistic("blocked_on_tasks"), 0u);
+  CHECK_EQUAL(device.statistic("blocked_on_tasks_ns"), 0u);
+  CHECK_EQUAL(device.statistic("ring1_tasks_peak"), 0u);
+}
+
+TEST(a_run_that_waits_names_the_call) {
+  OneThread device(24, {{"task_window", "4"}});
+  std::vector<std::string> words;
+  device.kernel = [&](const pto_payload&) { words.push_back(device.explain()); };
+  CHECK_EQUAL(device.run([&] {
+    Program program(device);
+    for (int scope = 0; scope < 2; ++scope) {
+      program.scope([&] {
+        for (int task = 0; task < 3; ++task) program.submit({}, {}, 70 + scope);
+      });
+    }
+  }),
+              PTO_OK);
+  CHECK_EQUAL(words.size(), 6u);
+  CHECK_CONTAINS(words[0], "tensormap_and_ringbuffer: ");
+  CHECK_CONTAINS(words[0], "waits for 1 slots of the task ring of ring 1");
+  CHECK_CONTAINS(words[0], "graph.cpp:71");
+  CHECK_CONTAINS(words[5], "the orchestration has ended");
+  CHECK_CONTAINS(device.explain(), "6 completed");
+}
+
+TEST(after_a_deadlock_the_words_hold_the_proof) {
+  OneThread device(24, {{"task_window", "4"}});
+  std::string words;
+  CHECK_EQUAL(device.run([&] {
+    Program program(device);
+    for (int task = 0; task < 5; ++task) program.submit();
+    words = device.explain();
+  }),
+              PTO_ERROR_DEADLOCK);
+  CHECK_CONTAINS(words, "deadlock: the task ring of ring 0");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return check::run_all(argc, argv);
+}
