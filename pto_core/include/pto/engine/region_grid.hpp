@@ -7,7 +7,9 @@
 //   power of 2 no box is larger than a cell. A search also looks one cell further down.
 // Where a search would look at more cells than the layer has boxes, it looks at the boxes instead.
 //
-// Nothing is cleared between runs: a bucket whose stamp is not the run's is empty.
+// A bucket is a node of its own, so that finding a box that is first in its bucket touches one
+// cache line; further boxes of the bucket are in nodes after all the buckets. Nothing is cleared
+// between runs: a bucket whose stamp is not the run's is empty.
 //
 // One thread.
 #pragma once
@@ -143,13 +145,14 @@ class RegionGrid {
   // What a search touches first: one cache line with a value of up to 24 bytes.
   struct Node {
     uint64_t cell;
-    uint32_t layer;
+    uint32_t layer;     // kNoLayer: a bucket that holds no box itself
+    uint32_t stamp;     // of the run, in a bucket
     uint32_t next;      // in the bucket
-    uint32_t previous;  // in the bucket, or kNoNode
+    uint32_t previous;  // in the bucket; there is one, but for the bucket itself
     uint32_t layer_next;
     uint32_t layer_previous;
-    uint32_t stands_for;  // a frame, or 0: a region with a value
-    bool shared;          // others of its frame may overlap it
+    uint32_t extent;
+    bool shared;  // others of its frame may overlap it
     Value value;
   };
 
@@ -158,37 +161,38 @@ class RegionGrid {
     uint64_t end;
     uint64_t low[kMaxDims];
     uint64_t high[kMaxDims];
+    uint32_t stands_for;  // a frame, or 0: a region with a value. Of a free one: the next
     bool contiguous;
   };
 
-  // At most `nodes` boxes in at most `layers` layers.
-  bool create(Memory& memory, uint32_t nodes, uint32_t layers) {
+  // At most `nodes` boxes in at most `layers` layers; best for up to `usual` boxes.
+  bool create(Memory& memory, uint32_t usual, uint32_t nodes, uint32_t layers) {
     memory_ = &memory;
-    node_capacity_ = node_limit_ = nodes + 1;
+    buckets_ = 64;
+    while (buckets_ < usual) buckets_ *= 2;
+    node_limit_ = buckets_ + nodes + 1;
+    extent_limit_ = nodes + 1;
     layer_limit_ = layers + 1;
-    bucket_count_ = 64;
-    while (bucket_count_ < nodes) bucket_count_ *= 2;
     nodes_ = static_cast<Node*>(memory.reserve(node_limit_ * sizeof(Node)));
-    extents_ = static_cast<Extent*>(memory.reserve(node_limit_ * sizeof(Extent)));
+    extents_ = static_cast<Extent*>(memory.reserve(extent_limit_ * sizeof(Extent)));
     layers_ = static_cast<Layer*>(memory.reserve(layer_limit_ * sizeof(Layer)));
-    buckets_ = static_cast<Bucket*>(memory.reserve(bucket_count_ * sizeof(Bucket)));
-    return nodes_ != nullptr && extents_ != nullptr && layers_ != nullptr && buckets_ != nullptr;
+    return nodes_ != nullptr && extents_ != nullptr && layers_ != nullptr;
   }
 
   void destroy() {
     if (memory_ == nullptr) return;
-    memory_->release(nodes_, node_capacity_ * sizeof(Node));
-    memory_->release(extents_, node_limit_ * sizeof(Extent));
+    memory_->release(nodes_, node_limit_ * sizeof(Node));
+    memory_->release(extents_, extent_limit_ * sizeof(Extent));
     memory_->release(layers_, layer_limit_ * sizeof(Layer));
-    memory_->release(buckets_, bucket_count_ * sizeof(Bucket));
   }
 
   // Room for more; every index stays what it is. False when memory is exhausted.
   bool grow(uint32_t nodes, uint32_t layers) {
-    if (!memory_->enlarge(nodes_, next_node_, node_capacity_, nodes + 1)) return false;
-    node_capacity_ = nodes + 1;
-    if (!memory_->enlarge(extents_, next_node_, node_limit_, nodes + 1)) return false;
-    node_limit_ = nodes + 1;
+    const uint32_t limit = buckets_ + nodes + 1;
+    if (!memory_->enlarge(nodes_, next_node_, node_limit_, limit)) return false;
+    node_limit_ = limit;
+    if (!memory_->enlarge(extents_, next_extent_, extent_limit_, nodes + 1)) return false;
+    extent_limit_ = nodes + 1;
     if (!memory_->enlarge(layers_, next_layer_, layer_limit_, layers + 1)) return false;
     layer_limit_ = layers + 1;
     return true;
@@ -196,14 +200,16 @@ class RegionGrid {
 
   void restart() {
     if (++stamp_ == 0) clear_stamps();
-    next_node_ = next_layer_ = 1;
+    next_node_ = buckets_ + 1;
+    next_layer_ = next_extent_ = 1;
     free_node_ = kNoNode;
+    free_extent_ = 0;
     free_layer_ = kNoLayer;
     live_ = 0;
   }
 
   Node& node(uint32_t index) const { return nodes_[index]; }
-  Extent& extent(uint32_t index) const { return extents_[index]; }
+  Extent& extent(uint32_t index) const { return extents_[nodes_[index].extent]; }
   Layer& layer(uint32_t index) const { return layers_[index]; }
   uint32_t live() const { return live_; }
   // Cells and boxes that searches have looked at.
@@ -224,23 +230,18 @@ class RegionGrid {
     free_layer_ = index;
   }
 
-  // A box with this lowest corner's cell, whose extent and value the caller fills in. kNoNode when
-  // there is no room.
+  // A box with this lowest corner's cell, whose extent and value the caller fills in. There must be
+  // room.
   uint32_t add(uint32_t layer_index, uint64_t cell) {
-    const uint32_t index = take_node();
-    if (index == kNoNode) return kNoNode;
+    const uint32_t index = take_node(bucket_of(layer_index, cell));
     Layer& layer = layers_[layer_index];
-    Bucket& bucket = bucket_of(layer_index, cell);
     Node& node = nodes_[index];
     node.cell = cell;
     node.layer = layer_index;
-    node.previous = kNoNode;
-    node.next = head(bucket);
+    node.extent = take_extent();
     node.layer_previous = kNoNode;
     node.layer_next = layer.first;
-    if (node.next != kNoNode) nodes_[node.next].previous = index;
     if (layer.first != kNoNode) nodes_[layer.first].layer_previous = index;
-    bucket = {index, stamp_};
     layer.first = index;
     ++layer.count;
     ++live_;
@@ -248,14 +249,8 @@ class RegionGrid {
   }
 
   void remove(uint32_t index) {
-    const Node& node = nodes_[index];
+    Node& node = nodes_[index];
     Layer& layer = layers_[node.layer];
-    if (node.next != kNoNode) nodes_[node.next].previous = node.previous;
-    if (node.previous != kNoNode) {
-      nodes_[node.previous].next = node.next;
-    } else {
-      bucket_of(node.layer, node.cell).node = node.next;
-    }
     if (node.layer_next != kNoNode) nodes_[node.layer_next].layer_previous = node.layer_previous;
     if (node.layer_previous != kNoNode) {
       nodes_[node.layer_previous].layer_next = node.layer_next;
@@ -264,15 +259,17 @@ class RegionGrid {
     }
     --layer.count;
     --live_;
-    nodes_[index].next = free_node_;
-    free_node_ = index;
+    node.layer = kNoLayer;
+    extents_[node.extent].stands_for = free_extent_;
+    free_extent_ = node.extent;
+    if (index > buckets_) free_node(index);
   }
 
   // Calls visit(index) for each box of the cell. It may remove the box that it got.
   template <class Visit>
   void in_cell(uint32_t layer, uint64_t cell, Visit&& visit) {
+    uint32_t index = first_in_bucket(layer, cell);
     ++visited_;
-    uint32_t index = head(bucket_of(layer, cell));
     while (index != kNoNode) {
       const Node& node = nodes_[index];
       const uint32_t next = node.next;
@@ -284,7 +281,7 @@ class RegionGrid {
 
   // The only box of a tile, or kNoNode.
   uint32_t tile(uint32_t layer, uint64_t cell) {
-    uint32_t index = head(bucket_of(layer, cell));
+    uint32_t index = first_in_bucket(layer, cell);
     ++visited_;
     while (index != kNoNode && (nodes_[index].cell != cell || nodes_[index].layer != layer)) {
       index = nodes_[index].next;
@@ -298,9 +295,9 @@ class RegionGrid {
     const uint32_t dims = layers_[layer].grid.dims;
     uint32_t found = kNoNode;
     in_cell(layer, layers_[layer].grid.number(low), [&](uint32_t index) {
-      const Extent& extent = extents_[index];
-      if (box_lies_in(extent.low, extent.high, low, high, dims) &&
-          box_lies_in(low, high, extent.low, extent.high, dims)) {
+      const Extent& box = extent(index);
+      if (box_lies_in(box.low, box.high, low, high, dims) &&
+          box_lies_in(low, high, box.low, box.high, dims)) {
         found = index;
       }
     });
@@ -313,8 +310,8 @@ class RegionGrid {
     const Layer& layer = layers_[layer_index];
     const uint32_t dims = layer.grid.dims;
     const auto meets = [&](uint32_t index) {
-      const Extent& extent = extents_[index];
-      if (boxes_meet(extent.low, extent.high, low, high, dims)) visit(index);
+      const Extent& box = extent(index);
+      if (boxes_meet(box.low, box.high, low, high, dims)) visit(index);
     };
     CellRange range;
     if (range.set(layer.grid, low, high, layer.count)) {
@@ -327,11 +324,6 @@ class RegionGrid {
   }
 
  private:
-  struct Bucket {
-    uint32_t node;
-    uint32_t stamp;
-  };
-
   // The cells that a search looks at, one after the other.
   class CellRange {
    public:
@@ -382,28 +374,59 @@ class RegionGrid {
     }
   }
 
-  uint32_t take_node() {
-    if (free_node_ != kNoNode) {
-      const uint32_t index = free_node_;
-      free_node_ = nodes_[index].next;
-      return index;
+  // Apart from the nodes, so that the same few are used again where few boxes live at a time.
+  uint32_t take_extent() {
+    if (free_extent_ == 0) return next_extent_++;
+    const uint32_t index = free_extent_;
+    free_extent_ = extents_[index].stands_for;
+    return index;
+  }
+
+  // The bucket itself where it holds no box, else a node behind it.
+  uint32_t take_node(uint32_t bucket) {
+    Node& first = nodes_[bucket];
+    if (first.stamp != stamp_) {
+      first.stamp = stamp_;
+      first.next = kNoNode;
+      return bucket;
     }
-    return next_node_ < node_limit_ ? next_node_++ : kNoNode;
+    if (first.layer == kNoLayer) return bucket;
+    uint32_t index = free_node_;
+    if (index != kNoNode) {
+      free_node_ = nodes_[index].next;
+    } else {
+      index = next_node_++;
+    }
+    Node& node = nodes_[index];
+    node.next = first.next;
+    node.previous = bucket;
+    if (node.next != kNoNode) nodes_[node.next].previous = index;
+    first.next = index;
+    return index;
   }
 
-  // Neighbouring cells are neighbours here too: they share cache lines.
-  Bucket& bucket_of(uint32_t layer, uint64_t cell) const {
+  void free_node(uint32_t index) {
+    Node& node = nodes_[index];
+    nodes_[node.previous].next = node.next;
+    if (node.next != kNoNode) nodes_[node.next].previous = node.previous;
+    node.next = free_node_;
+    free_node_ = index;
+  }
+
+  // Neighbouring cells are neighbours here too: they share pages.
+  uint32_t bucket_of(uint32_t layer, uint64_t cell) const {
     const uint64_t mixed = cell + (cell >> 16) * 0x9E3779B1u + layer * uint64_t{0x9E3779B97F4A7C15};
-    return buckets_[mixed & (bucket_count_ - 1)];
+    return static_cast<uint32_t>(mixed & (buckets_ - 1)) + 1;
   }
 
-  uint32_t head(const Bucket& bucket) const {
-    return bucket.stamp == stamp_ ? bucket.node : kNoNode;
+  uint32_t first_in_bucket(uint32_t layer, uint64_t cell) const {
+    const uint32_t bucket = bucket_of(layer, cell);
+    return nodes_[bucket].stamp == stamp_ ? bucket : kNoNode;
   }
 
   // Once in 2^32 runs.
   void clear_stamps() {
-    for (uint64_t index = 0; index < bucket_count_; ++index) buckets_[index].stamp = 0;
+    for (uint32_t bucket = 1; bucket <= buckets_; ++bucket) nodes_[bucket].stamp = 0;
     stamp_ = 1;
   }
 
@@ -411,12 +434,13 @@ class RegionGrid {
   Node* nodes_ = nullptr;
   Extent* extents_ = nullptr;
   Layer* layers_ = nullptr;
-  Bucket* buckets_ = nullptr;
-  uint64_t bucket_count_ = 0;
-  uint32_t node_capacity_ = 0;  // of nodes_
-  uint32_t node_limit_ = 0;     // of extents_
+  uint32_t buckets_ = 0;  // a power of 2; nodes 1 to buckets_
+  uint32_t node_limit_ = 0;
+  uint32_t extent_limit_ = 0;
   uint32_t layer_limit_ = 0;
   uint32_t next_node_ = 1;
+  uint32_t next_extent_ = 1;
+  uint32_t free_extent_ = 0;
   uint32_t next_layer_ = 1;
   uint32_t free_node_ = kNoNode;
   uint32_t free_layer_ = kNoLayer;

@@ -56,7 +56,8 @@ class RegionIndex {
   bool create(Memory& memory, uint32_t capacity) {
     capacity_ = capacity;
     const uint32_t nodes = nodes_for(capacity);
-    return frames_.create(memory, capacity) && grid_.create(memory, nodes, nodes + kRangeLayers);
+    return frames_.create(memory, capacity) &&
+           grid_.create(memory, capacity, nodes, nodes + kRangeLayers);
   }
 
   // Room for more values, which keep their nodes. Searches of more values than it was created for
@@ -242,7 +243,7 @@ class RegionIndex {
     grid_.in_cell(place.layer, place.cell, [&](uint32_t index) {
       const Extent& extent = grid_.extent(index);
       const bool is_same = extent.begin == region.begin && extent.end == region.end;
-      if (is_same && grid_.node(index).stands_for == kNoFrame) place.node = index;
+      if (is_same && extent.stands_for == kNoFrame) place.node = index;
     });
     place.is_complete = place.node != kNoNode && !grid_.node(place.node).shared;
   }
@@ -288,7 +289,6 @@ class RegionIndex {
     }
     const uint32_t index = grid_.add(place.layer, place.cell);
     fill(index, region);
-    grid_.node(index).stands_for = kNoFrame;
     grid_.node(index).shared = shared;
     ++live_;
     ++changes_;
@@ -300,6 +300,7 @@ class RegionIndex {
     extent.begin = region.begin;
     extent.end = region.end;
     extent.contiguous = region.contiguous;
+    extent.stands_for = kNoFrame;
     for (uint32_t dim = 0; dim < (region.dims == 0 ? 1 : region.dims); ++dim) {
       extent.low[dim] = region.low[dim];
       extent.high[dim] = region.high[dim];
@@ -364,7 +365,7 @@ class RegionIndex {
       const uint32_t layer = range_layers_[__builtin_ctzll(levels)];
       if (grid_.layer(layer).count == 0) continue;
       grid_.search(layer, &begin, &end, [&](uint32_t index) {
-        const uint32_t frame = grid_.node(index).stands_for;
+        const uint32_t frame = grid_.extent(index).stands_for;
         if (frame == kNoFrame) return on_range(index);
         frames_[frame].found_next = found;
         found = frame;
@@ -441,7 +442,7 @@ class RegionIndex {
     const uint32_t layer = range_layer(bytes);
     frame.node = grid_.add(layer, grid_.layer(layer).grid.number(memory.low));
     fill(frame.node, memory);
-    grid_.node(frame.node).stands_for = index;
+    grid_.extent(frame.node).stands_for = index;
     return index;
   }
 
