@@ -140,6 +140,7 @@ void Arguments::copy_in() {
     values_[tensor.position] = buffer.address;
     if (!tensor.copy_in || is_filled[tensor.buffer]) continue;
     is_filled[tensor.buffer] = true;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
     device_.copy_in(buffer.address, tensor.host.data, tensor.host.bytes);
     totals_.bytes_in += tensor.host.bytes;
     ++totals_.copies_in;
@@ -154,6 +155,7 @@ void Arguments::copy_out() {
   for (const Tensor& tensor : tensors_) {
     if (!tensor.copy_out || is_done[tensor.buffer]) continue;
     is_done[tensor.buffer] = true;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
     device_.copy_out(tensor.host.data, buffers_[tensor.buffer]->address, tensor.host.bytes);
     totals_.bytes_out += tensor.host.bytes;
     ++totals_.copies_out;

@@ -89,10 +89,8 @@ void Run::start() {
   run_.entry = program_.entry.empty() ? nullptr : program_.entry.c_str();
   run_.hazards = settings_.hazards;
   run_.config = &settings_.call;
-  if (program_.is_python()) {
-    run_.attend = [](void* run) { static_cast<Run*>(run)->attend(); };
-    run_.attend_context = this;
-  }
+  run_.attend = [](void* run) { static_cast<Run*>(run)->attend(); };
+  run_.attend_context = this;
   {
     ReleasedGil released;
     status_ = device_.backend()->start(device_.handle(), &run_, &error_);

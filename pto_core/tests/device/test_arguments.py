@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pto_core import DataType, Device, In, Out, kernel
-from pto_core.errors import UsageError
+from pto_core.errors import TaskFailedError, UsageError
 
 U64 = 2**64
 
@@ -372,3 +372,23 @@ def test_types_that_a_device_does_not_take(device: Device) -> None:
             device.run(lambda rt, a: None, given)
     with pytest.raises(UsageError, match="byte order is not that of this machine"):
         device.empty(3, swapped.dtype)
+
+
+def test_a_write_to_a_read_only_argument_is_never_lost_in_silence(device: Device) -> None:
+    """Nobody said how it is used: so kernels may read it, and hear of a write at once."""
+    fixed = np.arange(4.0)
+    fixed.flags.writeable = False
+    seen: list[float] = []
+
+    @kernel(core="aiv")
+    def read(x):
+        seen.append(float(x.sum()))
+
+    @kernel(core="aiv")
+    def write(x):
+        x += 1
+
+    device.run(lambda rt, a: rt.publish(rt.add_task(read, (a[1:],))), fixed)
+    assert seen == [6.0]
+    with pytest.raises(TaskFailedError, match="read-only"):
+        device.run(lambda rt, a: rt.publish(rt.add_task(write, (a[1:],))), fixed)

@@ -8,14 +8,16 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pto_core
-from pto_core import Device, kernel
+from pto_core import ChipCallable, Device, kernel
 from pto_core.errors import DeviceLostError, RunTimeoutError, TaskTimeoutError, UsageError
+from pto_core.kernels import OrchestrationSource
 
 
 @kernel(core="aiv")
@@ -229,3 +231,37 @@ def test_a_late_orchestration_that_goes_on_after_the_error(device: Device) -> No
 def test_limits_are_positive_numbers(device: Device, limit: Any) -> None:
     with pytest.raises(UsageError, match="timeout_s is"):
         device.run(one_task, timeout_s=limit)
+
+
+PAIRS = """
+#include "runtime.h"
+extern "C" int build(Runtime* runtime, uint64_t* args, int) {
+  const size_t bytes = args[1];
+  void* dev = runtime->host_api.device_malloc(bytes);
+  for (int i = 0; i < 3000; ++i) runtime->record_tensor_pair((void*)args[0], dev, bytes);
+  return 0;
+}
+"""
+
+
+def test_ctrl_c_between_two_copies_back(tmp_path: Path) -> None:
+    source = tmp_path / "graph.cpp"
+    source.write_text(PAIRS)
+    chip = ChipCallable(OrchestrationSource(source, "build"), {}, signature=("out",))
+    host = np.zeros(8 << 20, np.uint8)
+    settings = {"cache_dir": tmp_path}
+    with pto_core.open_device("a2a3sim", runtime="host_build_graph", settings=settings) as device:
+        device.prepare(chip)
+        sent: list[float] = []
+
+        def interrupt() -> None:
+            sent.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Timer(0.3, interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            device.run(chip, host, host.nbytes)
+        assert time.monotonic() - sent[0] < 1.5  # all copies take several seconds
+        copied = device.run(chip, host[:1024], 1024)
+        assert copied.copies_out == 3000
+        assert device.run(one_task).tasks == 1

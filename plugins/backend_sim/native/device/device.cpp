@@ -11,6 +11,7 @@
 #include "engine/stepper.hpp"
 #include "error/error.hpp"
 #include "table/platform_table.hpp"
+#include "waiting/futex.hpp"
 
 namespace pto::sim {
 
@@ -157,7 +158,9 @@ pto_status Device::finish(pto_run_report* report, pto_error* error) {
       memory_.checking() ? memory_.check_all(status == PTO_OK ? error : nullptr) : PTO_OK;
   if (status == PTO_OK) status = zones;
   if (status == PTO_OK) {
+    set_finishing(true);
     status = api_->finalise(runtime_);
+    set_finishing(false);
     if (status != PTO_OK) latched(status, error);
   }
   if (report != nullptr) fill_report(*report);
@@ -165,12 +168,25 @@ pto_status Device::finish(pto_run_report* report, pto_error* error) {
   return status;
 }
 
+void Device::set_finishing(bool finishing) {
+  const std::lock_guard lock(abort_mutex_);
+  finishing_ = finishing;
+  attended_ns_ = clock_ns();
+}
+
+void Device::attend_to_copies() {
+  if (!finishing_ || graph_.attend == nullptr) return;
+  if (clock_ns() - attended_ns_ < static_cast<uint64_t>(Run::kAttendNs)) return;
+  graph_.attend(graph_.attend_context);
+  attended_ns_ = clock_ns();
+}
+
 void Device::abort(const pto_error* cause, bool lost) {
   const std::lock_guard lock(abort_mutex_);
   const bool running = run_.running();
   if (running && cause != nullptr) cause_ = *cause;
   // Also while an orchestration goes on after the run's end, which was proven stuck.
-  if (run_.hears()) api_->abort(runtime_, cause);
+  if (run_.hears() || finishing_) api_->abort(runtime_, cause);
   if (running) {
     run_.end(Ending::aborted);
     engine_->ended();

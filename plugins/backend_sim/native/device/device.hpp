@@ -45,6 +45,8 @@ class Device {
   void orchestration_done(int32_t result);
   pto_status wait(int64_t timeout_ns);
   pto_status finish(pto_run_report* report, pto_error* error);
+  // Before a copy of the runtime: lets the caller see to signals while finish() copies.
+  void attend_to_copies();
   void abort(const pto_error* cause, bool lost);
 
   DeviceMemory& memory() noexcept { return memory_; }
@@ -64,6 +66,7 @@ class Device {
   void note_cause(const pto_error& error) noexcept { platform_cause_ = error; }
 
  private:
+  void set_finishing(bool finishing);
   pto_status begin(const RunShape& shape, pto_error* error);
   pto_status outcome(pto_error* error);
   pto_status latched(pto_status status, pto_error* error) const;
@@ -87,8 +90,10 @@ class Device {
   pto_run graph_{};             // of the run, between start and finish
   pto_error platform_cause_{};  // of the run; status PTO_OK when no such call has failed
 
-  std::mutex abort_mutex_;  // abort() against the end of a run
-  pto_error cause_{};       // why the run was aborted; guarded by abort_mutex_
+  std::mutex abort_mutex_;    // abort() against the end of a run
+  bool finishing_ = false;    // finalise() runs; written under abort_mutex_
+  uint64_t attended_ns_ = 0;  // when attend was called last; the thread of finish()
+  pto_error cause_{};         // why the run was aborted; guarded by abort_mutex_
   std::atomic<bool> lost_{false};
 };
 

@@ -83,6 +83,7 @@ pto_status copy_in(void* self, uint64_t address, const void* host, size_t bytes)
 
 pto_status copy_out(void* self, void* host, uint64_t address, size_t bytes) {
   return explained(self, [&](Device& device, pto_error* cause) {
+    device.attend_to_copies();
     const pto_status status = device.check_host(host, bytes, cause);
     if (status != PTO_OK) return status;
     return device.memory().copy_out(host, address, bytes, cause);

@@ -72,8 +72,9 @@ typedef struct pto_run {
   uint64_t library;  /* the orchestration's library, 0 when the caller submits by itself */
   const char* entry; /* symbol of the orchestration's entry; NULL means the variant's default */
   const pto_call_config* config;
-  /* Only without a library, NULL when not wanted: while the orchestrator is in wait() the backend
-   * calls this on the orchestrator's thread at least every 50 ms. It may call abort(). */
+  /* NULL when not wanted. The backend calls this on the caller's thread, at least every 50 ms while
+   * the orchestrator of a run without a library is in wait(), and between the copies that
+   * finalise() makes. It may call abort(). */
   void (*attend)(void* context);
   void* attend_context;
 } pto_run;
