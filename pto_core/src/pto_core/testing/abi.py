@@ -100,6 +100,22 @@ class RuntimeFlag(IntFlag):
     CLUSTERS = 128
 
 
+MAX_TASK_SCALARS = 32
+UINT8 = 5
+"""``PTO_DTYPE_UINT8``."""
+
+
+class Tag(IntEnum):
+    """``PTO_TAG_*``."""
+
+    INPUT = 0
+    OUTPUT = 1
+    INOUT = 2
+    OUTPUT_EXISTING = 3
+    NO_DEP = 4
+    SCALAR = 5
+
+
 class Error(Structure):
     """``pto_error``."""
 

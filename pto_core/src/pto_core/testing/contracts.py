@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from pto_core.testing import (
+    abi,
     claims,
     dispatch,
     graph_errors,
@@ -17,6 +18,7 @@ from pto_core.testing import (
     memory,
     ordering,
     public_api,
+    tensors,
     topology,
 )
 from pto_core.testing.capabilities import contract_test, withdraw_unclaimed
@@ -87,7 +89,14 @@ class RuntimeContract:
         super().__init_subclass__(**kwargs)
         cls.subject = RuntimeSubject.load(cls.runtime, cls.backend)
         offered = {f"backend:{name}" for name in cls.subject.backend.plugin.capabilities}
-        withdraw_unclaimed(cls, frozenset(cls.subject.plugin.capabilities) | offered)
+        claimed = frozenset(cls.subject.plugin.capabilities) | offered
+        flags = {f"table:{flag.name}".lower() for flag in abi.RuntimeFlag}
+        held = {
+            name for name in flags if abi.RuntimeFlag[name[6:].upper()] & cls.subject.native.flags
+        }
+        if claimed & {"explicit_edges", "inferred_edges"}:
+            held.add("edges")
+        withdraw_unclaimed(cls, claimed | held)
 
     test_table = contract_test(ordering.check_table)
     test_claims_agree = contract_test(ordering.check_claims_agree)
@@ -100,27 +109,23 @@ class RuntimeContract:
         partial(ordering.check_graph, graph=graphs.independent(ordering.MANY_TASKS))
     )
     test_arguments = contract_test(ordering.check_arguments)
-    test_diamond = contract_test(
-        partial(ordering.check_graph, graph=graphs.diamond()), "explicit_edges"
-    )
+    test_diamond = contract_test(partial(ordering.check_graph, graph=graphs.diamond()), "edges")
     test_long_chain = contract_test(
-        partial(ordering.check_graph, graph=graphs.chain(10_000)), "explicit_edges"
+        partial(ordering.check_graph, graph=graphs.chain(10_000)), "edges"
     )
     test_wide_fan_out_and_fan_in = contract_test(
         partial(ordering.check_graph, graph=graphs.hourglass(5_000)), "explicit_edges"
     )
-    test_random_graphs = contract_test(ordering.check_random_graphs, "explicit_edges")
-    test_every_shape = contract_test(ordering.check_every_shape, "explicit_edges")
-    test_devices_side_by_side = contract_test(ordering.check_devices_side_by_side, "explicit_edges")
+    test_random_graphs = contract_test(ordering.check_random_graphs, "edges")
+    test_every_shape = contract_test(ordering.check_every_shape, "edges")
+    test_devices_side_by_side = contract_test(ordering.check_devices_side_by_side, "edges")
     test_edge_from_a_finished_task = contract_test(
         ordering.check_edge_from_a_finished_task, "explicit_edges", "backend:threads"
     )
     test_deterministic_runs = contract_test(
-        ordering.check_deterministic_runs, "explicit_edges", "backend:deterministic"
+        ordering.check_deterministic_runs, "edges", "backend:deterministic"
     )
-    test_checked_runs = contract_test(
-        ordering.check_checked_runs, "explicit_edges", "backend:checking"
-    )
+    test_checked_runs = contract_test(ordering.check_checked_runs, "edges", "backend:checking")
     test_cycle = contract_test(graph_errors.check_cycle, "explicit_edges")
     test_self_edge = contract_test(graph_errors.check_self_edge, "explicit_edges")
     test_unknown_task = contract_test(graph_errors.check_unknown_task, "explicit_edges")
@@ -137,6 +142,19 @@ class RuntimeContract:
     test_unpublished_work = contract_test(graph_errors.check_unpublished_work, "publish")
     test_publish_twice = contract_test(graph_errors.check_publish_twice, "publish")
     test_unsupported_scopes = contract_test(graph_errors.check_unsupported_scopes, "!scopes")
+    test_read_after_write = contract_test(tensors.check_read_after_write, "table:tensors")
+    test_allocated_buffers_are_apart = contract_test(
+        tensors.check_allocated_buffers_are_apart, "table:tensors", "scopes"
+    )
+    test_scopes_give_memory_back = contract_test(
+        tensors.check_scopes_give_memory_back, "table:tensors", "scopes", "backend:threads"
+    )
+    test_deadlock_is_proven = contract_test(
+        tensors.check_deadlock_is_proven, "table:tensors", "table:blocking_submit"
+    )
+    test_clusters = contract_test(
+        tensors.check_clusters, "table:clusters", "backend:callbacks", "backend:threads"
+    )
     test_public_graph = contract_test(public_api.check_graph, "explicit_edges", "backend:callbacks")
     test_public_errors = contract_test(
         public_api.check_errors, "explicit_edges", "backend:callbacks"

@@ -13,7 +13,7 @@ from pto_core.testing.graphs import Graph
 from pto_core.testing.native import RUN_LIMIT_S, Outcome
 from pto_core.testing.random_seed import random_numbers
 from pto_core.testing.recording import RecorderLog, words_sum
-from pto_core.testing.session import Session
+from pto_core.testing.session import Session, tensor
 from pto_core.testing.subjects import RuntimeSubject
 
 MANY_TASKS = 131_072
@@ -91,6 +91,8 @@ def check_arguments(runtime: RuntimeSubject, seed: int | None = None) -> None:
     """Require that a kernel gets exactly the submitted values, up to ``max_args`` of them."""
     most = runtime.native.table.max_args
     expect(16 <= most <= abi.MAX_KERNEL_ARGS, f"max_args is {most}, not 16 to 64")
+    if runtime.native.flags & abi.RuntimeFlag.TENSORS:
+        most = min(most, abi.MAX_TASK_SCALARS)
     with random_numbers(seed) as numbers, Session(runtime) as session:
         words = [[numbers.getrandbits(64) for _ in range(i % (most - 3))] for i in range(200)]
         log = RecorderLog(session.device, len(words))
@@ -187,7 +189,11 @@ def check_checked_runs(runtime: RuntimeSubject) -> None:
         freed = session.device.allocate(4096)
         session.device.free(freed)
         session.start()
-        task = session.submit(0, log.arguments(0, [freed]))
+        if session.flags & abi.RuntimeFlag.TENSORS:
+            view = (abi.Tag.INPUT, tensor(freed, 16))
+            task = session.submit_tensors(0, [view], log.arguments(0))
+        else:
+            task = session.submit(0, log.arguments(0, [freed]))
         outcome = session.end()
         expect(
             (task, outcome.status) == (-1, abi.Status.ADDRESS),

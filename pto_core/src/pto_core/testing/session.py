@@ -12,6 +12,8 @@ from pto_core.testing.native import Outcome
 from pto_core.testing.recording import RecorderLog
 from pto_core.testing.subjects import RuntimeSubject
 
+_TASKS_PER_SCOPE = 500
+
 
 class Session:
     """Opens a device of the subject's backend, attaches the variant, loads the recorder kernels.
@@ -49,9 +51,36 @@ class Session:
 
     def submit(self, func_id: int, arguments: Sequence[int], core_type: int = -1) -> int:
         """Submit one task; -1 when the run has an error."""
+        if self.flags & abi.RuntimeFlag.TENSORS:
+            return self.submit_tensors(func_id, (), arguments, core_type)
         words = (ctypes.c_uint64 * max(len(arguments), 1))(*arguments)
         task = abi.Task(func_id, core_type, len(arguments), 0, words, 0)
         return int(self._submit(self.device.runtime_handle, ctypes.byref(task)))
+
+    def submit_tensors(
+        self,
+        func_id: int,
+        tensors: Sequence[tuple[abi.Tag, abi.TensorData]],
+        scalars: Sequence[int] = (),
+        core_type: int = -1,
+        cluster: int | None = None,
+    ) -> int:
+        """Submit one task with its scalars first; what the submit allocates is in its tensors."""
+        params = (abi.Param * max(len(scalars) + len(tensors), 1))()
+        for param, scalar in zip(params, scalars, strict=False):
+            param.tag = abi.Tag.SCALAR
+            param.value.scalar = scalar
+        for index, (tag, tensor) in enumerate(tensors, len(scalars)):
+            params[index].tag = tag
+            params[index].value.tensor = ctypes.pointer(tensor)
+        task = abi.TensorTask(
+            func_id=func_id, core_type=core_type, num_params=len(scalars) + len(tensors)
+        )
+        task.params = params
+        if cluster is not None:
+            task.clusters = (ctypes.c_int32 * 1)(cluster)
+        table = self.subject.native.table
+        return int(table.submit_tensors(self.device.runtime_handle, ctypes.byref(task)))
 
     def add_edge(self, producer: int, consumer: int) -> abi.Status:
         """Order two tasks."""
@@ -74,6 +103,8 @@ class Session:
         producers: list[list[int]] = [[] for _ in range(graph.tasks)]
         for producer, consumer in graph.edges:
             producers[consumer].append(producer)
+        if self.flags & abi.RuntimeFlag.TENSORS:
+            return self._submit_keys(producers, log)
         words = (ctypes.c_uint64 * 4)(log.address, 0, 0, 0)
         task = abi.Task(0, -1, 4, 0, words)
         handle, reference, ids = self.device.runtime_handle, ctypes.byref(task), []
@@ -86,6 +117,27 @@ class Session:
             self.publish(ids[index])
         return ids
 
+    def _submit_keys(self, producers: list[list[int]], log: RecorderLog) -> list[int]:
+        """Let every task write a key of its own, and read those of its producers.
+
+        A scope keeps the slots of its tasks, so that each holds a few only.
+        """
+        keys = [key(log.address + index) for index in range(len(producers))]
+        table, handle = self.subject.native.table, self.device.runtime_handle
+        scoped = bool(self.flags & abi.RuntimeFlag.SCOPES)
+        ids = []
+        for index, earlier in enumerate(producers):
+            if scoped and index % _TASKS_PER_SCOPE == 0:
+                if index > 0:
+                    table.scope_end(handle)
+                table.scope_begin(handle)
+            read = [(abi.Tag.INPUT, keys[producer]) for producer in earlier]
+            tensors = [*read, (abi.Tag.OUTPUT_EXISTING, keys[index])]
+            ids.append(self.submit_tensors(int(index % 3 != 0), tensors, log.arguments(index)))
+        if scoped and producers:
+            table.scope_end(handle)
+        return ids
+
     def run_graph(
         self, graph: Graph, log: RecorderLog, *, block_dim: int = 0, aicpu_thread_num: int = 3
     ) -> Outcome:
@@ -93,3 +145,17 @@ class Session:
         self.start(block_dim=block_dim, aicpu_thread_num=aicpu_thread_num)
         self.submit_graph(graph, log)
         return self.end()
+
+
+def key(address: int) -> abi.TensorData:
+    """Make a tensor of size zero: it orders tasks by its address, and covers no bytes."""
+    return tensor(address, 0)
+
+
+def tensor(address: int, elements: int, first: int = 0, of: int | None = None) -> abi.TensorData:
+    """Make a view of bytes: ``elements`` from ``first`` on, of a buffer of ``of``."""
+    whole = elements if of is None else of
+    made = abi.TensorData(ndims=1, dtype=abi.UINT8, owner=-1, start_offset=first)
+    made.buffer.addr, made.buffer.size = address, whole
+    made.raw_shapes[0], made.shapes[0], made.offsets[0] = whole, elements, first
+    return made
