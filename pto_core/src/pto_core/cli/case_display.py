@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pto_core.cases.report import CaseReport, CoreShare
+from pto_core.cli.counters import counter_rows
+from pto_core.cli.durations import duration
 from pto_core.errors import PtoError
 
 _DOING = {
@@ -248,15 +250,6 @@ def rows(report: CaseReport, verbose: bool) -> list[tuple[str, str]]:
     return [*found, *_details(report)] if verbose else found
 
 
-def duration(seconds: float) -> str:
-    """Write a time with a unit that suits it: ``1.24 s``, ``3.1 ms``, ``112 us``."""
-    if seconds >= 1:
-        return f"{seconds:.2f} s"
-    if seconds >= 1e-3:
-        return f"{seconds * 1e3:.3g} ms" if seconds < 0.9995 else "1.00 s"
-    return f"{seconds * 1e6:.3g} us"
-
-
 def _share(share: CoreShare) -> str:
     name = share.core_type.upper()
     busy = f", {100 * share.busy:.1f} % busy" if share.used else ""
@@ -285,7 +278,7 @@ def _details(report: CaseReport) -> list[tuple[str, str]]:
     if report.compared:
         found.append(("reference", duration(report.reference)))
     counts = {name: value for name, value in report.statistics.items() if name != "tasks"}
-    return [*found, *((name, f"{value:,}") for name, value in counts.items())]
+    return [*found, *counter_rows(counts)]
 
 
 def _print_errors(report: CaseReport) -> None:

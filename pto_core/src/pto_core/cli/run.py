@@ -19,6 +19,7 @@ from pto_core.cases.location import locate
 from pto_core.cases.report import SCHEMA_VERSION, CaseReport, error_to_json
 from pto_core.cases.supervisor import supervise
 from pto_core.cli.case_display import Display, PlainDisplay, SilentDisplay, make_display
+from pto_core.config.options import HAZARDS
 from pto_core.errors import PtoError
 
 
@@ -58,6 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KEY=VALUE",
         help="change a setting; `pto config` lists them",
+    )
+    how.add_argument(
+        "--hazards",
+        choices=HAZARDS,
+        help="conflicts between tasks that order them, where the runtime finds dependencies",
     )
     how.add_argument("--repeat", type=_positive, default=1, metavar="N", help="run N times")
     how.add_argument("--skip-golden", action="store_true", help="compare with no reference")
@@ -104,6 +110,7 @@ def _job(namespace: argparse.Namespace) -> Job:
         "backend": namespace.platform,
         "runtime": namespace.runtime,
         "device": namespace.device,
+        "hazards": namespace.hazards,
         "log_level": namespace.log_level or ("error" if namespace.silent else by_count),
     }
     return Job(

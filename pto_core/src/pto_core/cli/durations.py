@@ -1,0 +1,12 @@
+"""Times as people read them."""
+
+from __future__ import annotations
+
+
+def duration(seconds: float) -> str:
+    """Write a time with a unit that suits it: ``1.24 s``, ``3.1 ms``, ``112 us``."""
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    if seconds >= 1e-3:
+        return f"{seconds * 1e3:.3g} ms" if seconds < 0.9995 else "1.00 s"
+    return f"{seconds * 1e6:.3g} us"
