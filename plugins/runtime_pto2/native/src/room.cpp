@@ -1,5 +1,6 @@
 // How the orchestrator learns that room has come back, and how it waits for it.
 #include "orchestrator.hpp"
+#include "report.hpp"
 
 namespace pto::ring_buffer {
 namespace {
@@ -144,39 +145,12 @@ Proof Orchestrator::proof() const {
 }
 
 void Orchestrator::log_blocked() {
-  struct Use {
-    const char* name;
-    uint64_t used;
-    uint64_t size;
-  };
-  const TaskRing& ring = rings_.ring[blocked_.ring];
-  const Side& side = sides_[blocked_.ring];
-  const int64_t alive = ring.watermark.load(std::memory_order_relaxed);
-  Use use{};
-  switch (blocked_.what) {
-    case Resource::kWindow:
-      use = {"TaskRing", static_cast<uint64_t>(ring.next - alive), ring.window};
-      break;
-    case Resource::kHeap:
-      use = {"HeapRing", side.heap.used(side.heap_tail), side.heap.capacity()};
-      break;
-    case Resource::kEdges:
-      use = {"DepListPool", side.edges.used(side.edges_tail), side.edges.capacity()};
-      break;
-    case Resource::kTensorMap:
-      use = {"TensorMap", map_.needed(0), sizes_.options.tensor_map_pool};
-      break;
-    default:
-      use = {"Cluster", clusters_.taken(), clusters_.blocks()};
-      break;
-  }
-  const uint64_t permille = use.used * 1000 / use.size;
-  char line[256];
-  Text(line, sizeof line)
-      .add("[", use.name, "] BLOCKED (Flow Control): ring=", blocked_.ring, ", current=", ring.next,
-           ", last_alive=", alive, ", active=", use.used, "/", use.size, " (", permille / 10, ".",
-           permille % 10, "%), requested=", blocked_.needed);
-  context_.platform->log(context_.platform->self, PTO_LOG_WARN, line);
+  const pto_platform* platform = context_.platform;
+  const uint64_t waited_ns = platform->now(platform->self) - blocked_.since_ns;
+  char line[512];
+  Text text(line, sizeof line);
+  add_blocked(text, proof(), waited_ns);
+  platform->log(platform->self, PTO_LOG_WARN, line);
 }
 
 void Orchestrator::wake() {

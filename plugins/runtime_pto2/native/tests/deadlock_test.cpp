@@ -246,6 +246,24 @@ TEST(what_fits_is_no_deadlock_however_often_it_blocks) {
   CHECK(device.statistic("blocked_on_tasks") + device.statistic("blocked_on_heap") > 0);
 }
 
+TEST(a_long_wait_is_logged_with_its_numbers) {
+  OneThread device(24, {{"task_window", "4"}});
+  device.clock_step_ns = 200'000'000;
+  CHECK_EQUAL(device.run([&] {
+    Program program(device);
+    for (int32_t scope = 0; scope < 2; ++scope) {
+      program.scope([&] {
+        for (int32_t task = 0; task < 3; ++task) program.submit({}, {}, 80 + scope);
+      });
+    }
+  }),
+              PTO_OK);
+  CHECK(!device.warnings().empty());
+  std::printf("  %s\n", device.warnings()[0].c_str());
+  CHECK_CONTAINS(device.warnings()[0], "[TaskRing] BLOCKED (Flow Control): ring=1, current=3");
+  CHECK_CONTAINS(device.warnings()[0], "graph.cpp:81");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {

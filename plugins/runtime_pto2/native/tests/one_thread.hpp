@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <ctime>
 #include <functional>
 #include <map>
 #include <set>
@@ -93,8 +92,12 @@ class OneThread {
   const std::vector<std::string>& log() const { return log_; }
   // Of the last run: which task had to follow which.
   const std::set<std::pair<int64_t, int64_t>>& edges() const { return edges_; }
+  const std::vector<std::string>& warnings() const { return warnings_; }
   bool was_proven() const { return was_proven_; }
   const std::map<std::string, uint64_t>& statistics() const { return statistics_; }
+
+  // How far the clock moves each time that somebody looks at it.
+  uint64_t clock_step_ns = 1000;
 
   // What function 0 does, on both types of cores; nothing by default.
   Kernel kernel;
@@ -153,12 +156,7 @@ class OneThread {
     platform_.wait = [](void* raw, const uint32_t* word, uint32_t expected) {
       return self(raw).wait(word, expected);
     };
-    platform_.now = [](void*) {
-      timespec time{};
-      clock_gettime(CLOCK_MONOTONIC, &time);
-      return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 +
-             static_cast<uint64_t>(time.tv_nsec);
-    };
+    platform_.now = [](void* raw) { return self(raw).now_ns_ += self(raw).clock_step_ns; };
     platform_.tracing = 1;
     platform_.trace = [](void* raw, uint32_t event, uint64_t from, uint64_t to) {
       if (event != PTO_TRACE_EDGE) return;
@@ -166,6 +164,7 @@ class OneThread {
     };
     platform_.log = [](void* raw, int32_t level, const char* message) {
       if (level == PTO_LOG_ERROR) self(raw).log_.push_back(message);
+      if (level == PTO_LOG_WARN) self(raw).warnings_.push_back(message);
     };
   }
 
@@ -229,7 +228,9 @@ class OneThread {
   size_t reserved_bytes_ = 0;
   bool was_proven_ = false;
   bool is_failed_ = false;
-  std::vector<std::string> log_;
+  uint64_t now_ns_ = 0;
+  std::vector<std::string> log_;       // of errors
+  std::vector<std::string> warnings_;  // of all runs
   std::set<std::pair<int64_t, int64_t>> edges_;
   std::map<std::string, uint64_t> statistics_;
 };
