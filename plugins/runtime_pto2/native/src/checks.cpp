@@ -28,6 +28,19 @@ bool buffer_bytes(const pto_tensor_data& tensor, uint64_t* bytes) {
   return product <= kLargestOutput;
 }
 
+// Whether the view lies in its buffer, with dimensions in some order.
+inline bool is_view(const pto_tensor_data& tensor) {
+  if (tensor.ndims > PTO_MAX_DIMS || tensor.dtype >= kTypes) return false;
+  uint32_t seen = 0;
+  for (uint32_t dim = 0; dim < tensor.ndims; ++dim) {
+    const uint64_t raw = tensor.raw_shapes[dim];
+    const uint64_t offset = tensor.offsets[dim];
+    if (offset > raw || tensor.shapes[dim] > raw - offset) return false;
+    seen |= uint32_t{1} << (tensor.order[dim] & 31);
+  }
+  return seen == (uint32_t{1} << tensor.ndims) - 1;
+}
+
 }  // namespace
 
 template <class... Parts>
@@ -167,7 +180,7 @@ bool Orchestrator::check_tensor(Draft& draft, uint32_t index) {
     return reject_parameter(draft, index, "is a null pointer; pass a tensor");
   }
   const pto_tensor_data& tensor = *param.value.tensor;
-  if (!check_view(draft, index)) return false;
+  if (!is_view(tensor)) return reject_view(draft, index);
   const bool is_ordering = param.tag != PTO_TAG_NO_DEP;
   Access& access = draft.accesses[draft.ordering];
   draft.ordering += is_ordering;
@@ -197,7 +210,7 @@ bool Orchestrator::check_fresh(Draft& draft, uint32_t index) {
   return true;
 }
 
-bool Orchestrator::check_view(const Draft& draft, uint32_t index) {
+bool Orchestrator::reject_view(const Draft& draft, uint32_t index) {
   const pto_tensor_data& tensor = *draft.task.params[index].value.tensor;
   if (tensor.ndims > PTO_MAX_DIMS) {
     return reject_parameter(draft, index, "has ", tensor.ndims, " dimensions; at most ",
@@ -207,17 +220,14 @@ bool Orchestrator::check_view(const Draft& draft, uint32_t index) {
     return reject_parameter(draft, index, "has data type code ", tensor.dtype, "; the largest is ",
                             kTypes - 1);
   }
-  uint32_t seen = 0;
   for (uint32_t dim = 0; dim < tensor.ndims; ++dim) {
     const uint64_t raw = tensor.raw_shapes[dim];
     const uint64_t offset = tensor.offsets[dim];
-    seen |= uint32_t{1} << (tensor.order[dim] & 31);
     if (offset <= raw && tensor.shapes[dim] <= raw - offset) continue;
     return reject_parameter(draft, index, "reaches out of its buffer: dimension ", dim,
                             " of the view is [", offset, ", ", offset + tensor.shapes[dim],
                             ") and the buffer has ", raw, "; make the view smaller");
   }
-  if (seen == (uint32_t{1} << tensor.ndims) - 1) return true;
   return reject_parameter(draft, index,
                           "has an order of dimensions that is no permutation; make views with "
                           "view, reshape and transpose");

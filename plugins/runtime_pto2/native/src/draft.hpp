@@ -44,6 +44,7 @@ struct Draft {
   uint64_t heap_end = 0;
   pto_payload* payload = nullptr;
   uint32_t payload_length = 0;
+  uint32_t payload_class = 0;
 };
 
 }  // namespace pto::ring_buffer

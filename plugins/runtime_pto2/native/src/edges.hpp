@@ -45,7 +45,8 @@ class EdgeList {
   }
 
   uint32_t count() const { return count_; }
-  const Item& operator[](uint32_t index) const { return items_[index]; }
+  const Item* begin() const { return items_; }
+  const Item* end() const { return items_ + count_; }
 
  private:
   static constexpr uint32_t kScanned = 12;

@@ -133,6 +133,7 @@ class Orchestrator {
   bool plan_entries(const Draft& draft);
   bool write_payload(Draft& draft);
   void write_slots(const Draft& draft);
+  void write_descriptor(const Draft& draft, uint32_t block);
   void hold_back(const Draft& draft);
 
   // publish.cpp: the submit that is held back, and its edges. Does nothing without one; an error
@@ -145,6 +146,7 @@ class Orchestrator {
   bool has_retired(SlotRef producer) const;
   uint32_t reserve_edges(uint32_t ring, uint32_t count);
   void write_edges(uint32_t first, SlotRef consumer);
+  void announce_edge(const EdgeList::Item& item, SlotRef consumer);
   bool wait_for_edges(uint32_t* first);
   bool check_dep(int64_t from, int64_t to);
 
@@ -155,21 +157,23 @@ class Orchestrator {
   bool check_parameters(Draft& draft);
   bool check_tensor(Draft& draft, uint32_t index);
   bool check_fresh(Draft& draft, uint32_t index);
-  bool check_view(const Draft& draft, uint32_t index);
   bool check_address(const Draft& draft, uint32_t index);
   bool reject_kernel(const Draft& draft);
   bool reject_outputs(const Draft& draft);
+  bool reject_view(const Draft& draft, uint32_t index);
   bool reject_owner(const Draft& draft, uint32_t index, int64_t owner);
   bool locate(const Draft& draft, uint32_t index, Access* access);
   bool is_scope_open(int64_t id) const;
   bool is_in_heap(uint64_t address, uint32_t* ring) const;
   int64_t heap_owner(uint32_t ring, uint64_t address) const;
   template <class... Parts>
-  bool reject(const Draft& draft, const ErrorFacts& facts, Parts... parts);
+  [[gnu::cold, gnu::noinline]] bool reject(const Draft& draft, const ErrorFacts& facts,
+                                           Parts... parts);
   int64_t next_id(const Draft& draft) const;
   void stop_planning();
   template <class... Parts>
-  bool reject_parameter(const Draft& draft, uint32_t index, Parts... parts);
+  [[gnu::cold, gnu::noinline]] bool reject_parameter(const Draft& draft, uint32_t index,
+                                                     Parts... parts);
 
   // room.cpp: watermarks and waits.
   void sync(CleanedBy reason);

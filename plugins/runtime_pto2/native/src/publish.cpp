@@ -56,15 +56,21 @@ bool Orchestrator::place_edges() {
 
 void Orchestrator::write_edges(uint32_t first, SlotRef consumer) {
   const pto_platform* platform = context_.platform;
-  Edge* edges = rings_.ring[held_.ring].edges + first;
-  for (uint32_t index = 0; index < edges_.count(); ++index) {
-    pto_yield(platform, PTO_YIELD_EDGE);
-    edges[index] = {edges_[index].producer, consumer, kNoEdge, edges_[index].kind};
-    if (!platform->tracing || (edges_[index].kind & kOrders) == 0) continue;
-    pto_trace(platform, PTO_TRACE_EDGE,
-              static_cast<uint64_t>(rings_.descriptor(edges_[index].producer).id),
-              static_cast<uint64_t>(rings_.descriptor(consumer).id));
+  Edge* edge = rings_.ring[held_.ring].edges + first;
+  const EdgeList::Item* const end = edges_.end();
+  const bool is_watched = (platform->deterministic | platform->tracing) != 0;
+  for (const EdgeList::Item* item = edges_.begin(); item != end; ++item, ++edge) {
+    if (is_watched) announce_edge(*item, consumer);
+    *edge = {item->producer, consumer, kNoEdge, item->kind};
   }
+}
+
+void Orchestrator::announce_edge(const EdgeList::Item& item, SlotRef consumer) {
+  pto_yield(context_.platform, PTO_YIELD_EDGE);
+  if ((item.kind & kOrders) == 0) return;
+  pto_trace(context_.platform, PTO_TRACE_EDGE,
+            static_cast<uint64_t>(rings_.descriptor(item.producer).id),
+            static_cast<uint64_t>(rings_.descriptor(consumer).id));
 }
 
 uint32_t Orchestrator::reserve_edges(uint32_t ring, uint32_t count) {

@@ -256,7 +256,8 @@ bool Orchestrator::write_payload(Draft& draft) {
   const uint32_t num_args = draft.tensors + draft.scalars;
   uint32_t offset = static_cast<uint32_t>(sizeof(pto_payload)) + 8 * num_args;
   draft.payload_length = offset + draft.tensors * static_cast<uint32_t>(sizeof(pto_tensor_data));
-  pto_payload* payload = payloads_.take(Payloads::class_of(draft.payload_length));
+  draft.payload_class = Payloads::class_of(draft.payload_length);
+  pto_payload* payload = payloads_.take(draft.payload_class);
   if (payload == nullptr) {
     return reject(draft, {PTO_ERROR_MEMORY}, "no memory for the payload of task ", draft.id,
                   "; free memory or use a smaller task_window");
@@ -293,37 +294,50 @@ bool Orchestrator::write_payload(Draft& draft) {
 void Orchestrator::write_slots(const Draft& draft) {
   const pto_tensor_task& task = draft.task;
   const TaskRing& ring = rings_.ring[draft.ring];
-  const SlotRef head = slot_ref(draft.ring, ring.slot(draft.number));
-  const bool is_planning = planner_.is_planning();
-  for (uint32_t block = 0; block < draft.count; ++block) {
-    const int64_t number = draft.number + block;
-    TaskRecord& record = ring.record(number);
-    const bool is_head = block == 0;
-    record.heap_begin = is_head ? draft.heap_begin : draft.heap_end;
-    record.heap_end = draft.heap_end;
-    record.file = task.file;
-    record.payload = is_head ? draft.payload : nullptr;
-    record.line = task.line;
-    record.func_id = task.func_id;
-    if (!is_head) record.first_entry = 0;
-    record.payload_class = is_head ? Payloads::class_of(draft.payload_length) : 0;
-    record.scope_depth = scopes_.depth();
-    if (is_planning) continue;
-    TaskDescriptor& descriptor = ring.descriptor(number);
-    descriptor.payload = draft.payload;
-    descriptor.id = TaskId{draft.ring, number}.value();
-    descriptor.first_edge = kNoEdge;
-    descriptor.edge_count = 0;
-    descriptor.cluster = task.clusters != nullptr ? task.clusters[block] : -1;
-    descriptor.group = task.clusters != nullptr ? clusters_.group(task.clusters[block]) : -1;
-    descriptor.block_dim = task.block_dim;
-    descriptor.block_id = block;
-    descriptor.head = head;
-    descriptor.payload_length = static_cast<uint16_t>(draft.payload_length);
-    descriptor.core_type = static_cast<uint8_t>(draft.core_type);
-    descriptor.block_id_arg = static_cast<uint8_t>(task.num_params + 1);
-    if (task.clusters != nullptr) clusters_.submitted(task.clusters[block]);
+  TaskRecord record;
+  record.heap_begin = draft.heap_begin;
+  record.heap_end = draft.heap_end;
+  record.file = task.file;
+  record.payload = draft.payload;
+  record.line = task.line;
+  record.func_id = task.func_id;
+  record.first_entry = ring.record(draft.number).first_entry;
+  record.payload_class = draft.payload_class;
+  record.edges_end = 0;
+  record.scope_depth = scopes_.depth();
+  ring.record(draft.number) = record;
+  if (!planner_.is_planning()) write_descriptor(draft, 0);
+  if (draft.count == 1) return;
+  // What a submit has goes with its head, which retires first and only when all blocks are done.
+  record.heap_begin = record.heap_end;
+  record.payload = nullptr;
+  record.first_entry = 0;
+  for (uint32_t block = 1; block < draft.count; ++block) {
+    ring.record(draft.number + block) = record;
+    if (!planner_.is_planning()) write_descriptor(draft, block);
   }
+}
+
+void Orchestrator::write_descriptor(const Draft& draft, uint32_t block) {
+  const pto_tensor_task& task = draft.task;
+  const TaskRing& ring = rings_.ring[draft.ring];
+  const int64_t number = draft.number + block;
+  TaskDescriptor& descriptor = ring.descriptor(number);
+  descriptor.payload = draft.payload;
+  descriptor.id = TaskId{draft.ring, number}.value();
+  descriptor.first_edge = kNoEdge;
+  descriptor.edge_count = 0;
+  descriptor.cluster = descriptor.group = -1;
+  descriptor.block_dim = task.block_dim;
+  descriptor.block_id = block;
+  descriptor.head = slot_ref(draft.ring, ring.slot(draft.number));
+  descriptor.payload_length = static_cast<uint16_t>(draft.payload_length);
+  descriptor.core_type = static_cast<uint8_t>(draft.core_type);
+  descriptor.block_id_arg = static_cast<uint8_t>(task.num_params + 1);
+  if (task.clusters == nullptr) return;
+  descriptor.cluster = task.clusters[block];
+  descriptor.group = clusters_.group(descriptor.cluster);
+  clusters_.submitted(descriptor.cluster);
 }
 
 void Orchestrator::hold_back(const Draft& draft) {
