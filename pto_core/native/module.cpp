@@ -19,6 +19,8 @@ NB_MODULE(_native, module) {
   nb::set_leak_warnings(false);
   pto::core::import_numpy();
   module.attr("ABI_VERSION") = PTO_ABI_VERSION;
+  // SHA-256 of "<SHA-256 of the content> <path>\n" for each source, sorted by path.
+  module.attr("source_digest") = PTO_SOURCE_DIGEST;
   module.def("demangle", &pto::core::demangled, nb::arg("symbol"),
              "Give a C++ name as its source has it; other symbols as they are.");
   pto::core::bind_device_array(module);

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from pto_core import _native
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (ROOT / "pto_core", *sorted((ROOT / "plugins").glob("*_*")))
 STRANGERS = ("pto-core", "pto", "pto-backend-sim", "pto-runtime-hbg", "pto-runtime-pto2")
@@ -48,6 +50,19 @@ def test_the_installed_headers_are_the_checkouts():
     mine = digests(ROOT / "pto_core" / "include")
     theirs = digests(installed(ROOT / "pto_core") / "include")
     assert mine == theirs
+
+
+def test_the_native_module_was_built_from_the_checkout():
+    core = ROOT / "pto_core"
+    sources = [path for end in ("cpp", "hpp") for path in (core / "native").glob(f"*.{end}")]
+    sources += (core / "include" / "pto" / "abi").glob("*.h")
+    listing = "".join(
+        f"{hashlib.sha256((core / name).read_bytes()).hexdigest()} {name}\n"
+        for name in sorted(path.relative_to(core).as_posix() for path in sources)
+    )
+    assert _native.source_digest == hashlib.sha256(listing.encode()).hexdigest(), (
+        "the native module was built from other sources; ./quickstart setup"
+    )
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)

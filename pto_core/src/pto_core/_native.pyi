@@ -6,6 +6,8 @@ import numpy.typing
 
 ABI_VERSION: int = 0
 
+source_digest: str = ...
+
 def demangle(symbol: str) -> str: ...
 
 class DeviceArray:
