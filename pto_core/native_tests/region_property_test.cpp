@@ -283,6 +283,7 @@ class Round {
   bool act() {
     const View view = next_view();
     place_ = {};
+    if (one_in(2)) index_.prepare(view.region, place_);
     if (!one_in(4) && !look_up(view)) return false;
     while (!index_.has_room(1)) make_room();
     switch (below(4)) {

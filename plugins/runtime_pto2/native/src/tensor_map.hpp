@@ -56,6 +56,12 @@ class TensorMap {
   // The tensor has its final address. Its view must lie inside its raw shape.
   static Access locate(const pto_tensor_data& tensor);
 
+  // Optional, some time before find_*(): brings what they touch closer.
+  void prepare(const Access& access) const {
+    writers_.prepare(access.region, access.writers);
+    if (full_hazards_) readers_.prepare(access.region, access.readers);
+  }
+
   // Calls visit(int64_t task, bool conservative) for each live writer that overlaps.
   template <class Visit>
   void find_writers(const Access& access, Visit&& visit) {
@@ -103,6 +109,11 @@ class TensorMap {
   void insert_writer(const Access& access, int64_t task, bool is_fresh);
   // Nothing under raw hazards.
   void insert_reader(const Access& access, int64_t task);
+
+  // Optional, some time before retire().
+  void prepare_to_retire(const TaskRecord& record) const {
+    if ((record.first_entry & kReaderLink) == 0) writers_.prefetch(record.first_entry);
+  }
 
   // Frees the entries of a task that has retired.
   void retire(TaskRecord& record, CleanedBy reason);

@@ -290,6 +290,13 @@ class RegionGrid {
     return index;
   }
 
+  // Brings what a search of the cell touches first closer.
+  void prefetch(uint32_t layer, uint64_t cell) const {
+    __builtin_prefetch(&nodes_[bucket_of(layer, cell)], 1);
+  }
+
+  void prefetch(uint32_t index) const { __builtin_prefetch(&nodes_[index], 1); }
+
   // The box of a power-of-2 layer that is exactly this one, or kNoNode.
   uint32_t box(uint32_t layer, const uint64_t* low, const uint64_t* high) {
     const uint32_t dims = layers_[layer].grid.dims;

@@ -38,6 +38,7 @@ enum class RegionRemoval : uint32_t { kStale, kCovered };
 // any index while that has not changed.
 struct RegionPlace {
   uint64_t changes = 0;      // of the index when it was taken; 0: not taken
+  uint64_t prepared = 0;     // the same, when prepare() took frame, layer and cell
   uint64_t cell = 0;         // of the layer
   uint32_t frame = 0;        // kNoFrame: a range or a key
   uint32_t layer = 0;        // where the region is or goes; kNoLayer: not known
@@ -91,6 +92,33 @@ class RegionIndex {
   uint64_t visited() const { return grid_.visited(); }
 
   Value& value(uint32_t index) const { return grid_.node(index).value; }
+
+  // Of any use only some time before find() or replace(): a region that is one of the tiles of its
+  // frame, or a range, is on its way from memory meanwhile.
+  void prepare(const Region& region, RegionPlace& place) const {
+    if (region.dims > 0) {
+      place.frame = frames_.find(region);
+      if (place.frame == kNoFrame) return;
+      const uint32_t layer = frames_[place.frame].first_layer;
+      if (layer == kNoLayer || !grid_.layer(layer).grid.is_tiles) return;
+      if (!grid_.layer(layer).grid.is_tile(region.low, region.high, &place.cell)) return;
+      place.layer = layer;
+    } else {
+      place.frame = kNoFrame;
+      place.layer = key_layer_;
+      place.cell = region.begin;
+      if (!region.is_key()) {
+        place.layer = range_layers_[range_level(region.end - region.begin)];
+        if (place.layer == kNoLayer) return;
+        place.cell = grid_.layer(place.layer).grid.number(region.low);
+      }
+    }
+    place.prepared = changes_;
+    grid_.prefetch(place.layer, place.cell);
+  }
+
+  // Brings a value that will be asked for soon closer.
+  void prefetch(uint32_t index) const { grid_.prefetch(index); }
 
   // Calls visit(Value&, bool conservative) for each live value whose region overlaps. A value that
   // is not live and gets in the way leaves the index.
@@ -191,17 +219,28 @@ class RegionIndex {
   template <class Policy>
   void look_up(const Region& region, RegionPlace& place, Policy& policy) {
     if (place.changes == changes_) return;
-    place.layer = kNoLayer;
     place.node = kNoNode;
-    if (region.dims > 0) {
+    if (region.dims == 0) {
+      place.frame = kNoFrame;
+      look_up_line(region, place);
+    } else if (place.prepared != changes_ || !look_up_tile(place)) {
+      place.layer = kNoLayer;
       place.frame = frames_.find(region);
       if (place.frame == kNoFrame) place.frame = make_frame(region, policy);
       look_up_box(region, place);
-    } else {
-      place.frame = kNoFrame;
-      look_up_line(region, place);
     }
     place.changes = changes_;
+  }
+
+  // Of a prepared place. False: there is more to look at.
+  bool look_up_tile(RegionPlace& place) {
+    const Frame& frame = frames_[place.frame];
+    place.node = grid_.tile(place.layer, place.cell);
+    const bool is_only_layer = grid_.layer(place.layer).next == kNoLayer;
+    if (place.node == kNoNode && !is_only_layer) return false;
+    const bool is_shared = place.node != kNoNode && grid_.node(place.node).shared;
+    place.is_complete = !is_shared && !frame.shared;
+    return true;
   }
 
   void look_up_box(const Region& region, RegionPlace& place) {
