@@ -18,7 +18,6 @@ struct Buffer {
   size_t bytes;
   bool is_of_run;  // freed when the run ends
 };
-
 struct Device {
   static constexpr uint32_t kBlocks = 8, kAiv = 2 * kBlocks, kCores = 3 * kBlocks;
   pto_platform platform{};
@@ -38,8 +37,7 @@ constexpr auto pointer = [](uint64_t address) { return reinterpret_cast<void*>(a
 template <bool kIsOfRun>
 pto_status allocate(void* raw, size_t bytes, uint64_t* address) {
   void* memory = bytes >> 40 ? nullptr : std::aligned_alloc(1024, (bytes / 1024 + 1) * 1024);
-  if (memory == nullptr) return PTO_ERROR_MEMORY;
-  *address = reinterpret_cast<uint64_t>(memory);
+  if ((*address = reinterpret_cast<uint64_t>(memory)) == 0) return PTO_ERROR_MEMORY;
   return self(raw).buffers.emplace(*address, Buffer{{memory, std::free}, bytes, kIsOfRun}), PTO_OK;
 }
 
@@ -69,8 +67,7 @@ pto_status load_kernel(void* raw, const pto_kernel_source* source, uint64_t* add
   *address = reinterpret_cast<uint64_t>(&kernel);
   if (kernel.callback != nullptr) return PTO_OK;
   void* library = dlopen(kernel.path, RTLD_NOW | RTLD_LOCAL);
-  const char* symbol = kernel.symbol != nullptr ? kernel.symbol : "kernel_entry";
-  kernel.context = library != nullptr ? dlsym(library, symbol) : nullptr;
+  kernel.context = library ? dlsym(library, kernel.symbol ? kernel.symbol : "kernel_entry") : 0;
   return kernel.context != nullptr ? PTO_OK : PTO_ERROR_LOAD;
 }
 
@@ -81,34 +78,38 @@ void run_kernel(Device& device, const pto_dispatch& item) {
   for (uint32_t i = 0; i < payload->num_args; ++i)
     if (payload->relative_args >> i & 1) args[i] += reinterpret_cast<uint64_t>(payload);
   const auto& kernel = *static_cast<const pto_kernel_source*>(pointer(payload->kernel));
-  const uint64_t bit = uint64_t{1} << item.core;
-  const bool is_callback = kernel.callback != nullptr;
-  if (!is_callback) reinterpret_cast<void (*)(uint64_t*)>(kernel.context)(args);
-  if (is_callback && kernel.callback(kernel.context, payload, item.core, &device.fault) != 0) {
-    device.finished.faulted.words[0] |= bit;
-  }
-  device.finished.done.words[0] |= bit;
-  ++device.report.tasks;
-  ++device.report.cores[item.core].tasks;
+  auto& [done, faulted] = device.finished;
+  if (kernel.callback == nullptr)
+    reinterpret_cast<void (*)(uint64_t*)>(kernel.context)(args);
+  else if (kernel.callback(kernel.context, payload, item.core, &device.fault) != 0)
+    faulted.words[0] |= uint64_t{1} << item.core;
+  done.words[0] |= uint64_t{1} << item.core;
+  ++device.report.tasks, ++device.report.cores[item.core].tasks;
 }
 
-void schedule(Device& device) {
+// Steps until the run ends or, with a word to wait for, until that differs from `expected`.
+pto_status schedule(void* raw, const uint32_t* word = nullptr, uint32_t expected = 0) {
+  const Device& device = self(raw);
   for (int32_t step = PTO_STEP_IDLE; step < PTO_STEP_DONE;) {
+    if (word != nullptr && *word != expected) return PTO_OK;
     step = device.api->schedule_step(device.runtime, 0);
     if (step == PTO_STEP_IDLE) step = device.api->stalled(device.runtime);
   }
+  const bool is_stuck = device.api->last_error(device.runtime)->status == PTO_ERROR_DEADLOCK;
+  return is_stuck ? PTO_ERROR_DEADLOCK : PTO_ERROR_ABORTED;
 }
 
+constexpr int kReadWrite = PROT_READ | PROT_WRITE;
 constexpr auto ignore = [](auto...) {};
 constexpr auto succeed = [](auto...) { return pto_status{PTO_OK}; };
 constexpr auto refuse = [](auto...) { return pto_status{PTO_ERROR_UNSUPPORTED}; };
 
 pto_status open(int32_t, const pto_option*, uint32_t num_options, void** out) {
   constexpr auto reserve = [](void*, size_t bytes) {
-    return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return mmap(nullptr, bytes, kReadWrite, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   };
   constexpr auto unmap = [](void*, void* memory, size_t bytes) { munmap(memory, bytes); };
-  constexpr auto untouched = [](auto...) { return size_t{0}; };
+  constexpr auto zero = [](auto...) { return size_t{0}; };
   constexpr auto resolve = [](void*, uint64_t library, const char* symbol, void** address) {
     return (*address = dlsym(pointer(library), symbol)) ? pto_status{PTO_OK} : PTO_ERROR_LOAD;
   };
@@ -126,8 +127,8 @@ pto_status open(int32_t, const pto_option*, uint32_t num_options, void** out) {
   std::memset(device->topology.core_type + device->kBlocks, PTO_CORE_AIV, device->kAiv);
   device->platform = pto_platform(
       PTO_ABI_VERSION, sizeof(pto_platform), device, &device->topology, 0, 0, 0, 0, reserve, unmap,
-      untouched, allocate<true>, release, allocate<false>, copy_in, copy_out, succeed, succeed,
-      refuse, resolve, dispatch, poll, fault, ignore, refuse, ignore, now, ignore, ignore, ignore);
+      zero, allocate<true>, release, allocate<false>, copy_in, copy_out, succeed, succeed, refuse,
+      resolve, dispatch, poll, fault, ignore, schedule, ignore, now, ignore, ignore, ignore);
   return *out = device, PTO_OK;
 }
 
@@ -137,15 +138,14 @@ pto_status start(void* raw, const pto_run* run, pto_error* error) {
   const pto_status status = device.api->begin(device.runtime, run);
   *error = *device.api->last_error(device.runtime);
   if (status != PTO_OK) return device.api->end(device.runtime), status;
-  if (run->library != 0) device.api->orchestrate(device.runtime), schedule(device);
+  if (run->library != 0) device.api->orchestrate(device.runtime), schedule(raw);
   return PTO_OK;
 }
 
 pto_status finish(void* raw, pto_run_report* report, pto_error* error) {
   Device& device = self(raw);
   const pto_status status = device.api->finalise(device.runtime);
-  *error = *device.api->last_error(device.runtime);
-  device.api->end(device.runtime);
+  *error = *device.api->last_error(device.runtime), device.api->end(device.runtime);
   std::erase_if(device.buffers, [](const auto& entry) { return entry.second.is_of_run; });
   return *report = device.report, status;
 }
@@ -179,7 +179,7 @@ PTO_ABI_EXPORT const pto_backend_api* pto_backend_entry() {
   };
   constexpr auto detach = [](void* raw) { self(raw).api->destroy(self(raw).runtime); };
   constexpr auto done = [](void* raw, int32_t result) {
-    self(raw).api->orchestration_done(self(raw).runtime, result), schedule(self(raw));
+    self(raw).api->orchestration_done(self(raw).runtime, result), schedule(raw);
   };
   constexpr auto abort = [](void* raw, const pto_error* cause, int32_t) {
     self(raw).api->abort(self(raw).runtime, cause);
