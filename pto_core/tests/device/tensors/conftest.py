@@ -68,6 +68,24 @@ def tensors(
         yield device
 
 
+@pytest.fixture(params=("in_order", "tensormap_and_ringbuffer"))
+def open_narrow(
+    request: pytest.FixtureRequest, open_in_order: Callable[..., Device], tmp_path: Path
+) -> Iterator[Callable[..., Device]]:
+    """Give a function that opens a device with room for two or three tasks."""
+    with ExitStack() as stack:
+
+        def open_one(**settings: Any) -> Device:
+            if request.param == "in_order":
+                return open_in_order(in_order__slots=2, **settings)
+            keys = {"pto2.task_window": 4, "cache_dir": tmp_path, **settings}
+            return stack.enter_context(
+                pto_core.open_device("a2a3sim", runtime=request.param, settings=keys)
+            )
+
+        yield open_one
+
+
 @pytest.fixture
 def in_order(open_in_order: Callable[..., Device]) -> Device:
     return open_in_order()

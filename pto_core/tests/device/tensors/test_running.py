@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -152,8 +153,8 @@ def test_hazards_need_a_runtime_that_finds_them(device: Device, runtime: str) ->
         pto_core.open_device("a2a3sim", runtime=runtime, settings={"hazards": "full"})
 
 
-def test_a_full_ring_blocks_and_other_threads_go_on(open_in_order: Callable[..., Device]) -> None:
-    device = open_in_order(in_order__slots=2)
+def test_a_full_ring_blocks_and_other_threads_go_on(open_narrow: Callable[..., Device]) -> None:
+    device = open_narrow()
     others = 0
     is_over = threading.Event()
 
@@ -170,7 +171,8 @@ def test_a_full_ring_blocks_and_other_threads_go_on(open_in_order: Callable[...,
 
     def graph(rt, x):
         for _ in range(20):
-            rt.submit(slow, x)
+            with rt.scope():
+                rt.submit(slow, x)
 
     thread = threading.Thread(target=count)
     thread.start()
@@ -198,15 +200,16 @@ def held(gate: threading.Event, limit_s: float) -> Callable[..., None]:
 
     def graph(rt, x):
         for _ in range(100):
-            rt.submit(hold, x)
+            with rt.scope():
+                rt.submit(hold, x)
 
     return graph
 
 
 def test_ctrl_c_while_a_submit_waits(
-    open_in_order: Callable[..., Device], opened: threading.Event
+    open_narrow: Callable[..., Device], opened: threading.Event
 ) -> None:
-    device = open_in_order(in_order__slots=2)
+    device = open_narrow()
     timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
     late = threading.Timer(0.8, opened.set)
     timer.start()
@@ -218,9 +221,9 @@ def test_ctrl_c_while_a_submit_waits(
 
 
 def test_time_limits_while_a_submit_waits(
-    open_in_order: Callable[..., Device], opened: threading.Event
+    open_narrow: Callable[..., Device], opened: threading.Event
 ) -> None:
-    device = open_in_order(in_order__slots=2)
+    device = open_narrow()
     late = threading.Timer(0.8, opened.set)
     late.start()
     with pytest.raises(RunTimeoutError):
@@ -229,9 +232,9 @@ def test_time_limits_while_a_submit_waits(
 
 
 def test_the_limit_of_a_task_while_a_submit_waits(
-    open_in_order: Callable[..., Device], opened: threading.Event
+    open_narrow: Callable[..., Device], opened: threading.Event
 ) -> None:
-    device = open_in_order(in_order__slots=2, task_timeout_s=0.2)
+    device = open_narrow(task_timeout_s=0.2)
     late = threading.Timer(1, opened.set)
     late.start()
     with pytest.raises(TaskTimeoutError, match="kernel 'hold'"):
@@ -264,3 +267,24 @@ def test_after_a_deadlock_the_orchestration_goes_on(open_in_order: Callable[...,
     assert error.line == lines[0] + 9
     assert f"test_running.py:{error.line};" in str(error)
     assert device.run(lambda rt, x: rt.submit(increase, x), np.zeros(4)).tasks == 1
+
+
+def test_a_deadlock_of_the_ring_names_the_line_and_what_would_do(tmp_path: Path) -> None:
+    def graph(rt, x):
+        for _ in range(8):
+            rt.submit(increase, x)
+
+    line = graph.__code__.co_firstlineno + 2
+    settings = {"pto2.task_window": 4, "cache_dir": tmp_path}
+    x = np.zeros(4)
+    with pto_core.open_device("a2a3sim", runtime="pto2", settings=settings) as device:
+        for _ in range(2):
+            with pytest.raises(DeadlockError, match=f"wanted at test_running.py:{line}") as caught:
+                device.run(graph, x)
+        assert device.run(lambda rt, x: rt.submit(increase, x), x).tasks == 1
+    error = caught.value
+    assert (error.resource, error.ring, error.needed, error.current) == ("task ring", 0, 16, 4)
+    assert (error.file, error.line, error.kernel) == (__file__, line, "increase")
+    assert error.settings == {"pto2.task_window": "16"}
+    with pto_core.open_device(runtime="pto2", settings={**settings, **error.settings}) as device:
+        assert device.run(graph, x).tasks == 8
