@@ -44,6 +44,21 @@ RUNTIME_DEFECTS = {
     "knows_every_name": {"test_table"},
 }
 
+# What must be among the failures: the same mistake may show in several tests.
+TENSOR_RUNTIME_DEFECTS = {
+    "nothing": None,
+    "loses_an_edge": "test_random_graphs",
+    "keeps_scopes_open": "test_scopes_give_memory_back",
+    "gives_overlapping_buffers": "test_allocated_buffers_are_apart",
+    "proves_no_deadlock": "test_deadlock_is_proven",
+    "ignores_clusters": "test_clusters",
+}
+TENSOR_RUNTIMES = [
+    record.name
+    for record in plugins.runtimes()
+    if "inferred_edges" in plugins.load_runtime(record.name).capabilities
+]
+
 
 def failures(outcomes: dict[str, str]) -> dict[str, str]:
     return {test: problem for test, problem in outcomes.items() if problem}
@@ -78,9 +93,30 @@ def test_broken_runtime_is_caught(stranger, defect) -> None:
     assert failed.keys() == RUNTIME_DEFECTS[defect], failed
 
 
+@pytest.mark.parametrize("variant", TENSOR_RUNTIMES)
+@pytest.mark.parametrize("defect", TENSOR_RUNTIME_DEFECTS)
+def test_broken_tensor_runtime_is_caught(stranger, variant, defect) -> None:
+    working = plugins.load_runtime(variant)
+    library = stranger.compile(
+        BROKEN / "broken_tensor_runtime.cpp",
+        f"-DPTO_BREAK={defect}",
+        f'-DPTO_WORKING_LIBRARY="{working.library()}"',
+        f'-DPTO_WORKING_VARIANT="{variant}"',
+    )
+    stranger.install_runtime("broken", library, set(working.capabilities))
+    outcomes = stranger.run_contract("RuntimeContract", runtime="broken", backend=healthy_backend())
+    failed = failures(outcomes)
+    caught_by = TENSOR_RUNTIME_DEFECTS[defect]
+    assert (caught_by in failed) if caught_by else not failed, failed
+
+
 @pytest.mark.parametrize(
     ("source", "table"),
-    [("broken_backend.cpp", BACKEND_DEFECTS), ("broken_runtime.cpp", RUNTIME_DEFECTS)],
+    [
+        ("broken_backend.cpp", BACKEND_DEFECTS),
+        ("broken_runtime.cpp", RUNTIME_DEFECTS),
+        ("broken_tensor_runtime.cpp", TENSOR_RUNTIME_DEFECTS),
+    ],
 )
 def test_every_defect_has_a_test(source, table) -> None:
     body = re.search(r"enum class Defect \{(.*?)\};", (BROKEN / source).read_text(), re.DOTALL)

@@ -1,0 +1,86 @@
+// A good runtime that finds edges by itself, with one thing wrong, chosen with
+// -DPTO_BREAK=<defect>; the conformance kit has to find each. The good one is PTO_WORKING_VARIANT
+// of PTO_WORKING_LIBRARY.
+#include <dlfcn.h>
+
+#include <cstring>
+#include <vector>
+
+#include "pto/abi/runtime.h"
+
+namespace {
+
+enum class Defect {
+  nothing,
+  loses_an_edge,
+  keeps_scopes_open,
+  gives_overlapping_buffers,
+  proves_no_deadlock,
+  ignores_clusters,
+};
+
+constexpr bool breaks(Defect defect) {
+  return defect == Defect::PTO_BREAK;
+}
+
+constexpr int kUnluckyReads = 5;  // each so many of the tensors that are only read
+
+const pto_runtime_api* working = nullptr;
+int reads = 0;
+uint64_t last_address = 0;
+pto_error last;
+
+int64_t submit_tensors(void* instance, pto_tensor_task* task) {
+  pto_tensor_task given = *task;
+  std::vector<pto_param> params(task->params, task->params + task->num_params);
+  pto_tensor_data* allocated = nullptr;
+  for (pto_param& param : params) {
+    if (param.tag == PTO_TAG_INPUT && ++reads % kUnluckyReads == 0 &&
+        breaks(Defect::loses_an_edge)) {
+      param.tag = PTO_TAG_NO_DEP;
+    }
+    if (param.tag == PTO_TAG_OUTPUT && param.value.tensor->buffer.addr == 0) {
+      allocated = param.value.tensor;
+    }
+  }
+  given.params = params.data();
+  if (breaks(Defect::ignores_clusters)) given.clusters = nullptr;
+  const int64_t id = working->submit_tensors(instance, &given);
+  task->was_stuck = given.was_stuck;
+  if (breaks(Defect::gives_overlapping_buffers) && allocated != nullptr) {
+    if (last_address != 0) allocated->buffer.addr = last_address;
+    last_address = allocated->buffer.addr;
+  }
+  return id;
+}
+
+pto_status scope(void* instance, bool is_begin) {
+  if (breaks(Defect::keeps_scopes_open)) return PTO_OK;
+  return is_begin ? working->scope_begin(instance) : working->scope_end(instance);
+}
+
+const pto_error* last_error(void* instance) {
+  const pto_error* error = working->last_error(instance);
+  if (!breaks(Defect::proves_no_deadlock) || error->status != PTO_ERROR_DEADLOCK) return error;
+  last = *error;
+  last.status = PTO_ERROR_ABORTED;
+  return &last;
+}
+
+}  // namespace
+
+PTO_ABI_EXPORT const pto_runtime_api* pto_runtime_entry(const char* variant) {
+  static const pto_runtime_api table = [] {
+    void* library = dlopen(PTO_WORKING_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    void* entry = dlsym(library, PTO_RUNTIME_ENTRY_SYMBOL);
+    working = reinterpret_cast<pto_runtime_entry_fn>(entry)(PTO_WORKING_VARIANT);
+    pto_runtime_api broken = *working;
+    broken.variant = "broken";
+    broken.submit_tensors = submit_tensors;
+    broken.scope_begin = [](void* instance) { return scope(instance, true); };
+    broken.scope_end = [](void* instance) { return scope(instance, false); };
+    broken.last_error = last_error;
+    return broken;
+  }();
+  return std::strcmp(variant, table.variant) == 0 ? &table : nullptr;
+}
