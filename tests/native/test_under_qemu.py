@@ -17,8 +17,8 @@ PLUGINS = Path(__file__).parents[2] / "plugins"
 TESTS = {
     "runtime_hbg": ("host_test", "aicpu_test", "random_test", "lanes_test"),
     "runtime_pto2": (
-        *("deadlock_test", "library_test", "planner_test", "scheduler_test", "sizing_test"),
-        *("states_test", "submit_test", "tensor_test"),
+        *("checks_test", "deadlock_test", "library_test", "planner_test", "scheduler_test"),
+        *("sizing_test", "states_test", "submit_test", "tensor_test"),
     ),
 }
 CROSS = (
