@@ -10,9 +10,7 @@
 // frame that has boxes. So whatever is added marks what it meets, and a mark is taken back only
 // after a search that found nothing.
 //
-// A Policy says what has become of a value, and hears which are gone:
-//   RegionState state(Value&)             asked of what a lookup meets
-//   void removed(Value&, RegionRemoval)   the value leaves the index
+// What a Policy is, stands in region_place.hpp.
 //
 // One thread.
 #pragma once
@@ -23,28 +21,9 @@
 #include "pto/engine/region.hpp"
 #include "pto/engine/region_frames.hpp"
 #include "pto/engine/region_grid.hpp"
+#include "pto/engine/region_place.hpp"
 
 namespace pto::engine {
-
-enum class RegionState : uint32_t {
-  kLive,
-  kRetired,  // means nothing any more; its memory may be named again
-  kGone      // the memory now belongs to something else
-};
-
-enum class RegionRemoval : uint32_t { kStale, kCovered };
-
-// Where a lookup came to, so that what follows for the same region need not look again. Good for
-// any index while that has not changed.
-struct RegionPlace {
-  uint64_t changes = 0;      // of the index when it was taken; 0: not taken
-  uint64_t prepared = 0;     // the same, when prepare() took frame, layer and cell
-  uint64_t cell = 0;         // of the layer
-  uint32_t frame = 0;        // kNoFrame: a range or a key
-  uint32_t layer = 0;        // where the region is or goes; kNoLayer: not known
-  uint32_t node = 0;         // of exactly this region, or kNoNode
-  bool is_complete = false;  // nothing else overlaps
-};
 
 template <class Value>
 class RegionIndex {
