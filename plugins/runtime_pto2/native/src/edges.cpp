@@ -14,6 +14,24 @@ bool EdgeList::create(engine::Memory& memory, const uint64_t* windows) {
   return items_ != nullptr;
 }
 
+bool EdgeList::grow(engine::Memory& memory, uint64_t window) {
+  EdgeList larger;
+  uint64_t windows[kRings];
+  for (uint32_t ring = 0; ring < kRings; ++ring) {
+    windows[ring] = windows_[ring] < window ? window : windows_[ring];
+  }
+  if (!larger.create(memory, windows)) {
+    larger.destroy(memory);
+    return false;
+  }
+  for (uint32_t index = 0; index < count_; ++index) larger.items_[index] = items_[index];
+  larger.count_ = count_;
+  if (count_ > kScanned) larger.mark_all();
+  destroy(memory);
+  *this = larger;
+  return true;
+}
+
 void EdgeList::destroy(engine::Memory& memory) {
   memory.release(items_, capacity_ * sizeof(Item));
   for (uint32_t ring = 0; ring < kRings; ++ring) {

@@ -16,8 +16,10 @@ class EdgeList {
     uint32_t kind;  // EdgeKind bits
   };
 
-  // For producers in windows of these sizes.
+  // For producers in windows of these sizes. False when memory is exhausted.
   bool create(engine::Memory& memory, const uint64_t* windows);
+  // For windows up to this size; the list stays as it is.
+  bool grow(engine::Memory& memory, uint64_t window);
   void destroy(engine::Memory& memory);
 
   void clear() { count_ = 0; }

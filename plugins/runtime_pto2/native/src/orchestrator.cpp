@@ -3,9 +3,6 @@
 namespace pto::ring_buffer {
 namespace {
 
-// Slots of a planned run reach further than the windows that were asked for.
-constexpr uint64_t kPlannedWindow = 2 * static_cast<uint64_t>(Planner::kMaxTasks);
-
 template <class Element>
 bool reserve(Memory& memory, Element*& array, uint64_t count) {
   array = static_cast<Element*>(memory.reserve(count * sizeof(Element)));
@@ -29,12 +26,7 @@ uint64_t power_of_two_from(uint64_t value) {
 bool Orchestrator::create(const Options& options) {
   sizes_.options = options;
   Memory& memory = context_.memory;
-  uint64_t marked[kRings];
-  for (uint32_t ring = 0; ring < kRings; ++ring) {
-    const uint64_t window = options.task_window[ring];
-    marked[ring] = window < kPlannedWindow ? kPlannedWindow : window;
-  }
-  return create_rings() && kernels_.create(memory) && edges_.create(memory, marked) &&
+  return create_rings() && kernels_.create(memory) && edges_.create(memory, options.task_window) &&
          payloads_.create(memory) && scopes_.create(memory) && history_.create(memory) &&
          map_.create(memory, static_cast<uint32_t>(options.tensor_map_pool));
 }

@@ -7,6 +7,9 @@ namespace {
 
 constexpr uint64_t kLongWaitNs = 100'000'000;  // waits that the log tells about
 
+// Slots of a planned run reach further than the windows that were asked for.
+constexpr uint64_t kPlannedWindow = 2 * static_cast<uint64_t>(Planner::kMaxTasks);
+
 constexpr int64_t kBatch = 64;  // retired tasks that are worth a walk
 
 }  // namespace
@@ -162,6 +165,7 @@ void Orchestrator::wake() {
 void Orchestrator::enter_planning() {
   sync(CleanedBy::kBackPressure);
   planner_.enter(rings_, sizes_);
+  if (!edges_.grow(context_.memory, kPlannedWindow)) stop_planning();
 }
 
 }  // namespace pto::ring_buffer

@@ -21,16 +21,15 @@ uint64_t whole_slabs(uint64_t bytes) {
 int64_t Orchestrator::submit(pto_tensor_task& task) {
   task.was_stuck = 0;
   if (!goes_on()) return -1;
+  const bool was_planning = planner_.is_planning();
   settle();
   if (logged_ - published_ >= kPublishInterval || scheduler_.is_resting() ||
       context_.platform->deterministic != 0) {
     flush();
   }
-  if (!goes_on()) return -1;
   if (--submits_to_sync_ == 0) sync(CleanedBy::kBatch);
-  const bool was_planning = planner_.is_planning();
   Draft draft(task, accesses_);
-  const int64_t id = put_together(draft);
+  const int64_t id = goes_on() ? put_together(draft) : -1;
   task.was_stuck = !was_planning && deadlock_.is_proven();
   return id;
 }
