@@ -32,7 +32,7 @@ typedef struct pto_tensor_data {
   uint8_t order[PTO_MAX_DIMS];       /* memory dimension (0 slowest) of each dimension */
   uint8_t is_pipe;                   /* orders tasks, never has memory */
   uint8_t dropped;                   /* bit i: Python does not show dimension i, of extent 1 */
-  uint8_t tag;                       /* in the copy that a kernel gets: PTO_TAG_* of the parameter */
+  uint8_t tag;                       /* in a kernel's copy: PTO_TAG_* of its parameter */
   uint8_t reserved[4];
   int64_t owner; /* task whose submit allocated the buffer from a heap ring; -1: none */
 } pto_tensor_data;

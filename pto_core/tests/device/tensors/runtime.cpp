@@ -250,29 +250,7 @@ uint32_t statistics(void* runtime, pto_statistic* out, uint32_t capacity) {
   return kMany;
 }
 
-pto_runtime_api make_table() {
-  pto_runtime_api api{};
-  api.abi_version = PTO_ABI_VERSION;
-  api.struct_size = sizeof api;
-  api.variant = "in_order";
-  api.capabilities = PTO_RUNTIME_CONCURRENT_BUILD | PTO_RUNTIME_SCOPES |
-                     PTO_RUNTIME_BLOCKING_SUBMIT | PTO_RUNTIME_TENSORS | PTO_RUNTIME_CLUSTERS;
-  api.max_args = PTO_MAX_KERNEL_ARGS;
-  api.create = create;
-  api.destroy = [](void* runtime) { delete &self(runtime); };
-  api.begin = [](void* runtime, const pto_run* run) { return self(runtime).begin(run); };
-  api.orchestrate = [](void*) { return pto_status{PTO_ERROR_UNSUPPORTED}; };
-  api.orchestration_done = [](void* runtime, int32_t result) { self(runtime).done(result); };
-  api.submit_tensors = [](void* runtime, pto_tensor_task* task) {
-    return self(runtime).submit(*task);
-  };
-  api.add_edge = [](void* runtime, int64_t from, int64_t to) {
-    Runtime& one = self(runtime);
-    if (from >= to) return one.fail(PTO_ERROR_USAGE, "an edge from a later task");
-    ++one.counts[1];
-    return pto_status{PTO_OK};
-  };
-  api.publish = [](void*, int64_t) { return pto_status{PTO_ERROR_UNSUPPORTED}; };
+void fill_scopes_and_clusters(pto_runtime_api& api) {
   api.scope_begin = [](void* runtime) {
     ++self(runtime).depth;
     ++self(runtime).counts[2];
@@ -299,6 +277,32 @@ pto_runtime_api make_table() {
     one.clusters_taken &= ~(1u << cluster);
     return pto_status{PTO_OK};
   };
+}
+
+pto_runtime_api make_table() {
+  pto_runtime_api api{};
+  api.abi_version = PTO_ABI_VERSION;
+  api.struct_size = sizeof api;
+  api.variant = "in_order";
+  api.capabilities = PTO_RUNTIME_CONCURRENT_BUILD | PTO_RUNTIME_SCOPES |
+                     PTO_RUNTIME_BLOCKING_SUBMIT | PTO_RUNTIME_TENSORS | PTO_RUNTIME_CLUSTERS;
+  api.max_args = PTO_MAX_KERNEL_ARGS;
+  api.create = create;
+  api.destroy = [](void* runtime) { delete &self(runtime); };
+  api.begin = [](void* runtime, const pto_run* run) { return self(runtime).begin(run); };
+  api.orchestrate = [](void*) { return pto_status{PTO_ERROR_UNSUPPORTED}; };
+  api.orchestration_done = [](void* runtime, int32_t result) { self(runtime).done(result); };
+  api.submit_tensors = [](void* runtime, pto_tensor_task* task) {
+    return self(runtime).submit(*task);
+  };
+  api.add_edge = [](void* runtime, int64_t from, int64_t to) {
+    Runtime& one = self(runtime);
+    if (from >= to) return one.fail(PTO_ERROR_USAGE, "an edge from a later task");
+    ++one.counts[1];
+    return pto_status{PTO_OK};
+  };
+  api.publish = [](void*, int64_t) { return pto_status{PTO_ERROR_UNSUPPORTED}; };
+  fill_scopes_and_clusters(api);
   api.schedule_step = [](void* runtime, uint32_t thread) { return self(runtime).step(thread); };
   api.stalled = [](void* runtime) {
     self(runtime).fail(PTO_ERROR_DEADLOCK, "nothing can go on");
