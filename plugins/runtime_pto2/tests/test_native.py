@@ -92,7 +92,7 @@ def test_planted_bug_is_found(build: Build, plant: str) -> None:
 
 
 def test_every_plant_has_a_test() -> None:
-    switches = set()
+    switches: set[str] = set()
     for path in SOURCES.iterdir():
         for line in path.read_text().splitlines():
             words = line.split()
@@ -131,12 +131,12 @@ def test_the_library_takes_and_gives_only_what_is_allowed(build: Build) -> None:
 @pytest.mark.toolchain
 def test_sources_build_for_the_aicpu(tmp_path: Path) -> None:
     library = tmp_path / "libpto_tensormap_and_ringbuffer.so"
-    subprocess.run(
-        [
-            *("aarch64-linux-gnu-g++", "-shared", "-nostdlib", "-mno-outline-atomics"),
-            *(*AICPU_FLAGS, *(f"-I{path}" for path in INCLUDES), *sorted(SOURCES.glob("*.cpp"))),
-            *("-o", library, "-lc", "-lgcc"),
-        ],
-        check=True,
-    )
+    command: list[str | Path] = [
+        *("aarch64-linux-gnu-g++", "-shared", "-nostdlib", "-mno-outline-atomics"),
+        *AICPU_FLAGS,
+        *(f"-I{path}" for path in INCLUDES),
+        *sorted(SOURCES.glob("*.cpp")),
+        *("-o", str(library), "-lc", "-lgcc"),
+    ]
+    subprocess.run(command, check=True)
     assert symbols("aarch64-linux-gnu-nm", library, "--undefined-only") <= allowed_symbols()
