@@ -11,7 +11,7 @@ constexpr uint64_t kKiB = 1024;
 using Options = OneThread::Options;
 
 void check_blames_line(const pto_error& error, int32_t line) {
-  CHECK_EQUAL(std::string(error.file), "/home/user/graph.cpp");
+  CHECK_EQUAL(std::string(error.file), "/project/graph.cpp");
   CHECK_EQUAL(error.line, line);
   if (error.status != PTO_ERROR_DEADLOCK) return;
   CHECK_CONTAINS(error.message, "graph.cpp:" + std::to_string(line));

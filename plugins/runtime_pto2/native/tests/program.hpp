@@ -59,7 +59,7 @@ class Program {
     task.num_params = static_cast<uint32_t>(params.size());
     task.params = params.data();
     task.clusters = cluster < 0 ? nullptr : &cluster;
-    task.file = "/home/user/graph.cpp";
+    task.file = "/project/graph.cpp";
     task.line = line;
     result.task = device_.api().submit_tensors(device_.runtime(), &task);
     return result;
@@ -72,7 +72,7 @@ class Program {
     task.core_type = PTO_CORE_AIV;
     task.num_params = 1;
     task.params = &parameter;
-    task.file = "/home/user/graph.cpp";
+    task.file = "/project/graph.cpp";
     task.line = line;
     return device_.api().submit_tensors(device_.runtime(), &task);
   }
@@ -81,13 +81,13 @@ class Program {
     pto_tensor_task task{};
     task.core_type = PTO_CORE_AIV;
     task.block_dim = blocks;
-    task.file = "/home/user/graph.cpp";
+    task.file = "/project/graph.cpp";
     task.line = line;
     return device_.api().submit_tensors(device_.runtime(), &task);
   }
 
   int32_t allocate_cluster(int32_t line = 1) {
-    return device_.api().allocate_cluster(device_.runtime(), "/home/user/graph.cpp", line);
+    return device_.api().allocate_cluster(device_.runtime(), "/project/graph.cpp", line);
   }
   void free_cluster(int32_t cluster) { device_.api().free_cluster(device_.runtime(), cluster); }
 

@@ -11,16 +11,16 @@ using namespace pto::ring_buffer;
 
 Proof full_window(uint32_t ring) {
   Proof proof;
-  proof.blocked = {Resource::kWindow, ring, 5, 1, 2, 12, "/home/user/graph.cpp", 0};
+  proof.blocked = {Resource::kWindow, ring, 5, 1, 2, 12, "/project/graph.cpp", 0};
   for (uint64_t& window : proof.sizes.options.task_window) window = 4;
   proof.sizes.blocks = 24;
   proof.used = 3;
   proof.current = 7;
   proof.last_alive = 4;
   proof.holder = TaskId{ring, 4}.value();
-  proof.holder_place = {"/home/user/graph.cpp", 9};
+  proof.holder_place = {"/project/graph.cpp", 9};
   proof.scope_depth = 4;
-  proof.scope_place = {"/home/user/graph.cpp", 8};
+  proof.scope_place = {"/project/graph.cpp", 8};
   return proof;
 }
 

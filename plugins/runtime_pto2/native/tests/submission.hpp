@@ -5,7 +5,7 @@
 
 #include "one_thread.hpp"
 
-constexpr const char* kFile = "/home/user/graph.cpp";
+constexpr const char* kFile = "/project/graph.cpp";
 
 inline pto_tensor_data bytes_at(uint64_t address, uint64_t bytes, uint64_t offset, uint64_t count) {
   pto_tensor_data data{};
