@@ -74,7 +74,7 @@ uint32_t Completion::retire(uint32_t index) {
     int64_t number = first;
     while (number < end && retire_one(ring, number)) ++number;
     if (number == first) return count;
-    ring.watermark.store(number, std::memory_order_seq_cst);
+    ring.watermark.store(number, alone_ ? std::memory_order_release : std::memory_order_seq_cst);
     count += static_cast<uint32_t>(number - first);
   }
 }

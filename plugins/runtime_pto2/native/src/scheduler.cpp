@@ -96,7 +96,7 @@ int32_t Scheduler::step(uint32_t thread) {
     retired += completion_.retire(static_cast<uint32_t>(__builtin_ctz(rings)));
   }
   lane.statistics.retired += retired;
-  if (has_completed || retired > 0) signal_orchestrator();
+  if (has_completed || retired > 0) signal_orchestrator(lane);
   if (has_dispatched) return PTO_STEP_PROGRESS;
   return rest(lane, has_completed || wired.wired > 0 || retired > 0);
 }
@@ -117,7 +117,7 @@ uint32_t Scheduler::collect(Lane& lane) {
       ++completed;
     }
   }
-  if (rings != 0) lane.completed.store(completed, std::memory_order_seq_cst);
+  lane.completed.store(completed, std::memory_order_relaxed);
   return rings;
 }
 
@@ -244,8 +244,11 @@ void Scheduler::dispatch(Lane& lane) {
   lane.batched = lane.used = 0;
 }
 
-// It waits for a watermark, for phases or for a cluster; see rings.hpp.
-void Scheduler::signal_orchestrator() {
+// It waits for a watermark or for phases: what this step stored, before the one store that meets
+// `waiting` and that synchronise() reads.
+void Scheduler::signal_orchestrator(Lane& lane) {
+  const int64_t completed = lane.completed.load(std::memory_order_relaxed);
+  lane.completed.store(completed, std::memory_order_seq_cst);
   if (rings_.waiting.load(std::memory_order_seq_cst) == 0) return;
   rings_.signal.fetch_add(1, std::memory_order_seq_cst);
   const auto* word = reinterpret_cast<const uint32_t*>(&rings_.signal);

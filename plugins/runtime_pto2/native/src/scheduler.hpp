@@ -99,7 +99,7 @@ class Scheduler {
   void put_on_core(Lane& lane, uint32_t type, uint32_t core, SlotRef task);
   const pto_payload* block_payload(Lane& lane, const TaskDescriptor& descriptor);
   void dispatch(Lane& lane);
-  void signal_orchestrator();
+  void signal_orchestrator(Lane& lane);
   int32_t rest(Lane& lane, bool has_progress);
   bool finds_work(const Lane& lane) const;
   bool is_complete(Lane& lane);
