@@ -1,0 +1,53 @@
+// The parameters of one task of a submit with tensors: checked, and in the form of the ABI.
+//
+// Used with the GIL held, for the time of one submit, on the stack: nothing is allocated.
+#pragma once
+
+#include <string>
+
+#include "device.hpp"
+#include "kernel_table.hpp"
+#include "pto/abi/tensor.h"
+
+namespace pto::core {
+
+class TaskParameters {
+ public:
+  TaskParameters(const Device& device, const LoadedKernel& kernel)
+      : device_(device), kernel_(kernel) {}
+
+  // `appended`: scalars that the runtime adds. Raises UsageError or CapacityError.
+  void take(PyObject* const* arguments, size_t count, size_t appended);
+
+  // After a submit: what it allocated.
+  void keep_allocations() {
+    for (size_t i = 0; i < fresh_count_; ++i) fresh_[i]->keep_allocation();
+  }
+
+  pto_param* data() { return params_; }
+  uint32_t size() const { return static_cast<uint32_t>(count_); }
+  bool has_scalars() const { return scalars_ != 0; }
+  const ArgumentSpec* specs() const { return specs_; }
+
+ private:
+  bool fits(size_t count) const;
+  void check_count(size_t count, size_t appended) const;
+  [[noreturn]] void refuse(size_t count, size_t limit, const char* what) const;
+  void take_one(size_t position, PyObject* object);
+  void take_directed(size_t position, PyObject* object);
+  void take_array(size_t position, DeviceArray& array, Direction direction);
+  void look_at_odd(size_t position, DeviceArray& array, Direction direction, uint32_t tag);
+  void take_scalar(size_t position, PyObject* object, Scalar scalar, Direction direction, int code);
+
+  const Device& device_;
+  const LoadedKernel& kernel_;
+  size_t count_ = 0;
+  size_t tensors_ = 0;
+  size_t scalars_ = 0;
+  size_t fresh_count_ = 0;
+  pto_param params_[PTO_MAX_KERNEL_ARGS];
+  ArgumentSpec specs_[PTO_MAX_KERNEL_ARGS];
+  DeviceArray* fresh_[PTO_MAX_KERNEL_ARGS];  // without memory before the submit
+};
+
+}  // namespace pto::core
