@@ -1,0 +1,139 @@
+// Which edges a program has, by the contract's words and by sets of bytes alone: nothing is shared
+// with the runtime, and every access of the past is compared with every new one.
+//
+// An access is a view of a frame (first byte, element, raw shape) with a tag. Accesses to one frame
+// overlap when they share a byte; of different frames, when their byte hulls overlap. A live writer
+// covers another access when the latter's bytes are all its own, which between different frames is
+// known only of a contiguous writer whose bytes enclose the other's hull. A view without bytes is a
+// key and meets keys of the same address alone.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "pto/abi/tensor.h"
+
+namespace edge_oracle {
+
+// Dimensions in memory order, the slowest first.
+struct View {
+  uint64_t base;
+  uint64_t element;
+  std::vector<uint64_t> raw;
+  std::vector<uint64_t> offsets;
+  std::vector<uint64_t> shapes;
+};
+
+struct Bytes {
+  uint64_t first;
+  std::vector<uint64_t> all;    // ascending; none for a key
+  std::vector<uint64_t> frame;  // equal for equal frames
+
+  explicit Bytes(const View& view) {
+    uint64_t stride = view.element;
+    first = view.base;
+    std::vector<uint64_t> starts{view.base};
+    for (size_t dim = view.raw.size(); dim-- > 0; stride *= view.raw[dim]) {
+      first += view.offsets[dim] * stride;
+      std::vector<uint64_t> next;
+      for (uint64_t step = 0; step < view.shapes[dim]; ++step) {
+        for (const uint64_t start : starts) {
+          next.push_back(start + (view.offsets[dim] + step) * stride);
+        }
+      }
+      starts = next;
+    }
+    for (const uint64_t start : starts) {
+      for (uint64_t byte = 0; byte < view.element; ++byte) all.push_back(start + byte);
+    }
+    std::sort(all.begin(), all.end());
+    frame_of(view);
+  }
+
+  bool is_key() const { return all.empty(); }
+  uint64_t begin() const { return all.front(); }
+  uint64_t end() const { return all.back() + 1; }
+  bool is_contiguous() const { return all.size() == end() - begin(); }
+
+ private:
+  // The shape in bytes; dimensions of one element tell nothing.
+  void frame_of(const View& view) {
+    for (const uint64_t size : view.raw) {
+      if (size != 1) frame.push_back(size);
+    }
+    if (frame.empty()) frame.push_back(1);
+    frame.back() *= view.element;
+    frame.push_back(view.base);
+  }
+};
+
+inline bool overlap(const Bytes& a, const Bytes& b) {
+  if (a.is_key() || b.is_key()) return a.is_key() && b.is_key() && a.first == b.first;
+  if (a.frame != b.frame) return a.begin() < b.end() && b.begin() < a.end();
+  return std::find_first_of(a.all.begin(), a.all.end(), b.all.begin(), b.all.end()) != a.all.end();
+}
+
+inline bool covers(const Bytes& writer, const Bytes& other) {
+  if (writer.is_key() || other.is_key()) return overlap(writer, other);
+  if (writer.frame == other.frame) {
+    return std::includes(writer.all.begin(), writer.all.end(), other.all.begin(), other.all.end());
+  }
+  return writer.is_contiguous() && writer.begin() <= other.begin() && other.end() <= writer.end();
+}
+
+// Producer and consumer, by the numbers that submit() is given.
+using Edges = std::set<std::pair<int64_t, int64_t>>;
+
+struct Access {
+  uint32_t tag;
+  View view;
+};
+
+class Oracle {
+ public:
+  explicit Oracle(bool is_full) : is_full_(is_full) {}
+
+  void submit(int64_t task, const std::vector<Access>& accesses) {
+    for (const Access& access : accesses) look_up(task, access.tag, Bytes(access.view));
+    for (const Access& access : accesses) remember(task, access.tag, Bytes(access.view));
+  }
+
+  void add_dep(int64_t from, int64_t to) { edges_.insert({from, to}); }
+
+  const Edges& edges() const { return edges_; }
+
+ private:
+  struct Known {
+    int64_t task;
+    bool writes;
+    Bytes bytes;
+  };
+
+  void look_up(int64_t task, uint32_t tag, const Bytes& bytes) {
+    const bool reads = tag == PTO_TAG_INPUT || tag == PTO_TAG_INOUT;
+    const bool replaces = tag == PTO_TAG_OUTPUT || tag == PTO_TAG_INOUT;
+    for (const Known& known : known_) {
+      const bool waits = known.writes ? reads || (is_full_ && replaces) : is_full_ && replaces;
+      if (waits && overlap(known.bytes, bytes)) edges_.insert({known.task, task});
+    }
+  }
+
+  void remember(int64_t task, uint32_t tag, const Bytes& bytes) {
+    if (tag == PTO_TAG_NO_DEP) return;
+    const bool writes = tag != PTO_TAG_INPUT;
+    if (writes) {
+      const auto is_covered = [&](const Known& known) { return covers(bytes, known.bytes); };
+      known_.erase(std::remove_if(known_.begin(), known_.end(), is_covered), known_.end());
+    }
+    known_.push_back({task, writes, bytes});
+  }
+
+  const bool is_full_;
+  std::vector<Known> known_;  // what no later writer covers, in the order of submits
+  Edges edges_;
+};
+
+}  // namespace edge_oracle
