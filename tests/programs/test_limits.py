@@ -1,0 +1,273 @@
+"""What a run may be large in, and what it must not be held up by: fans, length, slow kernels."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pto_core import Device, In, InOut, Out, kernel, open_device
+from pto_core.errors import CapacityError, DeadlockError
+
+MODES = ("threads", "deterministic")
+MIB = 2**20
+PAGE = os.sysconf("SC_PAGESIZE")
+FAN_IN, FAN_OUT, READERS = 200, 10_000, 65_000
+WINDOW, TIMES_LONGER = 64, 1000
+GROWTH_BYTES = 2 * MIB
+"""36 bytes a task: far below any record of one. Memory touched for the first time is in it, as is
+the history that a deadlock report counts from, of at most 4 MiB a ring."""
+SCOPES_OF_ACCUMULATOR = 500
+SLOW_S, SLOW_S_AT_FULL_COUNT = 2.0, 30.0
+PROOF_S = 0.050
+PAUSE_S = 0.2
+"""Of the orchestration, after the proof: its end is not what makes the runtime speak."""
+PROOFS = 5
+"""The fastest counts: the machine may be busy with other things."""
+
+
+@kernel(core="aiv")
+def nothing():
+    pass
+
+
+@kernel(core="aiv")
+def add_number(source: In, out: Out, number: int):
+    out[...] = source[0] + number
+
+
+@kernel(core="aiv")
+def add_up(source: In, out: Out):
+    out[...] = source.sum()
+
+
+@kernel(core="aiv")
+def fill(out: Out, number: int):
+    out[...] = number
+
+
+@kernel(core="aiv")
+def accumulate(total: InOut, part: In):
+    total[...] = total * 3 + part
+
+
+@kernel(core="aic")
+def increment(x: InOut):
+    x += 1
+
+
+def opened(**sizes: Any) -> Device:
+    settings = {key.replace("__", "."): value for key, value in sizes.items()}
+    return open_device("a2a3sim", runtime="pto2", settings=settings)
+
+
+def test_a_fan_in_of_two_hundred() -> None:
+    parts, total = np.zeros(FAN_IN, np.int64), np.zeros(1, np.int64)
+
+    def graph(rt: Any, parts: InOut, total: InOut) -> None:
+        for number in range(FAN_IN):
+            rt.submit(fill, parts[number : number + 1], number)
+        rt.submit(add_up, parts, total)
+
+    with opened() as device:
+        report = device.run(graph, parts, total)
+    assert total[0] == sum(range(FAN_IN))
+    assert report.statistics["edges"] <= FAN_IN
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_fan_out_of_ten_thousand_and_back(mode: str) -> None:
+    """The writer after them waits for all of them; so does who reads what they wrote."""
+    source, out = np.zeros(1, np.int64), np.zeros(FAN_OUT, np.int64)
+    total = np.zeros(1, np.int64)
+
+    def graph(rt: Any, source: InOut, out: InOut, total: InOut) -> None:
+        rt.submit(fill, source, 1)
+        for number in range(FAN_OUT):
+            rt.submit(add_number, source, out[number : number + 1], number)
+        rt.submit(fill, source, 100)
+        rt.submit(add_up, out, total)
+
+    with opened(sim__mode=mode) as device:
+        device.run(graph, source, out, total, hazards="full")
+    np.testing.assert_array_equal(out, 1 + np.arange(FAN_OUT))
+    assert (source[0], total[0]) == (100, out.sum())
+
+
+def readers_then_writer(seen: list[int], readers: int) -> Callable[..., None]:
+    @kernel(core="aiv")
+    def look(source: In):
+        seen.append(int(source[0]))
+
+    def graph(rt: Any, source: InOut) -> None:
+        for _ in range(readers):
+            rt.submit(look, source)
+        rt.submit(fill, source, 7)
+
+    return graph
+
+
+def test_a_writer_waits_for_sixty_five_thousand_readers() -> None:
+    source, seen = np.full(1, 3, np.int64), []
+    with opened() as device:
+        device.run(readers_then_writer(seen, READERS), source, hazards="full")
+    assert source[0] == 7
+    assert seen == [3] * READERS
+
+
+def test_more_readers_than_the_pool_takes_are_refused_with_the_number() -> None:
+    with (
+        opened(pto2__dep_pool="1024") as device,
+        pytest.raises(CapacityError, match="dependency pool") as caught,
+    ):
+        device.run(readers_then_writer([], READERS), np.zeros(1), hazards="full")
+    assert caught.value.value == READERS + 1
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * PAGE
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_graph_a_thousand_times_longer_than_the_window_takes_no_more_memory(mode: str) -> None:
+    def graph(rt: Any, data: InOut, tasks: int) -> None:
+        for _ in range(tasks // 16):
+            with rt.scope():
+                for _ in range(8):
+                    made = rt.tensor(256, np.int64)
+                    rt.submit(fill, made, 1)
+                    rt.submit(accumulate, data, made)
+
+    def run(tasks: int) -> int:
+        data = np.zeros(256, np.int64)
+        with np.errstate(over="ignore"):
+            assert device.run(graph, data, tasks).tasks == tasks
+        return resident_bytes()
+
+    sizes = {"pto2__task_window": str(WINDOW), "pto2__heap": "64K", "pto2__tensor_map_pool": "256"}
+    with opened(sim__mode=mode, **sizes) as device:
+        before = run(TIMES_LONGER * WINDOW // 10)
+        after = run(TIMES_LONGER * WINDOW)
+    assert after - before < GROWTH_BYTES
+
+
+@pytest.mark.parametrize("hazards", ["raw", "full"])
+@pytest.mark.parametrize("mode", MODES)
+def test_an_accumulator_lives_across_scopes_in_a_heap_just_large_enough(
+    mode: str, hazards: str
+) -> None:
+    """The outer heap has room for it alone; the inner one for the parts of one scope."""
+
+    def graph(rt: Any, result: InOut) -> None:
+        total = rt.tensor(128, np.uint64)
+        rt.submit(fill, total, 1)
+        for scope in range(SCOPES_OF_ACCUMULATOR):
+            with rt.scope():
+                for number in (scope, scope + 1):
+                    part = rt.tensor(128, np.uint64)
+                    rt.submit(fill, part, number)
+                    rt.submit(accumulate, total, part)
+        with rt.scope():
+            rt.submit(accumulate, result, total)
+
+    right = 1
+    for scope in range(SCOPES_OF_ACCUMULATOR):
+        right = (right * 3 + scope) * 3 + scope + 1
+    for threads in (1, 2, 4):
+        result = np.zeros(128, np.uint64)
+        sizes = {"pto2__heap": "1K,2K,1K,1K", "pto2__task_window": "4,8,4,4"}
+        with opened(sim__mode=mode, aicpu_thread_num=threads, **sizes) as device:
+            report = device.run(graph, result, hazards=hazards)
+        assert (result == right % 2**64).all()
+        peaks = [report.statistics[f"ring{ring}_heap_bytes_peak"] for ring in (0, 1)]
+        assert peaks == [1024, 2048]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_slow_kernel_under_a_full_ring_is_never_a_deadlock(
+    mode: str, request: pytest.FixtureRequest, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """2 seconds; 30 with --full."""
+    slow_s = SLOW_S_AT_FULL_COUNT if request.config.getoption("full") else SLOW_S
+
+    @kernel(core="aiv")
+    def slow(x: InOut):
+        time.sleep(slow_s)
+        x += 1
+
+    def graph(rt: Any, x: InOut) -> None:
+        for number in range(4):
+            with rt.scope():
+                rt.submit(slow if number == 0 else increment, x)
+                for _ in range(2):
+                    rt.submit(increment, x)
+
+    x = np.zeros(1, np.int64)
+    with opened(sim__mode=mode, pto2__task_window="4") as device:
+        report = device.run(graph, x)
+    assert x[0] == 12
+    assert report.statistics["blocked_on_tasks"] > 0
+    assert report.run_ns >= slow_s * 1e9
+    assert "deadlock" not in capfd.readouterr().err
+
+
+@contextmanager
+def times_of_errors() -> Iterator[list[int]]:
+    """Take standard error away; give the times at which something was written to it."""
+    found: list[int] = []
+    reading, writing = os.pipe()
+    saved = os.dup(2)
+    os.dup2(writing, 2)
+    os.close(writing)
+
+    def note() -> None:
+        while os.read(reading, 65536):
+            found.append(time.monotonic_ns())
+
+    reader = threading.Thread(target=note)
+    reader.start()
+    try:
+        yield found
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        reader.join()
+        os.close(reading)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_deadlock_is_logged_at_once_and_before_the_orchestration_goes_on(mode: str) -> None:
+    """Within 50 ms of the end of the last kernel; then the device runs the next graph."""
+    ended: list[int] = []
+    went_on: list[int] = []
+
+    @kernel(core="aiv")
+    def last():
+        time.sleep(0.02)
+        ended.append(time.monotonic_ns())
+
+    def graph(rt: Any) -> None:
+        for _ in range(4):
+            rt.submit(last)
+        went_on.append(time.monotonic_ns())
+        time.sleep(PAUSE_S)
+
+    delays = []
+    with opened(sim__mode=mode, pto2__task_window="4") as device:
+        for _ in range(PROOFS):
+            ended.clear()
+            went_on.clear()
+            with times_of_errors() as logged, pytest.raises(DeadlockError):
+                device.run(graph)
+            delays.append((logged[0] - ended[-1]) / 1e9)
+            assert logged[0] < went_on[0] + PAUSE_S / 2 * 1e9
+            assert device.run(lambda rt: rt.submit(nothing)).tasks == 1
+    print("seconds to the log", delays)
+    assert min(delays) < PROOF_S
