@@ -47,7 +47,7 @@ _GRAPHS = (
 def figures(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
     """Measure everything; the device stays open, warm, between figures."""
     with open_device("a2a3sim", runtime=RUNTIME) as device:
-        buffer = device.to_device(np.zeros(1 << 20, np.float32))
+        buffer = device.to_device(np.zeros(1 << 23, np.float32))
         program = _program()
 
         def run(graph: int, tasks: int, width: int) -> tuple[float, float]:
