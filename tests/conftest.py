@@ -219,7 +219,7 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def case(tmp_path: Path, shared_cache: Path) -> Iterator[Case]:
-    """Give a case that is right, for both runtimes; nothing of its runs may be left at the end."""
+    """Give a right case for both build-graph runtimes; nothing of its runs may be left."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     made = Case(tmp_path / "case", shared_cache, temporary).golden(64).config().kernel()
