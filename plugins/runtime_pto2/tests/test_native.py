@@ -105,7 +105,8 @@ def test_the_states_page_is_what_the_tables_say(build: Build) -> None:
     page = subprocess.run(
         [build() / "native" / "tests" / "states_page"], check=True, capture_output=True, text=True
     )
-    assert (ROOT / "docs" / "states.md").read_text() == page.stdout, (
+    level_2 = (ROOT / "docs" / "states.md").read_text().partition("\n## Level 3")[0]
+    assert level_2 == page.stdout, (
         "docs/states.md is not fresh; write it with the program states_page of the native tests"
     )
 

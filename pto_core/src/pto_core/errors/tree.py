@@ -205,6 +205,16 @@ class DeviceLostError(PtoError):
     fields: ClassVar[tuple[str, ...]] = ("device",)
 
 
+class EndpointError(PtoError):
+    """A child cannot be reached or used any more; ``child`` is its number."""
+
+    fields: ClassVar[tuple[str, ...]] = ("child",)
+
+
+class ProtocolError(EndpointError):
+    """A child reported what cannot be: what it was sent does not fit, or was never sent."""
+
+
 class WrongResultError(PtoError):
     """An output differs from its reference by more than the tolerance."""
 

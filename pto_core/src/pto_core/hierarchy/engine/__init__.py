@@ -1,0 +1,20 @@
+"""The engine of level 3 and up: its interface, and the reference that says what it does."""
+
+from pto_core.hierarchy.engine.configuration import (
+    ChildConfiguration,
+    Configuration,
+    RingConfiguration,
+)
+from pto_core.hierarchy.engine.interface import Deadlock, Engine, Frame, least_loaded
+from pto_core.hierarchy.engine.reference import ReferenceEngine
+
+__all__ = [
+    "ChildConfiguration",
+    "Configuration",
+    "Deadlock",
+    "Engine",
+    "Frame",
+    "ReferenceEngine",
+    "RingConfiguration",
+    "least_loaded",
+]

@@ -1,0 +1,217 @@
+"""What an engine is told.
+
+Every field is a number or a tuple of numbers, so that a native engine takes the same events as
+plain structures; texts and exceptions stay with the driver, which gives each a number (``cause``,
+``line``, ``callable``, ``config``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+NONE = -1
+"""No task, no child, no cause: those that exist count from 0."""
+
+
+class Kind(IntEnum):
+    """Which children can run a task."""
+
+    NEXT_LEVEL = 0
+    SUB = 1
+
+
+class Tag(IntEnum):
+    """What a task does with a tensor; consumed at submit, never carried on."""
+
+    INPUT = 0
+    OUTPUT = 1
+    INOUT = 2
+    OUTPUT_EXISTING = 3
+    NO_DEP = 4
+
+
+class Hazards(IntEnum):
+    """RAW: tasks wait for the writers of what they read. FULL: writers wait for everyone before."""
+
+    RAW = 0
+    FULL = 1
+
+
+class Outcome(IntEnum):
+    """How a frame ended. SKIPPED: its requirement had failed, so it was not started."""
+
+    SUCCEEDED = 0
+    FAILED = 1
+    SKIPPED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """What a view takes of each dimension of its buffer, the fastest dimension first.
+
+    ``base`` is the first byte of the buffer; ``low[d] + extent[d] <= raw[d]`` in elements.
+    """
+
+    base: int
+    element_bytes: int
+    raw: tuple[int, ...]
+    low: tuple[int, ...]
+    extent: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor argument: a range of bytes, or a box where it is not contiguous.
+
+    ``address`` is its first byte. ``nbytes`` 0 is a key: it orders tasks by address and covers
+    nothing. OUTPUT with address 0 is allocated from the heap ring of the scope.
+    """
+
+    address: int
+    nbytes: int
+    tag: Tag
+    box: Box | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """The arguments of one of the N executions of a task; a task that is no group has one."""
+
+    tensors: tuple[Tensor, ...] = ()
+    scalars: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunBegin:
+    """A run begins, with the outermost scope open."""
+
+    hazards: Hazards = Hazards.RAW
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """Nothing more is submitted: the outermost scope ends. The run finishes with its last task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """A task. Answered by ``Submitted`` or ``Blocked``.
+
+    ``pins``: none, or one child for each member; distinct in a group. ``is_hint``: they are wishes.
+    ``retries``: how often it may run again after a failure or the loss of its child; more than 0
+    declares it safe to repeat. ``timeout_ms`` 0 is none; the driver keeps time.
+    """
+
+    kind: Kind
+    callable: int
+    members: tuple[Member, ...] = (Member(),)
+    pins: tuple[int, ...] = ()
+    is_hint: bool = False
+    config: int = 0
+    retries: int = 0
+    timeout_ms: int = 0
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """A buffer of the scope's heap ring. Answered by ``Submitted`` or ``Blocked``."""
+
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class AddDependency:
+    """``consumer``, the task submitted last and not sent yet, also waits for ``producer``."""
+
+    producer: int
+    consumer: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeBegin:
+    """A scope opens inside the innermost one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeEnd:
+    """The innermost scope, which is not the run's own, ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Send what can be sent. The only event that sends, so the driver decides on batches.
+
+    ``newest`` False keeps back the task submitted last, whose dependencies may still be added to.
+    """
+
+    newest: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The child has completed ``count`` frames since it was first ready.
+
+    The last of them ended with ``outcome``; those before it that were not yet told succeeded.
+    ``cause`` is the driver's number for the failure.
+    """
+
+    child: int
+    count: int
+    outcome: Outcome = Outcome.SUCCEEDED
+    cause: int = NONE
+
+
+@dataclass(frozen=True, slots=True)
+class ChildReady:
+    """The child takes frames from now on: at start, and again after it was lost and returns."""
+
+    child: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChildLost:
+    """The child is gone, and all completions that it reported have been told.
+
+    ``returns``: a ``ChildReady`` or another ``ChildLost`` will follow. Its frames in flight count
+    as completed and failed from now on, also for frames elsewhere that require them: the driver
+    tells the other children so, and they skip those.
+    """
+
+    child: int
+    cause: int
+    returns: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """Frame ``count`` of the child is past its timeout; of no effect if it has completed."""
+
+    child: int
+    count: int
+    cause: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """What has not been sent, or is submitted from now on, does not run in this run."""
+
+    cause: int
+
+
+Event = (
+    RunBegin
+    | RunEnd
+    | Submit
+    | Allocate
+    | AddDependency
+    | ScopeBegin
+    | ScopeEnd
+    | Dispatch
+    | Completion
+    | ChildReady
+    | ChildLost
+    | Deadline
+    | Cancel
+)

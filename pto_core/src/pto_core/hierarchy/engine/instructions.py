@@ -1,0 +1,125 @@
+"""What an engine answers: results of the event, and what the driver is to do, in this order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from pto_core.hierarchy.engine.events import NONE
+
+
+class Result(IntEnum):
+    """How a task ended."""
+
+    COMPLETED = 0
+    FAILED = 1
+    POISONED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The number of the new task and the addresses of what was allocated for it, in order."""
+
+    task: int
+    addresses: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Nothing has changed: ring ``ring`` has no room for ``requested`` bytes now."""
+
+    ring: int
+    requested: int
+    used: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """The frame starts once ``child`` has completed ``count`` frames, if the last succeeded."""
+
+    child: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Put a frame into the child's queue; it is the child's ``count``-th."""
+
+    child: int
+    count: int
+    task: int
+    member: int
+    requirement: Requirement | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SaveRegions:
+    """Before the task is sent: keep a copy of its INOUT regions, it may have to run again."""
+
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreRegions:
+    """Before the task is sent again: put the kept copy back."""
+
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropRegions:
+    """The kept copy of the task's regions is of no use any more."""
+
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFinished:
+    """The task has ended. ``root``: the failed task that poisoned it, NONE for a cancelled run."""
+
+    task: int
+    result: Result
+    cause: int = NONE
+    root: int = NONE
+
+
+@dataclass(frozen=True, slots=True)
+class RoomFreed:
+    """Slabs of this heap ring have been freed: a submit that was blocked may fit now."""
+
+    ring: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndChild:
+    """Kill the child, which is past the deadline of a task, and tell when it is lost."""
+
+    child: int
+    cause: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """Every task of the run has ended and no slot is alive.
+
+    ``failed``: task and cause, the first failure first. ``poisoned``: task and root.
+    """
+
+    tasks: int
+    failed: tuple[tuple[int, int], ...] = ()
+    poisoned: tuple[tuple[int, int], ...] = ()
+
+
+Instruction = (
+    Submitted
+    | Blocked
+    | Send
+    | SaveRegions
+    | RestoreRegions
+    | DropRegions
+    | TaskFinished
+    | RoomFreed
+    | EndChild
+    | RunFinished
+)

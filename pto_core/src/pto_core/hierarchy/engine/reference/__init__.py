@@ -1,0 +1,5 @@
+"""The reference engine, a file for each concept. Use :class:`ReferenceEngine`."""
+
+from pto_core.hierarchy.engine.reference.engine import ReferenceEngine
+
+__all__ = ["ReferenceEngine"]

@@ -1,0 +1,69 @@
+"""What a submit must be. Each raises and changes nothing."""
+
+from __future__ import annotations
+
+from pto_core.errors import UsageError
+from pto_core.hierarchy.engine.events import Submit, Tag, Tensor
+from pto_core.hierarchy.engine.reference.core import Core
+
+
+def check_open(core: Core, what: str) -> None:
+    """Refuse what belongs inside a run, before its end."""
+    if not core.is_running or core.is_ending:
+        raise UsageError(f"{what} outside of a run; do it in the function or block of the run")
+
+
+def check_submit(core: Core, spec: Submit) -> None:
+    """Refuse a task that no child could ever run, or that is not well formed."""
+    children = core.children.of_kind(spec.kind)
+    count = len(spec.members)
+    if count < 1:
+        raise UsageError("a task without members; give arguments for at least one", name="members")
+    if count > len(children):
+        raise UsageError(
+            f"a group of {count} members for {len(children)} {spec.kind.name} children; "
+            "make it smaller or add children",
+            name="members",
+            value=count,
+            expected=len(children),
+        )
+    if spec.retries < 0 or spec.timeout_ms < 0:
+        raise UsageError(f"retries {spec.retries}, timeout {spec.timeout_ms} ms: give 0 or more")
+    _check_pins(spec, {child.number for child in children})
+    for member in spec.members:
+        for tensor in member.tensors:
+            _check_tensor(tensor)
+
+
+def _check_pins(spec: Submit, children: set[int]) -> None:
+    if not spec.pins:
+        return
+    if len(spec.pins) != len(spec.members):
+        raise UsageError(
+            f"{len(spec.pins)} workers named for {len(spec.members)} members; name one for each",
+            name="workers",
+            value=spec.pins,
+        )
+    strangers = [pin for pin in spec.pins if pin not in children]
+    if strangers:
+        raise UsageError(
+            f"worker {strangers[0]} is no {spec.kind.name} child; there are {sorted(children)}",
+            name="workers",
+            value=strangers[0],
+        )
+    if len(set(spec.pins)) < len(spec.pins):
+        raise UsageError(
+            f"workers {list(spec.pins)} name one twice; the members of a group run on distinct ones"
+        )
+
+
+def _check_tensor(tensor: Tensor) -> None:
+    if tensor.nbytes < 0 or not 0 <= tensor.address < 1 << 64:
+        raise UsageError(f"{tensor.nbytes} bytes at {tensor.address:#x} are no tensor")
+    if tensor.address == 0 and tensor.tag not in (Tag.OUTPUT, Tag.NO_DEP):
+        raise UsageError(
+            f"an {tensor.tag.name} tensor without an address; only OUTPUT is allocated",
+            name="address",
+        )
+    if tensor.address == 0 and tensor.box is not None:
+        raise UsageError("a view of a buffer that is not allocated yet", name="box")

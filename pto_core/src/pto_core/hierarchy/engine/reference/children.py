@@ -1,0 +1,94 @@
+"""The children: what is in flight to each, and whether it takes frames."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from pto_core.errors import ProtocolError
+from pto_core.hierarchy.engine.configuration import ChildConfiguration
+from pto_core.hierarchy.engine.events import NONE
+from pto_core.hierarchy.engine.instructions import Requirement
+
+
+class ChildState(IntEnum):
+    """EXPECTED: it will be ready, for the first time or again. LOST: it will not."""
+
+    EXPECTED = 0
+    READY = 1
+    LOST = 2
+
+
+@dataclass(slots=True, eq=False)
+class InFlight:
+    """A frame that was sent and has not completed."""
+
+    count: int
+    task: int
+    member: int
+    requirement: Requirement | None
+    deadline: int | None = None
+    """The cause, once it is past its deadline."""
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """Invariant: ``frames`` are those numbered ``completed`` + 1 to ``sent``, in this order."""
+
+    number: int
+    configuration: ChildConfiguration
+    state: ChildState = ChildState.EXPECTED
+    sent: int = 0
+    completed: int = 0
+    """Never falls: frames that were lost with the child count."""
+    frames: deque[InFlight] = field(default_factory=deque)
+    cause: int = NONE
+    """Of the last loss."""
+    lost: list[range] = field(default_factory=list)
+    """The frames that were in flight at each loss."""
+
+    @property
+    def has_room(self) -> bool:
+        """Say whether a frame can be sent now."""
+        return self.state is ChildState.READY and len(self.frames) < self.configuration.window
+
+    def send(self, task: int, member: int, requirement: Requirement | None) -> InFlight:
+        """Put a frame in flight; there is room."""
+        self.sent += 1
+        frame = InFlight(self.sent, task, member, requirement)
+        self.frames.append(frame)
+        return frame
+
+    def complete(self) -> InFlight:
+        """Take the oldest frame out of flight."""
+        self.completed += 1
+        return self.frames.popleft()
+
+    def lose(self) -> list[InFlight]:
+        """Give what was in flight; the first may have been started, the others were not."""
+        lost = list(self.frames)
+        self.frames.clear()
+        self.lost.append(range(self.completed + 1, self.sent + 1))
+        self.completed = self.sent
+        return lost
+
+    def has_lost(self, count: int) -> bool:
+        """Say whether that frame was lost with the child."""
+        return any(count in each for each in self.lost)
+
+
+class Children:
+    """All children, by number."""
+
+    def __init__(self, configurations: tuple[ChildConfiguration, ...]) -> None:
+        self.all = [Child(number, each) for number, each in enumerate(configurations)]
+
+    def __getitem__(self, number: int) -> Child:
+        if not 0 <= number < len(self.all):
+            raise ProtocolError(f"child {number} is not one of {len(self.all)}", child=number)
+        return self.all[number]
+
+    def of_kind(self, kind: int) -> list[Child]:
+        """Give the children that run such tasks, ascending."""
+        return [child for child in self.all if child.configuration.kind == kind]

@@ -1,0 +1,161 @@
+"""How tasks become ready, end, fail, poison, run again and are consumed."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from pto_core.hierarchy.engine.events import NONE, Outcome
+from pto_core.hierarchy.engine.instructions import DropRegions, Result, TaskFinished
+from pto_core.hierarchy.engine.reference.core import Core
+from pto_core.hierarchy.engine.reference.slots import Task
+from pto_core.hierarchy.states import Reference, State, StateEvent
+
+
+class Endings:
+    """Invariant after each call: whoever is PENDING has an unfinished producer.
+
+    A poisoned task ends only when all its producers have: whoever is ordered after it is also
+    ordered after them, and may have no edge of its own to them.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._finished: deque[Task] = deque()
+        """Tasks that have ended and whose consumers have not been told, oldest first."""
+
+    def settle(self, task: Task) -> None:
+        """Say what becomes of a task that is PENDING: it may be so for this moment only."""
+        self._settle(task)
+        self._tell_consumers()
+
+    def _settle(self, task: Task) -> None:
+        core = self._core
+        if task.unfinished:
+            self.consider_early(task)
+        elif task.poison is not None or core.cancelled is not None:
+            self._poison(task)
+        else:
+            core.slots.move(task, StateEvent.SATISFY)
+            core.queues.add(task.number, is_group=task.members > 1)
+
+    def consider_early(self, task: Task) -> None:
+        """Queue the task to be sent early if its only unfinished producer has been sent."""
+        if len(task.unfinished) != 1 or self._core.slots.state(task) is not State.PENDING:
+            return
+        (number,) = task.unfinished
+        if self._core.slots.state(self._core.slots.tasks[number]) is State.RUNNING:
+            self._core.queues.add_early(task.number)
+
+    def member_ended(self, task: Task, outcome: Outcome, cause: int) -> None:
+        """Count a member; the last one ends the attempt."""
+        task.ended += 1
+        if outcome is Outcome.FAILED and task.failure is None:
+            task.failure = cause
+        task.was_skipped = task.was_skipped or outcome is Outcome.SKIPPED
+        if task.ended == task.members:
+            self._attempt_ended(task)
+
+    def _attempt_ended(self, task: Task) -> None:
+        core = self._core
+        if task.was_skipped or task.poison is not None:
+            self.leave_child(task)
+        elif task.failure is None:
+            self._end(task, StateEvent.FINISH, Result.COMPLETED)
+            self._tell_consumers()
+        elif task.attempts > 0 and core.cancelled is None:
+            task.attempts -= 1
+            self.leave_child(task)
+        else:
+            self.fail(task, task.failure)
+
+    def leave_child(self, task: Task) -> None:
+        """Let a RUNNING task that is to run again, or never ran, wait anew, or end poisoned."""
+        if task.poison is not None:
+            self.poison(task)
+            return
+        task.ended = 0
+        task.failure = None
+        task.was_skipped = False
+        task.children = ()
+        self._core.slots.move(task, StateEvent.REPEAT)
+        self.settle(task)
+
+    def fail(self, task: Task, cause: int) -> None:
+        """End a task with its own failure."""
+        self._core.roots[task.number] = task.number
+        self._core.failed.append((task.number, cause))
+        self._end(task, StateEvent.FAIL, Result.FAILED, cause)
+        self._tell_consumers()
+
+    def poison(self, task: Task) -> None:
+        """End a task because a producer has failed, or because the run is cancelled."""
+        self._poison(task)
+        self._tell_consumers()
+
+    def _poison(self, task: Task) -> None:
+        core = self._core
+        root = NONE if task.poison is None else task.poison
+        cause = core.cancelled if core.cancelled is not None and root == NONE else NONE
+        core.roots[task.number] = root
+        core.poisoned.append((task.number, root))
+        self._end(task, StateEvent.POISON, Result.POISONED, cause, root)
+
+    def _end(
+        self,
+        task: Task,
+        event: StateEvent,
+        result: Result,
+        cause: int = NONE,
+        root: int = NONE,
+    ) -> None:
+        core = self._core
+        core.slots.move(task, event)
+        core.queues.remove(task.number)
+        core.instructions.append(TaskFinished(task.number, result, cause, root))
+        if task.has_saved_regions:
+            core.instructions.append(DropRegions(task.number))
+        self._finished.append(task)
+
+    def _tell_consumers(self) -> None:
+        """Breadth first: consumers that end poisoned tell theirs after everyone before them."""
+        while self._finished:
+            task = self._finished.popleft()
+            consumers, task.consumers = task.consumers, []
+            for number in consumers:
+                self._tell(self._core.slots.tasks[number], task)
+            for number, reference in task.holds:
+                self.drop(self._core.slots.tasks[number], reference)
+            task.holds = []
+            self.drop(task, Reference.SELF)
+
+    def _tell(self, task: Task, producer: Task) -> None:
+        task.unfinished.remove(producer.number)
+        root = self._core.roots.get(producer.number)
+        if root is not None and task.poison is None and task.producers[producer.number].poisons:
+            task.poison = root
+        if producer.children:
+            task.last_producer = producer.children[0][0]
+        if self._core.slots.state(task) is State.PENDING:
+            self._settle(task)
+
+    def drop(self, task: Task, reference: Reference) -> None:
+        """Take a reference away; the last one consumes the slot."""
+        task.references[reference] -= 1
+        if task.references.total() == 0:
+            self._consume(task)
+
+    def _consume(self, task: Task) -> None:
+        """Free slot and slab. What a failed task wrote stays known to poison whoever reads it."""
+        core = self._core
+        has_failed = core.slots.state(task) is State.FAILED
+        core.slots.move(task, StateEvent.RELEASE)
+        kept = [entry for entry in task.entries if has_failed and entry.is_writer]
+        core.regions.forget([entry for entry in task.entries if entry not in kept])
+        if task.slab is not None:
+            slab = task.slab
+            ring = core.rings[slab.ring]
+            size = slab.end - slab.begin
+            core.regions.forget_memory(slab.address, slab.address + size)
+            if ring.release(slab):
+                core.freed_rings.add(ring.number)
+        core.slots.give_back(task)

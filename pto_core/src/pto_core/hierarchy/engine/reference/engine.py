@@ -1,0 +1,182 @@
+"""The reference engine: the specification that other engines are compared with."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from pto_core.errors import UsageError
+from pto_core.hierarchy.engine.configuration import Configuration
+from pto_core.hierarchy.engine.events import (
+    NONE,
+    AddDependency,
+    Allocate,
+    Cancel,
+    ChildLost,
+    ChildReady,
+    Completion,
+    Deadline,
+    Dispatch,
+    Event,
+    RunBegin,
+    RunEnd,
+    ScopeBegin,
+    ScopeEnd,
+    Submit,
+)
+from pto_core.hierarchy.engine.instructions import Blocked, Instruction, RoomFreed, RunFinished
+from pto_core.hierarchy.engine.interface import Deadlock, Frame, Policy, Snapshot, least_loaded
+from pto_core.hierarchy.engine.reference.checks import check_open
+from pto_core.hierarchy.engine.reference.core import Core
+from pto_core.hierarchy.engine.reference.dispatch import Dispatcher
+from pto_core.hierarchy.engine.reference.endings import Endings
+from pto_core.hierarchy.engine.reference.reports import Reports
+from pto_core.hierarchy.engine.reference.snapshot import snapshot_of
+from pto_core.hierarchy.engine.reference.submission import Submission
+from pto_core.hierarchy.engine.reference.validation import validate
+from pto_core.hierarchy.states import TRANSITIONS, Reference, State, Transitions
+
+
+class ReferenceEngine:
+    """See :class:`pto_core.hierarchy.engine.interface.Engine`. Clear and exact before fast."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        policy: Policy = least_loaded,
+        transitions: Transitions = TRANSITIONS,
+    ) -> None:
+        self._core = Core(configuration, transitions)
+        self._endings = Endings(self._core)
+        self._submission = Submission(self._core, self._endings)
+        self._dispatcher = Dispatcher(self._core, self._endings, policy)
+        self._reports = Reports(self._core, self._endings)
+        self._blocked: Blocked | None = None
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """Take an event; see the interface."""
+        core = self._core
+        core.instructions = []
+        core.freed_rings = set()
+        self._blocked = None
+        self._handle(event)
+        core.instructions += [RoomFreed(ring) for ring in sorted(core.freed_rings)]
+        if core.is_ending and not core.slots.tasks:
+            core.is_running = core.is_ending = False
+            core.instructions.append(
+                RunFinished(core.tasks, tuple(core.failed), tuple(core.poisoned))
+            )
+        if core.instructions and isinstance(core.instructions[0], Blocked):
+            self._blocked = core.instructions[0]
+        return core.instructions
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case Submit():
+                check_open(self._core, "submit")
+                self._submission.submit(event)
+            case Allocate():
+                check_open(self._core, "alloc")
+                self._submission.allocate(event)
+            case AddDependency():
+                check_open(self._core, "add_dep")
+                self._submission.add_dependency(event)
+            case Dispatch(newest):
+                self._dispatcher.dispatch(newest=newest)
+            case Completion():
+                self._reports.completed(event)
+            case ChildReady(child):
+                self._reports.ready(child)
+            case ChildLost():
+                self._reports.lost(event)
+            case Deadline():
+                self._reports.deadline(event)
+            case _:
+                self._handle_run(event)
+
+    def _handle_run(self, event: RunBegin | RunEnd | ScopeBegin | ScopeEnd | Cancel) -> None:
+        core = self._core
+        match event:
+            case RunBegin(hazards):
+                if core.is_running:
+                    raise UsageError("a run begins while another is under way; end that first")
+                core.restart(hazards)
+                core.is_running = True
+                core.scopes.begin()
+            case ScopeBegin():
+                check_open(core, "scope")
+                core.scopes.begin()
+            case ScopeEnd():
+                check_open(core, "scope")
+                if core.scopes.depth == 0:
+                    raise UsageError("no scope is open; the outermost ends with the run")
+                self._end_scope()
+            case RunEnd():
+                check_open(core, "the end of a run")
+                if core.scopes.depth > 0:
+                    raise UsageError(f"the run ends with {core.scopes.depth} scopes open")
+                core.is_ending = True
+                self._end_scope()
+            case Cancel(cause):
+                if core.is_running and core.cancelled is None:
+                    self._cancel(cause)
+            case _:
+                assert_never(event)
+
+    def _end_scope(self) -> None:
+        for number in self._core.scopes.end():
+            self._endings.drop(self._core.slots.tasks[number], Reference.SCOPE)
+
+    def _cancel(self, cause: int) -> None:
+        """End what is READY, which may end and consume others; who waits ends in its turn."""
+        core = self._core
+        core.cancelled = cause
+        for number in sorted(core.slots.tasks):
+            task = core.slots.tasks.get(number)
+            if task is not None and core.slots.state(task) is State.READY:
+                self._endings.poison(task)
+
+    def frame(self, task: int, member: int) -> Frame:
+        """Describe a frame; see the interface."""
+        found = self._core.slots.tasks.get(task)
+        if found is None or found.spec is None or not 0 <= member < found.members:
+            raise UsageError(f"there is no member {member} of a task {task} now", name="task")
+        spec = found.spec
+        return Frame(
+            spec.callable,
+            spec.config,
+            spec.timeout_ms,
+            spec.line,
+            found.addresses[member],
+            spec.members[member].scalars,
+        )
+
+    def is_quiescent(self) -> bool:
+        """Say whether nothing is in flight and nothing is ready."""
+        core = self._core
+        in_flight = any(child.frames for child in core.children.all)
+        return not (in_flight or core.queues.singles or core.queues.groups)
+
+    def deadlock(self) -> Deadlock | None:
+        """Prove that the submit that was blocked can never succeed; see the interface."""
+        blocked = self._blocked
+        if blocked is None or not self.is_quiescent():
+            return None
+        oldest = self._core.rings[blocked.ring].slabs[0].task
+        scope = self._core.scopes.depth_of(oldest)
+        return Deadlock(
+            blocked.ring,
+            blocked.requested,
+            blocked.used,
+            blocked.size,
+            oldest,
+            NONE if scope is None else scope,
+        )
+
+    def snapshot(self) -> Snapshot:
+        """Give everything that can be observed."""
+        return snapshot_of(self._core)
+
+    def validate(self) -> None:
+        """Raise :class:`InternalError` if an invariant does not hold; for tests."""
+        validate(self._core)

@@ -1,0 +1,104 @@
+"""The four heap rings: slabs are reserved at the head and freed in order at the tail.
+
+Offsets are virtual: they never wrap; lap k of a ring of n bytes is [k * n, (k + 1) * n), and a slab
+lies in one lap. Where a slab lies depends on the ring's size and the reservations before it, never
+on what has been freed when.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from pto_core.errors import CapacityError
+from pto_core.hierarchy.engine.configuration import SLAB_BYTES, RingConfiguration
+
+
+def rounded(nbytes: int) -> int:
+    """Give what an output takes in its slab."""
+    return -(-nbytes // SLAB_BYTES) * SLAB_BYTES
+
+
+@dataclass(slots=True, eq=False)
+class Slab:
+    """What one submit reserved: [begin, end) in virtual offsets."""
+
+    ring: int
+    task: int
+    begin: int
+    end: int
+    address: int
+    is_released: bool = False
+    """Its task has been consumed; it is free once all older ones are."""
+
+    def holds(self, begin: int, end: int) -> bool:
+        """Say whether all of these bytes are the slab's."""
+        return self.address <= begin and end <= self.address + self.end - self.begin
+
+
+class HeapRing:
+    """One ring. ``slabs`` are those not freed, oldest first."""
+
+    def __init__(self, number: int, configuration: RingConfiguration) -> None:
+        self.number = number
+        self.configuration = configuration
+        self.slabs: deque[Slab] = deque()
+        self.head = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the ring."""
+        return self.configuration.size
+
+    @property
+    def used(self) -> int:
+        """Bytes from the oldest slab to the head."""
+        return self.head - self.slabs[0].begin if self.slabs else 0
+
+    def restart(self) -> None:
+        """Begin at offset 0 again; every slab has been freed."""
+        self.head = 0
+
+    def begin_of(self, nbytes: int) -> int | None:
+        """Say where a slab would begin; None when there is no room now."""
+        if nbytes > self.size:
+            raise CapacityError(
+                f"a submit needs {nbytes} bytes of heap ring {self.number}, which has "
+                f"{self.size}; set heap_ring_size to at least {nbytes}",
+                name="heap_ring_size",
+                value=nbytes,
+                limit=self.size,
+            )
+        rest = -self.head % self.size
+        begin = self.head if nbytes <= (rest or self.size) else self.head + rest
+        oldest = self.slabs[0].begin if self.slabs else begin
+        return begin if begin + nbytes - oldest <= self.size else None
+
+    def reserve(self, task: int, begin: int, nbytes: int) -> Slab:
+        """Take what :meth:`begin_of` gave."""
+        address = self.configuration.address + begin % self.size
+        slab = Slab(self.number, task, begin, begin + nbytes, address)
+        self.slabs.append(slab)
+        self.head = slab.end
+        return slab
+
+    def release(self, slab: Slab) -> bool:
+        """Free the slab, or do so when the older ones are free. True: the tail has moved."""
+        slab.is_released = True
+        has_moved = False
+        while self.slabs and self.slabs[0].is_released:
+            self.slabs.popleft()
+            has_moved = True
+        return has_moved
+
+    def contains(self, begin: int, end: int) -> bool:
+        """Say whether any of these bytes are the ring's."""
+        first = self.configuration.address
+        return begin < first + self.size and first < end
+
+    def owner(self, begin: int, end: int) -> Slab | None:
+        """Find the slab of a live task that holds all of these bytes."""
+        for slab in self.slabs:
+            if not slab.is_released and slab.holds(begin, end):
+                return slab
+        return None

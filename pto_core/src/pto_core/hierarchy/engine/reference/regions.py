@@ -1,0 +1,153 @@
+"""Who wrote or reads which memory: a list of entries, and the rules of overlap.
+
+A region is a range of bytes, a box of a buffer, or a key. A box that is all of its buffer is a
+range. Boxes of one buffer (same first byte, same dimensions but for those of size 1, which are left
+out; the fastest counted in bytes) overlap exactly as boxes do; any other two regions do when their
+byte hulls do, which is exact for ranges and contiguous boxes and conservative otherwise. A key
+overlaps keys of the same address and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from pto_core.errors import UsageError
+from pto_core.hierarchy.engine.events import Box, Tensor
+
+MAX_DIMENSIONS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """``begin`` to ``end`` is the byte hull; equal for a key. ``sides``: of a box, by dimension."""
+
+    begin: int
+    end: int
+    buffer: tuple[int, ...] = ()
+    """First byte and dimensions; empty for ranges and keys."""
+    sides: tuple[tuple[int, int], ...] = ()
+    is_contiguous: bool = True
+
+    @property
+    def is_key(self) -> bool:
+        """Say whether it covers no bytes."""
+        return self.begin == self.end
+
+    def overlaps(self, other: Region) -> bool:
+        """Say whether they overlap, by the rules above."""
+        if self.is_key or other.is_key:
+            return self.is_key and other.is_key and self.begin == other.begin
+        if self.buffer and self.buffer == other.buffer:
+            pairs = zip(self.sides, other.sides, strict=True)
+            return all(a[0] < b[1] and b[0] < a[1] for a, b in pairs)
+        return self.begin < other.end and other.begin < self.end
+
+    def is_certain(self, other: Region) -> bool:
+        """Say whether regions that overlap surely share bytes."""
+        if self.buffer == other.buffer or (self.is_contiguous and other.is_contiguous):
+            return True
+        return (self.is_contiguous and self._spans(other)) or (
+            other.is_contiguous and other._spans(self)
+        )
+
+    def covers(self, other: Region) -> bool:
+        """Say whether all of ``other`` lies in this; both overlap."""
+        if self.buffer and self.buffer == other.buffer:
+            pairs = zip(self.sides, other.sides, strict=True)
+            return all(a[0] <= b[0] and b[1] <= a[1] for a, b in pairs)
+        return self.is_contiguous and self._spans(other)
+
+    def _spans(self, other: Region) -> bool:
+        return self.begin <= other.begin and other.end <= self.end
+
+
+def region_of(tensor: Tensor, address: int) -> Region:
+    """Give the region of a tensor that lies at ``address``; raises :class:`UsageError`."""
+    if tensor.box is None or tensor.nbytes == 0:
+        return Region(address, address + tensor.nbytes)
+    return _region_of_box(tensor.box, tensor)
+
+
+def _region_of_box(box: Box, tensor: Tensor) -> Region:
+    shape = tuple(zip(box.raw, box.low, box.extent, strict=False))
+    fits = all(low >= 0 and extent >= 1 and low + extent <= raw for raw, low, extent in shape)
+    lengths = {len(box.raw), len(box.low), len(box.extent)}
+    if lengths - {len(shape)} or not fits or not 1 <= len(shape) <= MAX_DIMENSIONS:
+        raise UsageError(f"{box} is no view of its buffer", name="box", value=box)
+    stride, first, last = box.element_bytes, box.base, box.element_bytes
+    for raw, low, extent in shape:
+        first += low * stride
+        last += (extent - 1) * stride
+        stride *= raw
+    nbytes = box.element_bytes * prod(box.extent)
+    if (tensor.address, tensor.nbytes) != (first, nbytes):
+        raise UsageError(
+            f"a tensor of {tensor.nbytes} bytes at {tensor.address:#x} has a box of {nbytes} bytes "
+            f"at {first:#x}",
+            name="box",
+            value=box,
+        )
+    if box.extent == box.raw:
+        return Region(first, first + nbytes)
+    return Region(first, first + last, *_normalised(box, shape), last == nbytes)
+
+
+def _normalised(
+    box: Box, shape: tuple[tuple[int, int, int], ...]
+) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
+    scale = box.element_bytes
+    raws, sides = [], []
+    for raw, low, extent in shape:
+        if raw > 1:
+            raws.append(raw * scale)
+            sides.append((low * scale, (low + extent) * scale))
+            scale = 1
+    return (box.base, *raws), tuple(sides)
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A task wrote the region, or reads it."""
+
+    region: Region
+    task: int
+    is_writer: bool
+
+
+class RegionIndex:
+    """The entries, oldest first."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+
+    def overlapping(self, region: Region, *, writers: bool) -> Iterator[Entry]:
+        """Give the writers, or the readers, whose regions overlap."""
+        for entry in self.entries:
+            if entry.is_writer == writers and entry.region.overlaps(region):
+                yield entry
+
+    def add(self, region: Region, task: int, *, is_writer: bool) -> Entry:
+        """Enter the region; a writer forgets the older entries that it covers."""
+        if is_writer:
+            self.entries = [
+                entry
+                for entry in self.entries
+                if not (entry.region.overlaps(region) and region.covers(entry.region))
+            ]
+        entry = Entry(region, task, is_writer)
+        self.entries.append(entry)
+        return entry
+
+    def forget(self, entries: list[Entry]) -> None:
+        """Take these out, as far as they are still there."""
+        self.entries = [entry for entry in self.entries if entry not in entries]
+
+    def forget_memory(self, begin: int, end: int) -> None:
+        """Forget what lies in memory that now belongs to nobody; keys are no memory."""
+        self.entries = [
+            entry
+            for entry in self.entries
+            if entry.region.is_key or not (begin <= entry.region.begin and entry.region.end <= end)
+        ]

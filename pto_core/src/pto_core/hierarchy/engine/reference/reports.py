@@ -1,0 +1,114 @@
+"""What children report: completions, and their own end."""
+
+from __future__ import annotations
+
+from pto_core.errors import ProtocolError
+from pto_core.hierarchy.engine.events import ChildLost, Completion, Deadline, Outcome
+from pto_core.hierarchy.engine.instructions import EndChild
+from pto_core.hierarchy.engine.reference.children import Child, ChildState, InFlight
+from pto_core.hierarchy.engine.reference.core import Core
+from pto_core.hierarchy.engine.reference.endings import Endings
+from pto_core.hierarchy.engine.reference.slots import Task
+
+
+class Reports:
+    """The events Completion, ChildReady, ChildLost and Deadline."""
+
+    def __init__(self, core: Core, endings: Endings) -> None:
+        self._core = core
+        self._endings = endings
+
+    def completed(self, event: Completion) -> None:
+        """End what has completed, or raise and change nothing."""
+        child = self._core.children[event.child]
+        self._check(child, event)
+        while child.completed < event.count:
+            frame = child.complete()
+            is_last = frame.count == event.count
+            outcome = event.outcome if is_last else Outcome.SUCCEEDED
+            self._endings.member_ended(self._core.slots.tasks[frame.task], outcome, event.cause)
+
+    def _check(self, child: Child, event: Completion) -> None:
+        """Nothing has changed when this raises."""
+        if child.state is not ChildState.READY:
+            raise ProtocolError(
+                f"child {child.number} is {child.state.name} and reports frame {event.count}",
+                child=child.number,
+            )
+        if not child.completed < event.count <= child.sent:
+            raise ProtocolError(
+                f"child {child.number} reports frame {event.count}; {child.completed} have "
+                f"completed and {child.sent} were sent",
+                child=child.number,
+            )
+        for frame in child.frames:
+            if frame.count > event.count:
+                break
+            is_last = frame.count == event.count
+            self._check_skip(child, frame, is_last and event.outcome is Outcome.SKIPPED)
+
+    def _check_skip(self, child: Child, frame: InFlight, is_skip: bool) -> None:
+        """A frame is skipped exactly when its requirement has failed or was lost."""
+        required = frame.requirement
+        has_failed = required is not None and (
+            self._core.slots.tasks[frame.task].poison is not None
+            or self._core.children[required.child].has_lost(required.count)
+        )
+        if is_skip and not has_failed:
+            raise ProtocolError(
+                f"child {child.number} skipped frame {frame.count}, whose requirement {required} "
+                "has not failed",
+                child=child.number,
+            )
+        if has_failed and not is_skip:
+            raise ProtocolError(
+                f"child {child.number} ran frame {frame.count}, whose requirement {required} has "
+                "failed",
+                child=child.number,
+            )
+
+    def ready(self, number: int) -> None:
+        """Let the child have frames."""
+        child = self._core.children[number]
+        if child.state is not ChildState.EXPECTED:
+            raise ProtocolError(
+                f"child {number} is {child.state.name} and reports that it is ready", child=number
+            )
+        child.state = ChildState.READY
+
+    def lost(self, event: ChildLost) -> None:
+        """End or repeat what was in flight, oldest first."""
+        child = self._core.children[event.child]
+        if child.state is ChildState.LOST:
+            raise ProtocolError(f"child {event.child} is lost already", child=event.child)
+        child.state = ChildState.EXPECTED if event.returns else ChildState.LOST
+        child.cause = event.cause
+        for place, frame in enumerate(child.lose()):
+            task = self._core.slots.tasks[frame.task]
+            cause = event.cause if frame.deadline is None else frame.deadline
+            self._member_lost(task, frame, cause, was_started=place == 0)
+
+    def _member_lost(self, task: Task, frame: InFlight, cause: int, *, was_started: bool) -> None:
+        """A group is never repeated in part; a frame that was not started can always go again."""
+        repeats = self._core.configuration.repeats_lost
+        can_go_again = repeats and not was_started and task.members == 1
+        if task.poison is not None or can_go_again:
+            self._endings.leave_child(task)
+        else:
+            if not repeats:
+                task.attempts = 0
+            self._endings.member_ended(task, Outcome.FAILED, cause)
+
+    def deadline(self, event: Deadline) -> None:
+        """Ask for the end of the child if that frame is still in flight."""
+        child = self._core.children[event.child]
+        if not 0 < event.count <= child.sent:
+            raise ProtocolError(
+                f"a deadline for frame {event.count} of child {event.child}, which was sent "
+                f"{child.sent}",
+                child=event.child,
+            )
+        for frame in child.frames:
+            if frame.count == event.count and frame.deadline is None:
+                frame.deadline = event.cause
+                self._core.instructions.append(EndChild(event.child, event.cause))

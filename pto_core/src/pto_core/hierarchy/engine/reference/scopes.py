@@ -1,0 +1,41 @@
+"""The open scopes and the tasks that each keeps alive until it ends."""
+
+from __future__ import annotations
+
+from pto_core.hierarchy.engine.configuration import RINGS
+
+
+class Scopes:
+    """``open[d]`` lists the tasks of the open scope of depth d; the outermost is the run's."""
+
+    def __init__(self) -> None:
+        self.open: list[list[int]] = []
+
+    @property
+    def depth(self) -> int:
+        """Of the innermost scope."""
+        return len(self.open) - 1
+
+    @property
+    def ring(self) -> int:
+        """The heap ring of the innermost scope."""
+        return min(self.depth, RINGS - 1)
+
+    def begin(self) -> None:
+        """Open a scope inside the innermost one."""
+        self.open.append([])
+
+    def enter(self, task: int) -> None:
+        """Let the innermost scope keep the task."""
+        self.open[-1].append(task)
+
+    def end(self) -> list[int]:
+        """Close the innermost scope and give its tasks."""
+        return self.open.pop()
+
+    def depth_of(self, task: int) -> int | None:
+        """Find the open scope that keeps the task."""
+        for depth, tasks in enumerate(self.open):
+            if task in tasks:
+                return depth
+        return None

@@ -1,0 +1,263 @@
+"""Submits: what is checked, what a task waits for, and what it takes.
+
+Everything that can be refused or blocked comes before the first change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pto_core.errors import UsageError
+from pto_core.hierarchy.engine.events import AddDependency, Allocate, Hazards, Submit, Tag, Tensor
+from pto_core.hierarchy.engine.instructions import Blocked, Submitted
+from pto_core.hierarchy.engine.reference.checks import check_submit
+from pto_core.hierarchy.engine.reference.core import Core
+from pto_core.hierarchy.engine.reference.endings import Endings
+from pto_core.hierarchy.engine.reference.heap import Slab, rounded
+from pto_core.hierarchy.engine.reference.regions import Region, region_of
+from pto_core.hierarchy.engine.reference.slots import Edge, Task
+from pto_core.hierarchy.states import Reference, State, StateEvent
+
+KEY_BIT = 1 << 63
+"""Of the addresses given to OUTPUT tensors of size 0: no memory has them."""
+WRITES = (Tag.OUTPUT, Tag.INOUT, Tag.OUTPUT_EXISTING)
+
+
+def is_allocated(tensor: Tensor) -> bool:
+    """Say whether the engine gives the tensor its address."""
+    return tensor.tag is Tag.OUTPUT and tensor.address == 0
+
+
+@dataclass(slots=True)
+class Draft:
+    """A submit that has not changed anything yet."""
+
+    nbytes: int
+    """To reserve."""
+    begin: int
+    """Where, in the ring of the scope."""
+    edges: dict[int, Edge] = field(default_factory=dict)
+    owners: set[int] = field(default_factory=set)
+    addresses: list[list[int]] = field(default_factory=list)
+    allocated: list[int] = field(default_factory=list)
+    keys: int = 0
+    """Of the allocated ones, those of size 0."""
+    placed: int = 0
+    """Bytes of the reservation that have been given out."""
+
+
+class Submission:
+    """The events Submit, Allocate and AddDependency."""
+
+    def __init__(self, core: Core, endings: Endings) -> None:
+        self._core = core
+        self._endings = endings
+
+    def submit(self, spec: Submit) -> None:
+        """Take a task, unless its ring has no room."""
+        check_submit(self._core, spec)
+        nbytes = sum(
+            rounded(tensor.nbytes)
+            for member in spec.members
+            for tensor in member.tensors
+            if is_allocated(tensor)
+        )
+        draft = self._draft(spec, nbytes)
+        if draft is None:
+            return
+        task = self._take(spec, draft)
+        task.attempts = spec.retries
+        self._core.slots.move(task, StateEvent.SUBMIT)
+        self._refer(task, Reference.SELF)
+        for owner in sorted(draft.owners):
+            self._hold(task, owner, Reference.OWNER)
+        for producer, edge in sorted(draft.edges.items()):
+            self._link(task, producer, edge)
+        self._enter_regions(task)
+        self._endings.settle(task)
+
+    def allocate(self, event: Allocate) -> None:
+        """Take a buffer, unless its ring has no room: a task that has already completed."""
+        if event.nbytes < 0:
+            raise UsageError(f"{event.nbytes} bytes cannot be allocated", name="nbytes")
+        draft = self._draft(None, rounded(event.nbytes))
+        if draft is None:
+            return
+        self._place(draft, Tensor(0, event.nbytes, Tag.OUTPUT))
+        task = self._take(None, draft)
+        self._core.slots.move(task, StateEvent.ALLOCATE)
+        region = Region(draft.allocated[0], draft.allocated[0] + event.nbytes)
+        task.entries.append(self._core.regions.add(region, task.number, is_writer=True))
+
+    def add_dependency(self, event: AddDependency) -> None:
+        """Add an edge; it is too late once the task is sent or another is submitted."""
+        core = self._core
+        task = core.slots.tasks.get(event.consumer)
+        state = None if task is None else core.slots.state(task)
+        is_open = event.consumer == core.newest and state in (State.PENDING, State.READY)
+        if task is None or not is_open:
+            raise UsageError(
+                f"task {event.consumer} takes no more dependencies: only the task submitted last, "
+                "before it is sent, does; add them right after the submit",
+                name="consumer",
+                value=event.consumer,
+            )
+        if not core.slots.next_number - core.tasks <= event.producer < event.consumer:
+            raise UsageError(
+                f"task {event.producer} is no earlier task of this run, so {event.consumer} "
+                "cannot wait for it",
+                name="producer",
+                value=event.producer,
+            )
+        self._link(task, event.producer, Edge.EXPLICIT | Edge.CERTAIN)
+        if state is State.PENDING:
+            self._endings.settle(task)
+        elif task.unfinished:
+            core.slots.move(task, StateEvent.HOLD)
+            core.queues.remove(task.number)
+            self._endings.settle(task)
+        elif task.poison is not None:
+            self._endings.poison(task)
+
+    def _draft(self, spec: Submit | None, nbytes: int) -> Draft | None:
+        """Find the edges, owners and room; None, and the answer, when there is no room."""
+        core = self._core
+        ring = core.rings[core.scopes.ring]
+        draft = Draft(nbytes, 0)
+        if spec is not None:
+            self._find(spec, draft)
+        begin = ring.begin_of(nbytes)
+        if begin is None:
+            core.instructions.append(Blocked(ring.number, nbytes, ring.used, ring.size))
+            return None
+        draft.begin = begin
+        if spec is not None:
+            for member in spec.members:
+                draft.addresses.append([self._place(draft, tensor) for tensor in member.tensors])
+        return draft
+
+    def _find(self, spec: Submit, draft: Draft) -> None:
+        for tensor in _tracked(spec):
+            region = region_of(tensor, tensor.address)
+            owner = self._owner(region)
+            if owner is not None:
+                draft.owners.add(owner)
+            if tensor.tag in (Tag.INPUT, Tag.INOUT):
+                self._find_overlaps(draft, region, Edge.DATA, writers=True)
+            if self._core.hazards is Hazards.FULL and tensor.tag in (Tag.OUTPUT, Tag.INOUT):
+                self._find_overlaps(draft, region, Edge.ORDERS, writers=True)
+                self._find_overlaps(draft, region, Edge.ORDERS, writers=False)
+
+    def _find_overlaps(self, draft: Draft, region: Region, edge: Edge, *, writers: bool) -> None:
+        for entry in self._core.regions.overlapping(region, writers=writers):
+            certain = Edge.CERTAIN if region.is_certain(entry.region) else Edge.ORDERS
+            draft.edges[entry.task] = draft.edges.get(entry.task, Edge.ORDERS) | edge | certain
+
+    def _owner(self, region: Region) -> int | None:
+        """Find the task whose slab this is; raises :class:`UsageError` when it is gone."""
+        if region.is_key:
+            return None
+        for ring in self._core.rings:
+            if ring.contains(region.begin, region.end):
+                slab = ring.owner(region.begin, region.end)
+                if slab is None or not self._is_in_open_scope(slab):
+                    raise UsageError(
+                        f"the {region.end - region.begin} bytes at {region.begin:#x} of heap ring "
+                        f"{ring.number} belong to no task of an open scope; name a buffer before "
+                        "the scope ends in which it was made",
+                        name="address",
+                        value=region.begin,
+                    )
+                return slab.task
+        return None
+
+    def _is_in_open_scope(self, slab: Slab) -> bool:
+        return self._core.slots.tasks[slab.task].references[Reference.SCOPE] > 0
+
+    def _place(self, draft: Draft, tensor: Tensor) -> int:
+        """Give the tensor's address, from the reservation if it has none."""
+        if not is_allocated(tensor):
+            return tensor.address
+        core = self._core
+        if tensor.nbytes == 0:
+            address = KEY_BIT | (core.key_count + draft.keys)
+            draft.keys += 1
+        else:
+            ring = core.rings[core.scopes.ring]
+            address = ring.configuration.address + draft.begin % ring.size + draft.placed
+            draft.placed += rounded(tensor.nbytes)
+        draft.allocated.append(address)
+        return address
+
+    def _take(self, spec: Submit | None, draft: Draft) -> Task:
+        """Take slot and slab in one step, and answer."""
+        core = self._core
+        task = core.slots.take(spec)
+        task.addresses = tuple(tuple(addresses) for addresses in draft.addresses)
+        if draft.nbytes:
+            ring = core.rings[core.scopes.ring]
+            task.slab = ring.reserve(task.number, draft.begin, draft.nbytes)
+        core.key_count += draft.keys
+        core.tasks += 1
+        core.newest = task.number
+        core.scopes.enter(task.number)
+        self._refer(task, Reference.SCOPE)
+        core.instructions.append(Submitted(task.number, tuple(draft.allocated)))
+        return task
+
+    def _link(self, task: Task, number: int, edge: Edge) -> None:
+        """Let the task wait for the producer, take its poison, or hold it, as its state asks."""
+        core = self._core
+        root = core.roots.get(number)
+        if root is not None and edge.poisons:
+            task.poison = root if task.poison is None else min(task.poison, root)
+        if not core.slots.is_live(number):
+            return
+        producer = core.slots.tasks[number]
+        is_new = number not in task.producers
+        task.producers[number] = task.producers.get(number, Edge.ORDERS) | edge
+        if not edge & Edge.CERTAIN:
+            core.conservative_edges += 1
+        if edge & Edge.DATA:
+            self._hold(task, number, Reference.CONSUMER)
+        if is_new and core.slots.is_unfinished(number):
+            task.unfinished.add(number)
+            producer.consumers.append(task.number)
+
+    def _hold(self, task: Task, number: int, reference: Reference) -> None:
+        self._refer(self._core.slots.tasks[number], reference)
+        task.holds.append((number, reference))
+
+    @staticmethod
+    def _refer(task: Task, reference: Reference) -> None:
+        task.references[reference] += 1
+
+    def _enter_regions(self, task: Task) -> None:
+        """Readers first: what the task writes it need not remember to read."""
+        core = self._core
+        regions = [
+            (tensor, region_of(tensor, address))
+            for member, addresses in zip(_spec(task).members, task.addresses, strict=True)
+            for tensor, address in zip(member.tensors, addresses, strict=True)
+        ]
+        if core.hazards is Hazards.FULL:
+            for tensor, region in regions:
+                if tensor.tag is Tag.INPUT:
+                    task.entries.append(core.regions.add(region, task.number, is_writer=False))
+        for tensor, region in regions:
+            if tensor.tag in WRITES:
+                task.entries.append(core.regions.add(region, task.number, is_writer=True))
+
+
+def _spec(task: Task) -> Submit:
+    assert task.spec is not None, "an allocation names no regions"
+    return task.spec
+
+
+def _tracked(spec: Submit) -> Iterator[Tensor]:
+    """Give the tensors that look up, in order; those to be allocated have nothing to find."""
+    for member in spec.members:
+        for tensor in member.tensors:
+            if tensor.tag is not Tag.NO_DEP and not is_allocated(tensor):
+                yield tensor
