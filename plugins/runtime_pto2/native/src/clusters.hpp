@@ -56,7 +56,7 @@ class Clusters {
   uint64_t allocations() const { return static_cast<uint64_t>(next_group_); }
   // How many are not free, allocated or with tasks that have not completed.
   uint32_t taken() const;
-  uint32_t allocated() const { return static_cast<uint32_t>(__builtin_popcount(allocated_)); }
+  uint32_t allocated() const { return allocated_; }  // by bit
   uint32_t peak() const { return peak_; }
 
  private:

@@ -101,31 +101,33 @@ void Planner::needs_tensor_map(uint64_t entries) {
   keep_most(needs_.tensor_map, entries);
 }
 
-int32_t Planner::allocate_cluster(uint32_t depth, uint32_t held) {
+int32_t Planner::allocate_cluster(uint32_t depth, uint32_t real) {
   for (uint32_t index = 0; index < kMaxClusters; ++index) {
-    if (cluster_depths_[index] != 0) continue;
+    const bool is_real = index < PTO_MAX_BLOCKS && (real >> index & 1) != 0;
+    if (is_real || cluster_depths_[index] != 0) continue;
     cluster_depths_[index] = depth + 1;
+    const uint32_t held = static_cast<uint32_t>(__builtin_popcount(real));
     keep_most(needs_.clusters, held + ++clusters_held_);
-    return static_cast<int32_t>(PTO_MAX_BLOCKS + index);
+    return static_cast<int32_t>(index);
   }
   cut_short();
   return -1;
 }
 
 bool Planner::is_allocated(int32_t cluster) const {
-  const int64_t index = int64_t{cluster} - PTO_MAX_BLOCKS;
-  return index >= 0 && index < kMaxClusters && cluster_depths_[index] != 0;
+  if (cluster < 0 || cluster >= static_cast<int32_t>(kMaxClusters)) return false;
+  return cluster_depths_[cluster] != 0;
 }
 
 void Planner::free_cluster(int32_t cluster) {
-  cluster_depths_[cluster - PTO_MAX_BLOCKS] = 0;
+  cluster_depths_[cluster] = 0;
   --clusters_held_;
 }
 
 void Planner::end_scope(uint32_t depth) {
   for (uint32_t index = 0; clusters_held_ > 0 && index < kMaxClusters; ++index) {
     if (cluster_depths_[index] <= depth) continue;
-    free_cluster(static_cast<int32_t>(PTO_MAX_BLOCKS + index));
+    free_cluster(static_cast<int32_t>(index));
   }
 }
 

@@ -23,7 +23,7 @@ class Planner {
   static constexpr int64_t kMaxTasks = int64_t{1} << 22;  // planned; then it gives up
   static constexpr uint64_t kChunkBytes = uint64_t{1} << 30;
   static constexpr uint32_t kMaxChunks = 1024;
-  static constexpr uint32_t kMaxClusters = 4096;  // that no device has
+  static constexpr uint32_t kMaxClusters = 4096;  // ids
 
   explicit Planner(Context& context) : context_(context) {}
 
@@ -47,9 +47,9 @@ class Planner {
   void needs_edges(uint32_t ring, uint64_t entries);  // of one task
   void needs_tensor_map(uint64_t entries);            // alive, of all rings
 
-  // A cluster that the device has not: an id from PTO_MAX_BLOCKS on, or -1 at the limit. `held` is
-  // the number of real clusters that are allocated.
-  int32_t allocate_cluster(uint32_t depth, uint32_t held);
+  // The smallest id that is neither held here nor real and allocated (the bits of `real`), so that
+  // programs that count by it find what they expect; -1 at the limit.
+  int32_t allocate_cluster(uint32_t depth, uint32_t real);
   bool is_allocated(int32_t cluster) const;
   void free_cluster(int32_t cluster);
   void end_scope(uint32_t depth);  // frees what scopes of `depth` and deeper allocated

@@ -153,6 +153,35 @@ TEST(a_twenty_fifth_cluster_is_more_than_any_device_has) {
   check_is_usable(device);
 }
 
+// The program indexes by the id; what it says while a plan is made must be an index, too.
+TEST(planned_clusters_have_the_ids_of_free_ones) {
+  OneThread device(24, {{"task_window", "4"}});
+  int32_t used[PTO_MAX_BLOCKS] = {};
+  const pto_status status = device.run([&] {
+    Program program(device);
+    const int32_t first = program.allocate_cluster();
+    program.free_cluster(program.allocate_cluster());
+    for (int32_t task = 0; task < 5; ++task) program.submit({}, {}, 1, first);
+    for (int32_t round = 0; round < 3; ++round) {
+      program.scope([&] {
+        for (uint32_t cluster = 1; cluster < PTO_MAX_BLOCKS; ++cluster) {
+          const int32_t id = program.allocate_cluster();
+          CHECK_EQUAL(id, static_cast<int32_t>(cluster));
+          ++used[id];
+          program.submit({}, {}, 1, id);
+        }
+      });
+    }
+    CHECK_EQUAL(program.allocate_cluster(), 1);
+  });
+  CHECK_EQUAL(status, PTO_ERROR_DEADLOCK);
+  CHECK_EQUAL(device.error().other_task, PTO_RESOURCE_TASK_RING);
+  CHECK_CONTAINS(device.error().message, "--set pto2.task_window=32");
+  CHECK(std::strstr(device.error().message, "block_dim") == nullptr);
+  CHECK_EQUAL(used[0], 0);
+  for (uint32_t cluster = 1; cluster < PTO_MAX_BLOCKS; ++cluster) CHECK_EQUAL(used[cluster], 3);
+}
+
 TEST(more_blocks_would_have_been_enough_clusters) {
   OneThread device(3, {});
   const pto_status status = device.run([&] {

@@ -130,20 +130,24 @@ TEST(a_limit_gives_a_lower_bound) {
   CHECK_EQUAL(fixture.held, 0);
 }
 
-TEST(clusters_that_no_device_has_are_counted_with_the_real_ones) {
+TEST(planned_clusters_are_counted_with_the_real_ones) {
+  constexpr uint32_t kAll = (uint32_t{1} << PTO_MAX_BLOCKS) - 1;
+  constexpr uint32_t kAllButThree = kAll & ~(uint32_t{1} << 3);
   Fixture fixture;
   Planner& planner = *fixture.planner;
   planner.enter(fixture.rings, fixture.sizes);
-  const int32_t outer = planner.allocate_cluster(0, 24);
-  const int32_t inner = planner.allocate_cluster(2, 24);
-  CHECK(outer >= PTO_MAX_BLOCKS && inner != outer);
+  const int32_t outer = planner.allocate_cluster(0, kAll);
+  const int32_t inner = planner.allocate_cluster(2, kAll);
+  CHECK_EQUAL(outer, static_cast<int32_t>(PTO_MAX_BLOCKS));
+  CHECK_EQUAL(inner, static_cast<int32_t>(PTO_MAX_BLOCKS) + 1);
   CHECK(planner.is_allocated(outer) && planner.is_allocated(inner));
-  CHECK(!planner.is_allocated(3));
+  CHECK(!planner.is_allocated(3) && !planner.is_allocated(-1));
   planner.end_scope(1);
   CHECK(planner.is_allocated(outer) && !planner.is_allocated(inner));
   planner.free_cluster(outer);
   CHECK(!planner.is_allocated(outer));
-  planner.allocate_cluster(0, 23);
+  CHECK_EQUAL(planner.allocate_cluster(0, kAllButThree), 3);
+  CHECK_EQUAL(planner.allocate_cluster(0, kAllButThree), static_cast<int32_t>(PTO_MAX_BLOCKS));
   const Plan plan = planner.finish(fixture.history);
   CHECK_EQUAL(plan.sizes.blocks, 26u);
 }
