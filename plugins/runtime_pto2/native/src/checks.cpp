@@ -249,6 +249,22 @@ bool Orchestrator::check_address(const Draft& draft, uint32_t index) {
                 Address{tensor.buffer.addr}, ": ", static_cast<const char*>(cause.message));
 }
 
+// In checking mode each output is a buffer of its own to the platform.
+bool Orchestrator::lend(const Draft& draft, uint32_t index) {
+  const pto_platform* platform = context_.platform;
+  const pto_buffer& buffer = draft.task.params[index].value.tensor->buffer;
+  ErrorLatch blank;
+  pto_error cause = *blank.error();
+  const pto_status status = platform->lend(platform->self, buffer.addr, buffer.size, &cause);
+  if (status == PTO_OK) return true;
+  ErrorFacts facts{status};
+  facts.value = cause.value;
+  facts.limit = cause.limit;
+  return reject(draft, facts, "found when the outputs of task ", next_id(draft), " (function ",
+                draft.task.func_id,
+                ") got their memory: ", static_cast<const char*>(cause.message));
+}
+
 bool Orchestrator::reject_outputs(const Draft& draft) {
   ErrorFacts facts{PTO_ERROR_CAPACITY};
   facts.value = draft.output_bytes;
@@ -305,7 +321,8 @@ bool Orchestrator::is_scope_open(int64_t id) const {
 bool Orchestrator::is_in_heap(uint64_t address, uint32_t* ring) const {
   for (*ring = 0; *ring < kRings; ++*ring) {
     const Side& side = sides_[*ring];
-    if (side.heap_base != 0 && address - side.heap_base < side.heap.capacity()) return true;
+    if (side.heap_base == 0) continue;
+    if (address - side.heap_base < side.heap.capacity() << heap_gaps_) return true;
   }
   return false;
 }
@@ -317,7 +334,7 @@ int64_t Orchestrator::heap_owner(uint32_t index, uint64_t address) const {
   const Side& side = sides_[index];
   const uint64_t size = side.heap.capacity();
   const uint64_t head = side.heap.head();
-  uint64_t offset = head - head % size + (address - side.heap_base);
+  uint64_t offset = head - head % size + ((address - side.heap_base) >> heap_gaps_);
   if (offset >= head) offset -= size;
   int64_t low = side.alive;
   int64_t high = ring.next;

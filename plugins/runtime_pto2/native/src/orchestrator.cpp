@@ -25,6 +25,7 @@ uint64_t power_of_two_from(uint64_t value) {
 
 bool Orchestrator::create(const Options& options) {
   sizes_.options = options;
+  heap_gaps_ = context_.platform->checking != 0 ? 1 : 0;
   Memory& memory = context_.memory;
   return create_rings() && kernels_.create(memory) && edges_.create(memory, options.task_window) &&
          payloads_.create(memory) && scopes_.create(memory) && history_.create(memory) &&

@@ -128,6 +128,7 @@ class Orchestrator {
   bool place_outputs(Draft& draft);
   bool reserve_outputs(Draft& draft, uint64_t* address);
   bool open_heap(const Draft& draft);
+  bool lend(const Draft& draft, uint32_t index);
   bool insert_accesses(Draft& draft);
   bool wait_for_entries(const Draft& draft);
   bool plan_entries(const Draft& draft);
@@ -205,6 +206,9 @@ class Orchestrator {
   // All heaps lie in [heaps_low_, heaps_low_ + heaps_span_), with gaps.
   uint64_t heaps_low_ = 0;
   uint64_t heaps_span_ = 0;
+  // 1 in checking mode, where what is at an offset of a heap lies twice as far from its base, and a
+  // gap of its own size behind it; else 0.
+  uint32_t heap_gaps_ = 0;
 
   bool is_full_ = false;    // hazards
   bool is_closed_ = false;  // no more submits

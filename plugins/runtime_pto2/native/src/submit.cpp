@@ -139,6 +139,7 @@ bool Orchestrator::place_outputs(Draft& draft) {
   if (draft.fresh != 0) {
     uint64_t address = 0;
     if (draft.output_bytes != 0 && !reserve_outputs(draft, &address)) return false;
+    const uint32_t gaps = planner_.is_planning() ? 0 : heap_gaps_;
     Access* access = draft.accesses;
     for (uint32_t index = 0; index < draft.task.num_params; ++index) {
       const pto_param& param = draft.task.params[index];
@@ -152,7 +153,8 @@ bool Orchestrator::place_outputs(Draft& draft) {
       } else {
         tensor.buffer.addr = address;
         tensor.owner = draft.id;
-        address += whole_slabs(bytes);
+        address += whole_slabs(bytes) << gaps;
+        if (gaps != 0 && !lend(draft, index)) return false;
       }
       new (&here) Access(TensorMap::locate(tensor));
     }
@@ -175,7 +177,7 @@ bool Orchestrator::reserve_outputs(Draft& draft, uint64_t* address) {
     if (!side.heap.can_ever_fit(bytes)) return reject_outputs(draft);
     range = side.heap.try_reserve(bytes, side.heap_tail);
     if (range.fits || look() || wait_until(blocked_on(Resource::kHeap, draft, bytes), look)) {
-      *address = side.heap_base + range.position;
+      *address = side.heap_base + (range.position << heap_gaps_);
       draft.heap_begin = range.begin;
       history_.reserve(draft.ring, bytes);
       const uint64_t used = side.heap.used(side.heap_tail);
@@ -199,9 +201,9 @@ bool Orchestrator::open_heap(const Draft& draft) {
   const pto_status status = platform->allocate_ring(platform->self, bytes, &base);
   if (status == PTO_OK) {
     side.heap_base = base;
-    const uint64_t high = heaps_low_ + heaps_span_ > base + bytes && heaps_span_ != 0
-                              ? heaps_low_ + heaps_span_
-                              : base + bytes;
+    const uint64_t end = base + (bytes << heap_gaps_);
+    const uint64_t high =
+        heaps_low_ + heaps_span_ > end && heaps_span_ != 0 ? heaps_low_ + heaps_span_ : end;
     if (heaps_span_ == 0 || base < heaps_low_) heaps_low_ = base;
     heaps_span_ = high - heaps_low_;
     return true;
