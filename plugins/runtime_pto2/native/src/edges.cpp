@@ -39,15 +39,13 @@ void EdgeList::destroy(engine::Memory& memory) {
   }
 }
 
-void EdgeList::add_marked(SlotRef producer, uint32_t kind) {
+uint32_t EdgeList::add_marked(SlotRef producer, uint32_t kind) {
   if (count_ == kScanned) mark_all();
   uint32_t& index = mark(producer);
-  if (index < count_ && items_[index].producer == producer) {
-    items_[index].kind |= kind;
-    return;
-  }
+  if (index < count_ && items_[index].producer == producer) return merge(items_[index], kind);
   index = count_;
   items_[count_++] = {producer, kind};
+  return kind;
 }
 
 void EdgeList::mark_all() {

@@ -24,15 +24,15 @@ class EdgeList {
 
   void clear() { count_ = 0; }
 
-  void add(SlotRef producer, uint32_t kind) {
+  // Gives the bits of `kind` that no edge from this producer had.
+  uint32_t add(SlotRef producer, uint32_t kind) {
     if (count_ > kScanned) return add_marked(producer, kind);
     for (uint32_t index = 0; index < count_; ++index) {
-      if (items_[index].producer != producer) continue;
-      items_[index].kind |= kind;
-      return;
+      if (items_[index].producer == producer) return merge(items_[index], kind);
     }
     if (count_ == kScanned) return add_marked(producer, kind);
     items_[count_++] = {producer, kind};
+    return kind;
   }
 
   // Forgets the producers that `is_over` says have retired.
@@ -53,7 +53,13 @@ class EdgeList {
  private:
   static constexpr uint32_t kScanned = 12;
 
-  void add_marked(SlotRef producer, uint32_t kind);
+  static uint32_t merge(Item& item, uint32_t kind) {
+    const uint32_t added = kind & ~item.kind;
+    item.kind |= kind;
+    return added;
+  }
+
+  uint32_t add_marked(SlotRef producer, uint32_t kind);
   void mark_all();
   uint32_t& mark(SlotRef producer) { return marks_[ring_of(producer)][slot_of(producer)]; }
 

@@ -109,6 +109,7 @@ class Orchestrator {
   };
 
   static constexpr uint32_t kSyncInterval = 64;    // submits
+  static constexpr int64_t kBatch = 64;            // retired tasks that are worth a walk
   static constexpr uint32_t kPublishInterval = 8;  // submits, while schedulers have other work
 
   bool create_rings();
@@ -177,7 +178,8 @@ class Orchestrator {
                                                      Parts... parts);
 
   // room.cpp: watermarks and waits.
-  void sync(CleanedBy reason);
+  // Rings in which at least so many tasks have retired since it looked last.
+  void sync(CleanedBy reason, int64_t least);
   void sync_ring(uint32_t ring, CleanedBy reason);
   void free_done_edges(uint32_t ring);
   int64_t first_unwired(uint32_t ring) const;

@@ -99,7 +99,7 @@ bool Orchestrator::wait_for_edges(uint32_t* first) {
   }
   const auto look = [&] {
     if (edges_.count() == 0) return true;
-    sync_ring(index, CleanedBy::kBackPressure);
+    sync_ring(index, CleanedBy::kBatch);
     free_done_edges(index);
     *first = reserve_edges(index, edges_.count());
     return *first != 0;
@@ -111,7 +111,7 @@ bool Orchestrator::wait_for_edges(uint32_t* first) {
 // they do must not decide. So it is an error only if it still is one when all is quiet.
 bool Orchestrator::wait_for_fewer_edges(const Blocked& blocked) {
   if (!wait_until(blocked, [this] { return is_quiet_; })) return false;
-  sync(CleanedBy::kBackPressure);
+  sync(CleanedBy::kBatch, 1);
   edges_.drop([this](SlotRef producer) { return has_retired(producer); });
   const HeapRing& pool = sides_[blocked.ring].edges;
   if (pool.can_ever_fit(edges_.count())) return true;
@@ -137,8 +137,8 @@ pto_status Orchestrator::add_dep(int64_t from, int64_t to) {
   const TaskId producer = TaskId::of(from);
   // A task that has retired has completed: nothing to wait for.
   if (producer.number < sides_[producer.ring].alive) return PTO_OK;
-  ++statistics_.edges.explicit_;
-  edges_.add(slot_ref(producer.ring, rings_.ring[producer.ring].slot(producer.number)), kOrders);
+  const SlotRef slot = slot_ref(producer.ring, rings_.ring[producer.ring].slot(producer.number));
+  statistics_.edges.explicit_ += edges_.add(slot, kOrders) != 0;
   return PTO_OK;
 }
 

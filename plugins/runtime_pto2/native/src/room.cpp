@@ -10,13 +10,10 @@ constexpr uint64_t kLongWaitNs = 100'000'000;  // waits that the log tells about
 // Slots of a planned run reach further than the windows that were asked for.
 constexpr uint64_t kPlannedWindow = 2 * static_cast<uint64_t>(Planner::kMaxTasks);
 
-constexpr int64_t kBatch = 64;  // retired tasks that are worth a walk
-
 }  // namespace
 
-void Orchestrator::sync(CleanedBy reason) {
+void Orchestrator::sync(CleanedBy reason, int64_t least) {
   submits_to_sync_ = kSyncInterval;
-  const int64_t least = reason == CleanedBy::kBatch ? kBatch : 1;
   for (uint32_t index = 0; index < kRings; ++index) {
     const int64_t retired = rings_.ring[index].watermark.load(std::memory_order_seq_cst);
     if (retired - sides_[index].alive >= least) sync_ring(index, reason);
@@ -163,7 +160,7 @@ void Orchestrator::wake() {
 }
 
 void Orchestrator::enter_planning() {
-  sync(CleanedBy::kBackPressure);
+  sync(CleanedBy::kBatch, 1);
   planner_.enter(rings_, sizes_);
   if (!edges_.grow(context_.memory, kPlannedWindow)) stop_planning();
 }

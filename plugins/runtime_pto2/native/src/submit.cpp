@@ -27,7 +27,7 @@ int64_t Orchestrator::submit(pto_tensor_task& task) {
       context_.platform->deterministic != 0) {
     flush();
   }
-  if (--submits_to_sync_ == 0) sync(CleanedBy::kBatch);
+  if (--submits_to_sync_ == 0) sync(CleanedBy::kBatch, kBatch);
   Draft draft(task, accesses_);
   const int64_t id = goes_on() ? put_together(draft) : -1;
   task.was_stuck = !was_planning && deadlock_.is_proven();
@@ -79,7 +79,7 @@ bool Orchestrator::wait_for_slots(const Draft& draft) {
                   uint64_t{1} << (64 - __builtin_clzll(draft.count)));
   }
   const auto look = [&] {
-    sync_ring(draft.ring, CleanedBy::kBackPressure);
+    sync_ring(draft.ring, CleanedBy::kBatch);
     return ring.next + draft.count - sides_[draft.ring].alive < static_cast<int64_t>(ring.window);
   };
   if (look() || wait_until(blocked_on(Resource::kWindow, draft, draft.count), look)) return true;
@@ -103,8 +103,8 @@ void Orchestrator::find_edges(Draft& draft) {
     if (draft.is_fresh(index)) continue;
     if (here.owner != kNoTask) {
       const TaskId owner = TaskId::of(here.owner);
-      edges_.add(slot_ref(owner.ring, rings_.ring[owner.ring].slot(owner.number)), kHolds);
-      ++counters.owner;
+      const SlotRef holder = slot_ref(owner.ring, rings_.ring[owner.ring].slot(owner.number));
+      counters.owner += edges_.add(holder, kHolds) != 0;
     }
     if (tag == PTO_TAG_INPUT || tag == PTO_TAG_INOUT) {
       find_writers(here, kOrders | kHolds, counters.raw);
@@ -118,18 +118,18 @@ void Orchestrator::find_edges(Draft& draft) {
 void Orchestrator::find_writers(const Access& access, uint32_t kind, uint64_t& counter) {
   map_.find_writers(access, [&](int64_t task, bool is_conservative) {
     const TaskId producer = TaskId::of(task);
-    edges_.add(slot_ref(producer.ring, rings_.ring[producer.ring].slot(producer.number)),
-               is_conservative ? kind | kLabelled : kind);
-    ++counter;
+    const SlotRef writer =
+        slot_ref(producer.ring, rings_.ring[producer.ring].slot(producer.number));
+    counter += edges_.add(writer, is_conservative ? kind | kLabelled : kind) & kOrders;
   });
 }
 
 void Orchestrator::find_readers(const Access& access) {
   map_.find_readers(access, [&](int64_t task, bool is_conservative) {
     const TaskId reader = TaskId::of(task);
-    edges_.add(slot_ref(reader.ring, rings_.ring[reader.ring].slot(reader.number)),
-               is_conservative ? kOrders | kLabelled : uint32_t{kOrders});
-    ++statistics_.edges.war;
+    const SlotRef slot = slot_ref(reader.ring, rings_.ring[reader.ring].slot(reader.number));
+    const uint32_t kind = is_conservative ? kOrders | kLabelled : uint32_t{kOrders};
+    statistics_.edges.war += edges_.add(slot, kind) & kOrders;
   });
 }
 
@@ -168,7 +168,7 @@ bool Orchestrator::reserve_outputs(Draft& draft, uint64_t* address) {
   const uint64_t bytes = draft.output_bytes;
   HeapRing::Range range{};
   const auto look = [&] {
-    sync_ring(draft.ring, CleanedBy::kBackPressure);
+    sync_ring(draft.ring, CleanedBy::kBatch);
     range = side.heap.try_reserve(bytes, side.heap_tail);
     return range.fits;
   };
@@ -238,7 +238,7 @@ bool Orchestrator::insert_accesses(Draft& draft) {
 
 bool Orchestrator::wait_for_entries(const Draft& draft) {
   const auto look = [&] {
-    sync(CleanedBy::kBackPressure);
+    sync(CleanedBy::kBackPressure, 1);
     return map_.has_room(draft.entries);
   };
   return look() || wait_until(blocked_on(Resource::kTensorMap, draft, draft.entries), look);

@@ -28,6 +28,8 @@ struct Access {
   mutable engine::RegionPlace readers;
 };
 
+// Back-pressure is the exhausted pool of this map. Whatever else looks what has retired, for slots
+// or for memory, cleans in a batch.
 enum class CleanedBy : uint32_t { kBatch, kBackPressure };
 
 class TensorMap {

@@ -52,6 +52,50 @@ TEST(writers_after_readers_are_counted_under_full_hazards) {
   CHECK_EQUAL(device.statistic("edges_write_after_read"), 0u);
 }
 
+TEST(an_edge_counts_once_whatever_number_of_regions_it_is_for) {
+  static char memory[64];
+  const pto_tensor_data tensor = Program::tensor_at(reinterpret_cast<uint64_t>(memory), 64);
+  OneThread device(24, {});
+  const auto build = [&] {
+    Program program(device);
+    program.write(tensor);
+    program.submit({}, {tensor, tensor, tensor});
+    program.write(tensor);
+    const auto made = program.submit({kKiB, kKiB});
+    program.submit({}, {made.outputs[0], made.outputs[0], made.outputs[1]});
+  };
+  CHECK_EQUAL(device.run(build, PTO_HAZARDS_FULL), PTO_OK);
+  CHECK_EQUAL(device.statistic("edges_read_after_write"), 2u);
+  CHECK_EQUAL(device.statistic("edges_write_after_read"), 1u);
+  CHECK_EQUAL(device.statistic("edges_write_after_write"), 1u);
+  CHECK_EQUAL(device.statistic("owner_references"), 1u);
+}
+
+TEST(only_an_exhausted_tensor_map_is_back_pressure) {
+  static char memory[64];
+  const pto_tensor_data tensor = Program::tensor_at(reinterpret_cast<uint64_t>(memory), 64);
+  const auto build = [&](OneThread& device) {
+    return [&] {
+      Program program(device);
+      for (int scope = 0; scope < 200; ++scope) {
+        program.scope([&] { program.submit({kKiB}, {tensor}); });
+      }
+    };
+  };
+  for (const char* waits_for : {"task_window", "heap"}) {
+    OneThread device(24, {{waits_for, std::string(waits_for) == "heap" ? "4096" : "4"}});
+    CHECK_EQUAL(device.run(build(device)), PTO_OK);
+    CHECK(device.statistic("entries_cleaned_by_batch") > 100);
+    CHECK_EQUAL(device.statistic("entries_cleaned_by_back_pressure"), 0u);
+  }
+  OneThread small(24, {{"tensor_map_pool", "16"}});
+  CHECK_EQUAL(small.run(build(small)), PTO_OK);
+  CHECK(small.statistic("entries_cleaned_by_back_pressure") > 100);
+  OneThread ample(24, {});
+  CHECK_EQUAL(ample.run(build(ample)), PTO_OK);
+  CHECK_EQUAL(ample.statistic("entries_cleaned_by_back_pressure"), 0u);
+}
+
 TEST(peaks_and_waits_are_of_one_run) {
   OneThread device(24, {{"task_window", "4"}});
   const auto build = [&] {
