@@ -28,6 +28,39 @@ class Endings:
         self._settle(task)
         self._tell_consumers()
 
+    def member_ended(self, task: Task, outcome: Outcome, cause: int) -> None:
+        """Count a member; the last one ends the attempt."""
+        task.ended += 1
+        if outcome is Outcome.FAILED and task.failure is None:
+            task.failure = cause
+        task.was_skipped = task.was_skipped or outcome is Outcome.SKIPPED
+        if task.ended == task.members:
+            self._end_attempt(task)
+        self._tell_consumers()
+
+    def leave_child(self, task: Task) -> None:
+        """Let a RUNNING task that is to run again, or never ran, wait anew, or end poisoned."""
+        self._leave_child(task)
+        self._tell_consumers()
+
+    def fail(self, task: Task, cause: int) -> None:
+        """End a task with its own failure."""
+        self._fail(task, cause)
+        self._tell_consumers()
+
+    def poison(self, task: Task) -> None:
+        """End a task because a producer has failed, or because the run is cancelled."""
+        self._poison(task)
+        self._tell_consumers()
+
+    def consider_early(self, task: Task) -> None:
+        """Queue the task to be sent early if its only unfinished producer has been sent."""
+        if len(task.unfinished) != 1 or self._core.slots.state(task) is not State.PENDING:
+            return
+        (number,) = task.unfinished
+        if self._core.slots.state(self._core.slots.tasks[number]) is State.RUNNING:
+            self._core.queues.add_early(task.number)
+
     def _settle(self, task: Task) -> None:
         core = self._core
         if task.unfinished:
@@ -38,59 +71,37 @@ class Endings:
             core.slots.move(task, StateEvent.SATISFY)
             core.queues.add(task.number, is_group=task.members > 1)
 
-    def consider_early(self, task: Task) -> None:
-        """Queue the task to be sent early if its only unfinished producer has been sent."""
-        if len(task.unfinished) != 1 or self._core.slots.state(task) is not State.PENDING:
+    def _end_attempt(self, task: Task) -> None:
+        """All members have ended. One sent early may have been told before its producer."""
+        if task.was_skipped:
+            self._leave_child(task)
+        elif task.unfinished:
             return
-        (number,) = task.unfinished
-        if self._core.slots.state(self._core.slots.tasks[number]) is State.RUNNING:
-            self._core.queues.add_early(task.number)
-
-    def member_ended(self, task: Task, outcome: Outcome, cause: int) -> None:
-        """Count a member; the last one ends the attempt."""
-        task.ended += 1
-        if outcome is Outcome.FAILED and task.failure is None:
-            task.failure = cause
-        task.was_skipped = task.was_skipped or outcome is Outcome.SKIPPED
-        if task.ended == task.members:
-            self._attempt_ended(task)
-
-    def _attempt_ended(self, task: Task) -> None:
-        core = self._core
-        if task.was_skipped or task.poison is not None:
-            self.leave_child(task)
+        elif task.poison is not None:
+            self._poison(task)
         elif task.failure is None:
             self._end(task, StateEvent.FINISH, Result.COMPLETED)
-            self._tell_consumers()
-        elif task.attempts > 0 and core.cancelled is None:
+        elif task.attempts > 0 and self._core.cancelled is None:
             task.attempts -= 1
-            self.leave_child(task)
+            self._leave_child(task)
         else:
-            self.fail(task, task.failure)
+            self._fail(task, task.failure)
 
-    def leave_child(self, task: Task) -> None:
-        """Let a RUNNING task that is to run again, or never ran, wait anew, or end poisoned."""
+    def _leave_child(self, task: Task) -> None:
         if task.poison is not None:
-            self.poison(task)
+            self._poison(task)
             return
         task.ended = 0
         task.failure = None
         task.was_skipped = False
         task.children = ()
         self._core.slots.move(task, StateEvent.REPEAT)
-        self.settle(task)
+        self._settle(task)
 
-    def fail(self, task: Task, cause: int) -> None:
-        """End a task with its own failure."""
+    def _fail(self, task: Task, cause: int) -> None:
         self._core.roots[task.number] = task.number
         self._core.failed.append((task.number, cause))
         self._end(task, StateEvent.FAIL, Result.FAILED, cause)
-        self._tell_consumers()
-
-    def poison(self, task: Task) -> None:
-        """End a task because a producer has failed, or because the run is cancelled."""
-        self._poison(task)
-        self._tell_consumers()
 
     def _poison(self, task: Task) -> None:
         core = self._core
@@ -135,8 +146,11 @@ class Endings:
             task.poison = root
         if producer.children:
             task.last_producer = producer.children[0][0]
-        if self._core.slots.state(task) is State.PENDING:
+        state = self._core.slots.state(task)
+        if state is State.PENDING:
             self._settle(task)
+        elif state is State.RUNNING and task.ended == task.members:
+            self._end_attempt(task)
 
     def drop(self, task: Task, reference: Reference) -> None:
         """Take a reference away; the last one consumes the slot."""

@@ -48,19 +48,27 @@ class Reports:
             self._check_skip(child, frame, is_last and event.outcome is Outcome.SKIPPED)
 
     def _check_skip(self, child: Child, frame: InFlight, is_skip: bool) -> None:
-        """A frame is skipped exactly when its requirement has failed or was lost."""
+        """A frame is skipped exactly when its requirement has failed or was lost.
+
+        Children learn of each other's completions before the engine does, so a requirement that
+        has not been told yet may be either.
+        """
         required = frame.requirement
-        has_failed = required is not None and (
-            self._core.slots.tasks[frame.task].poison is not None
-            or self._core.children[required.child].has_lost(required.count)
+        task = self._core.slots.tasks[frame.task]
+        is_lost = required is not None and self._core.children[required.child].has_lost(
+            required.count
         )
-        if is_skip and not has_failed:
+        may_skip = required is not None and (
+            is_lost or task.poison is not None or bool(task.unfinished)
+        )
+        may_run = task.poison is None and not is_lost
+        if is_skip and not may_skip:
             raise ProtocolError(
                 f"child {child.number} skipped frame {frame.count}, whose requirement {required} "
                 "has not failed",
                 child=child.number,
             )
-        if has_failed and not is_skip:
+        if not is_skip and not may_run:
             raise ProtocolError(
                 f"child {child.number} ran frame {frame.count}, whose requirement {required} has "
                 "failed",

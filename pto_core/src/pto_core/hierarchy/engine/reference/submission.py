@@ -95,7 +95,9 @@ class Submission:
         core = self._core
         task = core.slots.tasks.get(event.consumer)
         state = None if task is None else core.slots.state(task)
-        is_open = event.consumer == core.newest and state in (State.PENDING, State.READY)
+        is_open = event.consumer == core.newest and (
+            state in (State.PENDING, State.READY, State.FAILED)
+        )
         if task is None or not is_open:
             raise UsageError(
                 f"task {event.consumer} takes no more dependencies: only the task submitted last, "
@@ -110,6 +112,8 @@ class Submission:
                 name="producer",
                 value=event.producer,
             )
+        if state is State.FAILED:
+            return  # it was poisoned at once; what else it waits for makes no difference
         self._link(task, event.producer, Edge.EXPLICIT | Edge.CERTAIN)
         if state is State.PENDING:
             self._endings.settle(task)

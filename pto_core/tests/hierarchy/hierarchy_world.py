@@ -1,0 +1,349 @@
+"""A driver and its children, simulated: events in a random order that a real world could have.
+
+A child runs its frames in order, each in two steps: it reads, later it writes. It learns of
+requirements from the other children and not from the engine, and reports late and in batches.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+
+from hierarchy_programs import TILE, Begin, Cell, End, Meaning, Plan, Program, View
+from hierarchy_programs import read_cells, written
+from pto_core.hierarchy.engine import (
+    ChildConfiguration,
+    Configuration,
+    Deadlock,
+    Engine,
+    RingConfiguration,
+)
+from pto_core.hierarchy.engine.events import (
+    AddDependency,
+    Allocate,
+    Cancel,
+    ChildLost,
+    ChildReady,
+    Completion,
+    Deadline,
+    Dispatch,
+    Event,
+    Member,
+    Outcome,
+    RunBegin,
+    RunEnd,
+    ScopeBegin,
+    ScopeEnd,
+    Submit,
+    Tag,
+    Tensor,
+)
+from pto_core.hierarchy.engine.instructions import (
+    Blocked,
+    DropRegions,
+    EndChild,
+    Instruction,
+    RestoreRegions,
+    Result,
+    RunFinished,
+    SaveRegions,
+    Send,
+    Submitted,
+    TaskFinished,
+)
+
+USER = 1 << 32
+HEAP = 1 << 40
+KEPT_APART = 1 << 24
+
+
+@dataclass
+class SimulatedChild:
+    queue: deque[Send] = field(default_factory=deque)
+    is_alive: bool = False
+    returns: bool = True
+    inputs: tuple[object, ...] | None = None
+    """What the first of the queue has read; None while it has not started."""
+    outcomes: list[Outcome] = field(default_factory=list)
+    """Of all frames that it has completed; frames that were lost failed."""
+    reported: int = 0
+
+
+@dataclass(frozen=True)
+class Chances:
+    """How often, in a step, something out of the ordinary happens."""
+
+    loss: float = 0.0
+    deadline: float = 0.0
+    cancel: float = 0.0
+
+
+class World:
+    """Runs a program on an engine. ``events`` is what it told, ``answers`` what it heard."""
+
+    def __init__(
+        self, program: Program, engine: Engine, numbers: random.Random, chances: Chances
+    ) -> None:
+        self.program = program
+        self.engine = engine
+        self.numbers = numbers
+        self.chances = chances
+        self.events: list[Event] = []
+        self.answers: list[list[Instruction]] = []
+        self.meaning = Meaning(program.hazards)
+        self.children = [SimulatedChild() for _ in program.kinds]
+        self.memory: dict[int, object] = {}
+        self.saved: dict[int, dict[int, object]] = {}
+        self.address: dict[int, int] = {b: USER + b * 4096 for b in range(program.user_buffers)}
+        self.plans: dict[int, Plan] = {}
+        self.attempts: dict[int, int] = {}
+        self.seen: dict[int, dict[int, object]] = {}
+        self.ended: set[int] = set()
+        """Tasks that the engine called finished, or that have succeeded and not been reported."""
+        self.succeeded: dict[int, int] = {}
+        self.results: dict[int, Result] = {}
+        self.finished: RunFinished | None = None
+        self.is_cancelled = False
+        self.deadlock: Deadlock | None = None
+        self.doomed: dict[int, int] = {}
+
+    def run(self) -> None:
+        """Run the program to its end, or to the deadlock of a submit and then to its end."""
+        self.tell(RunBegin(self.program.hazards))
+        depth = 0
+        for step in self.program.steps:
+            while self.numbers.random() < 0.4:
+                self.advance()
+            if isinstance(step, Begin | End):
+                depth += 1 if isinstance(step, Begin) else -1
+                self.tell(ScopeBegin() if isinstance(step, Begin) else ScopeEnd())
+            elif not self._submit(step):
+                break
+        for _ in range(depth):
+            self.tell(ScopeEnd())
+        self.tell(RunEnd())
+        while self.finished is None:
+            assert self.advance(), "nothing can happen and the run has not finished"
+
+    def tell(self, event: Event) -> list[Instruction]:
+        self.events.append(event)
+        answer = list(self.engine.handle(event))
+        self.answers.append(answer)
+        for instruction in answer:
+            self._follow(instruction)
+        return answer
+
+    def _follow(self, instruction: Instruction) -> None:
+        match instruction:
+            case Send(child, count, task):
+                simulated = self.children[child]
+                assert simulated.is_alive
+                assert count == len(simulated.outcomes) + len(simulated.queue) + 1
+                if instruction.member == 0:
+                    self.attempts[task] = self.attempts.get(task, 0) + 1
+                    self.succeeded[task] = 0
+                simulated.queue.append(instruction)
+            case SaveRegions(task):
+                self.saved[task] = {self._at(cell): self._read(cell) for cell in self._inout(task)}
+            case RestoreRegions(task):
+                self.memory.update(self.saved[task])
+            case DropRegions(task):
+                del self.saved[task]
+            case TaskFinished(task, result):
+                assert task not in self.results, f"task {task} finishes twice"
+                self.results[task] = result
+                self.ended.add(task)
+            case EndChild(child, cause):
+                self.doomed[child] = cause
+            case RunFinished():
+                self.finished = instruction
+            case _:
+                pass
+
+    def _inout(self, task: int) -> list[Cell]:
+        views = self.plans[task].views()
+        return [cell for view in views if view.tag is Tag.INOUT for cell in view.cells()]
+
+    def _at(self, cell: Cell) -> int:
+        return self.address[cell[0]] + cell[1] * TILE
+
+    def _read(self, cell: Cell) -> object:
+        at = self._at(cell)
+        return self.memory.get(at, ("fresh", *cell))
+
+    def _submit(self, plan: Plan) -> bool:
+        """Submit, and wait where there is no room; False when that is a deadlock."""
+        while True:
+            answer = self.tell(self._event(plan))
+            if not isinstance(answer[0], Blocked):
+                break
+            self.deadlock = self.engine.deadlock()
+            if self.deadlock is not None:
+                assert not any(child.queue for child in self.children)
+                return False
+            self.advance()
+        assert isinstance(answer[0], Submitted)
+        assert answer[0].task == plan.number
+        self.plans[plan.number] = plan
+        self.meaning.add(plan)
+        fresh = [view for view in plan.views() if view.is_new]
+        if plan.tiles:
+            fresh = [View(plan.buffer, 0, plan.tiles, Tag.OUTPUT)]
+            self.ended.add(plan.number)
+        for view, address in zip(fresh, answer[0].addresses, strict=True):
+            self.address[view.buffer] = address
+            for cell in view.cells():
+                self.memory[self._at(cell)] = ("fresh", *cell)
+        for producer in plan.after:
+            self.tell(AddDependency(producer, plan.number))
+        return True
+
+    def _event(self, plan: Plan) -> Submit | Allocate:
+        if plan.tiles:
+            return Allocate(plan.tiles * TILE)
+        members = tuple(
+            Member(tuple(self._tensor(view) for view in member)) for member in plan.members
+        )
+        return Submit(
+            plan.kind,
+            callable=plan.number,
+            members=members,
+            pins=plan.pins,
+            is_hint=plan.is_hint,
+            retries=plan.retries,
+        )
+
+    def _tensor(self, view: View) -> Tensor:
+        address = 0 if view.is_new else self._at((view.buffer, view.low))
+        return Tensor(address, (view.high - view.low) * TILE, view.tag)
+
+    def advance(self) -> bool:
+        """Do one thing that can happen next; False when nothing can."""
+        before = len(self.answers)
+        self.tell(Dispatch(newest=self.numbers.random() < 0.8 or self.finished is None))
+        self._mishap()
+        has_changed = any(self.answers[before:]) or len(self.answers) > before + 1
+        moves = []
+        for number, child in enumerate(self.children):
+            if child.is_alive:
+                if child.reported < len(child.outcomes):
+                    moves.append((self._report, number))
+                if child.queue and (child.inputs is not None or self._can_start(child)):
+                    moves.append((self._step, number))
+            elif child.returns:
+                moves.append((self._start_child, number))
+        if not moves:
+            return has_changed
+        move, number = self.numbers.choice(moves)
+        move(number)
+        return True
+
+    def _mishap(self) -> None:
+        for number, cause in sorted(self.doomed.items()):
+            self._lose(number, cause)
+        self.doomed.clear()
+        number = self.numbers.randrange(len(self.children))
+        child = self.children[number]
+        if self.numbers.random() < self.chances.loss and (child.is_alive or child.returns):
+            self._lose(number, 1000 + number)
+        elif self.numbers.random() < self.chances.deadline and child.is_alive and child.queue:
+            self.tell(Deadline(number, child.queue[0].count, 2000 + number))
+        elif self.numbers.random() < self.chances.cancel:
+            self.is_cancelled = True
+            self.tell(Cancel(3000))
+
+    def _start_child(self, number: int) -> None:
+        self.children[number].is_alive = True
+        self.tell(ChildReady(number))
+
+    def _lose(self, number: int, cause: int) -> None:
+        child = self.children[number]
+        if not child.is_alive and not child.returns:
+            return
+        while child.reported < len(child.outcomes):
+            self._report(number)
+        if child.inputs is not None:
+            self._spoil(child.queue[0])
+        child.outcomes += [Outcome.FAILED] * len(child.queue)
+        child.reported = len(child.outcomes)
+        child.queue.clear()
+        child.inputs = None
+        child.is_alive = False
+        child.returns = self.numbers.random() < 0.8
+        self.tell(ChildLost(number, cause, child.returns))
+
+    def _can_start(self, child: SimulatedChild) -> bool:
+        required = child.queue[0].requirement
+        return required is None or len(self.children[required.child].outcomes) >= required.count
+
+    def _step(self, number: int) -> None:
+        """Start the first frame of the queue, or end it."""
+        child = self.children[number]
+        frame = child.queue[0]
+        if child.inputs is None:
+            required = frame.requirement
+            if required is not None:
+                outcome = self.children[required.child].outcomes[required.count - 1]
+                if outcome is not Outcome.SUCCEEDED:
+                    child.queue.popleft()
+                    child.outcomes.append(Outcome.SKIPPED)
+                    return
+            self._assert_may_start(frame)
+            member = self.plans[frame.task].members[frame.member]
+            child.inputs = tuple(self._read(cell) for cell in read_cells(member))
+            return
+        self._end(child, frame)
+
+    def _assert_may_start(self, frame: Send) -> None:
+        waits_for = self.meaning.order[frame.task] - self.ended
+        assert not waits_for, f"task {frame.task} starts before {waits_for}"
+
+    def _end(self, child: SimulatedChild, frame: Send) -> None:
+        plan = self.plans[frame.task]
+        assert child.inputs is not None
+        if self.attempts[frame.task] <= plan.failures and frame.member == 0:
+            self._spoil(frame)
+            child.outcomes.append(Outcome.FAILED)
+        else:
+            member = plan.members[frame.member]
+            for cell, content in written(plan.number, frame.member, member, child.inputs):
+                self.memory[self._at(cell)] = content
+            self.seen.setdefault(frame.task, {})[frame.member] = child.inputs
+            child.outcomes.append(Outcome.SUCCEEDED)
+            self.succeeded[frame.task] += 1
+            if self.succeeded[frame.task] == len(plan.members):
+                self.ended.add(frame.task)
+        child.queue.popleft()
+        child.inputs = None
+
+    def _spoil(self, frame: Send) -> None:
+        """Leave half of the work: what a failed member wrote is worth nothing."""
+        member = self.plans[frame.task].members[frame.member]
+        for cell, _ in written(0, 0, member, ()):
+            self.memory[self._at(cell)] = ("spoiled", frame.task)
+
+    def _report(self, number: int) -> None:
+        """Report one completion, or several of which all but the last succeeded."""
+        child = self.children[number]
+        count = child.reported + 1
+        while (
+            child.outcomes[count - 1] is Outcome.SUCCEEDED
+            and count < len(child.outcomes)
+            and self.numbers.random() < 0.7
+        ):
+            count += 1
+        outcome = child.outcomes[count - 1]
+        child.reported = count
+        cause = 100 + number if outcome is Outcome.FAILED else -1
+        self.tell(Completion(number, count, outcome, cause))
+
+
+def configuration_of(
+    program: Program, *, ring_size: int, window: int, repeats_lost: bool
+) -> Configuration:
+    return Configuration(
+        tuple(ChildConfiguration(kind, window) for kind in program.kinds),
+        tuple(RingConfiguration(HEAP + ring * KEPT_APART, ring_size) for ring in range(4)),
+        repeats_lost,
+    )
