@@ -1,5 +1,7 @@
 #include "edges.hpp"
 
+#include <algorithm>
+
 namespace pto::ring_buffer {
 
 bool EdgeList::create(engine::Memory& memory, const uint64_t* windows) {
@@ -37,6 +39,11 @@ void EdgeList::destroy(engine::Memory& memory) {
   for (uint32_t ring = 0; ring < kRings; ++ring) {
     memory.release(marks_[ring], windows_[ring] * sizeof(uint32_t));
   }
+}
+
+void EdgeList::sort() {
+  std::sort(items_, items_ + count_,
+            [](const Item& left, const Item& right) { return left.producer < right.producer; });
 }
 
 uint32_t EdgeList::add_marked(SlotRef producer, uint32_t kind) {

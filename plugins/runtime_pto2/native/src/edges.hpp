@@ -46,6 +46,10 @@ class EdgeList {
     if (count_ > kScanned) mark_all();
   }
 
+  // By producer: lookups find them in an order that depends on the addresses of tensors. Nothing is
+  // added after it.
+  void sort();
+
   uint32_t count() const { return count_; }
   const Item* begin() const { return items_; }
   const Item* end() const { return items_ + count_; }

@@ -57,6 +57,7 @@ bool Orchestrator::place_edges() {
 void Orchestrator::write_edges(uint32_t first, SlotRef consumer) {
   const pto_platform* platform = context_.platform;
   Edge* edge = rings_.ring[held_.ring].edges + first;
+  if (platform->deterministic != 0) edges_.sort();
   const EdgeList::Item* const end = edges_.end();
   const bool is_watched = (platform->deterministic | platform->tracing) != 0;
   for (const EdgeList::Item* item = edges_.begin(); item != end; ++item, ++edge) {

@@ -1,0 +1,99 @@
+"""Two engines that differ in one row of the transition table never pass for equal."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hierarchy_programs import Author
+from hierarchy_world import Chances, World, configuration_of
+
+from pto_core.errors import PtoError
+from pto_core.hierarchy.engine import Configuration, ReferenceEngine
+from pto_core.hierarchy.engine.events import (
+    AddDependency,
+    ChildLost,
+    ChildReady,
+    Completion,
+    Dispatch,
+    Event,
+    Hazards,
+    Kind,
+    Outcome,
+    RunBegin,
+    RunEnd,
+    Submit,
+)
+from pto_core.hierarchy.states import TRANSITIONS, State, StateEvent, Transitions
+
+Recording = tuple[Configuration, Sequence[Event]]
+SEEDS = range(12)
+
+
+def recorded(seed: int) -> Recording:
+    numbers = random.Random(seed)
+    program = Author(numbers, Hazards.FULL, tasks=25).write()
+    configuration = configuration_of(program, ring_size=1 << 20, window=3, repeats_lost=True)
+    world = World(
+        program, ReferenceEngine(configuration), numbers, Chances(loss=0.02, cancel=0.002)
+    )
+    world.run()
+    return configuration, world.events
+
+
+def written(configuration: Configuration) -> Recording:
+    """What random programs seldom do: dependencies on running and failed tasks, nobody left."""
+    task = Submit(Kind.SUB, callable=0)
+    return configuration, [
+        RunBegin(),
+        ChildReady(0),
+        task,
+        Dispatch(),
+        task,
+        AddDependency(0, 1),
+        task,
+        Completion(0, 1, Outcome.FAILED, 7),
+        task,
+        AddDependency(0, 3),
+        *(ChildLost(child, 8) for child in range(len(configuration.children))),
+        Dispatch(),
+        RunEnd(),
+    ]
+
+
+def differs(recording: Recording, transitions: Transitions) -> bool:
+    configuration, events = recording
+    engine = ReferenceEngine(configuration)
+    mutant = ReferenceEngine(configuration, transitions=transitions)
+    for event in events:
+        expected = engine.handle(event)
+        try:
+            if mutant.handle(event) != expected or mutant.snapshot() != engine.snapshot():
+                return True
+        except (PtoError, KeyError, ValueError):
+            return True
+    return False
+
+
+@pytest.fixture(scope="module")
+def recordings() -> list[Recording]:
+    random_ones = [recorded(seed) for seed in SEEDS]
+    configuration = next(c for c, _ in random_ones if c.children[0].kind is Kind.SUB)
+    return [written(configuration), *random_ones]
+
+
+def test_unchanged_tables_never_differ(recordings: list[Recording]) -> None:
+    assert not any(differs(recording, dict(TRANSITIONS)) for recording in recordings)
+
+
+@pytest.mark.parametrize(("state", "event"), TRANSITIONS)
+def test_a_changed_row_is_found(
+    recordings: list[Recording], state: State, event: StateEvent
+) -> None:
+    row = (state, event)
+    without = {pair: target for pair, target in TRANSITIONS.items() if pair != row}
+    mutants = [without, *({**TRANSITIONS, row: to} for to in State if to is not TRANSITIONS[row])]
+    for mutant in mutants:
+        found = any(differs(recording, mutant) for recording in recordings)
+        assert found, f"{row} as {mutant.get(row)} makes no difference"
