@@ -78,6 +78,7 @@ class Stream:
             self.waiting_singles -= 1
         for group in self.waits:
             self.waits[group] += 1
+            assert self.waits[group] <= LIMIT, f"group {group} has not started"
 
     def submit_group(self) -> None:
         size = self.numbers.randint(2, CHILDREN)

@@ -43,7 +43,7 @@ def recorded(seed: int) -> Recording:
 
 
 def written(configuration: Configuration) -> Recording:
-    """What random programs seldom do: dependencies on running and failed tasks, nobody left."""
+    """What random programs seldom do: wait for running and failed tasks, skip, lose everyone."""
     task = Submit(Kind.SUB, callable=0)
     return configuration, [
         RunBegin(),
@@ -53,7 +53,9 @@ def written(configuration: Configuration) -> Recording:
         task,
         AddDependency(0, 1),
         task,
+        Dispatch(newest=False),
         Completion(0, 1, Outcome.FAILED, 7),
+        Completion(0, 2, Outcome.SKIPPED),
         task,
         AddDependency(0, 3),
         *(ChildLost(child, 8) for child in range(len(configuration.children))),

@@ -48,7 +48,7 @@ def test_the_table_is_as_decided():
     assert dict(TRANSITIONS) == decided
 
 
-@pytest.mark.parametrize(("state", "event"), itertools.product(State, StateEvent))
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, StateEvent)))
 def test_a_pair_moves_or_raises_and_changes_nothing(state: State, event: StateEvent) -> None:
     slots = Slots(TRANSITIONS)
     task = slots.take(None)
