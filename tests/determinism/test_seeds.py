@@ -10,10 +10,15 @@ from pathlib import Path
 
 import pytest
 
-SWEEP = Path(__file__).with_name("sweep.py")
+FOLDER = Path(__file__).parent
 ROOT = Path(__file__).resolve().parents[2]
-RUNTIMES = ("host_build_graph", "aicpu_build_graph")
-SEEDS = 1000
+SWEEPS = {
+    "host_build_graph": ("sweep.py", "host_build_graph"),
+    "aicpu_build_graph": ("sweep.py", "aicpu_build_graph"),
+    "tensormap_and_ringbuffer": ("sweep_rings.py",),
+}
+RUNTIMES = tuple(SWEEPS)
+SEEDS, SEEDS_IN_RINGS = 1000, 250
 SEEDS_AT_FULL_COUNT = 10_000
 SEEDS_OF_A_PROCESS = 1000
 
@@ -33,8 +38,10 @@ def sweep(
     runtime: str, first: int, last: int, library: Path | None = None
 ) -> list[tuple[str, ...]]:
     """(seed, hash, verdict) of each seed, from a fresh process."""
+    script, *words = SWEEPS[runtime]
+    libraries = [library] if library else []
     done = subprocess.run(
-        [sys.executable, SWEEP, runtime, str(first), str(last), *([library] if library else [])],
+        [sys.executable, FOLDER / script, *words, str(first), str(last), *libraries],
         capture_output=True,
         text=True,
         check=False,
@@ -57,11 +64,13 @@ def test_one_seed_is_one_trace_in_two_fresh_processes(runtime: str) -> None:
 def test_nine_of_ten_seeds_or_more_give_traces_of_their_own(
     runtime: str, request: pytest.FixtureRequest
 ) -> None:
-    """Of 1,000 seeds; of 10,000 with --full."""
-    seeds = SEEDS_AT_FULL_COUNT if request.config.getoption("full") else SEEDS
+    """Of 1,000 seeds, in rings of 250; of 10,000 with --full."""
+    seeds = SEEDS if SWEEPS[runtime][0] == "sweep.py" else SEEDS_IN_RINGS
+    if request.config.getoption("full"):
+        seeds = SEEDS_AT_FULL_COUNT
     results = []
     for first in range(0, seeds, SEEDS_OF_A_PROCESS):
-        results += sweep(runtime, first, first + SEEDS_OF_A_PROCESS)
+        results += sweep(runtime, first, min(seeds, first + SEEDS_OF_A_PROCESS))
     assert [int(seed) for seed, _, _ in results] == list(range(seeds))
     assert {verdict for _, _, verdict in results} == {"ok"}
     assert len({trace for _, trace, _ in results}) >= 0.9 * seeds
