@@ -48,7 +48,8 @@ bool Orchestrator::reject_parameter(const Draft& draft, uint32_t index, Parts...
   ErrorFacts facts{PTO_ERROR_USAGE};
   facts.value = index;
   return reject(draft, facts, "parameter ", index, " (", name_of_tag(draft.task.params[index].tag),
-                ") of task ", next_id(draft), " (function ", draft.task.func_id, ") ", parts...);
+                ") of ", TaskName{next_id(draft)}, " (function ", draft.task.func_id, ") ",
+                parts...);
 }
 
 int64_t Orchestrator::next_id(const Draft& draft) const {
@@ -97,13 +98,13 @@ bool Orchestrator::reject_kernel(const Draft& draft) {
   if (draft.kernel != 0) {
     facts.value = static_cast<uint64_t>(static_cast<int64_t>(task.core_type));
     if (task.core_type == PTO_CORE_AIC || task.core_type == PTO_CORE_AIV) {
-      return reject(draft, facts, "task ", next_id(draft), " asks for a worker of type ",
+      return reject(draft, facts, TaskName{next_id(draft)}, " asks for a worker of type ",
                     task.core_type == PTO_CORE_AIC ? "AIC (cube)" : "AIV (vector)",
                     ", but function ", task.func_id, " is registered for ",
                     registered == PTO_CORE_AIC ? "AIC (cube)" : "AIV (vector)",
                     "; submit it as it is registered, or register it for that core type");
     }
-    return reject(draft, facts, "task ", next_id(draft), " (function ", task.func_id,
+    return reject(draft, facts, TaskName{next_id(draft)}, " (function ", task.func_id,
                   ") asks for worker type ", task.core_type,
                   "; use 0 (AIC, cube) or 1 (AIV, vector)");
   }
@@ -132,7 +133,7 @@ bool Orchestrator::check_clusters(const Draft& draft) {
     ErrorFacts facts{PTO_ERROR_USAGE};
     facts.value = static_cast<uint64_t>(static_cast<int64_t>(cluster));
     facts.limit = clusters_.blocks();
-    return reject(draft, facts, "task ", next_id(draft), " (function ", draft.task.func_id,
+    return reject(draft, facts, TaskName{next_id(draft)}, " (function ", draft.task.func_id,
                   ") asks for cluster ", cluster,
                   ", which is not allocated; use a result of allocate_cluster that has not been "
                   "freed and whose scope is open");
@@ -143,7 +144,7 @@ bool Orchestrator::check_clusters(const Draft& draft) {
 bool Orchestrator::check_parameters(Draft& draft) {
   const pto_tensor_task& task = draft.task;
   if (task.params == nullptr && task.num_params != 0) {
-    return reject(draft, {PTO_ERROR_USAGE}, "task ", next_id(draft), " (function ", task.func_id,
+    return reject(draft, {PTO_ERROR_USAGE}, TaskName{next_id(draft)}, " (function ", task.func_id,
                   ") got a null pointer for ", task.num_params,
                   " parameters; pass the array that holds them");
   }
@@ -153,7 +154,7 @@ bool Orchestrator::check_parameters(Draft& draft) {
       if (++draft.scalars <= PTO_MAX_TASK_SCALARS) continue;
       facts.limit = PTO_MAX_TASK_SCALARS;
       facts.value = draft.scalars;
-      return reject(draft, facts, "task ", next_id(draft), " (function ", task.func_id,
+      return reject(draft, facts, TaskName{next_id(draft)}, " (function ", task.func_id,
                     ") has more than ", PTO_MAX_TASK_SCALARS, " scalars",
                     draft.is_block_task() ? ", block_dim and block_id included" : "",
                     "; pass the rest through a tensor");
@@ -161,7 +162,7 @@ bool Orchestrator::check_parameters(Draft& draft) {
     if (++draft.tensors > PTO_MAX_TASK_TENSORS) {
       facts.limit = PTO_MAX_TASK_TENSORS;
       facts.value = draft.tensors;
-      return reject(draft, facts, "task ", next_id(draft), " (function ", task.func_id,
+      return reject(draft, facts, TaskName{next_id(draft)}, " (function ", task.func_id,
                     ") has more than ", PTO_MAX_TASK_TENSORS,
                     " tensors; put several into one buffer and pass views, or split the task");
     }
@@ -245,7 +246,7 @@ bool Orchestrator::check_address(const Draft& draft, uint32_t index) {
   ErrorFacts facts{status};
   facts.value = tensor.buffer.addr;
   return reject(draft, facts, "parameter ", index, " (", name_of_tag(draft.task.params[index].tag),
-                ") of task ", next_id(draft), " (function ", draft.task.func_id, "), address ",
+                ") of ", TaskName{next_id(draft)}, " (function ", draft.task.func_id, "), address ",
                 Address{tensor.buffer.addr}, ": ", static_cast<const char*>(cause.message));
 }
 
@@ -260,7 +261,7 @@ bool Orchestrator::lend(const Draft& draft, uint32_t index) {
   ErrorFacts facts{status};
   facts.value = cause.value;
   facts.limit = cause.limit;
-  return reject(draft, facts, "found when the outputs of task ", next_id(draft), " (function ",
+  return reject(draft, facts, "found when the outputs of ", TaskName{next_id(draft)}, " (function ",
                 draft.task.func_id,
                 ") got their memory: ", static_cast<const char*>(cause.message));
 }
@@ -269,10 +270,10 @@ bool Orchestrator::reject_outputs(const Draft& draft) {
   ErrorFacts facts{PTO_ERROR_CAPACITY};
   facts.value = draft.output_bytes;
   facts.limit = sizes_.options.heap[draft.ring];
-  return reject(draft, facts, "the outputs of task ", draft.id, " (function ", draft.task.func_id,
-                ") take ", draft.output_bytes, " bytes and can never fit into the heap of ring ",
-                draft.ring, ", which has ", facts.limit,
-                "; it needs at least --set pto2.heap=", draft.output_bytes);
+  return reject(draft, facts, "the outputs of ", TaskName{draft.id}, " (function ",
+                draft.task.func_id, ") take ", draft.output_bytes,
+                " bytes and can never fit into the heap of ring ", draft.ring, ", which has ",
+                facts.limit, "; it needs at least --set pto2.heap=", draft.output_bytes);
 }
 
 bool Orchestrator::locate(const Draft& draft, uint32_t index, Access* access) {
@@ -301,7 +302,7 @@ bool Orchestrator::reject_owner(const Draft& draft, uint32_t index, int64_t owne
                             ", which is in a heap ring but in no live buffer; use the tensor that "
                             "the submit filled in, while its scope is open");
   }
-  return reject_parameter(draft, index, "names the buffer at ", address, " that task ", owner,
+  return reject_parameter(draft, index, "names the buffer at ", address, " that ", TaskName{owner},
                           " allocated, in a scope that has ended; submit both in one scope, or "
                           "allocate the buffer in an outer one");
 }

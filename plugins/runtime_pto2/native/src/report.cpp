@@ -208,8 +208,7 @@ void add_chain(Text& text, const Proof& proof) {
   } else {
     text.add("room -> ");
     if (proof.holder != kNoTask) {
-      text.add("task ", TaskId::of(proof.holder).number, " of ring ", TaskId::of(proof.holder).ring,
-               " from ");
+      text.add(TaskName{proof.holder}, " from ");
       add_place(text, proof.holder_place);
       text.add(", done but not retired -> ");
     }

@@ -260,7 +260,7 @@ bool Orchestrator::write_payload(Draft& draft) {
   draft.payload_class = Payloads::class_of(draft.payload_length);
   pto_payload* payload = payloads_.take(draft.payload_class);
   if (payload == nullptr) {
-    return reject(draft, {PTO_ERROR_MEMORY}, "no memory for the payload of task ", draft.id,
+    return reject(draft, {PTO_ERROR_MEMORY}, "no memory for the payload of ", TaskName{draft.id},
                   "; free memory or use a smaller task_window");
   }
   draft.payload = payload;

@@ -28,6 +28,7 @@
 #include <cstdint>
 
 #include "pto/abi/payload.h"
+#include "pto/engine/text.hpp"
 
 namespace pto::ring_buffer {
 
@@ -43,6 +44,19 @@ struct TaskId {
   static TaskId of(int64_t id) { return {static_cast<uint32_t>(id & (kRings - 1)), id >> 2}; }
   int64_t value() const { return number << 2 | ring; }
 };
+
+// A task as reports name it; its id is for programs.
+struct TaskName {
+  int64_t id;
+};
+
+inline void write(engine::Text& text, TaskName task) {
+  if (task.id < 0) {
+    text.add("task ", task.id);
+  } else {
+    text.add("task ", TaskId::of(task.id).number, " of ring ", TaskId::of(task.id).ring);
+  }
+}
 
 // A slot of some ring: the ring in the upper two bits. kNoSlot is never a slot.
 using SlotRef = uint32_t;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace pto::engine {
 
@@ -52,6 +53,12 @@ class Text {
   void append(int64_t value) {
     if (value < 0) put('-');
     append(value < 0 ? uint64_t{0} - static_cast<uint64_t>(value) : static_cast<uint64_t>(value));
+  }
+
+  // What has words of its own: write(text, part) is found in the part's namespace.
+  template <class Part, std::enable_if_t<std::is_class_v<Part>, bool> = true>
+  void append(const Part& part) {
+    write(*this, part);
   }
 
   void append(uint32_t value) { append(uint64_t{value}); }
