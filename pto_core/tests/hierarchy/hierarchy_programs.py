@@ -240,8 +240,7 @@ class Author:
             member = self.numbers.randrange(size)
             view = self._view()
             if all(
-                not _meet(view, other) or (view.tag is other.tag is Tag.INPUT)
-                for _, other in used
+                not _meet(view, other) or (view.tag is other.tag is Tag.INPUT) for _, other in used
             ):
                 used.append((member, view))
         new = [view.buffer for _, view in used if view.is_new]

@@ -10,8 +10,19 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 
-from hierarchy_programs import TILE, Begin, Cell, End, Meaning, Plan, Program, View
-from hierarchy_programs import read_cells, written
+from hierarchy_programs import (
+    TILE,
+    Begin,
+    Cell,
+    End,
+    Meaning,
+    Plan,
+    Program,
+    View,
+    read_cells,
+    written,
+)
+
 from pto_core.hierarchy.engine import (
     ChildConfiguration,
     Configuration,

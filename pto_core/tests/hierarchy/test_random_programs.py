@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hierarchy_programs import Author, Program, sequential
+from hierarchy_programs import Author, sequential
 from hierarchy_world import Chances, World, configuration_of
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -177,7 +177,6 @@ def test_blocked_submits_are_proven_deadlocks_with_numbers():
 
 def test_the_same_events_give_the_same_answers():
     """Which a native engine is held to as well."""
-    program: Program
     for seed in range(30):
         world = world_of(seed, Hazards.FULL, ROUGH)
         again = ReferenceEngine(world.engine._core.configuration)

@@ -1,0 +1,119 @@
+"""A run on a reference engine, told event by event, with its invariants looked at after each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pto_core.hierarchy.engine import (
+    ChildConfiguration,
+    Configuration,
+    ReferenceEngine,
+    RingConfiguration,
+)
+from pto_core.hierarchy.engine.events import (
+    Allocate,
+    ChildReady,
+    Completion,
+    Dispatch,
+    Event,
+    Hazards,
+    Kind,
+    Member,
+    Outcome,
+    RunBegin,
+    Submit,
+    Tag,
+    Tensor,
+)
+from pto_core.hierarchy.engine.instructions import Instruction, Send, Submitted
+
+HEAP = 1 << 40
+APART = 1 << 30
+SUB = Kind.SUB
+FAILED, SKIPPED, SUCCEEDED = Outcome.FAILED, Outcome.SKIPPED, Outcome.SUCCEEDED
+
+
+def reads(address: int, nbytes: int = 64) -> Tensor:
+    return Tensor(address, nbytes, Tag.INPUT)
+
+
+def writes(address: int = 0, nbytes: int = 64) -> Tensor:
+    return Tensor(address, nbytes, Tag.OUTPUT)
+
+
+def updates(address: int, nbytes: int = 64) -> Tensor:
+    return Tensor(address, nbytes, Tag.INOUT)
+
+
+def overwrites(address: int, nbytes: int = 64) -> Tensor:
+    return Tensor(address, nbytes, Tag.OUTPUT_EXISTING)
+
+
+def ignores(address: int, nbytes: int = 64) -> Tensor:
+    return Tensor(address, nbytes, Tag.NO_DEP)
+
+
+class Rig:
+    """An engine in a run, with all its children ready."""
+
+    def __init__(
+        self,
+        children: int = 2,
+        *,
+        hazards: Hazards = Hazards.RAW,
+        window: int = 64,
+        ring_size: int = 1 << 20,
+        repeats_lost: bool = False,
+        kinds: tuple[Kind, ...] = (),
+        **options: Any,
+    ) -> None:
+        kinds = kinds or (SUB,) * children
+        self.engine = ReferenceEngine(
+            Configuration(
+                tuple(ChildConfiguration(kind, window) for kind in kinds),
+                tuple(RingConfiguration(HEAP + APART * ring, ring_size) for ring in range(4)),
+                repeats_lost,
+            ),
+            **options,
+        )
+        for child in range(len(kinds)):
+            self.tell(ChildReady(child))
+        self.tell(RunBegin(hazards))
+
+    def tell(self, event: Event) -> list[Instruction]:
+        answer = self.engine.handle(event)
+        self.engine.validate()
+        return answer
+
+    def submit(self, *tensors: Tensor, **options: Any) -> int:
+        return self.submitted(*tensors, **options).task
+
+    def submitted(self, *tensors: Tensor, kind: Kind = SUB, **options: Any) -> Submitted:
+        options.setdefault("members", (Member(tensors),))
+        answer = self.tell(Submit(kind, 0, **options))[0]
+        assert isinstance(answer, Submitted), answer
+        return answer
+
+    def alloc(self, nbytes: int) -> tuple[int, int]:
+        """Give task and address."""
+        answer = self.tell(Allocate(nbytes))[0]
+        assert isinstance(answer, Submitted), answer
+        return answer.task, answer.addresses[0]
+
+    def dispatch(self, *, newest: bool = True) -> list[Send]:
+        return [each for each in self.tell(Dispatch(newest)) if isinstance(each, Send)]
+
+    def complete(
+        self, child: int, count: int, outcome: Outcome = SUCCEEDED, cause: int = -1
+    ) -> list[Instruction]:
+        return self.tell(Completion(child, count, outcome, cause))
+
+    def task(self, number: int) -> dict[str, Any]:
+        found: dict[str, Any] = self.engine.snapshot()["tasks"][number]
+        return found
+
+    def state(self, number: int) -> str:
+        return str(self.engine.snapshot()["tasks"].get(number, {"state": "gone"})["state"])
+
+    def waits_for(self, number: int) -> list[int]:
+        return list(self.task(number)["unfinished"])

@@ -1,0 +1,193 @@
+"""Who is sent where, early or not, and in which order."""
+
+from __future__ import annotations
+
+import pytest
+from hierarchy_rig import FAILED, SKIPPED, Rig, reads, updates, writes
+
+from pto_core.errors import ProtocolError
+from pto_core.hierarchy.engine.events import Hazards, Kind, Member
+from pto_core.hierarchy.engine.instructions import Requirement, Send
+
+X = 0x10000
+
+
+def test_the_least_loaded_child_with_room_is_picked():
+    rig = Rig(3, window=2)
+    tasks = [rig.submit() for _ in range(8)]
+    sends = rig.dispatch()
+    assert [(send.child, send.count, send.task) for send in sends] == [
+        *((child, 1, tasks[child]) for child in range(3)),
+        *((child, 2, tasks[3 + child]) for child in range(3)),
+    ]
+    assert rig.dispatch() == []
+    rig.complete(1, 1)
+    assert [(send.child, send.task) for send in rig.dispatch()] == [(1, tasks[6])]
+
+
+def test_another_policy_can_be_given():
+    rig = Rig(3, policy=lambda candidates, preferred: candidates[-1][0])
+    rig.submit()
+    assert rig.dispatch()[0].child == 2
+
+
+def test_among_equals_the_child_of_the_last_producer_is_preferred():
+    rig = Rig(3, hazards=Hazards.FULL)
+    rig.submit(writes(X), pins=(2,))
+    rig.submit(writes(X))  # ordered only: not sent early
+    assert [send.child for send in rig.dispatch()] == [2]
+    rig.complete(2, 1)
+    assert [send.child for send in rig.dispatch()] == [2]
+
+
+def test_pins_hold_and_hints_give_way():
+    rig = Rig(2, window=1)
+    rig.submit(pins=(1,))
+    pinned = rig.submit(pins=(1,))
+    hinted = rig.submit(pins=(1,), is_hint=True)
+    assert [(send.child, send.task) for send in rig.dispatch()][1:] == [(0, hinted)]
+    rig.complete(1, 1)
+    assert [(send.child, send.task) for send in rig.dispatch()] == [(1, pinned)]
+
+
+def test_kinds_go_to_their_children():
+    rig = Rig(kinds=(Kind.SUB, Kind.NEXT_LEVEL))
+    rig.submit(kind=Kind.NEXT_LEVEL)
+    rig.submit()
+    assert [send.child for send in rig.dispatch()] == [1, 0]
+
+
+def test_a_chain_is_sent_early_with_its_requirements():
+    rig = Rig(2)
+    chain = [rig.submit(updates(X)) for _ in range(3)]
+    assert rig.dispatch() == [
+        Send(0, 1, chain[0], 0),
+        Send(0, 2, chain[1], 0, Requirement(0, 1)),
+        Send(0, 3, chain[2], 0, Requirement(0, 2)),
+    ]
+
+
+def test_a_pinned_chain_goes_between_children():
+    rig = Rig(2)
+    for place in range(3):
+        rig.submit(updates(X), pins=(place % 2,))
+    sends = rig.dispatch()
+    assert [(send.child, send.requirement) for send in sends] == [
+        (0, None),
+        (1, Requirement(0, 1)),
+        (0, Requirement(1, 1)),
+    ]
+
+
+def test_a_child_may_tell_before_the_one_that_it_required():
+    rig = Rig(2)
+    one, two = rig.submit(writes(X), pins=(0,)), rig.submit(reads(X), pins=(1,))
+    rig.dispatch()
+    assert rig.complete(1, 1) == []
+    assert rig.state(two) == "RUNNING"
+    finished = rig.complete(0, 1)
+    assert [each.task for each in finished] == [one, two]
+    assert not rig.engine.snapshot()["queues"]["singles"]
+
+
+def test_only_one_consumer_follows_a_producer_to_its_child():
+    """The others are spread when they are ready."""
+    rig = Rig(2)
+    rig.submit(writes(X))
+    readers = [rig.submit(reads(X)) for _ in range(3)]
+    assert [send.task for send in rig.dispatch()][1:] == readers[:1]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda rig: rig.submit(writes(X), retries=1), id="past retries"),
+        pytest.param(
+            lambda rig: rig.submit(members=(Member((writes(X),)), Member())), id="past a group"
+        ),
+    ],
+)
+def test_nothing_is_sent_early_past_what_may_not_be_required(make):
+    rig = Rig(2)
+    make(rig)
+    reader = rig.submit(reads(X))
+    assert reader not in [send.task for send in rig.dispatch()]
+
+
+def test_neither_groups_nor_tasks_that_wait_for_two_are_sent_early():
+    rig = Rig(2)
+    rig.submit(writes(X))
+    group = rig.submit(members=(Member((reads(X),)), Member((reads(X),))))
+    rig.submit(writes(X + 64))
+    both = rig.submit(reads(X, 128))
+    sent = [send.task for send in rig.dispatch()]
+    assert group not in sent
+    assert both not in sent
+
+
+def test_the_members_of_a_group_are_sent_together_to_distinct_children():
+    rig = Rig(3, window=1)
+    rig.submit(pins=(1,))
+    rig.dispatch()
+    group = rig.submit(members=(Member(),) * 3)
+    single = rig.submit()
+    assert rig.dispatch() == [], "the single task would take a child that the group needs"
+    rig.complete(1, 1)
+    sends = rig.dispatch()
+    assert [(send.task, send.member) for send in sends] == [(group, 0), (group, 1), (group, 2)]
+    assert {send.child for send in sends} == {0, 1, 2}
+    rig.complete(2, 1)
+    assert [(send.child, send.task) for send in rig.dispatch()] == [(2, single)]
+    rig.complete(0, 1)
+    assert rig.state(group) == "RUNNING"
+    rig.complete(1, 2)
+    assert rig.state(group) == "COMPLETED"
+
+
+def test_groups_do_not_starve_single_tasks():
+    rig = Rig(2, window=1)
+    single = rig.submit(retries=0)
+    for _ in range(70):
+        rig.submit(members=(Member(), Member()))
+    counts = [0, 0]
+    order = []
+    for _ in range(71):
+        for send in rig.dispatch():
+            order.append(send.task)
+            counts[send.child] += 1
+        for child, count in enumerate(counts):
+            if rig.engine.snapshot()["children"][child]["completed"] < count:
+                rig.complete(child, count)
+    assert order.index(single) == 2 * 64
+
+
+@pytest.mark.parametrize(
+    ("child", "count", "outcome", "words"),
+    [
+        (0, 3, None, "2 were sent"),
+        (0, 0, None, "reports frame 0"),
+        (5, 1, None, "child 5 is not one"),
+        (0, 1, SKIPPED, "requirement None has not failed"),
+        (1, 1, None, "0 were sent"),
+    ],
+)
+def test_reports_of_what_cannot_be_change_nothing(child, count, outcome, words):
+    rig = Rig(2)
+    rig.submit(writes(X))
+    rig.submit(reads(X))
+    rig.dispatch()
+    before = rig.engine.snapshot()
+    with pytest.raises(ProtocolError, match=words):
+        rig.complete(child, count, *([] if outcome is None else [outcome]))
+    assert rig.engine.snapshot() == before
+
+
+def test_a_frame_whose_requirement_failed_cannot_have_run():
+    rig = Rig(1)
+    rig.submit(writes(X))
+    rig.submit(reads(X))
+    rig.dispatch()
+    rig.complete(0, 1, FAILED, 5)
+    with pytest.raises(ProtocolError, match="whose requirement"):
+        rig.complete(0, 2)
+    rig.complete(0, 2, SKIPPED)

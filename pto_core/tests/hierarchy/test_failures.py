@@ -1,0 +1,244 @@
+"""Failures, poison, retries, and children that are lost."""
+
+from __future__ import annotations
+
+import pytest
+from hierarchy_rig import FAILED, SKIPPED, SUB, Rig, ignores, reads, updates, writes
+
+from pto_core.errors import ProtocolError
+from pto_core.hierarchy.engine.events import (
+    AddDependency,
+    Cancel,
+    ChildLost,
+    ChildReady,
+    Deadline,
+    Dispatch,
+    Hazards,
+    Member,
+    RunBegin,
+    RunEnd,
+    ScopeBegin,
+    ScopeEnd,
+    Submit,
+)
+from pto_core.hierarchy.engine.instructions import (
+    DropRegions,
+    EndChild,
+    RestoreRegions,
+    Result,
+    RunFinished,
+    SaveRegions,
+    Send,
+    TaskFinished,
+)
+
+X = 0x10000
+Y = 0x20000
+
+
+def test_a_failure_poisons_descendants_and_nothing_else():
+    rig = Rig(2)
+    failing = rig.submit(writes(X))
+    child = rig.submit(reads(X), writes(Y), pins=(1,))
+    grandchild = rig.submit(reads(Y), pins=(1,))
+    sibling = rig.submit(ignores(X), pins=(0,))
+    rig.dispatch()
+    rig.complete(0, 1, FAILED, 42)
+    rig.complete(1, 1, SKIPPED)
+    rig.complete(1, 2, SKIPPED)
+    assert rig.complete(0, 2) == [TaskFinished(sibling, Result.COMPLETED)]
+    late = rig.submit(reads(Y))
+    rig.tell(AddDependency(failing, rig.submit()))
+    (finished,) = [each for each in rig.tell(RunEnd()) if isinstance(each, RunFinished)]
+    assert finished.failed == ((failing, 42),)
+    assert [task for task, _ in finished.poisoned] == [child, grandchild, late, late + 1]
+    assert {root for _, root in finished.poisoned} == {failing}
+
+
+def test_poison_outlives_the_slot_and_ends_where_it_is_overwritten():
+    rig = Rig(1)
+    rig.tell(ScopeBegin())
+    failing = rig.submit(writes(X))
+    rig.dispatch()
+    rig.complete(0, 1, FAILED, 1)
+    rig.tell(ScopeEnd())
+    assert rig.state(failing) == "gone"
+    assert rig.state(rig.submit(reads(X))) == "FAILED"
+    rig.submit(writes(X))
+    assert rig.state(rig.submit(reads(X))) == "PENDING"
+
+
+def test_order_alone_hands_no_failure_on():
+    rig = Rig(2, hazards=Hazards.FULL)
+    reader = rig.submit(reads(X), pins=(0,))
+    writer = rig.submit(writes(X), pins=(1,))
+    assert rig.waits_for(writer) == [reader]
+    rig.dispatch()
+    rig.complete(0, 1, FAILED, 1)
+    assert rig.state(writer) == "READY"
+
+
+def test_a_poisoned_task_ends_after_all_its_producers():
+    """Whoever overwrites what it would have written is ordered after them through it."""
+    rig = Rig(2, hazards=Hazards.FULL)
+    failing = rig.submit(writes(X), pins=(0,))
+    slow = rig.submit(writes(Y), pins=(1,))
+    poisoned = rig.submit(reads(X), writes(Y))
+    last = rig.submit(writes(Y))
+    rig.dispatch()
+    rig.complete(0, 1, FAILED, 1)
+    assert rig.state(failing) == "FAILED"
+    assert (rig.state(poisoned), rig.state(last)) == ("PENDING", "PENDING")
+    rig.complete(1, 1)
+    assert rig.state(slow) == "COMPLETED"
+    assert (rig.state(poisoned), rig.state(last)) == ("FAILED", "READY")
+
+
+def test_a_group_fails_when_all_its_members_have_ended():
+    rig = Rig(2)
+    group = rig.submit(members=(Member(), Member()))
+    rig.dispatch()
+    assert rig.complete(1, 1, FAILED, 8) == []
+    assert rig.state(group) == "RUNNING"
+    assert rig.complete(0, 1, FAILED, 9) == [TaskFinished(group, Result.FAILED, 8)]
+
+
+def test_the_first_failure_comes_first():
+    rig = Rig(2)
+    for child in range(2):
+        rig.submit(pins=(child,))
+    rig.dispatch()
+    rig.complete(1, 1, FAILED, 11)
+    rig.complete(0, 1, FAILED, 10)
+    assert rig.tell(RunEnd())[-1] == RunFinished(2, ((1, 11), (0, 10)))
+    rig.tell(RunBegin())
+    assert rig.tell(RunEnd()) == [RunFinished(0)]
+
+
+def test_a_retry_starts_from_what_it_started_from():
+    rig = Rig(1)
+    task = rig.submit(updates(X), retries=1)
+    assert rig.tell(Dispatch()) == [SaveRegions(task), Send(0, 1, task, 0)]
+    assert rig.complete(0, 1, FAILED, 1) == []
+    assert rig.tell(Dispatch()) == [RestoreRegions(task), Send(0, 2, task, 0)]
+    finished = TaskFinished(task, Result.FAILED, 2)
+    assert rig.complete(0, 2, FAILED, 2) == [finished, DropRegions(task)]
+
+
+def test_a_group_is_retried_as_a_whole():
+    rig = Rig(2)
+    group = rig.submit(members=(Member(), Member()), retries=1)
+    rig.dispatch()
+    rig.complete(0, 1, FAILED, 1)
+    rig.complete(1, 1)
+    assert [send.member for send in rig.dispatch()] == [0, 1]
+    rig.complete(0, 2)
+    assert rig.complete(1, 2)[0] == TaskFinished(group, Result.COMPLETED)
+
+
+def test_what_is_lost_with_a_child_fails_with_that_cause():
+    rig = Rig(2)
+    tasks = [rig.submit(pins=(0,)) for _ in range(2)]
+    other = rig.submit(pins=(1,))
+    rig.dispatch()
+    lost = rig.tell(ChildLost(0, 77))
+    assert lost == [TaskFinished(task, Result.FAILED, 77) for task in tasks]
+    assert rig.state(other) == "RUNNING"
+
+
+def test_with_repeats_what_was_not_started_goes_elsewhere():
+    rig = Rig(2, repeats_lost=True)
+    started, queued = rig.submit(pins=(0,), is_hint=True), rig.submit(pins=(0,), is_hint=True)
+    rig.dispatch()
+    assert rig.tell(ChildLost(0, 77)) == [TaskFinished(started, Result.FAILED, 77)]
+    assert [(send.child, send.task) for send in rig.dispatch()] == [(1, queued)]
+
+
+def test_with_repeats_what_is_safe_to_repeat_runs_again_also_if_it_was_started():
+    rig = Rig(1, repeats_lost=True)
+    task = rig.submit(retries=1)
+    rig.dispatch()
+    rig.tell(ChildLost(0, 77, returns=True))
+    assert rig.dispatch() == []
+    assert not rig.engine.is_quiescent()
+    rig.tell(ChildReady(0))
+    assert rig.dispatch() == [Send(0, 2, task, 0)], "frame 1 counts as completed"
+    assert rig.tell(ChildLost(0, 78)) == [TaskFinished(task, Result.FAILED, 78)]
+
+
+def test_a_frame_that_required_a_lost_one_waits_for_its_producer_again():
+    rig = Rig(2, repeats_lost=True)
+    rig.submit(pins=(0,))
+    producer = rig.submit(writes(X), pins=(0,), is_hint=True)
+    reader = rig.submit(reads(X), pins=(1,))
+    rig.dispatch()
+    rig.tell(ChildLost(0, 77))
+    with pytest.raises(ProtocolError):
+        rig.complete(1, 1)
+    rig.complete(1, 1, SKIPPED)
+    assert (rig.state(producer), rig.state(reader)) == ("READY", "PENDING")
+    assert [(send.task, send.count) for send in rig.dispatch()] == [(producer, 2), (reader, 3)]
+
+
+def test_a_task_for_which_no_child_is_left_fails():
+    rig = Rig(2)
+    rig.tell(ChildLost(1, 55))
+    pinned = rig.submit(pins=(1,))
+    group = rig.submit(members=(Member(), Member()))
+    anyone = rig.submit()
+    assert rig.tell(Dispatch()) == [
+        TaskFinished(group, Result.FAILED, 55),
+        TaskFinished(pinned, Result.FAILED, 55),
+        Send(0, 1, anyone, 0),
+    ]
+
+
+def test_a_child_past_a_deadline_is_ended_and_the_task_fails_with_it():
+    rig = Rig(1)
+    task, later = rig.submit(timeout_ms=5), rig.submit()
+    rig.dispatch()
+    assert rig.tell(Deadline(0, 1, 66)) == [EndChild(0, 66)]
+    assert rig.tell(Deadline(0, 1, 67)) == [], "once is enough"
+    assert rig.tell(ChildLost(0, 9)) == [
+        TaskFinished(task, Result.FAILED, 66),
+        TaskFinished(later, Result.FAILED, 9),
+    ]
+
+
+def test_a_deadline_of_a_completed_frame_does_nothing():
+    rig = Rig(1)
+    rig.submit()
+    rig.dispatch()
+    rig.complete(0, 1)
+    assert rig.tell(Deadline(0, 1, 66)) == []
+    with pytest.raises(ProtocolError):
+        rig.tell(Deadline(0, 2, 66))
+
+
+def test_a_cancelled_run_ends_what_was_not_sent():
+    rig = Rig(1, window=1)
+    running, waiting = rig.submit(writes(X), retries=1), rig.submit()
+    reader = rig.submit(reads(X))
+    rig.dispatch()
+    assert rig.tell(Cancel(5)) == [TaskFinished(waiting, Result.POISONED, 5)]
+    late = rig.submit()
+    rig.tell(RunEnd())
+    finished = rig.complete(0, 1, FAILED, 6)
+    assert finished == [
+        TaskFinished(running, Result.FAILED, 6),
+        TaskFinished(reader, Result.POISONED, -1, running),
+        RunFinished(4, ((running, 6),), ((waiting, -1), (late, -1), (reader, running))),
+    ]
+
+
+def test_children_report_in_an_order_that_can_be():
+    rig = Rig(1)
+    with pytest.raises(ProtocolError, match="reports that it is ready"):
+        rig.tell(ChildReady(0))
+    rig.tell(ChildLost(0, 1))
+    with pytest.raises(ProtocolError, match="lost already"):
+        rig.tell(ChildLost(0, 1))
+    with pytest.raises(ProtocolError):
+        rig.tell(ChildReady(0))
+    rig.tell(Submit(SUB, 0))
+    assert rig.engine.is_quiescent() is False
