@@ -149,8 +149,10 @@ nb::object Graph::pipe() {
 void Graph::scope_begin() {
   require(PTO_RUNTIME_SCOPES, "scopes", "remove rt.scope()");
   Device& device = run_->device();
-  const pto_status status =
-      device.handing_over([&] { return device.runtime_api()->scope_begin(device.runtime()); });
+  const Place place = place_of_caller();
+  const char* file = kept_text(place.file.c_str());
+  const pto_status status = device.handing_over(
+      [&] { return device.runtime_api()->scope_begin(device.runtime(), file, place.line); });
   if (status != PTO_OK) run_->raise_latched(status);
 }
 

@@ -54,9 +54,12 @@ int64_t submit_tensors(void* instance, pto_tensor_task* task) {
   return id;
 }
 
-pto_status scope(void* instance, bool is_begin) {
-  if (breaks(Defect::keeps_scopes_open)) return PTO_OK;
-  return is_begin ? working->scope_begin(instance) : working->scope_end(instance);
+pto_status scope_begin(void* instance, const char* file, int32_t line) {
+  return breaks(Defect::keeps_scopes_open) ? PTO_OK : working->scope_begin(instance, file, line);
+}
+
+pto_status scope_end(void* instance) {
+  return breaks(Defect::keeps_scopes_open) ? PTO_OK : working->scope_end(instance);
 }
 
 const pto_error* last_error(void* instance) {
@@ -77,8 +80,8 @@ PTO_ABI_EXPORT const pto_runtime_api* pto_runtime_entry(const char* variant) {
     pto_runtime_api broken = *working;
     broken.variant = "broken";
     broken.submit_tensors = submit_tensors;
-    broken.scope_begin = [](void* instance) { return scope(instance, true); };
-    broken.scope_end = [](void* instance) { return scope(instance, false); };
+    broken.scope_begin = scope_begin;
+    broken.scope_end = scope_end;
     broken.last_error = last_error;
     return broken;
   }();

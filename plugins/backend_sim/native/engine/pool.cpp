@@ -86,6 +86,7 @@ bool Pool::wait(int64_t timeout_ns) {
     if (timeout_ns > 0) left_ns = timeout_ns - static_cast<int64_t>(clock_ns() - start_ns);
     if (left_ns <= 0) return false;
     if (parked_.load(std::memory_order_relaxed) != 0) wake_if_shared();
+    run_.attend_to_wait();
     caller_parked_.store(1, std::memory_order_seq_cst);
     if (over_.load(std::memory_order_seq_cst) == 0) park(over_, 0, std::min(left_ns, kLookNs));
     caller_parked_.store(0, std::memory_order_relaxed);

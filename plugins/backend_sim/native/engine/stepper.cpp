@@ -63,6 +63,7 @@ bool Stepper::wait(int64_t timeout_ns) {
     int64_t left_ns = kLookNs;
     if (timeout_ns > 0) left_ns = timeout_ns - static_cast<int64_t>(clock_ns() - start_ns);
     if (left_ns <= 0) return false;
+    run_.attend_to_wait();
     park(turn_, drivers, std::min(left_ns, kLookNs));
   }
   return run_.phase() == Phase::over;

@@ -36,8 +36,14 @@ class Run {
     attend_ = attend;
     attend_context_ = context;
   }
-  void attend() const noexcept {
+  void attend() noexcept {
+    attend_to_wait();
     if (attend_ != nullptr) attend_(attend_context_);
+  }
+  // Lets the runtime tell about a wait of the orchestrator. On the caller's thread.
+  void attend_to_wait() noexcept {
+    if (orchestrator_.state() != Orchestrator::waiting || api_->attend == nullptr) return;
+    api_->attend(runtime_);
   }
   void begin() noexcept { state_.store(next_number() | bits(Phase::running)); }
   // The first reason wins. Any thread.

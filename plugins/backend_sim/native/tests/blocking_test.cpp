@@ -2,6 +2,7 @@
 #include <sched.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -280,6 +281,29 @@ TEST(a_caller_that_waits_is_asked_and_may_abort) {
                 PTO_ERROR_ABORTED);
     CHECK(held.asked >= 1);
     device.attend = nullptr;
+    device.works_again();
+  }
+}
+
+// However many threads are inside kernels. In deterministic mode a kernel may run on the caller's
+// thread, at a yield point; then nobody is left.
+TEST(the_runtime_is_attended_while_a_submit_waits_for_a_long_kernel) {
+  for (const Way& way : every_way()) {
+    if (way.threads != 2 || (way.here && way.mode == "deterministic")) continue;
+    Blocking device(way);
+    const auto wait = [](void* context, const pto_payload*, uint32_t, pto_error*) -> int32_t {
+      const auto& attended = static_cast<toy::Runtime*>(context)->attended;
+      for (int look = 0; look < 2000 && attended < 2; ++look) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+      return attended < 2;
+    };
+    const int32_t func_id = device.kernel(wait, device.runtime);
+    CHECK_EQUAL(device.go([&](toy::Runtime& runtime) {
+      for (int i = 0; i < 4; ++i) runtime.submit(func_id, PTO_CORE_AIV);
+      return 0;
+    }),
+                PTO_OK);
     device.works_again();
   }
 }

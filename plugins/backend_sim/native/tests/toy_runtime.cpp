@@ -39,12 +39,13 @@ pto_runtime_api make_table(const char* name, uint32_t capabilities) {
     return self(runtime).add_edge(from, to);
   };
   api.publish = [](void*, int64_t) { return pto_status{PTO_ERROR_UNSUPPORTED}; };
-  api.scope_begin = [](void*) { return pto_status{PTO_ERROR_UNSUPPORTED}; };
+  api.scope_begin = [](void*, const char*, int32_t) { return pto_status{PTO_ERROR_UNSUPPORTED}; };
   api.scope_end = [](void*) { return pto_status{PTO_ERROR_UNSUPPORTED}; };
   api.schedule_step = [](void* runtime, uint32_t thread) {
     return self(runtime).schedule_step(thread);
   };
   api.stalled = [](void* runtime) { return self(runtime).stalled(); };
+  api.attend = [](void* runtime) { self(runtime).attended.fetch_add(1); };
   api.finalise = [](void*) { return pto_status{PTO_OK}; };
   api.end = [](void* runtime) { self(runtime).end(); };
   api.abort = [](void* runtime, const pto_error* cause) { self(runtime).abort(cause); };

@@ -47,6 +47,8 @@ class Runtime {
   // After a deadlock, submits go on without kernels, and the error says at the end how many did.
   void set_plans(bool plans) { plans_ = plans; }
   bool planning() const { return planned_ != 0; }
+  // How often the backend has called attend().
+  std::atomic<int> attended{0};
   // Ends the run with an error, unless there is one.
   void latch(pto_status status, const char* message);
 

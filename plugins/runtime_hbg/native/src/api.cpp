@@ -87,9 +87,13 @@ pto_status publish(void* runtime, int64_t task) {
   return self(runtime).publish(task);
 }
 
-pto_status refuse_scope(void* runtime) {
+pto_status refuse_scope_end(void* runtime) {
   return self(runtime).context().fail({PTO_ERROR_UNSUPPORTED}, variant.name,
                                       " has no scopes; buffers live until the run ends");
+}
+
+pto_status refuse_scope_begin(void* runtime, const char*, int32_t) {
+  return refuse_scope_end(runtime);
 }
 
 int64_t refuse_tensors(void* runtime, pto_tensor_task*) {
@@ -149,12 +153,13 @@ const pto_runtime_api api = {
     refuse_tensors,
     add_edge,
     publish,
-    refuse_scope,
-    refuse_scope,
+    refuse_scope_begin,
+    refuse_scope_end,
     refuse_cluster,
     refuse_to_free_cluster,
     schedule_step,
     stalled,
+    nullptr,
     finalise,
     end,
     abort,

@@ -182,7 +182,7 @@ TEST(scopes_are_refused) {
   Recorder recorder;
   TestDevice& device = recorder.device;
   const pto_status status = device.run([&] {
-    CHECK_EQUAL(device.api().scope_begin(device.runtime()), PTO_ERROR_UNSUPPORTED);
+    CHECK_EQUAL(device.api().scope_begin(device.runtime(), nullptr, -1), PTO_ERROR_UNSUPPORTED);
     return 0;
   });
   CHECK_EQUAL(status, PTO_ERROR_UNSUPPORTED);

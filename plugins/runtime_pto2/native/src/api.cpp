@@ -77,8 +77,8 @@ int64_t submit_tensors(void* runtime, pto_tensor_task* task) {
 pto_status add_edge(void* runtime, int64_t from, int64_t to) {
   return self(runtime).orchestrator().add_dep(from, to);
 }
-pto_status scope_begin(void* runtime) {
-  return self(runtime).orchestrator().scope_begin(nullptr, -1);
+pto_status scope_begin(void* runtime, const char* file, int32_t line) {
+  return self(runtime).orchestrator().scope_begin(file, line);
 }
 pto_status scope_end(void* runtime) {
   return self(runtime).orchestrator().scope_end();
@@ -95,6 +95,9 @@ int32_t schedule_step(void* runtime, uint32_t thread) {
 }
 int32_t stalled(void* runtime) {
   return self(runtime).stalled();
+}
+void attend(void* runtime) {
+  self(runtime).orchestrator().tell_long_wait();
 }
 pto_status finalise(void* runtime) {
   return self(runtime).finalise();
@@ -138,6 +141,7 @@ const pto_runtime_api api = {
     free_cluster,
     schedule_step,
     stalled,
+    attend,
     finalise,
     end,
     abort,

@@ -11,26 +11,24 @@ namespace {
 
 constexpr uint32_t kListedTasks = 3;
 
-void add_task(Text& text, const TaskRing& ring, int64_t number) {
-  const TaskDescriptor& descriptor = ring.descriptor(number);
-  text.add("task ", TaskId::of(descriptor.id).number, " of ring ", TaskId::of(descriptor.id).ring);
-  if (descriptor.payload != nullptr) text.add(" (function ", descriptor.payload->func_id, ")");
-}
-
-// The first few tasks alive that are on cores, and the first few that wait for producers.
-void add_tasks(Text& text, const Rings& rings, Phase phase, const char* heading) {
+// The first few tasks alive that are on cores, and the first few that wait for producers. Beside a
+// run that moves only what is atomic can be read, and the windows that were asked for: a planner
+// changes the rings' own.
+void add_tasks(Text& text, const RunView& view, Phase phase, const char* heading) {
   uint32_t listed = 0;
-  for (const TaskRing& ring : rings.ring) {
+  for (uint32_t index = 0; index < kRings; ++index) {
+    const TaskRing& ring = view.rings.ring[index];
+    const auto window = static_cast<int64_t>(view.options.task_window[index]);
     const int64_t first = ring.watermark.load(std::memory_order_acquire);
-    for (int64_t number = first; number < first + ring.window; ++number) {
-      const TaskState& state = ring.state(number);
+    for (int64_t number = first; number < first + window; ++number) {
+      const TaskState& state = ring.states[number & (window - 1)];
       if (state.phase.load(std::memory_order_acquire) != phase) continue;
       if (listed == kListedTasks) {
         text.add(", ...");
         return;
       }
       text.add(listed++ == 0 ? heading : ", ");
-      add_task(text, ring, number);
+      text.add(TaskName{TaskId{index, number}.value()});
       if (phase != kPending) continue;
       text.add(" waits for ", state.waits.load(std::memory_order_relaxed), " producers");
     }
@@ -43,9 +41,7 @@ void add_orchestrator(Text& text, const RunView& view) {
     return;
   }
   text.add("; the orchestration has not ended");
-  // While it waits, what it wrote before it waited stays as it is.
-  if (view.rings.waiting.load(std::memory_order_acquire) == 0) return;
-  const Blocked& blocked = view.blocked;
+  const Blocked blocked = view.long_wait.look().blocked;
   if (blocked.what == Resource::kNone) return;
   text.add(" and waits for ", blocked.needed, " ", unit_of(blocked.what), " of ");
   add_resource(text, blocked.what, blocked.ring);
@@ -75,8 +71,8 @@ size_t explain(const RunView& view, char* out, size_t capacity) {
            progress.wired - progress.dispatched, " waiting");
   add_orchestrator(text, view);
   add_rings(text, view);
-  add_tasks(text, view.rings, kRunning, "; on cores: ");
-  add_tasks(text, view.rings, kPending, "; ");
+  add_tasks(text, view, kRunning, "; on cores: ");
+  add_tasks(text, view, kPending, "; ");
   if (view.deadlock.is_proven())
     text.add("; ", static_cast<const char*>(view.deadlock.error()->message));
   return text.add(view.deadlock.is_proven() ? "" : ".").length();

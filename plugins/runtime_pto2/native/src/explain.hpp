@@ -3,8 +3,8 @@
 
 #include <cstddef>
 
-#include "blocked.hpp"
 #include "deadlock.hpp"
+#include "long_wait.hpp"
 #include "options.hpp"
 #include "rings.hpp"
 #include "scheduler.hpp"
@@ -15,7 +15,7 @@ struct RunView {
   const Rings& rings;
   const Scheduler& scheduler;
   const Options& options;
-  const Blocked& blocked;
+  const LongWait& long_wait;
   const Deadlock& deadlock;
 };
 

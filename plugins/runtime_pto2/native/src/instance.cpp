@@ -141,7 +141,7 @@ uint32_t Instance::statistics(pto_statistic* out, uint32_t capacity) const {
 }
 
 size_t Instance::explain(char* out, size_t capacity) {
-  const RunView view{rings_, scheduler_, orchestrator_.options(), orchestrator_.blocked(),
+  const RunView view{rings_, scheduler_, orchestrator_.options(), orchestrator_.long_wait(),
                      orchestrator_.deadlock()};
   return ring_buffer::explain(view, out, capacity);
 }

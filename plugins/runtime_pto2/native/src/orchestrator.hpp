@@ -1,7 +1,7 @@
 // The side of the run that submits: slots, edges, heap, scopes, clusters, waits for room.
 //
-// One thread at a time owns everything here but blocked(), proof() and can_go_on(), which whoever
-// proves a deadlock calls while the orchestrator is inside the platform's wait().
+// One thread at a time owns everything here but is_blocked(), proof() and can_go_on(), which
+// whoever proves a deadlock calls while the orchestrator is inside the platform's wait().
 //
 // The newest submit stays unpublished until the next call, and its edges in a list: add_dep() may
 // still add some. While schedulers are busy a few more stay with it; every call but submit(),
@@ -19,6 +19,7 @@
 #include "draft.hpp"
 #include "edges.hpp"
 #include "history.hpp"
+#include "long_wait.hpp"
 #include "options.hpp"
 #include "payloads.hpp"
 #include "planner.hpp"
@@ -66,11 +67,13 @@ class Orchestrator {
 
   // Nobody else runs, and the orchestrator is in wait().
   bool is_blocked() const { return blocked_.what != Resource::kNone; }
-  const Blocked& blocked() const { return blocked_; }
   // Whether what it waits for has come; then the caller wakes it.
   bool can_go_on();
   Proof proof() const;
   void wake();
+  // Any thread: logs the wait that it is in, once for each time that it counts as long.
+  void tell_long_wait();
+  const LongWait& long_wait() const { return long_wait_; }
 
   KernelTable& kernels() { return kernels_; }
   Deadlock& deadlock() { return deadlock_; }
@@ -187,7 +190,7 @@ class Orchestrator {
   bool wait_until(const Blocked& blocked, Look look);
   bool wait(bool (*look)(void*), void* context);
   Blocked blocked_on(Resource what, const Draft& draft, uint64_t needed) const;
-  void log_blocked();
+  void picture_wait();
   void enter_planning();
 
   Context& context_;
@@ -223,6 +226,7 @@ class Orchestrator {
 
   Access accesses_[PTO_MAX_TASK_TENSORS];  // of the submit under way
   Blocked blocked_;
+  LongWait long_wait_;  // the same, for other threads
   bool (*look_)(void*) = nullptr;
   void* look_context_ = nullptr;
   bool is_quiet_ = false;    // can_go_on() let a wait for quiescence go

@@ -5,7 +5,7 @@
 namespace pto::ring_buffer {
 namespace {
 
-constexpr uint64_t kLongWaitNs = 100'000'000;  // waits that the log tells about
+constexpr uint64_t kNewPictureNs = 10'000'000;  // of a wait that goes on
 
 // Slots of a planned run reach further than the windows that were asked for.
 constexpr uint64_t kPlannedWindow = 2 * static_cast<uint64_t>(Planner::kMaxTasks);
@@ -85,7 +85,7 @@ bool Orchestrator::wait(bool (*look)(void*), void* context) {
   flush();
   const pto_platform* platform = context_.platform;
   const uint64_t start = platform->now(platform->self);
-  uint64_t logged = start;
+  uint64_t pictured = 0;
   blocked_.since_ns = start;
   is_quiet_ = false;
   look_ = look;
@@ -98,18 +98,24 @@ bool Orchestrator::wait(bool (*look)(void*), void* context) {
     scheduler_.synchronise();
     has_room = look(context);
     if (has_room) break;
+    if (pictured == 0) {
+      pictured = start;
+      picture_wait();
+    }
     scheduler_.published();
     pto_yield(platform, PTO_YIELD_BLOCKED);
     status =
         platform->wait(platform->self, reinterpret_cast<const uint32_t*>(&rings_.signal), seen);
     const uint64_t now = platform->now(platform->self);
-    if (now - logged < kLongWaitNs) continue;
-    logged = now;
-    log_blocked();
+    if (now - pictured < kNewPictureNs) continue;
+    pictured = now;
+    picture_wait();
+    tell_long_wait();
   }
   rings_.waiting.store(0, std::memory_order_relaxed);
   statistics_.add_blocked(blocked_.what, platform->now(platform->self) - start);
   blocked_.what = Resource::kNone;
+  if (pictured != 0) long_wait_.leave();
   if (!has_room && deadlock_.is_proven()) enter_planning();
   return has_room;
 }
@@ -144,12 +150,25 @@ Proof Orchestrator::proof() const {
   return proof;
 }
 
-void Orchestrator::log_blocked() {
+void Orchestrator::picture_wait() {
+  const Proof now = proof();
+  long_wait_.enter({blocked_, now.used, now.current, now.last_alive});
+}
+
+void Orchestrator::tell_long_wait() {
   const pto_platform* platform = context_.platform;
-  const uint64_t waited_ns = platform->now(platform->self) - blocked_.since_ns;
+  const uint64_t now = platform->now(platform->self);
+  LongWait::Picture picture;
+  if (!long_wait_.is_due(now, &picture)) return;
+  Proof proof;
+  proof.blocked = picture.blocked;
+  proof.sizes = sizes_;
+  proof.used = picture.used;
+  proof.current = picture.current;
+  proof.last_alive = picture.last_alive;
   char line[512];
   Text text(line, sizeof line);
-  add_blocked(text, proof(), waited_ns);
+  add_blocked(text, proof, now - picture.blocked.since_ns);
   platform->log(platform->self, PTO_LOG_WARN, line);
 }
 

@@ -57,7 +57,7 @@ void check_refused(pto_status expected, const std::vector<std::string>& parts, B
   const pto_status status = device.run([&] {
     CHECK_EQUAL(build(device), int64_t{-1});
     CHECK_EQUAL(Submission(device).submit(), int64_t{-1});
-    CHECK_EQUAL(device.api().scope_begin(device.runtime()), expected);
+    CHECK_EQUAL(device.api().scope_begin(device.runtime(), nullptr, -1), expected);
   });
   const std::string message = device.error().message;
   if (status != expected) check::fail(__FILE__, __LINE__, std::to_string(status) + ": " + message);

@@ -63,7 +63,7 @@ class RandomProgram {
   bool one_in(uint64_t chances) { return below(chances) == 0; }
 
   void begin_scope() {
-    CHECK_EQUAL(device_.api().scope_begin(device_.runtime()), PTO_OK);
+    CHECK_EQUAL(device_.api().scope_begin(device_.runtime(), nullptr, -1), PTO_OK);
     scopes_.push_back(heap_.size());
   }
 

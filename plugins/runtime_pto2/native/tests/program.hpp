@@ -11,7 +11,7 @@ class Program {
  public:
   explicit Program(OneThread& device) : device_(device) {}
 
-  void begin_scope() { device_.api().scope_begin(device_.runtime()); }
+  void begin_scope() { device_.api().scope_begin(device_.runtime(), nullptr, -1); }
   void end_scope() { device_.api().scope_end(device_.runtime()); }
 
   // Calls `body` in a scope of its own.

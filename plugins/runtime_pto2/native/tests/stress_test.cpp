@@ -2,9 +2,12 @@
 // and over tensors from the heap, in nested scopes, with blocks and clusters, through rings and
 // pools so small that submits wait all the time. Every task runs once, and after the writers (under
 // full hazards also the readers) of the bytes that it touches.
+#include <atomic>
+#include <chrono>
 #include <random>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "pto/abi/dtype.h"
 #include "threads_platform.hpp"
@@ -73,7 +76,7 @@ class Program {
   uint64_t below(uint64_t limit) { return random_() % limit; }
 
   void scope(uint32_t depth) {
-    CHECK_EQUAL(api_.scope_begin(runtime_), PTO_OK);
+    CHECK_EQUAL(api_.scope_begin(runtime_, nullptr, -1), PTO_OK);
     const size_t outer = heap_.size();
     const int32_t cluster = below(4) == 0 ? api_.allocate_cluster(runtime_, nullptr, -1) : -1;
     for (uint64_t i = 1 + below(kMostSubmits); i > 0 && !has_failed_; --i) {
@@ -195,6 +198,33 @@ class Program {
   bool has_failed_ = false;
 };
 
+// Asks the runtime about the run again and again, beside it.
+class Teller {
+ public:
+  explicit Teller(ThreadsPlatform& platform) : runtime_(platform.runtime()) {}
+
+  void start() {
+    thread_ = std::thread([this] {
+      const pto_runtime_api& api = *pto_runtime_entry("tensormap_and_ringbuffer");
+      char text[2048];
+      while (!is_over_.load(std::memory_order_relaxed)) {
+        CHECK(api.explain(runtime_, text, sizeof text) > 0);
+        api.attend(runtime_);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+  }
+  void stop() {
+    is_over_.store(true, std::memory_order_relaxed);
+    thread_.join();
+  }
+
+ private:
+  void* runtime_;
+  std::atomic<bool> is_over_{false};
+  std::thread thread_;
+};
+
 void stress(uint32_t blocks, uint32_t schedulers, size_t tasks, uint32_t hazards) {
   const std::vector<pto_option> options{{"task_window", "16"},
                                         {"heap", "32768"},
@@ -212,7 +242,12 @@ void stress(uint32_t blocks, uint32_t schedulers, size_t tasks, uint32_t hazards
     for (uint64_t run = 0; run < 2; ++run) {
       Program program(platform, 2 * seed + run, tasks);
       std::vector<ThreadsPlatform::Span> spans(2 * tasks + 1000);
-      platform.run(spans, [&] { return program.submit_all(); });
+      Teller teller(platform);
+      platform.run(spans, [&] {
+        teller.start();
+        return program.submit_all();
+      });
+      teller.stop();
       if (platform.error().status != PTO_OK) {
         check::fail(__FILE__, __LINE__, platform.error().message);
       }

@@ -148,7 +148,7 @@ TEST(a_heap_just_large_enough_serves_any_number_of_scopes) {
   OneThread device(1, {{"heap", "4096"}, {"task_window", "8"}});
   const pto_status status = device.run([&] {
     for (int round = 0; round < 5000; ++round) {
-      device.api().scope_begin(device.runtime());
+      device.api().scope_begin(device.runtime(), nullptr, -1);
       pto_tensor_data a = unplaced(2048), b = unplaced(2048);
       Submission(device).tensor(PTO_TAG_OUTPUT, a).submit();
       CHECK(Submission(device).tensor(PTO_TAG_INPUT, a).tensor(PTO_TAG_OUTPUT, b).submit() >= 0);
@@ -176,7 +176,7 @@ TEST(naming_a_buffer_of_an_ended_scope_is_refused) {
     OneThread device(1, {});
     const pto_status status = device.run([&] {
       pto_tensor_data buffer = unplaced(1024);
-      device.api().scope_begin(device.runtime());
+      device.api().scope_begin(device.runtime(), nullptr, -1);
       Submission(device).tensor(PTO_TAG_OUTPUT, buffer).submit();
       CHECK(Submission(device).tensor(PTO_TAG_INPUT, buffer).submit() >= 0);
       device.api().scope_end(device.runtime());
@@ -192,7 +192,7 @@ TEST(naming_a_buffer_of_an_ended_scope_is_refused) {
 // Depths 3 and 4 share a ring: the one that is open does not keep the other's buffers nameable.
 TEST(the_shared_ring_tells_scopes_apart) {
   OneThread device(1, {});
-  const auto begin = [&] { device.api().scope_begin(device.runtime()); };
+  const auto begin = [&] { device.api().scope_begin(device.runtime(), nullptr, -1); };
   const pto_status status = device.run([&] {
     for (int depth = 0; depth < 3; ++depth) begin();
     pto_tensor_data outer = unplaced(1024), inner = unplaced(1024);
@@ -337,7 +337,7 @@ TEST(blocks_recycle_a_small_window) {
   device.kernel = [&](const pto_payload&) { ++calls; };
   const pto_status status = device.run([&] {
     for (int round = 0; round < 1000; ++round) {
-      device.api().scope_begin(device.runtime());
+      device.api().scope_begin(device.runtime(), nullptr, -1);
       pto_tensor_data tensor = unplaced(64);
       CHECK(Submission(device).tensor(PTO_TAG_OUTPUT, tensor).blocks(5).submit() >= 0);
       Submission(device).tensor(PTO_TAG_INPUT, tensor).submit();
@@ -369,7 +369,7 @@ TEST(clusters_are_waited_for_and_come_back) {
   const auto allocate = [&] { return device.api().allocate_cluster(device.runtime(), kFile, 7); };
   const pto_status status = device.run([&] {
     for (int round = 0; round < 50; ++round) {
-      device.api().scope_begin(device.runtime());
+      device.api().scope_begin(device.runtime(), nullptr, -1);
       const int32_t first = allocate();
       const int32_t second = allocate();
       CHECK(first >= 0 && second >= 0 && first != second);
@@ -390,7 +390,7 @@ TEST(a_graph_far_longer_than_the_rings_runs_in_constant_memory) {
   const auto run = [&](int tasks) {
     const pto_status status = device.run([&] {
       for (int task = 0; task < tasks; ++task) {
-        if (task % 8 == 0) device.api().scope_begin(device.runtime());
+        if (task % 8 == 0) device.api().scope_begin(device.runtime(), nullptr, -1);
         pto_tensor_data tensor = bytes_at(kBase, 4096, 512 * (task % 3), 512);
         CHECK(Submission(device).tensor(PTO_TAG_INOUT, tensor).submit() >= 0);
         if (task % 8 == 7) device.api().scope_end(device.runtime());

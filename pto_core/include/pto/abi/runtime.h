@@ -131,7 +131,8 @@ typedef struct pto_runtime_api {
   int64_t (*submit_tensors)(void* runtime, pto_tensor_task* task);
   pto_status (*add_edge)(void* runtime, int64_t from, int64_t to);
   pto_status (*publish)(void* runtime, int64_t task);
-  pto_status (*scope_begin)(void* runtime);
+  /* `file` and `line`: the caller's place, for reports; NULL and -1 when unknown. */
+  pto_status (*scope_begin)(void* runtime, const char* file, int32_t line);
   pto_status (*scope_end)(void* runtime);
   /* The id of a cluster of cores that is this caller's until it is freed, or its scope ends, and
    * its last task has completed; -1 is an error. May wait. free_cluster() never does. */
@@ -144,6 +145,9 @@ typedef struct pto_runtime_api {
    * orchestrator is done or in wait(). Either finds something to do (PTO_STEP_PROGRESS) or latches
    * the error that explains the stall (PTO_STEP_ERROR). Nobody else runs meanwhile. */
   int32_t (*stalled)(void* runtime);
+  /* NULL, or: the backend calls this at least every 50 ms while the orchestrator is in wait(), from
+   * a thread that runs nothing of the run, so that the runtime can tell about a long wait. */
+  void (*attend)(void* runtime);
 
   pto_status (*finalise)(void* runtime); /* copy back recorded outputs */
   void (*end)(void* runtime);            /* forget the run, after success, error or abort */
@@ -152,12 +156,13 @@ typedef struct pto_runtime_api {
 
   /* Writes at most `capacity` counters, returns how many there are. Valid until the next begin. */
   uint32_t (*statistics)(void* runtime, pto_statistic* out, uint32_t capacity);
-  /* The run in words for a report: counts, what is blocked on what. Returns the length written. */
+  /* The run in words for a report: counts, what is blocked on what. Any thread; beside a run that
+   * moves it is a moment's picture. Returns the length written. */
   size_t (*explain)(void* runtime, char* out, size_t capacity);
 } pto_runtime_api;
 
 PTO_ABI_ASSERT(offsetof(pto_runtime_api, create) == 32, "pto_runtime_api.create");
-PTO_ABI_ASSERT(sizeof(pto_runtime_api) == 200, "pto_runtime_api");
+PTO_ABI_ASSERT(sizeof(pto_runtime_api) == 208, "pto_runtime_api");
 
 /* What a variant library exports. NULL when it does not know `variant`. */
 typedef const pto_runtime_api* (*pto_runtime_entry_fn)(const char* variant);

@@ -221,7 +221,8 @@ def check_unsupported_scopes(runtime: RuntimeSubject) -> None:
     """Require that without ``scopes``, opening one is refused as UNSUPPORTED."""
     with Session(runtime) as session:
         session.start()
-        status = runtime.native.table.scope_begin(session.device.runtime_handle)
+        handle = session.device.runtime_handle
+        status = runtime.native.table.scope_begin(handle, None, -1)
         session.end()
         expect(
             status == abi.Status.UNSUPPORTED,

@@ -130,7 +130,7 @@ class Session:
             if scoped and index % _TASKS_PER_SCOPE == 0:
                 if index > 0:
                     table.scope_end(handle)
-                table.scope_begin(handle)
+                table.scope_begin(handle, None, -1)
             read = [(abi.Tag.INPUT, keys[producer]) for producer in earlier]
             tensors = [*read, (abi.Tag.OUTPUT_EXISTING, keys[index])]
             ids.append(self.submit_tensors(int(index % 3 != 0), tensors, log.arguments(index)))

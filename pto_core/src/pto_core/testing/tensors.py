@@ -78,7 +78,7 @@ def _submit_scoped(session: Session, log: RecorderLog, count: int, *, scoped: bo
     table, handle = session.subject.native.table, session.device.runtime_handle
     for index in range(count):
         if scoped:
-            table.scope_begin(handle)
+            table.scope_begin(handle, None, -1)
         made = tensor(0, _LARGE_BYTES)
         task = session.submit_tensors(1, [(abi.Tag.OUTPUT, made)], log.arguments(index))
         if scoped:

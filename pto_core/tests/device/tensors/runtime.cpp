@@ -251,7 +251,7 @@ uint32_t statistics(void* runtime, pto_statistic* out, uint32_t capacity) {
 }
 
 void fill_scopes_and_clusters(pto_runtime_api& api) {
-  api.scope_begin = [](void* runtime) {
+  api.scope_begin = [](void* runtime, const char*, int32_t) {
     ++self(runtime).depth;
     ++self(runtime).counts[2];
     return pto_status{PTO_OK};

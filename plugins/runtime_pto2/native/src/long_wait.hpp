@@ -1,0 +1,72 @@
+// The wait that the orchestrator is in, for threads that have to tell about it meanwhile.
+//
+// The orchestrator enters and leaves; any thread may look. Nobody holds the lock for longer than it
+// takes to copy a picture.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "blocked.hpp"
+
+namespace pto::ring_buffer {
+
+class LongWait {
+ public:
+  struct Picture {
+    Blocked blocked;
+    uint64_t used = 0;       // of the resource
+    int64_t current = 0;     // number of the ring's next task
+    int64_t last_alive = 0;  // number of its oldest task that has not retired
+  };
+
+  // Also for a newer picture of the same wait.
+  void enter(const Picture& picture) {
+    const Guard guard(lock_);
+    if (picture_.blocked.what == Resource::kNone) told_ns_ = picture.blocked.since_ns;
+    picture_ = picture;
+  }
+
+  void leave() {
+    const Guard guard(lock_);
+    picture_.blocked.what = Resource::kNone;
+  }
+
+  // `blocked.what` is kNone while it does not wait.
+  Picture look() const {
+    const Guard guard(lock_);
+    return picture_;
+  }
+
+  // Gives one caller for each kLongWaitNs that the wait takes a picture to tell about.
+  bool is_due(uint64_t now_ns, Picture* picture) {
+    const Guard guard(lock_);
+    if (picture_.blocked.what == Resource::kNone || now_ns < told_ns_ + kLongWaitNs) return false;
+    told_ns_ = now_ns;
+    *picture = picture_;
+    return true;
+  }
+
+ private:
+  static constexpr uint64_t kLongWaitNs = 100'000'000;
+
+  class Guard {
+   public:
+    explicit Guard(std::atomic<uint32_t>& lock) : lock_(lock) {
+      while (lock_.exchange(1, std::memory_order_acquire) != 0) {
+      }
+    }
+    ~Guard() { lock_.store(0, std::memory_order_release); }
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+
+   private:
+    std::atomic<uint32_t>& lock_;
+  };
+
+  mutable std::atomic<uint32_t> lock_{0};
+  Picture picture_;
+  uint64_t told_ns_ = 0;
+};
+
+}  // namespace pto::ring_buffer
