@@ -221,7 +221,7 @@ def test_nothing_that_runs_can_free_what_an_open_scope_holds():
     rig.tell(Allocate(2000))
     proof = rig.engine.deadlock()
     assert proof is not None
-    assert (proof.ring, proof.requested, proof.used, proof.size) == (0, 2048, 3072, 4096)
+    assert (proof.ring, proof.requested, proof.held, proof.size) == (0, 2048, 3072, 4096)
     assert (proof.oldest_task, proof.open_scope, proof.needed) == (held, 0, 5120)
     assert proof.error().needed == 5120
     rig.submit()

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pto_core.errors import DeadlockError
+from pto_core.hierarchy.engine.configuration import SLAB_BYTES
 from pto_core.hierarchy.engine.events import Event
 from pto_core.hierarchy.engine.instructions import Instruction
 
@@ -61,7 +62,8 @@ class Deadlock:
 
     ring: int
     requested: int
-    used: int
+    held: int
+    """Bytes of all slabs that are not free."""
     size: int
     oldest_task: int
     """The slab of this task is the next to be freed."""
@@ -70,14 +72,14 @@ class Deadlock:
 
     @property
     def needed(self) -> int:
-        """A ring size that is needed at least."""
-        return self.used + self.requested
+        """A ring size that is needed at least: slabs also lose what a lap leaves at its end."""
+        return max(self.held + self.requested, self.size + SLAB_BYTES)
 
     def error(self) -> DeadlockError:
         """Give the error that the submitter gets."""
         return DeadlockError(
             f"a submit needs {self.requested} bytes of heap ring {self.ring}, where "
-            f"{self.used} of {self.size} bytes are held and nothing that runs can free them: "
+            f"{self.held} of {self.size} bytes are held and nothing that runs can free them: "
             f"task {self.oldest_task} is kept by the open scope of depth {self.open_scope}. "
             f"Set heap_ring_size to at least {self.needed}, or end the scope earlier.",
             resource="heap ring",
@@ -116,3 +118,6 @@ class Engine(Protocol):
 
     def snapshot(self) -> Snapshot:
         """Give everything that can be observed; equal for two engines that behave the same."""
+
+    def validate(self) -> None:
+        """Raise :class:`InternalError` if an invariant does not hold; slow, for tests."""

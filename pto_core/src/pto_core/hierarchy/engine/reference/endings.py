@@ -54,7 +54,11 @@ class Endings:
         self._tell_consumers()
 
     def consider_early(self, task: Task) -> None:
-        """Queue the task to be sent early if its only unfinished producer has been sent."""
+        """Queue the task to be sent early if its only unfinished producer has been sent.
+
+        Asked whenever that may have come true: the task was submitted, made to wait or to run
+        again, a producer finished and left one, or a producer was sent (its consumers, ascending).
+        """
         if len(task.unfinished) != 1 or self._core.slots.state(task) is not State.PENDING:
             return
         (number,) = task.unfinished

@@ -162,12 +162,13 @@ class ReferenceEngine:
         blocked = self._blocked
         if blocked is None or not self.is_quiescent():
             return None
-        oldest = self._core.rings[blocked.ring].slabs[0].task
+        ring = self._core.rings[blocked.ring]
+        oldest = ring.slabs[0].task
         scope = self._core.scopes.depth_of(oldest)
         return Deadlock(
             blocked.ring,
             blocked.requested,
-            blocked.used,
+            ring.held,
             blocked.size,
             oldest,
             NONE if scope is None else scope,

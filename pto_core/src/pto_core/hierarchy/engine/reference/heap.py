@@ -55,6 +55,11 @@ class HeapRing:
         """Bytes from the oldest slab to the head."""
         return self.head - self.slabs[0].begin if self.slabs else 0
 
+    @property
+    def held(self) -> int:
+        """Bytes of the slabs that have not been freed, without what laps left at their ends."""
+        return sum(slab.end - slab.begin for slab in self.slabs)
+
     def restart(self) -> None:
         """Begin at offset 0 again; every slab has been freed."""
         self.head = 0

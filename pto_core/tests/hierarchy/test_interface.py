@@ -1,0 +1,66 @@
+"""The interface's own example runs, and the reference keeps the interface."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from pto_core.errors import UsageError
+from pto_core.hierarchy.engine import (
+    ChildConfiguration,
+    Configuration,
+    Engine,
+    ReferenceEngine,
+    RingConfiguration,
+    events,
+    instructions,
+    interface,
+)
+
+RINGS = tuple(RingConfiguration(1 << 20 | ring << 12, 1 << 12) for ring in range(4))
+
+
+def test_the_example_of_the_interface_runs():
+    assert interface.__doc__ is not None
+    _, _, rest = interface.__doc__.partition("::\n\n")
+    example, _, _ = rest.partition("\n\nOne thread")
+    configuration = Configuration((ChildConfiguration(events.Kind.SUB),), RINGS)
+    names = {**vars(events), **vars(instructions)}
+    names |= {"ReferenceEngine": ReferenceEngine, "configuration": configuration}
+    exec(textwrap.dedent(example), names)
+    engine: Engine = names["engine"]
+    snapshot = engine.snapshot()
+    assert snapshot["children"][0]["completed"] == 1
+    assert snapshot["run"]["is_running"] is False
+
+
+@pytest.mark.parametrize(
+    ("rings", "words"),
+    [
+        (RINGS[:3], "3 heap rings given; give 4"),
+        ((*RINGS[:3], RingConfiguration(1 << 20, 1000)), "a multiple of 1024"),
+        ((*RINGS[:3], RingConfiguration(5, 1024)), "a multiple of 1024"),
+    ],
+)
+def test_rings_that_cannot_be_are_refused(rings, words):
+    with pytest.raises(UsageError, match=words):
+        Configuration((), rings)
+
+
+def test_a_window_holds_at_least_one_frame():
+    with pytest.raises(UsageError, match="give at least 1"):
+        Configuration((ChildConfiguration(events.Kind.SUB, 0),), RINGS)
+
+
+def test_a_frame_can_be_described_while_its_task_lives():
+    engine = ReferenceEngine(Configuration((ChildConfiguration(events.Kind.SUB),), RINGS))
+    engine.handle(events.RunBegin())
+    tensor = events.Tensor(0, 10, events.Tag.OUTPUT)
+    member = events.Member((tensor,), (7, 8))
+    engine.handle(events.Submit(events.Kind.SUB, 3, (member,), config=4, timeout_ms=5, line=6))
+    frame = engine.frame(0, 0)
+    assert frame == interface.Frame(3, 4, 5, 6, (RINGS[0].address,), (7, 8))
+    for task, number in ((0, 1), (1, 0)):
+        with pytest.raises(UsageError):
+            engine.frame(task, number)
