@@ -1,6 +1,8 @@
 // What the others know about the orchestrator: whether it runs, waits for a word, or is done.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <cstdint>
 
@@ -18,12 +20,26 @@ class alignas(64) Orchestrator {
     expected_.store(expected, std::memory_order_relaxed);
     move(waiting);
   }
-  void end_wait() noexcept { move(running); }
+  // Returns when nobody examines the wait any more: what it waits for is on its stack.
+  void end_wait() noexcept {
+    move(running);
+    while (examiners_.load(std::memory_order_seq_cst) != 0) sched_yield();
+  }
   void finish() noexcept { move(done); }
 
   State state() const noexcept { return State(snapshot() & 3); }
   // Two equal snapshots: the state did not change in between, not even there and back.
   uint64_t snapshot() const noexcept { return state_.load(std::memory_order_seq_cst); }
+
+  // Somebody else: from here to leave_wait() the orchestrator stays in the wait, and what the wait
+  // is for stays, if the state is still that of `snapshot`. False, and nothing to leave, if not.
+  bool enter_wait(uint64_t snapshot) noexcept {
+    examiners_.fetch_add(1, std::memory_order_seq_cst);
+    if (this->snapshot() == snapshot) return true;
+    leave_wait();
+    return false;
+  }
+  void leave_wait() noexcept { examiners_.fetch_sub(1, std::memory_order_seq_cst); }
 
   // Whether a wait has what it waits for. Meaningful in a state that is known to be `waiting`.
   bool satisfied() const noexcept {
@@ -44,6 +60,7 @@ class alignas(64) Orchestrator {
   std::atomic<uint64_t> state_{done};  // generation << 2 | State
   std::atomic<const uint32_t*> word_{nullptr};
   std::atomic<uint32_t> expected_{0};
+  std::atomic<uint32_t> examiners_{0};
 };
 
 }  // namespace pto::sim

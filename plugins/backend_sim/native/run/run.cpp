@@ -92,8 +92,13 @@ Stall Run::resolve_stall() noexcept {
   if (!running() || !orchestrator_blocked() || !nothing_in_flight()) return Stall::not_stalled;
   if (gate_open_.load(std::memory_order_acquire) && !all_idle()) return Stall::moved;
   if (!running()) return Stall::moved;
-  if (orchestrator_.snapshot() != before || !orchestrator_blocked()) return Stall::not_stalled;
+  if (!orchestrator_.enter_wait(before)) return Stall::not_stalled;
+  if (!orchestrator_blocked()) {
+    orchestrator_.leave_wait();
+    return Stall::not_stalled;
+  }
   const int32_t result = api_->stalled(runtime_);
+  orchestrator_.leave_wait();
   if (deterministic_) trace_.add(BackendEvent::stalled, static_cast<uint64_t>(result));
   if (result != PTO_STEP_PROGRESS) end(Ending::failure);
   wake_all();

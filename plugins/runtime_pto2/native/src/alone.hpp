@@ -28,7 +28,7 @@ template <class Word>
 inline bool replace(std::atomic<Word>& word, Word& expected, Word value, bool alone) {
   if (!alone) {
     return word.compare_exchange_weak(expected, value, std::memory_order_seq_cst,
-                                      std::memory_order_acquire);
+                                      std::memory_order_seq_cst);
   }
   const Word before = word.load(std::memory_order_relaxed);
   if (before != expected) {

@@ -282,7 +282,8 @@ bool Orchestrator::locate(const Draft& draft, uint32_t index, Access* access) {
   uint32_t ring = 0;
   if (tensor.owner >= 0) {
     new (access) Access(TensorMap::locate(tensor));
-    return is_scope_open(tensor.owner) || reject_owner(draft, index, tensor.owner);
+    if (!is_scope_open(tensor.owner)) return reject_owner(draft, index, tensor.owner);
+    return is_output_of(tensor.owner, address) || reject_stranger(draft, index);
   }
   if (address - heaps_low_ >= heaps_span_ || !is_in_heap(address, &ring)) {
     new (access) Access(TensorMap::locate(tensor));
@@ -305,6 +306,22 @@ bool Orchestrator::reject_owner(const Draft& draft, uint32_t index, int64_t owne
   return reject_parameter(draft, index, "names the buffer at ", address, " that ", TaskName{owner},
                           " allocated, in a scope that has ended; submit both in one scope, or "
                           "allocate the buffer in an outer one");
+}
+
+// A tensor from an earlier run, whose owner's id is another task's by now.
+bool Orchestrator::reject_stranger(const Draft& draft, uint32_t index) {
+  const pto_tensor_data& tensor = *draft.task.params[index].value.tensor;
+  return reject_parameter(draft, index, "has address ", Address{tensor.buffer.addr},
+                          ", which is not among the outputs of ", TaskName{tensor.owner},
+                          ", its owner; use the tensor that a submit of this run filled in");
+}
+
+// What a planner gave lies anywhere.
+bool Orchestrator::is_output_of(int64_t id, uint64_t address) const {
+  if (planner_.is_planning()) return true;
+  const TaskId task = TaskId::of(id);
+  const TaskRecord& record = rings_.ring[task.ring].record(task.number);
+  return address - record.heap_address < (record.heap_end - record.heap_begin) << heap_gaps_;
 }
 
 // Each own task of an open scope has a number from the scope's first on; in the shared ring, the

@@ -40,6 +40,7 @@ struct Draft {
   uint64_t fresh = 0;         // bit i: parameter i gets its address from this submit
   uint64_t output_bytes = 0;  // of all that is allocated, in whole slabs
 
+  uint64_t heap_address = 0;
   uint64_t heap_begin = 0;  // virtual
   uint64_t heap_end = 0;
   pto_payload* payload = nullptr;

@@ -28,7 +28,9 @@ class History {
     return events_ != nullptr;
   }
 
-  void destroy() { memory_->release(events_, kBytes); }
+  void destroy() {
+    if (memory_ != nullptr) memory_->release(events_, kBytes);
+  }
 
   void begin() {
     for (Ring& ring : rings_) ring = {};
@@ -39,7 +41,9 @@ class History {
     Ring& state = rings_[ring];
     state.held_bytes += bytes;
     if (state.held_bytes > state.most_bytes) state.most_bytes = state.held_bytes;
-    add(state, ring, static_cast<uint32_t>(bytes / kSlabBytes));
+    const uint64_t slabs = bytes / kSlabBytes;
+    if (slabs > kMostSlabs) state.is_cut = true;
+    add(state, ring, static_cast<uint32_t>(slabs > kMostSlabs ? kMostSlabs : slabs));
   }
 
   // Every task of the ring is in an ended scope.
@@ -53,13 +57,15 @@ class History {
   // The most that tasks of open scopes held at once: no smaller heap can do. Of the whole run.
   uint64_t most_bytes(uint32_t ring) const { return rings_[ring].most_bytes; }
 
-  // False: the run had more events than are kept, and what is computed from them is a lower bound.
+  // False: the run had more events than are kept, or a larger one than an event can tell, and what
+  // is computed from them is a lower bound.
   bool is_complete(uint32_t ring) const { return !rings_[ring].is_cut; }
 
   const uint32_t* events(uint32_t ring) const { return events_ + ring * kMaxEvents; }
   uint32_t count(uint32_t ring) const { return rings_[ring].count; }
 
  private:
+  static constexpr uint64_t kMostSlabs = 0xFFFFFFFFu;
   static constexpr size_t kBytes = sizeof(uint32_t) * kMaxEvents * kRings;
 
   struct Ring {

@@ -19,6 +19,7 @@ void Instance::destroy() {
 pto_status Instance::begin(const pto_run& run) {
   run_ = &run;
   context_.latch.clear();
+  orchestrator_.forget_unfinished();
   scheduler_.begin();
   orchestrator_.begin(run);
   for (uint32_t index = 0; index < run.num_kernels; ++index) {

@@ -100,6 +100,18 @@ void Orchestrator::begin(const pto_run& run) {
   blocked_ = {};
 }
 
+// Slots that a run left behind when it did not end well: reports look at phases alone.
+void Orchestrator::forget_unfinished() {
+  for (TaskRing& ring : rings_.ring) {
+    const int64_t retired = ring.watermark.load(std::memory_order_relaxed);
+    if (retired == ring.next && !deadlock_.is_proven()) continue;
+    const int64_t used = ring.next < ring.window ? ring.next : ring.window;
+    for (int64_t slot = 0; slot < used; ++slot) {
+      ring.states[slot].phase.store(kFree, std::memory_order_relaxed);
+    }
+  }
+}
+
 void Orchestrator::begin_ring(uint32_t index) {
   rings_.ring[index].next = 0;
   rings_.ring[index].scope_released.store(0, std::memory_order_relaxed);
@@ -138,7 +150,8 @@ void Orchestrator::end_innermost_scope() {
   TaskRing& ring = rings_.ring[index];
   const int64_t released = scopes_.released(index, ring.next);
   if (released == ring.scope_released.load(std::memory_order_relaxed)) return;
-  ring.scope_released.store(released, std::memory_order_release);
+  // Like `submitted` it meets the schedulers that rest; whoever waits calls published() afterwards.
+  ring.scope_released.store(released, std::memory_order_seq_cst);
   history_.release(index);
   if (!planner_.is_planning()) return;
   planner_.released(index);

@@ -45,6 +45,8 @@ class Orchestrator {
 
   bool create(const Options& options);
   void destroy();
+  // Before the scheduler's begin().
+  void forget_unfinished();
   void begin(const pto_run& run);
 
   // The id of the task, or of block 0; -1 after an error.
@@ -168,6 +170,8 @@ class Orchestrator {
   bool reject_view(const Draft& draft, uint32_t index);
   bool reject_owner(const Draft& draft, uint32_t index, int64_t owner);
   bool locate(const Draft& draft, uint32_t index, Access* access);
+  bool reject_stranger(const Draft& draft, uint32_t index);
+  bool is_output_of(int64_t id, uint64_t address) const;
   bool is_scope_open(int64_t id) const;
   bool is_in_heap(uint64_t address, uint32_t* ring) const;
   int64_t heap_owner(uint32_t ring, uint64_t address) const;
@@ -229,7 +233,8 @@ class Orchestrator {
   LongWait long_wait_;  // the same, for other threads
   bool (*look_)(void*) = nullptr;
   void* look_context_ = nullptr;
-  bool is_quiet_ = false;    // can_go_on() let a wait for quiescence go
+  bool is_quiet_ = false;    // can_go_on() looked: a wait for quiescence may go
+  bool was_let_go_ = false;  // can_go_on() looked, with success: it has reserved what is waited for
   bool is_stopped_ = false;  // a deadlock is proven, and planning is over; submits are no-ops
 };
 

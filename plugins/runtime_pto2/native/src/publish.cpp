@@ -35,12 +35,10 @@ bool Orchestrator::place_edges() {
   Side& side = sides_[held_.ring];
   if (planner_.is_planning()) {
     planner_.needs_edges(held_.ring, edges_.count());
-    return true;
-  }
-  if (edges_.count() != 0) {
+  } else if (edges_.count() != 0) {
     uint32_t first = reserve_edges(held_.ring, edges_.count());
-    if (first == 0 && !wait_for_edges(&first)) return planner_.is_planning();
-    if (edges_.count() != 0) {
+    if (first == 0 && !wait_for_edges(&first) && !planner_.is_planning()) return false;
+    if (first != 0) {
       TaskDescriptor& descriptor = ring.descriptor(held_.number);
       descriptor.first_edge = held_.ring << 30 | first;
       descriptor.edge_count = edges_.count();

@@ -71,7 +71,6 @@ class TaskList {
     other.clear();
   }
 
-  SlotRef first() const { return first_; }
   uint32_t size() const { return size_; }
 
  private:

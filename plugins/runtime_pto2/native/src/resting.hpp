@@ -35,10 +35,6 @@ class Resting {
     }
   }
 
-  bool is_any_hungry(uint32_t type) const {
-    return (word_.load(std::memory_order_relaxed) & hungry_bits(type)) != 0;
-  }
-
   // There are `tasks` more ready tasks of `type` for every scheduler. Gives how many it woke.
   uint32_t wake_hungry(uint32_t type, uint32_t tasks) {
     uint32_t hungry = word_.load(std::memory_order_seq_cst) & hungry_bits(type);

@@ -87,7 +87,7 @@ bool Orchestrator::wait(bool (*look)(void*), void* context) {
   const uint64_t start = platform->now(platform->self);
   uint64_t pictured = 0;
   blocked_.since_ns = start;
-  is_quiet_ = false;
+  is_quiet_ = was_let_go_ = false;
   look_ = look;
   look_context_ = context;
   pto_status status = PTO_OK;
@@ -96,7 +96,7 @@ bool Orchestrator::wait(bool (*look)(void*), void* context) {
     const uint32_t seen = rings_.signal.load(std::memory_order_acquire);
     rings_.waiting.store(1, std::memory_order_seq_cst);
     scheduler_.synchronise();
-    has_room = look(context);
+    has_room = was_let_go_ || look(context);
     if (has_room) break;
     if (pictured == 0) {
       pictured = start;
@@ -122,7 +122,8 @@ bool Orchestrator::wait(bool (*look)(void*), void* context) {
 
 bool Orchestrator::can_go_on() {
   is_quiet_ = true;
-  return look_(look_context_);
+  was_let_go_ = look_(look_context_);
+  return was_let_go_;
 }
 
 Proof Orchestrator::proof() const {

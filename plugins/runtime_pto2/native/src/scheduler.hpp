@@ -43,7 +43,8 @@ class Scheduler {
   // Resets all that schedulers own, in `rings` too: watermark, releasable, wired.
   void begin();
 
-  // Orchestrator: `submitted` or a `scope_released` has moved.
+  // Orchestrator: `submitted` has moved, or it is about to wait for what a moved `scope_released`
+  // lets retire. The end of a scope alone wakes nobody.
   void published() { resting_.wake_if_all_rest(); }
   // Orchestrator: a hint that only published() would make anybody look at the stream.
   bool is_resting() const { return resting_.do_all_rest(); }

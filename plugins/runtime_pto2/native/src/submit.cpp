@@ -177,7 +177,7 @@ bool Orchestrator::reserve_outputs(Draft& draft, uint64_t* address) {
     if (!side.heap.can_ever_fit(bytes)) return reject_outputs(draft);
     range = side.heap.try_reserve(bytes, side.heap_tail);
     if (range.fits || look() || wait_until(blocked_on(Resource::kHeap, draft, bytes), look)) {
-      *address = side.heap_base + (range.position << heap_gaps_);
+      *address = draft.heap_address = side.heap_base + (range.position << heap_gaps_);
       draft.heap_begin = range.begin;
       history_.reserve(draft.ring, bytes);
       const uint64_t used = side.heap.used(side.heap_tail);
@@ -296,6 +296,7 @@ void Orchestrator::write_slots(const Draft& draft) {
   const pto_tensor_task& task = draft.task;
   const TaskRing& ring = rings_.ring[draft.ring];
   TaskRecord record;
+  record.heap_address = draft.heap_address;
   record.heap_begin = draft.heap_begin;
   record.heap_end = draft.heap_end;
   record.file = task.file;

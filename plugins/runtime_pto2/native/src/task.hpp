@@ -149,6 +149,7 @@ static_assert(sizeof(TaskState) == 32, "two states a cache line");
 
 // `line` and `file` are the user's, for reports. The heap range is in the ring's virtual offsets.
 struct TaskRecord {
+  uint64_t heap_address;  // of heap_begin, on the device
   uint64_t heap_begin;
   uint64_t heap_end;
   const char* file;
@@ -160,5 +161,6 @@ struct TaskRecord {
   uint32_t edges_end;      // virtual offset in the dependency pool, low half
   uint32_t scope_depth;
 };
+static_assert(sizeof(TaskRecord) == 64, "one cache line a task");
 
 }  // namespace pto::ring_buffer

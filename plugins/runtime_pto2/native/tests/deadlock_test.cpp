@@ -76,6 +76,97 @@ TEST(three_outputs_of_sixteen_kib_do_not_fit_thirty_two) {
   check_is_usable(device);
 }
 
+// Room for one, and not for one more that belongs to nobody.
+TEST(what_a_stalled_run_finds_is_reserved_once) {
+  static char memory[9 * 64];
+  const uint64_t base = reinterpret_cast<uint64_t>(memory);
+  OneThread device(24, {{"heap", "4096"}, {"dep_pool", "16"}});
+  device.loses_signals = true;
+  const pto_status status = device.run([&] {
+    Program program(device);
+    std::vector<pto_tensor_data> written;
+    for (uint64_t task = 0; task < 9; ++task) {
+      written.push_back(Program::tensor_at(base + task * 64, 64));
+      program.write(written.back());
+    }
+    for (int32_t round = 0; round < 20; ++round) {
+      program.scope([&] { program.submit({3 * kKiB}, written); });
+    }
+  });
+  if (status != PTO_OK) std::printf("  %s\n", device.error().message);
+  CHECK_EQUAL(status, PTO_OK);
+  CHECK(device.statistic("blocked_on_heap") + device.statistic("blocked_on_pool") > 10);
+}
+
+TEST(a_planned_run_counts_what_it_holds) {
+  OneThread device(24, {{"task_window", "8"}});
+  const pto_status status = device.run([&] {
+    Program program(device);
+    for (const int32_t readers : {4, 12, 3}) {
+      program.scope([&] {
+        const auto first = program.submit({kKiB});
+        for (int32_t task = 0; task < readers; ++task) program.submit({kKiB}, {first.outputs[0]});
+      });
+    }
+  });
+  CHECK_EQUAL(status, PTO_ERROR_DEADLOCK);
+  CHECK_EQUAL(device.statistic("ring1_dependencies"), 0u);
+  CHECK_EQUAL(device.statistic("ring1_heap_bytes"), 0u);
+}
+
+TEST(a_run_after_a_deadlock_shows_nothing_of_it) {
+  OneThread device(24, {{"task_window", "8"}});
+  const auto fill = [&] {
+    Program program(device);
+    const auto first = program.submit({kKiB});
+    for (int32_t task = 0; task < 20; ++task) program.submit({}, {first.outputs[0]});
+  };
+  CHECK_EQUAL(device.run(fill), PTO_ERROR_DEADLOCK);
+  std::string text;
+  CHECK_EQUAL(device.run([&] { text = device.explain(); }), PTO_OK);
+  CHECK(text.find("waits for") == std::string::npos);
+  CHECK(text.find("on cores:") == std::string::npos);
+}
+
+TEST(a_run_after_an_abort_shows_nothing_of_it) {
+  OneThread device(24, {});
+  const auto fill = [&] {
+    Program program(device);
+    const auto first = program.submit({kKiB});
+    program.submit({}, {first.outputs[0]});
+    program.scope([] {});  // publishes
+    device.api().schedule_step(device.runtime(), 0);
+    CHECK_CONTAINS(device.explain(), "waits for 1 producers");
+    device.api().abort(device.runtime(), nullptr);
+  };
+  CHECK_EQUAL(device.run(fill), PTO_ERROR_ABORTED);
+  std::string text;
+  CHECK_EQUAL(device.run([&] { text = device.explain(); }), PTO_OK);
+  CHECK(text.find("waits for") == std::string::npos);
+  CHECK(text.find("on cores:") == std::string::npos);
+}
+
+TEST(a_tensor_of_an_earlier_run_is_not_of_this_one) {
+  OneThread device(24, {});
+  pto_tensor_data kept{};
+  CHECK_EQUAL(device.run([&] {
+    Program program(device);
+    program.submit({2 * kKiB});
+    kept = program.submit({kKiB}).outputs[0];
+  }),
+              PTO_OK);
+  const auto fill = [&] {
+    Program program(device);
+    program.submit({kKiB});
+    program.submit({kKiB});
+    program.submit({}, {kept}, 50);
+  };
+  CHECK_EQUAL(device.run(fill), PTO_ERROR_USAGE);
+  std::printf("  %s\n", device.error().message);
+  CHECK_CONTAINS(device.error().message, "not among the outputs of task 1 of ring 0");
+  check_is_usable(device);
+}
+
 TEST(an_output_larger_than_the_heap_can_never_fit) {
   OneThread device(24, {{"heap", "1024"}});
   const pto_status status = device.run([&] { Program(device).submit({32 * kKiB}, {}, 30); });

@@ -96,6 +96,8 @@ class OneThread {
   bool was_proven() const { return was_proven_; }
   const std::map<std::string, uint64_t>& statistics() const { return statistics_; }
 
+  // Whoever waits hears of nothing: only that the run stalls lets it go on.
+  bool loses_signals = false;
   // How far the clock moves each time that somebody looks at it.
   uint64_t clock_step_ns = 1000;
 
@@ -197,7 +199,14 @@ class OneThread {
     return answer;
   }
 
+  void lose_signals(const uint32_t* word, uint32_t expected) {
+    while (api_->schedule_step(runtime_, 0) == PTO_STEP_PROGRESS) {
+    }
+    __atomic_store_n(const_cast<uint32_t*>(word), expected, __ATOMIC_RELEASE);
+  }
+
   pto_status wait(const uint32_t* word, uint32_t expected) {
+    if (loses_signals) lose_signals(word, expected);
     while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == expected) {
       if (step() != PTO_STEP_ERROR) continue;
       was_proven_ = api_->last_error(runtime_)->status == PTO_ERROR_DEADLOCK;

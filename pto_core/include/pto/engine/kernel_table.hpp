@@ -17,7 +17,9 @@ class KernelTable {
     return kernels_ != nullptr;
   }
 
-  void destroy() { memory_->release(kernels_, sizeof(Kernels)); }
+  void destroy() {
+    if (memory_ != nullptr) memory_->release(kernels_, sizeof(Kernels));
+  }
 
   static bool is_id(int32_t func_id) { return func_id >= 0 && func_id < kMaxFunctions; }
 
