@@ -117,7 +117,7 @@ bool Orchestrator::wait_for_fewer_edges(const Blocked& blocked) {
   ErrorFacts facts{PTO_ERROR_CAPACITY, last_id_, -1, blocked.func_id};
   facts.value = uint64_t{edges_.count()} + 1;
   facts.limit = rings_.ring[blocked.ring].edge_capacity;
-  context_.fail_at(blocked.file, blocked.line, facts, "task ", last_id_, " (function ",
+  context_.fail_at(blocked.file, blocked.line, facts, TaskName{last_id_}, " (function ",
                    blocked.func_id, ") depends on ", edges_.count(),
                    " live tasks, and the dependency pool of ring ", blocked.ring, " has room for ",
                    pool.capacity(), "; it needs at least --set pto2.dep_pool=", facts.value);
@@ -146,14 +146,14 @@ bool Orchestrator::check_dep(int64_t from, int64_t to) {
   const TaskId producer = TaskId::of(from);
   if (held_.count == 0 || to != last_id_) {
     stop_planning();
-    context_.fail(facts, "add_dep from task ", from, " to task ", to,
+    context_.fail(facts, "add_dep from ", TaskName{from}, " to ", TaskName{to},
                   ": the second must be the task submitted last, before any other call; add the "
                   "dependencies of a task right after its submit");
     return false;
   }
   if (from >= 0 && from != to && producer.number < rings_.ring[producer.ring].next) return true;
   stop_planning();
-  context_.fail(facts, "add_dep to task ", to, " from task ", from,
+  context_.fail(facts, "add_dep to ", TaskName{to}, " from ", TaskName{from},
                 from == to ? ", itself; name another task"
                            : ", which does not exist; use an id that a submit returned");
   return false;

@@ -121,6 +121,22 @@ uint32_t Scheduler::collect(Lane& lane) {
   return rings;
 }
 
+// Platforms know a task by its id alone.
+void Scheduler::name_fault(pto_error& error) {
+  const pto_error told = error;
+  Text text(error.message, sizeof error.message);
+  if (told.line >= 0) {
+    const char* slash = std::strrchr(told.file, '/');
+    text.add(slash != nullptr ? slash + 1 : told.file, ":", told.line, ": ");
+  }
+  text.add(TaskName{told.task});
+  if (told.message[0] != '\0') {
+    text.add(": ", static_cast<const char*>(told.message));
+  } else {
+    text.add(" (function ", told.func_id, ") failed on core ", told.core);
+  }
+}
+
 bool Scheduler::latch_fault(const pto_core_mask& faulted, const Lane& lane) {
   if ((faulted.words[0] | faulted.words[1]) == 0) return false;
   const uint32_t core = first_of(faulted);
@@ -139,11 +155,8 @@ bool Scheduler::latch_fault(const pto_core_mask& faulted, const Lane& lane) {
   error.core = static_cast<int32_t>(core);
   error.line = record.file != nullptr ? record.line : -1;
   Text(error.file, sizeof error.file).add(record.file != nullptr ? record.file : "");
-  if (error.message[0] == '\0') {
-    Text(error.message, sizeof error.message)
-        .add("task ", id, " (function ", func_id, ") failed on core ", core);
-  }
   move<Event::kFail>(rings_.state(task).phase);
+  name_fault(error);
   context_.latch.latch(error);
   return true;
 }

@@ -91,6 +91,7 @@ class Scheduler {
 
   void begin_lane(uint32_t thread);
   uint32_t collect(Lane& lane);
+  static void name_fault(pto_error& error);
   bool latch_fault(const pto_core_mask& faulted, const Lane& lane);
   void free_core(Lane& lane, uint32_t core);
   bool fill_cores(Lane& lane);

@@ -427,7 +427,7 @@ TEST(a_fault_names_task_and_line) {
   CHECK_EQUAL(error.task, id);
   CHECK_EQUAL(error.line, 7);
   CHECK_CONTAINS(std::string(error.file), "feeder");
-  CHECK_CONTAINS(std::string(error.message), "failed on core 0");
+  CHECK_CONTAINS(std::string(error.message), ":7: task 0 of ring 0 (function 0) failed on core 0");
   CHECK_EQUAL(script.feeder().phase(id), uint32_t{kFailed});
 }
 
