@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pto_core import Device, In, Out, kernel, open_device
+from pto_core import ChipCallable, Device, In, Out, kernel, open_device
 from pto_core.errors import CapacityError, DeadlockError
+from pto_core.kernels import OrchestrationSource
 
 KIB = 1024
 MODES = ("threads", "deterministic")
@@ -131,6 +133,68 @@ def test_a_twenty_fifth_cluster_is_more_than_any_device_has(opened):
     error = stuck(opened(), graph)
     assert (error.resource, error.needed, error.current) == ("clusters", 25, 24)
     assert "No setting suffices" in str(error)
+
+
+@kernel(core="aiv")
+def tell():
+    time.sleep(0.5)
+    print("kernel ends", file=sys.stderr, flush=True)
+
+
+def test_a_long_wait_is_told_while_it_lasts(capfd):
+    def graph(rt):
+        with rt.scope():
+            rt.submit(tell)
+            rt.submit(nothing)
+            rt.submit(nothing)
+        rt.submit(nothing)
+        with rt.scope():
+            rt.submit(nothing)
+
+    with open_device("a2a3sim", runtime="pto2", settings={"pto2.task_window": "4"}) as device:
+        assert device.run(graph).tasks == 5
+    shown = capfd.readouterr().err
+    blocked = shown.find("[TaskRing] BLOCKED (Flow Control): ring=1, current=3, last_alive=0")
+    assert 0 <= blocked < shown.find("kernel ends"), shown
+
+
+ORCHESTRATION = """
+#include "pto_orchestration_api.h"
+
+void build(PTO2Runtime* rt, uint64_t*, int) {
+  for (int scope = 0; scope < 2; ++scope) {
+    PTO2_SCOPE(rt) {
+      for (int task = 0; task < 3; ++task) {
+        pto2_rt_submit_task(rt, 0, PTO2_WORKER_VECTOR, nullptr, 0);
+      }
+    }
+  }
+}
+"""
+
+
+def test_a_long_wait_of_an_orchestration_in_cpp_is_told(tmp_path, capfd):
+    source = tmp_path / "build.cpp"
+    source.write_text(ORCHESTRATION)
+    chip = ChipCallable(OrchestrationSource(source, "build"), [(0, tell)])
+    settings = {"pto2.task_window": "4", "sim.workers": 2, "cache_dir": str(tmp_path / "cache")}
+    with open_device("a2a3sim", runtime="pto2", settings=settings) as device:
+        assert device.run(chip).tasks == 6
+    shown = capfd.readouterr().err
+    blocked = shown.find("[TaskRing] BLOCKED (Flow Control): ring=1, current=3, last_alive=0")
+    assert 0 <= blocked < shown.find("kernel ends"), shown
+    assert "build.cpp:8" in shown
+
+
+def test_a_deadlock_names_the_line_that_opened_the_scope(opened):
+    def graph(rt):
+        with rt.scope():
+            for _ in range(8):
+                rt.submit(nothing)
+
+    line = graph.__code__.co_firstlineno + 1
+    error = stuck(opened(task_window="4"), graph)
+    assert f"opened at test_deadlocks.py:{line}" in str(error)
 
 
 def test_a_slow_kernel_under_a_full_ring_is_no_deadlock(opened):
