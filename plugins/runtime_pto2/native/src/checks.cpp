@@ -2,12 +2,12 @@
 #include <new>
 
 #include "draft.hpp"
+#include "element_bytes.hpp"
 #include "orchestrator.hpp"
 
 namespace pto::ring_buffer {
 namespace {
 
-constexpr uint8_t kElementBytes[] = {4, 2, 4, 2, 1, 1, 2, 8, 8, 8, 1, 2, 4, 8, 16};
 constexpr uint32_t kTypes = sizeof kElementBytes;
 
 constexpr uint64_t kLargestOutput = uint64_t{1} << 46;
@@ -207,7 +207,7 @@ bool Orchestrator::check_fresh(Draft& draft, uint32_t index) {
   }
   tensor.buffer.size = bytes;
   draft.fresh |= uint64_t{1} << index;
-  draft.output_bytes += (bytes + (History::kSlabBytes - 1)) & ~uint64_t{History::kSlabBytes - 1};
+  draft.output_bytes += History::whole_slabs(bytes);
   return true;
 }
 

@@ -42,9 +42,7 @@ void Clusters::free_from(uint32_t depth) {
 void Clusters::put_back(int32_t cluster) {
   free_.fetch_or(uint32_t{1} << cluster, std::memory_order_seq_cst);
   if (rings_.waiting.load(std::memory_order_seq_cst) == 0) return;
-  rings_.signal.fetch_add(1, std::memory_order_release);
-  context_.platform->notify(context_.platform->self,
-                            reinterpret_cast<const uint32_t*>(&rings_.signal));
+  rings_.wake_orchestrator(context_.platform);
 }
 
 uint32_t Clusters::outermost_depth() const {

@@ -21,6 +21,9 @@ class History {
   static constexpr uint32_t kMaxEvents = 1u << 20;  // of a ring
   static constexpr uint32_t kReleased = 0;
   static constexpr uint64_t kSlabBytes = 1024;
+  static constexpr uint64_t whole_slabs(uint64_t bytes) {
+    return (bytes + (kSlabBytes - 1)) & ~(kSlabBytes - 1);
+  }
 
   bool create(engine::Memory& memory) {
     memory_ = &memory;

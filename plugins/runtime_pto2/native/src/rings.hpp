@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "pto/abi/platform.h"
 #include "task.hpp"
 
 namespace pto::ring_buffer {
@@ -52,10 +53,15 @@ struct Rings {
   alignas(64) std::atomic<uint64_t> wired{0};
 
   // The orchestrator waits for room: it sets `waiting`, looks again, and then waits for `signal` to
-  // change. Whoever moves a watermark (or frees a cluster) while `waiting` is set bumps `signal`
+  // change. Whoever moves a watermark or `wired` (or frees a cluster) while `waiting` is set bumps `signal`
   // and calls the platform's notify.
   alignas(64) std::atomic<uint32_t> waiting{0};
   std::atomic<uint32_t> signal{0};
+
+  void wake_orchestrator(const pto_platform* platform) {
+    signal.fetch_add(1, std::memory_order_seq_cst);
+    platform->notify(platform->self, reinterpret_cast<const uint32_t*>(&signal));
+  }
 
   TaskDescriptor& descriptor(SlotRef ref) const {
     return ring[ring_of(ref)].descriptors[slot_of(ref)];

@@ -174,9 +174,7 @@ void Orchestrator::tell_long_wait() {
 }
 
 void Orchestrator::wake() {
-  rings_.signal.fetch_add(1, std::memory_order_release);
-  context_.platform->notify(context_.platform->self,
-                            reinterpret_cast<const uint32_t*>(&rings_.signal));
+  rings_.wake_orchestrator(context_.platform);
 }
 
 void Orchestrator::enter_planning() {

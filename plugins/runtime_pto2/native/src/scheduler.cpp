@@ -96,7 +96,9 @@ int32_t Scheduler::step(uint32_t thread) {
     retired += completion_.retire(static_cast<uint32_t>(__builtin_ctz(rings)));
   }
   lane.statistics.retired += retired;
-  if (has_completed || retired > 0) signal_orchestrator(lane);
+  // Another lane may have completed what this one was wiring, when its state still meant nothing.
+  const bool has_wired = wired.wired > 0 && threads_ > 1;
+  if (has_completed || has_wired || retired > 0) signal_orchestrator(lane);
   if (has_dispatched) return PTO_STEP_PROGRESS;
   return rest(lane, has_completed || wired.wired > 0 || retired > 0);
 }
@@ -257,15 +259,13 @@ void Scheduler::dispatch(Lane& lane) {
   lane.batched = lane.used = 0;
 }
 
-// It waits for a watermark or for phases: what this step stored, before the one store that meets
-// `waiting` and that synchronise() reads.
+// It waits for a watermark, for `wired` or for phases: what this step stored, before the store that
+// meets `waiting` and that synchronise() reads.
 void Scheduler::signal_orchestrator(Lane& lane) {
   const int64_t completed = lane.completed.load(std::memory_order_relaxed);
   lane.completed.store(completed, std::memory_order_seq_cst);
   if (rings_.waiting.load(std::memory_order_seq_cst) == 0) return;
-  rings_.signal.fetch_add(1, std::memory_order_seq_cst);
-  const auto* word = reinterpret_cast<const uint32_t*>(&rings_.signal);
-  context_.platform->notify(context_.platform->self, word);
+  rings_.wake_orchestrator(context_.platform);
 }
 
 int32_t Scheduler::rest(Lane& lane, bool has_progress) {

@@ -12,10 +12,6 @@ namespace {
 // What no allocator gives: the address of a key that nobody chose.
 constexpr uint64_t kKeys = uint64_t{1} << 63;
 
-uint64_t whole_slabs(uint64_t bytes) {
-  return (bytes + (History::kSlabBytes - 1)) & ~uint64_t{History::kSlabBytes - 1};
-}
-
 }  // namespace
 
 int64_t Orchestrator::submit(pto_tensor_task& task) {
@@ -153,7 +149,7 @@ bool Orchestrator::place_outputs(Draft& draft) {
       } else {
         tensor.buffer.addr = address;
         tensor.owner = draft.id;
-        address += whole_slabs(bytes) << gaps;
+        address += History::whole_slabs(bytes) << gaps;
         if (gaps != 0 && !lend(draft, index)) return false;
       }
       new (&here) Access(TensorMap::locate(tensor));

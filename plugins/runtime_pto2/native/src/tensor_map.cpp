@@ -1,6 +1,6 @@
 #include "tensor_map.hpp"
 
-#include "pto/abi/dtype.h"
+#include "element_bytes.hpp"
 
 namespace pto::ring_buffer {
 
@@ -8,14 +8,6 @@ using engine::Region;
 using engine::RegionBuilder;
 using engine::RegionRemoval;
 using engine::RegionState;
-
-namespace {
-
-// By PTO_DTYPE_*.
-constexpr uint8_t kElementBytes[] = {4, 2, 4, 2, 1, 1, 2, 8, 8, 8, 1, 2, 4, 8, 16};
-static_assert(sizeof kElementBytes == PTO_DTYPE_COMPLEX128 + 1, "one for each data type");
-
-}  // namespace
 
 bool TensorMap::create(engine::Memory& memory, uint32_t capacity) {
   memory_ = &memory;

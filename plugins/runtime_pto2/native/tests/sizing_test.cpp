@@ -37,6 +37,18 @@ TEST(nothing_is_short_of_an_idle_run) {
   CHECK(!plan.is_lower_bound);
 }
 
+TEST(an_output_that_no_event_can_tell_makes_the_answer_a_lower_bound) {
+  constexpr uint64_t kTooLarge = uint64_t{1} << 42;
+  HistoryFixture history;
+  history.reserve(0, kTooLarge - kKiB);
+  history.release(0);
+  CHECK(history.get().is_complete(0));
+  history.reserve(0, kTooLarge);
+  CHECK(!history.get().is_complete(0));
+  CHECK(history.get().events(0)[2] != History::kReleased);
+  CHECK_EQUAL(history.get().most_bytes(0), kTooLarge);
+}
+
 TEST(eight_tasks_in_one_scope_need_a_window_of_sixteen) {
   HistoryFixture history;
   Needs needs{};

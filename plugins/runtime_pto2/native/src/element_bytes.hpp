@@ -1,0 +1,14 @@
+// How large an element of each data type is.
+#pragma once
+
+#include <cstdint>
+
+#include "pto/abi/dtype.h"
+
+namespace pto::ring_buffer {
+
+// By PTO_DTYPE_*.
+inline constexpr uint8_t kElementBytes[] = {4, 2, 4, 2, 1, 1, 2, 8, 8, 8, 1, 2, 4, 8, 16};
+static_assert(sizeof kElementBytes == PTO_DTYPE_COMPLEX128 + 1, "one for each data type");
+
+}  // namespace pto::ring_buffer
