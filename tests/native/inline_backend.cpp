@@ -100,7 +100,7 @@ pto_status schedule(void* raw, const uint32_t* word = nullptr, uint32_t expected
 }
 
 constexpr int kReadWrite = PROT_READ | PROT_WRITE;
-constexpr auto ignore = [](auto...) {};
+constexpr auto skip = [](auto...) {};
 constexpr auto succeed = [](auto...) { return pto_status{PTO_OK}; };
 constexpr auto refuse = [](auto...) { return pto_status{PTO_ERROR_UNSUPPORTED}; };
 
@@ -127,8 +127,8 @@ pto_status open(int32_t, const pto_option*, uint32_t num_options, void** out) {
   std::memset(device->topology.core_type + device->kBlocks, PTO_CORE_AIV, device->kAiv);
   device->platform = pto_platform(
       PTO_ABI_VERSION, sizeof(pto_platform), device, &device->topology, 0, 0, 0, 0, reserve, unmap,
-      zero, allocate<true>, release, allocate<false>, copy_in, copy_out, succeed, succeed, refuse,
-      resolve, dispatch, poll, fault, ignore, schedule, ignore, now, ignore, ignore, ignore);
+      zero, allocate<true>, release, allocate<false>, copy_in, copy_out, succeed, succeed, succeed,
+      refuse, resolve, dispatch, poll, fault, skip, schedule, skip, now, skip, skip, skip);
   return *out = device, PTO_OK;
 }
 

@@ -207,6 +207,10 @@ pto_status Device::check_value(uint64_t value, pto_error* error) const {
   return memory_.check_value(value, graph_.ranges, graph_.num_ranges, error);
 }
 
+pto_status Device::check_range(uint64_t address, size_t bytes, pto_error* error) const {
+  return memory_.check_range(address, bytes, graph_.ranges, graph_.num_ranges, error);
+}
+
 pto_status Device::check_host(const void* host, size_t bytes, pto_error* error) const {
   const uint64_t address = reinterpret_cast<uint64_t>(host);
   for (uint32_t i = 0; i < graph_.num_ranges; ++i) {

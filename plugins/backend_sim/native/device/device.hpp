@@ -59,6 +59,8 @@ class Device {
   pto_status wait_status(const uint32_t* word, uint32_t expected) const;
   // See pto_platform.check_value.
   pto_status check_value(uint64_t value, pto_error* error) const;
+  // See pto_platform.check_range.
+  pto_status check_range(uint64_t address, size_t bytes, pto_error* error) const;
   // PTO_ERROR_ADDRESS when `host` lies in a tensor argument that has not `bytes` bytes from there.
   pto_status check_host(const void* host, size_t bytes, pto_error* error) const;
   // Why a call of the platform table failed, which the call itself cannot say; the error of the run

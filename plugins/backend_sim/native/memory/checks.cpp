@@ -28,6 +28,28 @@ pto_status DeviceMemory::check_value(uint64_t value, const pto_host_range* range
               value);
 }
 
+pto_status DeviceMemory::check_range(uint64_t address, size_t bytes, const pto_host_range* ranges,
+                                     uint32_t count, pto_error* error) const {
+  const pto_status status = check_value(address, ranges, count, error);
+  if (status != PTO_OK) return status;
+  const std::lock_guard lock(mutex_);
+  Extent found;
+  if (!live_buffer(address, found)) {
+    return fail(error, PTO_ERROR_ADDRESS,
+                "0x%" PRIx64
+                " is no address of device memory; copy the data to a buffer of the device and "
+                "pass its address",
+                address);
+  }
+  const uint64_t offset = address - found.address;
+  if (offset <= found.bytes && bytes <= found.bytes - offset) return PTO_OK;
+  return fail(error, PTO_ERROR_ADDRESS,
+              "%zu bytes at 0x%" PRIx64 " leave the buffer of %zu bytes that it is byte %" PRIu64
+              " of; name at most %" PRIu64 ", or allocate more",
+              bytes, address, found.bytes, offset,
+              offset <= found.bytes ? found.bytes - offset : uint64_t{0});
+}
+
 pto_status DeviceMemory::lend(uint64_t address, size_t bytes, pto_error* error) {
   const std::lock_guard lock(mutex_);
   const Block* block = live_block(address);

@@ -56,6 +56,9 @@ class DeviceMemory {
   // Checking mode only. See pto_platform.check_value for the first.
   pto_status check_value(uint64_t value, const pto_host_range* ranges, uint32_t count,
                          pto_error* error) const;
+  // See pto_platform.check_range.
+  pto_status check_range(uint64_t address, size_t bytes, const pto_host_range* ranges,
+                         uint32_t count, pto_error* error) const;
   // See pto_platform.lend.
   pto_status lend(uint64_t address, size_t bytes, pto_error* error);
   // The zones of the buffer that `address` points into, if any.

@@ -94,6 +94,10 @@ pto_status check_value(void* self, uint64_t value, pto_error* error) {
   return guarded(error, [&] { return device_of(self).check_value(value, error); });
 }
 
+pto_status check_range(void* self, uint64_t address, size_t bytes, pto_error* error) {
+  return guarded(error, [&] { return device_of(self).check_range(address, bytes, error); });
+}
+
 pto_status lend(void* self, uint64_t address, size_t bytes, pto_error* error) {
   return guarded(error, [&] { return device_of(self).memory().lend(address, bytes, error); });
 }
@@ -149,9 +153,9 @@ void trace(void* self, uint32_t event, uint64_t a, uint64_t b) {
 }
 
 void log(void* self, int32_t level, const char* message) {
-  constexpr const char* kNames[] = {"error", "warning", "info", "debug"};
-  if (level < PTO_LOG_ERROR || level > device_of(self).log_level()) return;
-  std::fprintf(stderr, "pto: %s: %s\n", kNames[level], message);
+  constexpr const char* kNames[] = {"", "error: ", "warning: ", "info: ", "debug: "};
+  if (level < PTO_LOG_ALWAYS || level > device_of(self).log_level()) return;
+  std::fprintf(stderr, "pto: %s%s\n", kNames[level - PTO_LOG_ALWAYS], message);
 }
 
 }  // namespace
@@ -176,6 +180,7 @@ pto_platform make_platform(Device& device, bool deterministic, bool checking,
   table.copy_in = copy_in;
   table.copy_out = copy_out;
   table.check_value = check_value;
+  table.check_range = check_range;
   table.lend = lend;
   table.upload_kernel = upload_kernel;
   table.resolve = resolve;

@@ -105,7 +105,7 @@ int log_here(const char* level) {
   Fixture device({{"log_level", level}, {"workers", "1"}});
   return device.run_from_here([](toy::Runtime& runtime) {
     const pto_platform& platform = runtime.platform();
-    for (int32_t least = PTO_LOG_ERROR; least <= PTO_LOG_DEBUG; ++least) {
+    for (int32_t least = PTO_LOG_ALWAYS; least <= PTO_LOG_DEBUG; ++least) {
       platform.log(platform.self, least, ("message " + std::to_string(least)).c_str());
     }
     return 0;
@@ -166,7 +166,8 @@ TEST(messages_show_from_the_level_that_was_asked_for) {
     int status = 0;
     const std::string text = output_of({"--log", names[shown]}, status);
     CHECK_EQUAL(status, 0);
-    for (int32_t level = PTO_LOG_ERROR; level <= PTO_LOG_DEBUG; ++level) {
+    CHECK(text.find("pto: message -1\n") != std::string::npos);
+    for (int32_t level = PTO_LOG_ALWAYS; level <= PTO_LOG_DEBUG; ++level) {
       const bool is_there = text.find("message " + std::to_string(level)) != std::string::npos;
       CHECK_EQUAL(is_there, level <= shown);
     }

@@ -225,6 +225,30 @@ TEST(check_value_knows_wrong_pointers) {
   CHECK_EQUAL(check(range.address + sizeof host), PTO_OK);
 }
 
+TEST(check_range_wants_a_whole_live_buffer) {
+  Memory memory(true);
+  const uint64_t live = memory.take(3000);
+  const uint64_t gone = memory.take(3000);
+  CHECK_EQUAL(memory.free(gone, nullptr), PTO_OK);
+  const int host[4] = {};
+  const pto_host_range range{reinterpret_cast<uint64_t>(host), sizeof host};
+  const auto check = [&](uint64_t address, size_t bytes) {
+    return memory.check_range(address, bytes, &range, 1, &memory.error);
+  };
+  CHECK_EQUAL(check(live, 3000), PTO_OK);
+  CHECK_EQUAL(check(live + 2999, 1), PTO_OK);
+  CHECK_EQUAL(check(live + 100, 2901), PTO_ERROR_ADDRESS);
+  CHECK(std::strstr(memory.error.message, "buffer of 3000 bytes that it is byte 100 of") !=
+        nullptr);
+  CHECK(std::strstr(memory.error.message, "at most 2900") != nullptr);
+  CHECK_EQUAL(check(live, SIZE_MAX), PTO_ERROR_ADDRESS);
+  CHECK_EQUAL(check(0x1234, 64), PTO_ERROR_ADDRESS);
+  CHECK(std::strstr(memory.error.message, "0x1234 is no address of device memory") != nullptr);
+  CHECK_EQUAL(check(gone, 1), PTO_ERROR_ADDRESS);
+  CHECK_EQUAL(check(range.address, 8), PTO_ERROR_ADDRESS);
+  CHECK(std::strstr(memory.error.message, "host memory") != nullptr);
+}
+
 TEST(quarantine_gives_way_when_memory_is_short) {
   Memory memory(true, kMiB);
   for (int i = 0; i < 10; ++i) CHECK_EQUAL(memory.free(memory.take(kMiB / 2), nullptr), PTO_OK);

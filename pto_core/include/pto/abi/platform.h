@@ -17,7 +17,14 @@
 #include "pto/abi/topology.h"
 #include "pto/abi/version.h"
 
-enum { PTO_LOG_ERROR = 0, PTO_LOG_WARN = 1, PTO_LOG_INFO = 2, PTO_LOG_DEBUG = 3 };
+/* ALWAYS is no message about trouble, but what somebody asked to see: shown at every level. */
+enum {
+  PTO_LOG_ALWAYS = -1,
+  PTO_LOG_ERROR = 0,
+  PTO_LOG_WARN = 1,
+  PTO_LOG_INFO = 2,
+  PTO_LOG_DEBUG = 3
+};
 
 /* Where a runtime calls pto_yield(): each is a place at which another agent may run first. */
 enum {
@@ -51,7 +58,7 @@ typedef struct pto_platform {
   const pto_topology* topology; /* constant during a run; may change between runs */
   uint32_t deterministic;       /* non-zero: pto_yield() calls `yield` */
   uint32_t tracing;             /* non-zero: pto_trace() calls `trace` */
-  uint32_t checking;            /* non-zero: the runtime calls check_value() and lend() */
+  uint32_t checking;            /* non-zero: the runtime calls check_*() and lend() */
   uint32_t timing;              /* non-zero: the runtime stamps start and end of each task */
 
   /* Memory for the runtime's own structures: zeroed, page aligned, sparse until touched, readable
@@ -77,6 +84,9 @@ typedef struct pto_platform {
   /* Checking mode: PTO_ERROR_ADDRESS, and a message in `error`, when `value` is certainly a wrong
    * pointer: inside device memory but in no live allocation, or inside a host argument. */
   pto_status (*check_value)(void* self, uint64_t value, pto_error* error);
+  /* Checking mode, for what is certainly an address: PTO_ERROR_ADDRESS, and a message in `error`
+   * with how much there is, when `bytes` at `address` do not all lie in one live buffer. */
+  pto_status (*check_range)(void* self, uint64_t address, size_t bytes, pto_error* error);
   /* Checking mode: `bytes` at `address` of a ring, a multiple of 1024, are one buffer from now on,
    * until something is lent over it or the run ends; no two are closer than 1024 bytes. What lies
    * around it is guarded. Orchestrator only. PTO_ERROR_ADDRESS, and a message in `error`, when
@@ -112,7 +122,7 @@ typedef struct pto_platform {
 
 PTO_ABI_ASSERT(offsetof(pto_platform, topology) == 16, "pto_platform.topology");
 PTO_ABI_ASSERT(offsetof(pto_platform, reserve) == 40, "pto_platform.reserve");
-PTO_ABI_ASSERT(sizeof(pto_platform) == 216, "pto_platform");
+PTO_ABI_ASSERT(sizeof(pto_platform) == 224, "pto_platform");
 
 static inline void pto_yield(const pto_platform* platform, uint32_t point) {
   if (platform->deterministic) platform->yield(platform->self, point);

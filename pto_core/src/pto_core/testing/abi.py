@@ -230,6 +230,7 @@ class Platform(Structure):
         ("copy_in", CFUNCTYPE(c_int32, c_void_p, c_uint64, c_void_p, c_size_t)),
         ("copy_out", CFUNCTYPE(c_int32, c_void_p, c_void_p, c_uint64, c_size_t)),
         ("check_value", CFUNCTYPE(c_int32, c_void_p, c_uint64, POINTER(Error))),
+        ("check_range", CFUNCTYPE(c_int32, c_void_p, c_uint64, c_size_t, POINTER(Error))),
         ("lend", CFUNCTYPE(c_int32, c_void_p, c_uint64, c_size_t, POINTER(Error))),
         (
             "upload_kernel",
