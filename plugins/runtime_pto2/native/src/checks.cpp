@@ -10,6 +10,8 @@ namespace {
 
 constexpr uint32_t kTypes = sizeof kElementBytes;
 
+constexpr uint32_t kMostParameters = PTO_MAX_TASK_TENSORS + PTO_MAX_TASK_SCALARS;
+
 constexpr uint64_t kLargestOutput = uint64_t{1} << 46;
 
 const char* name_of_tag(uint32_t tag) {
@@ -26,6 +28,26 @@ bool buffer_bytes(const pto_tensor_data& tensor, uint64_t* bytes) {
   }
   *bytes = product;
   return product <= kLargestOutput;
+}
+
+struct Extent {
+  uint64_t address;
+  uint64_t bytes;
+};
+
+// From the first byte of the view to its last, with what lies between; nothing of an empty one.
+Extent extent_of(const pto_tensor_data& tensor) {
+  uint32_t dim_in_memory[PTO_MAX_DIMS] = {};
+  for (uint32_t dim = 0; dim < tensor.ndims; ++dim) dim_in_memory[tensor.order[dim]] = dim;
+  uint64_t stride = kElementBytes[tensor.dtype];
+  Extent extent{tensor.buffer.addr + tensor.start_offset * stride, stride};
+  for (uint32_t place = tensor.ndims; place-- > 0;) {
+    const uint32_t dim = dim_in_memory[place];
+    if (tensor.shapes[dim] == 0) return {extent.address, 0};
+    extent.bytes += (tensor.shapes[dim] - 1) * stride;
+    stride *= tensor.raw_shapes[dim];
+  }
+  return extent;
 }
 
 // Whether the view lies in its buffer, with dimensions in some order.
@@ -149,6 +171,13 @@ bool Orchestrator::check_parameters(Draft& draft) {
                   " parameters; pass the array that holds them");
   }
   ErrorFacts facts{PTO_ERROR_CAPACITY};
+  if (task.num_params > kMostParameters) {
+    facts.limit = kMostParameters;
+    facts.value = task.num_params;
+    return reject(draft, facts, TaskName{next_id(draft)}, " (function ", task.func_id, ") has ",
+                  task.num_params, " parameters; at most ", PTO_MAX_TASK_TENSORS, " tensors and ",
+                  PTO_MAX_TASK_SCALARS, " scalars are possible");
+  }
   for (uint32_t index = 0; index < task.num_params; ++index) {
     if (task.params[index].tag == PTO_TAG_SCALAR) {
       if (++draft.scalars <= PTO_MAX_TASK_SCALARS) continue;
@@ -168,7 +197,17 @@ bool Orchestrator::check_parameters(Draft& draft) {
     }
     if (!check_tensor(draft, index)) return false;
   }
-  return true;
+  return map_.can_ever_hold(draft.entries) || planner_.is_planning() || reject_entries(draft);
+}
+
+bool Orchestrator::reject_entries(const Draft& draft) {
+  ErrorFacts facts{PTO_ERROR_CAPACITY};
+  facts.value = draft.entries;
+  facts.limit = sizes_.options.tensor_map_pool;
+  return reject(draft, facts, TaskName{next_id(draft)}, " (function ", draft.task.func_id,
+                ") takes ", draft.entries,
+                " entries and can never fit into the tensor map's pool, which has ", facts.limit,
+                "; it needs at least --set pto2.tensor_map_pool=", draft.entries);
 }
 
 bool Orchestrator::check_tensor(Draft& draft, uint32_t index) {
@@ -241,7 +280,9 @@ bool Orchestrator::check_address(const Draft& draft, uint32_t index) {
   if (is_key(tensor)) return true;
   ErrorLatch blank;
   pto_error cause = *blank.error();
-  const pto_status status = platform->check_value(platform->self, tensor.buffer.addr, &cause);
+  const Extent extent = extent_of(tensor);
+  const pto_status status =
+      platform->check_range(platform->self, extent.address, extent.bytes, &cause);
   if (status == PTO_OK) return true;
   ErrorFacts facts{status};
   facts.value = tensor.buffer.addr;

@@ -43,7 +43,7 @@ void add_orchestrator(Text& text, const RunView& view) {
   text.add("; the orchestration has not ended");
   const Blocked blocked = view.long_wait.look().blocked;
   if (blocked.what == Resource::kNone) return;
-  text.add(" and waits for ", blocked.needed, " ", unit_of(blocked.what), " of ");
+  text.add(" and waits for ", blocked.needed, " ", unit_of(blocked.what, blocked.needed), " of ");
   add_resource(text, blocked.what, blocked.ring);
   text.add(" at ");
   add_place(text, {blocked.file, blocked.line});

@@ -81,7 +81,7 @@ void Instance::orchestration_done(int32_t result) {
     context_.fail(facts, "the orchestration returned ", result, ", not 0; it had submitted ",
                   orchestrator_.statistics().tasks, " tasks by then");
   }
-  orchestrator_.done();
+  orchestrator_.done(result == 0);
   scheduler_.wake_all();
 }
 

@@ -12,37 +12,36 @@ int64_t submit(void* runtime, pto_tensor_task* task) {
   return self(runtime).orchestrator().submit(*task);
 }
 
-void add_dep(void* runtime, int64_t from, int64_t to) {
-  self(runtime).orchestrator().add_dep(from, to);
+void add_dep(void* runtime, int64_t from, int64_t to, const char* file, int32_t line) {
+  self(runtime).orchestrator().add_dep(from, to, {file, line});
 }
 
 void scope_begin(void* runtime, const char* file, int32_t line) {
   self(runtime).orchestrator().scope_begin(file, line);
 }
 
-void scope_end(void* runtime) {
-  self(runtime).orchestrator().scope_end();
+void scope_end(void* runtime, const char* file, int32_t line) {
+  self(runtime).orchestrator().scope_end({file, line});
 }
 
 int32_t allocate_cluster(void* runtime, const char* file, int32_t line) {
   return self(runtime).orchestrator().allocate_cluster(file, line);
 }
 
-void free_cluster(void* runtime, int32_t cluster) {
-  self(runtime).orchestrator().free_cluster(cluster);
+void free_cluster(void* runtime, int32_t cluster, const char* file, int32_t line) {
+  self(runtime).orchestrator().free_cluster(cluster, {file, line});
 }
 
-void orchestration_done(void* runtime) {
-  self(runtime).orchestrator().close();
+void orchestration_done(void* runtime, const char* file, int32_t line) {
+  self(runtime).orchestrator().close({file, line});
 }
 
 void log(void* runtime, int32_t level, const char* function, const char* message) {
   const pto_platform* platform = self(runtime).context().platform;
   char line[2048];
   Text(line, sizeof line).add(function, ": ", message);
-  // Whoever asks for a line that is always shown gets the one level that is.
-  const bool is_known = level >= PTO_LOG_ERROR && level <= PTO_LOG_DEBUG;
-  platform->log(platform->self, is_known ? level : PTO_LOG_ERROR, line);
+  const bool is_known = level >= PTO_LOG_ALWAYS && level <= PTO_LOG_DEBUG;
+  platform->log(platform->self, is_known ? level : PTO_LOG_ALWAYS, line);
 }
 
 // A place comes with a rule that was broken there, an exception comes without.

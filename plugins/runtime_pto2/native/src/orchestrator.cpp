@@ -80,6 +80,7 @@ void Orchestrator::begin(const pto_run& run) {
   is_full_ = run.hazards == PTO_HAZARDS_FULL;
   for (uint32_t ring = 0; ring < kRings; ++ring) begin_ring(ring);
   rings_.submitted.store(0, std::memory_order_relaxed);
+  rings_.logged.store(0, std::memory_order_relaxed);
   rings_.waiting.store(0, std::memory_order_relaxed);
   kernels_.clear();
   payloads_.begin();
@@ -125,18 +126,18 @@ void Orchestrator::begin_ring(uint32_t index) {
 pto_status Orchestrator::scope_begin(const char* file, int32_t line) {
   if (!goes_on()) return status();
   if (!scopes_.begin(file, line)) {
-    return context_.fail_at(file, line, {PTO_ERROR_MEMORY}, "no memory for a scope of depth ",
-                            scopes_.open(), "; nest fewer scopes");
+    return refuse({file, line}, {PTO_ERROR_MEMORY}, "no memory for a scope of depth ",
+                  scopes_.open(), "; nest fewer scopes");
   }
   ++statistics_.ring[scopes_.innermost().ring].scopes;
   return PTO_OK;
 }
 
-pto_status Orchestrator::scope_end() {
+pto_status Orchestrator::scope_end(Place at) {
   if (!goes_on()) return status();
   if (scopes_.open() == 1) {
-    return context_.fail({PTO_ERROR_USAGE},
-                         "a scope is ended but none is open; each scope_end needs its scope_begin");
+    return refuse(at, {PTO_ERROR_USAGE},
+                  "a scope is ended but none is open; each scope_end needs its scope_begin");
   }
   publish();
   end_innermost_scope();
@@ -182,7 +183,7 @@ int32_t Orchestrator::allocate_cluster(const char* file, int32_t line) {
   return planned;
 }
 
-pto_status Orchestrator::free_cluster(int32_t cluster) {
+pto_status Orchestrator::free_cluster(int32_t cluster, Place at) {
   if (!goes_on()) return status();
   if (clusters_.is_allocated(cluster)) {
     publish();
@@ -196,9 +197,9 @@ pto_status Orchestrator::free_cluster(int32_t cluster) {
   ErrorFacts facts{PTO_ERROR_USAGE};
   facts.value = static_cast<uint64_t>(static_cast<int64_t>(cluster));
   facts.limit = clusters_.blocks();
-  return context_.fail(facts, "cluster ", cluster,
-                       " is freed, but it is not allocated; free each result of allocate_cluster "
-                       "once, before its scope ends");
+  return refuse(at, facts, "cluster ", cluster,
+                " is freed, but it is not allocated; free each result of allocate_cluster once, "
+                "before its scope ends");
 }
 
 void Orchestrator::fail(pto_status status, const char* what, const char* file, int32_t line) {
@@ -207,21 +208,23 @@ void Orchestrator::fail(pto_status status, const char* what, const char* file, i
   context_.fail_at(file, line, {status}, what);
 }
 
-void Orchestrator::close() {
+void Orchestrator::close(Place at) {
   if (!goes_on()) return;
   if (is_closed_) {
     return fail(PTO_ERROR_USAGE,
                 "orchestration_done is called a second time; call it once, or not "
                 "at all",
-                nullptr, 0);
+                at.file, at.line);
   }
   publish();
   is_closed_ = true;
 }
 
-void Orchestrator::done() {
+void Orchestrator::done(bool is_whole) {
   if (goes_on()) publish();
   if (planner_.is_planning()) {
+    // Whoever ended early, or was refused a call, might have needed more.
+    if (!is_whole || context_.latch.is_set()) planner_.cut_short();
     deadlock_.complete(planner_.finish(history_));
   } else if (!context_.latch.is_set()) {
     while (scopes_.open() > 0) end_innermost_scope();

@@ -52,18 +52,18 @@ class Orchestrator {
   // The id of the task, or of block 0; -1 after an error.
   int64_t submit(pto_tensor_task& task);
   // `to` is the task that was submitted last.
-  pto_status add_dep(int64_t from, int64_t to);
+  pto_status add_dep(int64_t from, int64_t to, Place at = {});
   pto_status scope_begin(const char* file, int32_t line);
-  pto_status scope_end();
+  pto_status scope_end(Place at = {});
   int32_t allocate_cluster(const char* file, int32_t line);
-  pto_status free_cluster(int32_t cluster);
+  pto_status free_cluster(int32_t cluster, Place at = {});
   // An error that the caller found.
   void fail(pto_status status, const char* what, const char* file, int32_t line);
   // The program will submit no more; a second call is a usage error.
-  void close();
+  void close(Place at = {});
   // The orchestration has returned: publishes what is left, ends all scopes, completes the error of
-  // a proven deadlock.
-  void done();
+  // a proven deadlock. `is_whole`: it did all that it would do, as far as it knows.
+  void done(bool is_whole);
   // Between runs.
   void end();
 
@@ -155,7 +155,7 @@ class Orchestrator {
   void write_edges(uint32_t first, SlotRef consumer);
   void announce_edge(const EdgeList::Item& item, SlotRef consumer);
   bool wait_for_edges(uint32_t* first);
-  bool check_dep(int64_t from, int64_t to);
+  bool check_dep(int64_t from, int64_t to, Place at);
 
   // checks.cpp: what a submit may not be. They report.
   bool check(Draft& draft);
@@ -167,6 +167,7 @@ class Orchestrator {
   bool check_address(const Draft& draft, uint32_t index);
   bool reject_kernel(const Draft& draft);
   bool reject_outputs(const Draft& draft);
+  bool reject_entries(const Draft& draft);
   bool reject_view(const Draft& draft, uint32_t index);
   bool reject_owner(const Draft& draft, uint32_t index, int64_t owner);
   bool locate(const Draft& draft, uint32_t index, Access* access);
@@ -178,6 +179,9 @@ class Orchestrator {
   template <class... Parts>
   [[gnu::cold, gnu::noinline]] bool reject(const Draft& draft, const ErrorFacts& facts,
                                            Parts... parts);
+  // The same for calls that submit nothing.
+  template <class... Parts>
+  [[gnu::cold, gnu::noinline]] pto_status refuse(Place at, const ErrorFacts& facts, Parts... parts);
   int64_t next_id(const Draft& draft) const;
   void stop_planning();
   template <class... Parts>
@@ -247,6 +251,13 @@ bool Orchestrator::reject(const Draft& draft, const ErrorFacts& given, Parts... 
   facts.func_id = draft.task.func_id;
   context_.fail_at(draft.task.file, draft.task.line, facts, parts...);
   return false;
+}
+
+template <class... Parts>
+pto_status Orchestrator::refuse(Place at, const ErrorFacts& facts, Parts... parts) {
+  stop_planning();
+  context_.fail_at(at.file, at.line, facts, parts...);
+  return status();
 }
 
 template <class Look>

@@ -20,6 +20,7 @@ void Orchestrator::settle() {
   if (!is_placed || planner_.is_planning()) return;
   rings_.log[logged_++ & (rings_.log_size - 1)] =
       slot_ref(held.ring, rings_.ring[held.ring].slot(held.number));
+  rings_.logged.store(logged_, std::memory_order_release);
 }
 
 void Orchestrator::flush() {
@@ -131,8 +132,8 @@ bool Orchestrator::has_retired(SlotRef producer) const {
   return ring.next - 1 - static_cast<int64_t>(back) < sides_[ring_of(producer)].alive;
 }
 
-pto_status Orchestrator::add_dep(int64_t from, int64_t to) {
-  if (!goes_on() || !check_dep(from, to)) return status();
+pto_status Orchestrator::add_dep(int64_t from, int64_t to, Place at) {
+  if (!goes_on() || !check_dep(from, to, at)) return status();
   const TaskId producer = TaskId::of(from);
   // A task that has retired has completed: nothing to wait for.
   if (producer.number < sides_[producer.ring].alive) return PTO_OK;
@@ -141,21 +142,19 @@ pto_status Orchestrator::add_dep(int64_t from, int64_t to) {
   return PTO_OK;
 }
 
-bool Orchestrator::check_dep(int64_t from, int64_t to) {
+bool Orchestrator::check_dep(int64_t from, int64_t to, Place at) {
   const ErrorFacts facts{PTO_ERROR_USAGE, to, from};
   const TaskId producer = TaskId::of(from);
   if (held_.count == 0 || to != last_id_) {
-    stop_planning();
-    context_.fail(facts, "add_dep from ", TaskName{from}, " to ", TaskName{to},
-                  ": the second must be the task submitted last, before any other call; add the "
-                  "dependencies of a task right after its submit");
+    refuse(at, facts, "add_dep from ", TaskName{from}, " to ", TaskName{to},
+           ": the second must be the task submitted last, before any other call; add the "
+           "dependencies of a task right after its submit");
     return false;
   }
   if (from >= 0 && from != to && producer.number < rings_.ring[producer.ring].next) return true;
-  stop_planning();
-  context_.fail(facts, "add_dep to ", TaskName{to}, " from ", TaskName{from},
-                from == to ? ", itself; name another task"
-                           : ", which does not exist; use an id that a submit returned");
+  refuse(at, facts, "add_dep to ", TaskName{to}, " from ", TaskName{from},
+         from == to ? ", itself; name another task"
+                    : ", which does not exist; use an id that a submit returned");
   return false;
 }
 

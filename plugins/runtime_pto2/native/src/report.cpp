@@ -16,17 +16,18 @@ constexpr size_t kLongestName = 60;
 struct Words {
   const char* name;
   const char* unit;
+  const char* one;  // of the unit
   const char* key;
   const char* environment;  // NULL: none
 };
 
 constexpr Words kWords[kResources] = {
-    {"", "", "", nullptr},
-    {"task window", "slots", "pto2.task_window", "PTO2_RING_TASK_WINDOW"},
-    {"heap", "bytes", "pto2.heap", "PTO2_RING_HEAP"},
-    {"dependency pool", "entries", "pto2.dep_pool", "PTO2_RING_DEP_POOL"},
-    {"tensor map pool", "entries", "pto2.tensor_map_pool", "PTO_PTO2_TENSOR_MAP_POOL"},
-    {"block_dim", "blocks", "block_dim", "PTO_BLOCK_DIM"},
+    {"", "", "", "", nullptr},
+    {"task window", "slots", "slot", "pto2.task_window", "PTO2_RING_TASK_WINDOW"},
+    {"heap", "bytes", "byte", "pto2.heap", "PTO2_RING_HEAP"},
+    {"dependency pool", "entries", "entry", "pto2.dep_pool", "PTO2_RING_DEP_POOL"},
+    {"tensor map pool", "entries", "entry", "pto2.tensor_map_pool", "PTO_PTO2_TENSOR_MAP_POOL"},
+    {"block_dim", "blocks", "block", "block_dim", "PTO_BLOCK_DIM"},
 };
 
 const Words& words(Resource resource) {
@@ -102,7 +103,7 @@ void add_tasks(Text& text, const Proof& proof) {
   add_ring(text, proof.blocked.ring);
   text.add(" is full: current=", proof.current, ", last_alive=", proof.last_alive,
            ", active=", proof.used, "/", slots, ", window ", slots + 1, "; ", proof.blocked.needed,
-           proof.blocked.needed == 1 ? " slot" : " slots", " wanted");
+           " ", unit_of(Resource::kWindow, proof.blocked.needed), " wanted");
 }
 
 void add_pool(Text& text, const Proof& proof) {
@@ -111,7 +112,7 @@ void add_pool(Text& text, const Proof& proof) {
   const char* unit = words(resource).unit;
   add_resource(text, resource, proof.blocked.ring);
   text.add(" has no room: ", proof.used, " of ", size, " ", unit, " in use by tasks alive, ",
-           proof.blocked.needed, " ", unit, " wanted");
+           proof.blocked.needed, " ", unit_of(resource, proof.blocked.needed), " wanted");
 }
 
 }  // namespace
@@ -152,8 +153,8 @@ bool is_per_ring(Resource resource) {
   return resource != Resource::kTensorMap && resource != Resource::kCluster;
 }
 
-const char* unit_of(Resource resource) {
-  return words(resource).unit;
+const char* unit_of(Resource resource, uint64_t count) {
+  return count == 1 ? words(resource).one : words(resource).unit;
 }
 
 void add_resource(Text& text, Resource resource, uint32_t ring) {
@@ -183,8 +184,8 @@ void add_blocked(Text& text, const Proof& proof, uint64_t waited_ns) {
              ", last_alive=", proof.last_alive, ", ");
   }
   text.add("active=", proof.used, "/", most, " (", permille / 10, ".", permille % 10,
-           "%), requesting ", proof.blocked.needed, " ", unit_of(resource), ", waited ",
-           waited_ns / 1000000, " ms at ");
+           "%), requesting ", proof.blocked.needed, " ", unit_of(resource, proof.blocked.needed),
+           ", waited ", waited_ns / 1000000, " ms at ");
   add_place(text, {proof.blocked.file, proof.blocked.line});
 }
 

@@ -13,7 +13,7 @@ void add_ring(engine::Text& text, uint32_t ring);
 
 // "the heap of ring 0 (the run, scope depth 0)".
 void add_resource(engine::Text& text, Resource resource, uint32_t ring);
-const char* unit_of(Resource resource);
+const char* unit_of(Resource resource, uint64_t count);
 // Whether each ring has one of its own.
 bool is_per_ring(Resource resource);
 

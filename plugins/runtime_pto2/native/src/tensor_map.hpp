@@ -97,6 +97,9 @@ class TensorMap {
   // Room for `entries` more insertions of each kind.
   bool has_room(uint32_t entries) const { return needed(entries) <= limit_; }
 
+  // Whether they fit when nothing else is alive.
+  bool can_ever_hold(uint32_t entries) const { return entries <= limit_; }
+
   // The capacity that has room for them, beside what is alive: that of the writers or of the
   // readers, whichever is larger.
   uint32_t needed(uint32_t entries) const {

@@ -53,7 +53,7 @@ TEST(options_take_one_value_or_four) {
 // nothing.
 template <class Build>
 void check_refused(pto_status expected, const std::vector<std::string>& parts, Build build) {
-  OneThread device(1, {{"heap", "4096"}, {"task_window", "8"}});
+  OneThread device(1, {{"heap", "4096"}, {"task_window", "8"}, {"tensor_map_pool", "16"}});
   const pto_status status = device.run([&] {
     CHECK_EQUAL(build(device), int64_t{-1});
     CHECK_EQUAL(Submission(device).submit(), int64_t{-1});
@@ -143,6 +143,22 @@ TEST(too_much_is_refused_and_never_cut) {
     pto_tensor_data tensor = unplaced(8192);
     return Submission(device).tensor(PTO_TAG_OUTPUT, tensor).submit();
   });
+  check_refused(PTO_ERROR_CAPACITY, {"65 parameters", "32 tensors and 32 scalars"},
+                [](OneThread& device) {
+                  Submission submission(device);
+                  for (int index = 0; index < 65; ++index) submission.scalar(1);
+                  return submission.submit();
+                });
+  check_refused(PTO_ERROR_CAPACITY, {"takes 20 entries", "tensor map's pool, which has 16"},
+                [](OneThread& device) {
+                  pto_tensor_data tensors[20];
+                  Submission submission(device);
+                  for (int index = 0; index < 20; ++index) {
+                    tensors[index] = bytes_at(kBase + index * 64, 64);
+                    submission.tensor(PTO_TAG_INOUT, tensors[index]);
+                  }
+                  return submission.submit();
+                });
   check_refused(PTO_ERROR_CAPACITY, {"8 blocks", "task window", "16"},
                 [](OneThread& device) { return Submission(device).blocks(8).submit(); });
 }

@@ -312,6 +312,30 @@ TEST(a_tensor_map_pool_that_is_too_small_is_named) {
   CHECK_EQUAL(too_small.run([&] { build(too_small); }), PTO_ERROR_DEADLOCK);
 }
 
+// What an orchestration would have needed had it gone on is not known.
+TEST(an_orchestration_that_ends_early_tells_a_lower_bound) {
+  OneThread device(24, {{"task_window", "8"}});
+  const auto nine = [&](auto then) {
+    CHECK_EQUAL(device.run([&] {
+      Program program(device);
+      for (int32_t task = 0; task < 9; ++task) program.submit();
+      then(program);
+      for (int32_t task = 0; task < 40; ++task) program.submit();
+    }),
+                PTO_ERROR_DEADLOCK);
+    return std::string(device.error().message);
+  };
+  const std::string needed = "Needed, at least: task window 16 slots";
+  CHECK_CONTAINS(nine([](Program& program) { program.free_cluster(5); }), needed);
+  CHECK_CONTAINS(nine([](Program& program) { program.end_scope(); }), needed);
+  CHECK_CONTAINS(nine([&](Program&) { device.api().add_edge(device.runtime(), 0, 0); }), needed);
+  CHECK_CONTAINS(nine([](Program&) {}), "Smallest that suffices: task window 64 slots");
+  device.result = 5;
+  CHECK_CONTAINS(nine([](Program&) {}), "Needed, at least: task window 64 slots");
+  device.result = 0;
+  check_is_usable(device);
+}
+
 TEST(all_that_is_too_small_is_named_at_once) {
   OneThread device(24, {{"task_window", "4"}, {"heap", "4096"}});
   CHECK_EQUAL(device.run([&] {

@@ -61,7 +61,7 @@ class OneThread {
     run.config = &config;
     CHECK_EQUAL(api_->begin(runtime_, &run), PTO_OK);
     build();
-    api_->orchestration_done(runtime_, 0);
+    api_->orchestration_done(runtime_, result);
     while (!was_proven_ && step() != PTO_STEP_DONE && !is_failed_) {
     }
     const pto_status status = api_->finalise(runtime_);
@@ -100,6 +100,8 @@ class OneThread {
   bool loses_signals = false;
   // How far the clock moves each time that somebody looks at it.
   uint64_t clock_step_ns = 1000;
+
+  int32_t result = 0;  // of the orchestration
 
   // What function 0 does, on both types of cores; nothing by default.
   Kernel kernel;

@@ -38,6 +38,12 @@ inline RecordedRun& self(void* run) {
 
 inline int64_t submit(void* instance, pto_tensor_task* task) {
   RecordedRun& run = self(instance);
+  if (task->num_params > 64) {  // there are no more to look at
+    run.errors.push_back(std::to_string(task->num_params) + " parameters");
+    run.files.push_back(task->file == nullptr ? "" : task->file);
+    run.lines.push_back(task->line);
+    return -1;
+  }
   const int64_t id = run.next_id++;
   RecordedTask record{*task, {}, {}, {}, {}};
   for (uint32_t i = 0; i < task->num_params; ++i) {
@@ -63,22 +69,24 @@ inline pto2_calls table() {
   pto2_calls calls{};
   calls.version = PTO2_CALLS_VERSION;
   calls.submit = submit;
-  calls.add_dep = [](void* run, int64_t from, int64_t to) {
+  calls.add_dep = [](void* run, int64_t from, int64_t to, const char*, int32_t) {
     self(run).events.push_back("dep " + std::to_string(from) + " " + std::to_string(to));
   };
   calls.scope_begin = [](void* run, const char*, int32_t line) {
     self(run).events.push_back("begin");
     self(run).scope_lines.push_back(line);
   };
-  calls.scope_end = [](void* run) { self(run).events.push_back("end"); };
+  calls.scope_end = [](void* run, const char*, int32_t) { self(run).events.push_back("end"); };
   calls.allocate_cluster = [](void* run, const char*, int32_t) {
     self(run).events.push_back("allocate");
     return int32_t{7};
   };
-  calls.free_cluster = [](void* run, int32_t cluster) {
+  calls.free_cluster = [](void* run, int32_t cluster, const char*, int32_t) {
     self(run).events.push_back("free " + std::to_string(cluster));
   };
-  calls.orchestration_done = [](void* run) { self(run).events.push_back("done"); };
+  calls.orchestration_done = [](void* run, const char*, int32_t) {
+    self(run).events.push_back("done");
+  };
   calls.log = [](void* run, int32_t level, const char* function, const char* message) {
     self(run).events.push_back("log " + std::to_string(level) + " " + function + ": " + message);
   };

@@ -129,7 +129,7 @@ TEST(a_run_that_waits_names_the_call) {
               PTO_OK);
   CHECK_EQUAL(words.size(), 6u);
   CHECK_CONTAINS(words[0], "tensormap_and_ringbuffer: ");
-  CHECK_CONTAINS(words[0], "waits for 1 slots of the task ring of ring 1");
+  CHECK_CONTAINS(words[0], "waits for 1 slot of the task ring of ring 1");
   CHECK_CONTAINS(words[0], "graph.cpp:71");
   CHECK_CONTAINS(words[5], "the orchestration has ended");
   CHECK_CONTAINS(device.explain(), "6 completed");

@@ -4,6 +4,7 @@
  * symbol, which entry_wrapper.hpp defines, and passes this table to it. All functions are called by
  * the thread that runs the orchestration. After the first error they do nothing and return -1; the
  * error of a proven deadlock lets submits go on, without kernels, until the orchestration returns.
+ * `file` and `line` are where a call was made; a `file` of NULL is unknown.
  */
 #ifndef PTO2_CALLS_H
 #define PTO2_CALLS_H
@@ -15,8 +16,6 @@
 
 #define PTO2_CALLS_VERSION 0u
 
-#define PTO2_LOG_ALWAYS 4 /* after PTO_LOG_DEBUG: a level that is always shown */
-
 typedef struct pto2_calls {
   uint32_t version;
   uint32_t reserved;
@@ -24,15 +23,15 @@ typedef struct pto2_calls {
   /* The id of the task, or of block 0; -1 after an error. */
   int64_t (*submit)(void* runtime, pto_tensor_task* task);
   /* `to` is the task that was submitted last. */
-  void (*add_dep)(void* runtime, int64_t from, int64_t to);
+  void (*add_dep)(void* runtime, int64_t from, int64_t to, const char* file, int32_t line);
   void (*scope_begin)(void* runtime, const char* file, int32_t line);
-  void (*scope_end)(void* runtime);
+  void (*scope_end)(void* runtime, const char* file, int32_t line);
   int32_t (*allocate_cluster)(void* runtime, const char* file, int32_t line);
-  void (*free_cluster)(void* runtime, int32_t cluster);
+  void (*free_cluster)(void* runtime, int32_t cluster, const char* file, int32_t line);
   /* No more submits; a second call, and any later submit, is a usage error. */
-  void (*orchestration_done)(void* runtime);
+  void (*orchestration_done)(void* runtime, const char* file, int32_t line);
 
-  /* PTO_LOG_* or PTO2_LOG_ALWAYS. `function` is the caller's name. */
+  /* `level` is PTO_LOG_*, `function` is the caller's name. */
   void (*log)(void* runtime, int32_t level, const char* function, const char* message);
   /* A usage error that the headers found; `file` is "" where it has no line. With NULL it is an
    * exception that left the entry. */

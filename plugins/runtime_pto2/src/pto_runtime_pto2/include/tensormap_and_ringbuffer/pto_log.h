@@ -38,6 +38,6 @@ __attribute__((format(printf, 4, 5))) inline void log(PTO2Runtime* rt, int32_t l
 #define LOG_WARN(rt, ...) pto_orchestration::log(rt, PTO_LOG_WARN, __func__, __VA_ARGS__)
 #define LOG_INFO(rt, ...) pto_orchestration::log(rt, PTO_LOG_INFO, __func__, __VA_ARGS__)
 #define LOG_DEBUG(rt, ...) pto_orchestration::log(rt, PTO_LOG_DEBUG, __func__, __VA_ARGS__)
-#define LOG_ALWAYS(rt, ...) pto_orchestration::log(rt, PTO2_LOG_ALWAYS, __func__, __VA_ARGS__)
+#define LOG_ALWAYS(rt, ...) pto_orchestration::log(rt, PTO_LOG_ALWAYS, __func__, __VA_ARGS__)
 
 #endif

@@ -52,8 +52,13 @@ struct PTO2OrchestrationConfig {
 inline void pto2_rt_init_tensor_pool(PTO2Runtime*) {}
 
 // No more submits; returning from the entry says the same.
-inline void pto2_rt_orchestration_done(PTO2Runtime* rt) {
-  rt->calls->orchestration_done(rt->instance);
+inline void pto2_rt_orchestration_done(PTO2Runtime* rt, const char* file = __builtin_FILE(),
+                                       int32_t line = __builtin_LINE()) {
+  rt->calls->orchestration_done(rt->instance, file, line);
+}
+template <class = void>
+void pto2_rt_orchestration_done(PTO2Runtime* rt) {
+  pto2_rt_orchestration_done(rt, nullptr, 0);
 }
 
 // --- Tasks --------------------------------------------------------------------------------------
@@ -99,8 +104,13 @@ inline int64_t pto2_rt_submit_block_task(PTO2Runtime* rt, int32_t kernel_id, int
 }
 
 // Task `to`, the one submitted last, starts after task `from` has completed.
-inline void pto2_rt_add_dep(PTO2Runtime* rt, int64_t from, int64_t to) {
-  rt->calls->add_dep(rt->instance, from, to);
+inline void pto2_rt_add_dep(PTO2Runtime* rt, int64_t from, int64_t to,
+                            const char* file = __builtin_FILE(), int32_t line = __builtin_LINE()) {
+  rt->calls->add_dep(rt->instance, from, to, file, line);
+}
+template <class = void>
+void pto2_rt_add_dep(PTO2Runtime* rt, int64_t from, int64_t to) {
+  pto2_rt_add_dep(rt, from, to, nullptr, 0);
 }
 
 // --- Scopes -------------------------------------------------------------------------------------
@@ -114,8 +124,13 @@ void pto2_rt_scope_begin(PTO2Runtime* rt) {
   pto2_rt_scope_begin(rt, nullptr, 0);
 }
 
-inline void pto2_rt_scope_end(PTO2Runtime* rt) {
-  rt->calls->scope_end(rt->instance);
+inline void pto2_rt_scope_end(PTO2Runtime* rt, const char* file = __builtin_FILE(),
+                              int32_t line = __builtin_LINE()) {
+  rt->calls->scope_end(rt->instance, file, line);
+}
+template <class = void>
+void pto2_rt_scope_end(PTO2Runtime* rt) {
+  pto2_rt_scope_end(rt, nullptr, 0);
 }
 
 // A scope that ends with the C++ block it is declared in.
@@ -123,15 +138,17 @@ class PTO2ScopeGuard {
  public:
   explicit PTO2ScopeGuard(PTO2Runtime* rt, const char* file = __builtin_FILE(),
                           int32_t line = __builtin_LINE())
-      : rt_(rt) {
+      : rt_(rt), file_(file), line_(line) {
     pto2_rt_scope_begin(rt, file, line);
   }
   PTO2ScopeGuard(const PTO2ScopeGuard&) = delete;
   PTO2ScopeGuard& operator=(const PTO2ScopeGuard&) = delete;
-  ~PTO2ScopeGuard() { pto2_rt_scope_end(rt_); }
+  ~PTO2ScopeGuard() { pto2_rt_scope_end(rt_, file_, line_); }
 
  private:
   PTO2Runtime* rt_;
+  const char* file_;
+  int32_t line_;
 };
 
 #define PTO2_JOIN_EXPANDED(left, right) left##right
@@ -159,8 +176,14 @@ int32_t pto2_rt_allocate_cluster(PTO2Runtime* rt) {
 }
 
 // Never waits, whatever still runs there.
-inline void pto2_rt_free_cluster(PTO2Runtime* rt, int32_t cluster_id) {
-  rt->calls->free_cluster(rt->instance, cluster_id);
+inline void pto2_rt_free_cluster(PTO2Runtime* rt, int32_t cluster_id,
+                                 const char* file = __builtin_FILE(),
+                                 int32_t line = __builtin_LINE()) {
+  rt->calls->free_cluster(rt->instance, cluster_id, file, line);
+}
+template <class = void>
+void pto2_rt_free_cluster(PTO2Runtime* rt, int32_t cluster_id) {
+  pto2_rt_free_cluster(rt, cluster_id, nullptr, 0);
 }
 
 #endif

@@ -124,13 +124,20 @@ inline Marshalled marshal(PTO2Runtime* rt, const PTOParam* params, int32_t n, pt
 // `block_dim` 0: not a block task. Returns the task's id, or -1.
 inline int64_t submit(PTO2Runtime* rt, int32_t kernel_id, int32_t worker, const PTOParam* params,
                       int32_t n, uint32_t block_dim, const int32_t* clusters, Location at) {
-  if (__builtin_expect(n < 0 || n > kMaxParams || (n > 0 && params == nullptr), 0)) {
+  pto_param list[kMaxParams];
+  if (__builtin_expect(n > kMaxParams && params != nullptr, 0)) {
+    // Too many to pass on: the runtime says so, and looks at none.
+    pto_tensor_task task{
+        kernel_id, worker, static_cast<uint32_t>(n), block_dim, list, 0, 0, clusters, at.file,
+        at.line,   0};
+    return rt->calls->submit(rt->instance, &task);
+  }
+  if (__builtin_expect(n < 0 || (n > 0 && params == nullptr), 0)) {
     return refuse(rt, at,
                   "a task with %d parameters%s; give 0 to %d: at most %d tensors and %d scalars", n,
                   params == nullptr ? " and no array of them" : "", kMaxParams,
                   PTO_MAX_TASK_TENSORS, PTO_MAX_TASK_SCALARS);
   }
-  pto_param list[kMaxParams];
   const Marshalled marshalled = marshal(rt, params, n, list, at);
   if (__builtin_expect(marshalled == Marshalled::kFailed, 0)) return -1;
   pto_tensor_task task{

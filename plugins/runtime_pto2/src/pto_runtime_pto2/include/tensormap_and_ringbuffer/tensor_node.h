@@ -135,7 +135,7 @@ inline TensorNode* view_of(TensorNode* from, const uint64_t shapes[], const uint
   if (node == nullptr) return nullptr;
   if (whole.ndims > 0 && (shapes == nullptr || offsets == nullptr)) {
     report(TensorPool::of(from), file, line,
-           "view of a tensor with %u dimensions got a null pointer; give %u shapes and %u offsets",
+           "view of a tensor with ndims %u got a null pointer; give %u shapes and %u offsets",
            whole.ndims, whole.ndims, whole.ndims);
     return node;
   }
@@ -166,7 +166,7 @@ inline TensorNode* transpose_of(TensorNode* from, uint64_t x, uint64_t y, const 
   TensorData& data = node->data;
   if (x >= data.ndims || y >= data.ndims) {
     report(TensorPool::of(from), file, line,
-           "transpose(%llu, %llu) of a tensor with %u dimensions; they count from 0 to %d",
+           "transpose(%llu, %llu) of a tensor with ndims %u; dimensions count from 0 to %d",
            static_cast<Unsigned>(x), static_cast<Unsigned>(y), data.ndims,
            static_cast<int>(data.ndims) - 1);
     return node;
