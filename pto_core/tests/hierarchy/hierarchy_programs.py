@@ -188,19 +188,19 @@ class Author:
         self.visible: list[list[int]] = [list(range(self.user_buffers))]
         self.tasks = tasks
         self.count = 0
-        self.fails = numbers.random() < 0.5
+        self.fails = numbers.random() < 0.6
 
     def write(self) -> Program:
         steps: list[Step] = []
         while self.count < self.tasks:
             choice = self.numbers.random()
-            if choice < 0.05 and len(self.visible) < 7:
+            if choice < 0.12 and len(self.visible) < 7:
                 self.visible.append([])
                 steps.append(Begin())
-            elif choice < 0.1 and len(self.visible) > 1:
+            elif choice < 0.24 and len(self.visible) > 1:
                 self.visible.pop()
                 steps.append(End())
-            elif choice < 0.15:
+            elif choice < 0.32:
                 steps.append(self._allocation())
             else:
                 steps.append(self._task())
@@ -238,7 +238,7 @@ class Author:
         used: list[tuple[int, View]] = []
         for _ in range(self.numbers.randint(0, 3 + size)):
             member = self.numbers.randrange(size)
-            view = self._view()
+            view = self._view(sum(view.is_new for _, view in used))
             if all(
                 not _meet(view, other) or (view.tag is other.tag is Tag.INPUT) for _, other in used
             ):
@@ -249,9 +249,9 @@ class Author:
             tuple(view for owner, view in used if owner == member) for member in range(size)
         )
 
-    def _view(self) -> View:
+    def _view(self, new: int) -> View:
         numbers = self.numbers
-        if numbers.random() < 0.2:
+        if new < 2 and numbers.random() < 0.2:
             buffer, tiles = self._new_buffer()
             return View(buffer, 0, tiles, Tag.OUTPUT, is_new=True)
         buffer = numbers.choice([each for scope in self.visible for each in scope])

@@ -123,8 +123,10 @@ class World:
         """Run the program to its end, or to the deadlock of a submit and then to its end."""
         self.tell(RunBegin(self.program.hazards))
         depth = 0
+        # From far behind the submitter to nearly done before each submit.
+        eagerness = self.numbers.choice([0.2, 0.6, 0.95])
         for step in self.program.steps:
-            while self.numbers.random() < 0.4:
+            while self.numbers.random() < eagerness:
                 self.advance()
             if isinstance(step, Begin | End):
                 depth += 1 if isinstance(step, Begin) else -1
