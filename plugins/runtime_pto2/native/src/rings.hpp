@@ -26,8 +26,8 @@ struct TaskRing {
   Edge* edges = nullptr;  // the dependency pool
   uint32_t edge_capacity = 0;
 
-  // Orchestrator: number of the next task.
-  int64_t next = 0;
+  // Orchestrator: number of the next task. Apart from what schedulers read for every task.
+  alignas(64) int64_t next = 0;
   // Tasks before this number belong to ended scopes only.
   alignas(64) std::atomic<int64_t> scope_released{0};
   // last_task_alive: the oldest task that has not retired. Schedulers; seq_cst where it meets
@@ -47,7 +47,7 @@ struct Rings {
 
   SlotRef* log = nullptr;  // of log_size entries, a power of two, at least the sum of the windows
   uint64_t log_size = 0;
-  // Submits so far. Stored with seq_cst after the entry: it meets `hungry` in the scheduler.
+  // Submits so far. Stored with seq_cst after the entry: it meets the schedulers that rest.
   alignas(64) std::atomic<uint64_t> submitted{0};
   // Submits that have been wired.
   alignas(64) std::atomic<uint64_t> wired{0};
