@@ -60,7 +60,8 @@ def figures(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
         yield from _one_task(run, binaries, effort)
         for graph in _GRAPHS:
             yield from _graph(run, graph, binaries, effort)
-        yield _blocks(run, effort)
+        for width in (24, 2, 1):
+            yield _blocks(run, width, effort)
         yield from _python(device, buffer, binaries, effort)
 
 
@@ -131,11 +132,10 @@ def _graph(run: _Run, graph: _Graph, binaries: Binaries, effort: Effort) -> Iter
         )
 
 
-def _blocks(run: _Run, effort: Effort) -> Figure:
-    blocks = effort.size(48_000)
-    width = 24
+def _blocks(run: _Run, width: int, effort: Effort) -> Figure:
+    blocks = effort.size(2_000 * width)
     return Figure(
-        "24 blocks by one submit over 24 submits",
+        f"blocks by one submit over single submits, {width} at a time",
         "x",
         ratios(
             lambda: run(3, blocks, width)[0],
@@ -143,7 +143,7 @@ def _blocks(run: _Run, effort: Effort) -> Figure:
             effort.repeats,
             turns=3,
         ),
-        peer_name="24 submits",
+        peer_name="single submits",
     )
 
 
