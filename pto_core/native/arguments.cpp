@@ -72,7 +72,8 @@ void Arguments::take_tensor(size_t position, nb::handle object) {
   values_[position] = reinterpret_cast<uint64_t>(host.data);
   if (host.bytes) ranges_.push_back({reinterpret_cast<uint64_t>(host.data), host.bytes});
   const bool copy_out = must_write || (direction == Direction::kUnspecified && host.writable);
-  const bool is_read_only = direction == Direction::kUnspecified && !host.writable;
+  const bool is_read_only =
+      direction == Direction::kIn || (direction == Direction::kUnspecified && !host.writable);
   tensors_.push_back(
       {std::move(host), position, direction != Direction::kOut, copy_out, is_read_only, 0});
 }

@@ -43,7 +43,7 @@ class Arguments {
     size_t position;
     bool copy_in;
     bool copy_out;
-    bool is_read_only;  // nobody said how it is used, and its host memory cannot be written
+    bool is_read_only;  // declared In, or not declared and its host memory cannot be written
     size_t buffer;      // which of buffers_; tensors over the same host memory share one
   };
 

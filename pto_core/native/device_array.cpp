@@ -32,7 +32,9 @@ Selection selection_of(nb::handle index, npy_intp extent) {
     return {start, count, false};
   }
   if (!PyIndex_Check(index.ptr()) || PyBool_Check(index.ptr()))
-    raise_usage("a device array is indexed by integers and slices, not by " + shown(index));
+    raise_usage("a device array is indexed by integers and slices, not by " + shown(index) +
+                (index.ptr() == Py_Ellipsis ? "; write : for each axis that stays whole"
+                                            : "; a view is a box of its buffer"));
   Py_ssize_t at = PyNumber_AsSsize_t(index.ptr(), PyExc_IndexError);
   if (at == -1 && PyErr_Occurred()) throw nb::python_error();
   const Py_ssize_t wrapped = at < 0 ? at + extent : at;

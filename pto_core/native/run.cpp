@@ -188,6 +188,7 @@ void Run::raise_native_error() {
       was_stopped_ && (status_ == PTO_ERROR_ABORTED || status_ == PTO_ERROR_ORCHESTRATION);
   if (is_our_abort && orchestration_failure_.is_valid() && !latched_.is_valid())
     raise_exception(orchestration_failure_);
+  if (latched_.is_valid() && status_ == PTO_ERROR_DEADLOCK) complete_latched();
   nb::object exception = latched_.is_valid() ? latched_ : final_exception();
   if (orchestration_failure_.is_valid() && !orchestration_failure_.is(exception)) {
     exception.attr("add_note")(
@@ -196,6 +197,15 @@ void Run::raise_native_error() {
                     .c_str()));
   }
   raise_exception(exception);
+}
+
+// A call that failed while a plan was made told of the deadlock before there was any advice.
+void Run::complete_latched() {
+  nb::object whole = final_exception();
+  const nb::object traceback = nb::steal(PyException_GetTraceback(latched_.ptr()));
+  if (traceback.is_valid()) PyException_SetTraceback(whole.ptr(), traceback.ptr());
+  if (orchestration_failure_.is(latched_)) orchestration_failure_ = whole;
+  latched_ = std::move(whole);
 }
 
 // The native error as an exception; for a Python kernel its own exception is the cause.

@@ -82,6 +82,7 @@ class Run {
   void raise_interruption();
   [[noreturn]] void raise_timeout();
   void raise_native_error();
+  void complete_latched();
   nb::object final_exception();
   nb::tuple report() const;
   nb::object core_usage() const;

@@ -172,8 +172,9 @@ void TaskParameters::look_at_odd(size_t position, DeviceArray& array, Direction 
   }
   if (array.is_read_only() && tag != PTO_TAG_INPUT && tag != PTO_TAG_NO_DEP) {
     raise_usage(parameter_text(kernel_, position) +
-                " is written, but the array that the run got for it is read-only; pass a "
-                "writable one, or use an rt.tensor");
+                " is written, but the run only reads that array: the orchestration declares it "
+                "In, or it is read-only on the host; declare it InOut or Out, pass a writable one, "
+                "or use an rt.tensor");
   }
   if (array.tensor().buffer.addr != 0) return;
   if (tag != PTO_TAG_OUTPUT) {

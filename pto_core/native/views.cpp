@@ -14,7 +14,8 @@ npy_intp extent_of(nb::handle extent, nb::handle shape) {
   if (value == -1 && PyErr_Occurred()) PyErr_Clear();
   if (value < 0) {
     raise_usage("shape " + shown(shape) +
-                " is not valid; give non-negative integers, as in (128, 128)");
+                " is not valid; give non-negative integers, as in (128, 128)" +
+                (value == -1 ? "; no extent is worked out from the others" : ""));
   }
   return value;
 }

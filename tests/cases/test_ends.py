@@ -133,6 +133,21 @@ def test_time_limit_in_generate_inputs(uncompiled) -> None:
     assert "generate_inputs did not return (it was at " in done.stderr
 
 
+def test_time_limit_in_an_import_that_makes_something_else_of_it(uncompiled) -> None:
+    """As an extension module does that is interrupted in its initialisation."""
+    case = uncompiled
+    golden = (case.folder / "golden.py").read_text()
+    ending = "raise ImportError('Encountered an error while initializing the extension.')"
+    spin = f"try:\n    while True: pass\nexcept KeyboardInterrupt:\n    {ending} from None\n"
+    case.write("golden.py", golden + spin)
+    done = case.run("--timeout", "1")
+    assert done.returncode == 4
+    assert "golden.py or kernel_config.py did not return" in done.stderr
+    assert "ImportError" not in done.stderr
+    assert "Traceback" not in done.stderr
+    assert case.leftovers() == []
+
+
 def test_time_limit_in_an_orchestration(case) -> None:
     graph = (case.folder / "kernels/host.cpp").read_text()
     spin = f"if (*reinterpret_cast<float*>(args[0]) == 5.0f) {{ {FOREVER} }}\n  const size_t"

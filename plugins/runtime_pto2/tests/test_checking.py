@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pto_core import Device, In, Out, kernel, open_device
+from pto_core import ChipCallable, Device, In, InOut, Out, kernel, open_device
 from pto_core.errors import AddressError, DeadlockError
+from pto_core.kernels import OrchestrationSource
 
 KIB = 1024
 MODES = ("threads", "deterministic")
@@ -87,3 +88,51 @@ def test_sizes_and_advice_stay_the_same(mode, check):
         assert (caught.value.current, caught.value.needed) == (32 * KIB, 48 * KIB)
     with opened(mode, check=check, heap="48K") as device:
         assert device.run(graph).tasks == 3
+
+
+ADDRESSES = """
+#include "pto_orchestration_api.h"
+
+void build(PTO2Runtime* rt, uint64_t* args, int) {
+  uint64_t shapes[1] = {args[2]};
+  void* address = reinterpret_cast<void*>(args[1] != 0 ? args[1] : args[0]);
+  Tensor whole = make_tensor_external(address, shapes, 1);
+  uint64_t part[1] = {args[3]};
+  uint64_t offset[1] = {args[2] - args[3]};
+  PTOParam params[] = {make_inout_param(whole.view(part, offset))};
+  pto2_rt_submit_task(rt, 0, PTO2_WORKER_VECTOR, params, 1);
+}
+"""
+
+
+@kernel(core="aiv")
+def increase(data: InOut):
+    data[...] += 1
+
+
+@pytest.mark.parametrize(
+    ("address", "count", "part", "words"),
+    [
+        (0, 16, 16, None),
+        (0, 16, 1, None),
+        (0, 17, 17, "68 bytes at 0x[0-9a-f]+ leave the buffer of 64 bytes"),
+        (0, 17, 1, "at most 0"),
+        (0x1234, 16, 16, "0x1234 is no address of device memory"),
+    ],
+)
+def test_an_address_must_lie_in_a_buffer_with_all_of_its_view(
+    address, count, part, words, tmp_path
+):
+    source = tmp_path / "build.cpp"
+    source.write_text(ADDRESSES)
+    chip = ChipCallable(OrchestrationSource(source, "build"), [(0, increase)])
+    settings = {"sim.check": True, "cache_dir": str(tmp_path / "cache")}
+    with open_device("a2a3sim", runtime="pto2", settings=settings) as device:
+        data = np.zeros(16, np.float32)
+        if words is None:
+            device.run(chip, data, address, count, part)
+            assert data.sum() == part
+            return
+        with pytest.raises(AddressError, match=words) as caught:
+            device.run(chip, data, address, count, part)
+        assert "build.cpp:11: parameter 0 (INOUT) of task 0 of ring 0" in str(caught.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -209,3 +210,56 @@ def test_a_slow_kernel_under_a_full_ring_is_no_deadlock(opened):
     assert report.tasks == 9
     assert report.statistics["blocked_on_tasks"] >= 1
     assert report.statistics["ring1_tasks_peak"] == 3
+
+
+def test_an_orchestration_that_ends_early_tells_a_lower_bound(opened):
+    def program(rt, end):
+        for _ in range(9):
+            rt.submit(nothing)
+        end(rt)
+        for _ in range(40):
+            rt.submit(nothing)
+
+    def fail(_rt):
+        raise ValueError("enough")
+
+    device = opened(task_window="8")
+    for end in (fail, lambda rt: rt.free_cluster(5), lambda rt: rt.submit(nothing, 1)):
+        error = stuck(device, lambda rt, end=end: program(rt, end))
+        assert "Needed, at least: task window 16 slots" in str(error)
+        assert error.settings == {"pto2.task_window": "16"}
+    error = stuck(device, lambda rt: program(rt, lambda _rt: None))
+    assert "Smallest that suffices: task window 64 slots" in str(error)
+
+
+def test_a_blocked_submit_lets_other_threads_go_on():
+    is_next, is_free, counted = threading.Event(), threading.Event(), []
+
+    @kernel(core="aiv")
+    def hold():
+        assert is_free.wait(60)
+
+    def graph(rt):
+        with rt.scope():
+            for _ in range(3):
+                rt.submit(hold)
+        is_next.set()
+        with rt.scope():
+            rt.submit(nothing)
+
+    def count():
+        assert is_next.wait(60)
+        # Each round lets the orchestration go on, if it can.
+        while len(counted) < 2000:
+            time.sleep(0)
+            counted.append(1)
+        is_free.set()
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    with open_device("a2a3sim", runtime="pto2", settings={"pto2.task_window": "4"}) as device:
+        report = device.run(graph, timeout_s=60)
+    thread.join()
+    assert len(counted) == 2000
+    assert report.tasks == 4
+    assert report.statistics["blocked_on_tasks"] >= 1

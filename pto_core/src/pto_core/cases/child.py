@@ -42,6 +42,10 @@ def main() -> NoReturn:
         _run(text, _Events(events), activity)
     except (KeyboardInterrupt, BrokenPipeError):
         code = INTERRUPTED
+    except BaseException:
+        if not _was_interrupted():
+            raise
+        code = INTERRUPTED
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         sys.stdout.flush()
@@ -72,9 +76,12 @@ def _run(text: str, emit: _Events, activity: int) -> None:
     try:
         _run_job(text, emit, activity)
         emit("done")
-    except PtoError as error:
-        emit("failed", error=error_to_json(error))
-    except Exception as error:  # noqa: BLE001 - a bug of ours is reported like any failure
+    except Exception as error:
+        if _was_interrupted():
+            raise
+        if isinstance(error, PtoError):
+            emit("failed", error=error_to_json(error))
+            return
         import traceback
 
         wrapped = InternalError(f"{type(error).__name__}: {error}")
@@ -170,6 +177,11 @@ def _print_lines_at_once() -> None:
     libc = ctypes.CDLL(None)
     line_buffered = 1
     libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, line_buffered, ctypes.c_size_t(0))
+
+
+def _was_interrupted() -> bool:
+    """Tell whether the end has begun: what an import makes of an interruption is no failure."""
+    return signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -22,7 +22,7 @@ def core_options(environ: Mapping[str, str]) -> tuple[Option, ...]:
         Option("runtime", "host_build_graph", text, "level-2 runtime variant"),
         Option("device", 0, integer(minimum=0), "number of the device"),
         Option("block_dim", 0, integer(minimum=0), "blocks of a run; 0 is the platform's maximum"),
-        Option("aicpu_thread_num", 3, integer(minimum=1), "AICPU threads of a run"),
+        Option("aicpu_thread_num", 3, integer(1, 4), "AICPU threads of a run"),
         Option("task_timeout_s", None, optional(number(minimum=0)), "limit for one task, seconds"),
         Option(
             "hazards",

@@ -211,15 +211,22 @@ def check_red_zones(backend: BackendSubject) -> None:
 
 
 def check_wrong_values_are_refused(backend: BackendSubject) -> None:
-    """Require ``check_value`` to refuse freed memory, and to take live buffers and numbers."""
+    """Require the checks to refuse freed memory, and to take live buffers.
+
+    ``check_value`` takes numbers too; ``check_range`` does not, nor what leaves its buffer.
+    """
     answers: dict[str, int] = {}
     values: dict[str, int] = {}
+    ranges: dict[str, tuple[int, int]] = {}
+    spans: dict[str, int] = {}
 
     def ask(platform: abi.Platform) -> None:
         if not platform.checking:
             raise ContractError("the platform table does not say that it checks")
         for name, value in values.items():
             answers[name] = platform.check_value(platform.self, value, abi.Error())
+        for name, (address, count) in ranges.items():
+            spans[name] = platform.check_range(platform.self, address, count, abi.Error())
 
     probe = Probe(on_begin=ask)
     with backend.open(check=1) as device:
@@ -227,7 +234,11 @@ def check_wrong_values_are_refused(backend: BackendSubject) -> None:
         live, freed = device.allocate(4096), device.allocate(4096)
         device.free(freed)
         values.update(live=live, inside=live + 100, number=12345, zero=0, freed=freed)
+        ranges.update(whole=(live, 4096), end=(live + 4000, 96), over=(live + 4000, 97))
+        ranges.update(number=(12345, 1), freed=(freed, 1))
         outcome, journal = run_probe(device, probe, [], [])
         expect(outcome.status == abi.Status.OK, "; ".join(journal.violations))
     wanted = dict.fromkeys(values, int(abi.Status.OK)) | {"freed": int(abi.Status.ADDRESS)}
     expect(answers == wanted, f"check_value answered {answers}, expected {wanted}")
+    wanted = dict.fromkeys(spans, int(abi.Status.ADDRESS)) | dict.fromkeys(("whole", "end"), 0)
+    expect(spans == wanted, f"check_range answered {spans}, expected {wanted}")

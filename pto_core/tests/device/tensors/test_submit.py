@@ -251,7 +251,8 @@ def test_cpp_kernels_get_tensor_data(tensors: Device, tmp_path: Path) -> None:
         ),
         (lambda rt, a, f: a[::2], "step 2"),
         (lambda rt, a, f: a[::-1], "step -1"),
-        (lambda rt, a, f: a[..., 0], "not by Ellipsis"),
+        (lambda rt, a, f: a[..., 0], "not by Ellipsis; write : for each axis"),
+        (lambda rt, a, f: a.reshape((-1, 4)), "no extent is worked out from the others"),
         (lambda rt, a, f: a[0, 0, 0], "3 indices for a device array of 2 dimensions"),
         (lambda rt, a, f: a.transpose((0, 0)), "no permutation"),
         (lambda rt, a, f: a.transpose("ab"), "no sequence of integers"),
@@ -294,9 +295,23 @@ def test_the_calls_of_build_graph_runtimes_are_refused(tensors: Device) -> None:
 def test_a_read_only_argument_cannot_be_written(tensors: Device) -> None:
     fixed = np.zeros(4, F32)
     fixed.flags.writeable = False
-    with pytest.raises(UsageError, match=r"argument 1 \('number 1'\)|is written, but the array"):
+    with pytest.raises(UsageError, match=r"argument 0 \('x'\).*is written, but the run only reads"):
         tensors.run(lambda rt, a: rt.submit(scale, a[1:], 2.0), fixed)
     tensors.run(lambda rt, a, f: rt.submit(add, a, a, f), fixed, np.zeros(4, F32))
+
+
+def test_an_argument_declared_in_cannot_be_written(tensors: Device) -> None:
+    def graph(rt, a: In, f: Out):
+        rt.submit(add, a, a, f)
+        rt.submit(add, a, a, a[:] if writes else f)
+
+    data, out = np.ones(4, F32), np.zeros(4, F32)
+    writes = False
+    tensors.run(graph, data, out)
+    assert (out == 2).all()
+    writes = True
+    with pytest.raises(UsageError, match=r"argument 2 \('out'\).*declares it In"):
+        tensors.run(graph, data, out)
 
 
 def test_tensors_end_with_their_run(tensors: Device) -> None:
