@@ -1,8 +1,10 @@
 // The newest submit goes into the stream with the call after it; until then add_dep() may add edges
 // to it, which is why its edges get their place in the dependency pool only here.
 //
-// Schedulers see a submit when `submitted` moves. While they have other work a few submits share
-// one such move: the word is a line that they all read.
+// Schedulers with other work see a submit when `submitted` moves: a few submits share one such
+// move, as the word is a line that they all read. Before one rests it looks at `logged`, too, and
+// once all rest the next submit moves `submitted` and wakes one. So no published task waits for a
+// submit.
 #include "orchestrator.hpp"
 
 namespace pto::ring_buffer {
@@ -20,7 +22,7 @@ void Orchestrator::settle() {
   if (!is_placed || planner_.is_planning()) return;
   rings_.log[logged_++ & (rings_.log_size - 1)] =
       slot_ref(held.ring, rings_.ring[held.ring].slot(held.number));
-  rings_.logged.store(logged_, std::memory_order_release);
+  rings_.logged.store(logged_, std::memory_order_seq_cst);
 }
 
 void Orchestrator::flush() {

@@ -45,8 +45,9 @@ class Resting {
     return woken;
   }
 
-  // A hint: nobody would look at new work now.
-  bool do_all_rest() const { return (word_.load(std::memory_order_relaxed) & all_) == all_; }
+  // Nobody would look at new work now. After work was stored (seq_cst): false means that somebody
+  // will find it before it rests.
+  bool do_all_rest() const { return (word_.load(std::memory_order_seq_cst) & all_) == all_; }
 
   // Something that any scheduler can do, and one that is awake will find.
   void wake_if_all_rest() {

@@ -49,12 +49,15 @@ struct Rings {
   uint64_t log_size = 0;
   // Submits so far. Stored with seq_cst after the entry: it meets the schedulers that rest.
   alignas(64) std::atomic<uint64_t> submitted{0};
+  // Submits in the log, at least `submitted`. Stored likewise, for each: a line that only a
+  // scheduler looks at that is about to rest.
+  alignas(64) std::atomic<uint64_t> logged{0};
   // Submits that have been wired.
   alignas(64) std::atomic<uint64_t> wired{0};
 
   // The orchestrator waits for room: it sets `waiting`, looks again, and then waits for `signal` to
-  // change. Whoever moves a watermark or `wired` (or frees a cluster) while `waiting` is set bumps `signal`
-  // and calls the platform's notify.
+  // change. Whoever moves a watermark or `wired` (or frees a cluster) while `waiting` is set bumps
+  // `signal` and calls the platform's notify.
   alignas(64) std::atomic<uint32_t> waiting{0};
   std::atomic<uint32_t> signal{0};
 

@@ -53,6 +53,7 @@ void Scheduler::begin_lane(uint32_t thread) {
   Lane& lane = lanes_[thread];
   lane.thread = thread;
   lane.in_flight = lane.batched = lane.used = 0;
+  lane.is_eager = false;
   lane.counted = 0;
   lane.dispatched.store(0, std::memory_order_relaxed);
   lane.completed.store(0, std::memory_order_relaxed);
@@ -87,7 +88,7 @@ int32_t Scheduler::step(uint32_t thread) {
   uint32_t rings = before > 0 ? collect(lane) : 0;
   if (context_.latch.is_set()) return PTO_STEP_ERROR;
   const bool has_completed = lane.in_flight != before;
-  const Wiring::Step wired = wiring_.step(thread, lane.statistics);
+  const Wiring::Step wired = wiring_.step(thread, lane.is_eager, lane.statistics);
   rings |= wired.rings;
   ready_.receive(thread);
   const bool has_dispatched = fill_cores(lane);
@@ -99,6 +100,7 @@ int32_t Scheduler::step(uint32_t thread) {
   // Another lane may have completed what this one was wiring, when its state still meant nothing.
   const bool has_wired = wired.wired > 0 && threads_ > 1;
   if (has_completed || has_wired || retired > 0) signal_orchestrator(lane);
+  lane.is_eager = false;
   if (has_dispatched) return PTO_STEP_PROGRESS;
   return rest(lane, has_completed || wired.wired > 0 || retired > 0);
 }
@@ -279,13 +281,14 @@ int32_t Scheduler::rest(Lane& lane, bool has_progress) {
 #ifdef PTO_PLANT_LOST_WAKEUP
   return PTO_STEP_IDLE;
 #else
+  lane.is_eager = true;
   return finds_work(lane) ? PTO_STEP_PROGRESS : PTO_STEP_IDLE;
 #endif
 }
 
 // Whoever wires at this moment looks again before it rests, so its news are no news to others.
 bool Scheduler::finds_work(const Lane& lane) const {
-  if (wiring_.has_news() && !wiring_.is_at_work()) return true;
+  if (wiring_.has_news(true) && !wiring_.is_at_work()) return true;
   if (ready_.has_mail(lane.thread)) return true;
   for (uint32_t type = 0; type < PTO_CORE_TYPES; ++type) {
     if (lane.free_count[type] > 0 ? ready_.has_shared(type) || ready_.has_local(lane.thread, type)
@@ -304,7 +307,7 @@ bool Scheduler::is_complete(Lane& lane) {
     completed_.fetch_add(completed - lane.counted, std::memory_order_acq_rel);
     lane.counted = completed;
   }
-  if (!is_build_done() || wiring_.has_news() ||
+  if (!is_build_done() || wiring_.has_news(false) ||
       completed_.load(std::memory_order_acquire) != wiring_.tasks()) {
     return false;
   }

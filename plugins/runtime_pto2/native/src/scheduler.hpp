@@ -46,7 +46,7 @@ class Scheduler {
   // Orchestrator: `submitted` has moved, or it is about to wait for what a moved `scope_released`
   // lets retire. The end of a scope alone wakes nobody.
   void published() { resting_.wake_if_all_rest(); }
-  // Orchestrator: a hint that only published() would make anybody look at the stream.
+  // Orchestrator, after it moved `logged`: only published() would make anybody look at the stream.
   bool is_resting() const { return resting_.do_all_rest(); }
   // Orchestrator: nothing will be submitted any more, all scopes have ended.
   void build_done();
@@ -75,6 +75,7 @@ class Scheduler {
   struct alignas(64) Lane {
     uint32_t thread;
     uint32_t in_flight;
+    bool is_eager;                   // was about to rest when it last looked for work
     uint32_t fills[PTO_CORE_TYPES];  // how often it found tasks for free cores
     uint32_t free_count[PTO_CORE_TYPES];
     pto_core_mask free_cores[PTO_CORE_TYPES];

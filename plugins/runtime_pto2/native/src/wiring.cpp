@@ -25,24 +25,26 @@ void Wiring::begin(bool alone) {
   }
 }
 
-bool Wiring::has_news() const {
+bool Wiring::has_news(bool eager) const {
   for (const TaskRing& ring : rings_.ring) {
     if (ring.scope_released.load(std::memory_order_seq_cst) !=
         ring.releasable.load(std::memory_order_relaxed)) {
       return true;
     }
   }
-  return rings_.submitted.load(std::memory_order_seq_cst) !=
-         rings_.wired.load(std::memory_order_relaxed);
+  // Acquire: whoever finds everything wired reads tasks().
+  const uint64_t wired = rings_.wired.load(std::memory_order_acquire);
+  return rings_.submitted.load(std::memory_order_seq_cst) > wired ||
+         (eager && rings_.logged.load(std::memory_order_seq_cst) > wired);
 }
 
-Wiring::Step Wiring::step(uint32_t thread, LaneStatistics& statistics) {
-  if (!alone_ &&
-      (!has_news() || is_at_work() || is_locked_.exchange(1, std::memory_order_acquire) != 0)) {
+Wiring::Step Wiring::step(uint32_t thread, bool eager, LaneStatistics& statistics) {
+  if (!alone_ && (!has_news(eager) || is_at_work() ||
+                  is_locked_.exchange(1, std::memory_order_acquire) != 0)) {
     return {};
   }
   Step step{};
-  if (at_ == known_) look();
+  if (at_ == known_) look(eager);
   if (at_ != known_) step.wired = wire_batch(thread, statistics);
   if (at_ == known_) step.rings = let_go();
   if (!alone_) is_locked_.store(0, std::memory_order_release);
@@ -50,11 +52,15 @@ Wiring::Step Wiring::step(uint32_t thread, LaneStatistics& statistics) {
 }
 
 // In this order: whatever names a buffer of an ended scope is among the submits then.
-void Wiring::look() {
+void Wiring::look(bool eager) {
   for (uint32_t index = 0; index < kRings; ++index) {
     ended_[index] = rings_.ring[index].scope_released.load(std::memory_order_acquire);
   }
-  known_ = rings_.submitted.load(std::memory_order_acquire);
+  const uint64_t submitted = rings_.submitted.load(std::memory_order_acquire);
+  if (submitted > known_) known_ = submitted;
+  if (!eager) return;
+  const uint64_t logged = rings_.logged.load(std::memory_order_acquire);
+  if (logged > known_) known_ = logged;
 }
 
 uint32_t Wiring::let_go() {

@@ -26,17 +26,18 @@ class Wiring {
     uint32_t wired;  // submits
     uint32_t rings;  // by bit: those in which more tasks may retire now
   };
-  // Lane `thread`: a batch of the stream, if nobody else is at it.
-  Step step(uint32_t thread, LaneStatistics& statistics);
+  // Lane `thread`: a batch of the stream, if nobody else is at it. `eager`: also of submits that
+  // have not been announced.
+  Step step(uint32_t thread, bool eager, LaneStatistics& statistics);
 
   // Whether there is something for step(); whoever wires looks again before it rests.
-  bool has_news() const;
+  bool has_news(bool eager) const;
   bool is_at_work() const { return is_locked_.load(std::memory_order_seq_cst) != 0; }
   // Tasks so far, each block counted.
   int64_t tasks() const { return tasks_.load(std::memory_order_acquire); }
 
  private:
-  void look();
+  void look(bool eager);
   uint32_t wire_batch(uint32_t thread, LaneStatistics& statistics);
   void prefetch(uint64_t position);
   uint32_t wire(uint32_t thread, SlotRef head, LaneStatistics& statistics);

@@ -24,7 +24,7 @@
 // addresses 0. Limits of a task: 32 tensors and 32 scalars.
 //
 // The newest task starts with the next call at the earliest, or when the orchestration returns:
-// until then pto2_rt_add_dep may add to it. While all schedulers have work, a few before it wait.
+// until then pto2_rt_add_dep may add to it.
 #ifndef PTO2_ORCHESTRATION_API_H
 #define PTO2_ORCHESTRATION_API_H
 
