@@ -147,6 +147,14 @@ void Run::raise_latched(pto_status status) {
   raise_exception(latched_);
 }
 
+// The proof is in the log by now, without the line; a plan may take a while yet.
+void Run::keep_stuck_place(Place place) {
+  stuck_place_ = std::move(place);
+  const std::string at = stuck_place_.file + ":" + std::to_string(stuck_place_.line);
+  nb::object logger = nb::module_::import_("pto_core.log").attr("get")("pto_core.device");
+  logger.attr("error")("deadlock", nb::arg("at") = at);
+}
+
 void Run::keep_failure(uint64_t task, const nb::object& exception) {
   constexpr size_t kKept = 64;  // only the first counts; which one it is, the runtime decides
   if (failures_.size() < kKept) failures_.emplace_back(task, exception);

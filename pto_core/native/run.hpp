@@ -56,7 +56,7 @@ class Run {
   // the run.
   void attend();
   // A call of `rt` was proven stuck there.
-  void keep_stuck_place(Place place) { stuck_place_ = std::move(place); }
+  void keep_stuck_place(Place place);
 
   // For the submit path: raises the error that the runtime has latched, or `status` without words.
   [[noreturn]] void raise_latched(pto_status status);

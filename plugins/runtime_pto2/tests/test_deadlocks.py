@@ -187,7 +187,7 @@ def test_a_long_wait_of_an_orchestration_in_cpp_is_told(tmp_path, capfd):
     assert "build.cpp:8" in shown
 
 
-def test_a_deadlock_names_the_line_that_opened_the_scope(opened):
+def test_a_deadlock_names_the_lines_of_the_scope_and_of_the_call(opened, capfd):
     def graph(rt):
         with rt.scope():
             for _ in range(8):
@@ -196,6 +196,8 @@ def test_a_deadlock_names_the_line_that_opened_the_scope(opened):
     line = graph.__code__.co_firstlineno + 1
     error = stuck(opened(task_window="4"), graph)
     assert f"opened at test_deadlocks.py:{line}" in str(error)
+    assert f"1 slot wanted at test_deadlocks.py:{line + 2}." in str(error)
+    assert f"at={__file__}:{line + 2}\n" in capfd.readouterr().err
 
 
 def test_a_slow_kernel_under_a_full_ring_is_no_deadlock(opened):
