@@ -4,8 +4,9 @@
 // whoever proves a deadlock calls while the orchestrator is inside the platform's wait().
 //
 // The newest submit stays unpublished until the next call, and its edges in a list: add_dep() may
-// still add some. While schedulers are busy a few more stay with it; every call but submit(),
-// add_dep() and scope_begin() publishes all of them, and so does whatever waits for room.
+// still add some. While schedulers are busy a few more are in the stream unannounced, see
+// publish.cpp; every call but submit(), add_dep() and scope_begin() announces all of them, and so
+// does whatever waits for room.
 //
 // After a proven deadlock the planner stands in for rings and heaps: see planner.hpp.
 #pragma once

@@ -259,6 +259,30 @@ void stress(uint32_t blocks, uint32_t schedulers, size_t tasks, uint32_t hazards
   }
 }
 
+// An orchestration that computes after some submits: nobody rests while a published task is left.
+TEST(only_the_newest_task_waits_for_the_next_call) {
+  const pto_runtime_api& api = *pto_runtime_entry("tensormap_and_ringbuffer");
+  for (uint32_t schedulers = 1; schedulers <= 3; ++schedulers) {
+    ThreadsPlatform platform(api, 6, schedulers, seed_from_arguments);
+    std::vector<ThreadsPlatform::Span> spans(2000);
+    platform.run(spans, [&] {
+      uint64_t submits = 0;
+      for (uint64_t round = 0; round < 200; ++round) {
+        for (uint64_t i = 0; i < 2 + round % 8; ++i) {
+          pto_tensor_task task{};
+          task.func_id = 1;
+          task.core_type = -1;
+          task.cookie = submits++;
+          CHECK(api.submit_tensors(platform.runtime(), &task) >= 0);
+        }
+        for (uint64_t task = 0; task + 1 < submits; ++task) CHECK(platform.wait_for(task));
+      }
+      return 0;
+    });
+    CHECK_EQUAL(platform.stalls(), 0);
+  }
+}
+
 TEST(raw_with_one_scheduler) {
   stress(4, 1, 500, PTO_HAZARDS_RAW);
 }
