@@ -59,7 +59,7 @@ HEAP = Option(
 DEP_POOL = Option(
     key="pto2.dep_pool",
     default=(65536,) * _RINGS,
-    parse=parse.several(parse.integer(minimum=16, maximum=2**30), _RINGS),
+    parse=parse.several(parse.integer(minimum=16, maximum=2**30 - 1), _RINGS),
     help="edges that each ring keeps; one value or four, as for task_window",
     environment="PTO2_RING_DEP_POOL",
     native="dep_pool",
