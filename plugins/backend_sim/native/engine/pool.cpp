@@ -85,7 +85,7 @@ bool Pool::wait(int64_t timeout_ns) {
     int64_t left_ns = kLookNs;
     if (timeout_ns > 0) left_ns = timeout_ns - static_cast<int64_t>(clock_ns() - start_ns);
     if (left_ns <= 0) return false;
-    if (parked_.load(std::memory_order_relaxed) != 0) wake_if_shared();
+    look_for_stuck_work();
     run_.attend_to_wait();
     caller_parked_.store(1, std::memory_order_seq_cst);
     if (over_.load(std::memory_order_seq_cst) == 0) park(over_, 0, std::min(left_ns, kLookNs));
@@ -178,6 +178,7 @@ void Pool::wait_on_caller(const Until& until) noexcept {
     if (run_.running() && !until.reached()) park(word_signal_, signal, Run::kAttendNs);
     word_parked_.store(0, std::memory_order_relaxed);
     if (clock_ns() - attended_ns < static_cast<uint64_t>(Run::kAttendNs)) continue;
+    look_for_stuck_work();
     run_.attend();
     attended_ns = clock_ns();
   }

@@ -5,9 +5,10 @@
 // its cache, without an atomic operation per task. Once a batch takes long, and before the first
 // one was timed, its rest is *shared*: published in a mask from which every worker takes one core
 // at a time, and a parked worker is woken. Callbacks are always shared; while they are short nobody
-// is woken for them but by the caller, who looks every 10 ms whether somebody should be. A
-// scheduler's own worker is number `thread % workers`, or the lowest one at work when that one is
-// not; while the own worker is inside a kernel, an idle one steps in.
+// is woken for them but by the caller, who looks every 10 ms whether somebody should be, and
+// whether schedulers are behind a long kernel of their worker. A scheduler's own worker is number
+// `thread % workers`, or the lowest one at work when that one is not; while the own worker is
+// inside a kernel, an idle one steps in.
 //
 // Invariants
 // - A scheduler is stepped by whoever holds its lock; a core is run by whoever took its bit.
@@ -105,6 +106,7 @@ class Pool final : public Engine {
   uint32_t home(uint32_t thread) const noexcept;
   bool shared_empty() const noexcept;
   void wake_if_shared() noexcept;
+  void look_for_stuck_work() noexcept;
 
   // Waiting and waking.
   void wait_on_worker(Worker& worker, const Until& until) noexcept;

@@ -218,6 +218,18 @@ void Pool::wake_if_shared() noexcept {
   if (!shared_empty()) wake_one();
 }
 
+// Callbacks behind a long one, and schedulers that only a worker inside a kernel would step again.
+void Pool::look_for_stuck_work() noexcept {
+  if (parked_.load(std::memory_order_relaxed) == 0) return;
+  for (uint32_t i = 0; i < started_; ++i) {
+    if (!in_kernel(activity_.slot(i))) continue;
+    run_.wake_all();
+    wake_one();
+    return;
+  }
+  wake_if_shared();
+}
+
 bool Pool::shared_empty() const noexcept {
   return (shared_[0].load(std::memory_order_seq_cst) |
           shared_[1].load(std::memory_order_seq_cst)) == 0;

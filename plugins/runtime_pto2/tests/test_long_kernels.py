@@ -1,0 +1,66 @@
+"""A C++ kernel that takes long keeps no independent task from running while a worker is free."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pto_core import CoreCallable, InOut, KernelSource, NoDep, open_device
+
+# Both get the address of two words first in their TensorData.
+# This one waits until the other kernel has run, at most 5 s; says whether it had to give up.
+WAIT = """
+#include <cstdint>
+#include <ctime>
+extern "C" void kernel_entry(int64_t* args) {
+  auto* words = *reinterpret_cast<int32_t**>(args[0]);
+  timespec begin, now, pause{0, 100'000};
+  clock_gettime(CLOCK_MONOTONIC, &begin);
+  while (__atomic_load_n(&words[0], __ATOMIC_ACQUIRE) == 0) {
+    nanosleep(&pause, nullptr);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (now.tv_sec - begin.tv_sec < 5) continue;
+    words[1] = 1;
+    return;
+  }
+}
+"""
+TELL = """
+#include <cstdint>
+extern "C" void kernel_entry(int64_t* args) {
+  __atomic_store_n(*reinterpret_cast<int32_t**>(args[0]), 1, __ATOMIC_RELEASE);
+}
+"""
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_independent_tasks_run_beside_a_long_kernel(tmp_path: Path, workers: int) -> None:
+    for name, source in (("wait", WAIT), ("tell", TELL)):
+        (tmp_path / f"{name}.cpp").write_text(source)
+    wait, tell = (
+        CoreCallable(KernelSource(tmp_path / f"{name}.cpp"), "aiv") for name in ("wait", "tell")
+    )
+
+    def graph(rt, words: InOut, others: InOut) -> None:
+        for _ in range(3):  # short kernels, so that workers expect more of them
+            for _ in range(3):
+                rt.submit(tell, NoDep(others))
+            time.sleep(0.02)
+        rt.submit(wait, NoDep(words))
+        with rt.scope():
+            pass
+        time.sleep(0.05)
+        for _ in range(10):  # more than the window: the caller has to wait for them
+            with rt.scope():
+                for _ in range(10):
+                    rt.submit(tell, NoDep(words))
+
+    settings = {"sim.workers": workers, "pto2.task_window": "16"}
+    with open_device("a2a3sim", runtime="pto2", settings=settings) as device:
+        for turn in range(6):
+            words = np.zeros(2, np.int32)
+            device.run(graph, words, np.zeros(2, np.int32))
+            assert words.tolist() == [1, 0], f"turn {turn}"
