@@ -128,6 +128,8 @@ def _graph(run: _Run, graph: _Graph, binaries: Binaries, effort: Effort) -> Iter
             "us/task",
             [submit for _, submit in taken["ours"]],
             budget=graph.submit_budget_us,
+            peer_name=f"{PEER}, submit and run",
+            peer=[whole for whole, _ in taken["peer"]],
             note="beside the schedulers, which run meanwhile",
         )
 

@@ -40,7 +40,14 @@ def test_quiet_silent_and_verbose(case) -> None:
     silent = case.run("--silent")
     assert (silent.returncode, silent.stdout, silent.stderr) == (0, "", "")
     verbose = case.run("-v").stdout
-    for label in ("copied in", "copied out", "device memory", "output f", "AIV tasks", "edges"):
+    for label in (
+        "copied in",
+        "copied out",
+        "device memory",
+        "output f",
+        "AIV tasks",
+        "tasks taken",
+    ):
         assert label in verbose
     labels = [re.split(r"\s{2,}", line.strip())[0] for line in verbose.splitlines()[1:]]
     assert len(labels) == len(set(labels)), "nothing is said twice"
