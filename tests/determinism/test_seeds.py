@@ -18,7 +18,7 @@ SWEEPS = {
     "tensormap_and_ringbuffer": ("sweep_rings.py",),
 }
 RUNTIMES = tuple(SWEEPS)
-SEEDS, SEEDS_IN_RINGS = 1000, 100
+SEEDS, SEEDS_IN_RINGS = 1000, 250
 SEEDS_AT_FULL_COUNT = 10_000
 SEEDS_OF_A_PROCESS = 1000
 
@@ -64,7 +64,7 @@ def test_one_seed_is_one_trace_in_two_fresh_processes(runtime: str) -> None:
 def test_nine_of_ten_seeds_or_more_give_traces_of_their_own(
     runtime: str, request: pytest.FixtureRequest
 ) -> None:
-    """Of 1,000 seeds, in rings of 100; of 10,000 with --full."""
+    """Of 1,000 seeds, in rings of 250; of 10,000 with --full."""
     seeds = SEEDS if SWEEPS[runtime][0] == "sweep.py" else SEEDS_IN_RINGS
     if request.config.getoption("full"):
         seeds = SEEDS_AT_FULL_COUNT

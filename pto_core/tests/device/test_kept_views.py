@@ -37,6 +37,7 @@ def test_a_kept_array_outlives_its_device(runtime: str) -> None:
         run_and_close(runtime, keep)
     for array in kept:
         array.sum()
+    assert [array.flags.writeable for array in kept] == [False, True]
     kept[1][0] = 3
     assert threads() > before
     kept.clear()

@@ -31,7 +31,10 @@ def run_script(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     ("settings", "message"),
     [
         ({"block_dim": 25}, r"block_dim is 25; give an integer from 0 to 24 \(argument\)"),
-        ({"aicpu_thread_num": 5}, r"aicpu_thread_num = 5 \(argument\): expected a whole number"),
+        (
+            {"aicpu_thread_num": 5},
+            r"aicpu_thread_num = 5 \(argument\): expected a whole number from 1 to 4",
+        ),
     ],
 )
 def test_settings_that_no_device_takes(settings: dict[str, Any], message: str) -> None:
