@@ -15,31 +15,9 @@ pto_status Instance::begin(const pto_run& run) {
   graph_.begin({variant.is_concurrent && build_mode_ == 1, variant.explicit_publish});
   scheduler_.begin();
   for (uint32_t index = 0; index < run.num_kernels; ++index) {
-    const pto_status status = register_kernel(run.kernels[index]);
+    const pto_status status = graph_.kernels().add(run.kernels[index], context_.latch);
     if (status != PTO_OK) return status;
   }
-  return PTO_OK;
-}
-
-pto_status Instance::register_kernel(const pto_kernel_entry& kernel) {
-  const int32_t func_id = kernel.func_id;
-  ErrorFacts facts{PTO_ERROR_USAGE, -1, -1, func_id};
-  KernelTable& kernels = graph_.kernels();
-  if (!KernelTable::is_id(func_id)) {
-    facts.status = PTO_ERROR_CAPACITY;
-    facts.limit = KernelTable::kMaxFunctions - 1;
-    return context_.fail(facts, "kernel function id ", func_id, " is out of range; use 0 to ",
-                         KernelTable::kMaxFunctions - 1);
-  }
-  if (kernels.address(func_id) != 0) {
-    return context_.fail(facts, "two kernels have the function id ", func_id,
-                         "; give each its own");
-  }
-  if (kernel.address == 0) {
-    return context_.fail(facts, "the kernel with function id ", func_id,
-                         " has no address; load it before the run");
-  }
-  kernels.set(func_id, kernel.address, kernel.core_type);
   return PTO_OK;
 }
 

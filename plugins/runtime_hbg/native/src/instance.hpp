@@ -45,8 +45,6 @@ class Instance {
   uint32_t build_mode() const { return build_mode_; }
 
  private:
-  pto_status register_kernel(const pto_kernel_entry& kernel);
-
   uint32_t build_mode_;
   const pto_run* run_ = nullptr;
   Context context_;

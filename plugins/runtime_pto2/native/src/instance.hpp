@@ -44,8 +44,6 @@ class Instance {
   Orchestrator& orchestrator() { return orchestrator_; }
 
  private:
-  pto_status register_kernel(const pto_kernel_entry& kernel);
-
   const pto_run* run_ = nullptr;
   Context context_;
   Rings rings_;

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "pto/abi/runtime.h"
+#include "pto/engine/latch.hpp"
 #include "pto/engine/memory.hpp"
 
 namespace pto::engine {
@@ -37,6 +39,26 @@ class KernelTable {
     kernels_->address[func_id] = address;
     kernels_->core_type[func_id] = static_cast<int8_t>(core_type);
     if (func_id >= end_) end_ = func_id + 1;
+  }
+
+  // Registers a kernel of a run; a mistake of the caller is latched. Gives the status of the run.
+  pto_status add(const pto_kernel_entry& kernel, ErrorLatch& latch) {
+    const int32_t func_id = kernel.func_id;
+    ErrorFacts facts{PTO_ERROR_USAGE, -1, -1, func_id};
+    if (!is_id(func_id)) {
+      facts.status = PTO_ERROR_CAPACITY;
+      facts.limit = kMaxFunctions - 1;
+      latch.latch(facts, "kernel function id ", func_id, " is out of range; use 0 to ",
+                  kMaxFunctions - 1);
+    } else if (address(func_id) != 0) {
+      latch.latch(facts, "two kernels have the function id ", func_id, "; give each its own");
+    } else if (kernel.address == 0) {
+      latch.latch(facts, "the kernel with function id ", func_id,
+                  " has no address; load it before the run");
+    } else {
+      set(func_id, kernel.address, kernel.core_type);
+    }
+    return latch.status();
   }
 
   // All addresses, kMaxFunctions of them, 0 where there is no kernel.
