@@ -6,7 +6,6 @@ import gc
 import os
 import threading
 import weakref
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -187,11 +186,12 @@ def test_a_forgotten_device_is_closed(runtime: str) -> None:
     with pytest.warns(ResourceWarning, match="was never closed"):
         gc.collect()
     assert reference() is None
-    assert threads_of_this_process() == threads
+    assert threads_of_this_process() <= threads
 
 
-def threads_of_this_process() -> int:
-    return len(list(Path("/proc/self/task").iterdir()))
+def threads_of_this_process() -> set[str]:
+    """The ids of the threads. One that was joined may be listed for a moment longer."""
+    return set(os.listdir("/proc/self/task"))
 
 
 def test_nothing_is_left_after_close(runtime: str) -> None:
@@ -200,10 +200,12 @@ def test_nothing_is_left_after_close(runtime: str) -> None:
             device.run(graph, np.zeros(3))
 
     once()
-    before = (threads_of_this_process(), len(os.listdir("/proc/self/fd")))
+    threads = threads_of_this_process()
+    files = os.listdir("/proc/self/fd")
     for _ in range(5):
         once()
-    assert (threads_of_this_process(), len(os.listdir("/proc/self/fd"))) == before
+    assert threads_of_this_process() <= threads
+    assert len(os.listdir("/proc/self/fd")) == len(files)
 
 
 def test_arguments_are_let_go(device: Device) -> None:

@@ -164,7 +164,8 @@ class RandomProgram {
       Buffer buffer = !heap_.empty() && one_in(3) ? heap_[below(heap_.size())]
                                                   : buffers_[below(buffers_.size())];
       if (one_in(4)) buffer = reshaped(buffer);
-      name(static_cast<uint32_t>(below(5)), part(buffer), buffer);
+      const uint32_t tag = static_cast<uint32_t>(below(5));  // drawn before the view
+      name(tag, part(buffer), buffer);
     }
     const bool allocates = one_in(4);
     Buffer made{0, static_cast<uint32_t>(below(4)), shape(32)};
