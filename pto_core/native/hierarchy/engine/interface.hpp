@@ -1,0 +1,166 @@
+// The engine as its driver sees it: events in, answers and instructions out.
+//
+// The C++ twin of pto_core.hierarchy.engine (interface.py, events.py, instructions.py), which is
+// the specification: the same rules, the same words, the same numbers. An engine has no clock, no
+// thread and touches none of the memory that it hands out. One thread at a time calls it.
+//
+// A call that breaks a rule throws Refusal and changes nothing.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace pto::hierarchy {
+
+constexpr int64_t kNone = -1;  // no task, no child, no cause
+constexpr uint32_t kRings = 4;
+constexpr uint64_t kSlabBytes = 1024;
+constexpr uint32_t kMaxDims = 5;
+
+enum class Kind : uint8_t { kNextLevel = 0, kSub = 1 };
+enum class Tag : uint8_t { kInput = 0, kOutput = 1, kInout = 2, kOutputExisting = 3, kNoDep = 4 };
+enum class Hazards : uint8_t { kRaw = 0, kFull = 1 };
+enum class Outcome : uint8_t { kSucceeded = 0, kFailed = 1, kSkipped = 2 };
+enum class Result : uint8_t { kCompleted = 0, kFailed = 1, kPoisoned = 2 };
+
+// What a view takes of each dimension of its buffer, the fastest dimension first, in elements.
+struct Box {
+  uint64_t base;  // address of the first byte of the buffer
+  uint32_t element_bytes;
+  uint32_t dims;
+  uint64_t raw[kMaxDims];
+  uint64_t low[kMaxDims];
+  uint64_t extent[kMaxDims];
+};
+
+// A range of bytes, or a box where `box` is not NULL. `bytes` 0 is a key. OUTPUT with address 0 is
+// allocated: the engine writes the address.
+struct Tensor {
+  uint64_t address;
+  uint64_t bytes;
+  const Box* box;
+  Tag tag;
+};
+
+struct Member {
+  std::span<Tensor> tensors;
+};
+
+// The engine keeps what it needs; nothing here has to live on.
+struct Submission {
+  Kind kind = Kind::kNextLevel;
+  bool is_hint = false;  // `pins` are wishes
+  int32_t retries = 0;
+  uint32_t timeout_ms = 0;
+  std::span<const Member> members;
+  std::span<const int32_t> pins;  // none, or one child for each member
+};
+
+// The task, or that there is no room: then nothing has changed.
+struct Submitted {
+  int64_t task = kNone;  // kNone: blocked
+  uint32_t ring = 0;
+  uint64_t requested = 0;
+  uint64_t used = 0;
+  uint64_t size = 0;
+};
+
+struct Instruction {
+  enum class What : uint8_t {
+    kSend,            // child, count, task, member; requires (required_child, required_count)
+    kSaveRegions,     // task
+    kRestoreRegions,  // task
+    kDropRegions,     // task
+    kTaskFinished,    // task, result, cause, root
+    kRoomFreed,       // ring
+    kEndChild,        // child, cause
+    kRunFinished      // failures() and poisonings() of the run
+  };
+  What what;
+  Result result;
+  uint16_t ring;
+  int32_t child;
+  int32_t member;
+  int32_t required_child;  // kNone: nothing is required
+  int64_t task;
+  union {
+    uint64_t count;
+    int64_t cause;
+  };
+  union {
+    uint64_t required_count;
+    int64_t root;
+  };
+};
+static_assert(sizeof(Instruction) == 40);
+using Instructions = std::vector<Instruction>;
+
+// The proof that a submit can never succeed.
+struct Deadlock {
+  uint32_t ring;
+  uint64_t requested;
+  uint64_t held;
+  uint64_t size;
+  int64_t oldest_task;
+  int32_t open_scope;
+};
+
+struct ChildConfiguration {
+  Kind kind;
+  uint32_t window;  // frames in flight
+};
+
+struct RingConfiguration {
+  uint64_t address;
+  uint64_t size;
+};
+
+struct Configuration {
+  std::vector<ChildConfiguration> children;
+  RingConfiguration rings[kRings];
+  bool repeats_lost = false;
+};
+
+// What a caller did wrong, as the error it will become.
+class Refusal : public std::runtime_error {
+ public:
+  enum class Kind { kUsage, kCapacity, kProtocol, kInternal };
+  Refusal(Kind kind, const std::string& text) : std::runtime_error(text), kind(kind) {}
+  const Kind kind;
+};
+
+// Instructions are appended to what is given; the caller empties it.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  virtual void run_begin(Hazards hazards, Instructions& out) = 0;
+  virtual void run_end(Instructions& out) = 0;
+  virtual Submitted submit(const Submission& submission, Instructions& out) = 0;
+  virtual Submitted allocate(uint64_t bytes, uint64_t* address, Instructions& out) = 0;
+  virtual void add_dependency(int64_t producer, int64_t consumer, Instructions& out) = 0;
+  virtual void scope_begin() = 0;
+  virtual void scope_end(Instructions& out) = 0;
+  // The only one that sends. `newest` false keeps back the task submitted last.
+  virtual void dispatch(bool newest, Instructions& out) = 0;
+  virtual void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
+                          Instructions& out) = 0;
+  virtual void child_ready(int32_t child, Instructions& out) = 0;
+  virtual void child_lost(int32_t child, int64_t cause, bool returns, Instructions& out) = 0;
+  virtual void deadline(int32_t child, uint64_t count, int64_t cause, Instructions& out) = 0;
+  virtual void cancel(int64_t cause, Instructions& out) = 0;
+
+  // Nothing is in flight and nothing is ready: the next change is the submitter's.
+  virtual bool is_quiescent() const = 0;
+  // Whether the last event, a submit that was blocked, can never succeed.
+  virtual bool deadlock(Deadlock* proof) const = 0;
+
+  // Of the run that has finished: (task, cause), first failure first; (task, root).
+  virtual std::vector<std::pair<int64_t, int64_t>> failures() const = 0;
+  virtual std::vector<std::pair<int64_t, int64_t>> poisonings() const = 0;
+};
+
+}  // namespace pto::hierarchy
