@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pto_core import _native
+from pto_core import _hierarchy, _native
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (ROOT / "pto_core", *sorted((ROOT / "plugins").glob("*_*")))
@@ -52,15 +52,25 @@ def test_the_installed_headers_are_the_checkouts():
     assert mine == theirs
 
 
-def test_the_native_module_was_built_from_the_checkout():
+NATIVE_SOURCES = {
+    _native: ("native/*.cpp", "native/*.hpp", "include/pto/abi/*.h"),
+    _hierarchy: (
+        *("native/*.cpp", "native/*.hpp", "native/hierarchy/*.cpp", "native/hierarchy/*.hpp"),
+        *("native/hierarchy/*/*.cpp", "native/hierarchy/*/*.hpp"),
+        *("include/pto/*/*.h", "include/pto/*/*.hpp"),
+    ),
+}
+
+
+@pytest.mark.parametrize("module", NATIVE_SOURCES, ids=lambda module: module.__name__)
+def test_a_native_module_was_built_from_the_checkout(module):
     core = ROOT / "pto_core"
-    sources = [path for end in ("cpp", "hpp") for path in (core / "native").glob(f"*.{end}")]
-    sources += (core / "include" / "pto" / "abi").glob("*.h")
+    sources = [path for pattern in NATIVE_SOURCES[module] for path in core.glob(pattern)]
     listing = "".join(
         f"{hashlib.sha256((core / name).read_bytes()).hexdigest()} {name}\n"
         for name in sorted(path.relative_to(core).as_posix() for path in sources)
     )
-    assert _native.source_digest == hashlib.sha256(listing.encode()).hexdigest(), (
+    assert module.source_digest == hashlib.sha256(listing.encode()).hexdigest(), (
         "the native module was built from other sources; ./quickstart setup"
     )
 

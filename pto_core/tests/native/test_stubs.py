@@ -10,21 +10,28 @@ from pathlib import Path
 import pytest
 
 import pto_core
-from pto_core import _native
+from pto_core import _hierarchy, _native
 
-PATTERNS = Path(__file__).parents[2] / "native" / "stubs.pat"
+NATIVE = Path(__file__).parents[2] / "native"
 
 
-def test_stubs_are_fresh() -> None:
+@pytest.mark.parametrize(
+    ("module", "patterns"),
+    [(_native, "stubs.pat"), (_hierarchy, "hierarchy/stubs.pat")],
+    ids=["_native", "_hierarchy"],
+)
+def test_stubs_are_fresh(module, patterns) -> None:
     if importlib.util.find_spec("nanobind") is None:
         pytest.skip("nanobind, which makes the stubs, is not installed")
     from nanobind.stubgen import StubGen, load_pattern_file
 
-    patterns = load_pattern_file(str(PATTERNS))
-    generator = StubGen(_native, include_docstrings=False, patterns=patterns)
-    generator.put(_native)
-    checked_in = (files(pto_core) / "_native.pyi").read_text()
+    generator = StubGen(
+        module, include_docstrings=False, patterns=load_pattern_file(str(NATIVE / patterns))
+    )
+    generator.put(module)
+    stub = f"{module.__name__.rpartition('.')[2]}.pyi"
+    checked_in = (files(pto_core) / stub).read_text()
     assert ast.dump(ast.parse(checked_in)) == ast.dump(ast.parse(generator.get())), (
-        "run: python -m nanobind.stubgen -D -p pto_core/native/stubs.pat -m pto_core._native -o "
-        "pto_core/src/pto_core/_native.pyi && ruff format pto_core/src/pto_core/_native.pyi"
+        f"run: python -m nanobind.stubgen -D -p pto_core/native/{patterns} -m {module.__name__} "
+        f"-o pto_core/src/pto_core/{stub} && ruff format pto_core/src/pto_core/{stub}"
     )

@@ -1,0 +1,15 @@
+// The Python module pto_core._hierarchy: the native side of pto_core.hierarchy.
+//
+// Each room binds itself: bind_<room>.cpp beside this file, declared in bindings.hpp.
+
+#include <nanobind/nanobind.h>
+
+#include "bindings.hpp"
+
+NB_MODULE(_hierarchy, module) {
+  module.doc() = "The native half of pto_core.hierarchy; not a public interface.";
+  // A Worker that the program never closed, or that a child inherited, is no leak.
+  nanobind::set_leak_warnings(false);
+  // SHA-256 of "<SHA-256 of the content> <path>\n" for each source, sorted by path.
+  module.attr("source_digest") = PTO_SOURCE_DIGEST;
+}

@@ -1,0 +1,15 @@
+# The Python module pto_core._hierarchy. Each room lists its own sources.
+nanobind_add_module(_hierarchy NOMINSIZE
+  native/data_types.cpp
+  native/errors.cpp
+  native/hierarchy/bind_module.cpp
+)
+
+target_link_libraries(_hierarchy PRIVATE pto_core::abi ${CMAKE_DL_LIBS})
+target_include_directories(_hierarchy SYSTEM PRIVATE ${Python_NumPy_INCLUDE_DIRS})
+target_include_directories(_hierarchy PRIVATE native native/hierarchy)
+target_compile_options(_hierarchy PRIVATE -Wall -Wextra -Wpedantic -Werror)
+
+pto_core_source_digest(native/hierarchy/bind_module.cpp
+  native/*.cpp native/*.hpp native/hierarchy/*.cpp native/hierarchy/*.hpp
+  native/hierarchy/*/*.cpp native/hierarchy/*/*.hpp include/pto/*/*.h include/pto/*/*.hpp)
