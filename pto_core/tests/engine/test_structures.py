@@ -1,4 +1,4 @@
-"""Builds and runs the native tests of the structures in pto/engine."""
+"""Builds and runs the native tests of the structures in pto/engine, and of the board."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ import pytest
 
 SOURCES = Path(__file__).parents[2] / "native_tests"
 INCLUDE = SOURCES.parent / "include"
-TESTS = ("heap_ring_test", "scope_stack_test", "region_index_test", "region_property_test")
+TESTS = (
+    *("heap_ring_test", "scope_stack_test", "region_index_test", "region_property_test"),
+    *("bell_test", "board_test"),
+)
+THREADED = ("bell_test", "board_test")
 AICPU_FLAGS = (
     *("-std=c++17", "-O2", "-fno-exceptions", "-fno-rtti"),
     *("-Wall", "-Wextra", "-Wpedantic", "-Werror"),
@@ -60,6 +64,13 @@ def test_plain(build: Build, name: str) -> None:
 @pytest.mark.parametrize("name", TESTS)
 def test_under_sanitizers(build: Build, name: str) -> None:
     folder = build("PTO_SANITIZE=address,undefined")
+    subprocess.run([folder / name], check=True, timeout=600)
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("name", THREADED)
+def test_under_thread_sanitizer(build: Build, name: str) -> None:
+    folder = build("PTO_SANITIZE=thread")
     subprocess.run([folder / name], check=True, timeout=600)
 
 
