@@ -86,7 +86,9 @@ class Script {
   std::vector<uint64_t> payload_tasks;
   std::vector<uint64_t> block_ids;
   std::function<void(uint32_t)> at_yield = [](uint32_t) {};
+  std::function<void(uint32_t)> at_wake = [](uint32_t) {};  // of a scheduler
   uint32_t notified = 0;
+  uint64_t wired_when_notified = 0;
   void make_deterministic() { table_.deterministic = 1; }
   void trace() { table_.tracing = 1; }
 
@@ -113,9 +115,15 @@ class Script {
       self(raw).finished_ &= ~mine;
     };
     table_.fault = [](void*, uint32_t, pto_error* error) { error->status = PTO_ERROR_KERNEL; };
-    table_.wake = [](void* raw, uint32_t thread) { self(raw).woken.insert(thread); };
+    table_.wake = [](void* raw, uint32_t thread) {
+      self(raw).woken.insert(thread);
+      self(raw).at_wake(thread);
+    };
     table_.wait = [](void*, const uint32_t*, uint32_t) { return pto_status{PTO_ERROR_ABORTED}; };
-    table_.notify = [](void* raw, const uint32_t*) { ++self(raw).notified; };
+    table_.notify = [](void* raw, const uint32_t*) {
+      ++self(raw).notified;
+      self(raw).wired_when_notified = self(raw).feeder_->rings().wired.load();
+    };
     table_.yield = [](void* raw, uint32_t point) { self(raw).at_yield(point); };
     table_.trace = [](void* raw, uint32_t event, uint64_t a, uint64_t b) {
       const char* name = event == PTO_TRACE_READY ? "ready " : "complete ";
@@ -282,6 +290,34 @@ TEST(a_waiting_orchestrator_is_notified) {
   script.feeder().rings().waiting.store(0);
   script.run_out();
   CHECK_EQUAL(script.notified, 2u);
+}
+
+// What a task uses is free for the orchestrator once it has completed and is known to be wired. Here
+// another scheduler completes it while the batch that it is in is still being wired.
+TEST(a_waiting_orchestrator_hears_that_tasks_have_been_wired) {
+  Script script(2);
+  script.settle();
+  script.at_wake = [&](uint32_t thread) {
+    if (thread != 1) return;
+    script.step(1);
+    script.finish(1);
+    script.step(1);
+    CHECK_EQUAL(script.notified, 1u);
+    CHECK_EQUAL(script.wired_when_notified, 0u);
+  };
+  script.feeder().clusters().allocate(0);
+  const int32_t cluster = script.feeder().clusters().allocate(0);
+  CHECK(script.feeder().write({1, PTO_CORE_AIC, {}, cluster}));  // goes to scheduler 1
+  CHECK(script.feeder().write({2}));
+  script.feeder().rings().waiting.store(1);
+  script.feeder().publish();
+  script.step(0);
+  CHECK(script.runs(2));
+  CHECK_EQUAL(script.notified, 2u);
+  CHECK_EQUAL(script.wired_when_notified, 2u);
+  script.at_wake = [](uint32_t) {};
+  script.feeder().clusters().free(cluster);
+  script.run_out();
 }
 
 TEST(blocks_start_together_and_complete_as_one) {
