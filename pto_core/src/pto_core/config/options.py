@@ -11,6 +11,9 @@ from pto_core.interfaces.plugin import Option
 
 HAZARDS = ("raw", "full")
 """By the numbers of ``pto_run.hazards``."""
+ENGINES = ("native", "reference")
+ON_WORKER_DEATH = ("fail", "restart", "reroute")
+START_METHODS = ("fork", "spawn")
 LOG_LEVELS = ("error", "warn", "info", "debug")
 LOG_FORMATS = ("text", "json")
 
@@ -31,6 +34,7 @@ def core_options(environ: Mapping[str, str]) -> tuple[Option, ...]:
             "conflicts that order tasks, where the runtime finds them; "
             "none: full from Python, raw from C++",
         ),
+        *_worker_options(),
         Option("cache_dir", _cache_dir(environ), path, "folder of compiled artefacts"),
         Option(
             "cache_limit_bytes",
@@ -49,6 +53,47 @@ def core_options(environ: Mapping[str, str]) -> tuple[Option, ...]:
             "folder of the kernel tile library",
             environment="PTO_ISA_ROOT",
         ),
+    )
+
+
+def _worker_options() -> tuple[Option, ...]:
+    """List the settings of Workers, level 3 and up."""
+    return (
+        Option("transport", "shm", text, "how a Worker reaches its children"),
+        Option("engine", "native", choice(*ENGINES), "what schedules the tasks of a Worker"),
+        Option(
+            "heap_ring_size",
+            2**30,
+            size_bytes,
+            "bytes of each of a Worker's four heap rings; they take memory as they are used",
+        ),
+        Option(
+            "shared_memory_limit",
+            None,
+            optional(size_bytes),
+            "bytes of arrays that a Worker hands out; none: what memory leaves free at that moment",
+        ),
+        Option(
+            "snapshot_limit",
+            64 * 2**20,
+            size_bytes,
+            "bytes of INOUT regions that a Worker keeps for tasks with retries",
+        ),
+        Option("child_window", 64, integer(1, 256), "tasks that may be in flight to one child"),
+        Option(
+            "child_queue_bytes",
+            2**18,
+            size_bytes,
+            "bytes of tasks that may be in flight to one child; also the largest task",
+        ),
+        Option(
+            "child_start_timeout_s",
+            60.0,
+            number(minimum=0),
+            "how long a child may take until it is ready, seconds",
+        ),
+        Option("on_worker_death", "fail", choice(*ON_WORKER_DEATH), "what follows a child's death"),
+        Option("start_method", "fork", choice(*START_METHODS), "how children are started"),
     )
 
 
