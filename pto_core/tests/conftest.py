@@ -40,6 +40,24 @@ RUNTIME = BACKEND.replace("KernelToolchain", "OrchestrationBuild").replace(
     "def orchestration_build(self):\n            return OrchestrationBuild((), Path())\n\n"
     "        def kernel_include_dirs(self):\n            return ()",
 )
+TRANSPORT = """
+    from pathlib import Path
+    from pto_core.interfaces import API_VERSION, Health
+
+    class Fake:
+        name = "{name}"
+        api_version = API_VERSION
+        capabilities = frozenset({{"in_order", "same_addresses"}})
+        frame_limit = 65536
+
+        def health(self):
+            return Health(ok=True)
+
+        def library(self):
+            return Path({library!r})
+
+    plugin = Fake()
+"""
 
 
 @dataclass
@@ -74,6 +92,10 @@ class Site:
     def runtime(self, name: str, *changes: tuple[str, str], library: Path | None = None) -> None:
         """Install the distribution ``fake-NAME`` with one runtime; ``changes`` edit its source."""
         self._install_plugin("runtime", RUNTIME, name, changes, library)
+
+    def transport(self, name: str, *changes: tuple[str, str], library: Path | None = None) -> None:
+        """Install ``fake-NAME`` with one native transport; ``changes`` edit its source."""
+        self._install_plugin("transport", TRANSPORT, name, changes, library)
 
     def observer(self, name: str, source: str) -> None:
         """Install the distribution ``fake-NAME`` with one observer, a module."""

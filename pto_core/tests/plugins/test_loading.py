@@ -17,6 +17,7 @@ from pto_core.errors import (
 )
 from pto_core.plugins import checks
 
+CONNECTS = ("def library(self)", "def connect(self, connection)")
 UNHEALTHY = ("Health(ok=True)", "Health(False, 'no card is in this machine', 'install a card')")
 
 
@@ -40,6 +41,47 @@ def test_an_alias_loads_the_same_object(site, native_library):
 def test_a_runtime(site, native_library):
     site.runtime("graph", library=native_library("runtime", 0))
     assert plugins.load_runtime("graph").name == "graph"
+
+
+def test_a_native_transport(site, native_library):
+    site.transport("wire", library=native_library("transport", 0))
+    assert isinstance(plugins.load_transport("wire"), interfaces.NativeTransport)
+
+
+def test_a_transport_in_python(site):
+    site.transport("wire", CONNECTS)
+    wire = plugins.load_transport("wire")
+    assert isinstance(wire, interfaces.PythonTransport)
+    assert not isinstance(wire, interfaces.NativeTransport)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("def library", "def librari"), "neither 'library' .* nor 'connect' .*mean 'librari'"),
+        (("plugin = Fake()", "plugin = Fake()\nplugin.connect = len"), "both 'library' and"),
+        (("def library(self)", "library = 3\n    def other(self)"), "'library' that cannot be"),
+        (('"in_order", ', ""), "does not claim 'in_order'"),
+        (("same_addresses", "same_adresses"), "no transport has; did you mean 'same_addresses'"),
+        (("frame_limit = 65536", "frame_limit = 64"), "frame_limit of 64; expected at least 4096"),
+        (("frame_limit =", "frame_size ="), "has no 'frame_limit'"),
+        (("def health", "def healthy"), "has no 'health'"),
+        (('name = "wire"', 'name = "cable"'), "calls itself 'cable', its entry points say wire"),
+    ],
+)
+def test_what_a_transport_must_be(site, native_library, change, words):
+    site.transport("wire", change, library=native_library("transport", 0))
+    with pytest.raises(PluginLoadError, match=words) as caught:
+        plugins.load_transport("wire")
+    assert "'wire' (fake-wire 1.0" in str(caught.value)
+    (listed,) = [i for i in plugins.inspect_all() if i.record.name == "wire"]
+    assert not listed.health.ok
+
+
+def test_an_unhealthy_transport_says_why_and_what_to_do(site):
+    site.transport("wire", CONNECTS, UNHEALTHY)
+    with pytest.raises(PluginLoadError, match="no card is in this machine; install a card"):
+        plugins.load_transport("wire")
 
 
 def test_an_import_that_fails_names_the_plugin_and_keeps_the_cause(site):
@@ -112,7 +154,7 @@ def test_another_interface_version_names_both_numbers(site):
     assert "fake-red 1.0" in str(caught.value)
 
 
-@pytest.mark.parametrize("family", ["backend", "runtime"])
+@pytest.mark.parametrize("family", ["backend", "runtime", "transport"])
 def test_another_abi_version_names_both_numbers(site, native_library, family):
     getattr(site, family)("red", library=native_library(family, 9))
     load = getattr(plugins, f"load_{family}")
@@ -184,10 +226,20 @@ def test_a_command_may_not_take_a_name_of_ours(site):
 
 def test_the_interface_is_checked_by_the_names_that_it_declares():
     """The lists of the checks are those of the protocols: a new member cannot be forgotten."""
-    for family, protocol in (("backend", interfaces.Backend), ("runtime", interfaces.Runtime)):
+    for family, protocol in (
+        ("backend", interfaces.Backend),
+        ("runtime", interfaces.Runtime),
+        ("transport", interfaces.Transport),
+    ):
         methods = {name for name in vars(protocol) if not name.startswith("_")}
         assert set(checks._METHODS[family]) == methods
         assert set(checks._ATTRIBUTES[family]) == set(protocol.__annotations__)
+
+
+def test_the_two_kinds_of_transports_differ_by_one_method_each():
+    kinds = (interfaces.NativeTransport, interfaces.PythonTransport)
+    own = [{name for name in vars(kind) if not name.startswith("_")} for kind in kinds]
+    assert own == [{name} for name in checks._TRANSPORT_KINDS]
 
 
 def test_the_abi_version_is_that_of_the_header():

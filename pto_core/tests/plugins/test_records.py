@@ -101,6 +101,7 @@ def test_our_own_backends_say_how_to_get_them(monkeypatch, name, advice):
     [
         ("runtime", "host_build_graph", "ptorun-runtime-hbg"),
         ("runtime", "aicpu_build_graph", "ptorun-runtime-hbg"),
+        ("transport", "shm", "ptorun-transport-shm"),
     ],
 )
 def test_our_own_plugins_say_how_to_get_them(monkeypatch, family, name, distribution):

@@ -18,19 +18,33 @@ from pto_core.interfaces.plugin import (
     abi_include_dir,
 )
 from pto_core.interfaces.runtime import OrchestrationBuild, Runtime
+from pto_core.interfaces.transport import (
+    ChildEnd,
+    Connection,
+    NativeTransport,
+    ParentEnd,
+    PythonTransport,
+    Transport,
+)
 
 __all__ = [
     "ABI_VERSION",
     "API_VERSION",
     "Backend",
     "CaseInfo",
+    "ChildEnd",
     "Command",
+    "Connection",
     "Health",
     "KernelToolchain",
+    "NativeTransport",
     "Option",
     "OrchestrationBuild",
+    "ParentEnd",
+    "PythonTransport",
     "RunInfo",
     "Runtime",
+    "Transport",
     "abi_include_dir",
     "parse",
 ]

@@ -11,6 +11,7 @@ from pto_core.plugins.loading import (
     load_backend,
     load_command,
     load_runtime,
+    load_transport,
     load_unopened,
     options_of_all,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "load_command",
     "load_observers",
     "load_runtime",
+    "load_transport",
     "load_unopened",
     "observers",
     "options_of_all",

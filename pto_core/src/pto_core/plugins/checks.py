@@ -14,17 +14,23 @@ _NAMED = ("name", "api_version", "capabilities")
 _ATTRIBUTES = {
     "backend": _NAMED,
     "runtime": _NAMED,
-    "transport": _NAMED,
+    "transport": (*_NAMED, "frame_limit"),
     "command": (),
     "observer": (),
 }
 _METHODS = {
     "backend": ("health", "library", "kernel_toolchain", "options"),
     "runtime": ("health", "library", "orchestration_build", "kernel_include_dirs", "options"),
-    "transport": ("health", "options"),
+    "transport": ("health",),
     "command": ("add_arguments", "run"),
     "observer": (),
 }
+
+
+_TRANSPORT_KINDS = ("library", "connect")
+_TRANSPORT_CAPABILITIES = frozenset({"in_order", "same_addresses"})
+# The head of a frame and arguments of a few tensors.
+_SMALLEST_FRAME_LIMIT = 4096
 
 
 def check_plugin(record: PluginRecord, plugin: Any) -> None:
@@ -50,6 +56,8 @@ def check_plugin(record: PluginRecord, plugin: Any) -> None:
         )
     if "options" in _METHODS[record.family]:
         _check_options(record, plugin)
+    if record.family == "transport":
+        _check_transport(record, plugin)
 
 
 def health_of(plugin: Any) -> Health:
@@ -96,6 +104,27 @@ def _check_version(record: PluginRecord, plugin: Any) -> None:
         raise load_error(record, "has no 'api_version'")
     if plugin.api_version != API_VERSION:
         raise version_error(record, "plugin interface", API_VERSION, plugin.api_version)
+
+
+def _check_transport(record: PluginRecord, plugin: Any) -> None:
+    kinds = [name for name in _TRANSPORT_KINDS if hasattr(plugin, name)]
+    if not kinds:
+        near = "".join(suggestion(name, dir(plugin)) for name in _TRANSPORT_KINDS)
+        raise load_error(record, f"has neither 'library' (native) nor 'connect' (Python){near}")
+    if len(kinds) > 1:
+        raise load_error(record, "has both 'library' and 'connect'; a transport is of one kind")
+    if not callable(getattr(plugin, kinds[0])):
+        raise load_error(record, f"has a {kinds[0]!r} that cannot be called")
+    unknown = set(plugin.capabilities) - _TRANSPORT_CAPABILITIES
+    if unknown:
+        what = f"claims the capability {min(unknown)!r}, which no transport has"
+        raise load_error(record, what + suggestion(min(unknown), _TRANSPORT_CAPABILITIES))
+    if "in_order" not in plugin.capabilities:
+        raise load_error(record, "does not claim 'in_order'; children order themselves by it")
+    limit = plugin.frame_limit
+    if not isinstance(limit, int) or limit < _SMALLEST_FRAME_LIMIT:
+        what = f"has a frame_limit of {limit!r}; expected at least {_SMALLEST_FRAME_LIMIT} bytes"
+        raise load_error(record, what)
 
 
 def _check_options(record: PluginRecord, plugin: Any) -> None:

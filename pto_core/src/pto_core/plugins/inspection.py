@@ -54,7 +54,7 @@ def _health(record: PluginRecord, plugin: Any) -> Health:
     if record.family in ("command", "observer"):
         return Health(True)
     health = health_of(plugin)
-    if health.ok and record.family in ("backend", "runtime"):
+    if health.ok and hasattr(plugin, "library"):
         problem = library_error(record, plugin.library())
         if problem is not None:
             return Health(False, problem.message, f"pip install --upgrade {record.distribution}")

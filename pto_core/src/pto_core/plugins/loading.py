@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from pto_core.errors import BackendUnavailableError, PluginError, PluginLoadError
-from pto_core.interfaces import Backend, Command, Option, Runtime
+from pto_core.interfaces import (
+    Backend,
+    Command,
+    NativeTransport,
+    Option,
+    PythonTransport,
+    Runtime,
+)
 from pto_core.plugins.checks import check_plugin, health_of
 from pto_core.plugins.native import check_library
 from pto_core.plugins.records import PluginRecord, find, installed
@@ -42,15 +49,23 @@ def load_runtime(name: str) -> Runtime:
     """
     record = find("runtime", name)
     runtime = cast(Runtime, load_record(record))
-    health = health_of(runtime)
-    if not health.ok:
-        raise PluginLoadError(
-            f"runtime {record.name!r} ({record.source}) cannot be used on this machine: "
-            f"{health.reason}; {health.fix}",
-            **_identity(record),
-        )
+    _require_health(record, runtime)
     check_library(record, runtime.library())
     return runtime
+
+
+def load_transport(name: str) -> NativeTransport | PythonTransport:
+    """Give the transport called ``name``; imports that plugin and no other.
+
+    ``isinstance(transport, NativeTransport)`` tells the kinds apart. Raises
+    :class:`~pto_core.errors.PluginError`.
+    """
+    record = find("transport", name)
+    transport = cast("NativeTransport | PythonTransport", load_record(record))
+    _require_health(record, transport)
+    if isinstance(transport, NativeTransport):
+        check_library(record, transport.library())
+    return transport
 
 
 def load_unopened(family: str, name: str) -> Backend | Runtime:
@@ -110,6 +125,16 @@ def _import_object(record: PluginRecord) -> Any:
             **_identity(record),
         ) from error
     return found
+
+
+def _require_health(record: PluginRecord, plugin: Any) -> None:
+    health = health_of(plugin)
+    if not health.ok:
+        raise PluginLoadError(
+            f"{record.family} {record.name!r} ({record.source}) cannot be used on this machine: "
+            f"{health.reason}; {health.fix}",
+            **_identity(record),
+        )
 
 
 def _identity(record: PluginRecord) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def check_library(record: PluginRecord, path: Path) -> None:
 
 
 def library_error(record: PluginRecord, path: Path) -> PluginLoadError | PluginVersionError | None:
-    """Say what is wrong with the native library of a backend or a runtime, if anything."""
+    """Say what is wrong with a plugin's native library, if anything."""
     if not path.is_file():
         return load_error(
             record,
@@ -33,9 +33,9 @@ def library_error(record: PluginRecord, path: Path) -> PluginLoadError | PluginV
         entry = getattr(library, symbol)
     except (OSError, AttributeError) as error:
         return load_error(record, f"has a native library that cannot be used: {error}")
-    # Both tables begin with the version, so that it can be read whatever follows.
+    # All tables begin with the version, so that it can be read whatever follows.
     entry.restype = ctypes.POINTER(ctypes.c_uint32)
-    table = entry(record.name.encode()) if record.family == "runtime" else entry()
+    table = entry() if record.family == "backend" else entry(record.name.encode())
     if not table:
         return load_error(record, f"has a native library whose {symbol}() gives no table")
     if table[0] != ABI_VERSION:

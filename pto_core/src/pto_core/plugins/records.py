@@ -22,6 +22,7 @@ _OURS = {
     ("backend", "sim"): "ptorun-backend-sim",
     ("runtime", "host_build_graph"): "ptorun-runtime-hbg",
     ("runtime", "aicpu_build_graph"): "ptorun-runtime-hbg",
+    ("transport", "shm"): "ptorun-transport-shm",
 }
 # Backends of ours that no release has yet, and what stands in for each.
 _LATER = {"a2a3": "a2a3sim"}
@@ -144,8 +145,8 @@ def _unknown(family: str, name: str, candidates: Sequence[PluginRecord]) -> PtoE
     message = f"no {family} called {name!r} is installed{suggestion(name, known)}; {listed}"
     if ours:
         message += f"; `pip install {ours}` adds it"
-    elif not known and family in ("backend", "runtime"):
-        message += "; `pip install 'ptorun-core[sim]'` adds the simulator and its runtimes"
+    elif not known and family in ("backend", "runtime", "transport"):
+        message += "; `pip install 'ptorun-core[sim]'` adds what a laptop needs"
     return UnknownPluginError(message, family=family, plugin=name, known=tuple(known))
 
 

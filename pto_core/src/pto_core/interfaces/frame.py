@@ -1,0 +1,120 @@
+"""Frames and answers as Python transports carry them: a head and then its data, in one ``bytes``.
+
+The heads are those of ``pto/abi/endpoint.h``: a ``pto_frame``, and a ``pto_answer`` without its
+pointer. Both ends of a connection are on machines of one byte order.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from pto_core.errors import ProtocolError
+
+_FRAME = struct.Struct("=32sQiIQIHH")
+_ANSWER = struct.Struct("=QIHH")
+
+FRAME_HEAD_BYTES = _FRAME.size
+ANSWER_HEAD_BYTES = _ANSWER.size
+
+
+class FrameKind(IntEnum):
+    """What a frame asks for: ``PTO_FRAME_*``."""
+
+    TASK = 0
+    CONTROL = 1
+
+
+class AnswerKind(IntEnum):
+    """What an answer says: ``PTO_ANSWER_*``."""
+
+    COMPLETED = 0
+    REPLY = 1
+
+
+class Outcome(IntEnum):
+    """How a task frame ended: ``PTO_OUTCOME_*``."""
+
+    SUCCEEDED = 0
+    FAILED = 1
+    SKIPPED = 2
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame; the members are those of ``pto_frame`` and say the same."""
+
+    kind: FrameKind
+    number: int
+    data: bytes = b""
+    callable: bytes = bytes(32)
+    required_child: int = -1
+    required_count: int = 0
+    config: int = 0
+    flags: int = 0
+
+    def pack(self) -> bytes:
+        """Give head and data."""
+        head = _FRAME.pack(
+            self.callable,
+            self.required_count,
+            self.required_child,
+            self.config,
+            self.number,
+            len(self.data),
+            self.kind,
+            self.flags,
+        )
+        return head + self.data
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Frame:
+        """Read one frame; raises :class:`~pto_core.errors.ProtocolError` when it is none."""
+        _check_length("frame", packed, _FRAME)
+        digest, count, child, config, number, size, kind, flags = _FRAME.unpack_from(packed)
+        _check_data("frame", packed, _FRAME, size)
+        _check_member("frame", kind, FrameKind)
+        data = packed[_FRAME.size :]
+        return cls(FrameKind(kind), number, data, digest, child, count, config, flags)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer; the members are those of ``pto_answer`` and say the same."""
+
+    kind: AnswerKind
+    number: int
+    outcome: Outcome = Outcome.SUCCEEDED
+    data: bytes = b""
+
+    def pack(self) -> bytes:
+        """Give head and data."""
+        return _ANSWER.pack(self.number, len(self.data), self.kind, self.outcome) + self.data
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Answer:
+        """Read one answer; raises :class:`~pto_core.errors.ProtocolError` when it is none."""
+        _check_length("answer", packed, _ANSWER)
+        number, size, kind, outcome = _ANSWER.unpack_from(packed)
+        _check_data("answer", packed, _ANSWER, size)
+        _check_member("answer", kind, AnswerKind)
+        _check_member("answer", outcome, Outcome)
+        return cls(AnswerKind(kind), number, Outcome(outcome), packed[_ANSWER.size :])
+
+
+def _check_length(what: str, packed: bytes, head: struct.Struct) -> None:
+    if len(packed) < head.size:
+        raise ProtocolError(f"{len(packed)} bytes are no {what}: its head alone has {head.size}")
+
+
+def _check_data(what: str, packed: bytes, head: struct.Struct, size: int) -> None:
+    if len(packed) != head.size + size:
+        raise ProtocolError(
+            f"the {what} says that it has {size} bytes of data, but {len(packed) - head.size} came"
+        )
+
+
+def _check_member(what: str, value: int, members: type[IntEnum]) -> None:
+    if value not in {int(member) for member in members}:
+        raise ProtocolError(f"no {what} has the {members.__name__.lower()} {value}")

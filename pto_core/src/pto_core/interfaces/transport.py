@@ -1,0 +1,206 @@
+"""The transport interface: how frames reach one child of a Worker, and how its answers come back.
+
+A transport is native (:class:`NativeTransport`: a library with the table of ``pto/abi/endpoint.h``)
+or plain Python (:class:`PythonTransport`). A complete one in Python::
+
+    import pickle
+    import socket
+    from pto_core.errors import EndpointClosedError
+    from pto_core.interfaces import API_VERSION, Connection, Health
+
+    class Packets:
+        '''Sends and receives packets; a packet arrives whole or not at all.'''
+
+        def __init__(self, packets: socket.socket) -> None:
+            packets.setblocking(False)
+            self._packets = packets
+
+        def put(self, messages) -> int:
+            for sent, message in enumerate(messages):
+                try:
+                    self._packets.send(message)
+                except BlockingIOError:
+                    return sent
+                except OSError as error:
+                    raise EndpointClosedError("the other end is closed") from error
+            return len(messages)
+
+        def get(self, limit: int) -> list[bytes]:
+            got: list[bytes] = []
+            while len(got) < limit:
+                try:
+                    got.append(self._packets.recv(1 << 16))
+                except BlockingIOError:
+                    break
+                except OSError:
+                    got.append(b"")
+                if not got[-1]:  # the end of the file
+                    if len(got) > 1:
+                        return got[:-1]
+                    raise EndpointClosedError("the other end is closed")
+            return got
+
+        def close(self) -> None:
+            self._packets.close()
+
+        abandon = close
+
+    class PacketParent(Packets):
+        submit, poll = Packets.put, Packets.get
+
+    class PacketChild(Packets):
+        receive = Packets.get
+
+        def answer(self, answer: bytes) -> bool:
+            return self.put([answer]) == 1
+
+    class PacketTransport:
+        name = "packets"
+        api_version = API_VERSION
+        capabilities = frozenset({"in_order", "same_addresses"})
+        frame_limit = 1 << 16
+
+        def health(self) -> Health:
+            return Health(ok=True)
+
+        def connect(self, connection: Connection) -> tuple[PacketParent, PacketChild]:
+            parent, child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            return PacketParent(parent), PacketChild(child)
+
+    plugin = PacketTransport()
+
+with ``[project.entry-points."pto.transports"] packets = "pto_transport_packets:plugin"``.
+
+The core forks the child, owns the memory that both sides see, waits and reads the clock. A
+transport moves bytes: it starts no thread that the core does not know of, keeps no lock over a
+fork, and none of its calls blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from pto_core.interfaces.plugin import Health
+
+
+@dataclass(frozen=True)
+class Connection:
+    """What a Python transport connects.
+
+    ``child``: its path, for messages (``"L4/worker0/chip1"``). ``queue_frames``: how many frames
+    must fit at once, on their way and not yet received, when each has 64 bytes of data.
+    ``queue_bytes``: the bytes, heads included, that must fit at once; also the largest frame, at
+    most the transport's ``frame_limit``. An answer is no larger.
+    """
+
+    child: str
+    queue_frames: int
+    queue_bytes: int
+
+
+class ParentEnd(Protocol):
+    """The parent's end of one connection; used by one thread at a time, not always the same.
+
+    A frame is its head, a ``pto_frame`` of ``pto/abi/endpoint.h``, and its data, in one ``bytes``;
+    an answer likewise: see :mod:`pto_core.interfaces.frame`. A transport need not look inside. The
+    core rings the bells of a Python transport: before it sleeps it has looked, and at the latest
+    after 50 ms it looks again, so an end may finish in a later call what it could not in this one.
+    """
+
+    def submit(self, frames: Sequence[bytes]) -> int:
+        """Take frames in order and give how many: fewer than offered when there is no room now.
+
+        What is taken arrives once and whole, after everything taken before. Never blocks. Raises
+        :class:`~pto_core.errors.EndpointClosedError` when the child's end is closed or its process
+        gone, where the transport can tell; then none of ``frames`` was taken.
+        """
+
+    def poll(self, limit: int) -> Sequence[bytes]:
+        """Give up to ``limit`` answers, in the order in which they were given; often none.
+
+        Never blocks. What the child had given completely before it closed, or died, still comes;
+        after that raises :class:`~pto_core.errors.EndpointClosedError` where the transport can
+        tell. Raises :class:`~pto_core.errors.ProtocolError` with words for bytes that no child end
+        sends, and keeps doing so.
+        """
+
+    def close(self) -> None:
+        """Release everything, also with frames in flight; the child's end learns it. Twice is fine.
+
+        Nothing else is called after it.
+        """
+
+    def abandon(self) -> None:
+        """Release this process's copy, in the child right after the fork; says nothing to anybody.
+
+        The child's end must be able to tell that the parent is gone although its copy of the
+        parent's end was there: descriptors have to be closed here.
+        """
+
+
+class ChildEnd(Protocol):
+    """The child's end of one connection; used by one thread at a time, in the child's process."""
+
+    def receive(self, limit: int) -> Sequence[bytes]:
+        """Give up to ``limit`` frames in the order of submits; often none.
+
+        Never blocks. What was submitted before the parent closed still comes; after that raises
+        :class:`~pto_core.errors.EndpointClosedError`. Raises
+        :class:`~pto_core.errors.ProtocolError` as :meth:`ParentEnd.poll` does.
+        """
+
+    def answer(self, answer: bytes) -> bool:
+        """Take one answer, or give False when there is no room now: the parent has yet to poll.
+
+        Never blocks. Raises :class:`~pto_core.errors.EndpointClosedError` when the parent's end is
+        closed, where the transport can tell.
+        """
+
+    def close(self) -> None:
+        """Release everything; answers given before still arrive. Twice is fine."""
+
+    def abandon(self) -> None:
+        """Release the parent's copy right after the fork; see :meth:`ParentEnd.abandon`."""
+
+
+@runtime_checkable
+class Transport(Protocol):
+    """What both kinds have. Stateless: every connection is for itself."""
+
+    name: str
+    """The selection name; equal to the name of the plugin's first entry point, and what a native
+    library's ``pto_transport_entry`` is asked for."""
+    api_version: int
+    capabilities: frozenset[str]
+    """``in_order``: frames of one child arrive in order; required. ``same_addresses``: both sides
+    see the Worker's memory where it is, so that addresses in frames mean the same."""
+    frame_limit: int
+    """The largest frame in bytes, head included; no connection asks for more."""
+
+    def health(self) -> Health:
+        """Say whether the transport can be used on this machine; never raises, takes under 1 s."""
+
+
+@runtime_checkable
+class NativeTransport(Transport, Protocol):
+    """A transport whose ends are native: no Python between a frame and the child."""
+
+    def library(self) -> Path:
+        """Give the native library that exports ``pto_transport_entry``."""
+
+
+@runtime_checkable
+class PythonTransport(Transport, Protocol):
+    """A transport whose ends are Python objects; the core calls them with batches of frames."""
+
+    def connect(self, connection: Connection) -> tuple[ParentEnd, ChildEnd]:
+        """Make both ends of a connection that nobody has used.
+
+        Called in the parent before it forks the child, in ``init()`` and again for a child that
+        takes the place of one that is gone; may open descriptors, starts nothing, does not block.
+        After the fork the child abandons the parent's end and the parent the child's. Raises
+        ``OSError`` when the machine has no more of what it takes.
+        """
