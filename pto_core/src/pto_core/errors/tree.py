@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 
 def _rebuild(cls: type[PtoError], message: str, fields: dict[str, Any]) -> PtoError:
@@ -171,7 +171,14 @@ class OrchestrationError(PtoError):
 
 
 class TaskFailedError(PtoError):
-    """A kernel failed. For a Python kernel its own exception is the ``__cause__``."""
+    """A task failed. Its own Python exception, where there is one, is the ``__cause__``.
+
+    Of a kernel: ``func_id``, ``core`` and ``kernel``. Of a task of a Worker: ``callable`` is the name
+    of its callable, ``path`` the child that ran it (``"L4/host0/sub1"``), ``file`` and ``line`` where
+    it was submitted, ``remote_traceback`` what the child would have printed. As the error of a run it
+    is the first failure; ``failures`` are the errors of the other tasks that failed and ``poisoned``
+    the :class:`PoisonedTask` of each task that did not run because of one.
+    """
 
     fields: ClassVar[tuple[str, ...]] = (
         "task",
@@ -180,7 +187,29 @@ class TaskFailedError(PtoError):
         "kernel",
         "signal",
         "remote_traceback",
+        "callable",
+        "path",
+        "file",
+        "line",
+        "failures",
+        "poisoned",
     )
+
+
+class PoisonedTask(NamedTuple):
+    """A task that did not run because ``root``, a task that it depends on, failed."""
+
+    task: int
+    callable: str
+    file: str | None
+    line: int | None
+    root: int | None
+
+
+class TaskPoisonedError(PtoError):
+    """The task did not run: the task ``root``, on which it depends, failed; that is the cause."""
+
+    fields: ClassVar[tuple[str, ...]] = ("task", "callable", "file", "line", "root")
 
 
 class TaskTimeoutError(TaskFailedError, TimeoutError):
@@ -217,6 +246,55 @@ class EndpointClosedError(EndpointError):
 
 class ProtocolError(EndpointError):
     """A child reported what cannot be: what it was sent does not fit, or was never sent."""
+
+
+class ChildStartError(EndpointError):
+    """A child could not be started, or did not get ready; what it raised is the ``__cause__``."""
+
+    fields: ClassVar[tuple[str, ...]] = (*EndpointError.fields, "path", "pid", "remote_traceback")
+
+
+class ChildDiedError(EndpointError):
+    """The process of a child is gone: ended by ``signal``, or by itself with ``exit_code``.
+
+    ``task``, ``callable``, ``file`` and ``line`` are of the task that it was running, None when it
+    was idle. As the error of a run it also has ``failures`` and ``poisoned``, as TaskFailedError.
+    """
+
+    fields: ClassVar[tuple[str, ...]] = (
+        *EndpointError.fields,
+        "path",
+        "pid",
+        "signal",
+        "exit_code",
+        "task",
+        "callable",
+        "file",
+        "line",
+        "failures",
+        "poisoned",
+    )
+
+
+class ChildHungError(ChildDiedError, TimeoutError):
+    """A task in the child took longer than its ``timeout_s``; the child was ended."""
+
+    fields: ClassVar[tuple[str, ...]] = (*ChildDiedError.fields, "timeout_s")
+
+
+class ControlError(EndpointError):
+    """A child could not do what it was asked beside tasks; what it raised is the ``__cause__``."""
+
+    fields: ClassVar[tuple[str, ...]] = (
+        *EndpointError.fields,
+        "path",
+        "operation",
+        "remote_traceback",
+    )
+
+
+class WorkerClosedError(UsageError):
+    """The Worker was closed, or is not running any more; make another one."""
 
 
 class WrongResultError(PtoError):
