@@ -292,8 +292,8 @@ TEST(a_waiting_orchestrator_is_notified) {
   CHECK_EQUAL(script.notified, 2u);
 }
 
-// What a task uses is free for the orchestrator once it has completed and is known to be wired. Here
-// another scheduler completes it while the batch that it is in is still being wired.
+// What a task uses is free for the orchestrator once it has completed and is known to be wired.
+// Here another scheduler completes it while the batch that it is in is still being wired.
 TEST(a_waiting_orchestrator_hears_that_tasks_have_been_wired) {
   Script script(2);
   script.settle();
