@@ -251,6 +251,31 @@ TEST(an_abort_ends_a_blocked_submit) {
   }
 }
 
+// What the wait is for is on the orchestrator's stack, and stalled() reads it.
+TEST(an_abort_lets_nobody_leave_a_wait_that_is_examined) {
+  constexpr int kLooks = 1000;
+  for (const Way& way : every_way()) {
+    if (way.mode != "threads") continue;
+    Blocking device(way);
+    const int32_t func_id = device.kernel(Record::kernel);
+    int examined = 0;
+    device.runtime->at_stall = [&] {
+      ++examined;
+      CHECK(device.runtime->is_in_wait);
+      std::thread([&] { device.api->abort(device.device, nullptr, 0); }).join();
+      for (int look = 0; look < kLooks; ++look) {
+        CHECK(device.runtime->is_in_wait);
+        sched_yield();
+      }
+    };
+    CHECK_EQUAL(device.go(device.stuck(func_id, 10)), PTO_ERROR_ABORTED);
+    CHECK_EQUAL(examined, 1);
+    CHECK(!device.runtime->is_in_wait);
+    device.runtime->at_stall = [] {};
+    device.works_again();
+  }
+}
+
 // What Ctrl-C does: the caller is asked now and then, and aborts from inside its own submit.
 TEST(a_caller_that_waits_is_asked_and_may_abort) {
   for (const Way& way : every_way()) {

@@ -1,4 +1,5 @@
-// Options, shape, registers, libraries and the activity page, each by itself.
+// Options, shape, registers, libraries, the orchestrator's wait and the activity page, each by
+// itself.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include "cores/cores.hpp"
 #include "loader/loader.hpp"
 #include "options/options.hpp"
+#include "run/orchestrator.hpp"
 #include "shape/shape.hpp"
 
 namespace {
@@ -194,6 +196,23 @@ TEST(what_cannot_be_loaded_is_named) {
   CHECK_EQUAL(loader.resolve(library, "nothing", &symbol), PTO_ERROR_LOAD);
   CHECK_EQUAL(loader.unload_library(library), PTO_OK);
   CHECK_EQUAL(loader.unload_library(library), PTO_ERROR_USAGE);
+}
+
+TEST(a_wait_is_entered_only_while_it_is_the_one_that_was_seen) {
+  Orchestrator orchestrator;
+  orchestrator.reset();
+  const uint32_t word = 0;
+  orchestrator.begin_wait(&word, 0);
+  const uint64_t seen = orchestrator.snapshot();
+  orchestrator.end_wait();
+  CHECK(!orchestrator.enter_wait(seen));
+  orchestrator.begin_wait(&word, 0);
+  CHECK(!orchestrator.enter_wait(seen));
+  CHECK(orchestrator.enter_wait(orchestrator.snapshot()));
+  CHECK(!orchestrator.satisfied());
+  orchestrator.leave_wait();
+  orchestrator.end_wait();  // nobody is inside: it returns
+  CHECK(orchestrator.state() == Orchestrator::running);
 }
 
 TEST(the_activity_page_is_the_parents) {

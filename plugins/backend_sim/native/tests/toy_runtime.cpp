@@ -109,7 +109,9 @@ int64_t Runtime::submit(const pto_task& given) {
       if (tasks_.size() - completed_ < window_) break;
       seen = completed_;
     }
+    is_in_wait = true;
     const pto_status status = platform_.wait(platform_.self, &completed_, seen);
+    is_in_wait = false;
     if (status == PTO_ERROR_DEADLOCK && plans_ && !aborted_) return plan();
     if (status != PTO_OK) return -1;
   }
@@ -239,6 +241,7 @@ void Runtime::fill_cores(uint32_t thread) {
 }
 
 int32_t Runtime::stalled() {
+  at_stall();
   std::vector<int64_t> held;
   {
     const std::lock_guard lock(mutex_);

@@ -47,6 +47,10 @@ class Runtime {
   // After a deadlock, submits go on without kernels, and the error says at the end how many did.
   void set_plans(bool plans) { plans_ = plans; }
   bool planning() const { return planned_ != 0; }
+  // Called by stalled() before it looks at anything, while the orchestrator waits or is done.
+  std::function<void()> at_stall = [] {};
+  // Whether the orchestrator is inside the platform's wait().
+  std::atomic<bool> is_in_wait{false};
   // How often the backend has called attend().
   std::atomic<int> attended{0};
   // Ends the run with an error, unless there is one.
