@@ -34,11 +34,15 @@ pto_status create(const pto_platform* platform, const pto_option* options, uint3
                   uint64_t{sizeof(Instance)}, " bytes to start");
   }
   auto* instance = new (memory) Instance(platform);
-  if (!instance->create(sizes)) {
+  const Shortage shortage = instance->create(sizes);
+  if (shortage.what != nullptr) {
+    const uint64_t reserved = instance->context().memory.bytes() + sizeof(Instance);
     instance->destroy();
     platform->release(platform->self, memory, sizeof(Instance));
-    return refuse(error, PTO_ERROR_MEMORY, "no memory for the tables of ", kVariant,
-                  "; use a smaller task_window, dep_pool or tensor_map_pool");
+    return refuse(error, PTO_ERROR_MEMORY, "no memory for ", shortage.what, " of ", kVariant,
+                  ", which has ", reserved, " bytes by now; ",
+                  shortage.option != nullptr ? "use a smaller pto2." : "free memory of the host",
+                  shortage.option != nullptr ? shortage.option : "");
   }
   *runtime = instance;
   return PTO_OK;

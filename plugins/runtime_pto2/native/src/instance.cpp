@@ -6,9 +6,13 @@
 
 namespace pto::ring_buffer {
 
-bool Instance::create(const Options& options) {
-  return orchestrator_.create(options) &&
-         scheduler_.create(static_cast<uint32_t>(options.ready_queue_shards));
+Shortage Instance::create(const Options& options) {
+  const Shortage shortage = orchestrator_.create(options);
+  if (shortage.what != nullptr) return shortage;
+  if (!scheduler_.create(static_cast<uint32_t>(options.ready_queue_shards))) {
+    return {"the schedulers"};
+  }
+  return {};
 }
 
 void Instance::destroy() {

@@ -23,7 +23,8 @@ class Instance {
         scheduler_(context_, rings_, clusters_),
         orchestrator_(context_, rings_, clusters_, scheduler_) {}
 
-  bool create(const Options& options);
+  // destroy() is to be called also after a shortage.
+  Shortage create(const Options& options);
   void destroy();
 
   pto_status begin(const pto_run& run);

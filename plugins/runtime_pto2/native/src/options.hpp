@@ -32,4 +32,11 @@ struct Options {
   pto_status read(const pto_option* options, uint32_t count, pto_error* error);
 };
 
+// What an instance of these sizes found no memory for; `what` NULL: nothing. `option` NULL: no
+// option makes it smaller.
+struct Shortage {
+  const char* what = nullptr;
+  const char* option = nullptr;
+};
+
 }  // namespace pto::ring_buffer

@@ -23,13 +23,21 @@ uint64_t power_of_two_from(uint64_t value) {
 
 }  // namespace
 
-bool Orchestrator::create(const Options& options) {
+Shortage Orchestrator::create(const Options& options) {
   sizes_.options = options;
   heap_gaps_ = context_.platform->checking != 0 ? 1 : 0;
   Memory& memory = context_.memory;
-  return create_rings() && kernels_.create(memory) && edges_.create(memory, options.task_window) &&
-         payloads_.create(memory) && scopes_.create(memory) && history_.create(memory) &&
-         map_.create(memory, static_cast<uint32_t>(options.tensor_map_pool));
+  const Shortage of_rings = create_rings();
+  if (of_rings.what != nullptr) return of_rings;
+  if (!kernels_.create(memory)) return {"the table of kernels"};
+  if (!edges_.create(memory, options.task_window)) return {"a task's edges", "task_window"};
+  if (!payloads_.create(memory)) return {"the payloads of tasks"};
+  if (!scopes_.create(memory)) return {"the scopes"};
+  if (!history_.create(memory)) return {"the history of the heap rings"};
+  if (!map_.create(memory, static_cast<uint32_t>(options.tensor_map_pool))) {
+    return {"the tensor map", "tensor_map_pool"};
+  }
+  return {};
 }
 
 void Orchestrator::destroy() {
@@ -42,7 +50,7 @@ void Orchestrator::destroy() {
   destroy_rings();
 }
 
-bool Orchestrator::create_rings() {
+Shortage Orchestrator::create_rings() {
   Memory& memory = context_.memory;
   uint64_t slots = 0;
   for (uint32_t index = 0; index < kRings; ++index) {
@@ -51,13 +59,16 @@ bool Orchestrator::create_rings() {
     ring.edge_capacity = static_cast<uint32_t>(sizes_.options.dep_pool[index]);
     slots += ring.window;
     if (!reserve(memory, ring.descriptors, ring.window) ||
-        !reserve(memory, ring.states, ring.window) || !reserve(memory, ring.records, ring.window) ||
-        !reserve(memory, ring.edges, ring.edge_capacity)) {
-      return false;
+        !reserve(memory, ring.states, ring.window) || !reserve(memory, ring.records, ring.window)) {
+      return {"the task rings", "task_window"};
+    }
+    if (!reserve(memory, ring.edges, ring.edge_capacity)) {
+      return {"the dependency pools", "dep_pool"};
     }
   }
   rings_.log_size = power_of_two_from(slots);
-  return reserve(memory, rings_.log, rings_.log_size);
+  if (!reserve(memory, rings_.log, rings_.log_size)) return {"the stream of tasks", "task_window"};
+  return {};
 }
 
 void Orchestrator::destroy_rings() {

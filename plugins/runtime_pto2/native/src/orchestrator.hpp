@@ -44,7 +44,8 @@ class Orchestrator {
         scheduler_(scheduler),
         planner_(context) {}
 
-  bool create(const Options& options);
+  // destroy() is to be called also after a shortage.
+  Shortage create(const Options& options);
   void destroy();
   // Before the scheduler's begin().
   void forget_unfinished();
@@ -118,7 +119,7 @@ class Orchestrator {
   static constexpr int64_t kBatch = 64;            // retired tasks that are worth a walk
   static constexpr uint32_t kPublishInterval = 8;  // submits, while schedulers have other work
 
-  bool create_rings();
+  Shortage create_rings();
   void destroy_rings();
   void begin_ring(uint32_t ring);
   void end_innermost_scope();

@@ -24,8 +24,12 @@ class OneThread {
   using Kernel = std::function<void(const pto_payload& payload)>;
   using Options = std::vector<std::pair<std::string, std::string>>;
 
-  OneThread(uint32_t blocks, const Options& options)
-      : api_(pto_runtime_entry("tensormap_and_ringbuffer")) {
+  static constexpr uint64_t kAll = ~uint64_t{0};
+
+  // After `reservations` reserves there is no memory left, until grant() says how many more
+  // succeed.
+  OneThread(uint32_t blocks, const Options& options, uint64_t reservations = kAll)
+      : api_(pto_runtime_entry("tensormap_and_ringbuffer")), granted_(reservations) {
     fill_topology(blocks);
     fill_platform();
     std::vector<pto_option> plain;
@@ -44,6 +48,8 @@ class OneThread {
 
   // The status of create().
   pto_status status() const { return status_; }
+  void grant(uint64_t reservations) { granted_ = reservations; }
+  size_t reserved_bytes() const { return reserved_bytes_; }
 
   // Runs what `build` submits; gives the status of the run and keeps its error.
   template <class Build>
@@ -127,6 +133,8 @@ class OneThread {
     platform_.self = this;
     platform_.topology = &topology_;
     platform_.reserve = [](void* raw, size_t bytes) -> void* {
+      if (self(raw).granted_ == 0) return nullptr;
+      if (self(raw).granted_ != kAll) --self(raw).granted_;
       void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (memory == MAP_FAILED) return nullptr;
@@ -140,7 +148,8 @@ class OneThread {
     platform_.touched = [](void*, const void* memory, size_t bytes) {
       return touched(memory, bytes);
     };
-    platform_.allocate_ring = [](void*, size_t bytes, uint64_t* address) -> pto_status {
+    platform_.allocate_ring = [](void* raw, size_t bytes, uint64_t* address) -> pto_status {
+      if (self(raw).granted_ == 0) return PTO_ERROR_MEMORY;
       *address = reinterpret_cast<uint64_t>(std::aligned_alloc(1024, bytes));
       return PTO_OK;
     };
@@ -237,6 +246,7 @@ class OneThread {
   pto_kernel_entry kernel_entry_{};
   pto_poll_result finished_{};
   size_t reserved_bytes_ = 0;
+  uint64_t granted_;  // reserves that succeed yet
   bool was_proven_ = false;
   bool is_failed_ = false;
   uint64_t now_ns_ = 0;
