@@ -90,7 +90,7 @@ class Rig:
 
     def submitted(self, *tensors: Tensor, kind: Kind = SUB, **options: Any) -> Submitted:
         options.setdefault("members", (Member(tensors),))
-        answer = self.tell(Submit(kind, 0, **options))[0]
+        answer = self.tell(Submit(kind, **options))[0]
         assert isinstance(answer, Submitted), answer
         return answer
 

@@ -220,7 +220,6 @@ class World:
         )
         return Submit(
             plan.kind,
-            callable=plan.number,
             members=members,
             pins=plan.pins,
             is_hint=plan.is_hint,

@@ -240,5 +240,5 @@ def test_children_report_in_an_order_that_can_be():
         rig.tell(ChildLost(0, 1))
     with pytest.raises(ProtocolError):
         rig.tell(ChildReady(0))
-    rig.tell(Submit(SUB, 0))
+    rig.tell(Submit(SUB))
     assert rig.engine.is_quiescent() is False

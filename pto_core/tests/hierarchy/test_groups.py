@@ -84,7 +84,7 @@ class Stream:
         size = self.numbers.randint(2, CHILDREN)
         pins = tuple(self.numbers.sample(range(CHILDREN), size))
         pins = pins if self.numbers.random() < 0.8 else ()
-        answer = self.tell(Submit(Kind.SUB, 0, (Member(),) * size, pins, retries=50))[0]
+        answer = self.tell(Submit(Kind.SUB, (Member(),) * size, pins, retries=50))[0]
         assert isinstance(answer, Submitted)
         self.members[answer.task] = size
         self.waits[answer.task] = 0
@@ -92,7 +92,7 @@ class Stream:
     def saturate(self) -> None:
         while self.waiting_singles < WAITING_SINGLES:
             self.waiting_singles += 1
-            self.tell(Submit(Kind.SUB, 1))
+            self.tell(Submit(Kind.SUB))
         self.tell(Dispatch())
 
     def complete_one(self) -> bool:

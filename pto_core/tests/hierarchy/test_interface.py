@@ -51,16 +51,3 @@ def test_rings_that_cannot_be_are_refused(rings, words):
 def test_a_window_holds_at_least_one_frame():
     with pytest.raises(UsageError, match="give at least 1"):
         Configuration((ChildConfiguration(events.Kind.SUB, 0),), RINGS)
-
-
-def test_a_frame_can_be_described_while_its_task_lives():
-    engine = ReferenceEngine(Configuration((ChildConfiguration(events.Kind.SUB),), RINGS))
-    engine.handle(events.RunBegin())
-    tensor = events.Tensor(0, 10, events.Tag.OUTPUT)
-    member = events.Member((tensor,), (7, 8))
-    engine.handle(events.Submit(events.Kind.SUB, 3, (member,), config=4, timeout_ms=5, line=6))
-    frame = engine.frame(0, 0)
-    assert frame == interface.Frame(3, 4, 5, 6, (RINGS[0].address,), (7, 8))
-    for task, number in ((0, 1), (1, 0)):
-        with pytest.raises(UsageError):
-            engine.frame(task, number)

@@ -44,7 +44,7 @@ def recorded(seed: int) -> Recording:
 
 def written(configuration: Configuration) -> Recording:
     """What random programs seldom do: wait for running and failed tasks, skip, lose everyone."""
-    task = Submit(Kind.SUB, callable=0)
+    task = Submit(Kind.SUB)
     return configuration, [
         RunBegin(),
         ChildReady(0),

@@ -5,7 +5,7 @@ from pto_core.hierarchy.engine.configuration import (
     Configuration,
     RingConfiguration,
 )
-from pto_core.hierarchy.engine.interface import Deadlock, Engine, Frame, least_loaded
+from pto_core.hierarchy.engine.interface import Deadlock, Engine, least_loaded
 from pto_core.hierarchy.engine.reference import ReferenceEngine
 
 __all__ = [
@@ -13,7 +13,6 @@ __all__ = [
     "Configuration",
     "Deadlock",
     "Engine",
-    "Frame",
     "ReferenceEngine",
     "RingConfiguration",
     "least_loaded",

@@ -1,8 +1,8 @@
 """What an engine is told.
 
 Every field is a number or a tuple of numbers, so that a native engine takes the same events as
-plain structures; texts and exceptions stay with the driver, which gives each a number (``cause``,
-``line``, ``callable``, ``config``).
+plain structures. What a task runs, with which scalars and configuration, and from which line, stays
+with the driver; so do texts and exceptions, to which it gives numbers (``cause``).
 """
 
 from __future__ import annotations
@@ -79,7 +79,6 @@ class Member:
     """The arguments of one of the N executions of a task; a task that is no group has one."""
 
     tensors: tuple[Tensor, ...] = ()
-    scalars: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +103,16 @@ class Submit:
     """
 
     kind: Kind
-    callable: int
     members: tuple[Member, ...] = (Member(),)
     pins: tuple[int, ...] = ()
     is_hint: bool = False
-    config: int = 0
     retries: int = 0
     timeout_ms: int = 0
-    line: int = 0
+
+    @property
+    def is_pinned(self) -> bool:
+        """Say whether the pins are no mere wishes."""
+        return bool(self.pins) and not self.is_hint
 
 
 @dataclass(frozen=True, slots=True)

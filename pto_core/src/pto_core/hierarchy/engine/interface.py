@@ -5,7 +5,7 @@ A complete driver of one run, with children that answer at once::
     engine = ReferenceEngine(configuration)
     engine.handle(ChildReady(0))
     engine.handle(RunBegin())
-    engine.handle(Submit(Kind.SUB, callable=0))
+    engine.handle(Submit(Kind.SUB))
     engine.handle(RunEnd())
     for instruction in engine.handle(Dispatch()):
         if isinstance(instruction, Send):
@@ -41,19 +41,6 @@ def least_loaded(candidates: Sequence[tuple[int, int]], preferred: int) -> int:
     Another :data:`Policy` can be given to an engine in its place.
     """
     return min(candidates, key=lambda pair: (pair[1], pair[0] != preferred, pair[0]))[0]
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """What the child needs of a frame, beside its numbers in ``Send``."""
-
-    callable: int
-    config: int
-    timeout_ms: int
-    line: int
-    addresses: tuple[int, ...]
-    """Of the member's tensors, with what was allocated."""
-    scalars: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +87,6 @@ class Engine(Protocol):
         submit needs more than a whole heap ring, and :class:`ProtocolError` when a child reports
         what cannot be; the engine is then as it was before.
         """
-
-    def frame(self, task: int, member: int) -> Frame:
-        """Describe a frame of a task that has not finished; raises :class:`UsageError` else."""
 
     def is_quiescent(self) -> bool:
         """Say whether nothing is in flight and nothing is ready.

@@ -58,7 +58,7 @@ def _check_pins(spec: Submit, children: set[int]) -> None:
 
 
 def _check_tensor(tensor: Tensor) -> None:
-    if tensor.nbytes < 0 or not 0 <= tensor.address < 1 << 64:
+    if tensor.nbytes < 0 or not 0 <= tensor.address < (1 << 64) - tensor.nbytes:
         raise UsageError(f"{tensor.nbytes} bytes at {tensor.address:#x} are no tensor")
     if tensor.address == 0 and tensor.tag not in (Tag.OUTPUT, Tag.NO_DEP):
         raise UsageError(

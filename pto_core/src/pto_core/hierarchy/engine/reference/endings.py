@@ -7,7 +7,7 @@ from collections import deque
 from pto_core.hierarchy.engine.events import NONE, Outcome
 from pto_core.hierarchy.engine.instructions import DropRegions, Result, TaskFinished
 from pto_core.hierarchy.engine.reference.core import Core
-from pto_core.hierarchy.engine.reference.slots import Task
+from pto_core.hierarchy.engine.reference.slots import Task, spec_of
 from pto_core.hierarchy.states import Reference, State, StateEvent
 
 
@@ -54,16 +54,39 @@ class Endings:
         self._tell_consumers()
 
     def consider_early(self, task: Task) -> None:
-        """Queue the task to be sent early if its only unfinished producer has been sent.
+        """Queue the task to be sent early if it may follow its only unfinished producer.
 
         Asked whenever that may have come true: the task was submitted, made to wait or to run
         again, a producer finished and left one, or a producer was sent (its consumers, ascending).
+        Without a pin, only the first that could follow a producer does.
         """
-        if len(task.unfinished) != 1 or self._core.slots.state(task) is not State.PENDING:
+        core = self._core
+        if not self._may_follow(task):
             return
         (number,) = task.unfinished
-        if self._core.slots.state(self._core.slots.tasks[number]) is State.RUNNING:
-            self._core.queues.add_early(task.number)
+        producer = core.slots.tasks[number]
+        if not spec_of(task).is_pinned:
+            if producer.follower not in (NONE, task.number):
+                return
+            producer.follower = task.number
+        core.queues.early.append(task.number)
+
+    def _may_follow(self, task: Task) -> bool:
+        """Neither group nor retries on either side, and a failure that would poison the task."""
+        core = self._core
+        if core.slots.state(task) is not State.PENDING or len(task.unfinished) != 1:
+            return False
+        (number,) = task.unfinished
+        producer = core.slots.tasks[number]
+        spec = spec_of(task)
+        return (
+            core.slots.state(producer) is State.RUNNING
+            and task.poison is None
+            and core.cancelled is None
+            and task.producers[number].poisons
+            and all(each.members == 1 and not spec_of(each).retries for each in (task, producer))
+            and (spec.is_pinned or spec.kind == spec_of(producer).kind)
+        )
 
     def _settle(self, task: Task) -> None:
         core = self._core
@@ -100,6 +123,8 @@ class Endings:
         task.was_skipped = False
         task.children = ()
         self._core.slots.move(task, StateEvent.REPEAT)
+        for number in task.consumers:
+            self._core.queues.remove(number)
         self._settle(task)
 
     def _fail(self, task: Task, cause: int) -> None:
@@ -145,6 +170,7 @@ class Endings:
 
     def _tell(self, task: Task, producer: Task) -> None:
         task.unfinished.remove(producer.number)
+        self._core.queues.remove(task.number)
         root = self._core.roots.get(producer.number)
         if root is not None and task.poison is None and task.producers[producer.number].poisons:
             task.poison = root

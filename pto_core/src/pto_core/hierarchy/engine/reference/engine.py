@@ -24,7 +24,7 @@ from pto_core.hierarchy.engine.events import (
     Submit,
 )
 from pto_core.hierarchy.engine.instructions import Blocked, Instruction, RoomFreed, RunFinished
-from pto_core.hierarchy.engine.interface import Deadlock, Frame, Policy, Snapshot, least_loaded
+from pto_core.hierarchy.engine.interface import Deadlock, Policy, Snapshot, least_loaded
 from pto_core.hierarchy.engine.reference.checks import check_open
 from pto_core.hierarchy.engine.reference.core import Core
 from pto_core.hierarchy.engine.reference.dispatch import Dispatcher
@@ -131,25 +131,11 @@ class ReferenceEngine:
         """End what is READY, which may end and consume others; who waits ends in its turn."""
         core = self._core
         core.cancelled = cause
+        core.queues.early.clear()
         for number in sorted(core.slots.tasks):
             task = core.slots.tasks.get(number)
             if task is not None and core.slots.state(task) is State.READY:
                 self._endings.poison(task)
-
-    def frame(self, task: int, member: int) -> Frame:
-        """Describe a frame; see the interface."""
-        found = self._core.slots.tasks.get(task)
-        if found is None or found.spec is None or not 0 <= member < found.members:
-            raise UsageError(f"there is no member {member} of a task {task} now", name="task")
-        spec = found.spec
-        return Frame(
-            spec.callable,
-            spec.config,
-            spec.timeout_ms,
-            spec.line,
-            found.addresses[member],
-            spec.members[member].scalars,
-        )
 
     def is_quiescent(self) -> bool:
         """Say whether nothing is in flight and nothing is ready."""

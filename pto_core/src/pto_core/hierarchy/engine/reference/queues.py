@@ -1,16 +1,20 @@
-"""What waits to be sent, each queue in the order in which tasks came into it."""
+"""What waits to be sent, each queue in the order in which tasks came into it.
+
+Invariants: a task is in ``singles`` or ``groups`` exactly while it is READY; whatever is in
+``early`` is PENDING, waits for one producer, which is RUNNING, and may be sent after it.
+"""
 
 from __future__ import annotations
 
 
 class Queues:
-    """Invariant: a task is in ``singles`` or ``groups`` exactly while it is READY."""
+    """All of them."""
 
     def __init__(self) -> None:
         self.singles: list[int] = []
         self.groups: list[int] = []
         self.early: list[int] = []
-        """May be sent with a requirement; looked at again when its turn comes."""
+        """To be sent with a requirement."""
         self.groups_in_a_row = 0
         """Sent since the last single task, while one waited."""
 
@@ -19,12 +23,7 @@ class Queues:
         (self.groups if is_group else self.singles).append(task)
 
     def remove(self, task: int) -> None:
-        """Take out a task that is not READY any more, if it was."""
-        for queue in (self.singles, self.groups):
+        """Take out a task that changes its state, or what it waits for."""
+        for queue in (self.singles, self.groups, self.early):
             if task in queue:
                 queue.remove(task)
-
-    def add_early(self, task: int) -> None:
-        """Append a task that may be sent early, unless it is there."""
-        if task not in self.early:
-            self.early.append(task)

@@ -82,6 +82,8 @@ def _region_of_box(box: Box, tensor: Tensor) -> Region:
         last += (extent - 1) * stride
         stride *= raw
     nbytes = box.element_bytes * prod(box.extent)
+    if box.base + stride >= 1 << 64:
+        raise UsageError(f"{box} is a view of more than there is memory", name="box", value=box)
     if (tensor.address, tensor.nbytes) != (first, nbytes):
         raise UsageError(
             f"a tensor of {tensor.nbytes} bytes at {tensor.address:#x} has a box of {nbytes} bytes "

@@ -43,8 +43,6 @@ class Task:
     slot: int
     spec: Submit | None
     """None: an allocation."""
-    addresses: tuple[tuple[int, ...], ...] = ()
-    """Of the tensors of each member, with what was allocated."""
     slab: Slab | None = None
     producers: dict[int, Edge] = field(default_factory=dict)
     """All that it found at submit or was given, finished or not."""
@@ -71,14 +69,20 @@ class Task:
     """Child and frame of each member of this attempt."""
     last_producer: int = NONE
     """The child of the producer that finished last, or that it was sent after."""
-    is_followed: bool = False
-    """A consumer without a pin was sent early after this attempt."""
+    follower: int = NONE
+    """The one consumer without a pin that may be sent early after this attempt."""
     has_saved_regions: bool = False
 
     @property
     def members(self) -> int:
         """How many frames an attempt takes."""
         return 0 if self.spec is None else len(self.spec.members)
+
+
+def spec_of(task: Task) -> Submit:
+    """Give what was submitted; an allocation is never asked for it."""
+    assert task.spec is not None, "an allocation waits for nobody and is never sent"
+    return task.spec
 
 
 class Slots:

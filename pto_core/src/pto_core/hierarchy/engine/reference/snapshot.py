@@ -9,7 +9,7 @@ from pto_core.hierarchy.engine.reference.children import Child
 from pto_core.hierarchy.engine.reference.core import Core
 from pto_core.hierarchy.engine.reference.heap import HeapRing
 from pto_core.hierarchy.engine.reference.slots import Task
-from pto_core.hierarchy.states import Reference, State
+from pto_core.hierarchy.states import Reference
 
 
 def snapshot_of(core: Core) -> Snapshot:
@@ -28,18 +28,12 @@ def snapshot_of(core: Core) -> Snapshot:
         "queues": {
             "singles": list(core.queues.singles),
             "groups": list(core.queues.groups),
-            "early": [number for number in core.queues.early if _is_pending(core, number)],
+            "early": list(core.queues.early),
         },
         "children": [_child(child) for child in core.children.all],
         "rings": [_ring(ring) for ring in core.rings],
         "scopes": [list(tasks) for tasks in core.scopes.open],
     }
-
-
-def _is_pending(core: Core, number: int) -> bool:
-    """Leave out what an engine may drop from the queue sooner or later."""
-    task = core.slots.tasks.get(number)
-    return task is not None and core.slots.state(task) is State.PENDING
 
 
 def _task(core: Core, task: Task) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pto_core.hierarchy.engine.reference.core import Core
 from pto_core.hierarchy.engine.reference.endings import Endings
 from pto_core.hierarchy.engine.reference.heap import Slab, rounded
 from pto_core.hierarchy.engine.reference.regions import Region, region_of
-from pto_core.hierarchy.engine.reference.slots import Edge, Task
+from pto_core.hierarchy.engine.reference.slots import Edge, Task, spec_of
 from pto_core.hierarchy.states import Reference, State, StateEvent
 
 KEY_BIT = 1 << 63
@@ -74,7 +74,7 @@ class Submission:
             self._hold(task, owner, Reference.OWNER)
         for producer, edge in sorted(draft.edges.items()):
             self._link(task, producer, edge)
-        self._enter_regions(task)
+        self._enter_regions(task, draft)
         self._endings.settle(task)
 
     def allocate(self, event: Allocate) -> None:
@@ -116,6 +116,7 @@ class Submission:
             return  # it was poisoned at once; what else it waits for makes no difference
         self._link(task, event.producer, Edge.EXPLICIT | Edge.CERTAIN)
         if state is State.PENDING:
+            core.queues.remove(task.number)
             self._endings.settle(task)
         elif task.unfinished:
             core.slots.move(task, StateEvent.HOLD)
@@ -198,7 +199,6 @@ class Submission:
         """Take slot and slab in one step, and answer."""
         core = self._core
         task = core.slots.take(spec)
-        task.addresses = tuple(tuple(addresses) for addresses in draft.addresses)
         if draft.nbytes:
             ring = core.rings[core.scopes.ring]
             task.slab = ring.reserve(task.number, draft.begin, draft.nbytes)
@@ -237,12 +237,12 @@ class Submission:
     def _refer(task: Task, reference: Reference) -> None:
         task.references[reference] += 1
 
-    def _enter_regions(self, task: Task) -> None:
+    def _enter_regions(self, task: Task, draft: Draft) -> None:
         """Readers first: what the task writes it need not remember to read."""
         core = self._core
         regions = [
             (tensor, region_of(tensor, address))
-            for member, addresses in zip(_spec(task).members, task.addresses, strict=True)
+            for member, addresses in zip(spec_of(task).members, draft.addresses, strict=True)
             for tensor, address in zip(member.tensors, addresses, strict=True)
         ]
         if core.hazards is Hazards.FULL:
@@ -252,11 +252,6 @@ class Submission:
         for tensor, region in regions:
             if tensor.tag in WRITES:
                 task.entries.append(core.regions.add(region, task.number, is_writer=True))
-
-
-def _spec(task: Task) -> Submit:
-    assert task.spec is not None, "an allocation names no regions"
-    return task.spec
 
 
 def _tracked(spec: Submit) -> Iterator[Tensor]:

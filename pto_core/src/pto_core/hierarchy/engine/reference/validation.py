@@ -73,6 +73,14 @@ def _validate_queues(core: Core) -> None:
     ready = [n for n, task in core.slots.tasks.items() if core.slots.state(task) is State.READY]
     queued = core.queues.singles + core.queues.groups
     _require(sorted(queued) == sorted(ready), f"ready {ready} is what is queued {queued}")
+    for number in core.queues.early:
+        task = core.slots.tasks[number]
+        _require(core.slots.state(task) is State.PENDING, f"early task {number} is PENDING")
+        _require(len(task.unfinished) == 1, f"early task {number} waits for one")
+        (producer,) = task.unfinished
+        state = core.slots.state(core.slots.tasks[producer])
+        _require(state is State.RUNNING, f"early task {number} waits for one that runs")
+    _require(len(set(core.queues.early)) == len(core.queues.early), "early tasks are queued once")
     for number in core.queues.groups:
         _require(core.slots.tasks[number].members > 1, f"task {number} is a group")
 
