@@ -11,6 +11,7 @@ PLUGINS = {
     "ptorun-backend-sim": ("load_backend", "a2a3sim", "pto_runtime_hbg"),
     "ptorun-runtime-hbg": ("load_runtime", "host_build_graph", "pto_backend_sim"),
     "ptorun-runtime-pto2": ("load_runtime", "tensormap_and_ringbuffer", "pto_runtime_hbg"),
+    "ptorun-transport-shm": ("load_transport", "shm", "pto_backend_sim"),
 }
 
 DIAMOND = """

@@ -14,7 +14,10 @@ from pto_core import _hierarchy, _native
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (ROOT / "pto_core", *sorted((ROOT / "plugins").glob("*_*")))
-STRANGERS = ("pto-core", "pto", "pto-backend-sim", "pto-runtime-hbg", "pto-runtime-pto2")
+STRANGERS = (
+    *("pto-core", "pto", "pto-backend-sim", "pto-runtime-hbg", "pto-runtime-pto2"),
+    "pto-transport-shm",
+)
 
 
 def digests(folder: Path) -> dict[str, str]:

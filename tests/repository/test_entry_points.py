@@ -5,9 +5,13 @@ from __future__ import annotations
 from importlib import import_module, metadata
 from pathlib import Path
 
-from pto_core.interfaces import API_VERSION, Backend, Runtime
+from pto_core.interfaces import API_VERSION, Backend, NativeTransport, Runtime
 
-INTERFACES = {"pto.backends": Backend, "pto.runtimes": Runtime}
+INTERFACES = {
+    "pto.backends": Backend,
+    "pto.runtimes": Runtime,
+    "pto.transports": NativeTransport,
+}
 
 
 def loaded(reference: str):
@@ -62,4 +66,5 @@ def test_the_design_names_are_there(checkout):
         ("pto.runtimes", "aicpu_build_graph"),
         ("pto.runtimes", "tensormap_and_ringbuffer"),
         ("pto.runtimes", "pto2"),
+        ("pto.transports", "shm"),
     } <= names

@@ -40,7 +40,10 @@ def test_one_version_and_one_licence(checkout):
 
 def test_the_laptop_set_is_every_plugin_that_needs_no_hardware(checkout):
     laptop = set(checkout.core.pyproject["project"]["optional-dependencies"]["sim"])
-    assert laptop == {"ptorun-backend-sim", "ptorun-runtime-hbg", "ptorun-runtime-pto2"}
+    assert laptop == {
+        *("ptorun-backend-sim", "ptorun-runtime-hbg", "ptorun-runtime-pto2"),
+        "ptorun-transport-shm",
+    }
 
 
 def test_plugins_build_against_the_core_by_its_published_name(checkout):

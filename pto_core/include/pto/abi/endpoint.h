@@ -26,7 +26,7 @@ enum { PTO_DIGEST_BYTES = 32 };
 
 /* Kinds of frames. */
 enum {
-  PTO_FRAME_TASK = 0,   /* run a callable; counted: the child's first task frame is number 1 */
+  PTO_FRAME_TASK = 0,   /* run a callable; counted: a connection's first task frame is number 1 */
   PTO_FRAME_CONTROL = 1 /* do what the bytes say, answer with a reply; not counted */
 };
 
@@ -55,6 +55,8 @@ typedef struct pto_frame_view {
   const pto_frame* frame;
   const void* data; /* `frame->bytes` bytes, aligned to 8 */
 } pto_frame_view;
+
+PTO_ABI_ASSERT(sizeof(pto_frame_view) == 2 * sizeof(void*), "pto_frame_view");
 
 /* Kinds of answers. */
 enum {
@@ -96,7 +98,8 @@ typedef struct pto_connection {
   pto_bell* parent_bell; /* one for all endpoints of a Worker */
   pto_bell* child_bell;  /* one a child */
   uint32_t queue_frames; /* frames that must fit at once when each has 64 bytes of data */
-  uint32_t queue_bytes;  /* and bytes, heads included: also the largest frame */
+  uint32_t queue_bytes;  /* and bytes, heads included: also the largest frame; of an answer the
+                            largest data are sizeof(pto_frame) less */
 } pto_connection;
 
 PTO_ABI_ASSERT(sizeof(pto_connection) == 40, "pto_connection");
@@ -126,20 +129,23 @@ typedef struct pto_transport_api {
   /* NULL when memory is exhausted. The connection's memory is zeroed; it may be opened again, after
    * close_parent and zeroing, for a child that takes the place of one that is gone. */
   pto_parent_end* (*open_parent)(const pto_connection* connection);
-  /* Takes frames in order, copies them, and gives how many; fewer than `count` when it is full. */
+  /* Takes frames in order, copies them, and gives how many; fewer than `count` when it is full. A
+   * frame that is too large is PTO_ENDPOINT_PROTOCOL where it is the first; the end stays good. */
   int32_t (*submit)(pto_parent_end* end, const pto_frame_view* frames, int32_t count);
-  /* Gives up to `count` answers, which stay until the next poll. Successes may be merged. */
+  /* Gives up to `count` answers, which stay until the next poll. Successes may be merged. What the
+   * child gave before it closed, or died, comes before PTO_ENDPOINT_CLOSED. */
   int32_t (*poll)(pto_parent_end* end, pto_answer* answers, int32_t count);
   /* The words of the last PTO_ENDPOINT_PROTOCOL; empty when there was none. */
   const char* (*parent_error)(const pto_parent_end* end);
   void (*close_parent)(pto_parent_end* end);
 
   pto_child_end* (*open_child)(const pto_connection* connection);
-  /* Shows up to `count` frames, oldest first, without taking them: they stay until take(). */
+  /* Shows up to `count` frames, oldest first, without taking them: they stay until take(), and are
+   * shown again. What was submitted before the parent closed comes before PTO_ENDPOINT_CLOSED. */
   int32_t (*receive)(pto_child_end* end, pto_frame_view* frames, int32_t count);
   /* The oldest `count` frames are done with: their room can be used again. */
   void (*take)(pto_child_end* end, int32_t count);
-  /* 1: given. 0: no room now; the parent has yet to poll. */
+  /* 1: given. 0: no room now; the parent has yet to poll. Task frames are answered in order. */
   int32_t (*answer)(pto_child_end* end, const pto_answer* answer);
   const char* (*child_error)(const pto_child_end* end);
   void (*close_child)(pto_child_end* end);

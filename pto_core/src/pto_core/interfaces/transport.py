@@ -93,7 +93,7 @@ class Connection:
     ``child``: its path, for messages (``"L4/worker0/chip1"``). ``queue_frames``: how many frames
     must fit at once, on their way and not yet received, when each has 64 bytes of data.
     ``queue_bytes``: the bytes, heads included, that must fit at once; also the largest frame, at
-    most the transport's ``frame_limit``. An answer is no larger.
+    most the transport's ``frame_limit``. The data of an answer have at most 64 bytes less.
     """
 
     child: str
@@ -115,7 +115,9 @@ class ParentEnd(Protocol):
 
         What is taken arrives once and whole, after everything taken before. Never blocks. Raises
         :class:`~pto_core.errors.EndpointClosedError` when the child's end is closed or its process
-        gone, where the transport can tell; then none of ``frames`` was taken.
+        gone, where the transport can tell, and :class:`~pto_core.errors.ProtocolError` when the
+        first frame is larger than ``queue_bytes``: then none of ``frames`` was taken, and the end
+        stays good.
         """
 
     def poll(self, limit: int) -> Sequence[bytes]:
@@ -156,7 +158,8 @@ class ChildEnd(Protocol):
         """Take one answer, or give False when there is no room now: the parent has yet to poll.
 
         Never blocks. Raises :class:`~pto_core.errors.EndpointClosedError` when the parent's end is
-        closed, where the transport can tell.
+        closed, where the transport can tell, and :class:`~pto_core.errors.ProtocolError` when the
+        answer is too large; the end stays good.
         """
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from pto_core.config import Config
 from pto_core.plugins import inspect_all
 
 LAPTOP_SET = (("backend", "a2a3sim"), ("runtime", "host_build_graph"))
+FOR_WORKERS = (("transport", "shm"),)
 _OPTIONAL = {"torch": "tensors of torch as inputs", "numba": "Python kernels without the GIL"}
 
 
@@ -38,10 +39,12 @@ def examine(config: Config) -> Iterator[Finding]:
 
 def _plugins() -> Iterator[Finding]:
     found = inspect_all()
-    for family, name in LAPTOP_SET:
+    for family, name in (*LAPTOP_SET, *FOR_WORKERS):
         if not any(f.record.family == family and name in f.record.names for f in found):
+            required = (family, name) in LAPTOP_SET
+            detail = "not installed" if required else "not installed; a Worker needs it"
             fix = "pip install 'ptorun-core[sim]'"
-            yield Finding(f"{family} {name}", False, True, "not installed", fix)
+            yield Finding(f"{family} {name}", False, required, detail, fix)
     for each in found:
         record = each.record
         required = any((record.family, name) in LAPTOP_SET for name in record.names)

@@ -1,0 +1,65 @@
+// The side of a ring that puts things in: one thread at a time.
+//
+// Heads are a line each (pto_frame, Record) and have a member `kind`.
+#pragma once
+
+#include <cstring>
+
+#include "layout.hpp"
+
+namespace pto::shm {
+
+template <class Head>
+class Writer {
+  static_assert(sizeof(Head) == kLine);
+
+ public:
+  // `freed` is the other side's index.
+  Writer(const Ring& ring, const uint64_t* freed) : ring_(ring), freed_(freed) {}
+
+  // Whether it fitted. Nothing is seen before published().
+  bool put(const Head& head, const void* data, uint64_t bytes) {
+    const uint64_t lines = kLine + whole_lines(bytes);
+    const uint64_t to_end = ring_.until_end(end_);
+    const uint64_t gap = lines > to_end ? to_end : 0;
+    if (!has_room(gap + lines)) return false;
+    if (gap != 0) put_gap();
+    std::byte* place = ring_.at(end_ + gap);
+    std::memcpy(place, &head, kLine);
+    if (bytes != 0) std::memcpy(place + kLine, data, bytes);
+    end_ += gap + lines;
+    return true;
+  }
+
+  // What to publish; nothing new when it is what it was.
+  uint64_t end() const { return end_; }
+
+  // Whether the other side's index cannot be: then it is not followed.
+  bool is_broken() const { return is_broken_; }
+
+ private:
+  bool has_room(uint64_t bytes) {
+    if (end_ + bytes - seen_freed_ <= ring_.size) return true;
+    const uint64_t freed = load(*freed_);
+    if (freed > end_ || freed < seen_freed_) {
+      is_broken_ = true;
+      return false;
+    }
+    seen_freed_ = freed;
+    return end_ + bytes - freed <= ring_.size;
+  }
+
+  void put_gap() {
+    Head head{};
+    head.kind = kGap;
+    std::memcpy(ring_.at(end_), &head, kLine);
+  }
+
+  const Ring ring_;
+  const uint64_t* const freed_;
+  uint64_t end_ = 0;
+  uint64_t seen_freed_ = 0;  // at most what it is
+  bool is_broken_ = false;
+};
+
+}  // namespace pto::shm

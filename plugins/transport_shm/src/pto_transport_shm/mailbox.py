@@ -1,0 +1,37 @@
+"""The plugin object; its work is done by the native library."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pto_core.interfaces import API_VERSION, Health
+
+_PACKAGE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class SharedMemoryTransport:
+    """The transport ``shm``: two rings in memory that parent and child share."""
+
+    name: str = "shm"
+    api_version: int = API_VERSION
+    capabilities: frozenset[str] = frozenset({"in_order", "same_addresses"})
+    frame_limit: int = 1 << 30
+
+    def health(self) -> Health:
+        """Say whether the native library is there; it needs nothing else of the machine."""
+        if self.library().is_file():
+            return Health(ok=True)
+        return Health(
+            ok=False,
+            reason=f"{self.library()} is missing",
+            fix="reinstall ptorun-transport-shm",
+        )
+
+    def library(self) -> Path:
+        """Give the native library that exports ``pto_transport_entry``."""
+        return _PACKAGE / "libpto_transport_shm.so"
+
+
+plugin = SharedMemoryTransport()
