@@ -1,6 +1,6 @@
 // Children as threads: they wait for each other over the board alone.
 
-#include "hierarchy/board.hpp"
+#include "board.hpp"
 
 #include <cstdlib>
 #include <memory>

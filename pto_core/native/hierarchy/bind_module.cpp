@@ -10,6 +10,8 @@ NB_MODULE(_hierarchy, module) {
   module.doc() = "The native half of pto_core.hierarchy; not a public interface.";
   // A Worker that the program never closed, or that a child inherited, is no leak.
   nanobind::set_leak_warnings(false);
+  pto::hierarchy::bind_arguments(module);
+  pto::hierarchy::bind_callable(module);
   // SHA-256 of "<SHA-256 of the content> <path>\n" for each source, sorted by path.
   module.attr("source_digest") = PTO_SOURCE_DIGEST;
 }

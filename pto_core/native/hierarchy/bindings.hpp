@@ -7,4 +7,7 @@ namespace pto::hierarchy {
 
 namespace nb = nanobind;
 
+void bind_arguments(nb::module_& module);
+void bind_callable(nb::module_& module);
+
 }  // namespace pto::hierarchy

@@ -2,6 +2,16 @@
 nanobind_add_module(_hierarchy NOMINSIZE
   native/data_types.cpp
   native/errors.cpp
+  native/host_array.cpp
+  native/scalars.cpp
+  native/views.cpp
+  native/hierarchy/arguments/blob.cpp
+  native/hierarchy/arguments/continuous_tensor.cpp
+  native/hierarchy/arguments/shared_ranges.cpp
+  native/hierarchy/arguments/task_args.cpp
+  native/hierarchy/arguments/task_args_view.cpp
+  native/hierarchy/bind_arguments.cpp
+  native/hierarchy/bind_callable.cpp
   native/hierarchy/bind_module.cpp
 )
 

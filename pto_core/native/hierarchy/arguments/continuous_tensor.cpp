@@ -1,0 +1,300 @@
+#include "arguments/continuous_tensor.hpp"
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "arguments/blob.hpp"
+#include "arguments/python_type.hpp"
+#include "arguments/shared_ranges.hpp"
+#include "data_types.hpp"
+#include "errors.hpp"
+#include "host_array.hpp"
+#include "views.hpp"
+
+namespace pto::hierarchy {
+namespace {
+
+using core::raise_usage;
+
+constexpr uint64_t kLargestExtent = UINT32_MAX;
+
+std::string hex(uint64_t value) {
+  char text[19];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+void set_shape(pto_tensor& tensor, const npy_intp* shape, size_t dims) {
+  if (dims > PTO_MAX_DIMS)
+    raise_usage("an array with " + std::to_string(dims) + " dimensions; a task takes at most " +
+                std::to_string(PTO_MAX_DIMS) + ", reshape it");
+  tensor.ndims = static_cast<uint32_t>(dims);
+  for (size_t i = 0; i < dims; ++i) {
+    if (static_cast<uint64_t>(shape[i]) > kLargestExtent)
+      raise_usage("an array whose dimension " + std::to_string(i) + " has " +
+                  std::to_string(shape[i]) + " elements; a task takes at most " +
+                  std::to_string(kLargestExtent) + " in one dimension, reshape it");
+    tensor.shapes[i] = static_cast<uint32_t>(shape[i]);
+  }
+}
+
+bool take_numpy(PyObject* object, pto_tensor& tensor) {
+  auto* array = as<PyArrayObject>(object);
+  const auto code = core::code_of(PyArray_DESCR(array));
+  if (!code || !PyArray_IS_C_CONTIGUOUS(array)) return false;
+  tensor.data = reinterpret_cast<uint64_t>(PyArray_DATA(array));
+  tensor.dtype = *code;
+  set_shape(tensor, PyArray_DIMS(array), static_cast<size_t>(PyArray_NDIM(array)));
+  return true;
+}
+
+void free_host_array(PyObject* capsule) {
+  delete static_cast<core::HostArray*>(PyCapsule_GetPointer(capsule, nullptr));
+}
+
+// Whatever is not a plain NumPy array; also says why a NumPy array cannot be taken. The export is
+// held, so that a buffer that could grow refuses to.
+ContinuousTensor* tensor_of_export(PyObject* object) {
+  auto host = std::make_unique<core::HostArray>(object, false, [] { return "the tensor"; });
+  pto_tensor tensor{};
+  tensor.data = reinterpret_cast<uint64_t>(host->data);
+  tensor.dtype = host->code;
+  set_shape(tensor, host->shape.data(), host->shape.size());
+  const bool is_read_only = !host->writable;
+  nb::object owner = nb::steal(PyCapsule_New(host.get(), nullptr, &free_host_array));
+  if (!owner.is_valid()) throw nb::python_error();
+  host.release();
+  return make_tensor(tensor, Origin::kArray, owner.ptr(), is_read_only);
+}
+
+// Borrowed.
+PyObject* data_type_of(uint8_t code) {
+  static PyObject* members[kDataTypes] = {};
+  if (!members[code]) {
+    nb::object type = nb::module_::import_("pto_core.kernels.data_type").attr("DataType");
+    members[code] = type(code).release().ptr();
+  }
+  return members[code];
+}
+
+std::string describe(const pto_tensor& tensor, int64_t index) {
+  const std::string place = " at address " + hex(tensor.data);
+  return index < 0 ? "the tensor" + place : "tensor " + std::to_string(index) + place;
+}
+
+void check_memory(const pto_tensor& tensor, uint64_t bytes, PyObject* base, int64_t index) {
+  const char* make_it =
+      "; make it with Worker.shared_array(shape, dtype), or with orch.alloc(shape, dtype) in a "
+      "graph";
+  if (tensor.child_memory)
+    raise_usage(describe(tensor, index) +
+                " is memory of a chip child, which no array can show; bring it here with copy_from "
+                "of the Worker");
+  if (bytes == 0 || base) return;
+  if (tensor.data == 0)
+    raise_usage(describe(tensor, index) +
+                " has no memory yet: it gets some when a task with the "
+                "tag OUTPUT is submitted");
+  const Sharing sharing = SharedRanges::of_process().of(tensor.data, bytes);
+  if (sharing == Sharing::kShared) return;
+  raise_usage(describe(tensor, index) + ", " + std::to_string(bytes) + " bytes, is not in shared " +
+              "memory: this process has " +
+              (sharing == Sharing::kPrivate ? "only a private copy of it" : "nothing there") +
+              make_it);
+}
+
+// ---- the Python type ----
+
+ContinuousTensor* self_of(PyObject* self) {
+  return as<ContinuousTensor>(self);
+}
+
+void deallocate(PyObject* self) {
+  Py_XDECREF(self_of(self)->owner);
+  free_object(self);
+}
+
+PyObject* from_array(PyObject*, PyObject* array) {
+  return or_raise([&] { return reinterpret_cast<PyObject*>(tensor_of_array(array)); });
+}
+
+PyObject* from_pointer(PyObject*, PyObject* arguments, PyObject* names) {
+  static const char* keywords[] = {"address", "shape", "dtype", "child_memory", nullptr};
+  PyObject *address = nullptr, *shape = nullptr, *dtype = nullptr;
+  int is_child_memory = 0;
+  if (!PyArg_ParseTupleAndKeywords(arguments, names, "OOO|p:from_pointer",
+                                   const_cast<char**>(keywords), &address, &shape, &dtype,
+                                   &is_child_memory))
+    return nullptr;
+  return or_raise([&]() -> PyObject* {
+    const uint64_t value = PyLong_Check(address) ? PyLong_AsUnsignedLongLong(address) : 0;
+    if (!PyLong_Check(address) || PyErr_Occurred()) {
+      PyErr_Clear();
+      raise_usage("address is " + core::shown(address) + "; give an integer from 0 to 2**64 - 1");
+    }
+    const pto_tensor tensor = describe_tensor(value, shape, dtype, is_child_memory != 0);
+    return reinterpret_cast<PyObject*>(make_tensor(tensor, Origin::kPointer, nullptr));
+  });
+}
+
+PyObject* get_address(PyObject* self, void*) {
+  return PyLong_FromUnsignedLongLong(self_of(self)->data.data);
+}
+
+PyObject* get_shape(PyObject* self, void*) {
+  const pto_tensor& tensor = self_of(self)->data;
+  PyObject* shape = PyTuple_New(tensor.ndims);
+  for (uint32_t i = 0; shape && i < tensor.ndims; ++i)
+    PyTuple_SET_ITEM(shape, i, PyLong_FromUnsignedLong(tensor.shapes[i]));
+  return shape;
+}
+
+PyObject* get_dtype(PyObject* self, void*) {
+  return or_raise([&] { return Py_NewRef(data_type_of(self_of(self)->data.dtype)); });
+}
+
+PyObject* get_nbytes(PyObject* self, void*) {
+  return PyLong_FromUnsignedLongLong(self_of(self)->bytes);
+}
+
+PyObject* get_child_memory(PyObject* self, void*) {
+  return PyBool_FromLong(self_of(self)->data.child_memory);
+}
+
+PyObject* to_numpy(PyObject* self, PyObject*) {
+  const ContinuousTensor* tensor = self_of(self);
+  return or_raise(
+      [&] { return array_over(tensor->data, tensor->owner, -1, tensor->is_read_only); });
+}
+
+PyObject* show(PyObject* self) {
+  return or_raise([&] {
+    nb::object shape = nb::steal(get_shape(self, nullptr));
+    const pto_tensor& tensor = self_of(self)->data;
+    const std::string text =
+        "ContinuousTensor(address=" + hex(tensor.data) + ", shape=" + core::shown(shape) +
+        ", dtype=" + nb::cast<std::string>(nb::handle(data_type_of(tensor.dtype)).attr("name")) +
+        (tensor.child_memory ? ", child_memory=True)" : ")");
+    return PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
+  });
+}
+
+PyMethodDef methods[] = {
+    {"from_array", &from_array, METH_O | METH_STATIC,
+     "from_array(array, /)\n--\n\n"
+     "Make the tensor of an array, without a copy.\n\n"
+     "`array`: NumPy, torch, or anything with the buffer protocol or DLPack, C-contiguous and of "
+     "at "
+     "most 5 dimensions. The tensor keeps it alive. Children see the memory only if it is shared: "
+     "Worker.shared_array makes such arrays. Raises UsageError."},
+    {"from_pointer", method_of(&from_pointer), METH_VARARGS | METH_KEYWORDS | METH_STATIC,
+     "from_pointer(address, shape, dtype, child_memory=False)\n--\n\n"
+     "Make the tensor of memory at an address.\n\n"
+     "Any non-zero address orders tasks, whatever lies there; 0 with the tag OUTPUT is allocated. "
+     "`child_memory`: the address is one of a chip child's own memory. Raises UsageError."},
+    {"numpy", &to_numpy, METH_NOARGS,
+     "numpy($self, /)\n--\n\n"
+     "Give a NumPy array over the memory. Raises UsageError where this process has none there."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyGetSetDef properties[] = {
+    {"address", &get_address, nullptr, "Of the first byte; 0 as long as none is allocated.",
+     nullptr},
+    {"shape", &get_shape, nullptr, "The extents, slowest dimension first.", nullptr},
+    {"dtype", &get_dtype, nullptr, "The DataType.", nullptr},
+    {"nbytes", &get_nbytes, nullptr, "Bytes that it covers; 0: a key, which only orders tasks.",
+     nullptr},
+    {"child_memory", &get_child_memory, nullptr, "Whether it is memory of a chip child.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyType_Slot slots[] = {
+    {Py_tp_doc, const_cast<char*>("Where an array lies, its shape and its data type.")},
+    {Py_tp_dealloc, reinterpret_cast<void*>(&deallocate)},
+    {Py_tp_repr, reinterpret_cast<void*>(&show)},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, properties},
+    {0, nullptr},
+};
+
+PyType_Spec spec = {"pto_core._hierarchy.ContinuousTensor", sizeof(ContinuousTensor), 0,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+
+}  // namespace
+
+PyTypeObject* continuous_tensor_type = nullptr;
+
+ContinuousTensor* make_tensor(const pto_tensor& data, Origin origin, PyObject* owner,
+                              bool is_read_only) {
+  uint64_t bytes = 0;
+  if (!count_bytes(data, &bytes))
+    raise_usage("a tensor at address " + hex(data.data) +
+                " of more bytes than an address can count; give a smaller shape");
+  auto* tensor = make_object<ContinuousTensor>(continuous_tensor_type);
+  if (!tensor) throw nb::python_error();
+  tensor->data = data;
+  tensor->bytes = bytes;
+  tensor->owner = Py_XNewRef(owner);
+  tensor->origin = origin;
+  tensor->is_read_only = is_read_only;
+  return tensor;
+}
+
+ContinuousTensor* tensor_of_array(PyObject* array) {
+  if (is_continuous_tensor(array)) return as<ContinuousTensor>(Py_NewRef(array));
+  pto_tensor tensor{};
+  if (!PyArray_Check(array) || !take_numpy(array, tensor)) return tensor_of_export(array);
+  return make_tensor(tensor, Origin::kArray, array, !PyArray_ISWRITEABLE(as<PyArrayObject>(array)));
+}
+
+uint8_t code_of_dtype(nb::handle dtype) {
+  if (!PyLong_Check(dtype.ptr())) return core::code_of_object(dtype);
+  int overflow = 0;
+  const long code = PyLong_AsLongAndOverflow(dtype.ptr(), &overflow);
+  if (overflow == 0 && code >= 0 && code < static_cast<long>(kDataTypes))
+    return static_cast<uint8_t>(code);
+  raise_usage("data type code " + core::shown(dtype) + " is none; give a DataType");
+}
+
+pto_tensor describe_tensor(uint64_t address, nb::handle shape, nb::handle dtype,
+                           bool is_child_memory) {
+  pto_tensor tensor{};
+  tensor.data = address;
+  tensor.dtype = code_of_dtype(dtype);
+  tensor.child_memory = is_child_memory;
+  const std::vector<npy_intp> extents = core::shape_of_object(shape);
+  set_shape(tensor, extents.data(), extents.size());
+  return tensor;
+}
+
+PyObject* array_over(const pto_tensor& tensor, PyObject* base, int64_t index, bool is_read_only) {
+  uint64_t bytes = 0;
+  count_bytes(tensor, &bytes);
+  check_memory(tensor, bytes, base, index);
+  npy_intp shape[PTO_MAX_DIMS];
+  for (uint32_t i = 0; i < tensor.ndims; ++i) shape[i] = tensor.shapes[i];
+  PyArray_Descr* descriptor = core::descriptor_of(tensor.dtype);
+  const bool is_aligned =
+      tensor.data % static_cast<uint64_t>(PyDataType_ALIGNMENT(descriptor)) == 0;
+  const int flags = NPY_ARRAY_C_CONTIGUOUS | (is_aligned ? NPY_ARRAY_ALIGNED : 0) |
+                    (is_read_only ? 0 : NPY_ARRAY_WRITEABLE);
+  // An empty array at no address gets memory of its own, which it never uses.
+  void* memory = bytes == 0 ? nullptr : reinterpret_cast<void*>(tensor.data);
+  Py_INCREF(descriptor);
+  PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descriptor, static_cast<int>(tensor.ndims),
+                                         shape, nullptr, memory, memory ? flags : 0, nullptr);
+  if (!array) throw nb::python_error();
+  if (memory && base && PyArray_SetBaseObject(as<PyArrayObject>(array), Py_NewRef(base)) != 0) {
+    Py_DECREF(array);
+    throw nb::python_error();
+  }
+  return array;
+}
+
+void bind_continuous_tensor(nb::module_& module) {
+  continuous_tensor_type = make_type(module, spec, nullptr);
+}
+
+}  // namespace pto::hierarchy

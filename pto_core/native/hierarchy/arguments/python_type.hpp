@@ -1,0 +1,59 @@
+// What the hand-written Python types of this room share.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <exception>
+
+namespace pto::hierarchy {
+
+namespace nb = nanobind;
+
+// Runs `call` and turns what it throws into the exception of Python; gives null then.
+template <class Call>
+PyObject* or_raise(Call call) {
+  try {
+    return call();
+  } catch (nb::python_error& error) {
+    error.restore();
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
+}
+
+template <class Function>
+PyCFunction method_of(Function* function) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function));
+}
+
+// A type of `module` that lives as long as the process. `construct` null: Python makes none.
+inline PyTypeObject* make_type(nb::module_& module, PyType_Spec& spec, vectorcallfunc construct) {
+  PyObject* made = PyType_FromModuleAndSpec(module.ptr(), &spec, nullptr);
+  if (!made) throw nb::python_error();
+  auto* type = reinterpret_cast<PyTypeObject*>(made);
+  type->tp_vectorcall = construct;
+  module.attr(nb::handle(made).attr("__name__")) = nb::handle(made);
+  return type;
+}
+
+// A new, bare object of `type`, or null with an exception.
+template <class Object>
+Object* make_object(PyTypeObject* type) {
+  return PyObject_New(Object, type);
+}
+
+template <class Object>
+Object* as(PyObject* object) {
+  return reinterpret_cast<Object*>(object);
+}
+
+inline void free_object(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  PyObject_Free(self);
+  Py_DECREF(type);
+}
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,263 @@
+#include "arguments/task_args.hpp"
+
+#include <cstring>
+#include <string>
+
+#include "arguments/items.hpp"
+#include "arguments/python_type.hpp"
+#include "errors.hpp"
+#include "scalars.hpp"
+
+namespace pto::hierarchy {
+namespace {
+
+using core::raise_usage;
+
+TaskArgs* self_of(PyObject* self) {
+  return as<TaskArgs>(self);
+}
+
+PyObject* construct(PyObject* type, PyObject* const*, size_t count, PyObject* names) {
+  if (PyVectorcall_NARGS(count) != 0 || names) {
+    PyErr_SetString(PyExc_TypeError, "TaskArgs() takes no arguments; use add_tensor, add_scalar");
+    return nullptr;
+  }
+  auto* args = make_object<TaskArgs>(as<PyTypeObject>(type));
+  if (!args) return nullptr;
+  args->blob = args->inline_blob;
+  args->notes = args->inline_notes;
+  args->tensor_count = args->scalar_count = 0;
+  args->blob_capacity = TaskArgs::kInlineBytes;
+  args->note_capacity = TaskArgs::kInlineTensors;
+  return reinterpret_cast<PyObject*>(args);
+}
+
+void deallocate(PyObject* self) {
+  TaskArgs* args = self_of(self);
+  for (uint32_t i = 0; i < args->tensor_count; ++i) Py_DECREF(args->notes[i].tensor);
+  if (args->blob != args->inline_blob) PyMem_Free(args->blob);
+  if (args->notes != args->inline_notes) PyMem_Free(args->notes);
+  free_object(self);
+}
+
+// Twice the size; `inside` is where it lies as long as it is small.
+template <class Item>
+Item* grow(Item* items, const Item* inside, uint32_t& capacity) {
+  auto* grown = static_cast<Item*>(PyMem_Malloc(2 * capacity * sizeof(Item)));
+  if (!grown) throw std::bad_alloc();
+  std::memcpy(grown, items, capacity * sizeof(Item));
+  if (items != inside) PyMem_Free(items);
+  capacity *= 2;
+  return grown;
+}
+
+void make_room(TaskArgs* args, size_t tensors, size_t scalars) {
+  if (blob_bytes(tensors, scalars) > args->blob_capacity)
+    args->blob = grow(args->blob, args->inline_blob, args->blob_capacity);
+  if (tensors > args->note_capacity)
+    args->notes = grow(args->notes, args->inline_notes, args->note_capacity);
+}
+
+Tag tag_of(PyObject* tag, uint32_t index) {
+  const long value = PyLong_Check(tag) ? PyLong_AsLong(tag) : -1;
+  if (value >= 0 && value <= static_cast<long>(Tag::kNoDep)) return static_cast<Tag>(value);
+  PyErr_Clear();
+  raise_usage("the tag of tensor " + std::to_string(index) + " is " + core::shown(tag) +
+              "; give TensorArgType.INPUT, OUTPUT, INOUT, OUTPUT_EXISTING or NO_DEP");
+}
+
+bool writes(Tag tag) {
+  return tag == Tag::kOutput || tag == Tag::kInout || tag == Tag::kOutputExisting;
+}
+
+void check_order(const TaskArgs* args) {
+  if (args->scalar_count == 0) return;
+  raise_usage("a tensor after " + std::to_string(args->scalar_count) +
+              (args->scalar_count == 1 ? " scalar" : " scalars") +
+              "; a task's tensors come first, add them before add_scalar");
+}
+
+void check_writable(bool is_read_only, Tag tag, uint32_t index) {
+  if (is_read_only && writes(tag))
+    raise_usage("tensor " + std::to_string(index) +
+                " is of a read-only array but its tag says that the task writes it; pass a "
+                "writable array, or tag it INPUT");
+}
+
+// There is room.
+void place(TaskArgs* args, ContinuousTensor* tensor, Tag tag) {
+  const uint32_t index = args->tensor_count++;
+  args->tensors()[index] = tensor->data;
+  args->notes[index] = {tensor, tag};
+  Py_INCREF(tensor);
+}
+
+void append(TaskArgs* args, ContinuousTensor* tensor, Tag tag) {
+  make_room(args, args->tensor_count + 1, 0);
+  place(args, tensor, tag);
+}
+
+void add_object(TaskArgs* args, PyObject* object, Tag tag) {
+  check_order(args);
+  ContinuousTensor* tensor = tensor_of_array(object);
+  const nb::object keep = nb::steal(reinterpret_cast<PyObject*>(tensor));
+  check_writable(tensor->is_read_only, tag, args->tensor_count);
+  append(args, tensor, tag);
+}
+
+// The usual call, where nothing can go wrong: false where it is not that.
+bool add_at_once(TaskArgs* args, PyObject* object, Tag tag) {
+  if (!is_continuous_tensor(object) || args->scalar_count != 0 ||
+      args->tensor_count >= args->note_capacity)
+    return false;
+  auto* tensor = as<ContinuousTensor>(object);
+  if (tensor->is_read_only || blob_bytes(args->tensor_count + 1, 0) > args->blob_capacity)
+    return false;
+  place(args, tensor, tag);
+  return true;
+}
+
+bool is_tag(PyObject* name) {
+  return PyUnicode_CompareWithASCIIString(name, "tag") == 0;
+}
+
+// add_tensor(tensor, tag=INPUT), by position or with the name of the tag.
+PyObject* add_tensor(PyObject* self, PyObject* const* arguments, Py_ssize_t count,
+                     PyObject* names) {
+  const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
+  if (count < 1 || count + named > 2 || (named != 0 && !is_tag(PyTuple_GET_ITEM(names, 0)))) {
+    PyErr_SetString(PyExc_TypeError, "give add_tensor(tensor, tag=TensorArgType.INPUT)");
+    return nullptr;
+  }
+  return or_raise([&] {
+    const Tag tag =
+        count + named == 2 ? tag_of(arguments[1], self_of(self)->tensor_count) : Tag::kInput;
+    if (!add_at_once(self_of(self), arguments[0], tag))
+      add_object(self_of(self), arguments[0], tag);
+    return Py_NewRef(Py_None);
+  });
+}
+
+PyObject* add_scalar(PyObject* self, PyObject* value) {
+  return or_raise([&] {
+    const auto scalar = core::scalar_of(value);
+    if (!scalar)
+      raise_usage(core::shown(value) + " of type " + core::type_text(value) +
+                  " is no scalar; give a bool, an int, a float, or a scalar of ctypes or NumPy");
+    TaskArgs* args = self_of(self);
+    make_room(args, args->tensor_count, args->scalar_count + 1);
+    ++args->scalar_count;
+    args->scalars().back() = scalar->bits;
+    return Py_NewRef(Py_None);
+  });
+}
+
+PyObject* tag(PyObject* self, PyObject* index) {
+  return or_raise([&] {
+    const TaskArgs* args = self_of(self);
+    const size_t i = index_of(index, args->tensor_count, "tensor");
+    return nb::cast(args->notes[i].tag).release().ptr();
+  });
+}
+
+PyObject* view(PyObject* self, PyObject*) {
+  return or_raise([&] { return reinterpret_cast<PyObject*>(make_view(self_of(self))); });
+}
+
+PyObject* get_tensor_count(PyObject* self, void*) {
+  return PyLong_FromUnsignedLong(self_of(self)->tensor_count);
+}
+
+PyObject* get_scalar_count(PyObject* self, void*) {
+  return PyLong_FromUnsignedLong(self_of(self)->scalar_count);
+}
+
+PyObject* get_tensors(PyObject* self, void*) {
+  const TaskArgs* args = self_of(self);
+  PyObject* tensors = PyTuple_New(args->tensor_count);
+  for (uint32_t i = 0; tensors && i < args->tensor_count; ++i)
+    PyTuple_SET_ITEM(tensors, i, Py_NewRef(args->notes[i].tensor));
+  return tensors;
+}
+
+PyObject* get_scalars(PyObject* self, void*) {
+  return or_raise([&] { return scalar_tuple(self_of(self)->scalars()); });
+}
+
+PyObject* show(PyObject* self) {
+  return PyUnicode_FromFormat("TaskArgs(%u tensors, %u scalars)", self_of(self)->tensor_count,
+                              self_of(self)->scalar_count);
+}
+
+PyMethodDef methods[] = {
+    {"add_tensor", method_of(&add_tensor), METH_FASTCALL | METH_KEYWORDS,
+     "add_tensor($self, tensor, tag=TensorArgType.INPUT)\n--\n\n"
+     "Add a tensor, and what the task does with it.\n\n"
+     "`tensor`: a ContinuousTensor, or an array that one can be made of; it is kept alive. Raises "
+     "UsageError, having added nothing: after a scalar, for what is no array, and for a tag that "
+     "writes a read-only array."},
+    {"add_scalar", &add_scalar, METH_O,
+     "add_scalar($self, value, /)\n--\n\n"
+     "Add a number as 64 bits: integers sign-extended, floats as their bit pattern."},
+    {"tag", &tag, METH_O, "tag($self, index, /)\n--\n\nGive the tag of a tensor."},
+    {"view", &view, METH_NOARGS,
+     "view($self, /)\n--\n\nGive the arguments as they are now, as a task sees them."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyGetSetDef properties[] = {
+    {"tensor_count", &get_tensor_count, nullptr, "How many tensors were added.", nullptr},
+    {"scalar_count", &get_scalar_count, nullptr, "How many scalars were added.", nullptr},
+    {"tensors", &get_tensors, nullptr, "The ContinuousTensors.", nullptr},
+    {"scalars", &get_scalars, nullptr, "The scalars as signed integers.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyType_Slot slots[] = {
+    {Py_tp_doc, const_cast<char*>("The arguments of a task: tensors first, then scalars.")},
+    {Py_tp_dealloc, reinterpret_cast<void*>(&deallocate)},
+    {Py_tp_repr, reinterpret_cast<void*>(&show)},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, properties},
+    {0, nullptr},
+};
+
+PyType_Spec spec = {"pto_core._hierarchy.TaskArgs", sizeof(TaskArgs), 0, Py_TPFLAGS_DEFAULT, slots};
+
+}  // namespace
+
+PyTypeObject* task_args_type = nullptr;
+
+void TaskArgs::take_addresses() {
+  for (uint32_t i = 0; i < tensor_count; ++i) {
+    pto_tensor& tensor = tensors()[i];
+    if (tensor.data == 0) tensor.data = notes[i].tensor->data.data;
+  }
+}
+
+std::span<const std::byte> TaskArgs::bytes() {
+  const int32_t counts[2] = {static_cast<int32_t>(tensor_count),
+                             static_cast<int32_t>(scalar_count)};
+  std::memcpy(blob, counts, sizeof counts);
+  return {blob, blob_bytes(tensor_count, scalar_count)};
+}
+
+void TaskArgs::set_address(uint32_t index, uint64_t address, Origin origin) {
+  tensors()[index].data = address;
+  notes[index].tensor->data.data = address;
+  notes[index].tensor->origin = origin;
+}
+
+void bind_task_args(nb::module_& module) {
+  nb::enum_<Tag>(module, "TensorArgType", nb::is_arithmetic(),
+                 "What a task does with a tensor; used at the submit, never carried on.")
+      .value("INPUT", Tag::kInput, "It reads what earlier tasks wrote.")
+      .value("OUTPUT", Tag::kOutput, "It overwrites; allocated where it has no address.")
+      .value("INOUT", Tag::kInout, "It reads and writes.")
+      .value("OUTPUT_EXISTING", Tag::kOutputExisting,
+             "It overwrites, and waits for nobody who reads or wrote before.")
+      .value("NO_DEP", Tag::kNoDep, "It is passed on and orders nothing.");
+  task_args_type = make_type(module, spec, &construct);
+}
+
+}  // namespace pto::hierarchy

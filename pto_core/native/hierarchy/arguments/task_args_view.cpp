@@ -1,0 +1,174 @@
+#include <utility>
+
+#include "arguments/items.hpp"
+#include "arguments/python_type.hpp"
+#include "arguments/task_args.hpp"
+#include "errors.hpp"
+#include "scalars.hpp"
+
+namespace pto::hierarchy {
+namespace {
+
+TaskArgsView* self_of(PyObject* self) {
+  return as<TaskArgsView>(self);
+}
+
+void deallocate(PyObject* self) {
+  TaskArgsView* view = self_of(self);
+  Py_XDECREF(view->source);
+  Py_XDECREF(view->tensors);
+  PyMem_Free(view->copy);
+  free_object(self);
+}
+
+// Borrowed; null in a child.
+ContinuousTensor* source_tensor(const TaskArgsView* view, size_t index) {
+  return view->source ? as<TaskArgs>(view->source)->notes[index].tensor : nullptr;
+}
+
+PyObject* tensor(PyObject* self, PyObject* index) {
+  return or_raise([&] {
+    const TaskArgsView* view = self_of(self);
+    const size_t i = index_of(index, view->blob.tensors.size(), "tensor");
+    const ContinuousTensor* source = source_tensor(view, i);
+    return array_over(view->blob.tensors[i], source ? source->owner : nullptr,
+                      static_cast<int64_t>(i), source && source->is_read_only);
+  });
+}
+
+PyObject* scalar(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  if (count != 1 && count != 2) {
+    PyErr_SetString(PyExc_TypeError, "give scalar(index) or scalar(index, dtype)");
+    return nullptr;
+  }
+  return or_raise([&] {
+    const Blob& blob = self_of(self)->blob;
+    const size_t i = index_of(arguments[0], blob.scalars.size(), "scalar");
+    const auto kind =
+        count == 1 ? core::ScalarKind::kSigned : core::scalar_kind_of(code_of_dtype(arguments[1]));
+    return core::number_of(blob.scalars[i], kind);
+  });
+}
+
+PyObject* get_tensor_count(PyObject* self, void*) {
+  return PyLong_FromSize_t(self_of(self)->blob.tensors.size());
+}
+
+PyObject* get_scalar_count(PyObject* self, void*) {
+  return PyLong_FromSize_t(self_of(self)->blob.scalars.size());
+}
+
+PyObject* make_tensors(const TaskArgsView* view) {
+  const auto count = static_cast<Py_ssize_t>(view->blob.tensors.size());
+  nb::object tuple = nb::steal(PyTuple_New(count));
+  if (!tuple.is_valid()) throw nb::python_error();
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    const auto index = static_cast<size_t>(i);
+    ContinuousTensor* source = source_tensor(view, index);
+    PyObject* tensor = reinterpret_cast<PyObject*>(
+        source ? source : make_tensor(view->blob.tensors[index], Origin::kPointer, nullptr));
+    PyTuple_SET_ITEM(tuple.ptr(), i, source ? Py_NewRef(tensor) : tensor);
+  }
+  return tuple.release().ptr();
+}
+
+PyObject* get_tensors(PyObject* self, void*) {
+  return or_raise([&] {
+    TaskArgsView* view = self_of(self);
+    if (!view->tensors) view->tensors = make_tensors(view);
+    return Py_NewRef(view->tensors);
+  });
+}
+
+PyObject* get_scalars(PyObject* self, void*) {
+  return or_raise([&] { return scalar_tuple(self_of(self)->blob.scalars); });
+}
+
+PyObject* show(PyObject* self) {
+  const Blob& blob = self_of(self)->blob;
+  return PyUnicode_FromFormat("TaskArgsView(%zu tensors, %zu scalars)", blob.tensors.size(),
+                              blob.scalars.size());
+}
+
+PyMethodDef methods[] = {
+    {"tensor", &tensor, METH_O,
+     "tensor($self, index, /)\n--\n\n"
+     "Give a NumPy array over the memory of a tensor: what is written there, others see.\n\n"
+     "Raises UsageError where this process cannot see the memory that the caller meant."},
+    {"scalar", method_of(&scalar), METH_FASTCALL,
+     "scalar($self, index, dtype=None, /)\n--\n\n"
+     "Give a scalar as a signed integer, or as the number of a data type that its bits are.\n\n"
+     "`dtype`: what it was given as, where that was no signed integer: float for a Python float."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyGetSetDef properties[] = {
+    {"tensor_count", &get_tensor_count, nullptr, "How many tensors the task has.", nullptr},
+    {"scalar_count", &get_scalar_count, nullptr, "How many scalars the task has.", nullptr},
+    {"tensors", &get_tensors, nullptr, "The ContinuousTensors, to hand on.", nullptr},
+    {"scalars", &get_scalars, nullptr, "The scalars as signed integers.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyType_Slot slots[] = {
+    {Py_tp_doc, const_cast<char*>("The arguments of a task, as whoever runs it sees them.")},
+    {Py_tp_dealloc, reinterpret_cast<void*>(&deallocate)},
+    {Py_tp_repr, reinterpret_cast<void*>(&show)},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, properties},
+    {0, nullptr},
+};
+
+PyType_Spec spec = {"pto_core._hierarchy.TaskArgsView", sizeof(TaskArgsView), 0,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+
+}  // namespace
+
+PyTypeObject* task_args_view_type = nullptr;
+
+void TaskArgsView::point_at(const Blob& to) {
+  blob = to;
+  Py_CLEAR(tensors);
+}
+
+bool TaskArgsView::detach() {
+  const size_t bytes = blob_bytes(blob.tensors.size(), blob.scalars.size());
+  auto* memory = static_cast<std::byte*>(PyMem_Malloc(bytes));
+  if (!memory) {
+    PyErr_NoMemory();
+    blob = {};
+    return false;
+  }
+  encode_blob(blob, memory);
+  const auto* first = reinterpret_cast<const pto_tensor*>(memory + kBlobHeadBytes);
+  const auto* last = first + blob.tensors.size();
+  blob = {{first, last}, {reinterpret_cast<const uint64_t*>(last), blob.scalars.size()}};
+  PyMem_Free(std::exchange(copy, memory));
+  return true;
+}
+
+TaskArgsView* make_view() {
+  auto* view = make_object<TaskArgsView>(task_args_view_type);
+  if (!view) throw nb::python_error();
+  view->blob = {};
+  view->source = nullptr;
+  view->tensors = nullptr;
+  view->copy = nullptr;
+  return view;
+}
+
+TaskArgsView* make_view(TaskArgs* args) {
+  TaskArgsView* view = make_view();
+  args->take_addresses();
+  view->blob = {args->tensors(), args->scalars()};
+  view->source = Py_NewRef(reinterpret_cast<PyObject*>(args));
+  if (view->detach()) return view;
+  Py_DECREF(view);
+  throw nb::python_error();
+}
+
+void bind_task_args_view(nb::module_& module) {
+  task_args_view_type = make_type(module, spec, nullptr);
+}
+
+}  // namespace pto::hierarchy
