@@ -10,9 +10,9 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
+#include "caller.hpp"
 #include "device_array.hpp"
 #include "kernel_table.hpp"
 #include "pto/abi/runtime.h"
@@ -73,7 +73,6 @@ class Graph {
   int64_t checked(int64_t id);
   int64_t task_id(nb::handle task, const char* what) const;
   void add_edge(int64_t from, int64_t to);
-  const char* kept_text(const char* text) { return texts_.insert(text).first->c_str(); }
 
   Run* run_;
   std::shared_ptr<RunMark> mark_ = std::make_shared<RunMark>();
@@ -84,7 +83,7 @@ class Graph {
   std::unordered_map<int64_t, KernelUse> uses_by_id_;
   std::vector<std::unique_ptr<CallSignature>> signatures_;
   std::map<CallSignature, uint64_t> cookies_;
-  std::unordered_set<std::string> texts_;  // that the runtime keeps pointers to
+  Callers callers_;  // the runtime keeps pointers to their files
 };
 
 void bind_graph(nb::module_& module);

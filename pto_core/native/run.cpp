@@ -7,20 +7,6 @@
 #include "errors.hpp"
 
 namespace pto::core {
-namespace {
-
-// The runtime did not know the line of a Python orchestration when it wrote the report.
-void say_place(pto_error& error, const Place& place) {
-  constexpr const char* kUnknown = "an unknown line";
-  std::string words = error.message;
-  const size_t at = words.find(kUnknown);
-  if (at == std::string::npos) return;
-  const std::string name = place.file.substr(place.file.rfind('/') + 1);
-  words.replace(at, std::strlen(kUnknown), name + ":" + std::to_string(place.line));
-  std::snprintf(error.message, sizeof(error.message), "%s", words.c_str());
-}
-
-}  // namespace
 
 Run::Run(Device& device, nb::handle device_object, const Program& program, nb::tuple arguments,
          const RunSettings& settings)
@@ -147,14 +133,6 @@ void Run::raise_latched(pto_status status) {
   raise_exception(latched_);
 }
 
-// The proof is in the log by now, without the line; a plan may take a while yet.
-void Run::keep_stuck_place(Place place) {
-  stuck_place_ = std::move(place);
-  const std::string at = stuck_place_.file + ":" + std::to_string(stuck_place_.line);
-  nb::object logger = nb::module_::import_("pto_core.log").attr("get")("pto_core.device");
-  logger.attr("error")("deadlock", nb::arg("at") = at);
-}
-
 void Run::keep_failure(uint64_t task, const nb::object& exception) {
   constexpr size_t kKept = 64;  // only the first counts; which one it is, the runtime decides
   if (failures_.size() < kKept) failures_.emplace_back(task, exception);
@@ -218,11 +196,6 @@ void Run::complete_latched() {
 
 // The native error as an exception; for a Python kernel its own exception is the cause.
 nb::object Run::final_exception() {
-  if (error_.status == PTO_ERROR_DEADLOCK && error_.file[0] == 0 && stuck_place_.line > 0) {
-    std::strncpy(error_.file, stuck_place_.file.c_str(), sizeof(error_.file) - 1);
-    error_.line = stuck_place_.line;
-    say_place(error_, stuck_place_);
-  }
   nb::object exception = exception_of(error_, kernel_name(error_.func_id));
   for (const auto& [task, failure] : failures_) {
     if (error_.status != PTO_ERROR_KERNEL || static_cast<int64_t>(task) != error_.task) continue;

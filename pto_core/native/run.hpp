@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "arguments.hpp"
-#include "caller.hpp"
 #include "graph.hpp"
 #include "program.hpp"
 #include "task_watch.hpp"
@@ -55,8 +54,6 @@ class Run {
   // Called by the backend, without the GIL, while a call of `rt` waits: signals and time limits end
   // the run.
   void attend();
-  // A call of `rt` was proven stuck there.
-  void keep_stuck_place(Place place);
 
   // For the submit path: raises the error that the runtime has latched, or `status` without words.
   [[noreturn]] void raise_latched(pto_status status);
@@ -112,7 +109,6 @@ class Run {
   nb::object raised_late_;                // what a call of rt raised for that
   bool was_stopped_ = false;
   TaskWatch watch_;
-  Place stuck_place_;                      // where the orchestration was when a deadlock was proven
   bool is_in_progress_ = false;            // started and not finished
   std::optional<RunningTask> stuck_task_;  // the task that the device was given up for
   pto_status status_ = PTO_OK;

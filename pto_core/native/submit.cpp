@@ -1,5 +1,4 @@
 // The submit path of runtimes that find the edges by what tasks read and write.
-#include "caller.hpp"
 #include "data_types.hpp"
 #include "device.hpp"
 #include "device_array.hpp"
@@ -101,10 +100,11 @@ int64_t Graph::submit(PyObject* const* arguments, size_t count, PyObject* names,
   if (use.kernel->is_python() && parameters.has_scalars())
     task.cookie = cookie_of(use, parameters.specs(), count - 1);
   if (!keywords.clusters.empty()) task.clusters = keywords.clusters.data();
-  task.line = -1;
+  const Place place = callers_.here();
+  task.file = place.file;
+  task.line = place.line;
   const int64_t id = device.handing_over(
       [&] { return device.runtime_api()->submit_tensors(device.runtime(), &task); });
-  if (task.was_stuck) run_->keep_stuck_place(place_of_caller());
   if (id < 0) raise_latched();
   parameters.keep_allocations();
   if (!keywords.after) return id;
@@ -149,10 +149,9 @@ nb::object Graph::pipe() {
 void Graph::scope_begin() {
   require(PTO_RUNTIME_SCOPES, "scopes", "remove rt.scope()");
   Device& device = run_->device();
-  const Place place = place_of_caller();
-  const char* file = kept_text(place.file.c_str());
+  const Place place = callers_.here();
   const pto_status status = device.handing_over(
-      [&] { return device.runtime_api()->scope_begin(device.runtime(), file, place.line); });
+      [&] { return device.runtime_api()->scope_begin(device.runtime(), place.file, place.line); });
   if (status != PTO_OK) run_->raise_latched(status);
 }
 
@@ -167,10 +166,10 @@ bool Graph::scope_end() {
 int32_t Graph::allocate_cluster() {
   require(PTO_RUNTIME_CLUSTERS, "clusters", "remove rt.allocate_cluster()");
   Device& device = run_->device();
-  const Place place = place_of_caller();
-  const char* file = kept_text(place.file.c_str());
-  const int32_t cluster = device.handing_over(
-      [&] { return device.runtime_api()->allocate_cluster(device.runtime(), file, place.line); });
+  const Place place = callers_.here();
+  const int32_t cluster = device.handing_over([&] {
+    return device.runtime_api()->allocate_cluster(device.runtime(), place.file, place.line);
+  });
   if (cluster < 0) raise_latched();
   return cluster;
 }

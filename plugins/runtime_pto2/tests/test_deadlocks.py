@@ -157,6 +157,8 @@ def test_a_long_wait_is_told_while_it_lasts(capfd):
     shown = capfd.readouterr().err
     blocked = shown.find("[TaskRing] BLOCKED (Flow Control): ring=1, current=3, last_alive=0")
     assert 0 <= blocked < shown.find("kernel ends"), shown
+    line = graph.__code__.co_firstlineno + 7
+    assert f" ms at test_deadlocks.py:{line}\n" in shown
 
 
 ORCHESTRATION = """
@@ -197,7 +199,9 @@ def test_a_deadlock_names_the_lines_of_the_scope_and_of_the_call(opened, capfd):
     error = stuck(opened(task_window="4"), graph)
     assert f"opened at test_deadlocks.py:{line}" in str(error)
     assert f"1 slot wanted at test_deadlocks.py:{line + 2}." in str(error)
-    assert f"at={__file__}:{line + 2}\n" in capfd.readouterr().err
+    assert error.line == line + 2
+    assert f"task 0 of ring 1 from test_deadlocks.py:{line + 2}, done but not retired" in str(error)
+    assert f"1 slot wanted at test_deadlocks.py:{line + 2}." in capfd.readouterr().err
 
 
 def test_a_slow_kernel_under_a_full_ring_is_no_deadlock(opened):

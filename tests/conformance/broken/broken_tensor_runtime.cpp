@@ -46,7 +46,6 @@ int64_t submit_tensors(void* instance, pto_tensor_task* task) {
   given.params = params.data();
   if (breaks(Defect::ignores_clusters)) given.clusters = nullptr;
   const int64_t id = working->submit_tensors(instance, &given);
-  task->was_stuck = given.was_stuck;
   if (breaks(Defect::gives_overlapping_buffers) && allocated != nullptr) {
     if (last_address != 0) allocated->buffer.addr = last_address;
     last_address = allocated->buffer.addr;

@@ -15,9 +15,7 @@ constexpr uint64_t kKeys = uint64_t{1} << 63;
 }  // namespace
 
 int64_t Orchestrator::submit(pto_tensor_task& task) {
-  task.was_stuck = 0;
   if (!goes_on()) return -1;
-  const bool was_planning = planner_.is_planning();
   settle();
   if (logged_ - published_ >= kPublishInterval || scheduler_.is_resting() ||
       context_.platform->deterministic != 0) {
@@ -25,9 +23,7 @@ int64_t Orchestrator::submit(pto_tensor_task& task) {
   }
   if (--submits_to_sync_ == 0) sync(CleanedBy::kBatch, kBatch);
   Draft draft(task, accesses_);
-  const int64_t id = goes_on() ? put_together(draft) : -1;
-  task.was_stuck = !was_planning && deadlock_.is_proven();
-  return id;
+  return goes_on() ? put_together(draft) : -1;
 }
 
 int64_t Orchestrator::put_together(Draft& draft) {

@@ -81,7 +81,7 @@ typedef struct pto_tensor_task {
   const int32_t* clusters; /* NULL: any core. One id, or block_dim of them for a block task */
   const char* file;        /* of the caller's line; NULL is unknown; lives until the run ends */
   int32_t line;
-  uint32_t was_stuck; /* out: non-zero when a deadlock was proven in this call */
+  uint32_t reserved;
 } pto_tensor_task;
 
 PTO_ABI_ASSERT(sizeof(pto_tensor_task) == 64, "pto_tensor_task");

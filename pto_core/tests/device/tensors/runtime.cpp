@@ -124,16 +124,16 @@ struct Runtime {
     return id;
   }
 
-  bool has_room(pto_tensor_task& task) {
+  bool has_room(const pto_tensor_task& task) {
     if (gets_stuck && tasks.size() == 2) {
-      fail(PTO_ERROR_DEADLOCK,
-           "deadlock: the task ring is full at an unknown line; --set x.window=8, or so");
+      fail(PTO_ERROR_DEADLOCK, "deadlock: the task ring is full; --set x.window=8, or so");
       error.value = 8;
       error.other_task = PTO_RESOURCE_TASK_RING;
       error.core = 0;
       error.limit = 4;
       is_planning = true;
-      task.was_stuck = 1;
+      std::snprintf(error.file, sizeof error.file, "%s", task.file);
+      error.line = task.line;
       return true;
     }
     while (slots != 0) {
