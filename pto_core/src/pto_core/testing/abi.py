@@ -347,7 +347,7 @@ class TensorTask(Structure):
         ("clusters", POINTER(c_int32)),
         ("file", c_char_p),
         ("line", c_int32),
-        ("was_stuck", c_uint32),
+        ("reserved", c_uint32),
     )
 
 
