@@ -161,7 +161,6 @@ class Board {
     record.pid.store(0, std::memory_order_relaxed);
     record.completed.store(count, std::memory_order_seq_cst);
     ring_waiters(record);
-    engine::reset(&record.bell);
     spin_places()->give_back_all(spinner(child));
   }
 

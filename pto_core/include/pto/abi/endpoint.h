@@ -85,7 +85,7 @@ PTO_ABI_ASSERT(sizeof(pto_answer) == 24, "pto_answer");
  * core's waiting; see pto/engine/bell.hpp. */
 typedef struct pto_bell {
   uint32_t rung;     /* counts; the futex word */
-  uint32_t sleepers; /* threads that are about to sleep, or do */
+  uint32_t sleepers; /* not 0: some are about to sleep, or do; whoever wakes them clears it */
   uint32_t reserved[14];
 } pto_bell;
 

@@ -1,16 +1,16 @@
 // Bells: how one side tells another, in another thread or process, that there is something to see;
 // and how one waits for it.
 //
-// Nothing is lost: whoever sleeps has first counted itself in `sleepers` and then looked; whoever
-// rings has first published and then looks at `sleepers`. All four are seq_cst, so one of the two
-// sees the other. A bell carries nothing but "look again"; it may ring for nothing.
+// Nothing is lost: whoever sleeps has read `rung`, then set `sleepers`, then looked; whoever rings
+// has published, then looks at `sleepers`, and where it was set clears it, counts `rung` up and
+// wakes all. All of it is seq_cst: so one of the two sees the other, and who was cleared does not
+// sleep on the old count. A bell carries nothing but "look again"; it may ring for nothing.
 //
 // Waiting gives way by steps: a spin of about 1 us for as many waiters as there are idle cores,
 // then sched_yield, then sleep. A pure spin among more threads than cores costs milliseconds.
 //
 // Memory: a pto_bell is shared and zeroed; several threads and processes may ring and wait at once.
-// One who is killed while it sleeps leaves a count in `sleepers`, which costs a system call a ring
-// and nothing else, until reset() by whoever is sure that nobody waits.
+// One who is killed while it sleeps leaves `sleepers` set, which costs the next ring a system call.
 #pragma once
 
 #include <linux/futex.h>
@@ -27,32 +27,25 @@
 
 namespace pto::engine {
 
-// Whether someone sleeps on the bell, or is about to; a hint, true or false a moment later.
+// Whether someone sleeps on the bell, or is about to, and was not rung for since; a hint, true or
+// false a moment later.
 inline bool has_sleepers(const pto_bell* bell) {
   return __atomic_load_n(&bell->sleepers, __ATOMIC_RELAXED) != 0;
 }
 
-inline void wake_sleepers(pto_bell* bell) {
-  __atomic_fetch_add(&bell->rung, 1, __ATOMIC_SEQ_CST);
-  syscall(SYS_futex, &bell->rung, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
-
-// After any kind of publication, by any means.
-inline void ring(pto_bell* bell) {
-  __atomic_fetch_add(&bell->rung, 1, __ATOMIC_SEQ_CST);
-  if (__atomic_load_n(&bell->sleepers, __ATOMIC_SEQ_CST) == 0) return;
-  syscall(SYS_futex, &bell->rung, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
-
-// Cheaper, as it writes nothing while nobody sleeps: only after a publication that was a seq_cst
+// Cheap, as it writes nothing while nobody sleeps: only after a publication that was a seq_cst
 // store, or exchange, of a word that the waiter's `ready` reads with seq_cst.
 inline void ring_published(pto_bell* bell) {
-  if (__atomic_load_n(&bell->sleepers, __ATOMIC_SEQ_CST) != 0) wake_sleepers(bell);
+  if (__atomic_load_n(&bell->sleepers, __ATOMIC_SEQ_CST) == 0) return;
+  __atomic_exchange_n(&bell->sleepers, 0, __ATOMIC_SEQ_CST);
+  __atomic_fetch_add(&bell->rung, 1, __ATOMIC_SEQ_CST);
+  syscall(SYS_futex, &bell->rung, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// Only while nobody waits: after a waiter was killed.
-inline void reset(pto_bell* bell) {
-  __atomic_store_n(&bell->sleepers, 0, __ATOMIC_SEQ_CST);
+// After any kind of publication, by any means: the count makes it one of those above.
+inline void ring(pto_bell* bell) {
+  __atomic_fetch_add(&bell->rung, 1, __ATOMIC_SEQ_CST);
+  ring_published(bell);
 }
 
 inline uint64_t monotonic_ns() {
@@ -167,16 +160,12 @@ class Waiter {
 
   template <class Ready, class Announce>
   bool sleep(Ready& ready, Announce& announce, uint64_t at_most_ns, bool& was_interrupted) {
-    __atomic_fetch_add(&bell_->sleepers, 1, __ATOMIC_SEQ_CST);
     const uint32_t seen = __atomic_load_n(&bell_->rung, __ATOMIC_SEQ_CST);
+    __atomic_exchange_n(&bell_->sleepers, 1, __ATOMIC_SEQ_CST);
     announce();
-    bool is_ready = ready();
-    if (!is_ready) {
-      was_interrupted = !park(seen, at_most_ns);
-      is_ready = ready();
-    }
-    __atomic_fetch_sub(&bell_->sleepers, 1, __ATOMIC_SEQ_CST);
-    return is_ready;
+    if (ready()) return true;
+    was_interrupted = !park(seen, at_most_ns);
+    return ready();
   }
 
   // False when a signal came.
