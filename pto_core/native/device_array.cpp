@@ -146,6 +146,41 @@ nb::object DeviceArray::to_host(nb::handle out) const {
   return result;
 }
 
+void DeviceArray::from_host(nb::handle array) {
+  require(buffer_->device);
+  buffer_->device->require_usable();
+  require_contiguous("the device array to copy to");
+  HostArray host(array, false, [] { return std::string("the array to copy from"); });
+  if (host.bytes != view_->bytes) {
+    raise_usage("the array to copy from has " + std::to_string(host.bytes) +
+                " bytes, the device array " + std::to_string(view_->bytes) +
+                "; give as many, or cut the device array");
+  }
+  buffer_->device->copy_in(address(), host.data, host.bytes);
+}
+
+DeviceArray DeviceArray::retyped(uint64_t offset, nb::handle shape, nb::handle dtype) const {
+  require(buffer_->device);
+  require_contiguous("the device array to view");
+  const uint8_t code = code_of_object(dtype);
+  const std::vector<npy_intp> extents = shape_of_object(shape);
+  const View* view = buffer_->device->views().intern(code, extents.data(), extents.size());
+  if (offset > view_->bytes || view->bytes > view_->bytes - offset) {
+    raise_usage("a view of " + std::to_string(view->bytes) + " bytes, " + std::to_string(offset) +
+                " in, does not fit a device array of " + std::to_string(view_->bytes) + " bytes");
+  }
+  const uint64_t begin = address() - buffer_->address + offset;
+  const uint64_t element = element_bytes(code);
+  if (begin % element != 0) {
+    raise_usage("a view begins " + std::to_string(begin) + " bytes into its memory, which is no " +
+                "multiple of the " + std::to_string(element) + " bytes of its elements");
+  }
+  DeviceArray made(device_, buffer_, view);
+  made.data_.start_offset = begin / element;
+  made.is_read_only_ = is_read_only_;
+  return made;
+}
+
 void DeviceArray::free() {
   if (!buffer_->live) return;
   if (buffer_->of_run) {
@@ -258,6 +293,14 @@ void bind_device_array(nb::module_& module) {
            nb::sig("def to_host(self, out: typing.Any = None) -> typing.Any"),
            "Copy to the host: into `out`, a writable array of the same shape and type, or into a "
            "new NumPy array. Returns the array.")
+      .def("from_host", &DeviceArray::from_host, nb::arg("array").none(),
+           nb::sig("def from_host(self, array: typing.Any) -> None"),
+           "Copy an array of as many bytes into the memory.")
+      .def("view", &DeviceArray::retyped, nb::arg("offset"), nb::arg("shape").none(),
+           nb::arg("dtype").none(),
+           nb::sig("def view(self, offset: int, shape: int | collections.abc.Sequence[int], dtype: "
+                   "numpy.typing.DTypeLike) -> DeviceArray"),
+           "Give a part of contiguous memory, `offset` bytes in, as another shape and type.")
       .def("free", &DeviceArray::free, "Free the memory now; twice is fine.")
       .def("reshape", &DeviceArray::reshape, nb::arg("shape").none(),
            nb::sig("def reshape(self, shape: int | collections.abc.Sequence[int]) -> DeviceArray"),

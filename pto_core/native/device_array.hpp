@@ -83,6 +83,10 @@ class DeviceArray {
   }
 
   nb::object to_host(nb::handle out) const;
+  // Copies an array of as many bytes here.
+  void from_host(nb::handle array);
+  // A part of contiguous memory, `offset` bytes in, as another type and shape.
+  DeviceArray retyped(uint64_t offset, nb::handle shape, nb::handle dtype) const;
   void free();
   DeviceArray item(nb::handle index) const;
   DeviceArray reshape(nb::handle shape) const;

@@ -13,6 +13,11 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/hierarchy/bind_arguments.cpp
   native/hierarchy/bind_callable.cpp
   native/hierarchy/bind_module.cpp
+  native/hierarchy/bind_processes.cpp
+  native/hierarchy/processes/child_signals.cpp
+  native/hierarchy/processes/parent_watch.cpp
+  native/hierarchy/processes/shared_mapping.cpp
+  native/hierarchy/processes/thread_pools.cpp
 )
 
 target_link_libraries(_hierarchy PRIVATE pto_core::abi ${CMAKE_DL_LIBS})

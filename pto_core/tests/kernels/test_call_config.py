@@ -67,3 +67,8 @@ def test_diagnostics_need_a_prefix_and_are_not_built(name: str) -> None:
     config = CallConfig(**{name: 1}, output_prefix="here")
     with pytest.raises(UnsupportedError, match=f"{name}=1 is not built yet"):
         config.pack()
+
+
+def test_what_is_packed_can_be_read_again() -> None:
+    config = CallConfig(block_dim=3, aicpu_thread_num=2, output_prefix="out/é")
+    assert CallConfig.unpack(config.pack()) == config

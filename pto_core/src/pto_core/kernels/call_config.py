@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 from pto_core.errors import UnsupportedError, UsageError
 
@@ -72,6 +73,12 @@ class CallConfig:
             *(int(getattr(self, name)) for name in _DIAGNOSTICS),
             self.output_prefix.encode(),
         )
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> CallConfig:
+        """Read what :meth:`pack` gave."""
+        unpacked: tuple[Any, ...] = _LAYOUT.unpack(packed)
+        return cls(*unpacked[:-1], output_prefix=unpacked[-1].rstrip(b"\0").decode())
 
     def _switched_on(self) -> list[str]:
         return [name for name in _DIAGNOSTICS if getattr(self, name)]

@@ -23,13 +23,22 @@ class Interrupts:
     def __init__(self) -> None:
         self.signal: int | None = None
         self._old: dict[signal.Signals, Any] = {}
-        self.descriptor, self._write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self.descriptor = self._write_end = -1
+
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        """Both, for a forked process to close."""
+        return self.descriptor, self._write_end
 
     def __enter__(self) -> Interrupts:
+        # The handlers come first and go last: nothing is half done when a signal raises.
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
                     self._old[number] = signal.signal(number, self._note)
+        self.descriptor, self._write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        if self.signal is not None:
+            self._make_readable()
         return self
 
     def __exit__(
@@ -38,15 +47,20 @@ class Interrupts:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        ends = self.descriptors
+        self.descriptor = self._write_end = -1
+        for descriptor in ends:
+            os.close(descriptor)
         for number, handler in self._old.items():
             signal.signal(number, handler)
-        os.close(self.descriptor)
-        os.close(self._write_end)
         if self.signal is not None:
             signal.raise_signal(self.signal)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.signal is None:
             self.signal = number
+        self._make_readable()
+
+    def _make_readable(self) -> None:
         with contextlib.suppress(OSError):
             os.write(self._write_end, b"!")

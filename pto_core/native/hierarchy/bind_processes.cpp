@@ -1,0 +1,87 @@
+// Memory shared with children, and what a child does first, for pto_core.hierarchy.memory and
+// .processes.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <sys/prctl.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <string>
+#include <system_error>
+
+#include "bindings.hpp"
+#include "processes/child_signals.hpp"
+#include "processes/parent_watch.hpp"
+#include "processes/shared_mapping.hpp"
+#include "processes/thread_pools.hpp"
+
+namespace pto::hierarchy {
+namespace {
+
+// Calls, and turns a std::system_error into an OSError with its number.
+template <class Call>
+auto as_os_error(Call call) {
+  try {
+    return call();
+  } catch (const std::system_error& error) {
+    PyErr_SetObject(PyExc_OSError, nb::make_tuple(error.code().value(), error.what()).ptr());
+    throw nb::python_error();
+  }
+}
+
+void bind_mapping(nb::module_& module) {
+  nb::class_<SharedMapping>(module, "SharedMapping", nb::is_weak_referenceable())
+      .def(
+          "__init__",
+          [](SharedMapping* self, uint64_t bytes, bool at_hint) {
+            as_os_error([&] { new (self) SharedMapping(bytes, at_hint); });
+          },
+          nb::arg("bytes"), nb::arg("at_hint") = false)
+      .def_static(
+          "attach",
+          [](int descriptor, uint64_t bytes, uint64_t address) {
+            return as_os_error([&] { return new SharedMapping(descriptor, bytes, address); });
+          },
+          nb::arg("descriptor"), nb::arg("bytes"), nb::arg("address"),
+          nb::rv_policy::take_ownership)
+      .def_prop_ro("address", &SharedMapping::address)
+      .def_prop_ro("nbytes", &SharedMapping::bytes)
+      .def_prop_ro("descriptor", &SharedMapping::descriptor)
+      .def_prop_ro("is_owner", &SharedMapping::is_owner)
+      .def_prop_ro("resident_bytes", &SharedMapping::resident_bytes)
+      .def("zero", &SharedMapping::zero, nb::arg("offset"), nb::arg("bytes"));
+}
+
+}  // namespace
+
+void bind_processes(nb::module_& module) {
+  bind_mapping(module);
+  module.def(
+      "watch_parent", [](int parent) { as_os_error([&] { watch_parent(parent); }); },
+      nb::arg("parent"));
+  module.def(
+      "limit_thread_pools",
+      [](bool openmp, bool openblas, bool mkl, bool blis, int threads) {
+        return limit_thread_pools({openmp, openblas, mkl, blis}, threads);
+      },
+      nb::kw_only(), nb::arg("openmp"), nb::arg("openblas"), nb::arg("mkl"), nb::arg("blis"),
+      nb::arg("threads"));
+  module.def("block_signals", [] {
+    const std::string saved = block_signals();
+    return nb::bytes(saved.data(), saved.size());
+  });
+  module.def(
+      "restore_signals",
+      [](const nb::bytes& saved) { restore_signals({saved.c_str(), saved.size()}); },
+      nb::arg("saved"));
+  module.def("reset_signals", &reset_signals);
+  // As `ps` and /proc show it; the first 15 bytes count.
+  module.def(
+      "set_process_name", [](const std::string& name) { prctl(PR_SET_NAME, name.c_str()); },
+      nb::arg("name"));
+  // What native code has printed; a forked process would print it again.
+  module.def("flush_streams", [] { std::fflush(nullptr); });
+}
+
+}  // namespace pto::hierarchy

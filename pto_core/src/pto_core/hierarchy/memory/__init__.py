@@ -1,0 +1,16 @@
+"""Memory that a Worker shares with its children, reserved before the first one is forked."""
+
+from pto_core.hierarchy.memory.arena import ArenaStatistics, SharedArena
+from pto_core.hierarchy.memory.available import Availability, available
+from pto_core.hierarchy.memory.budget import Budget
+from pto_core.hierarchy.memory.worker_memory import RING_COUNT, WorkerMemory
+
+__all__ = [
+    "RING_COUNT",
+    "ArenaStatistics",
+    "Availability",
+    "Budget",
+    "SharedArena",
+    "WorkerMemory",
+    "available",
+]

@@ -1,0 +1,214 @@
+"""Arrays that a Worker and its children see at the same address."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pto_core._hierarchy import SharedMapping
+from pto_core.errors import CapacityError, UsageError
+from pto_core.hierarchy.memory.budget import LIMIT_SETTING, Budget
+from pto_core.hierarchy.memory.free_list import FreeList
+from pto_core.hierarchy.processes.descriptors import parent_only_mapping
+from pto_core.kernels.data_type import DataType
+
+_ALIGNMENT = 64
+_LEAST_CAPACITY = 1 << 26
+
+
+@dataclass(frozen=True)
+class ArenaStatistics:
+    """Arrays that live, their bytes, and the largest that would fit between them."""
+
+    arrays: int
+    nbytes: int
+    largest_free: int
+    capacity: int
+
+
+class SharedArena:
+    """A range of addresses out of which arrays are handed.
+
+    It is reserved when it is made, before the first child, and takes memory only where arrays were
+    written. An array lives as long as a view of it does; then its memory is zeroed, given back, and
+    handed out again. It outlives :meth:`close`. Any thread may call; a forked process only reads.
+    """
+
+    def __init__(
+        self,
+        budget: Budget | None = None,
+        *,
+        capacity: int | None = None,
+        at_hint: bool = False,
+    ) -> None:
+        self.budget = budget or Budget()
+        self._mapping = _reserved(capacity or _default_capacity(self.budget), at_hint)
+        self.budget.add_backing(self._mapping)
+        self._free = FreeList(self._mapping.nbytes)
+        self._arrays = 0
+        self._nbytes = 0
+        self._lock = Lock()
+        # Blocks whose last view is gone: the garbage collector may say so while we hold the lock.
+        self._gone: deque[tuple[int, int]] = deque()
+        self._process = os.getpid()
+        self._is_closed = False
+
+    @property
+    def mapping(self) -> SharedMapping:
+        """The whole range."""
+        return self._mapping
+
+    def array(self, shape: int | Sequence[int], dtype: Any = "float32") -> npt.NDArray[Any]:
+        """Give a new array of zeros.
+
+        Raises UsageError for a shape or type that cannot be, after :meth:`close` and in a child;
+        CapacityError when memory or addresses do not suffice, with the numbers: nothing has
+        changed then.
+        """
+        extents = _shape(shape)
+        kind = DataType.of(dtype)
+        nbytes = math.prod(extents) * kind.nbytes
+        self._check_usable()
+        taken = max(-(-nbytes // _ALIGNMENT) * _ALIGNMENT, _ALIGNMENT)
+        what = f"an array of {_text(extents)} {kind.name.lower()}"
+        offset = self._take(taken, what)
+        block = _Block(self, offset, taken, extents, kind.numpy)
+        return np.asarray(block).view(kind.numpy).reshape(extents)
+
+    def statistics(self) -> ArenaStatistics:
+        """Count what lives."""
+        self._collect()
+        with self._lock:
+            return ArenaStatistics(
+                self._arrays, self._nbytes, self._free.largest, self._mapping.nbytes
+            )
+
+    def close(self) -> None:
+        """Hand out nothing any more; arrays that live on stay valid."""
+        self._is_closed = True
+        self._collect()
+
+    def _take(self, nbytes: int, what: str) -> int:
+        self._collect()
+        with self._lock:
+            self.budget.take(nbytes, what)
+            offset = self._free.take(nbytes)
+            if offset is None:
+                self.budget.give_back(nbytes)
+                raise CapacityError(
+                    f"{what} needs {nbytes} bytes in one piece, the largest free piece has "
+                    f"{self._free.largest}: {self._arrays} arrays with {self._nbytes} bytes live "
+                    f"in the {self._mapping.nbytes} that were reserved before the first child; "
+                    f"let go of some, or set a larger {LIMIT_SETTING} before init",
+                    name=LIMIT_SETTING,
+                    value=nbytes,
+                    limit=self._free.largest,
+                )
+            self._arrays += 1
+            self._nbytes += nbytes
+            return offset
+
+    def _release(self, offset: int, nbytes: int) -> None:
+        """Take back a block; from any thread, also in the middle of another call."""
+        if os.getpid() != self._process:
+            return  # a forked process lets go of what its parent still uses
+        self._gone.append((offset, nbytes))
+        self._collect()
+
+    def _collect(self) -> None:
+        """Make free what is gone, unless somebody is at it: then they will see it."""
+        while self._gone and self._lock.acquire(blocking=False):
+            try:
+                while self._gone:
+                    offset, nbytes = self._gone.popleft()
+                    self._mapping.zero(offset, nbytes)
+                    self._free.give_back(offset, nbytes)
+                    self.budget.give_back(nbytes)
+                    self._arrays -= 1
+                    self._nbytes -= nbytes
+            finally:
+                self._lock.release()
+
+    def _check_usable(self) -> None:
+        if os.getpid() != self._process:
+            raise UsageError(
+                f"shared_array was called in process {os.getpid()}, a child of the Worker's "
+                f"process {self._process}; make the array there and give it as an argument"
+            )
+        if self._is_closed:
+            raise UsageError("shared_array was called after close; make the array before it")
+
+
+class _Block:
+    """The memory of one array, which its views keep alive."""
+
+    def __init__(
+        self,
+        arena: SharedArena,
+        offset: int,
+        nbytes: int,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+    ) -> None:
+        self._arena = arena
+        self._place = (offset, nbytes)
+        used = math.prod(shape) * dtype.itemsize
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": (used,),
+            "typestr": "|u1",
+            "data": (arena.mapping.address + offset, False),
+        }
+
+    def __del__(self) -> None:
+        self._arena._release(*self._place)
+
+
+def _default_capacity(budget: Budget) -> int:
+    """Addresses cost nothing: as many as the limit, or the machine has memory for."""
+    if budget.limit is not None:
+        return max(budget.limit, _ALIGNMENT)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _reserved(capacity: int, at_hint: bool) -> SharedMapping:
+    """Reserve addresses; fewer where a limit of the process (``ulimit -v``) refuses so many."""
+    while True:
+        try:
+            return parent_only_mapping(SharedMapping(capacity, at_hint))
+        except OSError as error:
+            if capacity // 2 < _LEAST_CAPACITY:
+                raise CapacityError(
+                    f"reserving {capacity} bytes of addresses for shared arrays failed: "
+                    f"{error.strerror}; raise the limit of this process (ulimit -v)",
+                    name=LIMIT_SETTING,
+                    value=capacity,
+                ) from error
+            capacity //= 2
+
+
+def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
+    given = (shape,) if isinstance(shape, int | np.integer) else shape
+    try:
+        extents = tuple(int(extent.__index__()) for extent in given)
+    except (TypeError, AttributeError):
+        extents = (-1,)
+    if any(extent < 0 for extent in extents):
+        raise UsageError(
+            f"the shape {shape!r} is not valid; give integers that are not negative",
+            name="shape",
+            value=shape,
+        )
+    return extents
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "one"

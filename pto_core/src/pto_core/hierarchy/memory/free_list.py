@@ -1,0 +1,59 @@
+"""Which parts of a range of bytes are free."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+
+class FreeList:
+    """The free parts of a range; best fit, neighbours joined.
+
+    ``_by_size`` and ``_by_offset`` hold the same parts; no two touch each other.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        self._by_size: list[tuple[int, int]] = []
+        self._by_offset: list[tuple[int, int]] = []
+        self._add(0, nbytes)
+
+    def take(self, nbytes: int) -> int | None:
+        """Give the offset of a part of that size, None when there is none; nothing else changes."""
+        place = bisect_left(self._by_size, (nbytes, 0))
+        if place == len(self._by_size):
+            return None
+        size, offset = self._by_size[place]
+        self._remove(offset, size)
+        if size > nbytes:
+            self._add(offset + nbytes, size - nbytes)
+        return offset
+
+    def give_back(self, offset: int, nbytes: int) -> None:
+        """Make a part that was taken free again."""
+        place = bisect_left(self._by_offset, (offset, 0))
+        if place < len(self._by_offset) and self._by_offset[place][0] == offset + nbytes:
+            after = self._by_offset[place]
+            self._remove(*after)
+            nbytes += after[1]
+        if place > 0 and sum(self._by_offset[place - 1]) == offset:
+            before = self._by_offset[place - 1]
+            self._remove(*before)
+            offset, nbytes = before[0], before[1] + nbytes
+        self._add(offset, nbytes)
+
+    @property
+    def largest(self) -> int:
+        """The size of the largest part."""
+        return self._by_size[-1][0] if self._by_size else 0
+
+    @property
+    def parts(self) -> list[tuple[int, int]]:
+        """Offset and size of each part, in order."""
+        return list(self._by_offset)
+
+    def _add(self, offset: int, nbytes: int) -> None:
+        insort(self._by_size, (nbytes, offset))
+        insort(self._by_offset, (offset, nbytes))
+
+    def _remove(self, offset: int, nbytes: int) -> None:
+        del self._by_size[bisect_left(self._by_size, (nbytes, offset))]
+        del self._by_offset[bisect_left(self._by_offset, (offset, nbytes))]

@@ -1,0 +1,141 @@
+"""The parts of a Worker's shared memory."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+
+from pto_core._hierarchy import SharedMapping
+from pto_core.errors import CapacityError, UsageError
+from pto_core.hierarchy.memory.arena import SharedArena
+from pto_core.hierarchy.processes.descriptors import parent_only_mapping
+
+RING_COUNT = 4
+_PAGE = mmap.PAGESIZE
+_GRANT = 64 << 20
+_HEAP_SETTING = "heap_ring_size"
+
+
+class WorkerMemory:
+    """Boards, connections and heap rings in one mapping, and the arena; made before any child.
+
+    All of it is zero at first and at the same address in every child. ``board_bytes``: of the one
+    block of boards and bells. ``connection_bytes``: for each child what its transport needs.
+    ``arena``: one that was made before; its budget also counts the rings. The parent's: a forked
+    process only reads and writes the memory itself.
+    """
+
+    def __init__(
+        self,
+        *,
+        board_bytes: int,
+        connection_bytes: Sequence[int],
+        heap_ring_size: int = 1 << 30,
+        arena: SharedArena | None = None,
+        at_hint: bool = False,
+    ) -> None:
+        self.arena = arena or SharedArena(at_hint=at_hint)
+        self._heap_ring_size = _pages(heap_ring_size)
+        sizes = [board_bytes, *connection_bytes, *[heap_ring_size] * RING_COUNT]
+        self._parts = _laid_out(sizes)
+        self._connections = len(connection_bytes)
+        self._mapping = _reserved(sum(self._parts[-1]), heap_ring_size, at_hint)
+        self.arena.budget.add_backing(self._mapping)
+        self._granted = [0] * RING_COUNT
+
+    @property
+    def mappings(self) -> tuple[SharedMapping, SharedMapping]:
+        """What a child that is not forked has to attach."""
+        return self._mapping, self.arena.mapping
+
+    @property
+    def boards(self) -> int:
+        """The address of the block of boards and bells."""
+        return self._mapping.address
+
+    def connection(self, child: int) -> tuple[int, int]:
+        """Give address and bytes of a child's connection."""
+        offset, nbytes = self._parts[1 + child]
+        return self._mapping.address + offset, nbytes
+
+    def reset_connection(self, child: int) -> None:
+        """Make a connection's memory zero again, for the child that takes a lost one's place."""
+        self._mapping.zero(*self._parts[1 + child])
+
+    @property
+    def rings(self) -> list[tuple[int, int]]:
+        """Address and bytes of each heap ring."""
+        parts = self._parts[1 + self._connections :]
+        return [(self._mapping.address + offset, nbytes) for offset, nbytes in parts]
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """Address and bytes of what a task's tensors may lie in: each ring and the arena."""
+        arena = self.arena.mapping
+        return [*self.rings, (arena.address, arena.nbytes)]
+
+    def holds(self, address: int, nbytes: int) -> bool:
+        """Tell whether a tensor there is in this memory, so that every child sees it."""
+        return any(
+            begin <= address and address + nbytes <= begin + size for begin, size in self.ranges
+        )
+
+    def grant(self, ring: int, nbytes: int) -> int:
+        """Let a heap ring use its first ``nbytes``; gives how many it may use from now on.
+
+        Called when a ring first reaches beyond what it was granted. Raises CapacityError when
+        memory does not suffice; nothing has changed then.
+        """
+        granted = self._granted[ring]
+        if nbytes <= granted:
+            return granted
+        wanted = min(max(nbytes, granted + _GRANT), self._heap_ring_size)
+        try:
+            self.arena.budget.take(wanted - granted, f"heap ring {ring}")
+        except CapacityError:
+            wanted = nbytes  # not in large steps then
+            self.arena.budget.take(wanted - granted, f"heap ring {ring}")
+        self._granted[ring] = wanted
+        return wanted
+
+    def close(self) -> None:
+        """Give the memory back, but for arrays that live on. Children must be gone.
+
+        Another Worker's children may have inherited the mapping: its pages go nevertheless.
+        """
+        self.arena.budget.give_back(sum(self._granted))
+        self._granted = [0] * RING_COUNT
+        self._mapping.zero(0, self._mapping.nbytes)
+        self.arena.close()
+
+
+def _laid_out(sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """Give offset and bytes of each part, in whole pages."""
+    parts, offset = [], 0
+    for size in sizes:
+        parts.append((offset, _pages(size)))
+        offset += _pages(size)
+    return parts
+
+
+def _pages(nbytes: int) -> int:
+    return -(-nbytes // _PAGE) * _PAGE
+
+
+def _reserved(nbytes: int, heap_ring_size: int, at_hint: bool) -> SharedMapping:
+    if heap_ring_size <= 0:
+        raise UsageError(
+            f"{_HEAP_SETTING} is {heap_ring_size}; give a positive number of bytes",
+            name=_HEAP_SETTING,
+            value=heap_ring_size,
+        )
+    try:
+        return parent_only_mapping(SharedMapping(nbytes, at_hint))
+    except OSError as error:
+        raise CapacityError(
+            f"reserving {nbytes} bytes of addresses for {RING_COUNT} heap rings of "
+            f"{heap_ring_size} failed: {error.strerror}; set a smaller {_HEAP_SETTING}, or raise "
+            "the limit of this process (ulimit -v)",
+            name=_HEAP_SETTING,
+            value=nbytes,
+        ) from error

@@ -1,0 +1,217 @@
+"""The child processes of one Worker."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pto_core.errors import CapacityError, UsageError
+from pto_core.hierarchy.processes.awaiting import Starting, await_ready
+from pto_core.hierarchy.processes.child_process import ChildEnding, ChildProcess
+from pto_core.hierarchy.processes.descriptors import close_parent_only, parent_only
+from pto_core.hierarchy.processes.ending import end_all, kill_all
+from pto_core.hierarchy.processes.forking import fork_child
+from pto_core.hierarchy.processes.plan import ChildPlan
+from pto_core.hierarchy.processes.spawning import (
+    check_not_importing_main,
+    pickled_body,
+    spawn_child,
+)
+from pto_core.interrupts import Interrupts
+
+_Wanted = dict[int, tuple[ChildPlan, bytes]]
+
+START_METHODS = ("fork", "spawn")
+_SPAWN_TRIES = 3
+
+
+@dataclass
+class _Family:
+    """What has to be ended though nobody does."""
+
+    owner: int  # the process that it belongs to; one that is forked from it has only a copy
+    processes: list[ChildProcess] = field(default_factory=list)
+    parent: int = -1  # a pidfd of the owner, while there are children
+
+    def open(self) -> None:
+        """Make ready for the first child."""
+        if self.parent < 0:
+            self.parent = parent_only(os.pidfd_open(self.owner))
+
+    def end(self) -> None:
+        """End all at once."""
+        if os.getpid() == self.owner:
+            kill_all(self.processes)
+            self.forget()
+
+    def forget(self) -> None:
+        """Let go of what has ended."""
+        self.processes.clear()
+        if self.parent >= 0:
+            descriptor, self.parent = self.parent, -1
+            close_parent_only(descriptor)
+
+
+class ChildProcesses:
+    """Starts, watches and ends the children of one Worker, which never outlive this process.
+
+    Used by one thread at a time. Children that nobody ended are ended when this object goes, or the
+    interpreter does. In a forked process all of it is empty: the children are its siblings.
+    """
+
+    def __init__(self, start_method: str = "fork", timeout_s: float = 60.0) -> None:
+        if start_method not in START_METHODS:
+            raise UsageError(
+                f"start_method is {start_method!r}; give 'fork' or 'spawn'",
+                name="start_method",
+                value=start_method,
+                expected="fork or spawn",
+            )
+        self._start_method = start_method
+        self._timeout_s = timeout_s
+        self._family = _Family(os.getpid())
+        self._finalizer = weakref.finalize(self, self._family.end)
+
+    def __len__(self) -> int:
+        return len(self._family.processes)
+
+    def __getitem__(self, index: int) -> ChildProcess:
+        return self._family.processes[index]
+
+    def __iter__(self) -> Iterator[ChildProcess]:
+        return iter(self._family.processes)
+
+    def start(self, plans: Sequence[ChildPlan]) -> list[Any]:
+        """Start a child for each plan; gives what each passed to ``ready``.
+
+        All are started before the first is waited for. Raises ChildStartError, which names the
+        child; CapacityError when the system has no room for another process; UsageError for a plan
+        that cannot be given to a new process; what a signal's handler raises (KeyboardInterrupt).
+        After an error no child is left.
+        """
+        bodies = self._bodies(plans)
+        self._family.open()
+        try:
+            with Interrupts() as interrupts:
+                values = self._start_ready(
+                    dict(enumerate(zip(plans, bodies, strict=True))), interrupts
+                )
+        except BaseException:
+            with Interrupts():
+                self.kill_all()
+            raise
+        return values
+
+    def restart(self, index: int, plan: ChildPlan) -> Any:
+        """Start a child in the place of one that is gone, or is ended now.
+
+        Raises as :meth:`start`; then there is none at ``index``, and the others go on.
+        """
+        body = self._bodies([plan])[0]
+        kill_all([self._family.processes[index]])
+        with Interrupts() as interrupts:
+            return self._start_ready({index: (plan, body)}, interrupts)[0]
+
+    def poll(self) -> list[ChildEnding]:
+        """Give the children that have ended since the last call; never waits."""
+        return [
+            ending
+            for child in self._family.processes
+            if child.is_alive and (ending := child.poll()) is not None
+        ]
+
+    def pidfds(self) -> list[int]:
+        """Give, for each child, a descriptor that is readable when it has ended; -1: it has."""
+        return [child.pidfd for child in self._family.processes]
+
+    def kill(self, index: int) -> ChildEnding | None:
+        """End a child at once; gives how it ended."""
+        kill_all([self._family.processes[index]])
+        return self._family.processes[index].ending
+
+    def end(self, grace_s: float = 2.0) -> None:
+        """Wait for children that were told to close; those left after ``grace_s`` are ended.
+
+        Twice is fine. A signal (Ctrl-C) does not cut it short but to the wait: it takes its course
+        when all children are gone.
+        """
+        with Interrupts() as interrupts:
+            end_all(self._family.processes, grace_s, interrupts)
+            self._family.forget()
+
+    def kill_all(self) -> None:
+        """End all children at once, and forget them."""
+        self._family.end()
+
+    def _bodies(self, plans: Sequence[ChildPlan]) -> list[bytes]:
+        if self._start_method == "fork":
+            return [b""] * len(plans)
+        check_not_importing_main()
+        return [pickled_body(plan) for plan in plans]
+
+    def _start_ready(self, wanted: _Wanted, interrupts: Interrupts) -> list[Any]:
+        """Start children and wait until they are ready; what fails is gone when this raises."""
+        tries = _SPAWN_TRIES if self._start_method == "spawn" else 1
+        values: dict[int, Any] = {}
+        while True:
+            tries -= 1
+            clashed = self._try_start(wanted, values, interrupts, is_last=tries == 0)
+            if not clashed:
+                return [values[index] for index in sorted(values)]
+            wanted = clashed
+
+    def _try_start(
+        self, wanted: _Wanted, values: dict[int, Any], interrupts: Interrupts, *, is_last: bool
+    ) -> _Wanted:
+        """Start those of ``wanted``; gives those whose mappings found their place taken."""
+        started: dict[int, Starting] = {}
+        try:
+            for index, (plan, body) in wanted.items():
+                started[index] = self._start_one(index, plan, body, interrupts)
+            clashed = await_ready(list(started.values()), self._timeout_s, interrupts)
+            failure = clashed[0].failure if clashed and is_last else None
+            if failure is not None:
+                raise failure
+        except BaseException:
+            kill_all([one.process for one in started.values()])
+            raise
+        finally:
+            for one in started.values():
+                one.close()
+        kill_all([one.process for one in clashed])
+        values.update((index, one.value) for index, one in started.items())
+        return {one.process.index: wanted[one.process.index] for one in clashed}
+
+    def _start_one(
+        self, index: int, plan: ChildPlan, body: bytes, interrupts: Interrupts
+    ) -> Starting:
+        try:
+            if self._start_method == "fork":
+                pid, reports = fork_child(plan, self._family.parent, interrupts.descriptors)
+            else:
+                pid, reports = spawn_child(plan, self._family.parent, body)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.ENOMEM):
+                raise _no_room(plan.path, index, error) from error
+            raise
+        process = ChildProcess(index, plan.path, pid)
+        self._family.processes[index : index + 1] = [process]
+        return Starting(process, reports)
+
+
+def _no_room(path: str, running: int, error: OSError) -> CapacityError:
+    limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    allowed = "any number of" if limit == resource.RLIM_INFINITY else str(limit)
+    return CapacityError(
+        f"{path} cannot be started after {running} other children: {error.strerror}; this user may "
+        f"have {allowed} processes (ulimit -u), the machine or a control group (pids.max) perhaps "
+        "fewer; end other processes, or use fewer children",
+        name="processes",
+        value=running + 1,
+        limit=None if limit == resource.RLIM_INFINITY else limit,
+    )

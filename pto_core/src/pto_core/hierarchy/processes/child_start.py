@@ -1,0 +1,125 @@
+"""What a child does first and last; everything here runs in the child."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from typing import NoReturn
+
+from pto_core import _hierarchy
+from pto_core.hierarchy.failures import Failure
+from pto_core.hierarchy.processes.descriptors import close_in_child
+from pto_core.hierarchy.processes.reports import send_report
+from pto_core.hierarchy.processes.thread_pools import limit_thread_pools
+
+_NAME_BYTES = 15
+_OURS = (signal.SIGINT, signal.SIGTERM)
+
+
+class ChildStart:
+    """How a child's body tells its parent how far it is; ``path`` is the child's name."""
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self.is_ready = False
+        self._descriptor = descriptor
+
+    def doing(self, what: str) -> None:
+        """Say what takes time now, for the message of a start that takes too long."""
+        send_report(self._descriptor, "doing", what)
+
+    def ready(self, value: object = None) -> None:
+        """Say that tasks can come; ``value`` is what the parent's start gives. Once."""
+        send_report(self._descriptor, "ready", value)
+        self.is_ready = True
+        os.close(self._descriptor)
+
+    def failed(self, error: BaseException) -> None:
+        """Say why it will never be ready."""
+        with contextlib.suppress(OSError):  # a parent that is gone needs no reason
+            send_report(self._descriptor, "failed", Failure.of(error).pack())
+
+
+def run_child(
+    start: ChildStart,
+    prepare: Callable[[], Callable[[ChildStart], None]],
+    parent: int,
+    mask: bytes,
+) -> NoReturn:
+    """Be a child until the body that ``prepare`` gives returns; then the process ends.
+
+    ``parent`` is a pidfd of the parent, ``mask`` what ``block_signals`` gave there. It leaves
+    without the interpreter's teardown: exit handlers are the parent's.
+    """
+    code = 1
+    try:
+        _hierarchy.watch_parent(parent)
+        _hierarchy.set_process_name(_process_name(start.path))
+        _reset_signals(mask)
+        limit_thread_pools()
+        body = prepare()
+        body(start)
+        code = 0
+    except SystemExit as leaving:
+        code = _exit_code(leaving)
+        if not start.is_ready:
+            start.failed(leaving)
+    except BaseException as error:  # noqa: BLE001 - the parent is told, or the user
+        if start.is_ready:
+            traceback.print_exc()
+        else:
+            start.failed(error)
+    finally:
+        flush_output()
+        os._exit(code)
+
+
+def after_fork(others: Iterable[int]) -> None:
+    """Leave behind what a fork brought along but belongs to the parent, such as descriptors."""
+    close_in_child(others)
+    gc.freeze()  # a collection would write to every page of what was inherited
+    _reseed()
+
+
+def flush_output() -> None:
+    """Write what was printed, so that it comes once and in order."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    _hierarchy.flush_streams()
+
+
+def _reset_signals(mask: bytes) -> None:
+    """Take back what the parent made of signals: Ctrl-C is its business, the rest ends us."""
+    signal.set_wakeup_fd(-1)
+    _hierarchy.reset_signals()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _hierarchy.restore_signals(mask)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _OURS)
+
+
+def _reseed() -> None:
+    """Children that draw the same random numbers are a trap; ``random`` reseeds itself."""
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+
+
+def _process_name(path: str) -> str:
+    """Shorten a path from the left: its end tells children apart."""
+    return path if len(path.encode()) <= _NAME_BYTES else "~" + path[1 - _NAME_BYTES :]
+
+
+def _exit_code(leaving: SystemExit) -> int:
+    if leaving.code is None:
+        return 0
+    if isinstance(leaving.code, int):
+        return leaving.code & 0xFF
+    print(leaving.code, file=sys.stderr)  # noqa: T201 - what the interpreter does with it
+    return 1

@@ -1,0 +1,45 @@
+"""Descriptors that only a parent needs: each child closes them, whoever's child it is.
+
+A sibling that kept the end of a pipe open would hide that its owner is gone. There is one list for
+the process, as there is one table of descriptors. The user's own stay open in children.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from collections.abc import Iterable
+
+from pto_core._hierarchy import SharedMapping
+from pto_core.hierarchy.processes.parking import fork_lock
+
+_parents: set[int] = set()
+
+
+def parent_only(descriptor: int) -> int:
+    """Have every child that is forked from now on close ``descriptor``; gives it back."""
+    with fork_lock():
+        _parents.add(descriptor)
+    return descriptor
+
+
+def close_parent_only(descriptor: int) -> None:
+    """Close it, here."""
+    with fork_lock():  # a child must not close what gets its number in between
+        _parents.discard(descriptor)
+        os.close(descriptor)
+
+
+def parent_only_mapping(mapping: SharedMapping) -> SharedMapping:
+    """Do so for the descriptor of a mapping, which closes it itself; gives the mapping back."""
+    weakref.finalize(mapping, _parents.discard, parent_only(mapping.descriptor)).atexit = False
+    return mapping
+
+
+def close_in_child(others: Iterable[int] = ()) -> None:
+    """Close all of them, and ``others``: called in a forked child, which has no need of them."""
+    for descriptor in (*_parents, *others):
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    _parents.clear()

@@ -1,0 +1,59 @@
+"""Starting one child by a fork."""
+
+from __future__ import annotations
+
+import os
+
+from pto_core import _hierarchy
+from pto_core.hierarchy.processes.child_start import (
+    ChildStart,
+    after_fork,
+    flush_output,
+    run_child,
+)
+from pto_core.hierarchy.processes.descriptors import parent_only
+from pto_core.hierarchy.processes.parking import parked
+from pto_core.hierarchy.processes.plan import ChildPlan
+from pto_core.hierarchy.processes.reports import ReportReader
+
+
+def fork_child(
+    plan: ChildPlan, parent: int, parents_alone: tuple[int, ...] = ()
+) -> tuple[int, ReportReader]:
+    """Start a child; gives its number and the reading end of its reports.
+
+    ``parent`` is a pidfd of this process; descriptors in ``parents_alone`` are closed in the child.
+    Every registered engine thread is parked meanwhile. No signal reaches the child before it has
+    let go of the parent's handlers. Raises OSError.
+    """
+    flush_output()
+    with parked():
+        read_end, write_end = os.pipe2(os.O_CLOEXEC)
+        mask = _hierarchy.block_signals()
+        try:
+            pid = os.fork()
+            if pid == 0:
+                _be_child(plan, parent, write_end, (read_end, *parents_alone), mask)
+        except OSError:
+            os.close(read_end)
+            raise
+        finally:
+            _hierarchy.restore_signals(mask)
+            os.close(write_end)
+        parent_only(read_end)
+    return pid, ReportReader(read_end)
+
+
+def _be_child(
+    plan: ChildPlan,
+    parent: int,
+    reports: int,
+    parents_alone: tuple[int, ...],
+    mask: bytes,
+) -> None:
+    try:
+        parent = os.dup(parent)
+        after_fork(parents_alone)
+        run_child(ChildStart(plan.path, reports), lambda: plan.body, parent, mask)
+    finally:
+        os._exit(1)

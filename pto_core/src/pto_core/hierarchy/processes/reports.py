@@ -1,0 +1,57 @@
+"""What a child tells its parent through the start-up pipe, and how.
+
+A report is a length and a pickled pair of a word and its value: ``("doing", text)``, ``("ready",
+value)`` or ``("failed", packed Failure)``. The pipe ends with the last report, or with the child.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+from typing import Any
+
+_LENGTH = struct.Struct("<Q")
+_READ_BYTES = 1 << 16
+
+
+def send_report(descriptor: int, word: str, value: object) -> None:
+    """Write one report; waits while the pipe is full. Raises what pickling raises."""
+    content = pickle.dumps((word, value), protocol=pickle.HIGHEST_PROTOCOL)
+    left = memoryview(_LENGTH.pack(len(content)) + content)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+class ReportReader:
+    """The reading end, for a parent that polls it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.is_open = True
+        self._received = bytearray()
+        os.set_blocking(descriptor, False)
+
+    def read(self) -> list[tuple[str, Any]]:
+        """Give the reports that are complete; raises what unpickling raises."""
+        while self.is_open:
+            try:
+                content = os.read(self.descriptor, _READ_BYTES)
+            except BlockingIOError:
+                break
+            self.is_open = bool(content)
+            self._received += content
+        reports = []
+        while (report := self._next()) is not None:
+            reports.append(pickle.loads(report))
+        return reports
+
+    def _next(self) -> bytes | None:
+        if len(self._received) < _LENGTH.size:
+            return None
+        end = _LENGTH.size + _LENGTH.unpack_from(self._received)[0]
+        if len(self._received) < end:
+            return None
+        report = bytes(self._received[_LENGTH.size : end])
+        del self._received[:end]
+        return report

@@ -1,0 +1,144 @@
+"""Starting one child as a program of its own, where a fork is not possible.
+
+The new interpreter gets a job through a pipe: the mappings to attach at their addresses, before
+anything else is imported, then what multiprocessing prepares (the path, the main module), then the
+body. So a body, and what it refers to, has to pickle.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import sys
+from multiprocessing import spawn
+from multiprocessing.util import spawnv_passfds
+from typing import Any, NamedTuple, NoReturn
+
+from pto_core import _hierarchy
+from pto_core.errors import UsageError
+from pto_core.hierarchy.processes.child_start import ChildStart, flush_output, run_child
+from pto_core.hierarchy.processes.descriptors import parent_only
+from pto_core.hierarchy.processes.parking import parked
+from pto_core.hierarchy.processes.plan import ChildPlan
+from pto_core.hierarchy.processes.reports import ReportReader
+
+_COMMAND = (
+    "import sys; sys.path[:] = {path!r}; "
+    "from pto_core.hierarchy.processes.spawning import main; main()"
+)
+_is_importing_main = False
+
+
+class _Job(NamedTuple):
+    """What a new process is told; the two last need the first to be done."""
+
+    path: str
+    mappings: list[tuple[int, int, int]]  # descriptor, bytes, address
+    mask: bytes
+    preparation: bytes
+    body: bytes
+
+
+class AddressTakenError(OSError):
+    """Something else was already where a mapping has to be; another try may do."""
+
+
+def check_not_importing_main() -> None:
+    """Raise UsageError in a new process that comes past the start of its own parent's Worker."""
+    if _is_importing_main:
+        raise UsageError(
+            "a Worker was started while a child started with start_method='spawn' imports the main "
+            "module; put what that module does under: if __name__ == '__main__':",
+            name="start_method",
+            value="spawn",
+        )
+
+
+def pickled_body(plan: ChildPlan) -> bytes:
+    """Pickle what a child needs to run; raises UsageError with the reason when it cannot be."""
+    try:
+        return pickle.dumps(plan.body)
+    except Exception as error:
+        raise UsageError(
+            f"{plan.path} cannot be started with start_method='spawn': {error}; register functions "
+            "by import path (defined at the top of a module), or use start_method='fork'",
+            name="start_method",
+            value="spawn",
+        ) from error
+
+
+def spawn_child(plan: ChildPlan, parent: int, body: bytes) -> tuple[int, ReportReader]:
+    """Start a child with its ``body`` pickled; else as :func:`fork_child`."""
+    flush_output()
+    mappings = [(m.descriptor, m.nbytes, m.address) for m in plan.mappings]
+    preparation = spawn.get_preparation_data(plan.path)
+    preparation.pop("authkey", None)  # of multiprocessing's own connections
+    with parked():
+        read_end, write_end = os.pipe2(os.O_CLOEXEC)
+        job_read, job_write = os.pipe2(os.O_CLOEXEC)
+        mask = _hierarchy.block_signals()
+        try:
+            command = [os.fsencode(sys.executable), b"-P", b"-c"]
+            command.append(_COMMAND.format(path=sys.path).encode())
+            command += [str(number).encode() for number in (job_read, write_end, parent)]
+            passed = [job_read, write_end, parent, *(descriptor for descriptor, _, _ in mappings)]
+            pid = spawnv_passfds(command[0], command, passed)
+        except BaseException:
+            os.close(read_end)
+            os.close(job_write)
+            raise
+        finally:
+            _hierarchy.restore_signals(mask)
+            os.close(job_read)
+            os.close(write_end)
+        parent_only(read_end)
+    job = _Job(plan.path, mappings, mask, pickle.dumps(preparation), body)
+    _send_job(job_write, pickle.dumps(job))
+    return pid, ReportReader(read_end)
+
+
+def main() -> NoReturn:
+    """Be a child that was started by :func:`spawn_child`."""
+    source, reports, parent = map(int, sys.argv[1:])
+    with os.fdopen(source, "rb") as opened:
+        job: _Job = pickle.load(opened)
+    os.set_inheritable(reports, False)
+    os.set_inheritable(parent, False)
+    kept: list[_hierarchy.SharedMapping] = []
+
+    def prepare() -> Any:
+        kept.extend(_attached(*mapping) for mapping in job.mappings)
+        _import_main(pickle.loads(job.preparation))
+        return pickle.loads(job.body)
+
+    run_child(ChildStart(job.path, reports), prepare, parent, job.mask)
+
+
+def _import_main(preparation: dict[str, Any]) -> None:
+    global _is_importing_main
+    _is_importing_main = True
+    spawn.prepare(preparation)
+    _is_importing_main = False
+
+
+def _attached(descriptor: int, nbytes: int, address: int) -> _hierarchy.SharedMapping:
+    try:
+        mapping = _hierarchy.SharedMapping.attach(descriptor, nbytes, address)
+    except OSError as error:
+        if error.errno == errno.EEXIST:
+            raise AddressTakenError(
+                errno.EEXIST, f"{nbytes} bytes at {address:#x} are not free in the new process"
+            ) from None
+        raise
+    os.close(descriptor)
+    return mapping
+
+
+def _send_job(descriptor: int, job: bytes) -> None:
+    """Write it all; a child that is gone already is explained by its end."""
+    try:
+        with os.fdopen(descriptor, "wb") as target:
+            target.write(job)
+    except BrokenPipeError:
+        pass

@@ -1,0 +1,63 @@
+"""A look at this process before and after: nothing of a test may be left."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PATIENCE_S = 10
+
+
+def children() -> set[int]:
+    """The processes that this one has to wait for."""
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        found |= {int(pid) for pid in (task / "children").read_text().split()}
+    return found
+
+
+def descriptors() -> set[tuple[str, str]]:
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.add((name, os.readlink(f"/proc/self/fd/{name}")))
+        except OSError:
+            continue  # of the listing itself
+    return found
+
+
+def mappings() -> int:
+    return sum("pto-worker" in line for line in Path("/proc/self/maps").open())
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    gc.collect()
+    before = children(), descriptors(), mappings()
+    yield
+    gc.collect()
+    assert (children(), descriptors(), mappings()) == before
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process is no more, after some patience for one that is ending."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        os.sched_yield()
+    return False
+
+
+@pytest.fixture(name="is_gone")
+def is_gone_fixture():
+    return is_gone

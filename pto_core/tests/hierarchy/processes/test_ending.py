@@ -1,0 +1,198 @@
+"""Children that end, are ended, or are forgotten; the user's own are left alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pto_core.hierarchy.processes import ChildEnding, ChildPlan, ChildProcesses
+
+
+def waiting(start) -> None:
+    start.ready(os.getpid())
+    signal.pause()
+
+
+def closing(start) -> None:
+    """Ends as soon as it is ready, as one that was told to close."""
+    start.ready(os.getpid())
+
+
+def deaf(start) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    start.ready(os.getpid())
+    while True:
+        signal.pause()
+
+
+def plan(body, index: int = 0) -> ChildPlan:
+    return ChildPlan(f"L3/sub{index}", body)
+
+
+@pytest.fixture
+def processes():
+    made = ChildProcesses()
+    yield made
+    made.kill_all()
+
+
+def until_gone(processes: ChildProcesses) -> list[ChildEnding]:
+    deadline = time.monotonic() + 10
+    while not (found := processes.poll()) and time.monotonic() < deadline:
+        os.sched_yield()
+    return found
+
+
+def test_a_child_that_is_killed_is_found_once_with_its_signal(processes) -> None:
+    pids = processes.start([plan(waiting, 0), plan(waiting, 1)])
+    os.kill(pids[1], signal.SIGKILL)
+    (found,) = until_gone(processes)
+    assert found == ChildEnding(1, "L3/sub1", pids[1], exit_code=None, signal=signal.SIGKILL)
+    assert "SIGKILL" in found.in_words
+    assert processes.poll() == []
+    assert processes.pidfds()[1] == -1
+    assert processes.pidfds()[0] >= 0
+
+
+def test_a_child_that_leaves_is_found_with_its_code(processes) -> None:
+    def leave(start) -> None:
+        start.ready()
+        os._exit(7)
+
+    processes.start([plan(leave)])
+    (found,) = until_gone(processes)
+    assert (found.exit_code, found.signal) == (7, None)
+    assert found.in_words == "ended by itself with code 7"
+
+
+def test_an_exception_after_ready_is_printed_and_the_code_is_1(processes, capfd) -> None:
+    def fail(start) -> None:
+        start.ready()
+        raise RuntimeError("too late")
+
+    processes.start([plan(fail)])
+    (found,) = until_gone(processes)
+    assert found.exit_code == 1
+    assert "RuntimeError: too late" in capfd.readouterr().err
+
+
+def test_ending_waits_for_those_that_close_by_themselves(processes) -> None:
+    processes.start([plan(closing, 0), plan(closing, 1)])
+    kept = list(processes)
+    processes.end()
+    assert [child.ending.exit_code for child in kept] == [0, 0]
+    assert len(processes) == 0
+
+
+def test_ending_asks_and_then_insists(processes) -> None:
+    processes.start([plan(waiting, 0), plan(deaf, 1)])
+    kept = list(processes)
+    processes.end(grace_s=0.05)
+    assert [child.ending.signal for child in kept] == [signal.SIGTERM, signal.SIGKILL]
+    processes.end()
+
+
+def test_a_child_that_is_stopped_is_ended_too(processes) -> None:
+    (pid,) = processes.start([plan(waiting)])
+    os.kill(pid, signal.SIGSTOP)
+    kept = processes[0]
+    processes.end(grace_s=0)
+    assert kept.ending.signal in (signal.SIGTERM, signal.SIGKILL)
+
+
+def test_the_users_own_children_are_not_waited_for(processes) -> None:
+    own = subprocess.Popen([sys.executable, "-c", "raise SystemExit(4)"])
+    os.waitid(os.P_PID, own.pid, os.WEXITED | os.WNOWAIT)
+    processes.start([plan(closing)])
+    until_gone(processes)
+    processes.end()
+    assert own.wait() == 4
+
+
+def test_a_child_that_somebody_else_waited_for_is_not_a_riddle(processes) -> None:
+    (pid,) = processes.start([plan(waiting)])
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    (found,) = until_gone(processes)
+    assert (found.exit_code, found.signal) == (None, None)
+    assert "something else in this process waited for it" in found.in_words
+
+
+def test_a_program_that_ignores_sigchld_loses_no_child() -> None:
+    old = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        processes = ChildProcesses()
+        processes.start([plan(waiting)])
+        kept = processes[0]
+        processes.end(grace_s=0)
+    finally:
+        signal.signal(signal.SIGCHLD, old)
+    assert not kept.is_alive
+
+
+def test_forgotten_children_are_ended(is_gone) -> None:
+    processes = ChildProcesses()
+    (pid,) = processes.start([plan(waiting)])
+    del processes
+    assert is_gone(pid)
+
+
+def test_the_end_of_the_interpreter_ends_them(is_gone) -> None:
+    program = (
+        "import signal, os\n"
+        "from pto_core.hierarchy.processes import ChildPlan, ChildProcesses\n"
+        "def body(start):\n"
+        "    start.ready(os.getpid())\n"
+        "    signal.pause()\n"
+        "processes = ChildProcesses()\n"
+        "print(*processes.start([ChildPlan('L3/sub0', body), ChildPlan('L3/sub1', body)]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert all(is_gone(int(pid)) for pid in done.stdout.split())
+    assert done.stderr == ""
+
+
+def test_a_forked_copy_ends_nobody(processes) -> None:
+    """A process that the user forks has inherited the list; its exit handlers run."""
+    (pid,) = processes.start([plan(waiting)])
+    program_pid = os.fork()
+    if program_pid == 0:
+        processes._finalizer()
+        os._exit(0)
+    os.waitpid(program_pid, 0)
+    assert processes.poll() == []
+    assert processes[0].pid == pid
+
+
+def test_interrupt_while_ending_ends_the_wait_and_then_takes_its_course(processes) -> None:
+    processes.start([plan(deaf)])
+    kept = processes[0]
+    me = os.getpid()
+    interrupter = subprocess.Popen(["/bin/sh", "-c", f"sleep 0.2; kill -INT {me}"])
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        processes.end(grace_s=60)
+    assert time.monotonic() - begun < 30
+    assert kept.ending.signal == signal.SIGKILL
+    assert len(processes) == 0
+    interrupter.wait()
+
+
+def test_interrupt_while_starting_leaves_nothing_and_then_takes_its_course() -> None:
+    def sleepy(start) -> None:
+        signal.pause()
+
+    processes = ChildProcesses()
+    me = os.getpid()
+    interrupter = subprocess.Popen(["/bin/sh", "-c", f"sleep 0.2; kill -INT {me}"])
+    with pytest.raises(KeyboardInterrupt):
+        processes.start([plan(waiting, 0), plan(sleepy, 1)])
+    assert len(processes) == 0
+    interrupter.wait()

@@ -1,0 +1,191 @@
+"""What a child is born with, and what it leaves behind of its parent."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pto_core.hierarchy.memory import Budget, SharedArena, WorkerMemory
+from pto_core.hierarchy.processes import ChildPlan, ChildProcesses, close_parent_only, parent_only
+
+POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
+
+
+def ask(*questions) -> list:
+    """Start a child for each question; gives what each says."""
+
+    def body(question):
+        return lambda start: start.ready(question())
+
+    processes = ChildProcesses()
+    values = processes.start([ChildPlan(f"L3/s{i}", body(q)) for i, q in enumerate(questions)])
+    processes.end()
+    return values
+
+
+def kinds_of_descriptors() -> list[str]:
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+        except OSError:
+            continue  # of the listing itself
+    return found
+
+
+def test_only_the_users_descriptors_are_inherited(tmp_path) -> None:
+    memory = WorkerMemory(
+        board_bytes=64, connection_bytes=[64], arena=SharedArena(Budget(1 << 20)), heap_ring_size=1
+    )
+    read_end, write_end = os.pipe()
+    parent_only(read_end)
+    before = kinds_of_descriptors()
+    with (tmp_path / "users").open("w") as opened:
+        first, second = ask(kinds_of_descriptors, kinds_of_descriptors)
+    for found in (first, second):
+        assert sum("pto-worker" in kind for kind in found) == 0
+        assert sum("[pidfd]" in kind for kind in found) == 1, "its parent's"
+        assert str(tmp_path / "users") in found
+        # Its parent's but the two mappings and the end that was named; the file, pidfd and report.
+        assert len(found) == len(before) - 3 + 3
+    close_parent_only(read_end)
+    os.close(write_end)
+    memory.close()
+    assert opened.closed
+
+
+def test_a_mapping_that_is_gone_takes_its_number_from_the_list(tmp_path) -> None:
+    """Else a child would close what the user has opened since under that number."""
+    arena = SharedArena(Budget(1 << 20))
+    number = arena.mapping.descriptor
+    del arena
+    with (tmp_path / "users").open("w") as opened:
+        assert opened.fileno() == number
+        (found,) = ask(kinds_of_descriptors)
+    assert str(tmp_path / "users") in found
+
+
+def test_signals_are_its_own() -> None:
+    def state() -> list:
+        status = dict(
+            line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines()
+        )
+        caught, ignored = int(status["SigCgt"], 16), int(status["SigIgn"], 16)
+        blocked = int(status["SigBlk"], 16)
+        return [
+            [bool(mask >> (number - 1) & 1) for mask in (caught, ignored, blocked)]
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+        ]
+
+    old = signal.signal(signal.SIGUSR1, lambda *_: None)
+    old_term = signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2, signal.SIGTERM})
+    try:
+        (found,) = ask(state)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2, signal.SIGTERM})
+        signal.signal(signal.SIGUSR1, old)
+        signal.signal(signal.SIGTERM, old_term)
+    assert found == [
+        [False, True, False],  # Ctrl-C is the parent's
+        [False, False, False],
+        [False, False, False],
+        [False, False, True],  # as the user has it
+    ]
+
+
+def test_it_has_a_name_that_tells_children_apart() -> None:
+    def body(start) -> None:
+        start.ready(Path("/proc/self/comm").read_text().strip())
+
+    processes = ChildProcesses()
+    names = processes.start([ChildPlan("L3/sub1", body), ChildPlan("L5/pod0/host1/chip12", body)])
+    processes.end()
+    assert names == ["L3/sub1", "~0/host1/chip12"]
+
+
+def test_numbers_are_drawn_apart() -> None:
+    def draw() -> tuple[float, float]:
+        return random.random(), float(np.random.random())
+
+    np.random.random()
+    first, second = ask(draw, draw)
+    assert len({*first, *second}) == 4
+
+
+def test_what_was_printed_comes_once() -> None:
+    program = (
+        "import os, sys\n"
+        "from pto_core.hierarchy.processes import ChildPlan, ChildProcesses\n"
+        "def body(start):\n"
+        "    print('child', end=' ')\n"
+        "    start.ready()\n"
+        "print('before', end=' ')\n"
+        "sys.stderr.write('said once')\n"
+        "processes = ChildProcesses()\n"
+        "processes.start([ChildPlan('L3/sub0', body)])\n"
+        "processes.end()\n"
+        "print('after')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("before child after\n", "said once")
+
+
+def run_pools(environment: dict[str, str]) -> list[str]:
+    """Print the variables, the threads that a product starts, and how many it had before."""
+    program = (
+        "import os, numpy\n"
+        "from pto_core.hierarchy.processes import ChildPlan, ChildProcesses\n"
+        "def body(start):\n"
+        "    a = numpy.ones((300, 300))\n"
+        "    before = len(os.listdir('/proc/self/task'))\n"
+        "    (a @ a).sum()\n"
+        f"    print(*(os.environ.get(name) for name in {POOLS!r}))\n"
+        "    print(before, len(os.listdir('/proc/self/task')) - before)\n"
+        "    start.ready()\n"
+        "a = numpy.ones((300, 300)); (a @ a).sum()\n"
+        "processes = ChildProcesses()\n"
+        "processes.start([ChildPlan('L3/sub0', body)])\n"
+        "processes.end()\n"
+        f"print(*(os.environ.get(name) for name in {POOLS!r}))\n"
+    )
+    inherited = {name: value for name, value in os.environ.items() if name not in POOLS}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**inherited, **environment},
+    )
+    return done.stdout.splitlines()
+
+
+def test_numerical_libraries_have_one_thread_though_loaded_before() -> None:
+    assert run_pools({}) == ["1 1 1 1", "2 0", "None None None None"]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core has no pool")
+def test_what_the_user_set_stands() -> None:
+    assert run_pools({"OMP_NUM_THREADS": "2"}) == [
+        "2 None None None",
+        "2 1",
+        "2 None None None",
+    ]
+    assert run_pools({"OPENBLAS_NUM_THREADS": "2"})[:2] == ["1 2 1 1", "2 1"]
+
+
+def test_a_child_has_little_memory_of_its_own() -> None:
+    """4 MB is the budget of a whole child; this is what it is born with, numpy imported."""
+
+    def private_kb() -> int:
+        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.startswith("Private_Dirty"))
+
+    assert max(ask(private_kb, private_kb)) < 4096

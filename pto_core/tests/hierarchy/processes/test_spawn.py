@@ -1,0 +1,145 @@
+"""Children that are started anew instead of forked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from pto_core.errors import ChildStartError, UsageError
+from pto_core.hierarchy.memory import Budget, SharedArena, WorkerMemory
+from pto_core.hierarchy.processes import ChildPlan, ChildProcesses, spawning
+
+
+def run(program: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program of its own, as spawned children import its main module."""
+    path = tmp_path / "program.py"
+    path.write_text(textwrap.dedent(program))
+    return subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120)
+
+
+PROGRAM = """
+    import ctypes, os, signal
+    from dataclasses import dataclass
+    from pathlib import Path
+    from pto_core.errors import ChildStartError, UsageError
+    from pto_core.hierarchy.memory import Budget, SharedArena, WorkerMemory
+    from pto_core.hierarchy.processes import ChildPlan, ChildProcesses
+
+    @dataclass
+    class Adding:
+        address: int
+
+        def __call__(self, start):
+            seen = (ctypes.c_int64 * 3).from_address(self.address)
+            seen[2] = seen[0] + seen[1]
+            names = [f'/proc/self/fd/{n}' for n in os.listdir('/proc/self/fd')]
+            links = [os.readlink(name) for name in names if os.path.lexists(name)]
+            start.ready((os.environ.get('OMP_NUM_THREADS'), sum('memfd' in one for one in links)))
+
+    def failing(start):
+        raise ValueError('not today')
+
+    def waiting(start):
+        start.ready(os.getpid())
+        signal.pause()
+"""
+
+
+def test_memory_is_at_the_same_address_and_the_value_comes_back(tmp_path) -> None:
+    done = run(
+        PROGRAM
+        + """
+    if __name__ == '__main__':
+        os.environ.pop('OMP_NUM_THREADS', None)
+        arena = SharedArena(Budget(1 << 20), at_hint=True)
+        memory = WorkerMemory(board_bytes=64, connection_bytes=[], arena=arena, at_hint=True)
+        array = arena.array(3, 'int64')
+        array[:] = 4, 5, 0
+        processes = ChildProcesses('spawn')
+        body = Adding(array.ctypes.data)
+        print(processes.start([ChildPlan('L3/sub0', body, memory.mappings)]), array[2])
+        processes.end()
+        try:
+            processes.start([ChildPlan('L3/sub0', waiting), ChildPlan('L3/sub1', failing)])
+        except ChildStartError as error:
+            print(error.path, repr(error.__cause__), len(processes))
+        try:
+            processes.start([ChildPlan('L3/sub0', lambda start: None)])
+        except UsageError as error:
+            print(error)
+    """,
+        tmp_path,
+    )
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert lines[0] == "[('1', 0)] 9"
+    assert lines[1] == "L3/sub1 ValueError('not today') 0"
+    assert "L3/sub0 cannot be started with start_method='spawn'" in lines[2]
+    assert "start_method='fork'" in lines[2]
+
+
+def test_a_program_without_a_guard_is_told_so(tmp_path) -> None:
+    done = run(
+        PROGRAM
+        + """
+    try:
+        ChildProcesses('spawn').start([ChildPlan('L3/sub0', waiting)])
+    except ChildStartError as error:
+        print(error)
+    """,
+        tmp_path,
+    )
+    assert done.stderr == ""
+    assert "if __name__ == '__main__':" in done.stdout
+
+
+def test_a_taken_address_is_tried_again_and_then_a_clear_error(monkeypatch, tmp_path) -> None:
+    """The place is taken by the child's own program: no try finds it free."""
+    starts = []
+    spawn = spawning.spawnv_passfds
+
+    def counting(*arguments) -> int:
+        starts.append(arguments)
+        return spawn(*arguments)
+
+    monkeypatch.setattr(spawning, "spawnv_passfds", counting)
+    memory = WorkerMemory(
+        board_bytes=64, connection_bytes=[], arena=SharedArena(Budget(1 << 16)), at_hint=True
+    )
+
+    class Elsewhere:
+        """A mapping that would need nearly every address there is."""
+
+        descriptor = memory.mappings[0].descriptor
+        nbytes = (1 << 47) - (3 << 12)
+        address = 0x1000
+
+    processes = ChildProcesses("spawn", timeout_s=60)
+    with pytest.raises(ChildStartError, match="not free in the new process"):
+        processes.start([ChildPlan("L3/sub0", print, (Elsewhere(),))])
+    assert len(starts) == 3
+    assert len(processes) == 0
+
+
+def test_a_body_that_does_not_pickle_is_refused_at_the_call() -> None:
+    with pytest.raises(UsageError, match="cannot be started with start_method='spawn'"):
+        ChildProcesses("spawn").start([ChildPlan("L3/sub0", lambda start: None)])
+
+
+def test_the_child_ends_with_its_parent(tmp_path, is_gone) -> None:
+    done = run(
+        PROGRAM
+        + """
+    if __name__ == '__main__':
+        print(*ChildProcesses('spawn').start([ChildPlan('L3/sub0', waiting)]), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """,
+        tmp_path,
+    )
+    assert is_gone(int(done.stdout))
+    assert os.getpid() != int(done.stdout)
