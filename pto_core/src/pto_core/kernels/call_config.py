@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any
 
 from pto_core.errors import UnsupportedError, UsageError
 
@@ -77,8 +76,10 @@ class CallConfig:
     @classmethod
     def unpack(cls, packed: bytes) -> CallConfig:
         """Read what :meth:`pack` gave."""
-        unpacked: tuple[Any, ...] = _LAYOUT.unpack(packed)
-        return cls(*unpacked[:-1], output_prefix=unpacked[-1].rstrip(b"\0").decode())
+        *numbers, prefix = _LAYOUT.unpack(packed)
+        names = ("block_dim", "aicpu_thread_num", *_DIAGNOSTICS)
+        values = dict(zip(names, numbers, strict=True))
+        return cls(**values, output_prefix=prefix.rstrip(b"\0").decode())
 
     def _switched_on(self) -> list[str]:
         return [name for name in _DIAGNOSTICS if getattr(self, name)]
