@@ -159,12 +159,9 @@ void Run::conclude() {
 
 void Run::raise_interruption() {
   if (stuck_task_) {
-    nb::object name = nb::str(kernel_name(stuck_task_->func_id).c_str());
-    interruption_.attr("add_note")(
-        nb::str("the device is lost: kernel {} (func_id {}), task {}, on {} did "
-                "not return; close it and open another")
-            .attr("format")(nb::repr(name), stuck_task_->func_id, stuck_task_->task,
-                            nb::str(core_name(stuck_task_->core).c_str())));
+    interruption_.attr("add_note")(nb::str(("the device is lost: " + describe(*stuck_task_) +
+                                            " did not return; close it and open another")
+                                               .c_str()));
   }
   raise_exception(interruption_);
 }
@@ -215,6 +212,12 @@ std::string Run::kernel_name(int32_t func_id) const {
 std::string Run::core_name(int32_t core) const {
   const auto blocks = static_cast<int32_t>(device_.blocks_of(settings_.call));
   return core < blocks ? "AIC " + std::to_string(core) : "AIV " + std::to_string(core - blocks);
+}
+
+std::string Run::describe(const RunningTask& task) const {
+  return "kernel '" + kernel_name(task.func_id) + "' (func_id " + std::to_string(task.func_id) +
+         "), " + task_name(task.task, device_.runtime_api()->capabilities) + ", on " +
+         core_name(task.core);
 }
 
 nb::tuple Run::report() const {

@@ -85,6 +85,8 @@ class Run {
   nb::object core_usage() const;
   nb::object statistics() const;
   std::string kernel_name(int32_t func_id) const;
+  // Kernel, task and core, as people name them.
+  std::string describe(const RunningTask& task) const;
 
   Device& device_;
   nb::handle device_object_;

@@ -150,9 +150,7 @@ void Run::raise_timeout() {
   fields["core"] = culprit->core;
   fields["kernel"] = name;
   raise_error("TaskTimeoutError",
-              "kernel '" + name + "' (func_id " + std::to_string(culprit->func_id) + "), task " +
-                  std::to_string(culprit->task) + ", on " + core_name(culprit->core) +
-                  " did not return within " + seconds_text(limit) +
+              describe(*culprit) + " did not return within " + seconds_text(limit) +
                   (stuck_task_ ? "; the device is lost, close it and open another"
                                : "; raise task_timeout_s or make the kernel shorter"),
               fields);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 
+#include "pto/abi/runtime.h"
+
 namespace pto::core {
 namespace {
 
@@ -12,6 +14,12 @@ T relaxed(const T& member) {
 }
 
 }  // namespace
+
+std::string task_name(uint64_t task, uint32_t capabilities) {
+  if ((capabilities & PTO_RUNTIME_RING_IDS) == 0) return "task " + std::to_string(task);
+  return "task " + std::to_string(task / PTO_TASK_RINGS) + " of ring " +
+         std::to_string(task % PTO_TASK_RINGS);
+}
 
 std::vector<RunningTask> running_tasks(const pto_activity_page* page) {
   std::vector<RunningTask> running;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "pto/abi/activity.h"
@@ -18,6 +19,9 @@ struct RunningTask {
   uint64_t sequence;
   uint32_t slot;
 };
+
+// As people are told: "task 3", or "task 3 of ring 1" for runtimes that count by ring.
+std::string task_name(uint64_t task, uint32_t capabilities);
 
 // The kernels that run at this moment; any thread.
 std::vector<RunningTask> running_tasks(const pto_activity_page* page);

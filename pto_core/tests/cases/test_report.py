@@ -91,6 +91,9 @@ def test_activity_page_lists_what_runs() -> None:
         assert kernel.signal == 11
         assert (kernel.task, kernel.func_id, kernel.core, kernel.sequence) == (41, 2, 25, 7)
         assert describe(kernel, {2: "spin"}, 24) == ("kernel 'spin' (func_id 2), task 41, on AIV 1")
+        with mmap.mmap(page.descriptor, 4096) as child:
+            struct.pack_into("<I", child, 16, 256)
+        assert page.running()[0].task_name == "task 10 of ring 1"
     page.close()
 
 

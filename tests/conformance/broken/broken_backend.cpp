@@ -206,7 +206,7 @@ pto_status finish(void* device, pto_run_report* report, pto_error* error) {
 }
 
 const pto_activity_page* activity(void* device) {
-  static const pto_activity_page blank = {PTO_ACTIVITY_MAGIC, PTO_ABI_VERSION, 1, 0, {}, {}};
+  static const pto_activity_page blank = {PTO_ACTIVITY_MAGIC, PTO_ABI_VERSION, 1, 0, 0, 0, {}, {}};
   return breaks(Defect::hides_what_runs) ? &blank : working->activity(device);
 }
 

@@ -31,4 +31,8 @@ pto_status ActivityPage::open(int file, int32_t device, uint32_t slots, pto_erro
   return PTO_OK;
 }
 
+void ActivityPage::set_capabilities(uint32_t capabilities) const noexcept {
+  note(page_->capabilities, capabilities);
+}
+
 }  // namespace pto::sim

@@ -20,6 +20,9 @@ class ActivityPage {
   // `file` < 0: private memory.
   pto_status open(int file, int32_t device, uint32_t slots, pto_error* error);
 
+  // Of the runtime that is attached.
+  void set_capabilities(uint32_t capabilities) const noexcept;
+
   pto_activity_page* page() const noexcept { return page_; }
   // Whether another process reads the page, and reports a crash.
   bool is_shared() const noexcept { return is_shared_; }

@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "loader/kernel.hpp"
+#include "pto/abi/runtime.h"
 
 namespace pto::sim {
 namespace {
@@ -70,6 +71,15 @@ void add_core(Line& line, uint32_t core, uint32_t blocks) noexcept {
   line.add(static_cast<uint64_t>(core < blocks ? core : core - blocks));
 }
 
+void add_task(Line& line, uint64_t task, uint32_t capabilities) noexcept {
+  const bool has_ring = (capabilities & PTO_RUNTIME_RING_IDS) != 0;
+  line.add("task ");
+  line.add(has_ring ? task / PTO_TASK_RINGS : task);
+  if (!has_ring) return;
+  line.add(" of ring ");
+  line.add(task % PTO_TASK_RINGS);
+}
+
 void print_crash(const CrashNote& note, const char* signal_name) noexcept {
   const auto* kernel = reinterpret_cast<const Kernel*>(note.slot->kernel);
   Line line;
@@ -79,8 +89,8 @@ void print_crash(const CrashNote& note, const char* signal_name) noexcept {
   line.add(static_cast<int64_t>(note.slot->func_id));
   line.add(") crashed with ");
   line.add(signal_name);
-  line.add(": task ");
-  line.add(note.slot->task);
+  line.add(": ");
+  add_task(line, note.slot->task, note.page->capabilities);
   line.add(" on core ");
   add_core(line, static_cast<uint32_t>(note.slot->core), *note.blocks);
   line.add(", device ");

@@ -14,7 +14,8 @@ namespace pto::sim {
 
 // What a thread that runs kernels tells the handler. It outlives the thread's registration.
 struct CrashNote {
-  pto_activity_slot* slot = nullptr;
+  const pto_activity_page* page = nullptr;
+  pto_activity_slot* slot = nullptr;  // of the page
   int32_t device = 0;
   const uint32_t* blocks = nullptr;  // of the run: cores below it are AIC
   bool is_silent = false;            // whoever reads the activity page reports the crash

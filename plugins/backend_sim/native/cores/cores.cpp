@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "activity/activity.hpp"
@@ -122,9 +123,13 @@ void Cores::check_buffers(Core& core, uint32_t index) noexcept {
     pto_error damage;
     if (memory_.check_buffer(args[i], &damage) == PTO_OK) continue;
     pto_error& error = faults_[index];
-    fail(&error, PTO_ERROR_ADDRESS, "after kernel %s (func_id %d), task %llu: %.900s",
-         kernel_of(core).name.c_str(), core.payload->func_id,
-         static_cast<unsigned long long>(core.payload->task), damage.message);
+    char task[32] = "";
+    if (!tasks_named_) {
+      std::snprintf(task, sizeof task, ", task %llu",
+                    static_cast<unsigned long long>(core.payload->task));
+    }
+    fail(&error, PTO_ERROR_ADDRESS, "after kernel %s (func_id %d)%s: %.900s",
+         kernel_of(core).name.c_str(), core.payload->func_id, task, damage.message);
     error.value = damage.value;
     error.limit = damage.limit;
     complete_fault(core, index);

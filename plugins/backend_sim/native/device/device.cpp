@@ -98,6 +98,7 @@ pto_status Device::attach(const pto_runtime_api* api, const pto_option* options,
     return status;
   }
   api_ = api;
+  activity_.set_capabilities(api->capabilities);
   run_.attach(api, runtime_, run_.topology());
   *runtime = runtime_;
   return PTO_OK;

@@ -47,7 +47,8 @@ Pool::~Pool() {
 void Pool::start_worker(int32_t device) {
   Worker& worker = workers_[started_];
   worker.index = started_;
-  worker.note = {&activity_.slot(started_), device, &run_.topology().blocks, activity_.is_shared()};
+  worker.note = {activity_.page(), &activity_.slot(started_), device, &run_.topology().blocks,
+                 activity_.is_shared()};
   worker.thread = std::thread([this, &worker] { work(worker); });
   pthread_setname_np(worker.thread.native_handle(), "pto-sim");
   ++started_;

@@ -25,7 +25,8 @@ Stepper::Stepper(Run& run, ActivityPage& activity, uint64_t seed, int32_t device
     : run_(run),
       activity_(activity),
       seed_(seed),
-      note_{&activity.slot(0), device, &run.topology().blocks, activity.is_shared()},
+      note_{activity.page(), &activity.slot(0), device, &run.topology().blocks,
+            activity.is_shared()},
       random_(seed) {
   const SignalsBlocked blocked;
   driver_ = std::thread([this] { drive(); });

@@ -115,18 +115,24 @@ int64_t Runtime::submit(const pto_task& given) {
     if (status == PTO_ERROR_DEADLOCK && plans_ && !aborted_) return plan();
     if (status != PTO_OK) return -1;
   }
-  const std::lock_guard lock(mutex_);
-  if (error_.status != PTO_OK) return -1;
-  Task task;
-  task.func_id = given.func_id;
-  task.core_type = given.core_type;
-  task.args.assign(given.args, given.args + given.num_args);
-  task.waits_for = holds_next_ ? 2 : 1;
-  if (holds_next_) held_.push_back(static_cast<int64_t>(tasks_.size()));
-  holds_next_ = false;
-  tasks_.push_back(std::move(task));
-  pto_trace(&platform_, PTO_TRACE_SUBMIT, tasks_.size() - 1, static_cast<uint64_t>(given.func_id));
-  return static_cast<int64_t>(tasks_.size()) - 1;
+  int64_t id;
+  {
+    const std::lock_guard lock(mutex_);
+    if (error_.status != PTO_OK) return -1;
+    id = static_cast<int64_t>(tasks_.size());
+    Task task;
+    task.func_id = given.func_id;
+    task.core_type = given.core_type;
+    task.args.assign(given.args, given.args + given.num_args);
+    task.waits_for = holds_next_ ? 2 : 1;
+    if (holds_next_) held_.push_back(id);
+    holds_next_ = false;
+    tasks_.push_back(std::move(task));
+  }
+  // Without the lock: whoever has the turn in deterministic mode may want it.
+  pto_trace(&platform_, PTO_TRACE_SUBMIT, static_cast<uint64_t>(id),
+            static_cast<uint64_t>(given.func_id));
+  return id;
 }
 
 // Ids of tasks that are only counted.

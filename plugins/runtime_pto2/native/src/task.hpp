@@ -28,11 +28,12 @@
 #include <cstdint>
 
 #include "pto/abi/payload.h"
+#include "pto/abi/runtime.h"
 #include "pto/engine/text.hpp"
 
 namespace pto::ring_buffer {
 
-constexpr uint32_t kRings = 4;
+constexpr uint32_t kRings = PTO_TASK_RINGS;
 constexpr int64_t kNoTask = -1;
 
 // What users, payloads and traces see: the ring in the low bits, then the number in the ring. The

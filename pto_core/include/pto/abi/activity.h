@@ -35,11 +35,15 @@ typedef struct pto_activity_page {
   uint32_t version; /* PTO_ABI_VERSION */
   uint32_t slots;   /* slots in use */
   int32_t device;
-  uint64_t pad[14];
+  uint32_t
+      capabilities; /* of the runtime that was attached last: RING_IDS tells how tasks are named */
+  uint32_t reserved;
+  uint64_t pad[13];
   pto_activity_slot slot[PTO_ACTIVITY_SLOTS];
 } pto_activity_page;
 
 PTO_ABI_ASSERT(sizeof(pto_activity_page) == 4096, "one page");
+PTO_ABI_ASSERT(offsetof(pto_activity_page, capabilities) == 16, "pto_activity_page.capabilities");
 PTO_ABI_ASSERT(offsetof(pto_activity_page, slot) == 128, "pto_activity_page.slot");
 
 #endif

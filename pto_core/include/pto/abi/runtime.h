@@ -40,8 +40,13 @@ enum {
   PTO_RUNTIME_SCOPES = 1u << 4,           /* scope_begin and scope_end nest */
   PTO_RUNTIME_BLOCKING_SUBMIT = 1u << 5,  /* submit may wait for room */
   PTO_RUNTIME_TENSORS = 1u << 6,          /* submit_tensors, edges from what tasks read and write */
-  PTO_RUNTIME_CLUSTERS = 1u << 7          /* allocate_cluster, free_cluster */
+  PTO_RUNTIME_CLUSTERS = 1u << 7,         /* allocate_cluster, free_cluster */
+  /* Tasks are counted in each of PTO_TASK_RINGS rings: the id of task 3 of ring 1, as people are
+   * told, is 3 * PTO_TASK_RINGS + 1. Without it people are told the id. */
+  PTO_RUNTIME_RING_IDS = 1u << 8
 };
+
+#define PTO_TASK_RINGS 4
 
 /* Which hazards between tensors order tasks (capability TENSORS). */
 enum {

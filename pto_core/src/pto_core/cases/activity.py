@@ -11,10 +11,13 @@ from types import TracebackType
 
 PAGE_BYTES = 4096
 _MAGIC = 0x41435450
-_HEADER = struct.Struct("<IIIi")
+_HEADER = struct.Struct("<IIIiI")
 _SLOT = struct.Struct("<QQiiQQ")
 _FIRST_SLOT = 128
 _SLOT_BYTES = 64
+_RING_IDS = 256
+"""Of the runtime's capabilities (``pto/abi/runtime.h``): ids hold a number and a ring."""
+_RINGS = 4
 _SLOTS = (PAGE_BYTES - _FIRST_SLOT) // _SLOT_BYTES
 
 
@@ -29,6 +32,15 @@ class RunningKernel:
     core: int
     signal: int
     """The fatal signal that its thread got; 0 while there is none, or where nobody notes it."""
+    has_ring_id: bool = False
+    """Its runtime counts tasks in rings."""
+
+    @property
+    def task_name(self) -> str:
+        """The task as people are told."""
+        if not self.has_ring_id:
+            return f"task {self.task}"
+        return f"task {self.task // _RINGS} of ring {self.task % _RINGS}"
 
 
 class ActivityPage:
@@ -45,20 +57,22 @@ class ActivityPage:
 
     def running(self) -> list[RunningKernel]:
         """List the kernels that run now; empty while no backend uses the page."""
-        magic, _version, slots, _device = _HEADER.unpack_from(self._page, 0)
+        magic, _version, slots, _device, capabilities = _HEADER.unpack_from(self._page, 0)
         if magic != _MAGIC:
             return []
+        has_ring_ids = bool(capabilities & _RING_IDS)
         found = []
         for slot in range(min(slots, _SLOTS)):
             offset = _FIRST_SLOT + slot * _SLOT_BYTES
             sequence, task, func_id, core, _kernel, fatal = _SLOT.unpack_from(self._page, offset)
             if sequence % 2:
-                found.append(RunningKernel(slot, sequence, task, func_id, core, fatal))
+                running = RunningKernel(slot, sequence, task, func_id, core, fatal, has_ring_ids)
+                found.append(running)
         return found
 
     def changes(self) -> int | None:
         """Count starts and ends of kernels so far; None while no backend uses the page."""
-        magic, _version, slots, _device = _HEADER.unpack_from(self._page, 0)
+        magic, _version, slots, _device, _capabilities = _HEADER.unpack_from(self._page, 0)
         if magic != _MAGIC:
             return None
         offsets = (_FIRST_SLOT + slot * _SLOT_BYTES for slot in range(min(slots, _SLOTS)))
@@ -95,6 +109,6 @@ def describe(kernel: RunningKernel, names: Mapping[int, str], blocks: int | None
     """Put a running kernel into words: kernel, task and core."""
     name = names.get(kernel.func_id, "unknown")
     return (
-        f"kernel {name!r} (func_id {kernel.func_id}), task {kernel.task}, on "
+        f"kernel {name!r} (func_id {kernel.func_id}), {kernel.task_name}, on "
         f"{core_name(kernel.core, blocks)}"
     )

@@ -111,15 +111,12 @@ def named(error: PtoError, blocks: int | None) -> PtoError:
     It has the func_id and the core as people name it, and no advice about a device that the case
     does not hold.
     """
-    names = ("kernel", "func_id", "task", "core")
-    kernel, func_id, task, core = (getattr(error, name, None) for name in names)
+    names = ("kernel", "func_id", "core")
+    kernel, func_id, core = (getattr(error, name, None) for name in names)
     message = error.message
-    if isinstance(error, TaskTimeoutError) and kernel and core is not None:
-        message = (
-            f"kernel {kernel!r} (func_id {func_id}), task {task}, on {core_name(core, blocks)} did "
-            f"not return within {error.timeout_s:g} s; look for an endless loop in it, or raise "
-            "task_timeout_s"
-        )
+    if isinstance(error, TaskTimeoutError) and "; " in message:
+        what, _, _advice = message.rpartition("; ")
+        message = f"{what}; look for an endless loop in it, or raise task_timeout_s"
     if core is not None:
         message = message.replace(f"core {core}", core_name(core, blocks))
     if kernel and func_id is not None and "func_id" not in message:

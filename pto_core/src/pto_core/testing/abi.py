@@ -98,6 +98,7 @@ class RuntimeFlag(IntFlag):
     BLOCKING_SUBMIT = 32
     TENSORS = 64
     CLUSTERS = 128
+    RING_IDS = 256
 
 
 MAX_TASK_SCALARS = 32
@@ -483,7 +484,9 @@ class ActivityPage(Structure):
         ("version", c_uint32),
         ("slots", c_uint32),
         ("device", c_int32),
-        ("pad", c_uint64 * 14),
+        ("capabilities", c_uint32),
+        ("reserved", c_uint32),
+        ("pad", c_uint64 * 13),
         ("slot", ActivitySlot * ACTIVITY_SLOTS),
     )
 

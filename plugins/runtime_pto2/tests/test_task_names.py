@@ -1,0 +1,156 @@
+"""Whoever reports about a task names it as the runtime does: by its number in a ring."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pto_core
+from pto_core import CoreCallable, KernelSource, NoDep, open_device
+from pto_core.errors import AddressError, TaskTimeoutError
+
+# The second task of the scope does it, with 1 as its scalar.
+KERNEL = """
+#include <cstdint>
+#include <ctime>
+extern "C" void kernel_entry(int64_t* args) {
+  if (args[1] == 0) return;
+  STATEMENT
+}
+"""
+CRASH = "*reinterpret_cast<volatile int*>(16) = 1;"
+TAKES_LONG = "const timespec second{1, 0}; nanosleep(&second, nullptr);"
+FOREVER = "for (volatile int64_t i = 0;; i = i + 1) {}"
+NAMED = "kernel 'spoiler' (func_id 0), task 1 of ring 1, on AIV "
+
+GOLDEN = """
+import numpy as np
+
+__outputs__ = ["a"]
+
+
+def generate_inputs(params):
+    return [("a", np.zeros(16, np.float32))]
+
+
+def compute_golden(tensors, params):
+    pass
+"""
+CONFIG = """
+KERNELS = [{"func_id": 0, "name": "spoiler", "source": "spoiler.cpp", "core_type": "aiv"}]
+ORCHESTRATION = {"source": "build.cpp", "function_name": "build"}
+"""
+BUILD = """
+#include "pto_orchestration_api.h"
+
+void build(PTO2Runtime* rt, uint64_t* args, int) {
+  uint64_t shapes[1] = {16};
+  Tensor a = make_tensor_external(reinterpret_cast<void*>(args[0]), shapes, 1);
+  PTO2_SCOPE(rt) {
+    for (int scalar = 0; scalar < 2; ++scalar) {
+      PTOParam params[] = {make_inout_param(a), make_scalar_param(scalar)};
+      pto2_rt_submit_task(rt, 0, PTO2_WORKER_VECTOR, params, 2);
+    }
+  }
+}
+"""
+IN_PROCESS = """
+import sys
+import numpy as np
+from pto_core import CoreCallable, InOut, KernelSource, NoDep, open_device
+from pathlib import Path
+
+spoiler = CoreCallable(KernelSource(Path(sys.argv[1])), "aiv")
+
+def graph(rt, a: InOut):
+    with rt.scope():
+        rt.submit(spoiler, NoDep(a), 0)
+        rt.submit(spoiler, NoDep(a), 1)
+
+settings = {"cache_dir": sys.argv[2], "sim.mode": sys.argv[3]}
+with open_device("a2a3sim", runtime="pto2", settings=settings) as device:
+    device.run(graph, np.zeros(16, np.float32))
+"""
+
+
+def kernel(folder: Path, statement: str) -> Path:
+    path = folder / "spoiler.cpp"
+    path.write_text(KERNEL.replace("STATEMENT", statement))
+    return path
+
+
+def case(folder: Path, statement: str) -> Path:
+    kernels = folder / "case" / "kernels"
+    kernels.mkdir(parents=True)
+    (folder / "case" / "golden.py").write_text(GOLDEN)
+    (kernels / "kernel_config.py").write_text(CONFIG)
+    (kernels / "build.cpp").write_text(BUILD)
+    kernel(kernels, statement)
+    return folder / "case"
+
+
+def test_a_task_that_takes_too_long(tmp_path: Path) -> None:
+    spoiler = CoreCallable(KernelSource(kernel(tmp_path, TAKES_LONG)), "aiv")
+
+    def graph(rt, a):
+        with rt.scope():
+            rt.submit(spoiler, NoDep(a), 0)
+            rt.submit(spoiler, NoDep(a), 1)
+
+    settings = {"cache_dir": tmp_path / "cache"}
+    with open_device("a2a3sim", runtime="pto2", settings=settings, task_timeout_s=0.2) as device:
+        with pytest.raises(TaskTimeoutError) as caught:
+            device.run(graph, np.zeros(16, np.float32))
+        assert NAMED in str(caught.value)
+        assert caught.value.task == 1 << 2 | 1
+
+
+@pytest.mark.parametrize("mode", ["threads", "deterministic"])
+def test_a_crash_in_the_users_process(mode: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IN_PROCESS, kernel(tmp_path, CRASH), tmp_path / "cache", mode],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == -11, done.stderr
+    assert "crashed with SIGSEGV: task 1 of ring 1 on core AIV " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("statement", "timeout_s", "words"),
+    [(CRASH, None, "crashed: ended with SIGSEGV"), (FOREVER, 2, "did not return")],
+)
+def test_a_case_that_is_ended(
+    statement: str, timeout_s: float | None, words: str, tmp_path: Path
+) -> None:
+    report = pto_core.run_case(
+        case(tmp_path, statement),
+        runtime="pto2",
+        settings={"cache_dir": tmp_path / "cache"},
+        timeout_s=timeout_s,
+    )
+    (error,) = report.errors
+    assert NAMED in str(error)
+    assert words in str(error)
+
+
+def test_a_case_whose_task_takes_too_long(tmp_path: Path) -> None:
+    settings = {"cache_dir": tmp_path / "cache", "task_timeout_s": 0.2}
+    report = pto_core.run_case(case(tmp_path, TAKES_LONG), runtime="pto2", settings=settings)
+    (error,) = report.errors
+    assert NAMED in str(error)
+    assert "did not return within 0.2 s; look for an endless loop" in str(error)
+
+
+def test_a_write_past_a_buffer(tmp_path: Path) -> None:
+    past = "(*reinterpret_cast<float**>(args[0]))[16] = 1;"
+    settings = {"cache_dir": tmp_path / "cache", "sim.check": True}
+    report = pto_core.run_case(case(tmp_path, past), runtime="pto2", settings=settings)
+    (error,) = report.errors
+    assert isinstance(error, AddressError)
+    assert "build.cpp:10: task 1 of ring 1: after kernel spoiler (func_id 0): " in str(error)
