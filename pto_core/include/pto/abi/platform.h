@@ -115,6 +115,7 @@ typedef struct pto_platform {
   /* Clock in nanoseconds; virtual under a timed backend, so use no other. */
   uint64_t (*now)(void* self);
 
+  /* Both wait for the caller's turn in deterministic mode: hold no lock over them. */
   void (*yield)(void* self, uint32_t point);
   void (*trace)(void* self, uint32_t event, uint64_t a, uint64_t b);
   void (*log)(void* self, int32_t level, const char* message);
