@@ -1,0 +1,122 @@
+"""Following a run: a bar on a terminal, plain lines elsewhere, or a function of the program's."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_INTERVAL_S = 0.1
+_LINE_INTERVAL_S = 1.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is. More may be submitted yet, so ``submitted`` grows too."""
+
+    submitted: int
+    finished: int
+    failed: int
+    is_over: bool = False
+
+
+Listener = Callable[[Progress], None]
+Source = Callable[[], Progress]
+
+
+def default_listener(label: str) -> Listener:
+    """Choose how progress is shown, by where the standard error output goes."""
+    return TerminalBar(label) if sys.stderr.isatty() else PlainLines(label)
+
+
+class PlainLines:
+    """Prints a line a second while something changes, and one at the end."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._last = ""
+        self._next_s = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        """Print a line if it is time."""
+        now = time.monotonic()
+        text = f"{self._label}: {progress.finished} of {progress.submitted} tasks"
+        if progress.failed:
+            text += f", {progress.failed} failed"
+        if text != self._last and (progress.is_over or now >= self._next_s):
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
+            self._last, self._next_s = text, now + _LINE_INTERVAL_S
+
+
+class TerminalBar:
+    """A bar that disappears when the run is over."""
+
+    def __init__(self, label: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
+        self._bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[failed]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            auto_refresh=False,
+        )
+        self._task = self._bar.add_task(label, total=None, failed="")
+        self._bar.start()
+
+    def __call__(self, progress: Progress) -> None:
+        """Draw it anew."""
+        failed = f"{progress.failed} failed" if progress.failed else ""
+        self._bar.update(
+            self._task, completed=progress.finished, total=progress.submitted, failed=failed
+        )
+        self._bar.refresh()
+        if progress.is_over:
+            self._bar.stop()
+
+
+class Follower:
+    """Tells a listener of a run's progress ten times a second, from a thread of its own.
+
+    What the listener raises ends the following, not the run, and is raised by :meth:`stop`.
+    """
+
+    def __init__(self, source: Source, listener: Listener) -> None:
+        self._source = source
+        self._listener = listener
+        self._error: BaseException | None = None
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="pto progress", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def stop(self, last: Progress) -> None:
+        """Tell ``last``, and end."""
+        self._is_over.set()
+        self._thread.join()
+        if self._error is None:
+            self._listener(last)
+        if self._error is not None:
+            raise self._error
+
+    def _follow(self) -> None:
+        last: Any = None
+        try:
+            while not self._is_over.wait(_INTERVAL_S):
+                progress = self._source()
+                if progress != last:
+                    self._listener(progress)
+                    last = progress
+        except BaseException as error:  # noqa: BLE001 - given to who stops it
+            self._error = error

@@ -1,0 +1,182 @@
+"""Python functions as typed tasks of a session: parameters say what is read and what is written."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pto_core._hierarchy import TaskArgs, TensorArgType
+from pto_core.errors import UsageError
+from pto_core.kernels.direction import Direction, TaskSignature, task_signature
+
+if TYPE_CHECKING:
+    import numpy as np
+
+from pto_core._hierarchy import TaskArgsView
+
+_TAGS = {
+    Direction.IN: TensorArgType.INPUT,
+    Direction.OUT: TensorArgType.OUTPUT,
+    Direction.INOUT: TensorArgType.INOUT,
+    Direction.OUT_EXISTING: TensorArgType.OUTPUT_EXISTING,
+    Direction.NO_DEP: TensorArgType.NO_DEP,
+}
+_WRITTEN = frozenset({Direction.OUT, Direction.INOUT, Direction.OUT_EXISTING})
+
+# How a positional argument travels: four bits each, sixteen in a scalar after the others.
+_TENSOR, _READ_ONLY, _INT, _FLOAT, _BOOL = range(5)
+_PER_WORD = 16
+_MASK = 2**64 - 1
+
+
+class Task:
+    """A Python function that runs in a SUB child; made by :func:`task`, submitted by a session.
+
+    Calling it calls the function, here and with whatever is given.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, retries: int = 0) -> None:
+        if not callable(function):
+            raise UsageError(f"{function!r} is no function; @task goes before a def", name="task")
+        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+            raise UsageError(
+                f"retries is {retries!r}; give how often the task may run again, from 0",
+                name="retries",
+                value=retries,
+            )
+        self.function = function
+        self.retries = retries
+        self.signature: TaskSignature = task_signature(function, None)
+        functools.update_wrapper(self, function)
+        self.name = str(getattr(function, "__qualname__", function))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name!r}>"
+
+    def arguments(self, values: Sequence[Any]) -> tuple[TaskArgs | None, tuple[Any, ...]]:
+        """Give the arguments of one submit, None for none, and the arrays that it writes."""
+        directions = self._directions(values)
+        args, written, layout, scalars = TaskArgs(), [], [], []
+        for (name, direction), value in zip(directions, values, strict=True):
+            if direction in _TAGS:
+                args.add_tensor(value, _TAGS[direction])
+                layout.append(_READ_ONLY if direction is Direction.IN else _TENSOR)
+                if direction in _WRITTEN:
+                    written.append(value)
+            else:
+                way, bits = self._scalar(name, value)
+                layout.append(way)
+                scalars.append(bits)
+        for bits in (*scalars, *_words(layout)):
+            args.add_scalar(bits)
+        return (args if layout else None), tuple(written)
+
+    def run(self, args: TaskArgsView | None = None) -> None:
+        """Call the function in the child, with views of the arrays."""
+        if args is None:
+            self.function()
+            return
+        values, tensors, scalars = [], 0, 0
+        for way in _layout(args):
+            if way in (_TENSOR, _READ_ONLY):
+                array = args.tensor(tensors)
+                array.flags.writeable = way == _TENSOR
+                values.append(array)
+                tensors += 1
+            else:
+                values.append(_value(way, args.scalar(scalars)))
+                scalars += 1
+        self.function(*values)
+
+    def _directions(self, values: Sequence[Any]) -> list[tuple[str, Direction]]:
+        listed, required, takes_more, rest = self.signature
+        if not required <= len(values) <= (len(values) if takes_more else len(listed)):
+            most = "or more" if takes_more else f"to {len(listed)}"
+            expected = str(required) if required == len(listed) else f"{required} {most}"
+            names = ", ".join(name for name, _, _ in listed)
+            raise UsageError(
+                f"task {self.name} takes {expected} arguments ({names}), {len(values)} were given",
+                name=self.name,
+                value=len(values),
+                expected=expected,
+            )
+        extra = len(values) - len(listed)
+        found = [(name, Direction(direction)) for name, direction, _ in listed[: len(values)]]
+        return found + [("number " + str(len(listed) + i), Direction(rest)) for i in range(extra)]
+
+    def _scalar(self, name: str, value: Any) -> tuple[int, int]:
+        if isinstance(value, bool | np.bool_):
+            return _BOOL, int(value)
+        if isinstance(value, int | np.integer):
+            return _INT, self._in_range(name, int(value))
+        if isinstance(value, float | np.floating):
+            return _FLOAT, struct.unpack("=Q", struct.pack("=d", float(value)))[0]
+        raise UsageError(
+            f"argument {name} of task {self.name} is {type(value).__name__}, and nothing says "
+            "what the task does with it: annotate the parameter In, Out or InOut for an array, "
+            "Scalar for a number",
+            name=name,
+            value=type(value).__name__,
+            expected="In, Out, InOut or Scalar",
+        )
+
+    def _in_range(self, name: str, value: int) -> int:
+        if not -(2**63) <= value < 2**63:
+            raise UsageError(
+                f"argument {name} of task {self.name} is {value}, which does not fit 64 bits",
+                name=name,
+                value=value,
+            )
+        return value & _MASK
+
+
+def task(function: Callable[..., Any] | None = None, *, retries: int = 0) -> Any:
+    """Make a Python function a task, to be submitted in a session.
+
+    Its annotations say what it does with each argument, as those of a kernel do::
+
+        @task
+        def scale(x: In, factor: Scalar, out: Out):
+            np.multiply(x, factor, out=out)
+
+    It is called in a child, with a NumPy view for each array and with numbers; what it returns does
+    not matter. ``retries``: how often it may run again after it failed or its child died; more
+    than 0 declares that this is safe. What it writes in place is put back first.
+    """
+    if function is None:
+        return functools.partial(Task, retries=retries)
+    return Task(function, retries=retries)
+
+
+def _words(layout: Sequence[int]) -> list[int]:
+    words = [0] * -(-len(layout) // _PER_WORD)
+    for index, way in enumerate(layout):
+        words[index // _PER_WORD] |= way << 4 * (index % _PER_WORD)
+    return words
+
+
+def _layout(args: TaskArgsView) -> list[int]:
+    """Read the words back; with n arguments there are n/16 of them, rounded up."""
+    total = args.tensor_count + args.scalar_count
+    count = total - -(-total // (_PER_WORD + 1))
+    first = args.scalar_count - (total - count)
+    return [
+        args.scalar(first + index // _PER_WORD) >> 4 * (index % _PER_WORD) & 15
+        for index in range(count)
+    ]
+
+
+def _value(way: int, bits: int) -> int | float | bool:
+    if way == _BOOL:
+        return bool(bits)
+    if way == _INT:
+        return bits
+    return float(struct.unpack("=d", struct.pack("=Q", bits & _MASK))[0])
