@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,19 +38,40 @@ extern "C" void kernel_entry(int64_t* args) {
 """
 
 
-@pytest.mark.parametrize("workers", [2, 4])
-def test_independent_tasks_run_beside_a_long_kernel(tmp_path: Path, workers: int) -> None:
+@pytest.fixture
+def kernels(tmp_path: Path) -> tuple[CoreCallable, ...]:
+    """Give the kernels that wait and tell."""
     for name, source in (("wait", WAIT), ("tell", TELL)):
         (tmp_path / f"{name}.cpp").write_text(source)
-    wait, tell = (
+    return tuple(
         CoreCallable(KernelSource(tmp_path / f"{name}.cpp"), "aiv") for name in ("wait", "tell")
     )
 
+
+def submit_short_ones(rt: Any, tell: CoreCallable, others: InOut) -> None:
+    """Let workers expect more kernels that are short."""
+    for _ in range(3):
+        for _ in range(3):
+            rt.submit(tell, NoDep(others))
+        time.sleep(0.02)
+
+
+def run_turns(graph: Callable[..., None], settings: dict[str, Any]) -> None:
+    with open_device("a2a3sim", runtime="pto2", settings=settings) as device:
+        for turn in range(6):
+            words = np.zeros(2, np.int32)
+            device.run(graph, words, np.zeros(2, np.int32))
+            assert words.tolist() == [1, 0], f"turn {turn}"
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_independent_tasks_run_beside_a_long_kernel(
+    kernels: tuple[CoreCallable, ...], workers: int
+) -> None:
+    wait, tell = kernels
+
     def graph(rt, words: InOut, others: InOut) -> None:
-        for _ in range(3):  # short kernels, so that workers expect more of them
-            for _ in range(3):
-                rt.submit(tell, NoDep(others))
-            time.sleep(0.02)
+        submit_short_ones(rt, tell, others)
         rt.submit(wait, NoDep(words))
         with rt.scope():
             pass
@@ -58,9 +81,28 @@ def test_independent_tasks_run_beside_a_long_kernel(tmp_path: Path, workers: int
                 for _ in range(10):
                     rt.submit(tell, NoDep(words))
 
-    settings = {"sim.workers": workers, "pto2.task_window": "16"}
-    with open_device("a2a3sim", runtime="pto2", settings=settings) as device:
-        for turn in range(6):
-            words = np.zeros(2, np.int32)
-            device.run(graph, words, np.zeros(2, np.int32))
-            assert words.tolist() == [1, 0], f"turn {turn}"
+    run_turns(graph, {"sim.workers": workers, "pto2.task_window": "16"})
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_they_run_at_the_latest_when_an_orchestration_that_computed_waits(
+    kernels: tuple[CoreCallable, ...], workers: int
+) -> None:
+    """As the README of the simulator says: in the meantime they may, but need not."""
+    wait, tell = kernels
+
+    def graph(rt, words: InOut, others: InOut) -> None:
+        submit_short_ones(rt, tell, others)
+        rt.submit(wait, NoDep(words))
+        with rt.scope():
+            pass
+        time.sleep(0.05)
+        for _ in range(3):
+            rt.submit(tell, NoDep(words))
+        with rt.scope():
+            pass
+        end = time.monotonic() + 0.1
+        while time.monotonic() < end:
+            pass
+
+    run_turns(graph, {"sim.workers": workers})
