@@ -101,6 +101,79 @@ class CallableHandle:
     def is_alive(self, arg: bool, /) -> None: ...
     def __repr__(self) -> str: ...
 
+class EngineCore:
+    def __init__(
+        self,
+        children: Sequence[tuple[int, int]],
+        rings: Sequence[tuple[int, int]],
+        repeats_lost: bool,
+        policy: object | None,
+        transitions: Sequence[Sequence[int]],
+    ) -> None: ...
+    def submit(
+        self,
+        arg0: int,
+        arg1: Sequence[
+            Sequence[
+                tuple[
+                    int,
+                    int,
+                    int,
+                    tuple[int, int, Sequence[int], Sequence[int], Sequence[int]] | None,
+                ]
+            ]
+        ],
+        arg2: Sequence[int],
+        arg3: bool,
+        arg4: int,
+        arg5: int,
+        /,
+    ) -> tuple[
+        tuple[int, int, int, int, int],
+        list[list[int]],
+        list[tuple[int, int, int, int, int, int, int, int, int, int, int]],
+    ]: ...
+    def allocate(
+        self, arg: int, /
+    ) -> tuple[
+        tuple[int, int, int, int, int],
+        int,
+        list[tuple[int, int, int, int, int, int, int, int, int, int, int]],
+    ]: ...
+    def run_begin(
+        self, arg: int, /
+    ) -> list[tuple[int, int, int, int, int, int, int, int, int, int, int]]: ...
+    def run_end(self) -> list[tuple[int, int, int, int, int, int, int, int, int, int, int]]: ...
+    def add_dependency(
+        self, arg0: int, arg1: int, /
+    ) -> list[tuple[int, int, int, int, int, int, int, int, int, int, int]]: ...
+    def scope_begin(self) -> list[tuple[int, int, int, int, int, int, int, int, int, int, int]]: ...
+    def scope_end(self) -> list[tuple[int, int, int, int, int, int, int, int, int, int, int]]: ...
+    def dispatch(
+        self, arg: bool, /
+    ) -> list[tuple[int, int, int, int, int, int, int, int, int, int, int]]: ...
+    def completion(
+        self, arg0: int, arg1: int, arg2: int, arg3: int, /
+    ) -> list[tuple[int, int, int, int, int, int, int, int, int, int, int]]: ...
+    def child_ready(
+        self, arg: int, /
+    ) -> list[tuple[int, int, int, int, int, int, int, int, int, int, int]]: ...
+    def child_lost(
+        self, arg0: int, arg1: int, arg2: bool, /
+    ) -> list[tuple[int, int, int, int, int, int, int, int, int, int, int]]: ...
+    def deadline(
+        self, arg0: int, arg1: int, arg2: int, /
+    ) -> list[tuple[int, int, int, int, int, int, int, int, int, int, int]]: ...
+    def cancel(
+        self, arg: int, /
+    ) -> list[tuple[int, int, int, int, int, int, int, int, int, int, int]]: ...
+    def is_quiescent(self) -> bool: ...
+    def failures(self) -> list[tuple[int, int]]: ...
+    def poisonings(self) -> list[tuple[int, int]]: ...
+    def deadlock(self) -> tuple[int, int, int, int, int, int] | None: ...
+    def snapshot(self) -> dict[str, object]: ...
+    def validate(self) -> None: ...
+
 class SharedMapping:
     def __init__(self, bytes: int, at_hint: bool = False) -> None: ...
     @staticmethod

@@ -177,14 +177,21 @@ def written(
 class Author:
     """Writes one random program."""
 
-    def __init__(self, numbers: random.Random, hazards: Hazards, *, tasks: int = 40) -> None:
+    def __init__(
+        self, numbers: random.Random, hazards: Hazards, *, tasks: int = 40, has_chains: bool = False
+    ) -> None:
         self.numbers = numbers
+        self.has_chains = has_chains
+        """Few buffers, single tasks and no retries: much can be sent early."""
         self.hazards = hazards
         kinds = [Kind.SUB] * numbers.randint(1, 4) + [Kind.NEXT_LEVEL] * numbers.randint(0, 2)
         numbers.shuffle(kinds)
         self.kinds = tuple(kinds)
-        self.user_buffers = numbers.randint(1, 4)
-        self.sizes = {buffer: numbers.randint(1, 6) for buffer in range(self.user_buffers)}
+        self.user_buffers = numbers.randint(1, 2 if has_chains else 4)
+        self.sizes = {
+            buffer: numbers.randint(1, 1 if has_chains else 6)
+            for buffer in range(self.user_buffers)
+        }
         self.visible: list[list[int]] = [list(range(self.user_buffers))]
         self.tasks = tasks
         self.count = 0
@@ -223,9 +230,10 @@ class Author:
         kind = numbers.choice(self.kinds)
         children = [child for child, each in enumerate(self.kinds) if each is kind]
         size = numbers.choice([1, 1, 1, numbers.randint(1, len(children))])
+        size = 1 if self.has_chains else size
         members = self._members(size)
         pins = tuple(numbers.sample(children, size)) if numbers.random() < 0.3 else ()
-        retries = numbers.choice([0, 0, 0, 1, 2])
+        retries = 0 if self.has_chains else numbers.choice([0, 0, 0, 1, 2])
         failures = numbers.choice([0, 0, 1, 2]) if self.fails and numbers.random() < 0.3 else 0
         number = self.count
         after = (numbers.randrange(number),) if number and numbers.random() < 0.1 else ()

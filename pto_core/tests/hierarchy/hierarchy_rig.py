@@ -1,4 +1,4 @@
-"""A run on a reference engine, told event by event, with its invariants looked at after each."""
+"""A run on an engine, told event by event, with its invariants looked at after each."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 from pto_core.hierarchy.engine import (
     ChildConfiguration,
     Configuration,
+    Engine,
+    NativeEngine,
     ReferenceEngine,
     RingConfiguration,
 )
@@ -56,6 +58,8 @@ def ignores(address: int, nbytes: int = 64) -> Tensor:
 class Rig:
     """An engine in a run, with all its children ready."""
 
+    engine_type: type[ReferenceEngine | NativeEngine] = ReferenceEngine
+
     def __init__(
         self,
         children: int = 2,
@@ -68,7 +72,7 @@ class Rig:
         **options: Any,
     ) -> None:
         kinds = kinds or (SUB,) * children
-        self.engine = ReferenceEngine(
+        self.engine: Engine = self.engine_type(
             Configuration(
                 tuple(ChildConfiguration(kind, window) for kind in kinds),
                 tuple(RingConfiguration(HEAP + APART * ring, ring_size) for ring in range(4)),

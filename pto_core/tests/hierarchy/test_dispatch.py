@@ -9,6 +9,8 @@ from pto_core.errors import ProtocolError
 from pto_core.hierarchy.engine.events import Hazards, Kind, Member
 from pto_core.hierarchy.engine.instructions import Requirement, Send
 
+pytestmark = pytest.mark.usefixtures("each_engine")
+
 X = 0x10000
 
 

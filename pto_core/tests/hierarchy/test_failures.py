@@ -32,6 +32,8 @@ from pto_core.hierarchy.engine.instructions import (
     TaskFinished,
 )
 
+pytestmark = pytest.mark.usefixtures("each_engine")
+
 X = 0x10000
 Y = 0x20000
 

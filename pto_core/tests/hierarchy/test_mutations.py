@@ -10,7 +10,7 @@ from hierarchy_programs import Author
 from hierarchy_world import Chances, World, configuration_of
 
 from pto_core.errors import PtoError
-from pto_core.hierarchy.engine import Configuration, ReferenceEngine
+from pto_core.hierarchy.engine import Configuration, NativeEngine, ReferenceEngine
 from pto_core.hierarchy.engine.events import (
     AddDependency,
     ChildLost,
@@ -64,10 +64,13 @@ def written(configuration: Configuration) -> Recording:
     ]
 
 
-def differs(recording: Recording, transitions: Transitions) -> bool:
+def differs(
+    recording: Recording, transitions: Transitions, mutable: type[ReferenceEngine | NativeEngine]
+) -> bool:
+    """Compare a reference engine with one that has other transitions."""
     configuration, events = recording
     engine = ReferenceEngine(configuration)
-    mutant = ReferenceEngine(configuration, transitions=transitions)
+    mutant = mutable(configuration, transitions=transitions)
     for event in events:
         expected = engine.handle(event)
         try:
@@ -85,17 +88,24 @@ def recordings() -> list[Recording]:
     return [written(configuration), *random_ones]
 
 
-def test_unchanged_tables_never_differ(recordings: list[Recording]) -> None:
-    assert not any(differs(recording, dict(TRANSITIONS)) for recording in recordings)
+@pytest.mark.parametrize("mutable", [ReferenceEngine, NativeEngine])
+def test_unchanged_tables_never_differ(
+    recordings: list[Recording], mutable: type[ReferenceEngine | NativeEngine]
+) -> None:
+    assert not any(differs(recording, dict(TRANSITIONS), mutable) for recording in recordings)
 
 
+@pytest.mark.parametrize("mutable", [ReferenceEngine, NativeEngine])
 @pytest.mark.parametrize(("state", "event"), TRANSITIONS)
 def test_a_changed_row_is_found(
-    recordings: list[Recording], state: State, event: StateEvent
+    recordings: list[Recording],
+    state: State,
+    event: StateEvent,
+    mutable: type[ReferenceEngine | NativeEngine],
 ) -> None:
     row = (state, event)
     without = {pair: target for pair, target in TRANSITIONS.items() if pair != row}
     mutants = [without, *({**TRANSITIONS, row: to} for to in State if to is not TRANSITIONS[row])]
     for mutant in mutants:
-        found = any(differs(recording, mutant) for recording in recordings)
+        found = any(differs(recording, mutant, mutable) for recording in recordings)
         assert found, f"{row} as {mutant.get(row)} makes no difference"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pto_core.errors import InternalError
-from pto_core.hierarchy import states_page
+from pto_core.hierarchy import states_header, states_page
 from pto_core.hierarchy.engine.reference.slots import Slots
 from pto_core.hierarchy.states import (
     EVENT_MEANINGS,
@@ -21,6 +21,7 @@ from pto_core.hierarchy.states import (
 )
 
 PAGE = Path(__file__).parents[3] / "docs" / "states.md"
+HEADER = Path(__file__).parents[2] / "native" / "hierarchy" / "engine" / "states.hpp"
 # Written a second time, by hand: a change of the table is a decision.
 ARROWS = """
 FREE SUBMIT PENDING
@@ -89,3 +90,9 @@ def test_a_stale_page_is_found():
     stale = page.replace("| `READY` | | | | `PENDING` |", "| `READY` | | | | |")
     assert stale != page
     assert states_page.with_part(stale) == page
+
+
+def test_the_native_tables_are_what_the_tables_say():
+    assert HEADER.read_text() == states_header.header(), (
+        f"{HEADER.name} is not fresh; write it with python -m pto_core.hierarchy.states_header"
+    )

@@ -34,6 +34,8 @@ from pto_core.hierarchy.engine.events import (
 )
 from pto_core.hierarchy.engine.instructions import Blocked, RoomFreed, RunFinished
 
+pytestmark = pytest.mark.usefixtures("each_engine")
+
 X = 0x10000
 Y = 0x20000
 FULL = Hazards.FULL

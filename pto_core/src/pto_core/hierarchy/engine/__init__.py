@@ -6,6 +6,7 @@ from pto_core.hierarchy.engine.configuration import (
     RingConfiguration,
 )
 from pto_core.hierarchy.engine.interface import Deadlock, Engine, least_loaded
+from pto_core.hierarchy.engine.native import NativeEngine
 from pto_core.hierarchy.engine.reference import ReferenceEngine
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Configuration",
     "Deadlock",
     "Engine",
+    "NativeEngine",
     "ReferenceEngine",
     "RingConfiguration",
     "least_loaded",

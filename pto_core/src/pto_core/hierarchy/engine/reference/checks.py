@@ -5,6 +5,7 @@ from __future__ import annotations
 from pto_core.errors import UsageError
 from pto_core.hierarchy.engine.events import Submit, Tag, Tensor
 from pto_core.hierarchy.engine.reference.core import Core
+from pto_core.hierarchy.engine.reference.regions import fits
 
 
 def check_open(core: Core, what: str) -> None:
@@ -27,12 +28,25 @@ def check_submit(core: Core, spec: Submit) -> None:
             value=count,
             expected=len(children),
         )
-    if spec.retries < 0 or spec.timeout_ms < 0:
-        raise UsageError(f"retries {spec.retries}, timeout {spec.timeout_ms} ms: give 0 or more")
+    check_submit_sizes(spec)
     _check_pins(spec, {child.number for child in children})
     for member in spec.members:
         for tensor in member.tensors:
             _check_tensor(tensor)
+
+
+def check_submit_sizes(spec: Submit) -> None:
+    """Refuse what no native structure can hold."""
+    if spec.retries < 0 or spec.timeout_ms < 0:
+        raise UsageError(f"retries {spec.retries}, timeout {spec.timeout_ms} ms: give 0 or more")
+    for member in spec.members:
+        for tensor in member.tensors:
+            if tensor.nbytes < 0 or not 0 <= tensor.address < (1 << 64) - tensor.nbytes:
+                raise UsageError(f"{tensor.nbytes} bytes at {tensor.address:#x} are no tensor")
+            if tensor.box is not None and not fits(tensor.box):
+                raise UsageError(
+                    f"{tensor.box} is no view of its buffer", name="box", value=tensor.box
+                )
 
 
 def _check_pins(spec: Submit, children: set[int]) -> None:
@@ -58,8 +72,6 @@ def _check_pins(spec: Submit, children: set[int]) -> None:
 
 
 def _check_tensor(tensor: Tensor) -> None:
-    if tensor.nbytes < 0 or not 0 <= tensor.address < (1 << 64) - tensor.nbytes:
-        raise UsageError(f"{tensor.nbytes} bytes at {tensor.address:#x} are no tensor")
     if tensor.address == 0 and tensor.tag not in (Tag.OUTPUT, Tag.NO_DEP):
         raise UsageError(
             f"an {tensor.tag.name} tensor without an address; only OUTPUT is allocated",

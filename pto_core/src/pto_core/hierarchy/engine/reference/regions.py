@@ -70,20 +70,24 @@ def region_of(tensor: Tensor, address: int) -> Region:
     return _region_of_box(tensor.box, tensor)
 
 
+def fits(box: Box) -> bool:
+    """Say whether the box is a view of a buffer that there can be."""
+    if not len(box.raw) == len(box.low) == len(box.extent) or box.element_bytes < 1:
+        return False
+    shape = tuple(zip(box.raw, box.low, box.extent, strict=True))
+    lies_in = all(low >= 0 and extent >= 1 and low + extent <= raw for raw, low, extent in shape)
+    end = box.base + box.element_bytes * prod(box.raw)
+    return lies_in and 1 <= len(shape) <= MAX_DIMENSIONS and box.base >= 0 and end < 1 << 64
+
+
 def _region_of_box(box: Box, tensor: Tensor) -> Region:
-    shape = tuple(zip(box.raw, box.low, box.extent, strict=False))
-    fits = all(low >= 0 and extent >= 1 and low + extent <= raw for raw, low, extent in shape)
-    lengths = {len(box.raw), len(box.low), len(box.extent)}
-    if lengths - {len(shape)} or not fits or not 1 <= len(shape) <= MAX_DIMENSIONS:
-        raise UsageError(f"{box} is no view of its buffer", name="box", value=box)
+    shape = tuple(zip(box.raw, box.low, box.extent, strict=True))
     stride, first, last = box.element_bytes, box.base, box.element_bytes
     for raw, low, extent in shape:
         first += low * stride
         last += (extent - 1) * stride
         stride *= raw
     nbytes = box.element_bytes * prod(box.extent)
-    if box.base + stride >= 1 << 64:
-        raise UsageError(f"{box} is a view of more than there is memory", name="box", value=box)
     if (tensor.address, tensor.nbytes) != (first, nbytes):
         raise UsageError(
             f"a tensor of {tensor.nbytes} bytes at {tensor.address:#x} has a box of {nbytes} bytes "

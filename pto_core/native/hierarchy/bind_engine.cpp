@@ -1,0 +1,337 @@
+// The native engine for Python: plain numbers in, plain tuples out.
+// pto_core.hierarchy.engine.native makes events and instructions of them.
+
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+#include <cstdint>
+#include <tuple>
+
+#include "bindings.hpp"
+#include "engine/native_engine.hpp"
+#include "errors.hpp"
+#include "refusal.hpp"
+
+namespace pto::hierarchy {
+namespace {
+
+using Numbers = std::vector<std::pair<int64_t, int64_t>>;
+
+Configuration configuration_of(const std::vector<std::pair<int, uint32_t>>& children,
+                               const std::array<std::pair<uint64_t, uint64_t>, kRings>& rings,
+                               bool repeats_lost) {
+  Configuration configuration;
+  for (const auto& [kind, window] : children) {
+    configuration.children.push_back({static_cast<Kind>(kind), window});
+  }
+  for (uint32_t ring = 0; ring < kRings; ++ring) {
+    configuration.rings[ring] = {rings[ring].first, rings[ring].second};
+  }
+  configuration.repeats_lost = repeats_lost;
+  return configuration;
+}
+
+Policy policy_of(nb::object policy) {
+  if (policy.is_none()) return {};
+  return [policy](std::span<const Candidate> candidates, int32_t preferred) {
+    nb::list list;
+    for (const Candidate& each : candidates)
+      list.append(nb::make_tuple(each.child, each.in_flight));
+    return nb::cast<int32_t>(policy(list, preferred));
+  };
+}
+
+Transitions transitions_of(const std::vector<std::vector<int>>& rows) {
+  Transitions transitions;
+  for (uint32_t state = 0; state < kStates; ++state) {
+    for (uint32_t event = 0; event < kStateEvents; ++event) {
+      transitions.next[state][event] = static_cast<uint8_t>(rows.at(state).at(event));
+    }
+  }
+  return transitions;
+}
+
+// What, task, member, child, count, required child, required count, result, cause, root, ring.
+using InstructionTuple = std::tuple<int, int64_t, int32_t, int32_t, uint64_t, int32_t, uint64_t,
+                                    int, int64_t, int64_t, int>;
+using Answer = std::vector<InstructionTuple>;
+
+InstructionTuple tuple_of(const Instruction& each) {
+  const bool is_send = each.what == Instruction::What::kSend;
+  return {static_cast<int>(each.what),
+          each.task,
+          each.member,
+          each.child,
+          is_send ? each.count : 0,
+          each.required_child,
+          is_send ? each.required_count : 0,
+          static_cast<int>(each.result),
+          is_send ? kNone : each.cause,
+          is_send ? kNone : each.root,
+          each.ring};
+}
+
+// Base, bytes of an element, raw, low, extent.
+using Sizes = std::vector<uint64_t>;
+using BoxTuple = std::tuple<uint64_t, uint32_t, Sizes, Sizes, Sizes>;
+// Address, bytes, tag, box.
+using TensorTuple = std::tuple<uint64_t, uint64_t, int, std::optional<BoxTuple>>;
+using MemberList = std::vector<std::vector<TensorTuple>>;
+using Addresses = std::vector<std::vector<uint64_t>>;
+
+// The tensors of a submit as the engine takes them; boxes stay where they are.
+class Arguments {
+ public:
+  explicit Arguments(const MemberList& members) {
+    for (const std::vector<TensorTuple>& member : members) {
+      std::vector<Tensor>& tensors = tensors_.emplace_back();
+      for (const auto& [address, bytes, tag, box] : member) {
+        tensors.push_back({address, bytes, box ? box_of(*box) : nullptr, static_cast<Tag>(tag)});
+      }
+    }
+    for (std::vector<Tensor>& tensors : tensors_) members_.push_back({tensors});
+  }
+
+  std::span<const Member> members() const { return members_; }
+
+  // Where each tensor lies, by member.
+  Addresses addresses() const {
+    Addresses found;
+    for (const std::vector<Tensor>& tensors : tensors_) {
+      found.emplace_back();
+      for (const Tensor& tensor : tensors) found.back().push_back(tensor.address);
+    }
+    return found;
+  }
+
+ private:
+  // One whose sizes do not match is none: the engine refuses it.
+  const Box* box_of(const BoxTuple& given) {
+    const auto& [base, element_bytes, raw, low, extent] = given;
+    Box& box = *boxes_.emplace_back(std::make_unique<Box>());
+    box.base = base;
+    box.element_bytes = element_bytes;
+    const bool is_even = raw.size() == low.size() && raw.size() == extent.size();
+    box.dims = is_even ? static_cast<uint32_t>(raw.size()) : 0;
+    for (uint32_t dim = 0; dim < box.dims && dim < kMaxDims; ++dim) {
+      box.raw[dim] = raw[dim];
+      box.low[dim] = low[dim];
+      box.extent[dim] = extent[dim];
+    }
+    return &box;
+  }
+
+  std::vector<std::vector<Tensor>> tensors_;
+  std::vector<std::unique_ptr<Box>> boxes_;
+  std::vector<Member> members_;
+};
+
+// A native engine, and what it answers to the event in hand.
+class EngineCore {
+ public:
+  EngineCore(const std::vector<std::pair<int, uint32_t>>& children,
+             const std::array<std::pair<uint64_t, uint64_t>, kRings>& rings, bool repeats_lost,
+             nb::object policy, const std::vector<std::vector<int>>& transitions)
+      : engine_(guarded([&] {
+          return std::make_unique<NativeEngine>(configuration_of(children, rings, repeats_lost),
+                                                policy_of(policy), transitions_of(transitions));
+        })) {}
+
+  NativeEngine& engine() { return *engine_; }
+
+  // Calls event(engine, instructions) and gives the instructions.
+  template <class Event>
+  Answer tell(Event&& event) {
+    instructions_.clear();
+    guarded([&] { event(*engine_, instructions_); });
+    Answer answer;
+    for (const Instruction& each : instructions_) answer.push_back(tuple_of(each));
+    return answer;
+  }
+
+ private:
+  std::unique_ptr<NativeEngine> engine_;
+  Instructions instructions_;
+};
+
+// Task or -1, ring, requested, used, size.
+using SubmittedTuple = std::tuple<int64_t, uint32_t, uint64_t, uint64_t, uint64_t>;
+
+SubmittedTuple tuple_of(const Submitted& submitted) {
+  return {submitted.task, submitted.ring, submitted.requested, submitted.used, submitted.size};
+}
+
+std::tuple<SubmittedTuple, Addresses, Answer> submit(EngineCore& core, int kind,
+                                                     const MemberList& members,
+                                                     const std::vector<int32_t>& pins, bool is_hint,
+                                                     int32_t retries, uint32_t timeout_ms) {
+  const Arguments arguments(members);
+  Submission submission;
+  submission.kind = static_cast<Kind>(kind);
+  submission.is_hint = is_hint;
+  submission.retries = retries;
+  submission.timeout_ms = timeout_ms;
+  submission.members = arguments.members();
+  submission.pins = pins;
+  Submitted submitted;
+  Answer answer = core.tell(
+      [&](Engine& engine, Instructions& out) { submitted = engine.submit(submission, out); });
+  return {tuple_of(submitted), arguments.addresses(), std::move(answer)};
+}
+
+std::tuple<SubmittedTuple, uint64_t, Answer> allocate(EngineCore& core, uint64_t bytes) {
+  Submitted submitted;
+  uint64_t address = 0;
+  Answer answer = core.tell([&](Engine& engine, Instructions& out) {
+    submitted = engine.allocate(bytes, &address, out);
+  });
+  return {tuple_of(submitted), address, std::move(answer)};
+}
+
+nb::dict dict_of(const Snapshot::Task& task) {
+  nb::dict references;
+  references["SELF"] = task.self;
+  references["SCOPE"] = task.scope;
+  references["CONSUMER"] = task.consumer;
+  references["OWNER"] = task.owner;
+  nb::dict found;
+  found["state"] = kStateNames[static_cast<uint8_t>(task.state)];
+  found["unfinished"] = task.unfinished;
+  found["references"] = references;
+  found["attempts"] = task.attempts;
+  found["ended"] = task.ended;
+  found["poison"] = task.poison;
+  found["children"] = task.children;
+  return found;
+}
+
+nb::dict dict_of(const Snapshot::Child& child) {
+  static constexpr const char* kNames[] = {"EXPECTED", "READY", "LOST"};
+  nb::dict found;
+  found["state"] = kNames[child.state];
+  found["sent"] = child.sent;
+  found["completed"] = child.completed;
+  found["in_flight"] = child.in_flight;
+  return found;
+}
+
+nb::dict dict_of(const Snapshot::Ring& ring) {
+  nb::dict found;
+  found["head"] = ring.head;
+  found["used"] = ring.used;
+  found["size"] = ring.size;
+  return found;
+}
+
+template <class Element>
+nb::list list_of(const std::vector<Element>& elements) {
+  nb::list found;
+  for (const Element& each : elements) found.append(dict_of(each));
+  return found;
+}
+
+nb::typed<nb::dict, nb::str, nb::object> snapshot(EngineCore& core) {
+  const Snapshot snapshot = core.engine().snapshot();
+  nb::dict run;
+  run["is_running"] = snapshot.is_running;
+  run["is_ending"] = snapshot.is_ending;
+  run["cancelled"] = snapshot.cancelled;
+  run["tasks"] = snapshot.tasks_submitted;
+  run["conservative_edges"] = snapshot.conservative_edges;
+  run["failed"] = snapshot.failed;
+  run["poisoned"] = snapshot.poisoned;
+  nb::dict tasks;
+  for (const Snapshot::Task& task : snapshot.tasks) tasks[nb::int_(task.number)] = dict_of(task);
+  nb::dict queues;
+  queues["singles"] = snapshot.singles;
+  queues["groups"] = snapshot.groups;
+  queues["early"] = snapshot.early;
+  nb::dict found;
+  found["run"] = run;
+  found["tasks"] = tasks;
+  found["queues"] = queues;
+  found["children"] = list_of(snapshot.children);
+  found["rings"] = list_of(snapshot.rings);
+  found["scopes"] = snapshot.scopes;
+  return found;
+}
+
+using Proof = std::tuple<uint32_t, uint64_t, uint64_t, uint64_t, int64_t, int32_t>;
+
+std::optional<Proof> deadlock(EngineCore& core) {
+  Deadlock proof;
+  if (!core.engine().deadlock(&proof)) return std::nullopt;
+  return Proof(proof.ring, proof.requested, proof.held, proof.size, proof.oldest_task,
+               proof.open_scope);
+}
+
+}  // namespace
+
+void bind_engine(nb::module_& module) {
+  using Out = Instructions;
+  nb::class_<EngineCore>(module, "EngineCore")
+      .def(nb::init<const std::vector<std::pair<int, uint32_t>>&,
+                    const std::array<std::pair<uint64_t, uint64_t>, kRings>&, bool, nb::object,
+                    const std::vector<std::vector<int>>&>(),
+           nb::arg("children"), nb::arg("rings"), nb::arg("repeats_lost"), nb::arg("policy").none(),
+           nb::arg("transitions"))
+      .def("submit", &submit)
+      .def("allocate", &allocate)
+      .def("run_begin",
+           [](EngineCore& core, int hazards) {
+             return core.tell(
+                 [&](Engine& e, Out& out) { e.run_begin(static_cast<Hazards>(hazards), out); });
+           })
+      .def("run_end",
+           [](EngineCore& core) { return core.tell([](Engine& e, Out& out) { e.run_end(out); }); })
+      .def("add_dependency",
+           [](EngineCore& core, int64_t producer, int64_t consumer) {
+             return core.tell(
+                 [&](Engine& e, Out& out) { e.add_dependency(producer, consumer, out); });
+           })
+      .def("scope_begin",
+           [](EngineCore& core) { return core.tell([](Engine& e, Out&) { e.scope_begin(); }); })
+      .def(
+          "scope_end",
+          [](EngineCore& core) { return core.tell([](Engine& e, Out& out) { e.scope_end(out); }); })
+      .def("dispatch",
+           [](EngineCore& core, bool newest) {
+             return core.tell([&](Engine& e, Out& out) { e.dispatch(newest, out); });
+           })
+      .def("completion",
+           [](EngineCore& core, int32_t child, uint64_t count, int outcome, int64_t cause) {
+             return core.tell([&](Engine& e, Out& out) {
+               e.completion(child, count, static_cast<Outcome>(outcome), cause, out);
+             });
+           })
+      .def("child_ready",
+           [](EngineCore& core, int32_t child) {
+             return core.tell([&](Engine& e, Out& out) { e.child_ready(child, out); });
+           })
+      .def("child_lost",
+           [](EngineCore& core, int32_t child, int64_t cause, bool returns) {
+             return core.tell(
+                 [&](Engine& e, Out& out) { e.child_lost(child, cause, returns, out); });
+           })
+      .def("deadline",
+           [](EngineCore& core, int32_t child, uint64_t count, int64_t cause) {
+             return core.tell([&](Engine& e, Out& out) { e.deadline(child, count, cause, out); });
+           })
+      .def("cancel",
+           [](EngineCore& core, int64_t cause) {
+             return core.tell([&](Engine& e, Out& out) { e.cancel(cause, out); });
+           })
+      .def("is_quiescent", [](EngineCore& core) { return core.engine().is_quiescent(); })
+      .def("failures", [](EngineCore& core) -> Numbers { return core.engine().failures(); })
+      .def("poisonings", [](EngineCore& core) -> Numbers { return core.engine().poisonings(); })
+      .def("deadlock", &deadlock)
+      .def("snapshot", &snapshot)
+      .def("validate", [](EngineCore& core) { guarded([&] { core.engine().validate(); }); });
+}
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,155 @@
+// What a submit must be. Each throws and changes nothing.
+#include <algorithm>
+#include <string>
+
+#include "engine/submission.hpp"
+
+namespace pto::hierarchy {
+namespace {
+
+constexpr const char* kKindNames[] = {"NEXT_LEVEL", "SUB"};
+constexpr const char* kTagNames[] = {"INPUT", "OUTPUT", "INOUT", "OUTPUT_EXISTING", "NO_DEP"};
+
+[[noreturn]] void refuse(const std::string& text) {
+  throw Refusal(Refusal::Kind::kUsage, text);
+}
+
+std::string hex(uint64_t value) {
+  char text[20];
+  std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+std::string list_of(std::span<const int32_t> numbers) {
+  std::string text = "[";
+  for (const int32_t number : numbers) {
+    text += (text.size() > 1 ? ", " : "") + std::to_string(number);
+  }
+  return text + "]";
+}
+
+void check_pins(const Core& core, const Submission& submission) {
+  const std::span<const int32_t> pins = submission.pins;
+  if (pins.empty()) return;
+  if (pins.size() != submission.members.size()) {
+    refuse(std::to_string(pins.size()) + " workers named for " +
+           std::to_string(submission.members.size()) + " members; name one for each");
+  }
+  for (size_t at = 0; at < pins.size(); ++at) {
+    const int32_t pin = pins[at];
+    const bool exists = pin >= 0 && static_cast<uint32_t>(pin) < core.children.size();
+    if (exists && core.children[pin].kind == submission.kind) continue;
+    std::vector<int32_t> there;
+    const uint8_t kind = static_cast<uint8_t>(submission.kind);
+    for (const Child* child : core.children.of_kind(kind)) there.push_back(child->number);
+    refuse("worker " + std::to_string(pin) + " is no " + kKindNames[kind] + " child; there are " +
+           list_of(there));
+  }
+  for (size_t at = 1; at < pins.size(); ++at) {
+    if (std::find(pins.begin(), pins.begin() + static_cast<ptrdiff_t>(at), pins[at]) !=
+        pins.begin() + static_cast<ptrdiff_t>(at)) {
+      refuse("workers " + list_of(pins) +
+             " name one twice; the members of a group run on distinct ones");
+    }
+  }
+}
+
+std::string tuple_of(const uint64_t* values, uint32_t dims) {
+  std::string text = "(";
+  for (uint32_t dim = 0; dim < dims; ++dim) {
+    text += (dim > 0 ? ", " : "") + std::to_string(values[dim]);
+  }
+  return text + (dims == 1 ? ",)" : ")");
+}
+
+std::string text_of_box(const Box& box) {
+  const uint32_t dims = std::min(box.dims, kMaxDims);
+  return "Box(base=" + std::to_string(box.base) +
+         ", element_bytes=" + std::to_string(box.element_bytes) +
+         ", raw=" + tuple_of(box.raw, dims) + ", low=" + tuple_of(box.low, dims) +
+         ", extent=" + tuple_of(box.extent, dims) + ")";
+}
+
+// Whether the box is a view of a buffer that there can be.
+bool fits(const Box& box) {
+  if (box.dims < 1 || box.dims > kMaxDims || box.element_bytes < 1) return false;
+  uint64_t bytes = box.element_bytes;
+  for (uint32_t dim = 0; dim < box.dims; ++dim) {
+    const bool lies_in = box.extent[dim] >= 1 && box.extent[dim] <= box.raw[dim] &&
+                         box.low[dim] <= box.raw[dim] - box.extent[dim];
+    if (!lies_in || __builtin_mul_overflow(bytes, box.raw[dim], &bytes)) return false;
+  }
+  return bytes <= ~box.base;
+}
+
+void check_box(const Tensor& tensor) {
+  if (fits(*tensor.box)) return;
+  refuse(text_of_box(*tensor.box) + " is no view of its buffer");
+}
+
+void check_tensor(const Tensor& tensor) {
+  if (tensor.bytes > ~tensor.address) {
+    refuse(std::to_string(tensor.bytes) + " bytes at " + hex(tensor.address) + " are no tensor");
+  }
+  if (tensor.box != nullptr) check_box(tensor);
+  if (tensor.address != 0) return;
+  if (tensor.tag != Tag::kOutput && tensor.tag != Tag::kNoDep) {
+    refuse(std::string("an ") + kTagNames[static_cast<uint8_t>(tensor.tag)] +
+           " tensor without an address; only OUTPUT is allocated");
+  }
+  if (tensor.box != nullptr) refuse("a view of a buffer that is not allocated yet");
+}
+
+}  // namespace
+
+void check_submission(const Core& core, const Submission& submission) {
+  const size_t count = submission.members.size();
+  const uint8_t kind = static_cast<uint8_t>(submission.kind);
+  const size_t children = core.children.of_kind(kind).size();
+  if (count < 1) refuse("a task without members; give arguments for at least one");
+  if (count > children) {
+    refuse("a group of " + std::to_string(count) + " members for " + std::to_string(children) +
+           " " + kKindNames[kind] + " children; make it smaller or add children");
+  }
+  if (submission.retries < 0) {
+    refuse("retries " + std::to_string(submission.retries) + ", timeout " +
+           std::to_string(submission.timeout_ms) + " ms: give 0 or more");
+  }
+  check_pins(core, submission);
+  for (const Member& member : submission.members) {
+    for (const Tensor& tensor : member.tensors) check_tensor(tensor);
+  }
+}
+
+engine::Region region_of(const Tensor& tensor, int64_t incarnation) {
+  engine::Region region;
+  if (tensor.bytes == 0) {
+    region.begin = region.end = tensor.address;
+    return region;
+  }
+  if (tensor.box == nullptr) {
+    region.set_range(tensor.address, tensor.bytes);
+    return region;
+  }
+  const Box& box = *tensor.box;
+  uint64_t first = box.base;
+  uint64_t bytes = box.element_bytes;
+  uint64_t stride = box.element_bytes;
+  for (uint32_t dim = 0; dim < box.dims; ++dim) {
+    first += box.low[dim] * stride;
+    bytes *= box.extent[dim];
+    stride *= box.raw[dim];
+  }
+  if (tensor.address != first || tensor.bytes != bytes) {
+    refuse("a tensor of " + std::to_string(tensor.bytes) + " bytes at " + hex(tensor.address) +
+           " has a box of " + std::to_string(bytes) + " bytes at " + hex(first));
+  }
+  engine::RegionBuilder builder(region, first, box.element_bytes, incarnation);
+  for (uint32_t dim = 0; dim < box.dims; ++dim) {
+    builder.add(box.raw[dim], box.low[dim], box.extent[dim]);
+  }
+  builder.finish();
+  return region;
+}
+
+}  // namespace pto::hierarchy

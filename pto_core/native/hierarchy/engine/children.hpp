@@ -1,0 +1,147 @@
+// The children: what is in flight to each, and whether it takes frames.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/interface.hpp"
+
+namespace pto::hierarchy {
+
+enum class ChildState : uint8_t { kExpected, kReady, kLost };
+constexpr const char* kChildStateNames[] = {"EXPECTED", "READY", "LOST"};
+
+// A frame that was sent and has not completed.
+struct InFlight {
+  uint32_t slot;
+  uint32_t member;
+  int32_t required_child;  // kNone: nothing is required
+  uint64_t required_count;
+};
+
+// Invariant: the frames in flight are those numbered `completed` + 1 to `sent`.
+class Child {
+ public:
+  Child(int32_t number, const ChildConfiguration& configuration)
+      : number(number), kind(configuration.kind), window(configuration.window) {
+    uint64_t frames = 1;
+    while (frames < window) frames *= 2;
+    frames_.resize(frames);
+  }
+
+  const int32_t number;
+  const Kind kind;
+  const uint32_t window;
+  ChildState state = ChildState::kExpected;
+  uint64_t reserved = 0;  // the pass in which a group was promised this child
+  uint32_t early = 0;     // frames in flight with a requirement
+  uint64_t sent = 0;
+  uint64_t completed = 0;  // never falls: frames that were lost with the child count
+  int64_t cause = kNone;   // of the last loss
+
+  uint64_t in_flight() const { return sent - completed; }
+  bool has_room() const { return state == ChildState::kReady && in_flight() < window; }
+  InFlight& frame(uint64_t count) { return frames_[count & (frames_.size() - 1)]; }
+  const InFlight& frame(uint64_t count) const { return frames_[count & (frames_.size() - 1)]; }
+
+  // Puts a frame in flight; there is room.
+  uint64_t send(const InFlight& in_flight) {
+    early += in_flight.required_child != kNone;
+    frame(++sent) = in_flight;
+    return sent;
+  }
+
+  // Takes the oldest frame out of flight.
+  const InFlight& complete() {
+    const InFlight& oldest = frame(++completed);
+    early -= oldest.required_child != kNone;
+    if (!deadlines_.empty()) forget_deadlines();
+    return oldest;
+  }
+
+  // Everything in flight is lost; the frames stay readable until the next is sent.
+  void lose() {
+    if (sent > completed) lost_.push_back({completed + 1, sent});
+    completed = sent;
+    early = 0;
+  }
+
+  // Whether that frame was lost with the child.
+  bool has_lost(uint64_t count) const {
+    for (const Range& range : lost_) {
+      if (range.first <= count && count <= range.last) return true;
+    }
+    return false;
+  }
+
+  // The cause if the frame is past its deadline, else `otherwise`.
+  int64_t deadline(uint64_t count, int64_t otherwise) const {
+    for (const Deadline& each : deadlines_) {
+      if (each.count == count) return each.cause;
+    }
+    return otherwise;
+  }
+
+  // False when the frame is past it already.
+  bool add_deadline(uint64_t count, int64_t cause) {
+    for (const Deadline& each : deadlines_) {
+      if (each.count == count) return false;
+    }
+    deadlines_.push_back({count, cause});
+    return true;
+  }
+
+  void forget_deadlines() {
+    std::erase_if(deadlines_, [&](const Deadline& each) { return each.count <= completed; });
+  }
+
+ private:
+  struct Range {
+    uint64_t first;
+    uint64_t last;
+  };
+  struct Deadline {
+    uint64_t count;
+    int64_t cause;
+  };
+
+  std::vector<InFlight> frames_;  // a power of 2 of them
+  std::vector<Range> lost_;       // the frames that were in flight at each loss
+  std::vector<Deadline> deadlines_;
+};
+
+// All children, by number, and by kind.
+class Children {
+ public:
+  explicit Children(const std::vector<ChildConfiguration>& configurations) {
+    for (const ChildConfiguration& each : configurations) {
+      all_.emplace_back(static_cast<int32_t>(all_.size()), each);
+    }
+    for (Child& child : all_) of_kind_[static_cast<uint8_t>(child.kind)].push_back(&child);
+  }
+
+  uint32_t size() const { return static_cast<uint32_t>(all_.size()); }
+  // The number comes from the engine itself.
+  Child& operator[](int64_t number) { return all_[static_cast<uint64_t>(number)]; }
+  const Child& operator[](int64_t number) const { return all_[static_cast<uint64_t>(number)]; }
+  std::vector<Child>& all() { return all_; }
+  const std::vector<Child>& all() const { return all_; }
+  // Those that run such tasks, ascending.
+  const std::vector<Child*>& of_kind(uint8_t kind) const { return of_kind_[kind]; }
+
+  // The number comes from a report.
+  Child& reported(int32_t number) {
+    if (number < 0 || static_cast<uint64_t>(number) >= all_.size()) {
+      throw Refusal(Refusal::Kind::kProtocol, "child " + std::to_string(number) +
+                                                  " is not one of " + std::to_string(all_.size()));
+    }
+    return all_[static_cast<uint64_t>(number)];
+  }
+
+ private:
+  std::vector<Child> all_;
+  std::vector<Child*> of_kind_[2];
+};
+
+}  // namespace pto::hierarchy

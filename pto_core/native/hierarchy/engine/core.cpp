@@ -1,0 +1,72 @@
+#include "engine/core.hpp"
+
+#include <cstdlib>
+#include <limits>
+#include <new>
+
+namespace pto::hierarchy {
+namespace {
+
+const Configuration& checked(const Configuration& configuration) {
+  const auto refuse = [](const std::string& text) { throw Refusal(Refusal::Kind::kUsage, text); };
+  if (configuration.children.size() > std::numeric_limits<uint16_t>::max() / 4) {
+    refuse(std::to_string(configuration.children.size()) + " children; give 16,383 at most");
+  }
+  for (const RingConfiguration& ring : configuration.rings) {
+    if (ring.size < kSlabBytes || ring.size % kSlabBytes || ring.address % kSlabBytes) {
+      refuse("a heap ring of " + std::to_string(ring.size) +
+             " bytes; heap_ring_size is a multiple of 1024, at least 1024");
+    }
+  }
+  for (const ChildConfiguration& child : configuration.children) {
+    if (child.window < 1) refuse("a window of 0 frames; give at least 1");
+  }
+  return configuration;
+}
+
+}  // namespace
+
+Core::Core(const Configuration& given, const Transitions& transitions)
+    : configuration(checked(given)),
+      slots(transitions),
+      children(configuration.children),
+      members(children.size()),
+      queues(slots, children.size()),
+      regions(slots),
+      scope_platform_{},
+      scope_memory_(&scope_platform_) {
+  scope_platform_.reserve = [](void*, size_t bytes) { return std::calloc(bytes, 1); };
+  scope_platform_.release = [](void*, void* memory, size_t) { std::free(memory); };
+  for (uint32_t ring = 0; ring < kRings; ++ring)
+    rings.emplace_back(ring, configuration.rings[ring]);
+  if (!scopes.create(scope_memory_)) throw std::bad_alloc();
+  restart(Hazards::kRaw);
+}
+
+Core::~Core() {
+  scopes.destroy();
+}
+
+void Core::restart(Hazards run_hazards) {
+  hazards = run_hazards;
+  regions.restart(hazards == Hazards::kFull);
+  slots.restart();
+  scopes.restart();
+  scope_tasks.clear();
+  for (Heap& ring : rings) ring.restart();
+  is_ending = false;
+  cancelled.reset();
+  tasks = key_count = conservative_edges = 0;
+  newest = kNoSlot;
+  newest_number = kNone;
+  roots.clear();
+  failed.clear();
+  poisoned.clear();
+}
+
+void Core::begin_scope() {
+  if (!scopes.begin(nullptr, 0)) throw std::bad_alloc();
+  scope_tasks.emplace_back();
+}
+
+}  // namespace pto::hierarchy

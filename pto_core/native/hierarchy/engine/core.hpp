@@ -1,0 +1,121 @@
+// What the parts of the native engine share: the tables, and the instructions of this event.
+//
+// Each part is one .cpp beside a header, under the names of the reference engine in
+// pto_core/hierarchy/engine/reference, which is the specification.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "engine/children.hpp"
+#include "engine/heap.hpp"
+#include "engine/interface.hpp"
+#include "engine/queues.hpp"
+#include "engine/regions.hpp"
+#include "engine/slots.hpp"
+#include "pto/engine/scope_stack.hpp"
+
+namespace pto::hierarchy {
+
+// What a group has for each member.
+struct GroupMember {
+  int32_t pin;    // kNone: the policy's choice
+  int32_t child;  // kNone: not sent in this attempt
+  uint64_t count;
+};
+
+// The records of groups, consecutive for each group, used again by groups of the same size.
+class GroupMembers {
+ public:
+  explicit GroupMembers(uint32_t largest) : free_(largest + 1) {}
+
+  int32_t take(uint32_t members) {
+    std::vector<int32_t>& free = free_[members];
+    if (free.empty()) {
+      all_.resize(all_.size() + members);
+      return static_cast<int32_t>(all_.size() - members);
+    }
+    const int32_t first = free.back();
+    free.pop_back();
+    return first;
+  }
+
+  void give_back(int32_t first, uint32_t members) { free_[members].push_back(first); }
+  GroupMember* at(int32_t first) { return &all_[static_cast<uint32_t>(first)]; }
+  const GroupMember* at(int32_t first) const { return &all_[static_cast<uint32_t>(first)]; }
+
+ private:
+  std::vector<GroupMember> all_;
+  std::vector<std::vector<int32_t>> free_;  // by size
+};
+
+// Of this task, with nothing else that applies.
+inline Instruction instruction(Instruction::What what, int64_t task) {
+  Instruction made;
+  made.what = what;
+  made.result = Result::kCompleted;
+  made.ring = 0;
+  made.child = made.member = made.required_child = static_cast<int32_t>(kNone);
+  made.task = task;
+  made.cause = made.root = kNone;
+  return made;
+}
+
+// The tasks that an open scope keeps alive, linked by Slot::scope_next.
+struct ScopeTasks {
+  uint32_t first = kNoSlot;
+  uint32_t last = kNoSlot;
+};
+
+// Everything that an engine knows. A run that is over leaves only children and rings.
+struct Core {
+  Core(const Configuration& given, const Transitions& transitions);
+  ~Core();
+
+  // Forgets the run before.
+  void restart(Hazards run_hazards);
+  void begin_scope();
+  uint32_t depth() const { return static_cast<uint32_t>(scope_tasks.size()) - 1; }
+  Heap& ring() { return rings[scopes.innermost().ring]; }
+
+  GroupMember* group(const Slot& slot) { return members.at(slot.pin); }
+  const GroupMember* group(const Slot& slot) const { return members.at(slot.pin); }
+  // The newest task's slot while it is alive.
+  uint32_t newest_slot() const {
+    return newest != kNoSlot && slots[newest].number == newest_number ? newest : kNoSlot;
+  }
+
+  const Configuration configuration;
+  Slots slots;
+  Pool<Edge, &Edge::next_consumer> edges;
+  Children children;
+  GroupMembers members;
+  Queues queues;
+  RegionMap regions;
+  std::vector<Heap> rings;
+  engine::ScopeStack<kRings> scopes;
+  std::vector<ScopeTasks> scope_tasks;  // by depth
+  Instructions* out = nullptr;          // of this event
+  uint32_t freed_rings = 0;             // whose tail has moved in this event; a bit for each
+  bool is_running = false;              // between the beginning of a run and its last task's end
+  bool is_ending = false;
+  Hazards hazards = Hazards::kRaw;
+  std::optional<int64_t> cancelled;  // the cause, once the run is cancelled
+  uint64_t tasks = 0;                // submitted in this run
+  uint32_t newest = kNoSlot;
+  int64_t newest_number = kNone;
+  uint64_t key_count = 0;  // keys given to OUTPUT tensors of size 0 without an address
+  uint64_t conservative_edges = 0;
+  std::unordered_map<int64_t, int64_t> roots;  // of tasks that have failed in this run
+  std::vector<std::pair<int64_t, int64_t>> failed;
+  std::vector<std::pair<int64_t, int64_t>> poisoned;
+
+ private:
+  pto_platform scope_platform_;
+  engine::Memory scope_memory_;
+};
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,81 @@
+// Who is sent where, and when.
+//
+// Groups go first, in the order in which they became ready. All members of a group are sent in one
+// step, so that any two groups have the same order in every child. A group that cannot go reserves
+// its children: neither single tasks nor later groups are sent there, so it waits for at most one
+// completion of each of them. Behind a group that could neither go nor reserve a child, although
+// all of its children are READY, no group of its kind is looked at. Single tasks follow, then those
+// that can be sent early.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/core.hpp"
+#include "engine/endings.hpp"
+#include "engine/policy.hpp"
+
+namespace pto::hierarchy {
+
+class Dispatcher {
+ public:
+  Dispatcher(Core& core, Endings& endings, Policy policy);
+
+  // Sends until nothing more can be sent. `newest` false keeps back the task submitted last.
+  void dispatch(bool newest);
+
+ private:
+  // After as many groups, a single task that waits goes first.
+  static constexpr uint32_t kGroupsInARow = 64;
+
+  // True: another pass may find more to do.
+  bool pass();
+  bool try_groups();
+  bool try_group(uint32_t index);
+  void reserve_for(const Slot& slot);
+  // Fills `allowed_`; then `chosen_` with a child for each member, of those that `fits` takes.
+  void allow(const Slot& slot);
+  template <class Fits>
+  uint32_t count(Fits&& fits) const;
+  template <class Fits>
+  void choose(const Slot& slot, Fits&& fits);
+
+  // True: one was sent, or failed because it has no child.
+  bool try_oldest_single();
+  bool try_single(uint32_t index);
+  Child* pick(const Slot& slot);
+  Child* pick_least_loaded(const Slot& slot);
+  Child* pick_by_policy(const Slot& slot);
+  bool is_of_use(const Child& child) const {
+    return child.state == ChildState::kLost || takes(child);
+  }
+  bool may_change(uint8_t kind) const;
+
+  bool try_oldest_early();
+  void send_early(uint32_t index, Child& child);
+
+  bool is_reserved(const Child& child) const { return child.reserved == pass_; }
+  bool takes(const Child& child) const { return child.has_room() && !is_reserved(child); }
+  // Takes a task that is READY, or goes early, out of its queue.
+  void start(uint32_t index, StateEvent event);
+  uint64_t send(uint32_t index, uint32_t member, Child& child, int32_t required_child,
+                uint64_t required_count);
+  void consider_consumers(const Slot& slot);
+  void keep_regions(Slot& slot);
+
+  Core& core_;
+  Endings& endings_;
+  const Policy policy_;
+  uint64_t pass_ = 0;  // children whose `reserved` is this are promised to a group that waits
+  uint32_t held_back_ = kNoSlot;
+  bool is_closed_[2] = {};  // kinds of which no more groups are looked at in this pass
+  std::vector<Child*> allowed_;
+  std::vector<Child*> chosen_;
+  std::vector<Child*> others_;
+  std::vector<Candidate> candidates_;
+};
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,219 @@
+#include "engine/endings.hpp"
+
+namespace pto::hierarchy {
+
+void Endings::settle(uint32_t index) {
+  settle_one(index);
+  tell_consumers();
+}
+
+void Endings::member_ended(uint32_t index, Outcome outcome, int64_t cause) {
+  Slot& slot = core_.slots[index];
+  ++slot.ended;
+  if (outcome == Outcome::kFailed && !slot.has_failure) {
+    slot.has_failure = true;
+    slot.failure = cause;
+  }
+  slot.was_skipped = slot.was_skipped || outcome == Outcome::kSkipped;
+  if (slot.ended == slot.members) end_attempt(index);
+  tell_consumers();
+}
+
+void Endings::leave_child(uint32_t index) {
+  leave_one(index);
+  tell_consumers();
+}
+
+void Endings::fail(uint32_t index, int64_t cause) {
+  fail_one(index, cause);
+  tell_consumers();
+}
+
+void Endings::poison(uint32_t index) {
+  poison_one(index);
+  tell_consumers();
+}
+
+void Endings::consider_early(uint32_t index) {
+  Slot& slot = core_.slots[index];
+  // Neither group nor retries on either side, and a failure that would poison the task.
+  if (slot.unfinished != 1 || slot.poisoning != 1 || slot.state != State::kPending) return;
+  if (slot.members != 1 || slot.has_retries) return;
+  Slot& producer = core_.slots[slot.unfinished_sum];
+  if (producer.state != State::kRunning || producer.members != 1 || producer.has_retries) return;
+  if (slot.poison != kNotPoisoned || core_.cancelled) return;
+  if (slot.is_pinned) return core_.queues.add_early(index, slot.pin);
+  if (slot.kind != producer.kind) return;
+  // Without a pin, only the first that could follow a producer does.
+  if (producer.follower != kNoSlot && producer.follower != index) return;
+  producer.follower = index;
+  core_.queues.add_early(index, producer.child);
+}
+
+void Endings::leave_scope(uint32_t index) {
+  core_.slots[index].is_in_scope = false;
+  consume_if_unreferenced(index);
+}
+
+void Endings::settle_one(uint32_t index) {
+  Slot& slot = core_.slots[index];
+  if (slot.unfinished > 0) {
+    consider_early(index);
+  } else if (slot.poison != kNotPoisoned || core_.cancelled) {
+    poison_one(index);
+  } else {
+    core_.slots.move(slot, StateEvent::kSatisfy);
+    core_.queues.add_ready(index);
+  }
+}
+
+// All members have ended. One sent early may have been told before its producer.
+void Endings::end_attempt(uint32_t index) {
+  Slot& slot = core_.slots[index];
+  if (slot.was_skipped) {
+    leave_one(index);
+  } else if (slot.unfinished > 0) {
+    return;
+  } else if (slot.poison != kNotPoisoned) {
+    poison_one(index);
+  } else if (!slot.has_failure) {
+    end(index, StateEvent::kFinish, Result::kCompleted, kNone, kNone);
+  } else if (slot.attempts > 0 && !core_.cancelled) {
+    --slot.attempts;
+    leave_one(index);
+  } else {
+    fail_one(index, slot.failure);
+  }
+}
+
+void Endings::leave_one(uint32_t index) {
+  Slot& slot = core_.slots[index];
+  if (slot.poison != kNotPoisoned) return poison_one(index);
+  slot.ended = 0;
+  slot.has_failure = false;
+  slot.was_skipped = false;
+  slot.child = static_cast<int32_t>(kNone);
+  for (uint32_t member = 0; slot.members > 1 && member < slot.members; ++member) {
+    core_.group(slot)[member].child = static_cast<int32_t>(kNone);
+  }
+  core_.slots.move(slot, StateEvent::kRepeat);
+  for (uint32_t edge = slot.consumers; edge != kNoEdge; edge = core_.edges[edge].next_consumer) {
+    core_.queues.remove(core_.slots[core_.edges[edge].consumer]);
+  }
+  settle_one(index);
+}
+
+void Endings::fail_one(uint32_t index, int64_t cause) {
+  Slot& slot = core_.slots[index];
+  core_.roots[slot.number] = slot.number;
+  core_.failed.emplace_back(slot.number, cause);
+  slot.has_root = true;
+  slot.failure = slot.number;
+  end(index, StateEvent::kFail, Result::kFailed, cause, kNone);
+}
+
+void Endings::poison_one(uint32_t index) {
+  Slot& slot = core_.slots[index];
+  const int64_t root = slot.poison == kNotPoisoned ? kNone : slot.poison;
+  const int64_t cause = core_.cancelled && root == kNone ? *core_.cancelled : kNone;
+  core_.roots[slot.number] = root;
+  core_.poisoned.emplace_back(slot.number, root);
+  slot.has_root = true;
+  slot.failure = root;
+  end(index, StateEvent::kPoison, Result::kPoisoned, cause, root);
+}
+
+void Endings::end(uint32_t index, StateEvent event, Result result, int64_t cause, int64_t root) {
+  Slot& slot = core_.slots[index];
+  core_.slots.move(slot, event);
+  core_.queues.remove(slot);
+  Instruction finished = instruction(Instruction::What::kTaskFinished, slot.number);
+  finished.result = result;
+  finished.cause = cause;
+  finished.root = root;
+  core_.out->push_back(finished);
+  if (slot.has_saved) {
+    core_.out->push_back(instruction(Instruction::What::kDropRegions, slot.number));
+  }
+  slot.next = kNoSlot;
+  (first_finished_ == kNoSlot ? first_finished_ : core_.slots[last_finished_].next) = index;
+  last_finished_ = index;
+}
+
+// Breadth first: consumers that end poisoned tell theirs after everyone before them.
+void Endings::tell_consumers() {
+  while (first_finished_ != kNoSlot) {
+    const uint32_t index = first_finished_;
+    Slot& slot = core_.slots[index];
+    const int32_t child = slot.members > 1 ? core_.group(slot)[0].child : slot.child;
+    uint32_t edge = slot.consumers;
+    slot.consumers = slot.last_consumer = kNoEdge;
+    while (edge != kNoEdge) {
+      Edge& told = core_.edges[edge];
+      const uint32_t next = told.next_consumer;
+      tell(told, slot, index, child);
+      told.is_waited_for = false;
+      if ((told.why & kData) == 0) core_.edges.give_back(edge);
+      edge = next;
+    }
+    first_finished_ = slot.next;
+    drop_holds(slot);
+    slot.is_unfinished = false;
+    consume_if_unreferenced(index);
+  }
+}
+
+void Endings::tell(const Edge& edge, const Slot& producer, uint32_t producer_index, int32_t child) {
+  Slot& slot = core_.slots[edge.consumer];
+  if (slot.unfinished == 0) {
+    throw Refusal(Refusal::Kind::kInternal,
+                  "task " + std::to_string(slot.number) + " waits for nobody and is told");
+  }
+  --slot.unfinished;
+  slot.unfinished_sum ^= producer_index;
+  slot.poisoning -= poisons(edge.why);
+  core_.queues.remove(slot);
+  if (producer.has_root && slot.poison == kNotPoisoned && poisons(edge.why)) {
+    slot.poison = producer.failure;
+  }
+  if (child != kNone) slot.last_producer = child;
+  if (slot.state == State::kPending) {
+    settle_one(edge.consumer);
+  } else if (slot.state == State::kRunning && slot.ended == slot.members) {
+    end_attempt(edge.consumer);
+  }
+}
+
+// What is consumed by this has finished, so that nobody is told.
+void Endings::drop_holds(Slot& slot) {
+  uint32_t edge = slot.holds;
+  slot.holds = kNoEdge;
+  while (edge != kNoEdge) {
+    const Edge held = core_.edges[edge];
+    Slot& producer = core_.slots[held.producer];
+    --((held.why & kOwner) != 0 ? producer.owner_count : producer.consumer_count);
+    core_.edges.give_back(edge);
+    consume_if_unreferenced(held.producer);
+    edge = held.next_hold;
+  }
+}
+
+void Endings::consume_if_unreferenced(uint32_t index) {
+  const Slot& slot = core_.slots[index];
+  const bool is_kept = slot.is_unfinished || slot.is_in_scope;
+  if (!is_kept && (slot.consumer_count | slot.owner_count) == 0) consume(index);
+}
+
+// What a failed task wrote stays known, to poison whoever reads it.
+void Endings::consume(uint32_t index) {
+  Slot& slot = core_.slots[index];
+  core_.slots.move(slot, StateEvent::kRelease);
+  core_.regions.release(slot);
+  if (slot.slab_ring != kNoRing && core_.rings[slot.slab_ring].release(slot.slab)) {
+    core_.freed_rings |= 1u << slot.slab_ring;
+  }
+  if (slot.members > 1) core_.members.give_back(slot.pin, slot.members);
+  core_.slots.give_back(index);
+}
+
+}  // namespace pto::hierarchy

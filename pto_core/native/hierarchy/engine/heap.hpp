@@ -1,0 +1,140 @@
+// The heap rings: a slab for each submit that allocates, freed in order.
+//
+// Where a slab lies is the affair of pto/engine/heap_ring.hpp. Invariant: the slabs that have not
+// been freed are in `slabs_` from `oldest_` to `next_`, ascending by place.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/interface.hpp"
+#include "engine/slots.hpp"
+#include "pto/engine/heap_ring.hpp"
+
+namespace pto::hierarchy {
+
+struct Slab {
+  uint64_t begin;  // virtual
+  uint64_t end;    // virtual
+  uint32_t slot;   // of its task
+  bool is_released;
+};
+
+// What an output takes in its slab; what no ring holds stays more than that.
+constexpr uint64_t rounded(uint64_t bytes) {
+  constexpr uint64_t kMost = ~uint64_t{0} - kSlabBytes;
+  return ((bytes < kMost ? bytes : kMost) + kSlabBytes - 1) / kSlabBytes * kSlabBytes;
+}
+
+class Heap {
+ public:
+  Heap(uint32_t number, const RingConfiguration& configuration)
+      : number_(number), configuration_(configuration), ring_(configuration.size), slabs_(64) {}
+
+  // Every slab has been freed.
+  void restart() {
+    ring_.restart(size());
+    tail_ = 0;
+  }
+
+  uint64_t size() const { return configuration_.size; }
+  uint64_t used() const { return ring_.used(tail_); }
+  uint64_t head() const { return ring_.head(); }
+  uint64_t held() const { return held_; }
+  uint32_t number() const { return number_; }
+
+  // Throws when even an empty ring has no room.
+  void check_size(uint64_t bytes) const {
+    if (ring_.can_ever_fit(bytes)) return;
+    throw Refusal(Refusal::Kind::kCapacity,
+                  "a submit needs " + std::to_string(bytes) + " bytes of heap ring " +
+                      std::to_string(number_) + ", which has " + std::to_string(size()) +
+                      "; set heap_ring_size to at least " + std::to_string(bytes));
+  }
+
+  // The address of a slab that commit() makes one; none when there is no room now.
+  std::optional<uint64_t> try_reserve(uint64_t bytes) {
+    if (next_ - oldest_ == slabs_.size()) grow();
+    const engine::HeapRing::Range range = ring_.try_reserve(bytes, tail_);
+    if (!range.fits) return std::nullopt;
+    at(next_) = {range.begin, range.end, kNoSlot, false};
+    return configuration_.address + range.position;
+  }
+
+  // Gives its place to the task.
+  uint32_t commit(uint32_t slot) {
+    Slab& slab = at(next_);
+    slab.slot = slot;
+    held_ += slab.end - slab.begin;
+    return next_++;
+  }
+
+  const Slab& slab(uint32_t index) const { return slabs_[index & (slabs_.size() - 1)]; }
+  // There must be one.
+  const Slab& oldest() const { return slab(oldest_); }
+
+  // Frees the slab, or does so when the older ones are free. True: the tail has moved.
+  bool release(uint32_t index) {
+    at(index).is_released = true;
+    const uint32_t before = oldest_;
+    while (oldest_ != next_ && at(oldest_).is_released) {
+      held_ -= at(oldest_).end - at(oldest_).begin;
+      tail_ = at(oldest_).end;
+      ++oldest_;
+    }
+    return oldest_ != before;
+  }
+
+  // Whether any of these bytes are the ring's.
+  bool contains(uint64_t begin, uint64_t end) const {
+    return begin - configuration_.address < size() ||
+           (begin < configuration_.address && configuration_.address < end);
+  }
+
+  // The slot of the live task whose slab holds all of these bytes, or kNoSlot.
+  uint32_t owner(uint64_t begin, uint64_t end) const {
+    if (begin < configuration_.address || oldest_ == next_) return kNoSlot;
+    const uint64_t first = oldest().begin;
+    uint64_t place = first - first % size() + (begin - configuration_.address);
+    if (place < first) place += size();
+    uint32_t low = 0;
+    uint32_t high = next_ - oldest_;  // the slab is before `high`
+    while (high - low > 1) {
+      const uint32_t middle = (low + high) / 2;
+      (slab(oldest_ + middle).begin <= place ? low : high) = middle;
+    }
+    const Slab& found = slab(oldest_ + low);
+    const bool holds = found.begin <= place && place + (end - begin) <= found.end;
+    return holds && !found.is_released ? found.slot : kNoSlot;
+  }
+
+  // Calls visit(slab), oldest first.
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    for (uint32_t index = oldest_; index != next_; ++index) visit(slab(index));
+  }
+
+ private:
+  Slab& at(uint32_t index) { return slabs_[index & (slabs_.size() - 1)]; }
+
+  void grow() {
+    std::vector<Slab> larger(slabs_.size() * 2);
+    for (uint32_t index = oldest_; index != next_; ++index) {
+      larger[index & (larger.size() - 1)] = at(index);
+    }
+    slabs_.swap(larger);
+  }
+
+  uint32_t number_;
+  RingConfiguration configuration_;
+  engine::HeapRing ring_;
+  std::vector<Slab> slabs_;  // a power of 2 of them
+  uint32_t oldest_ = 0;
+  uint32_t next_ = 0;
+  uint64_t tail_ = 0;
+  uint64_t held_ = 0;
+};
+
+}  // namespace pto::hierarchy

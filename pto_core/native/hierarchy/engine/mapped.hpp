@@ -1,0 +1,98 @@
+// Tables of the engine: elements known by index, in one mapping that grows without copying.
+//
+// Children do not get the memory: a child that is started in the middle of a large run neither
+// copies nor keeps it, and must not touch it. A reference to an element holds until the table
+// grows.
+//
+// One thread.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <type_traits>
+
+namespace pto::hierarchy {
+
+// Elements are zero until they are written.
+template <class T>
+class MappedArray {
+  static_assert(std::is_trivially_copyable_v<T>, "elements are moved as pages");
+
+ public:
+  explicit MappedArray(uint64_t capacity) : capacity_(capacity) {
+    void* memory = mmap(nullptr, bytes(), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    madvise(memory, bytes(), MADV_DONTFORK);
+    elements_ = static_cast<T*>(memory);
+  }
+  ~MappedArray() { munmap(elements_, bytes()); }
+  MappedArray(const MappedArray&) = delete;
+  MappedArray& operator=(const MappedArray&) = delete;
+
+  T& operator[](uint64_t index) { return elements_[index]; }
+  const T& operator[](uint64_t index) const { return elements_[index]; }
+  uint64_t capacity() const { return capacity_; }
+
+  // Room for `count` elements; throws std::bad_alloc and changes nothing.
+  void reserve(uint64_t count) {
+    if (count <= capacity_) return;
+    uint64_t larger = capacity_;
+    while (larger < count) larger *= 2;
+    void* memory = mremap(elements_, bytes(), larger * sizeof(T), MREMAP_MAYMOVE);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    elements_ = static_cast<T*>(memory);
+    capacity_ = larger;
+  }
+
+ private:
+  size_t bytes() const { return capacity_ * sizeof(T); }
+
+  T* elements_;
+  uint64_t capacity_;
+};
+
+// Elements that are taken and given back, known by index from 1; 0 is none. `kLink` links the free
+// ones.
+template <class T, uint32_t T::* kLink>
+class Pool {
+ public:
+  static constexpr uint64_t kFirstCapacity = 4096;
+
+  Pool() : elements_(kFirstCapacity) {}
+
+  T& operator[](uint32_t index) { return elements_[index]; }
+  const T& operator[](uint32_t index) const { return elements_[index]; }
+
+  // Lets take() be called `count` times without growing.
+  void reserve(uint64_t count) {
+    const uint64_t unused = end_ + count;
+    if (unused > elements_.capacity()) elements_.reserve(unused);
+  }
+
+  // The element is what it was when it was given back, or zero. There must be room.
+  uint32_t take() {
+    if (free_ == 0) return end_++;
+    const uint32_t index = free_;
+    free_ = elements_[index].*kLink;
+    return index;
+  }
+
+  void give_back(uint32_t index) {
+    elements_[index].*kLink = free_;
+    free_ = index;
+  }
+
+  // Elements that were ever taken are 1 to end() - 1.
+  uint32_t end() const { return end_; }
+
+ private:
+  MappedArray<T> elements_;
+  uint32_t end_ = 1;
+  uint32_t free_ = 0;
+};
+
+}  // namespace pto::hierarchy

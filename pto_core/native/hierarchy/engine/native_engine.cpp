@@ -1,0 +1,225 @@
+#include "engine/native_engine.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "engine/core.hpp"
+#include "engine/dispatch.hpp"
+#include "engine/endings.hpp"
+#include "engine/reports.hpp"
+#include "engine/submission.hpp"
+
+namespace pto::hierarchy {
+
+struct NativeEngine::Parts {
+  Parts(const Configuration& configuration, Policy policy, const Transitions& transitions)
+      : core(configuration, transitions),
+        endings(core),
+        submission(core, endings),
+        dispatcher(core, endings, std::move(policy)),
+        reports(core, endings) {}
+
+  Core core;
+  Endings endings;
+  SubmissionPart submission;
+  Dispatcher dispatcher;
+  Reports reports;
+  Submitted blocked;  // by the last event; requested 0: it was something else
+};
+
+NativeEngine::NativeEngine(const Configuration& configuration, Policy policy,
+                           const Transitions& transitions)
+    : parts_(std::make_unique<Parts>(configuration, std::move(policy), transitions)) {}
+
+NativeEngine::~NativeEngine() = default;
+
+void NativeEngine::run_begin(Hazards hazards, Instructions& out) {
+  begin_event(out);
+  Core& core = parts_->core;
+  if (core.is_running) {
+    throw Refusal(Refusal::Kind::kUsage, "a run begins while another is under way; end that first");
+  }
+  core.restart(hazards);
+  core.begin_scope();
+  core.is_running = true;
+}
+
+void NativeEngine::run_end(Instructions& out) {
+  begin_event(out);
+  Core& core = parts_->core;
+  check_open("the end of a run");
+  if (core.depth() > 0) {
+    throw Refusal(Refusal::Kind::kUsage,
+                  "the run ends with " + std::to_string(core.depth()) + " scopes open");
+  }
+  core.is_ending = true;
+  end_scope();
+  end_event();
+}
+
+Submitted NativeEngine::submit(const Submission& submission, Instructions& out) {
+  begin_event(out);
+  check_open("submit");
+  const Submitted submitted = parts_->submission.submit(submission);
+  parts_->blocked = submitted;
+  end_event();
+  return submitted;
+}
+
+Submitted NativeEngine::allocate(uint64_t bytes, uint64_t* address, Instructions& out) {
+  begin_event(out);
+  check_open("alloc");
+  const Submitted submitted = parts_->submission.allocate(bytes, address);
+  parts_->blocked = submitted;
+  return submitted;
+}
+
+void NativeEngine::add_dependency(int64_t producer, int64_t consumer, Instructions& out) {
+  begin_event(out);
+  check_open("add_dep");
+  parts_->submission.add_dependency(producer, consumer);
+  end_event();
+}
+
+void NativeEngine::scope_begin() {
+  parts_->blocked = {};
+  check_open("scope");
+  parts_->core.begin_scope();
+}
+
+void NativeEngine::scope_end(Instructions& out) {
+  begin_event(out);
+  check_open("scope");
+  if (parts_->core.depth() == 0) {
+    throw Refusal(Refusal::Kind::kUsage, "no scope is open; the outermost ends with the run");
+  }
+  end_scope();
+  end_event();
+}
+
+void NativeEngine::dispatch(bool newest, Instructions& out) {
+  begin_event(out);
+  parts_->dispatcher.dispatch(newest);
+  end_event();
+}
+
+void NativeEngine::completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
+                              Instructions& out) {
+  begin_event(out);
+  parts_->reports.completed(child, count, outcome, cause);
+  end_event();
+}
+
+void NativeEngine::child_ready(int32_t child, Instructions& out) {
+  begin_event(out);
+  parts_->reports.ready(child);
+}
+
+void NativeEngine::child_lost(int32_t child, int64_t cause, bool returns, Instructions& out) {
+  begin_event(out);
+  parts_->reports.lost(child, cause, returns);
+  end_event();
+}
+
+void NativeEngine::deadline(int32_t child, uint64_t count, int64_t cause, Instructions& out) {
+  begin_event(out);
+  parts_->reports.deadline(child, count, cause);
+}
+
+// Ends what is READY, which may end and consume others; who waits ends in its turn.
+void NativeEngine::cancel(int64_t cause, Instructions& out) {
+  begin_event(out);
+  Core& core = parts_->core;
+  if (!core.is_running || core.cancelled) return;
+  core.cancelled = cause;
+  std::vector<std::pair<int64_t, uint32_t>> ready;
+  core.slots.numbers().for_each([&](uint32_t index) {
+    Slot& slot = core.slots[index];
+    if (core.queues.is_early(slot.list)) core.queues.remove(slot);
+    if (slot.state == State::kReady) ready.emplace_back(slot.number, index);
+  });
+  for (const auto& [number, index] : ready) {
+    const Slot& slot = core.slots[index];
+    if (slot.number == number && slot.state == State::kReady) parts_->endings.poison(index);
+  }
+  end_event();
+}
+
+bool NativeEngine::is_quiescent() const {
+  const Core& core = parts_->core;
+  const auto& children = core.children.all();
+  const bool in_flight = std::any_of(children.begin(), children.end(),
+                                     [](const Child& child) { return child.in_flight() > 0; });
+  return !in_flight && core.queues.singles() == 0 && core.queues.groups() == 0;
+}
+
+bool NativeEngine::deadlock(Deadlock* proof) const {
+  const Submitted& blocked = parts_->blocked;
+  if (blocked.requested == 0 || !is_quiescent()) return false;
+  const Core& core = parts_->core;
+  const Heap& ring = core.rings[blocked.ring];
+  const uint32_t oldest = ring.oldest().slot;
+  *proof = {blocked.ring, blocked.requested,         ring.held(),
+            blocked.size, core.slots[oldest].number, static_cast<int32_t>(kNone)};
+  for (uint32_t depth = 0; depth < core.scope_tasks.size(); ++depth) {
+    uint32_t index = core.scope_tasks[depth].first;
+    while (index != kNoSlot && index != oldest) index = core.slots[index].scope_next;
+    if (index == oldest) proof->open_scope = static_cast<int32_t>(depth);
+  }
+  return true;
+}
+
+std::vector<std::pair<int64_t, int64_t>> NativeEngine::failures() const {
+  return parts_->core.failed;
+}
+
+std::vector<std::pair<int64_t, int64_t>> NativeEngine::poisonings() const {
+  return parts_->core.poisoned;
+}
+
+Snapshot NativeEngine::snapshot() const {
+  return snapshot_of(parts_->core);
+}
+
+void NativeEngine::validate() const {
+  hierarchy::validate(parts_->core);
+}
+
+void NativeEngine::begin_event(Instructions& out) {
+  parts_->core.out = &out;
+  parts_->core.freed_rings = 0;
+  parts_->blocked = {};
+}
+
+void NativeEngine::end_event() {
+  Core& core = parts_->core;
+  for (uint32_t rings = core.freed_rings; rings != 0; rings &= rings - 1) {
+    Instruction freed = instruction(Instruction::What::kRoomFreed, kNone);
+    freed.ring = static_cast<uint16_t>(__builtin_ctz(rings));
+    core.out->push_back(freed);
+  }
+  if (!core.is_ending || core.slots.live() > 0) return;
+  core.is_running = core.is_ending = false;
+  const auto tasks = static_cast<int64_t>(core.tasks);
+  core.out->push_back(instruction(Instruction::What::kRunFinished, tasks));
+}
+
+void NativeEngine::check_open(const char* what) const {
+  if (parts_->core.is_running && !parts_->core.is_ending) return;
+  throw Refusal(Refusal::Kind::kUsage,
+                std::string(what) + " outside of a run; do it in the function or block of the run");
+}
+
+void NativeEngine::end_scope() {
+  Core& core = parts_->core;
+  uint32_t index = core.scope_tasks.back().first;
+  core.scope_tasks.pop_back();
+  core.scopes.end();
+  while (index != kNoSlot) {
+    const uint32_t next = core.slots[index].scope_next;
+    parts_->endings.leave_scope(index);
+    index = next;
+  }
+}
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,57 @@
+// The native engine. Its specification is the reference engine,
+// pto_core.hierarchy.engine.reference; property tests drive both with the same events and compare
+// every answer and snapshot.
+#pragma once
+
+#include <memory>
+
+#include "engine/interface.hpp"
+#include "engine/policy.hpp"
+#include "engine/snapshot.hpp"
+#include "engine/states.hpp"
+
+namespace pto::hierarchy {
+
+class NativeEngine final : public Engine {
+ public:
+  // Throws Refusal for a configuration that cannot be. An empty policy is the least loaded child.
+  explicit NativeEngine(const Configuration& configuration, Policy policy = {},
+                        const Transitions& transitions = kTransitions);
+  ~NativeEngine() override;
+
+  void run_begin(Hazards hazards, Instructions& out) override;
+  void run_end(Instructions& out) override;
+  Submitted submit(const Submission& submission, Instructions& out) override;
+  Submitted allocate(uint64_t bytes, uint64_t* address, Instructions& out) override;
+  void add_dependency(int64_t producer, int64_t consumer, Instructions& out) override;
+  void scope_begin() override;
+  void scope_end(Instructions& out) override;
+  void dispatch(bool newest, Instructions& out) override;
+  void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
+                  Instructions& out) override;
+  void child_ready(int32_t child, Instructions& out) override;
+  void child_lost(int32_t child, int64_t cause, bool returns, Instructions& out) override;
+  void deadline(int32_t child, uint64_t count, int64_t cause, Instructions& out) override;
+  void cancel(int64_t cause, Instructions& out) override;
+
+  bool is_quiescent() const override;
+  bool deadlock(Deadlock* proof) const override;
+  std::vector<std::pair<int64_t, int64_t>> failures() const override;
+  std::vector<std::pair<int64_t, int64_t>> poisonings() const override;
+
+  Snapshot snapshot() const;
+  // Throws kInternal if an invariant does not hold; slow, for tests.
+  void validate() const;
+
+ private:
+  struct Parts;
+
+  void begin_event(Instructions& out);
+  void end_event();
+  void check_open(const char* what) const;
+  void end_scope();
+
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,162 @@
+// Who wrote which memory in this run and, under full hazards, who reads it since.
+//
+// For one submit, in this order: find_*() for all tensors; reserve(); then insert_*() for all. The
+// entries of a task hang on Slot::entries. They go when the task is consumed, when a later writer
+// covers them, or when a search meets them after the slab that they lie in is gone. What a failed
+// task wrote stays, to poison whoever reads it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/slots.hpp"
+#include "pto/engine/memory.hpp"
+#include "pto/engine/region_index.hpp"
+
+namespace pto::hierarchy {
+
+// A tensor of a submit.
+struct Access {
+  engine::Region region;
+  uint32_t owner;  // the slot whose slab it lies in; kNoSlot: in none
+  Tag tag;
+  bool is_fresh;  // allocated by this submit
+  engine::RegionPlace writers;
+  engine::RegionPlace readers;
+};
+
+// A task that a search found: with a slot while it is alive, else with the root of its failure.
+struct Found {
+  int64_t number;
+  uint32_t slot;
+  int64_t root;
+};
+
+class RegionMap {
+ public:
+  explicit RegionMap(Slots& slots);
+  ~RegionMap();
+
+  // Forgets the run before.
+  void restart(bool full_hazards);
+
+  // Calls visit(const Found&, bool is_certain) for each writer that overlaps.
+  template <class Visit>
+  void find_writers(Access& access, Visit&& visit) {
+    if (writers_.live() == 0) return;
+    WriterPolicy policy{*this};
+    writers_.find(
+        access.region, access.writers, policy,
+        [&](const Entry& entry, bool is_conservative) { visit(found(entry), !is_conservative); });
+  }
+
+  // The same for each reader, which may come several times.
+  template <class Visit>
+  void find_readers(Access& access, Visit&& visit) {
+    if (!full_hazards_ || readers_->live() == 0) return;
+    ReaderPolicy policy{*this};
+    readers_->find(access.region, access.readers, policy,
+                   [&](const ReaderList& list, bool is_conservative) {
+                     for (uint32_t index = list.first; index != 0; index = pool_[index].older) {
+                       visit(found(pool_[index].entry), !is_conservative);
+                     }
+                   });
+  }
+
+  // Room for so many insertions of each kind; throws std::bad_alloc and changes nothing.
+  void reserve(uint32_t entries);
+  // Makes the task a writer; what the region covers is forgotten.
+  void insert_writer(Access& access, uint32_t slot);
+  // Nothing under raw hazards.
+  void insert_reader(Access& access, uint32_t slot);
+
+  // The task is consumed.
+  void release(Slot& slot);
+
+  // Entries of tasks that are neither alive nor have failed, which cannot be. For tests.
+  uint64_t stray() const;
+
+ private:
+  // A link names a writer's node, or with kReaderLink a reader in the pool; 0 ends.
+  using Link = uint32_t;
+  static constexpr Link kReaderLink = 0x80000000u;
+  static constexpr uint32_t kFailed = 0x80000000u;  // in `task`: the rest is an index of failed_
+  static constexpr uint32_t kUsual = 1u << 17;
+  static constexpr uint32_t kAtOnce = 1u << 22;
+
+  struct Entry {
+    uint32_t task;
+    uint32_t owner;
+    uint32_t owner_number;  // the lower half
+    Link next;              // of the task
+    Link previous;
+  };
+  struct Reader {
+    Entry entry;
+    uint32_t node;   // of the region
+    uint32_t older;  // of the same region; also links the free ones
+    uint32_t newer;
+  };
+  struct ReaderList {
+    uint32_t first;  // the newest
+  };
+  using Writers = engine::RegionIndex<Entry>;
+  using Readers = engine::RegionIndex<ReaderList>;
+
+  struct WriterPolicy {
+    RegionMap& map;
+    engine::RegionState state(const Entry& entry) const { return map.state_of(entry); }
+    void removed(const Entry& entry, engine::RegionRemoval) { map.unlink(entry); }
+  };
+  // All readers of a region name it in the same slab.
+  struct ReaderPolicy {
+    RegionMap& map;
+    engine::RegionState state(const ReaderList& list) const {
+      return map.state_of(map.pool_[list.first].entry);
+    }
+    void removed(const ReaderList& list, engine::RegionRemoval) { map.forget_all(list); }
+  };
+
+  engine::RegionState state_of(const Entry& entry) const {
+    const bool is_gone = entry.owner != kNoSlot &&
+                         static_cast<uint32_t>(slots_[entry.owner].number) != entry.owner_number;
+    return is_gone ? engine::RegionState::kGone : engine::RegionState::kLive;
+  }
+
+  Found found(const Entry& entry) const {
+    if ((entry.task & kFailed) == 0) {
+      const Slot& slot = slots_[entry.task];
+      return {slot.number, entry.task, slot.has_root ? slot.failure : kNotPoisoned};
+    }
+    const Failed& failed = failed_[entry.task & ~kFailed];
+    return {failed.number, kNoSlot, failed.root};
+  }
+
+  Entry& entry_at(Link link) {
+    return (link & kReaderLink) != 0 ? pool_[link & ~kReaderLink].entry : writers_.value(link);
+  }
+
+  void link(Entry& entry, Link self, uint32_t slot, uint32_t owner);
+  void unlink(const Entry& entry);
+  void forget_all(const ReaderList& list);
+  void release_reader(uint32_t index);
+
+  struct Failed {
+    int64_t number;
+    int64_t root;
+  };
+
+  Slots& slots_;
+  pto_platform platform_;
+  engine::Memory memory_;
+  Writers writers_;
+  std::optional<Readers> readers_;  // once a run has had full hazards
+  uint32_t writer_capacity_ = kUsual;
+  uint32_t reader_capacity_ = kUsual;
+  Pool<Reader, &Reader::older> pool_;
+  std::vector<Failed> failed_;  // tasks that have been consumed, of which something is still known
+  bool full_hazards_ = false;
+};
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,341 @@
+#include "engine/submission.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace pto::hierarchy {
+namespace {
+
+// Of the addresses given to OUTPUT tensors of size 0: no memory has them.
+constexpr uint64_t kKeyBit = uint64_t{1} << 63;
+
+constexpr bool reads(Tag tag) {
+  return tag == Tag::kInput || tag == Tag::kInout;
+}
+
+constexpr bool writes(Tag tag) {
+  return tag == Tag::kOutput || tag == Tag::kInout || tag == Tag::kOutputExisting;
+}
+
+[[noreturn]] void refuse(const std::string& text) {
+  throw Refusal(Refusal::Kind::kUsage, text);
+}
+
+std::string hex(uint64_t value) {
+  char text[20];
+  std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+}  // namespace
+
+Submitted SubmissionPart::submit(const Submission& submission) {
+  check_submission(core_, submission);
+  find(submission);
+  const uint64_t bytes = bytes_of(submission);
+  core_.ring().check_size(bytes);
+  reserve();
+  const auto address = bytes > 0 ? core_.ring().try_reserve(bytes) : 0;
+  if (!address) return blocked(bytes);
+  const uint32_t index = take(bytes);
+  place(submission, *address);
+  describe(index, submission);
+  core_.slots.move(core_.slots[index], StateEvent::kSubmit);
+  core_.slots[index].is_unfinished = true;
+  for (const uint32_t owner : owners_) {
+    hold(make_edge(index, owner, kOwner));
+    ++core_.slots[owner].owner_count;
+  }
+  for (const Producer& producer : producers_) link(index, producer.found, producer.why);
+  enter_regions(index);
+  const int64_t number = core_.slots[index].number;
+  endings_.settle(index);
+  return {number};
+}
+
+Submitted SubmissionPart::allocate(uint64_t bytes, uint64_t* address) {
+  const uint64_t slab = bytes == 0 ? 0 : rounded(bytes);
+  accesses_.clear();
+  producers_.clear();
+  owners_.clear();
+  core_.ring().check_size(slab);
+  accesses_.resize(1);
+  reserve();
+  const auto begin = slab > 0 ? core_.ring().try_reserve(slab) : 0;
+  if (!begin) return blocked(slab);
+  const uint32_t index = take(slab);
+  *address = slab > 0 ? *begin : next_key();
+  Access& access = accesses_[0];
+  access = Access{};
+  access.tag = Tag::kOutput;
+  access.is_fresh = true;
+  access.region = region_of({*address, bytes, nullptr, Tag::kOutput}, kNone);
+  access.owner = slab > 0 ? index : kNoSlot;
+  core_.slots.move(core_.slots[index], StateEvent::kAllocate);
+  enter_regions(index);
+  return {core_.slots[index].number};
+}
+
+void SubmissionPart::add_dependency(int64_t producer, int64_t consumer) {
+  const uint32_t index = consumer == core_.newest_number ? core_.newest_slot() : kNoSlot;
+  const State state = index == kNoSlot ? State::kFree : core_.slots[index].state;
+  if (state != State::kPending && state != State::kReady && state != State::kFailed) {
+    refuse("task " + std::to_string(consumer) +
+           " takes no more dependencies: only the task submitted last, before it is sent, does; "
+           "add them right after the submit");
+  }
+  const int64_t first = core_.slots.next_number() - static_cast<int64_t>(core_.tasks);
+  if (producer < first || producer >= consumer) {
+    refuse("task " + std::to_string(producer) + " is no earlier task of this run, so " +
+           std::to_string(consumer) + " cannot wait for it");
+  }
+  // One that was poisoned at once: what else it waits for makes no difference.
+  if (state == State::kFailed) return;
+  core_.edges.reserve(1);
+  Slot& slot = core_.slots[index];
+  const auto root = core_.roots.find(producer);
+  const uint32_t producer_slot = core_.slots.numbers().slot(producer);
+  link(index, {producer, producer_slot, root == core_.roots.end() ? kNotPoisoned : root->second},
+       kExplicit | kCertain);
+  if (state == State::kPending) {
+    core_.queues.remove(slot);
+    endings_.settle(index);
+  } else if (slot.unfinished > 0) {
+    core_.slots.move(slot, StateEvent::kHold);
+    core_.queues.remove(slot);
+    endings_.settle(index);
+  } else if (slot.poison != kNotPoisoned) {
+    endings_.poison(index);
+  }
+}
+
+void SubmissionPart::find(const Submission& submission) {
+  accesses_.clear();
+  producers_.clear();
+  owners_.clear();
+  for (const Member& member : submission.members) {
+    for (const Tensor& tensor : member.tensors) {
+      if (tensor.tag == Tag::kNoDep) continue;
+      Access& access = accesses_.emplace_back();
+      access.tag = tensor.tag;
+      access.is_fresh = is_allocated(tensor);
+      access.owner = kNoSlot;
+      if (access.is_fresh) continue;
+      access.region = region_of(tensor, kNone);
+      access.owner = owner_of(access.region);
+      if (access.owner != kNoSlot) {
+        access.region.tag = core_.slots[access.owner].number;
+        owners_.push_back(access.owner);
+      }
+      if (reads(tensor.tag)) find_overlaps(access, kData);
+      const bool waits_for_readers = tensor.tag == Tag::kOutput || tensor.tag == Tag::kInout;
+      if (core_.hazards == Hazards::kFull && waits_for_readers) {
+        if (!reads(tensor.tag)) find_overlaps(access, kOrders);
+        core_.regions.find_readers(access, [&](const Found& found, bool is_certain) {
+          producers_.push_back({found, static_cast<uint8_t>(is_certain ? kCertain : kOrders)});
+        });
+      }
+    }
+  }
+  if (producers_.size() > 1) merge_producers();
+  if (owners_.size() > 1) merge_owners();
+}
+
+void SubmissionPart::find_overlaps(Access& access, uint8_t why) {
+  core_.regions.find_writers(access, [&](const Found& found, bool is_certain) {
+    producers_.push_back({found, static_cast<uint8_t>(is_certain ? why | kCertain : why)});
+  });
+}
+
+uint32_t SubmissionPart::owner_of(const engine::Region& region) {
+  if (region.is_key()) return kNoSlot;
+  for (const Heap& ring : core_.rings) {
+    if (!ring.contains(region.begin, region.end)) continue;
+    const uint32_t owner = ring.owner(region.begin, region.end);
+    if (owner != kNoSlot && core_.slots[owner].is_in_scope) return owner;
+    refuse("the " + std::to_string(region.end - region.begin) + " bytes at " + hex(region.begin) +
+           " of heap ring " + std::to_string(ring.number()) +
+           " belong to no task of an open scope; name a buffer before the scope ends in which it "
+           "was made");
+  }
+  return kNoSlot;
+}
+
+// Each producer once, ascending, with all the reasons to wait for it.
+void SubmissionPart::merge_producers() {
+  const auto is_before = [](const Producer& one, const Producer& other) {
+    return one.found.number < other.found.number;
+  };
+  std::sort(producers_.begin(), producers_.end(), is_before);
+  size_t last = 0;
+  for (size_t at = 1; at < producers_.size(); ++at) {
+    if (producers_[at].found.number == producers_[last].found.number) {
+      producers_[last].why |= producers_[at].why;
+    } else {
+      producers_[++last] = producers_[at];
+    }
+  }
+  producers_.resize(last + 1);
+}
+
+void SubmissionPart::merge_owners() {
+  std::sort(owners_.begin(), owners_.end());
+  owners_.erase(std::unique(owners_.begin(), owners_.end()), owners_.end());
+}
+
+uint64_t SubmissionPart::bytes_of(const Submission& submission) {
+  uint64_t bytes = 0;
+  for (const Member& member : submission.members) {
+    for (const Tensor& tensor : member.tensors) {
+      const bool takes = is_allocated(tensor) && tensor.bytes > 0;
+      if (takes && __builtin_add_overflow(bytes, rounded(tensor.bytes), &bytes)) {
+        bytes = ~uint64_t{0} / kSlabBytes * kSlabBytes;
+      }
+    }
+  }
+  return bytes;
+}
+
+void SubmissionPart::place(const Submission& submission, uint64_t address) {
+  size_t at = 0;
+  for (const Member& member : submission.members) {
+    for (Tensor& tensor : member.tensors) {
+      if (tensor.tag == Tag::kNoDep) continue;
+      Access& access = accesses_[at++];
+      if (!access.is_fresh) continue;
+      tensor.address = tensor.bytes > 0 ? address : next_key();
+      if (tensor.bytes > 0) {
+        access.owner = core_.newest;
+        address += rounded(tensor.bytes);
+      }
+      access.region = region_of(tensor, kNone);
+    }
+  }
+}
+
+uint64_t SubmissionPart::next_key() {
+  return kKeyBit | core_.key_count++;
+}
+
+Submitted SubmissionPart::blocked(uint64_t bytes) {
+  const Heap& ring = core_.ring();
+  return {kNone, ring.number(), bytes, ring.used(), ring.size()};
+}
+
+void SubmissionPart::reserve() {
+  core_.slots.reserve();
+  core_.edges.reserve(producers_.size() + owners_.size());
+  if (!accesses_.empty()) core_.regions.reserve(static_cast<uint32_t>(accesses_.size()));
+}
+
+// Slot and slab in one step.
+uint32_t SubmissionPart::take(uint64_t bytes) {
+  const uint32_t index = core_.slots.take();
+  Slot& slot = core_.slots[index];
+  if (bytes > 0) {
+    slot.slab = core_.ring().commit(index);
+    slot.slab_ring = static_cast<uint8_t>(core_.ring().number());
+  }
+  ++core_.tasks;
+  core_.newest = index;
+  core_.newest_number = slot.number;
+  slot.is_in_scope = true;
+  ScopeTasks& scope = core_.scope_tasks.back();
+  (scope.first == kNoSlot ? scope.first : core_.slots[scope.last].scope_next) = index;
+  scope.last = index;
+  return index;
+}
+
+void SubmissionPart::describe(uint32_t index, const Submission& submission) {
+  Slot& slot = core_.slots[index];
+  slot.kind = static_cast<uint8_t>(submission.kind);
+  slot.members = static_cast<uint16_t>(submission.members.size());
+  slot.is_pinned = !submission.pins.empty() && !submission.is_hint;
+  slot.attempts = submission.retries;
+  slot.has_retries = submission.retries > 0;
+  if (slot.members > 1) {
+    slot.pin = core_.members.take(slot.members);
+    for (uint32_t member = 0; member < slot.members; ++member) {
+      const int32_t pin =
+          submission.pins.empty() ? static_cast<int32_t>(kNone) : submission.pins[member];
+      core_.group(slot)[member] = {pin, static_cast<int32_t>(kNone), 0};
+    }
+  } else if (!submission.pins.empty()) {
+    slot.pin = submission.pins[0];
+  }
+  if (!slot.has_retries) return;
+  for (const Member& member : submission.members) {
+    for (const Tensor& tensor : member.tensors) {
+      slot.keeps_regions |= tensor.tag == Tag::kInout && tensor.bytes > 0;
+    }
+  }
+}
+
+// Lets the task wait for the producer, take its poison, or hold it.
+void SubmissionPart::link(uint32_t index, const Found& producer, uint8_t why) {
+  Slot& slot = core_.slots[index];
+  if (producer.root != kNotPoisoned && poisons(why)) {
+    slot.poison = std::min(slot.poison, producer.root);
+  }
+  if (producer.slot == kNoSlot) return;
+  core_.conservative_edges += (why & kCertain) == 0;
+  Slot& other = core_.slots[producer.slot];
+  other.consumer_count += (why & kData) != 0;
+  if (other.is_unfinished) {
+    wait_for(index, producer.slot, why);
+  } else if ((why & kData) != 0) {
+    hold(make_edge(index, producer.slot, why));
+  }
+}
+
+void SubmissionPart::wait_for(uint32_t index, uint32_t producer, uint8_t why) {
+  Slot& slot = core_.slots[index];
+  Slot& other = core_.slots[producer];
+  const uint32_t known = edge_to(producer, index);
+  if (known != kNoEdge) {
+    slot.poisoning += !poisons(core_.edges[known].why) && poisons(why);
+    core_.edges[known].why |= why;
+    return;
+  }
+  const uint32_t edge = make_edge(index, producer, why);
+  core_.edges[edge].is_waited_for = true;
+  (other.consumers == kNoEdge ? other.consumers : core_.edges[other.last_consumer].next_consumer) =
+      edge;
+  other.last_consumer = edge;
+  ++slot.unfinished;
+  slot.unfinished_sum ^= producer;
+  slot.poisoning += poisons(why);
+  if ((why & kData) != 0) hold(edge);
+}
+
+uint32_t SubmissionPart::edge_to(uint32_t producer, uint32_t index) const {
+  const uint32_t last = core_.slots[producer].last_consumer;
+  return last != kNoEdge && core_.edges[last].consumer == index ? last : kNoEdge;
+}
+
+void SubmissionPart::hold(uint32_t edge) {
+  Edge& held = core_.edges[edge];
+  Slot& slot = core_.slots[held.consumer];
+  held.next_hold = slot.holds;
+  slot.holds = edge;
+}
+
+uint32_t SubmissionPart::make_edge(uint32_t consumer, uint32_t producer, uint8_t why) {
+  const uint32_t edge = core_.edges.take();
+  core_.edges[edge] = {consumer, producer, kNoEdge, kNoEdge, why, false};
+  return edge;
+}
+
+// Readers first: what the task writes it need not remember to read.
+void SubmissionPart::enter_regions(uint32_t index) {
+  if (core_.hazards == Hazards::kFull) {
+    for (Access& access : accesses_) {
+      if (access.tag == Tag::kInput) core_.regions.insert_reader(access, index);
+    }
+  }
+  for (Access& access : accesses_) {
+    if (writes(access.tag)) core_.regions.insert_writer(access, index);
+  }
+}
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,73 @@
+// Submits: what is checked, what a task waits for, and what it takes.
+//
+// Everything that can be refused, blocked or fail for lack of memory comes before the first change.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/core.hpp"
+#include "engine/endings.hpp"
+
+namespace pto::hierarchy {
+
+class SubmissionPart {
+ public:
+  SubmissionPart(Core& core, Endings& endings) : core_(core), endings_(endings) {}
+
+  // Takes a task, unless its ring has no room.
+  Submitted submit(const Submission& submission);
+  // Takes a buffer, unless its ring has no room: a task that has already completed.
+  Submitted allocate(uint64_t bytes, uint64_t* address);
+  // Adds an edge; it is too late once the task is sent or another is submitted.
+  void add_dependency(int64_t producer, int64_t consumer);
+
+ private:
+  struct Producer {
+    Found found;
+    uint8_t why;
+  };
+
+  // Fills `accesses_`, `producers_` and `owners_`.
+  void find(const Submission& submission);
+  void find_overlaps(Access& access, uint8_t why);
+  uint32_t owner_of(const engine::Region& region);
+  void merge_producers();
+  void merge_owners();
+  // Of what is to be allocated.
+  static uint64_t bytes_of(const Submission& submission);
+  // Addresses for what is to be allocated, from a slab at `address`.
+  void place(const Submission& submission, uint64_t address);
+  // An address for the next key that has none.
+  uint64_t next_key();
+  Submitted blocked(uint64_t bytes);
+  // Room for everything that a submit takes but its slab.
+  void reserve();
+  uint32_t take(uint64_t bytes);
+  void describe(uint32_t index, const Submission& submission);
+  void link(uint32_t index, const Found& producer, uint8_t why);
+  void wait_for(uint32_t index, uint32_t producer, uint8_t why);
+  // The edge of the newest task to a producer that it waits for, or kNoEdge.
+  uint32_t edge_to(uint32_t producer, uint32_t index) const;
+  void hold(uint32_t edge);
+  uint32_t make_edge(uint32_t consumer, uint32_t producer, uint8_t why);
+  void enter_regions(uint32_t index);
+
+  Core& core_;
+  Endings& endings_;
+  // Of the submit in hand; kept for their memory.
+  std::vector<Access> accesses_;
+  std::vector<Producer> producers_;
+  std::vector<uint32_t> owners_;
+};
+
+// Throws kUsage for a task that no child could ever run, or that is not well formed.
+void check_submission(const Core& core, const Submission& submission);
+// The region of a tensor that has an address; throws kUsage where its box lies elsewhere.
+engine::Region region_of(const Tensor& tensor, int64_t incarnation);
+
+constexpr bool is_allocated(const Tensor& tensor) {
+  return tensor.tag == Tag::kOutput && tensor.address == 0;
+}
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,133 @@
+// The invariants, recomputed from scratch.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/core.hpp"
+#include "engine/snapshot.hpp"
+
+namespace pto::hierarchy {
+namespace {
+
+void require(bool holds, const std::string& text) {
+  if (holds) return;
+  throw Refusal(Refusal::Kind::kInternal, "an invariant does not hold: " + text);
+}
+
+std::string name_of(const Slot& slot) {
+  return "task " + std::to_string(slot.number) + " (" +
+         kStateNames[static_cast<uint8_t>(slot.state)] + ")";
+}
+
+// What the edges and scopes say that each slot should have.
+struct Expected {
+  uint32_t consumer = 0;
+  uint32_t owner = 0;
+  uint32_t scope = 0;
+  uint32_t unfinished = 0;
+  uint32_t unfinished_sum = 0;
+  uint32_t poisoning = 0;
+  uint32_t frames = 0;
+};
+using Expectations = std::vector<Expected>;
+
+Expectations expectations_of(const Core& core) {
+  Expectations found(core.slots.end());
+  core.slots.numbers().for_each([&](uint32_t index) {
+    const Slot& slot = core.slots[index];
+    for (uint32_t at = slot.consumers; at != kNoEdge; at = core.edges[at].next_consumer) {
+      const Edge& edge = core.edges[at];
+      require(edge.producer == index && edge.is_waited_for, name_of(slot) + " has its own edges");
+      ++found[edge.consumer].unfinished;
+      found[edge.consumer].unfinished_sum ^= index;
+      found[edge.consumer].poisoning += poisons(edge.why);
+    }
+    for (uint32_t at = slot.holds; at != kNoEdge; at = core.edges[at].next_hold) {
+      const Edge& edge = core.edges[at];
+      require(edge.consumer == index, name_of(slot) + " has its own holds");
+      ++((edge.why & kOwner) != 0 ? found[edge.producer].owner : found[edge.producer].consumer);
+    }
+  });
+  for (const ScopeTasks& scope : core.scope_tasks) {
+    uint32_t index = scope.first;
+    for (; index != kNoSlot; index = core.slots[index].scope_next) ++found[index].scope;
+  }
+  for (const Child& child : core.children.all()) {
+    for (uint64_t count = child.completed + 1; count <= child.sent; ++count) {
+      ++found[child.frame(count).slot].frames;
+    }
+  }
+  return found;
+}
+
+void validate_task(const Slot& slot, const Expected& expected) {
+  const std::string name = name_of(slot);
+  const State state = slot.state;
+  require(state != State::kFree && state != State::kConsumed, name + " is alive");
+  const bool has_finished = state == State::kCompleted || state == State::kFailed;
+  require(slot.is_unfinished != has_finished, name + " has SELF until then");
+  require(slot.is_in_scope == (expected.scope == 1), name + " is in its scope");
+  require(slot.consumer_count == expected.consumer, name + " has its CONSUMER references");
+  require(slot.owner_count == expected.owner, name + " has its OWNER references");
+  require(slot.unfinished == expected.unfinished, name + " waits for its producers");
+  require(slot.unfinished_sum == expected.unfinished_sum, name + " knows whom it waits for");
+  require(slot.poisoning == expected.poisoning, name + " knows who may poison it");
+  require((state == State::kPending) <= (slot.unfinished > 0), name + " waits for somebody");
+  require((state == State::kReady) <= (slot.unfinished == 0), name + " waits for nobody");
+  require(state != State::kReady || slot.poison == kNotPoisoned, name + " is not poisoned");
+  const uint32_t frames = state == State::kRunning ? slot.members - slot.ended : 0u;
+  require(expected.frames == frames, name + " has its frames in flight");
+  if (has_finished) {
+    require(slot.consumers == kNoEdge && slot.holds == kNoEdge, name + " has told everybody");
+  }
+}
+
+void validate_queue(const Core& core, const Slot& slot) {
+  const std::string name = name_of(slot);
+  if (slot.list == 0) return require(slot.state != State::kReady, name + " is queued");
+  if (!core.queues.is_early(slot.list)) {
+    return require(slot.state == State::kReady, name + " is queued while READY");
+  }
+  require(slot.state == State::kPending && slot.unfinished == 1, name + " waits for one");
+  const Slot& producer = core.slots[slot.unfinished_sum];
+  require(producer.state == State::kRunning, name + " waits for one that runs");
+}
+
+void validate_memory(const Core& core) {
+  for (const Heap& ring : core.rings) {
+    const std::string name = "ring " + std::to_string(ring.number());
+    require(ring.used() <= ring.size(), name + " holds what it has");
+    uint64_t end = 0;
+    uint64_t held = 0;
+    ring.for_each([&](const Slab& slab) {
+      require(slab.begin >= end, "slabs of " + name + " do not overlap");
+      end = slab.end;
+      held += slab.end - slab.begin;
+      const Slot& slot = core.slots[slab.slot];
+      const bool is_live =
+          slot.number != kNone && slot.slab_ring == ring.number() && &ring.slab(slot.slab) == &slab;
+      require(slab.is_released || is_live, "a slab of " + name + " has its task");
+    });
+    require(held == ring.held(), name + " counts what is held");
+  }
+}
+
+}  // namespace
+
+void validate(const Core& core) {
+  const Expectations expected = expectations_of(core);
+  uint64_t live = 0;
+  core.slots.numbers().for_each([&](uint32_t index) {
+    ++live;
+    validate_task(core.slots[index], expected[index]);
+    validate_queue(core, core.slots[index]);
+  });
+  require(live == core.slots.live(), "tasks are counted");
+  for (const Child& child : core.children.all()) {
+    const std::string name = "child " + std::to_string(child.number);
+    require(child.in_flight() <= child.window, name + " has its window");
+  }
+  validate_memory(core);
+}
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,193 @@
+"""The native engine, taking the same events and giving the same answers as the reference engine.
+
+The driver of a Worker is native itself and uses the engine without Python; this face is for tests
+and for whoever wants to look at what it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pto_core import _hierarchy
+from pto_core.errors import UsageError
+from pto_core.hierarchy.engine.configuration import Configuration
+from pto_core.hierarchy.engine.events import (
+    NONE,
+    AddDependency,
+    Allocate,
+    Cancel,
+    ChildLost,
+    ChildReady,
+    Completion,
+    Deadline,
+    Dispatch,
+    Event,
+    RunBegin,
+    RunEnd,
+    ScopeBegin,
+    ScopeEnd,
+    Submit,
+    Tag,
+    Tensor,
+)
+from pto_core.hierarchy.engine.instructions import (
+    Blocked,
+    DropRegions,
+    EndChild,
+    Instruction,
+    Requirement,
+    RestoreRegions,
+    Result,
+    RoomFreed,
+    RunFinished,
+    SaveRegions,
+    Send,
+    Submitted,
+    TaskFinished,
+)
+from pto_core.hierarchy.engine.interface import Deadlock, Policy, Snapshot, least_loaded
+from pto_core.hierarchy.engine.reference.checks import check_submit_sizes
+from pto_core.hierarchy.states import TRANSITIONS, Transitions
+from pto_core.hierarchy.states_header import rows_of
+
+_Tuple = tuple[int, ...]
+_Box = tuple[int, int, _Tuple, _Tuple, _Tuple]
+
+
+class NativeEngine:
+    """See :class:`pto_core.hierarchy.engine.interface.Engine`."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        policy: Policy = least_loaded,
+        transitions: Transitions = TRANSITIONS,
+    ) -> None:
+        self._core = _hierarchy.EngineCore(
+            [(child.kind, child.window) for child in configuration.children],
+            [(ring.address, ring.size) for ring in configuration.rings],
+            configuration.repeats_lost,
+            None if policy is least_loaded else policy,
+            rows_of(transitions),
+        )
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """Take an event; see the interface."""
+        match event:
+            case Submit():
+                return self._submit(event)
+            case Allocate(nbytes):
+                return self._allocate(nbytes)
+            case _:
+                return [self._instruction(each) for each in self._tell(event)]
+
+    def is_quiescent(self) -> bool:
+        """Say whether nothing is in flight and nothing is ready."""
+        return self._core.is_quiescent()
+
+    def deadlock(self) -> Deadlock | None:
+        """Prove that the submit that was blocked can never succeed; see the interface."""
+        proof = self._core.deadlock()
+        return None if proof is None else Deadlock(*proof)
+
+    def snapshot(self) -> Snapshot:
+        """Give everything that can be observed."""
+        return self._core.snapshot()
+
+    def validate(self) -> None:
+        """Raise :class:`InternalError` if an invariant does not hold; for tests."""
+        self._core.validate()
+
+    def _submit(self, event: Submit) -> list[Instruction]:
+        members = [[_tensor(tensor) for tensor in member.tensors] for member in event.members]
+        try:
+            submitted, addresses, answer = self._core.submit(
+                event.kind, members, event.pins, event.is_hint, event.retries, event.timeout_ms
+            )
+        except TypeError:
+            check_submit_sizes(event)  # a number that no native structure holds
+            raise
+        allocated = tuple(
+            address
+            for member, given in zip(event.members, addresses, strict=True)
+            for tensor, address in zip(member.tensors, given, strict=True)
+            if tensor.tag is Tag.OUTPUT and tensor.address == 0
+        )
+        return self._with_result(submitted, allocated, answer)
+
+    def _allocate(self, nbytes: int) -> list[Instruction]:
+        if nbytes < 0:
+            raise UsageError(f"{nbytes} bytes cannot be allocated", name="nbytes")
+        submitted, address, answer = self._core.allocate(nbytes)
+        return self._with_result(submitted, (address,), answer)
+
+    def _with_result(
+        self, submitted: _Tuple, allocated: tuple[int, ...], answer: Sequence[_Tuple]
+    ) -> list[Instruction]:
+        task, *numbers = submitted
+        if task == NONE:
+            return [Blocked(*numbers)]
+        return [Submitted(task, allocated), *(self._instruction(each) for each in answer)]
+
+    def _tell(self, event: Event) -> Sequence[_Tuple]:
+        core = self._core
+        match event:
+            case AddDependency(producer, consumer):
+                return core.add_dependency(producer, consumer)
+            case Dispatch(newest):
+                return core.dispatch(newest)
+            case Completion(child, count, outcome, cause):
+                return core.completion(child, max(count, 0), outcome, cause)
+            case ChildReady(child):
+                return core.child_ready(child)
+            case ChildLost(child, cause, returns):
+                return core.child_lost(child, cause, returns)
+            case Deadline(child, count, cause):
+                return core.deadline(child, max(count, 0), cause)
+            case _:
+                return self._tell_run(event)
+
+    def _tell_run(self, event: Event) -> Sequence[_Tuple]:
+        core = self._core
+        match event:
+            case RunBegin(hazards):
+                return core.run_begin(hazards)
+            case RunEnd():
+                return core.run_end()
+            case ScopeBegin():
+                return core.scope_begin()
+            case ScopeEnd():
+                return core.scope_end()
+            case Cancel(cause):
+                return core.cancel(cause)
+            case _:
+                raise AssertionError(f"no event: {event}")
+
+    def _instruction(self, each: _Tuple) -> Instruction:
+        what, task, member, child, count, required, required_count, result, cause, root, ring = each
+        match what:  # in the order of Instruction::What in engine/interface.hpp
+            case 0:
+                requirement = None if required == NONE else Requirement(required, required_count)
+                return Send(child, count, task, member, requirement)
+            case 1:
+                return SaveRegions(task)
+            case 2:
+                return RestoreRegions(task)
+            case 3:
+                return DropRegions(task)
+            case 4:
+                return TaskFinished(task, Result(result), cause, root)
+            case 5:
+                return RoomFreed(ring)
+            case 6:
+                return EndChild(child, cause)
+            case _:
+                failed, poisoned = self._core.failures(), self._core.poisonings()
+                return RunFinished(task, tuple(failed), tuple(poisoned))
+
+
+def _tensor(tensor: Tensor) -> tuple[int, int, int, _Box | None]:
+    box = tensor.box
+    plain = None if box is None else (box.base, box.element_bytes, box.raw, box.low, box.extent)
+    return tensor.address, tensor.nbytes, tensor.tag, plain

@@ -1,0 +1,91 @@
+"""The native engine's own copy of the tables of :mod:`pto_core.hierarchy.states`.
+
+``python -m pto_core.hierarchy.states_header FILE`` writes native/hierarchy/engine/states.hpp anew.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from enum import IntEnum
+from pathlib import Path
+
+from pto_core.hierarchy.states import TRANSITIONS, State, StateEvent, Transitions
+
+NOT_A_STATE = 255
+
+
+def header() -> str:
+    """Give the whole file."""
+    return "\n".join(
+        [
+            "// The states of a task and what may follow what.",
+            "//",
+            "// Generated from pto_core/hierarchy/states.py by python -m"
+            " pto_core.hierarchy.states_header; a",
+            "// test compares this file with it.",
+            "#pragma once",
+            "",
+            "#include <cstdint>",
+            "",
+            "namespace pto::hierarchy {",
+            "",
+            *_enumeration("State", State),
+            f"constexpr uint32_t kStates = {len(State)};",
+            f"constexpr uint8_t kNotAState = {NOT_A_STATE};",
+            "",
+            *_enumeration("StateEvent", StateEvent),
+            f"constexpr uint32_t kStateEvents = {len(StateEvent)};",
+            "",
+            "// clang-format off",
+            *_names("kStateNames", State),
+            *_names("kStateEventNames", StateEvent),
+            "",
+            "// `next[state][event]`: the state that follows, or kNotAState.",
+            "struct Transitions {",
+            "  uint8_t next[kStates][kStateEvents];",
+            "};",
+            "",
+            "constexpr Transitions kTransitions = {{",
+            *(f"    {{{', '.join(map(str, row))}}},  // {state.name}" for state, row in _rows()),
+            "}};",
+            "// clang-format on",
+            "",
+            "}  // namespace pto::hierarchy",
+            "",
+        ]
+    )
+
+
+def rows_of(transitions: Transitions) -> list[list[int]]:
+    """Give the table as the native engine takes it: a row for each state, a column for each event.
+
+    A pair that has no row in ``transitions`` is ``NOT_A_STATE``.
+    """
+    return [
+        [int(transitions.get((state, event), NOT_A_STATE)) for event in StateEvent]
+        for state in State
+    ]
+
+
+def _rows() -> Iterable[tuple[State, list[int]]]:
+    return zip(State, rows_of(TRANSITIONS), strict=True)
+
+
+def _constant(name: str) -> str:
+    return "k" + "".join(word.capitalize() for word in name.split("_"))
+
+
+def _enumeration(name: str, members: type[IntEnum]) -> list[str]:
+    lines = [f"  {_constant(each.name)} = {each.value}," for each in members]
+    lines[-1] = lines[-1].removesuffix(",")
+    return [f"enum class {name} : uint8_t {{", *lines, "};"]
+
+
+def _names(constant: str, members: type[IntEnum]) -> list[str]:
+    lines = [f'    "{each.name}",' for each in members]
+    return [f"constexpr const char* {constant}[] = {{", *lines, "};"]
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(header())

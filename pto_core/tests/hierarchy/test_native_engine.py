@@ -1,0 +1,182 @@
+"""The native engine is what the reference engine says: every answer, refusal and snapshot."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hierarchy_compared import ComparedEngine, Difference
+from hierarchy_programs import Author
+from hierarchy_regions import RegionStream, configuration
+from hierarchy_world import Chances, World, configuration_of
+
+from pto_core.errors import PtoError
+from pto_core.hierarchy.engine.events import (
+    AddDependency,
+    ChildLost,
+    ChildReady,
+    Completion,
+    Deadline,
+    Dispatch,
+    Event,
+    Hazards,
+    Kind,
+    Member,
+    Outcome,
+    RunBegin,
+    ScopeEnd,
+    Submit,
+    Tag,
+    Tensor,
+)
+from pto_core.hierarchy.engine.instructions import Instruction, Send
+from pto_core.hierarchy.states import TRANSITIONS, State, StateEvent
+
+WORLDS = (
+    Chances(),
+    Chances(loss=0.02, deadline=0.02),
+    Chances(loss=0.01, cancel=0.02),
+)
+
+
+@pytest.fixture
+def events(pytestconfig: pytest.Config) -> int:
+    """How many random events; 100,000 is the full count. Dispatches that send nothing are none."""
+    return 100_000 if pytestconfig.getoption("full") else 8_000
+
+
+class Heckled(ComparedEngine):
+    """Tells things that cannot be between the events, and looks at the invariants now and then."""
+
+    numbers = random.Random(0)
+    seen: Counter[str]
+
+    def handle(self, event: Event) -> list[Instruction]:
+        if self.numbers.random() < 0.2:
+            with pytest.raises(PtoError):
+                super().handle(self._nonsense())
+        answer = super().handle(event)
+        if self.numbers.random() < 0.1:
+            self.validate()
+        self.seen.update(_features(event, answer))
+        return answer
+
+    def _nonsense(self) -> Event:
+        children = self.snapshot()["children"]
+        child = self.numbers.randrange(len(children))
+        sent, completed = children[child]["sent"], children[child]["completed"]
+        some = Member((Tensor(4096, 8, Tag.INPUT),))
+        kinds = [each.kind for each in self.reference._core.configuration.children]
+        return self.numbers.choice(
+            [
+                Completion(child, sent + 1),
+                Completion(child, completed, Outcome.FAILED, 4),
+                Completion(len(children), 1),
+                Completion(-1, 1),
+                Deadline(child, sent + 1, 5),
+                Deadline(child, 0, 5),
+                ChildReady(99),
+                ChildLost(99, 1),
+                AddDependency(1 << 40, 1 << 41),
+                AddDependency(0, 0),
+                Submit(kinds[child], ()),
+                Submit(kinds[child], (some,) * (len(children) + 1)),
+                Submit(kinds[child], (some,), (len(children),)),
+                Submit(kinds[child], (some,), retries=-1),
+                Submit(Kind(1 - kinds[child]), (some,), (child,)),
+                Submit(kinds[child], (Member((Tensor(0, 8, Tag.INOUT),)),)),
+                Submit(kinds[child], (Member((Tensor((1 << 64) - 1, 8, Tag.INPUT),)),)),
+            ]
+        )
+
+
+def _features(event: Event, answer: list[Instruction]) -> list[str]:
+    names = [type(event).__name__, *(type(each).__name__ for each in answer)]
+    if isinstance(event, Completion):
+        names.append(event.outcome.name)
+    for each in answer:
+        if isinstance(each, Send):
+            names += ["early"] * (each.requirement is not None) + ["member"] * each.member
+    return names
+
+
+def test_random_programs_with_failures_groups_retries_and_early_tasks(events: int) -> None:
+    seen: Counter[str] = Counter()
+    told = seed = 0
+    while told < events:
+        numbers = random.Random(seed)
+        hazards = list(Hazards)[seed % 2]
+        tasks = numbers.randint(1, 60)
+        program = Author(numbers, hazards, tasks=tasks, has_chains=seed % 5 < 3).write()
+        engine = Heckled(
+            configuration_of(
+                program,
+                ring_size=1024 * numbers.choice((4, 6, 16, 4096)),
+                window=numbers.choice([1, 2, 5, 64]),
+                repeats_lost=numbers.random() < 0.5,
+            )
+        )
+        engine.numbers = random.Random(seed + 1)
+        engine.seen = seen
+        try:
+            World(program, engine, numbers, WORLDS[seed % len(WORLDS)]).run()
+            engine.validate()
+        except Difference as difference:
+            raise AssertionError(f"seed {seed}, event {engine.events}") from difference
+        told += engine.events
+        seed += 1
+    expected = "early member FAILED SKIPPED ChildLost EndChild Cancel SaveRegions RestoreRegions"
+    for feature in [*expected.split(), "DropRegions", "Blocked", "RoomFreed", "AddDependency"]:
+        assert seen[feature] >= told // 2000, f"{feature}: {seen}"
+
+
+def test_random_regions(events: int) -> None:
+    told = seed = conservative = 0
+    while told < events // 2:
+        engine = ComparedEngine(configuration())
+        stream = RegionStream(random.Random(seed))
+        for event in stream.events(300):
+            try:
+                stream.hear(event, engine.handle(event))
+            except PtoError:
+                pass  # both refused
+            except Difference as difference:
+                raise AssertionError(f"seed {seed}, event {engine.events}") from difference
+        engine.validate()
+        conservative += engine.snapshot()["run"]["conservative_edges"]
+        assert engine.snapshot()["tasks"] == {}
+        told += engine.events
+        seed += 1
+    assert conservative > 0
+
+
+def test_a_policy_in_python_is_asked_by_both() -> None:
+    asked = []
+
+    def policy(candidates: list[tuple[int, int]], preferred: int) -> int:
+        asked.append((list(candidates), preferred))
+        return candidates[-1][0]
+
+    engine = ComparedEngine(configuration(), policy=policy)
+    for event in (ChildReady(0), ChildReady(1), RunBegin(), Submit(Kind.SUB), Dispatch()):
+        answer = engine.handle(event)
+    assert answer == [Send(1, 1, 0, 0)]
+    assert asked == [([(0, 0), (1, 0)], -1)] * 2
+
+
+def test_a_difference_is_found() -> None:
+    row = (State.FREE, StateEvent.SUBMIT)
+    changed = {pair: target for pair, target in TRANSITIONS.items() if pair != row}
+    engine = ComparedEngine(configuration(), transitions=changed)
+    engine.handle(RunBegin())
+    with pytest.raises(Difference, match="SUBMIT cannot happen"):
+        engine.handle(Submit(Kind.SUB))
+
+
+def test_what_a_run_ends_with_is_refused_as_in_the_reference() -> None:
+    engine = ComparedEngine(configuration())
+    engine.handle(RunBegin())
+    for event in (RunBegin(), ScopeEnd()):
+        with pytest.raises(PtoError):
+            engine.handle(event)
