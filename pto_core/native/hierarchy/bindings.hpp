@@ -9,7 +9,7 @@ namespace nb = nanobind;
 
 void bind_arguments(nb::module_& module);
 void bind_callable(nb::module_& module);
-void bind_engine(nb::module_& module);
+void bind_endpoint(nb::module_& module);
 void bind_processes(nb::module_& module);
 
 }  // namespace pto::hierarchy

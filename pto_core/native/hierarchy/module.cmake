@@ -12,20 +12,11 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/hierarchy/arguments/task_args_view.cpp
   native/hierarchy/bind_arguments.cpp
   native/hierarchy/bind_callable.cpp
-  native/hierarchy/bind_engine.cpp
-  native/hierarchy/engine/checks.cpp
-  native/hierarchy/engine/core.cpp
-  native/hierarchy/engine/dispatch.cpp
-  native/hierarchy/engine/endings.cpp
-  native/hierarchy/engine/native_engine.cpp
-  native/hierarchy/engine/regions.cpp
-  native/hierarchy/engine/reports.cpp
-  native/hierarchy/engine/snapshot.cpp
-  native/hierarchy/engine/submission.cpp
-  native/hierarchy/engine/validation.cpp
+  native/hierarchy/bind_endpoint.cpp
   native/hierarchy/bind_module.cpp
   native/hierarchy/bind_processes.cpp
   native/hierarchy/processes/child_signals.cpp
+  native/hierarchy/endpoint/python_ends.cpp
   native/hierarchy/processes/parent_watch.cpp
   native/hierarchy/processes/shared_mapping.cpp
   native/hierarchy/processes/thread_pools.cpp

@@ -98,8 +98,8 @@ typedef struct pto_connection {
   pto_bell* parent_bell; /* one for all endpoints of a Worker */
   pto_bell* child_bell;  /* one a child */
   uint32_t queue_frames; /* frames that must fit at once when each has 64 bytes of data */
-  uint32_t queue_bytes;  /* and bytes, heads included: also the largest frame; of an answer the
-                            largest data are sizeof(pto_frame) less */
+  uint32_t queue_bytes;  /* and as many that have so many bytes in all, heads included: also the
+                            largest frame; of an answer the largest data are a head less */
 } pto_connection;
 
 PTO_ABI_ASSERT(sizeof(pto_connection) == 40, "pto_connection");

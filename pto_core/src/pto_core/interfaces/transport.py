@@ -3,25 +3,35 @@
 A transport is native (:class:`NativeTransport`: a library with the table of ``pto/abi/endpoint.h``)
 or plain Python (:class:`PythonTransport`). A complete one in Python::
 
-    import pickle
     import socket
-    from pto_core.errors import EndpointClosedError
+    from collections.abc import Sequence
+    from pto_core.errors import EndpointClosedError, ProtocolError
     from pto_core.interfaces import API_VERSION, Connection, Health
+
+    LIMIT = 1 << 16
 
     class Packets:
         '''Sends and receives packets; a packet arrives whole or not at all.'''
 
-        def __init__(self, packets: socket.socket) -> None:
+        def __init__(self, packets: socket.socket, queue_bytes: int) -> None:
             packets.setblocking(False)
-            self._packets = packets
+            packets.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+            self.packets = packets
+            self.queue_bytes = queue_bytes
 
-        def put(self, messages) -> int:
+        def put(self, messages: Sequence[bytes]) -> int:
             for sent, message in enumerate(messages):
+                if len(message) > self.queue_bytes:
+                    if sent:
+                        return sent
+                    raise ProtocolError(f"{len(message)} bytes are too large")
                 try:
-                    self._packets.send(message)
+                    self.packets.send(message)
                 except BlockingIOError:
                     return sent
                 except OSError as error:
+                    if sent:
+                        return sent
                     raise EndpointClosedError("the other end is closed") from error
             return len(messages)
 
@@ -29,19 +39,22 @@ or plain Python (:class:`PythonTransport`). A complete one in Python::
             got: list[bytes] = []
             while len(got) < limit:
                 try:
-                    got.append(self._packets.recv(1 << 16))
+                    message = self.packets.recv(LIMIT + 1)
                 except BlockingIOError:
                     break
-                except OSError:
-                    got.append(b"")
-                if not got[-1]:  # the end of the file
-                    if len(got) > 1:
-                        return got[:-1]
-                    raise EndpointClosedError("the other end is closed")
+                except ConnectionResetError:
+                    continue  # it closed without reading everything; what it sent still comes
+                if not message:  # it closed
+                    if not got:
+                        raise EndpointClosedError("the other end is closed")
+                    break
+                if len(message) > self.queue_bytes:
+                    raise ProtocolError(f"a packet of {len(message)} bytes or more came")
+                got.append(message)
             return got
 
         def close(self) -> None:
-            self._packets.close()
+            self.packets.close()
 
         abandon = close
 
@@ -58,14 +71,15 @@ or plain Python (:class:`PythonTransport`). A complete one in Python::
         name = "packets"
         api_version = API_VERSION
         capabilities = frozenset({"in_order", "same_addresses"})
-        frame_limit = 1 << 16
+        frame_limit = LIMIT
 
         def health(self) -> Health:
             return Health(ok=True)
 
         def connect(self, connection: Connection) -> tuple[PacketParent, PacketChild]:
             parent, child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            return PacketParent(parent), PacketChild(child)
+            limit = connection.queue_bytes
+            return PacketParent(parent, limit), PacketChild(child, limit)
 
     plugin = PacketTransport()
 
@@ -92,8 +106,9 @@ class Connection:
 
     ``child``: its path, for messages (``"L4/worker0/chip1"``). ``queue_frames``: how many frames
     must fit at once, on their way and not yet received, when each has 64 bytes of data.
-    ``queue_bytes``: the bytes, heads included, that must fit at once; also the largest frame, at
-    most the transport's ``frame_limit``. The data of an answer have at most 64 bytes less.
+    ``queue_bytes``: that many frames must also fit when they have so many bytes in all, heads
+    included; so it is the largest frame, too, and at most the transport's ``frame_limit``. The data
+    of an answer have at most 64 bytes less.
     """
 
     child: str

@@ -1,4 +1,4 @@
-"""The conformance kit: contract tests for backends and runtimes, also for a stranger's.
+"""The conformance kit: contract tests for backends, runtimes and transports, also for a stranger's.
 
 A plugin's whole test file::
 
@@ -9,9 +9,10 @@ A plugin's whole test file::
 
 Tests ask for a capability, never for a plugin: one that needs what the plugin does not claim is not
 collected, and a claim that does not hold fails. Every test is a plain function ``check_*`` of one
-subject (:class:`BackendSubject` or :class:`RuntimeSubject`), in the modules ``memory``,
-``topology``, ``dispatch``, ``claims``, ``ordering``, ``graph_errors`` and ``public_api``; it raises
-:class:`ContractError`, and its docstring is the contract. Needs pytest only to run the classes.
+subject (:class:`BackendSubject`, :class:`RuntimeSubject` or :class:`TransportSubject`), in the
+modules ``memory``, ``topology``, ``dispatch``, ``claims``, ``ordering``, ``graph_errors``,
+``public_api`` and those of ``transports``; it raises :class:`ContractError`, and its docstring is
+the contract. Needs pytest only to run the classes.
 """
 
 from pto_core.testing.capabilities import contract_test
@@ -22,6 +23,8 @@ from pto_core.testing.native import NativeBackend, NativeDevice, NativeRuntime, 
 from pto_core.testing.probe import Probe, Work
 from pto_core.testing.session import Session
 from pto_core.testing.subjects import BackendSubject, RuntimeSubject
+from pto_core.testing.transports import TransportSubject
+from pto_core.testing.transports.contract import TransportContract
 
 __all__ = [
     "BackendContract",
@@ -36,6 +39,8 @@ __all__ = [
     "RuntimeSubject",
     "Session",
     "StatusError",
+    "TransportContract",
+    "TransportSubject",
     "Work",
     "contract_test",
     "expect",

@@ -1,0 +1,312 @@
+#include "endpoint/python_ends.hpp"
+
+#include <cstring>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "pto/engine/bell.hpp"
+
+namespace nb = nanobind;
+
+namespace {
+
+// The head of an answer in Python: a pto_answer without its pointer; see interfaces/frame.py.
+struct AnswerHead {
+  uint64_t number;
+  uint32_t bytes;
+  uint16_t kind;
+  uint16_t outcome;
+};
+static_assert(sizeof(AnswerHead) == 16);
+
+// What a call found instead of an answer.
+struct Ended {
+  int32_t status;
+  std::string words;
+};
+
+[[noreturn]] void break_off(std::string words) {
+  throw Ended{PTO_ENDPOINT_PROTOCOL, words};
+}
+
+Ended ended_by(nb::python_error& error) {
+  const nb::object closed = nb::module_::import_("pto_core.errors").attr("EndpointClosedError");
+  const int32_t status = error.matches(closed) ? PTO_ENDPOINT_CLOSED : PTO_ENDPOINT_PROTOCOL;
+  if (error.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
+  std::string words = nb::str(error.type().attr("__name__")).c_str();
+  words += ": ";
+  words += nb::str(error.value()).c_str();
+  return {status, words};
+}
+
+// Whether a handler would interrupt what comes now; an interrupt is put back.
+bool is_interrupted() {
+  if (PyErr_CheckSignals() == 0) return false;
+  nb::python_error error;
+  if (!error.matches(PyExc_KeyboardInterrupt)) throw error;
+  PyErr_SetInterrupt();
+  return true;
+}
+
+nb::bytes joined(const void* head, size_t head_bytes, const void* data, size_t bytes) {
+  PyObject* object =
+      PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(head_bytes + bytes));
+  if (object == nullptr) nb::raise_python_error();
+  char* place = PyBytes_AS_STRING(object);
+  std::memcpy(place, head, head_bytes);
+  if (bytes != 0) std::memcpy(place + head_bytes, data, bytes);
+  return nb::steal<nb::bytes>(object);
+}
+
+// One Python end and what became of it.
+class PythonEnd {
+ public:
+  PythonEnd(nb::object end, pto_bell* other_bell, uint32_t queue_bytes)
+      : end_(std::move(end)), other_bell_(other_bell), queue_bytes_(queue_bytes) {}
+
+  const char* error() const { return words_.c_str(); }
+
+  // Runs `call` with the GIL; gives its result, or why there is none.
+  template <class Call>
+  int32_t run(Call call) {
+    if (status_ != 0) return status_;
+    const nb::gil_scoped_acquire hold;
+    try {
+      return is_interrupted() ? 0 : call();
+    } catch (nb::python_error& error) {
+      return end_with(ended_by(error));
+    } catch (const Ended& ended) {
+      return end_with(ended);
+    } catch (const std::exception& error) {
+      return end_with({PTO_ENDPOINT_PROTOCOL, error.what()});
+    }
+  }
+
+  // Reports nothing: nobody asks afterwards.
+  void close() {
+    const nb::gil_scoped_acquire hold;
+    try {
+      end_.attr("close")();
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable("close() of a transport's end");
+    }
+    end_.reset();
+  }
+
+ protected:
+  // About one call; the end stays good.
+  int32_t refuse(const char* what, uint64_t bytes, uint64_t limit) {
+    words_ = std::string(what) + " of " + std::to_string(bytes) + " bytes is too large: at most " +
+             std::to_string(limit);
+    return PTO_ENDPOINT_PROTOCOL;
+  }
+
+  // What `method` gives when it is asked for up to `limit`.
+  nb::list asked(const char* method, int32_t limit) {
+    nb::list got(end_.attr(method)(limit));
+    if (got.size() > static_cast<size_t>(limit))
+      break_off(std::string(method) + "() gave too many");
+    return got;
+  }
+
+  // The bytes of one that came; at least the head.
+  static nb::bytes whole(nb::handle item, size_t head_bytes, const char* what) {
+    if (!nb::isinstance<nb::bytes>(item)) break_off(std::string(what) + " is no bytes object");
+    nb::bytes packed = nb::borrow<nb::bytes>(item);
+    if (packed.size() < head_bytes)
+      break_off(std::string(what) + " of " + std::to_string(packed.size()) + " bytes has no head");
+    return packed;
+  }
+
+  nb::object end_;
+  pto_bell* const other_bell_;
+  const uint32_t queue_bytes_;
+  int32_t status_ = 0;
+  std::string words_;
+
+ private:
+  int32_t end_with(const Ended& ended) {
+    words_ = ended.words;
+    if (ended.status == PTO_ENDPOINT_PROTOCOL) status_ = ended.status;
+    return ended.status;
+  }
+};
+
+class PythonParent : public PythonEnd {
+ public:
+  using PythonEnd::PythonEnd;
+
+  int32_t submit(const pto_frame_view* frames, int32_t count) {
+    if (count <= 0) return 0;
+    const uint64_t first = sizeof(pto_frame) + uint64_t{frames[0].frame->bytes};
+    if (first > queue_bytes_) return refuse("a frame", first, queue_bytes_);
+    nb::list packed;
+    for (int32_t i = 0; i < count; ++i) {
+      const pto_frame& frame = *frames[i].frame;
+      if (sizeof frame + uint64_t{frame.bytes} > queue_bytes_) break;
+      packed.append(joined(&frame, sizeof frame, frames[i].data, frame.bytes));
+    }
+    const auto taken = nb::cast<int64_t>(end_.attr("submit")(packed));
+    if (taken < 0 || taken > static_cast<int64_t>(packed.size()))
+      break_off("submit() says that it took " + std::to_string(taken));
+    if (taken > 0) pto::engine::ring(other_bell_);
+    return static_cast<int32_t>(taken);
+  }
+
+  int32_t poll(pto_answer* answers, int32_t count) {
+    told_.clear();
+    if (count <= 0) return 0;
+    for (nb::handle item : asked("poll", count)) {
+      AnswerHead head;
+      nb::bytes packed = whole(item, sizeof head, "an answer");
+      std::memcpy(&head, packed.c_str(), sizeof head);
+      if (head.bytes != packed.size() - sizeof head || head.kind > PTO_ANSWER_REPLY ||
+          head.outcome > PTO_OUTCOME_SKIPPED)
+        break_off("an answer has a head that cannot be");
+      const void* data = head.bytes == 0 ? nullptr : packed.c_str() + sizeof head;
+      answers[told_.size()] = {head.number, data, head.bytes, head.kind, head.outcome};
+      told_.push_back(std::move(packed));
+    }
+    return static_cast<int32_t>(told_.size());
+  }
+
+  void forget() { told_.clear(); }
+
+ private:
+  std::vector<nb::bytes> told_;  // until the next poll
+};
+
+class PythonChild : public PythonEnd {
+ public:
+  using PythonEnd::PythonEnd;
+
+  // What is held is shown first, whatever became of the end.
+  int32_t receive(pto_frame_view* frames, int32_t count) {
+    const size_t wanted = count < 0 ? 0 : static_cast<size_t>(count);
+    if (held_.size() < wanted) {
+      const int32_t missing = static_cast<int32_t>(wanted - held_.size());
+      const int32_t status = run([&] { return fetch(missing); });
+      if (status < 0 && held_.empty()) return status;
+    }
+    const size_t shown = held_.size() < wanted ? held_.size() : wanted;
+    for (size_t i = 0; i < shown; ++i) {
+      const char* packed = held_[i].c_str();
+      frames[i] = {reinterpret_cast<const pto_frame*>(packed), packed + sizeof(pto_frame)};
+    }
+    return static_cast<int32_t>(shown);
+  }
+
+  void take(int32_t count) {
+    const nb::gil_scoped_acquire hold;
+    for (; count > 0 && !held_.empty(); --count) held_.pop_front();
+  }
+
+  int32_t answer(const pto_answer& answer) {
+    const uint64_t limit = queue_bytes_ - sizeof(pto_frame);
+    if (answer.bytes > limit) return refuse("an answer", answer.bytes, limit);
+    const AnswerHead head{answer.number, answer.bytes, answer.kind, answer.outcome};
+    const nb::object given =
+        end_.attr("answer")(joined(&head, sizeof head, answer.data, answer.bytes));
+    if (!nb::cast<bool>(given)) return 0;
+    pto::engine::ring(other_bell_);
+    return 1;
+  }
+
+  void forget() { held_.clear(); }
+
+ private:
+  int32_t fetch(int32_t limit) {
+    for (nb::handle item : asked("receive", limit)) {
+      nb::bytes packed = whole(item, sizeof(pto_frame), "a frame");
+      pto_frame head;
+      std::memcpy(&head, packed.c_str(), sizeof head);
+      if (head.bytes != packed.size() - sizeof head || head.kind > PTO_FRAME_CONTROL)
+        break_off("a frame has a head that cannot be");
+      held_.push_back(std::move(packed));
+    }
+    return 0;
+  }
+
+  std::deque<nb::bytes> held_;  // received, not yet taken
+};
+
+}  // namespace
+
+struct pto_parent_end {
+  PythonParent end;
+};
+struct pto_child_end {
+  PythonChild end;
+};
+
+namespace {
+
+int32_t submit(pto_parent_end* parent, const pto_frame_view* frames, int32_t count) {
+  return parent->end.run([&] { return parent->end.submit(frames, count); });
+}
+
+int32_t poll(pto_parent_end* parent, pto_answer* answers, int32_t count) {
+  return parent->end.run([&] { return parent->end.poll(answers, count); });
+}
+
+int32_t receive(pto_child_end* child, pto_frame_view* frames, int32_t count) {
+  return child->end.receive(frames, count);
+}
+
+void take(pto_child_end* child, int32_t count) {
+  child->end.take(count);
+}
+
+int32_t answer(pto_child_end* child, const pto_answer* answer) {
+  return child->end.run([&] { return child->end.answer(*answer); });
+}
+
+template <class Opened>
+const char* error(const Opened* opened) {
+  return opened->end.error();
+}
+
+template <class Opened>
+void close(Opened* opened) {
+  const nb::gil_scoped_acquire hold;
+  opened->end.forget();
+  opened->end.close();
+  delete opened;
+}
+
+constexpr pto_transport_api kApi = {
+    PTO_ABI_VERSION,
+    PTO_TRANSPORT_IN_ORDER,
+    "python",
+    nullptr,
+    nullptr,
+    submit,
+    poll,
+    error<pto_parent_end>,
+    close<pto_parent_end>,
+    nullptr,
+    receive,
+    take,
+    answer,
+    error<pto_child_end>,
+    close<pto_child_end>,
+};
+
+}  // namespace
+
+namespace pto::hierarchy {
+
+const pto_transport_api& python_transport() {
+  return kApi;
+}
+
+pto_parent_end* open_python_parent(nb::object end, pto_bell* child_bell, uint32_t queue_bytes) {
+  return new pto_parent_end{{std::move(end), child_bell, queue_bytes}};
+}
+
+pto_child_end* open_python_child(nb::object end, pto_bell* parent_bell, uint32_t queue_bytes) {
+  return new pto_child_end{{std::move(end), parent_bell, queue_bytes}};
+}
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,75 @@
+"""What a transport says of itself, and whom it wakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from pto_core.interfaces import NativeTransport
+from pto_core.interfaces.frame import Answer, AnswerKind
+from pto_core.testing.failure import expect
+from pto_core.testing.transports import abi
+from pto_core.testing.transports.link import Link, Room, load_table
+from pto_core.testing.transports.processes import apart
+from pto_core.testing.transports.subject import TransportSubject
+from pto_core.testing.transports.traffic import frame, receive_one
+
+
+def check_table(subject: TransportSubject) -> None:
+    """A native table states version, name and capabilities as the plugin does."""
+    plugin = subject.plugin
+    if not isinstance(plugin, NativeTransport):
+        return  # has none; the core's own is used
+    table = load_table(plugin)
+    assert table is not None  # the loader has looked
+    expect(table.name == plugin.name.encode(), f"the table calls itself {table.name!r}")
+    bits = abi.TransportFlag(table.capabilities)
+    claimed = {(flag.name or "").lower() for flag in abi.TransportFlag if flag in bits}
+    stated = set(plugin.capabilities)
+    expect(claimed == stated, f"the table claims {claimed}, the plugin {stated}")
+    expect(load_table(plugin, "no such transport") is None, "a table is given for any name")
+
+
+def check_memory_needed(subject: TransportSubject) -> None:
+    """The memory that is asked for suffices: nothing beside it is written."""
+
+    def body() -> None:
+        for room in (Room(1, 4096), Room(300, 5000), Room(2, 100_000)):
+            link = subject.link(room)
+            parent, child = link.open_both()
+            for number in range(1, 200):
+                parent.submit([frame(number, number * 251 % link.room.largest_data)])
+                child.receive()
+                child.answer(Answer(AnswerKind.REPLY, number, data=b"x" * (number % 3000)))
+                parent.poll()
+            expect(link.margins_are_clean(), f"bytes outside of {link.memory_bytes} were written")
+
+    apart(body)
+
+
+def check_bells(subject: TransportSubject) -> None:
+    """Whoever put something in rings for a side that sleeps, each time, and not its own bell."""
+
+    def body() -> None:
+        link = subject.link()
+        parent, child = link.open_both()
+        for number in range(1, 6):
+            _expect_rung(link, "child", partial(parent.submit, [frame(number)]))
+            receive_one(child)
+            answer = Answer(AnswerKind.COMPLETED, number)
+            _expect_rung(link, "parent", partial(child.answer, answer))
+            reply = Answer(AnswerKind.REPLY, number, data=b"reply")
+            _expect_rung(link, "parent", partial(child.answer, reply))
+
+    apart(body)
+
+
+def _expect_rung(link: Link, side: str, act: Callable[[], int]) -> None:
+    bells = {"parent": link.parent_bell, "child": link.child_bell}
+    for bell in bells.values():  # whoever rings clears it
+        bell.sleepers = 1
+    before = {name: bell.rung for name, bell in bells.items()}
+    expect(act(), "an idle queue is full")
+    for name, bell in bells.items():
+        rung = bell.rung != before[name]
+        expect(rung == (name == side), f"the {name}'s bell {'rang' if rung else 'did not ring'}")

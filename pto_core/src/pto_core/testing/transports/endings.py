@@ -1,0 +1,257 @@
+"""Ends are closed, processes are killed, connections are made again."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from pathlib import Path
+
+from pto_core.errors import EndpointClosedError
+from pto_core.interfaces.frame import Answer, AnswerKind, Outcome
+from pto_core.testing.failure import expect
+from pto_core.testing.random_seed import random_numbers
+from pto_core.testing.transports.link import Link, ParentFace, Room
+from pto_core.testing.transports.processes import Progress, apart, running
+from pto_core.testing.transports.subject import TransportSubject
+from pto_core.testing.transports.traffic import (
+    await_closed,
+    frame,
+    is_success,
+    poll_one,
+    receive_one,
+    same,
+)
+
+_KILLS = 20
+_CONNECTIONS = 40
+
+
+def check_parent_closes(subject: TransportSubject) -> None:
+    """What was submitted before the parent closed arrives; then the child is told, also apart."""
+    link = subject.link()
+
+    def body() -> None:
+        child = link.open_child()
+        for number in (1, 2, 3):
+            same(receive_one(child), frame(number, number * 100), "frame before closing")
+        await_closed(child)
+        child.close()
+
+    with running(body):
+        parent = link.open_parent()
+        expect(parent.submit([frame(n, n * 100) for n in (1, 2, 3)]) == 3, "3 frames do not fit")
+        parent.close()
+        parent.close()
+
+
+def check_child_closes(subject: TransportSubject) -> None:
+    """What was answered before the child closed arrives; then the parent is told, by each call."""
+    link = subject.link()
+    answers = [
+        Answer(AnswerKind.COMPLETED, 1),
+        Answer(AnswerKind.COMPLETED, 2, Outcome.FAILED, b"why"),
+        Answer(AnswerKind.REPLY, 9, data=b"reply"),
+    ]
+
+    def body() -> None:
+        child = link.open_child()
+        receive_one(child)
+        receive_one(child)
+        for answer in answers:
+            expect(child.answer(answer), "3 answers do not fit")
+        child.close()
+
+    with running(body) as process:
+        parent = link.open_parent()
+        expect(parent.submit([frame(1), frame(2), frame(3)]) == 3, "3 frames do not fit")
+        process.join()
+        _expect_closed_submit(parent)
+        for answer in answers:
+            same(poll_one(parent), answer, "answer before closing")
+        _expect_closed_poll(parent)
+        parent.close()
+
+
+def _expect_closed_submit(parent: ParentFace) -> None:
+    progress = Progress("submitting to a child that closed")
+    while True:
+        try:
+            parent.submit([frame(4)])
+        except EndpointClosedError:
+            return
+        progress.look(False)
+
+
+def _expect_closed_poll(parent: ParentFace) -> None:
+    progress = Progress("polling a child that closed")
+    while True:
+        try:
+            expect(not parent.poll(), "an answer came that nobody gave")
+        except EndpointClosedError:
+            return
+        progress.look(False)
+
+
+def check_killed_child(subject: TransportSubject) -> None:
+    """A child may be killed at any instant: what it answered is a beginning of what it would have.
+
+    Nothing half comes, no error but that it is closed; and the next connection is as new.
+    """
+    with random_numbers(None) as numbers:
+        link = subject.link(Room(16, 8192))
+        for turn in range(_KILLS):
+            _kill_one(link, numbers)
+            link.reconnect()
+            if turn % 5 == 0:
+                check_link_is_new(link)
+                link.reconnect()
+
+
+def _kill_one(link: Link, numbers: random.Random) -> None:
+    room = link.room.largest_data
+    kill_after = numbers.randint(0, 60)
+
+    def body() -> None:
+        child = link.open_child()
+        ended = 0
+        while True:
+            for got in child.receive(2):
+                ended += 1
+                same(got, frame(ended, ended * 37 % room), "frame")
+                while not child.answer(_ending(ended)):
+                    pass
+
+    with running(body) as process:
+        parent = link.open_parent()
+        progress = Progress("talking to a child that will be killed")
+        told = sent = 0
+        while told < kill_after:
+            taken = parent.submit([frame(sent + 1, (sent + 1) * 37 % room)])
+            sent += taken
+            before = told
+            told = _check_told(parent, told)
+            progress.look(taken or told > before)
+        process.kill()
+        process.discard()
+        _drain(parent, told)
+        parent.close()
+
+
+def _ending(number: int) -> Answer:
+    if number % 3:
+        return Answer(AnswerKind.COMPLETED, number)
+    return Answer(
+        AnswerKind.COMPLETED, number, Outcome.FAILED, bytes([number % 251]) * (number % 500)
+    )
+
+
+def _check_told(parent: ParentFace, told: int) -> int:
+    for got in parent.poll():
+        expect(got.number > told, f"frame {got.number} ended after {told}")
+        merged = range(told + 1, got.number)
+        expect(all(is_success(_ending(n)) for n in merged), f"{got.number} tells a failure away")
+        same(got, _ending(got.number), "answer")
+        told = got.number
+    return told
+
+
+def _drain(parent: ParentFace, told: int) -> None:
+    """Read what a killed child left; it ends, by silence or by being closed."""
+    try:
+        for _ in range(200):
+            told = _check_told(parent, told)
+    except EndpointClosedError:
+        return
+
+
+def check_link_is_new(link: Link) -> None:
+    """A connection holds nothing of one before, and counts its task frames from 1."""
+
+    def body() -> None:
+        child = link.open_child()
+        same(receive_one(child), frame(77, 10), "first frame")
+        expect(child.answer(Answer(AnswerKind.COMPLETED, 1)), "an answer does not fit")
+        await_closed(child)
+        child.close()
+
+    with running(body):
+        parent = link.open_parent()
+        expect(not parent.poll(), "a new connection has an answer")
+        expect(parent.submit([frame(77, 10)]) == 1, "a new connection is full")
+        same(poll_one(parent), Answer(AnswerKind.COMPLETED, 1), "answer")
+        parent.close()
+
+
+def check_connection_is_made_again(subject: TransportSubject) -> None:
+    """Memory that was used before, and is zero again, makes a connection that is as new."""
+    link = subject.link()
+    for _ in range(5):
+        check_link_is_new(link)
+        link.reconnect()
+
+
+def check_connections_are_apart(subject: TransportSubject) -> None:
+    """Many connections at once carry each its own frames and answers."""
+
+    def body() -> None:
+        links = [subject.link(Room(2, 4096)) for _ in range(_CONNECTIONS)]
+        ends = [link.open_both() for link in links]
+        for number, (parent, _) in enumerate(ends, 1):
+            expect(parent.submit([frame(number, number)]) == 1, "an idle queue is full")
+        for number, (_, child) in enumerate(ends, 1):
+            same(receive_one(child), frame(number, number), "frame of this connection")
+            expect(child.answer(Answer(AnswerKind.REPLY, number)), "an idle queue is full")
+        for number, (parent, _) in enumerate(ends, 1):
+            same(poll_one(parent), Answer(AnswerKind.REPLY, number), "answer of this connection")
+
+    apart(body)
+
+
+def check_nothing_is_left(subject: TransportSubject) -> None:
+    """A closed connection leaves no descriptor, and neither loading nor opening starts a thread."""
+
+    def body() -> None:
+        link = subject.link()
+        _use_and_close(link)
+        before = _resources()
+        for _ in range(20):
+            link.reconnect()
+            _use_and_close(link)
+        after = _resources()
+        expect(
+            after == before,
+            f"20 connections that were closed left descriptors, threads: {before} before, {after}",
+        )
+        expect(threading.active_count() == 1, "a transport has a Python thread")
+
+    apart(body)
+
+
+def _use_and_close(link: Link) -> None:
+    parent, child = link.open_both()
+    parent.submit([frame(1)])
+    receive_one(child)
+    child.close()
+    parent.close()
+
+
+def _resources() -> tuple[int, int]:
+    return len(os.listdir("/proc/self/fd")), len(list(Path("/proc/self/task").iterdir()))
+
+
+def check_idle_calls_return(subject: TransportSubject) -> None:
+    """No call waits: not for frames, not for answers, not for room."""
+
+    def body() -> None:
+        link = subject.link(Room(1, 4096))
+        parent, child = link.open_both()
+        expect(child.show() == [], "a frame came that nobody submitted")
+        expect(parent.poll() == [], "an answer came that nobody gave")
+        size = link.room.largest_data
+        for _ in range(1000):
+            parent.submit([frame(1, size)])
+        for _ in range(1000):
+            child.answer(Answer(AnswerKind.REPLY, 1, data=bytes(size)))
+
+    apart(body)

@@ -1,0 +1,137 @@
+"""Bodies in processes of their own: a call that blocks or crashes is found, and so is what it says.
+
+Only for plain work: a body must not touch what threads of the parent may hold.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pto_core.testing.failure import ContractError, expect
+
+LIMIT_S = 10.0
+"""How long nothing may move before it counts as stuck."""
+_BODY_LIMIT_S = 60.0
+
+
+class Child:
+    """A forked process that runs a body; its failure is told by :meth:`join`."""
+
+    def __init__(self, body: Callable[[], None]) -> None:
+        self._reports, write = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _run(body, write)
+        os.close(write)
+        self._is_reaped = False
+
+    def kill(self) -> None:
+        """End it at once, wherever it is."""
+        if not self._is_reaped:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def join(self, limit_s: float = LIMIT_S) -> None:
+        """Wait for its end; raises :class:`ContractError` with what it said, or what killed it.
+
+        Does nothing when it was waited for before.
+        """
+        if self._is_reaped:
+            return
+        is_over = select.select([self._reports], [], [], limit_s)[0]
+        report = _read_all(self._reports) if is_over else b""
+        if not is_over:
+            self.kill()
+        status = self._reap()
+        expect(is_over, f"the child's process does not end within {limit_s:.0f} s: a call blocks?")
+        expect(not report, report.decode(errors="replace"))
+        if os.WIFSIGNALED(status):
+            name = signal.Signals(os.WTERMSIG(status)).name
+            raise ContractError(f"the transport crashed the process: {name}")
+
+    def tell_failure(self) -> None:
+        """Raise what :meth:`join` would if it ends in this moment; else do nothing."""
+        if not self._is_reaped and select.select([self._reports], [], [], 0.5)[0]:
+            self.join()
+
+    def _reap(self) -> int:
+        if self._is_reaped:
+            return 0
+        self._is_reaped = True
+        os.close(self._reports)
+        return os.waitpid(self.pid, 0)[1]
+
+    def discard(self) -> None:
+        """Kill and reap, whatever it did."""
+        if not self._is_reaped:
+            self.kill()
+            self._reap()
+
+
+def _run(body: Callable[[], None], write: int) -> None:
+    """Run ``body`` in the child and never return."""
+    try:
+        body()
+    except ContractError as failure:
+        os.write(write, str(failure).encode() or b"a check failed")
+    except BaseException:  # noqa: BLE001 - whatever it is, the parent tells it
+        os.write(write, traceback.format_exc().encode()[-4000:])
+    finally:
+        os._exit(0)
+
+
+def _read_all(descriptor: int) -> bytes:
+    parts = []
+    while part := os.read(descriptor, 65536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+@contextmanager
+def running(body: Callable[[], None]) -> Iterator[Child]:
+    """Run ``body`` beside the block; when the block ends well the body has to, too.
+
+    When both fail, the child's words are told: the block may only have waited for it.
+    """
+    child = Child(body)
+    try:
+        try:
+            yield child
+        except ContractError:
+            child.tell_failure()
+            raise
+        child.join()
+    finally:
+        child.discard()
+
+
+def apart(body: Callable[[], None]) -> None:
+    """Run ``body`` in a process of its own and wait for it."""
+    with running(body) as child:
+        child.join(_BODY_LIMIT_S)
+
+
+class Progress:
+    """Ends a wait in which nothing moves; between looks it lets others run."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._since = time.monotonic()
+
+    def moved(self) -> None:
+        """Something has moved."""
+        self._since = time.monotonic()
+
+    def look(self, moved: object) -> None:
+        """Go on if something moved; else give way, for at most ``LIMIT_S`` in a row."""
+        if moved:
+            self.moved()
+            return
+        waited = time.monotonic() - self._since
+        expect(waited < LIMIT_S, f"{self._what}: nothing moved for {LIMIT_S:.0f} s")
+        time.sleep(0 if waited < 0.01 else 0.001)
