@@ -123,3 +123,18 @@ def test_a_process_ends_whatever_its_device_does(runtime: str, end: str) -> None
     done = run_script(script, runtime, ENDS[end])
     assert (done.returncode, done.stdout) == (0, "reached the end\n"), done.stderr
     assert "terminate" not in done.stderr
+
+
+def test_a_chip_has_one_runtime_in_a_process() -> None:
+    with pto_core.open_device("a2a3sim", runtime="host_build_graph", device=5) as device:
+        with pytest.raises(UsageError, match="one runtime in a process") as caught:
+            pto_core.open_device("sim", runtime="aicpu_build_graph", device=5)
+        assert (caught.value.value, caught.value.expected) == (
+            "aicpu_build_graph",
+            "host_build_graph",
+        )
+        pto_core.open_device("a2a3sim", runtime="host_build_graph", device=5).close()
+        pto_core.open_device("a2a3sim", runtime="aicpu_build_graph", device=6).close()
+        assert device.is_open
+    assert not device.is_open
+    pto_core.open_device("a2a3sim", runtime="aicpu_build_graph", device=5).close()

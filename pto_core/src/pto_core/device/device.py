@@ -58,6 +58,11 @@ class Device:
         return self._config
 
     @property
+    def is_open(self) -> bool:
+        """Whether it can be used by this process: not closed, and opened here."""
+        return self._native.is_open
+
+    @property
     def is_lost(self) -> bool:
         """Whether a kernel never returned; only closing is allowed then."""
         return self._native.is_lost

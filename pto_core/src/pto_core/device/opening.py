@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakSet
 
 from pto_core import _native, log, plugins
 from pto_core.config import Config, load_with_plugins
@@ -14,6 +15,8 @@ from pto_core.kernels import CallConfig
 
 # Warnings about the settings of this process that were given already.
 _warned: set[str] = set()
+# A chip is one per process, whoever opens it: those that somebody may have open still.
+_opened: WeakSet[Device] = WeakSet()
 
 
 def open_device(
@@ -35,7 +38,8 @@ def open_device(
     RuntimeWarning for what is suspicious there. Logging follows the device's settings.
 
     Raises ConfigError for settings, PluginError for plugins, BackendUnavailableError when the
-    backend cannot run on this machine.
+    backend cannot run on this machine, UsageError when this process has the same device open with
+    another runtime.
     """
     arguments = {"backend": backend, "runtime": runtime, "device": device, **(settings or {})}
     for key, value in keywords.items():
@@ -66,6 +70,7 @@ def _adapted(config: Config, given: Mapping[str, Any]) -> Config:
 def _open(config: Config) -> Device:
     log.configure(config)
     _check_call_settings(config)
+    _check_one_runtime(config)
     backend = plugins.load_backend(config["backend"])
     runtime = plugins.load_runtime(config["runtime"])
     observers = plugins.load_observers()
@@ -82,7 +87,9 @@ def _open(config: Config) -> Device:
     )
     check_blocks(config["block_dim"], native.blocks)
     _check_hazards(config, native.has_tensors)
-    return Device(native, config, backend, runtime, observers)
+    device = Device(native, config, backend, runtime, observers)
+    _opened.add(device)
+    return device
 
 
 def _warn(config: Config) -> None:
@@ -104,6 +111,22 @@ def _check_call_settings(config: Config) -> None:
             expected=error.expected,
             origin=config.origin(error.name),
         ) from None
+
+
+def _check_one_runtime(config: Config) -> None:
+    """Refuse a second runtime on a chip of this process."""
+    for device in list(_opened):
+        other = device.config
+        same_chip = all(other[key] == config[key] for key in ("backend", "device"))
+        if device.is_open and same_chip and other["runtime"] != config["runtime"]:
+            raise UsageError(
+                f"device {config['device']} of {config['backend']} is open in this process with "
+                f"the runtime {other['runtime']!r}, and a chip has one runtime in a process; close "
+                f"it before you open it with {config['runtime']!r}, or open it in another process",
+                name="runtime",
+                value=config["runtime"],
+                expected=other["runtime"],
+            )
 
 
 def _check_hazards(config: Config, has_tensors: bool) -> None:
