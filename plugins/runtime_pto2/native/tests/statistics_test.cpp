@@ -71,6 +71,36 @@ TEST(an_edge_counts_once_whatever_number_of_regions_it_is_for) {
   CHECK_EQUAL(device.statistic("owner_references"), 1u);
 }
 
+// Whatever their number, and for any number of tensors.
+TEST(the_blocks_of_one_submit_are_looked_up_and_remembered_once) {
+  static char memory[128];
+  for (const uint32_t blocks : {1u, 8u, 24u}) {
+    OneThread device(24, {});
+    pto_tensor_data one = Program::tensor_at(reinterpret_cast<uint64_t>(memory), 64);
+    pto_tensor_data two = Program::tensor_at(reinterpret_cast<uint64_t>(memory + 64), 64);
+    const auto build = [&] {
+      Program program(device);
+      program.write(one);
+      pto_param params[2] = {};
+      params[0].tag = params[1].tag = PTO_TAG_INOUT;
+      params[0].value.tensor = &one;
+      params[1].value.tensor = &two;
+      pto_tensor_task task{};
+      task.core_type = PTO_CORE_AIV;
+      task.block_dim = blocks;
+      task.num_params = 2;
+      task.params = params;
+      CHECK(device.api().submit_tensors(device.runtime(), &task) >= 0);
+      program.submit({}, {one, two});
+    };
+    CHECK_EQUAL(device.run(build), PTO_OK);
+    CHECK_EQUAL(device.statistic("tasks"), blocks + 2);
+    CHECK_EQUAL(device.statistic("lookups"), 4u);
+    CHECK_EQUAL(device.statistic("edges"), 2u);
+    CHECK_EQUAL(device.statistic("tensor_map_entries_peak"), 2u);
+  }
+}
+
 TEST(only_an_exhausted_tensor_map_is_back_pressure) {
   static char memory[64];
   const pto_tensor_data tensor = Program::tensor_at(reinterpret_cast<uint64_t>(memory), 64);
