@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -187,6 +188,33 @@ def test_a_long_wait_of_an_orchestration_in_cpp_is_told(tmp_path, capfd):
     blocked = shown.find("[TaskRing] BLOCKED (Flow Control): ring=1, current=3, last_alive=0")
     assert 0 <= blocked < shown.find("kernel ends"), shown
     assert "build.cpp:8" in shown
+
+
+EIGHT_TASKS = (
+    """#include "pto_orchestration_api.h"
+
+
+
+
+
+
+void build(PTO2Runtime* rt, uint64_t*, int) {
+
+  pto2_rt_submit_task(rt, 0, PTO2_WORKER_VECTOR, nullptr, 0);  // line 10
+"""
+    + 7 * "  pto2_rt_submit_task(rt, 0, PTO2_WORKER_VECTOR, nullptr, 0);\n"
+)
+
+
+def test_the_page_on_reports_shows_a_real_one(opened, tmp_path):
+    page = (Path(__file__).parents[3] / "docs" / "deadlock-reports.md").read_text()
+    shown = page.partition("```\n")[2].partition("```")[0]
+    source = tmp_path / "graph.cpp"
+    source.write_text(EIGHT_TASKS + "}\n")
+    chip = ChipCallable(OrchestrationSource(source, "build"), [(0, nothing)])
+    with pytest.raises(DeadlockError) as caught:
+        opened(task_window="4").run(chip)
+    assert str(caught.value).split() == shown.split()
 
 
 def test_a_deadlock_names_the_lines_of_the_scope_and_of_the_call(opened, capfd):
