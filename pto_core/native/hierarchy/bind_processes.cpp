@@ -60,6 +60,7 @@ void bind_processes(nb::module_& module) {
   module.def(
       "watch_parent", [](int parent) { as_os_error([&] { watch_parent(parent); }); },
       nb::arg("parent"));
+  module.def("find_thread_pools", &find_thread_pools);
   module.def(
       "limit_thread_pools",
       [](bool openmp, bool openblas, bool mkl, bool blis, int threads) {

@@ -39,6 +39,30 @@ const std::vector<Family>& families() {
   return known;
 }
 
+// One library, with what it is told through; NULL what it does not have.
+struct Pool {
+  bool ThreadPools::* wanted;
+  void (*set)(int);
+  int (*get)();
+  const int* has_threads;  // of OpenBLAS
+  int* count;
+};
+
+struct Found {
+  unsigned long long loaded = 0;  // libraries ever, when it was looked
+  std::vector<Pool> pools;
+};
+
+Found& found() {
+  static Found pools;
+  return pools;
+}
+
+int count_loaded(dl_phdr_info* info, size_t, void* count) {
+  *static_cast<unsigned long long*>(count) = info->dlpi_adds;
+  return 1;
+}
+
 int note_name(dl_phdr_info* info, size_t, void* names) {
   if (info->dlpi_name && *info->dlpi_name) {
     static_cast<std::vector<std::string>*>(names)->emplace_back(info->dlpi_name);
@@ -46,46 +70,60 @@ int note_name(dl_phdr_info* info, size_t, void* names) {
   return 0;
 }
 
-template <class Function>
-Function symbol(void* library, const char* name) {
-  return name ? reinterpret_cast<Function>(dlsym(library, name)) : nullptr;
+template <class Pointer>
+Pointer symbol(void* library, const char* name) {
+  return name ? reinterpret_cast<Pointer>(dlsym(library, name)) : nullptr;
 }
 
-// After a fork OpenBLAS has no pool until it needs one. Its function would start it, with a thread
-// for each core, to use one of them; this is what the function does besides.
-bool tell_idle_openblas(void* library, int threads) {
-  const auto has_pool = symbol<const int*>(library, "blas_server_avail");
-  const auto wanted = symbol<int*>(library, "blas_cpu_number");
-  if (!has_pool || !wanted || *has_pool != 0) return false;
-  *wanted = threads;
-  return true;
+void add_pools(const std::string& path, const Family& family, std::vector<Pool>* pools) {
+  void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  if (!library) return;
+  for (const Functions& functions : family.functions) {
+    Pool pool{family.wanted, symbol<void (*)(int)>(library, functions.set),
+              symbol<int (*)()>(library, functions.get), nullptr, nullptr};
+    if (!pool.set) continue;
+    if (pool.get) {
+      pool.has_threads = symbol<const int*>(library, "blas_server_avail");
+      pool.count = symbol<int*>(library, "blas_cpu_number");
+    }
+    pools->push_back(pool);
+  }
+  dlclose(library);  // it stays: somebody else has loaded it
 }
 
-bool tell(void* library, const Functions& functions, int threads) {
-  const auto set = symbol<void (*)(int)>(library, functions.set);
-  const auto get = symbol<int (*)()>(library, functions.get);
-  if (!set || (get && get() <= threads)) return false;
-  if (get && tell_idle_openblas(library, threads)) return true;
-  set(threads);
+bool tell(const Pool& pool, int threads) {
+  if (pool.get && pool.get() <= threads) return false;
+  // After a fork OpenBLAS has no pool until it needs one. Its function would start it, with a
+  // thread for each core, to use one of them; this is what the function does besides.
+  if (pool.has_threads && pool.count && *pool.has_threads == 0) {
+    *pool.count = threads;
+  } else {
+    pool.set(threads);
+  }
   return true;
 }
 
 }  // namespace
 
-int limit_thread_pools(const ThreadPools& pools, int threads) {
-  std::vector<std::string> loaded;
-  dl_iterate_phdr(&note_name, &loaded);
-  int told = 0;
-  for (const std::string& path : loaded) {
+void find_thread_pools() {
+  unsigned long long loaded = 0;
+  dl_iterate_phdr(&count_loaded, &loaded);
+  if (loaded == found().loaded) return;
+  std::vector<std::string> paths;
+  dl_iterate_phdr(&note_name, &paths);
+  found() = {loaded, {}};
+  for (const std::string& path : paths) {
     const char* file = path.c_str() + path.rfind('/') + 1;
     for (const Family& family : families()) {
-      if (!(pools.*family.wanted) || !std::strstr(file, family.file)) continue;
-      void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
-      if (!library) continue;
-      for (const Functions& functions : family.functions) told += tell(library, functions, threads);
-      dlclose(library);
+      if (std::strstr(file, family.file)) add_pools(path, family, &found().pools);
     }
   }
+}
+
+int limit_thread_pools(const ThreadPools& pools, int threads) {
+  find_thread_pools();
+  int told = 0;
+  for (const Pool& pool : found().pools) told += pools.*pool.wanted && tell(pool, threads);
   return told;
 }
 

@@ -27,6 +27,7 @@ def fork_child(
     let go of the parent's handlers. Raises OSError.
     """
     flush_output()
+    _hierarchy.find_thread_pools()
     with parked():
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
         mask = _hierarchy.block_signals()
