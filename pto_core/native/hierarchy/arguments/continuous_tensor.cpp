@@ -83,10 +83,17 @@ std::string describe(const pto_tensor& tensor, int64_t index) {
   return index < 0 ? "the tensor" + place : "tensor " + std::to_string(index) + place;
 }
 
+void check_sharing(const pto_tensor& tensor, uint64_t bytes, int64_t index) {
+  const Sharing sharing = SharedRanges::of_process().of(tensor.data, bytes);
+  if (sharing == Sharing::kShared) return;
+  raise_usage(describe(tensor, index) + ", " + std::to_string(bytes) +
+              " bytes, is not in shared memory: this process has " +
+              (sharing == Sharing::kPrivate ? "only a private copy of it" : "nothing there") +
+              "; make it with Worker.shared_array(shape, dtype), or with orch.alloc(shape, dtype) "
+              "in a graph");
+}
+
 void check_memory(const pto_tensor& tensor, uint64_t bytes, PyObject* base, int64_t index) {
-  const char* make_it =
-      "; make it with Worker.shared_array(shape, dtype), or with orch.alloc(shape, dtype) in a "
-      "graph";
   if (tensor.child_memory)
     raise_usage(describe(tensor, index) +
                 " is memory of a chip child, which no array can show; bring it here with copy_from "
@@ -96,12 +103,7 @@ void check_memory(const pto_tensor& tensor, uint64_t bytes, PyObject* base, int6
     raise_usage(describe(tensor, index) +
                 " has no memory yet: it gets some when a task with the "
                 "tag OUTPUT is submitted");
-  const Sharing sharing = SharedRanges::of_process().of(tensor.data, bytes);
-  if (sharing == Sharing::kShared) return;
-  raise_usage(describe(tensor, index) + ", " + std::to_string(bytes) + " bytes, is not in shared " +
-              "memory: this process has " +
-              (sharing == Sharing::kPrivate ? "only a private copy of it" : "nothing there") +
-              make_it);
+  check_sharing(tensor, bytes, index);
 }
 
 // ---- the Python type ----
@@ -225,6 +227,10 @@ PyType_Spec spec = {"pto_core._hierarchy.ContinuousTensor", sizeof(ContinuousTen
 }  // namespace
 
 PyTypeObject* continuous_tensor_type = nullptr;
+
+void check_shared(const ContinuousTensor& tensor, int64_t index) {
+  if (tensor.bytes != 0) check_sharing(tensor.data, tensor.bytes, index);
+}
 
 ContinuousTensor* make_tensor(const pto_tensor& data, Origin origin, PyObject* owner,
                               bool is_read_only) {

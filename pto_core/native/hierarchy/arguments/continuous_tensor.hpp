@@ -55,6 +55,10 @@ pto_tensor describe_tensor(uint64_t address, nb::handle shape, nb::handle dtype,
 // python_error.
 PyObject* array_over(const pto_tensor& tensor, PyObject* base, int64_t index, bool is_read_only);
 
+// Of a tensor that was made from an array: throws python_error where a child would see a private
+// copy of its memory. `index`: of the argument.
+void check_shared(const ContinuousTensor& tensor, int64_t index);
+
 void bind_continuous_tensor(nb::module_& module);
 
 }  // namespace pto::hierarchy

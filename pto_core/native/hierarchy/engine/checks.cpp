@@ -121,16 +121,12 @@ void check_submission(const Core& core, const Submission& submission) {
   }
 }
 
-engine::Region region_of(const Tensor& tensor, int64_t incarnation) {
-  engine::Region region;
+void locate(engine::Region& region, const Tensor& tensor) {
   if (tensor.bytes == 0) {
     region.begin = region.end = tensor.address;
-    return region;
+    return;
   }
-  if (tensor.box == nullptr) {
-    region.set_range(tensor.address, tensor.bytes);
-    return region;
-  }
+  if (tensor.box == nullptr) return region.set_range(tensor.address, tensor.bytes);
   const Box& box = *tensor.box;
   uint64_t first = box.base;
   uint64_t bytes = box.element_bytes;
@@ -144,12 +140,11 @@ engine::Region region_of(const Tensor& tensor, int64_t incarnation) {
     refuse("a tensor of " + std::to_string(tensor.bytes) + " bytes at " + hex(tensor.address) +
            " has a box of " + std::to_string(bytes) + " bytes at " + hex(first));
   }
-  engine::RegionBuilder builder(region, first, box.element_bytes, incarnation);
+  engine::RegionBuilder builder(region, first, box.element_bytes, kNone);
   for (uint32_t dim = 0; dim < box.dims; ++dim) {
     builder.add(box.raw[dim], box.low[dim], box.extent[dim]);
   }
   builder.finish();
-  return region;
 }
 
 }  // namespace pto::hierarchy

@@ -1,5 +1,6 @@
 #include "engine/core.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <limits>
 #include <new>
@@ -39,6 +40,10 @@ Core::Core(const Configuration& given, const Transitions& transitions)
   scope_platform_.release = [](void*, void* memory, size_t) { std::free(memory); };
   for (uint32_t ring = 0; ring < kRings; ++ring)
     rings.emplace_back(ring, configuration.rings[ring]);
+  for (const RingConfiguration& ring : configuration.rings) {
+    heap_begin = std::min(heap_begin, ring.address);
+    heap_end = std::max(heap_end, ring.address + ring.size);
+  }
   if (!scopes.create(scope_memory_)) throw std::bad_alloc();
   restart(Hazards::kRaw);
 }

@@ -96,6 +96,8 @@ struct Core {
   Queues queues;
   RegionMap regions;
   std::vector<Heap> rings;
+  uint64_t heap_begin = ~uint64_t{0};  // all rings lie in [heap_begin, heap_end)
+  uint64_t heap_end = 0;
   engine::ScopeStack<kRings> scopes;
   std::vector<ScopeTasks> scope_tasks;  // by depth
   Instructions* out = nullptr;          // of this event

@@ -81,6 +81,12 @@ class Pool {
     return index;
   }
 
+  // Brings what take() will give closer.
+  void prefetch_next() const {
+    const char* next = reinterpret_cast<const char*>(&elements_[free_ == 0 ? end_ : free_]);
+    for (size_t line = 0; line < sizeof(T); line += 64) __builtin_prefetch(next + line, 1);
+  }
+
   void give_back(uint32_t index) {
     elements_[index].*kLink = free_;
     free_ = index;

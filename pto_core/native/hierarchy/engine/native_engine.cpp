@@ -61,7 +61,7 @@ Submitted NativeEngine::submit(const Submission& submission, Instructions& out) 
   begin_event(out);
   check_open("submit");
   const Submitted submitted = parts_->submission.submit(submission);
-  parts_->blocked = submitted;
+  if (submitted.task == kNone) parts_->blocked = submitted;
   end_event();
   return submitted;
 }
@@ -70,7 +70,7 @@ Submitted NativeEngine::allocate(uint64_t bytes, uint64_t* address, Instructions
   begin_event(out);
   check_open("alloc");
   const Submitted submitted = parts_->submission.allocate(bytes, address);
-  parts_->blocked = submitted;
+  if (submitted.task == kNone) parts_->blocked = submitted;
   return submitted;
 }
 
@@ -82,7 +82,7 @@ void NativeEngine::add_dependency(int64_t producer, int64_t consumer, Instructio
 }
 
 void NativeEngine::scope_begin() {
-  parts_->blocked = {};
+  parts_->blocked.requested = 0;
   check_open("scope");
   parts_->core.begin_scope();
 }
@@ -188,7 +188,7 @@ void NativeEngine::validate() const {
 void NativeEngine::begin_event(Instructions& out) {
   parts_->core.out = &out;
   parts_->core.freed_rings = 0;
-  parts_->blocked = {};
+  parts_->blocked.requested = 0;
 }
 
 void NativeEngine::end_event() {

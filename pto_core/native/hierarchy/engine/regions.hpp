@@ -26,6 +26,36 @@ struct Access {
   engine::RegionPlace readers;
 };
 
+// The tensors of a submit; kept from one to the next for their memory.
+class Accesses {
+ public:
+  void clear() { count_ = 0; }
+  bool empty() const { return count_ == 0; }
+  uint32_t size() const { return count_; }
+  Access* begin() { return all_.data(); }
+  Access* end() { return all_.data() + count_; }
+  Access& operator[](uint32_t at) { return all_[at]; }
+
+  // Nowhere yet, and not searched for.
+  Access& add(Tag tag, bool is_fresh) {
+    if (count_ == all_.size()) all_.emplace_back();
+    Access& access = all_[count_++];
+    access.region.tag = kNone;
+    access.region.dims = 0;
+    access.region.contiguous = true;
+    access.owner = kNoSlot;
+    access.tag = tag;
+    access.is_fresh = is_fresh;
+    access.writers.changes = access.writers.prepared = 0;
+    access.readers.changes = access.readers.prepared = 0;
+    return access;
+  }
+
+ private:
+  std::vector<Access> all_;
+  uint32_t count_ = 0;
+};
+
 // A task that a search found: with a slot while it is alive, else with the root of its failure.
 struct Found {
   int64_t number;

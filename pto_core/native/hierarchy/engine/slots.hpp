@@ -157,7 +157,11 @@ class Numbers {
 // The slots, their states, and the tasks by number.
 class Slots {
  public:
-  explicit Slots(const Transitions& transitions) : transitions_(transitions) {}
+  explicit Slots(const Transitions& transitions) : transitions_(transitions) {
+    new_slot_.slab_ring = kNoRing;
+    new_slot_.child = new_slot_.last_producer = new_slot_.pin = static_cast<int32_t>(kNone);
+    new_slot_.poison = kNotPoisoned;
+  }
 
   Slot& operator[](uint32_t slot) { return pool_[slot]; }
   const Slot& operator[](uint32_t slot) const { return pool_[slot]; }
@@ -173,13 +177,11 @@ class Slots {
     const uint32_t index = pool_.take();
     Slot& slot = pool_[index];
     const State state = slot.state;  // FREE, if the table is right
-    slot = Slot{};
+    slot = new_slot_;
     slot.state = state;
     slot.number = next_number_++;
-    slot.slab_ring = kNoRing;
-    slot.child = slot.last_producer = slot.pin = static_cast<int32_t>(kNone);
-    slot.poison = kNotPoisoned;
     numbers_.add(slot.number, index);
+    pool_.prefetch_next();
     ++live_;
     return index;
   }
@@ -220,6 +222,7 @@ class Slots {
   }
 
   const Transitions transitions_;
+  Slot new_slot_ = {};  // to copy: quicker than to clear
   Pool<Slot, &Slot::next> pool_;
   Numbers numbers_;
   uint64_t live_ = 0;

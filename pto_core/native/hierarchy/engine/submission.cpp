@@ -59,17 +59,13 @@ Submitted SubmissionPart::allocate(uint64_t bytes, uint64_t* address) {
   producers_.clear();
   owners_.clear();
   core_.ring().check_size(slab);
-  accesses_.resize(1);
+  Access& access = accesses_.add(Tag::kOutput, true);
   reserve();
   const auto begin = slab > 0 ? core_.ring().try_reserve(slab) : 0;
   if (!begin) return blocked(slab);
   const uint32_t index = take(slab);
   *address = slab > 0 ? *begin : next_key();
-  Access& access = accesses_[0];
-  access = Access{};
-  access.tag = Tag::kOutput;
-  access.is_fresh = true;
-  access.region = region_of({*address, bytes, nullptr, Tag::kOutput}, kNone);
+  locate(access.region, {*address, bytes, nullptr, Tag::kOutput});
   access.owner = slab > 0 ? index : kNoSlot;
   core_.slots.move(core_.slots[index], StateEvent::kAllocate);
   enter_regions(index);
@@ -116,12 +112,9 @@ void SubmissionPart::find(const Submission& submission) {
   for (const Member& member : submission.members) {
     for (const Tensor& tensor : member.tensors) {
       if (tensor.tag == Tag::kNoDep) continue;
-      Access& access = accesses_.emplace_back();
-      access.tag = tensor.tag;
-      access.is_fresh = is_allocated(tensor);
-      access.owner = kNoSlot;
+      Access& access = accesses_.add(tensor.tag, is_allocated(tensor));
       if (access.is_fresh) continue;
-      access.region = region_of(tensor, kNone);
+      locate(access.region, tensor);
       access.owner = owner_of(access.region);
       if (access.owner != kNoSlot) {
         access.region.tag = core_.slots[access.owner].number;
@@ -148,7 +141,9 @@ void SubmissionPart::find_overlaps(Access& access, uint8_t why) {
 }
 
 uint32_t SubmissionPart::owner_of(const engine::Region& region) {
-  if (region.is_key()) return kNoSlot;
+  if (region.is_key() || region.end <= core_.heap_begin || region.begin >= core_.heap_end) {
+    return kNoSlot;
+  }
   for (const Heap& ring : core_.rings) {
     if (!ring.contains(region.begin, region.end)) continue;
     const uint32_t owner = ring.owner(region.begin, region.end);
@@ -197,7 +192,7 @@ uint64_t SubmissionPart::bytes_of(const Submission& submission) {
 }
 
 void SubmissionPart::place(const Submission& submission, uint64_t address) {
-  size_t at = 0;
+  uint32_t at = 0;
   for (const Member& member : submission.members) {
     for (Tensor& tensor : member.tensors) {
       if (tensor.tag == Tag::kNoDep) continue;
@@ -208,7 +203,7 @@ void SubmissionPart::place(const Submission& submission, uint64_t address) {
         access.owner = core_.newest;
         address += rounded(tensor.bytes);
       }
-      access.region = region_of(tensor, kNone);
+      locate(access.region, tensor);
     }
   }
 }
@@ -225,7 +220,7 @@ Submitted SubmissionPart::blocked(uint64_t bytes) {
 void SubmissionPart::reserve() {
   core_.slots.reserve();
   core_.edges.reserve(producers_.size() + owners_.size());
-  if (!accesses_.empty()) core_.regions.reserve(static_cast<uint32_t>(accesses_.size()));
+  if (!accesses_.empty()) core_.regions.reserve(accesses_.size());
 }
 
 // Slot and slab in one step.

@@ -31,6 +31,7 @@ class SubmissionPart {
   // Fills `accesses_`, `producers_` and `owners_`.
   void find(const Submission& submission);
   void find_overlaps(Access& access, uint8_t why);
+  // The slot whose slab the region lies in; throws kUsage for memory of a ring that is nobody's.
   uint32_t owner_of(const engine::Region& region);
   void merge_producers();
   void merge_owners();
@@ -56,15 +57,15 @@ class SubmissionPart {
   Core& core_;
   Endings& endings_;
   // Of the submit in hand; kept for their memory.
-  std::vector<Access> accesses_;
+  Accesses accesses_;
   std::vector<Producer> producers_;
   std::vector<uint32_t> owners_;
 };
 
 // Throws kUsage for a task that no child could ever run, or that is not well formed.
 void check_submission(const Core& core, const Submission& submission);
-// The region of a tensor that has an address; throws kUsage where its box lies elsewhere.
-engine::Region region_of(const Tensor& tensor, int64_t incarnation);
+// Makes a new region that of a tensor with an address; throws kUsage where its box lies elsewhere.
+void locate(engine::Region& region, const Tensor& tensor);
 
 constexpr bool is_allocated(const Tensor& tensor) {
   return tensor.tag == Tag::kOutput && tensor.address == 0;

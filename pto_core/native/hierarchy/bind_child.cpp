@@ -1,0 +1,133 @@
+// Children in Python: the loop that a child runs, and the board that it marks.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "bindings.hpp"
+#include "board.hpp"
+#include "child/child_loop.hpp"
+#include "endpoint/python_ends.hpp"
+#include "errors.hpp"
+
+namespace pto::hierarchy {
+namespace {
+
+Board board_at(uintptr_t address) {
+  return Board(reinterpret_cast<void*>(address));  // NOLINT: create_board() has been there
+}
+
+ChildRecord& record_at(uintptr_t address, int32_t child) {
+  const Board board = board_at(address);
+  if (child < 0 || child >= static_cast<int32_t>(board.children()))
+    core::raise_usage("child " + std::to_string(child) + " is none: the board has " +
+                      std::to_string(board.children()));
+  return board.child(child);
+}
+
+Digest digest_of(const nb::bytes& bytes) {
+  Digest digest;
+  if (bytes.size() != digest.size())
+    core::raise_usage("a digest has " + std::to_string(digest.size()) + " bytes, not " +
+                      std::to_string(bytes.size()));
+  std::memcpy(digest.data(), bytes.c_str(), digest.size());
+  return digest;
+}
+
+void make_loop(ChildLoop* place, uintptr_t table, uintptr_t end, uintptr_t boards, int32_t child,
+               uint32_t largest_frame_bytes) {
+  record_at(boards, child);
+  const Board board = board_at(boards);
+  const auto* api = reinterpret_cast<const pto_transport_api*>(table);                   // NOLINT
+  auto opened = std::make_unique<ChildEnd>(*api, reinterpret_cast<pto_child_end*>(end),  // NOLINT
+                                           board, child, api == &python_transport());
+  if (largest_frame_bytes <= 2 * sizeof(pto_frame))
+    core::raise_usage("frames of at most " + std::to_string(largest_frame_bytes) +
+                      " bytes cannot bring a failure's words; give queue_bytes of 1024 or more");
+  new (place) ChildLoop(board, child, std::move(opened),
+                        largest_frame_bytes - static_cast<uint32_t>(sizeof(pto_frame)));
+}
+
+nb::dict describe(uintptr_t address, int32_t child) {
+  const ChildRecord& record = record_at(address, child);
+  nb::dict found;
+  found["started"] = record.started.load();
+  found["completed"] = record.completed.load();
+  found["started_ns"] = record.started_ns.load();
+  const uint64_t control = record.control.load();
+  found["control"] = control ? nb::object(nb::int_(control - 1)) : nb::none();
+  found["pid"] = record.pid.load();
+  found["ending"] = record.ending.load();
+  found["note"] = core::text_of(std::string(record.note, strnlen(record.note, sizeof record.note)));
+  return found;
+}
+
+void note(uintptr_t address, int32_t child, const std::string& text) {
+  ChildRecord& record = record_at(address, child);
+  const size_t bytes = std::min(text.size(), sizeof record.note - 1);
+  std::memcpy(record.note, text.data(), bytes);
+  std::memset(record.note + bytes, 0, sizeof record.note - bytes);
+}
+
+void bind_board(nb::module_& module) {
+  module.def("board_bytes", &Board::bytes_needed, nb::arg("children"),
+             "Bytes of shared, zeroed memory that a Worker's board takes; aligned to 64.");
+  module.def(
+      "create_board",
+      [](uintptr_t address, uint32_t children, uint32_t cores) {
+        Board::create(reinterpret_cast<void*>(address), children, cores);  // NOLINT
+      },
+      nb::arg("address"), nb::arg("children"), nb::arg("cores"),
+      "Make a board in such memory, before the first fork. `cores`: that the Worker may use.");
+  module.def(
+      "board_parent_bell",
+      [](uintptr_t address) {
+        return reinterpret_cast<uintptr_t>(board_at(address).parent_bell());
+      },
+      nb::arg("address"), "Address of the bell that the parent sleeps on.");
+  module.def(
+      "board_child_bell",
+      [](uintptr_t address, int32_t child) {
+        return reinterpret_cast<uintptr_t>(&record_at(address, child).bell);
+      },
+      nb::arg("address"), nb::arg("child"), "Address of the bell that a child sleeps on.");
+  module.def("board_record", &describe, nb::arg("address"), nb::arg("child"),
+             nb::sig("def board_record(address: int, child: int) -> dict[str, object]"),
+             "What a child has done and does, for messages.");
+  module.def("board_note", &note, nb::arg("address"), nb::arg("child"), nb::arg("text"),
+             "Note in a child what it is about to do, for whoever finds it dead or slow.");
+}
+
+}  // namespace
+
+void bind_child(nb::module_& module) {
+  bind_board(module);
+  nb::class_<ChildLoop>(module, "ChildLoop", "What a child process runs until its parent closes.")
+      .def("__init__", &make_loop, nb::arg("table"), nb::arg("end"), nb::arg("boards"),
+           nb::arg("child"), nb::arg("largest_frame_bytes"),
+           "Take an end that is open, and close it when the loop has run or goes.")
+      .def(
+          "add",
+          [](ChildLoop& loop, const nb::bytes& digest, nb::object callable) {
+            loop.add(digest_of(digest), std::move(callable));
+          },
+          nb::arg("digest"), nb::arg("callable"),
+          "Know a callable by its digest, in the place of what was there.")
+      .def(
+          "forget",
+          [](ChildLoop& loop, const nb::bytes& digest) { return loop.forget(digest_of(digest)); },
+          nb::arg("digest"), "Know a callable no more; false: it was not known.")
+      .def("stop", &ChildLoop::stop, "End the loop after the control frame that is answered now.")
+      .def_prop_ro("largest_answer", &ChildLoop::largest_answer,
+                   "Bytes that a reply may have at most.")
+      .def("run", &ChildLoop::run, nb::arg("control"), nb::arg("invoke") = nb::none(),
+           "Run until stop(), then true, or until the parent closed, then false.\n\n"
+           "`control(bytes) -> bytes` answers control frames; what it raises ends the loop. "
+           "`invoke(callable, view or None, config)` runs tasks where the callable is not called "
+           "itself. Raises ProtocolError for frames that cannot be.");
+}
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,248 @@
+// Driver: the engine of a Worker with its children, for the Worker's Python side.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+
+#include "bindings.hpp"
+#include "driver/python_engine.hpp"
+#include "driver/task_handle.hpp"
+#include "driver/worker_driver.hpp"
+#include "engine/native_engine.hpp"
+#include "errors.hpp"
+
+namespace pto::hierarchy {
+namespace {
+
+using Children = std::vector<std::tuple<int, uint32_t>>;
+using Rings = std::vector<std::pair<uint64_t, uint64_t>>;
+
+template <class T>
+T* pointer(uint64_t address) {
+  return reinterpret_cast<T*>(static_cast<uintptr_t>(address));
+}
+
+uint64_t nanoseconds_of(nb::handle seconds) {
+  if (seconds.is_none()) return UINT64_MAX;
+  const double value = nb::cast<double>(seconds);
+  if (!(value >= 0)) core::raise_usage("a timeout is negative; give seconds from 0, or None");
+  return value > 1e9 ? UINT64_MAX : static_cast<uint64_t>(value * 1e9);
+}
+
+// A Python policy is called with the driver's role, so it has to be short; see Policy.
+Policy policy_of(const nb::object& policy) {
+  if (policy.is_none()) return {};
+  return [policy](std::span<const Candidate> candidates, int32_t preferred) {
+    nb::list list;
+    for (const Candidate& each : candidates)
+      list.append(nb::make_tuple(each.child, each.in_flight));
+    return nb::cast<int32_t>(policy(list, preferred));
+  };
+}
+
+std::unique_ptr<Engine> make_engine(const std::string& name, const Configuration& configuration,
+                                    const nb::object& policy) {
+  if (name == "native") return std::make_unique<NativeEngine>(configuration, policy_of(policy));
+  if (name == "reference") return make_reference_engine(configuration, policy);
+  core::raise_usage("engine is '" + name + "'; give 'native' or 'reference'");
+}
+
+void make(WorkerDriver* self, nb::object hooks, const Children& children, const Rings& rings,
+          uint64_t board, const WorkerSettings& settings, const std::string& engine,
+          const nb::object& policy, bool repeats_lost, uint64_t snapshot_limit, double patience_s) {
+  DriverConfiguration configuration;
+  for (const auto& [kind, window] : children) {
+    if (window < 1 || window > kLargestWindow)
+      core::raise_usage("a window of " + std::to_string(window) + " frames; give 1 to 256");
+    configuration.engine.children.push_back({static_cast<Kind>(kind), window});
+  }
+  if (rings.size() != kRings) core::raise_usage("give 4 heap rings");
+  for (size_t i = 0; i < kRings; ++i)
+    configuration.engine.rings[i] = {rings[i].first, rings[i].second};
+  configuration.engine.repeats_lost = repeats_lost;
+  configuration.board = pointer<void>(board);
+  configuration.snapshot_limit_bytes = snapshot_limit;
+  configuration.patience_ns = static_cast<uint64_t>(patience_s * 1e9);
+  configuration.is_engine_python = engine == "reference" || !policy.is_none();
+  or_error([&] {
+    new (self) WorkerDriver(configuration, make_engine(engine, configuration.engine, policy),
+                            std::move(hooks), settings);
+  });
+}
+
+void attach(WorkerDriver& self, int32_t child, uint64_t table, uint64_t end,
+            uint32_t largest_frame_bytes, bool is_python) {
+  self.driver().attach(child, pointer<const pto_transport_api>(table), pointer<pto_parent_end>(end),
+                       largest_frame_bytes, is_python);
+}
+
+nb::object reply(WorkerDriver& self, uint64_t number, nb::handle timeout) {
+  std::string data;
+  const uint64_t limit = nanoseconds_of(timeout);
+  const auto state = or_error([&] { return self.driver().reply(number, limit, &data); });
+  if (state == Driver::ReplyState::kGiven) return nb::bytes(data.data(), data.size());
+  if (state == Driver::ReplyState::kLost) return nb::none();
+  PyErr_SetString(PyExc_TimeoutError, "the child has not replied in time");
+  throw nb::python_error();
+}
+
+nb::object task(WorkerDriver& self, int64_t number) {
+  int32_t child = -1;
+  const auto found = self.driver().describe(number, &child);
+  if (!found) return nb::none();
+  const nb::object place = self.place_of(found->place);
+  nb::dict result;
+  result["callable"] = self.driver().callable_name(found->callable);
+  result["members"] = found->members;
+  result["child"] = child;
+  result["file"] = place[0];
+  result["line"] = place[1];
+  result["result"] = found->result == Result::kCompleted ? -1 : static_cast<int>(found->result);
+  result["cause"] = found->cause;
+  result["root"] = found->root;
+  result["timeout_s"] = found->timeout_ms > 0 ? nb::cast(found->timeout_ms / 1e3) : nb::none();
+  return result;
+}
+
+nb::object cause(WorkerDriver& self, int64_t number) {
+  const auto found = self.driver().cause(number);
+  if (!found) return nb::none();
+  nb::dict result;
+  result["data"] = nb::bytes(found->data.data(), found->data.size());
+  result["task"] = found->task;
+  result["child"] = found->child;
+  result["member"] = found->member;
+  return result;
+}
+
+nb::dict statistics(WorkerDriver& self) {
+  const DriverStatistics now = self.driver().statistics();
+  nb::dict result;
+  result["submitted"] = now.submitted;
+  result["finished"] = now.finished;
+  result["failed"] = now.failed;
+  result["poisoned"] = now.poisoned;
+  result["waiting"] = now.waiting;
+  result["in_flight"] = now.in_flight;
+  result["snapshot_bytes"] = now.saved_bytes;
+  result["snapshot_peak_bytes"] = now.most_saved_bytes;
+  return result;
+}
+
+void bind_runs(nb::class_<WorkerDriver>& bound) {
+  bound
+      .def(
+          "run_begin",
+          [](nb::handle_t<WorkerDriver> self, int hazards, nb::handle config) {
+            nb::inst_ptr<WorkerDriver>(self)->run_begin(nb::borrow(self),
+                                                        static_cast<Hazards>(hazards), config);
+          },
+          nb::arg("hazards"), nb::arg("config").none(),
+          nb::sig("def run_begin(self, hazards: int, config: object | None) -> None"),
+          "Begin a run. `config`: a CallConfig for tasks without their own, or None.")
+      .def("run_end", &WorkerDriver::run_end,
+           "Wait until every task has ended. What look() or a signal raises cancels the run, waits "
+           "a little for what runs, ends the children that still do, and is raised.")
+      .def(
+          "outcome", &WorkerDriver::outcome,
+          nb::sig("def outcome(self) -> tuple[bool, list[tuple[int, int]], list[tuple[int, int]]]"),
+          "Of the last run: whether it is over, (task, cause) of what failed, the first first, "
+          "and (task, root) of what was poisoned.")
+      .def_prop_ro(
+          "is_running", [](WorkerDriver& self) { return self.driver().is_running(); },
+          "From run_begin() until its last task has ended.")
+      .def(
+          "cancel",
+          [](WorkerDriver& self, int64_t cause) { or_error([&] { self.driver().cancel(cause); }); },
+          nb::arg("cause"), "Let nothing start any more in this run.")
+      .def(
+          "add_cause",
+          [](WorkerDriver& self, const nb::bytes& data) {
+            return self.driver().add_cause(std::string(data.c_str(), data.size()));
+          },
+          nb::arg("data"), "Keep what cause() will give, and give its number.")
+      .def(
+          "cause", &cause, nb::arg("cause"),
+          nb::sig("def cause(self, cause: int) -> dict[str, typing.Any] | None"),
+          "What is known of a cause: data (what the child said, or add_cause() was given; empty of "
+          "a deadline or an interruption), and task, child and member, -1 where there is none.")
+      .def("task", &task, nb::arg("task"),
+           nb::sig("def task(self, task: int) -> dict[str, typing.Any] | None"),
+           "What a task is that is live, or of the last run and not completed: callable, members, "
+           "child, file, line, result (-1: it runs), cause, root, timeout_s. None of others.")
+      .def("statistics", &statistics, nb::sig("def statistics(self) -> dict[str, int]"),
+           "Counts of this run.");
+}
+
+void bind_children(nb::class_<WorkerDriver>& bound) {
+  bound
+      .def("attach", &attach, nb::arg("child"), nb::arg("table"), nb::arg("end"),
+           nb::arg("largest_frame_bytes"), nb::arg("is_python"),
+           "Take the parent's end of a connection (see open_parent, open_python_parent), and close "
+           "it when the child is lost, or at close().")
+      .def(
+          "child_ready",
+          [](WorkerDriver& self, int32_t child) {
+            or_error([&] { self.driver().child_ready(child); });
+          },
+          nb::arg("child"), "The child takes frames from now on.")
+      .def(
+          "child_lost",
+          [](WorkerDriver& self, int32_t child, int64_t cause, bool returns) {
+            or_error([&] { self.driver().child_lost(child, cause, returns); });
+          },
+          nb::arg("child"), nb::arg("cause"), nb::arg("returns") = false,
+          "The child's process is gone. `returns`: child_ready() will follow, after attach().")
+      .def(
+          "control",
+          [](WorkerDriver& self, int32_t child, const nb::bytes& data) {
+            return or_error([&] {
+              return self.driver().control(child, std::string(data.c_str(), data.size()));
+            });
+          },
+          nb::arg("child"), nb::arg("data"), "Send a control frame; gives the reply's number.")
+      .def("reply", &reply, nb::arg("number"), nb::arg("timeout").none() = nb::none(),
+           nb::sig("def reply(self, number: int, timeout: float | None = None) -> bytes | None"),
+           "Wait for a reply and give it, once. None where the child is lost; raises TimeoutError.")
+      .def(
+          "park", [](WorkerDriver& self) { self.driver().park(); },
+          "Let the driver's own thread stand still, until unpark(); around a fork.")
+      .def("unpark", [](WorkerDriver& self) { self.driver().unpark(); })
+      .def("close", &WorkerDriver::close, "Close all connections. Twice is fine.");
+}
+
+}  // namespace
+
+void bind_driver(nb::module_& module) {
+  bind_task_handle(module);
+  nb::class_<WorkerDriver> bound(module, "Driver", nb::is_weak_referenceable(),
+                                 "The engine of a Worker, and whoever drives it.");
+  bound
+      .def(
+          "__init__",
+          [](WorkerDriver* self, nb::object hooks, const Children& children, const Rings& rings,
+             uint64_t board, uint64_t owner, CallableSpace next_level_space,
+             const std::string& engine, nb::object policy, bool repeats_lost,
+             uint64_t snapshot_limit, uint32_t task_timeout_ms, double patience_s) {
+            make(self, std::move(hooks), children, rings, board,
+                 {owner, next_level_space, task_timeout_ms}, engine, policy, repeats_lost,
+                 snapshot_limit, patience_s);
+          },
+          nb::arg("hooks"), nb::kw_only(), nb::arg("children"), nb::arg("rings"), nb::arg("board"),
+          nb::arg("owner"), nb::arg("next_level_space"), nb::arg("engine") = "native",
+          nb::arg("policy").none() = nb::none(), nb::arg("repeats_lost") = false,
+          nb::arg("snapshot_limit") = uint64_t{1} << 30, nb::arg("task_timeout_ms") = 0,
+          nb::arg("patience_s") = 2.0,
+          "`hooks` has look(), end_child(child, cause), child_broken(child, words) and grant(ring, "
+          "nbytes) -> int, and must not keep the Driver alive. `children`: (kind, window) of each. "
+          "`rings`: (address, size) of four.")
+      .def_prop_ro("hooks", [](WorkerDriver& self) { return self.hooks(); }, "As given.");
+  bind_runs(bound);
+  bind_children(bound);
+}
+
+}  // namespace pto::hierarchy

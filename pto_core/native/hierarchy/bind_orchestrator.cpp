@@ -1,0 +1,154 @@
+// Orchestrator: what a graph function builds its tasks with. Its submits are called once a task, so
+// they take their arguments as a vectorcall gives them.
+
+#include <nanobind/nanobind.h>
+
+#include "arguments/python_type.hpp"
+#include "bindings.hpp"
+#include "driver/worker_driver.hpp"
+#include "errors.hpp"
+
+namespace pto::hierarchy {
+namespace {
+
+struct Orchestrator {
+  nb::object object;  // the Driver
+  WorkerDriver* driver;
+};
+
+struct Scope {
+  nb::object object;
+  WorkerDriver* driver;
+};
+
+enum class Form { kNextLevel, kNextLevelGroup, kSub, kSubGroup };
+
+constexpr bool is_group(Form form) {
+  return form == Form::kNextLevelGroup || form == Form::kSubGroup;
+}
+constexpr bool is_sub(Form form) {
+  return form == Form::kSub || form == Form::kSubGroup;
+}
+constexpr const char* name_of(Form form) {
+  constexpr const char* kNames[] = {"submit_next_level", "submit_next_level_group", "submit_sub",
+                                    "submit_sub_group"};
+  return kNames[static_cast<int>(form)];
+}
+
+PyObject** place_of(Form form, SubmitWords* words, PyObject* name) {
+  const auto is = [name](const char* word) {
+    return PyUnicode_CompareWithASCIIString(name, word) == 0;
+  };
+  if (is("handle")) return &words->handle;
+  if (is(is_group(form) ? "args_list" : "args")) return &words->args;
+  if (!is_sub(form) && is("config")) return &words->config;
+  if (is(is_group(form) ? "workers" : "worker")) return &words->workers;
+  if (is("retries")) return &words->retries;
+  if (is("timeout_s")) return &words->timeout_s;
+  if (is("hint")) return &words->hint;
+  return nullptr;
+}
+
+bool take_names(Form form, PyObject* const* values, PyObject* names, SubmitWords* words) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
+    PyObject* name = PyTuple_GET_ITEM(names, i);
+    PyObject** place = place_of(form, words, name);
+    if (place && !*place) {
+      *place = values[i];
+      continue;
+    }
+    PyErr_Format(PyExc_TypeError,
+                 place ? "%s() got multiple values for argument %R"
+                       : "%s() got an unexpected keyword argument %R",
+                 name_of(form), name);
+    return false;
+  }
+  return true;
+}
+
+bool take_words(Form form, PyObject* const* values, Py_ssize_t count, PyObject* names,
+                SubmitWords* words) {
+  const Py_ssize_t most = is_sub(form) ? 2 : 3;
+  if (count > most) {
+    PyErr_Format(PyExc_TypeError, "%s() takes at most %zd arguments by position, %zd were given",
+                 name_of(form), most, count);
+    return false;
+  }
+  words->kind = is_sub(form) ? Kind::kSub : Kind::kNextLevel;
+  words->is_group = is_group(form);
+  if (count > 0) words->handle = values[0];
+  if (count > 1) words->args = values[1];
+  if (count > 2) words->config = values[2];
+  return !names || take_names(form, values + count, names, words);
+}
+
+template <Form kForm>
+PyObject* submit(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
+  return or_raise([&]() -> PyObject* {
+    SubmitWords words;
+    if (!take_words(kForm, values, count, names, &words)) return nullptr;
+    return nb::inst_ptr<Orchestrator>(self)->driver->submit(words);
+  });
+}
+
+PyMethodDef methods[] = {
+    {"submit_next_level", method_of(&submit<Form::kNextLevel>), METH_FASTCALL | METH_KEYWORDS,
+     "submit_next_level($self, handle, args, config=None, *, worker=-1, retries=0, "
+     "timeout_s=None, hint=False)\n--\n\n"
+     "Submit a task for a chip, or for a Worker of the level below, and give its TaskHandle.\n\n"
+     "`args`: a TaskArgs, whose tags say what the task waits for. `config`: None is the run's. "
+     "`worker`: the child that is to run it, -1 for any; with `hint`, a wish. `retries`: how often "
+     "it may run again, which says that it is safe to repeat. `timeout_s`: how long it may run. "
+     "Waits where a heap ring is full; raises DeadlockError where it would wait for ever."},
+    {"submit_next_level_group", method_of(&submit<Form::kNextLevelGroup>),
+     METH_FASTCALL | METH_KEYWORDS,
+     "submit_next_level_group($self, handle, args_list, config=None, *, workers=None, retries=0, "
+     "timeout_s=None, hint=False)\n--\n\n"
+     "Submit one task that runs on as many children at once as `args_list` has members."},
+    {"submit_sub", method_of(&submit<Form::kSub>), METH_FASTCALL | METH_KEYWORDS,
+     "submit_sub($self, handle, args=None, *, worker=-1, retries=0, timeout_s=None, "
+     "hint=False)\n--\n\n"
+     "Submit a task for a SUB child: a Python function, called without arguments where `args` is "
+     "None."},
+    {"submit_sub_group", method_of(&submit<Form::kSubGroup>), METH_FASTCALL | METH_KEYWORDS,
+     "submit_sub_group($self, handle, args_list, *, workers=None, retries=0, timeout_s=None, "
+     "hint=False)\n--\n\n"
+     "Submit one task that runs on as many SUB children at once as `args_list` has members."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyType_Slot slots[] = {{Py_tp_methods, methods}, {0, nullptr}};
+
+}  // namespace
+
+void bind_orchestrator(nb::module_& module) {
+  nb::class_<Scope>(module, "Scope", "A scope of a graph, as a context manager.")
+      .def("__enter__",
+           [](Scope& scope) { or_error([&] { scope.driver->driver().scope_begin(); }); })
+      .def(
+          "__exit__",
+          [](Scope& scope, nb::args) { or_error([&] { scope.driver->driver().scope_end(); }); },
+          nb::sig("def __exit__(self, *args: object) -> None"));
+  nb::class_<Orchestrator>(module, "Orchestrator", nb::type_slots(slots),
+                           "What a graph function builds its tasks with.")
+      .def(
+          "__init__",
+          [](Orchestrator* self, nb::handle_t<WorkerDriver> driver) {
+            new (self) Orchestrator{nb::borrow(driver), nb::inst_ptr<WorkerDriver>(driver)};
+          },
+          nb::arg("driver"))
+      .def(
+          "alloc",
+          [](Orchestrator& self, nb::handle shape, nb::handle dtype) {
+            return self.driver->allocate(shape, dtype);
+          },
+          nb::arg("shape").none(), nb::arg("dtype").none(),
+          nb::sig("def alloc(self, shape: int | collections.abc.Sequence[int], dtype: object) -> "
+                  "ContinuousTensor"),
+          "Allocate a tensor from the heap ring of the innermost scope. It lasts until the scope "
+          "has ended and nobody uses it any more.")
+      .def(
+          "scope", [](Orchestrator& self) { return Scope{self.object, self.driver}; },
+          "Give a context manager: what is allocated inside goes when it ends.");
+}
+
+}  // namespace pto::hierarchy

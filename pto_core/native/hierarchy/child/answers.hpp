@@ -1,0 +1,64 @@
+// What a child tells its parent: successes merged, everything else at once.
+//
+// While successes wait for room the child goes on; other answers wait until they have it. One
+// thread, with the GIL held.
+#pragma once
+
+#include <cstdint>
+
+#include "child/child_end.hpp"
+
+namespace pto::hierarchy {
+
+// Signal handlers of Python run. An interrupt is dropped; what else they raise is thrown.
+void look_for_signals();
+
+class Answers {
+ public:
+  Answers(ChildEnd& end, const Board& board) : end_(end), board_(board) {}
+
+  // Frame `count` of this connection has succeeded, as have all before it that were not told.
+  void succeeded(uint64_t count) {
+    newest_ = count;
+    if (++untold_ >= kMerged || engine::has_sleepers(board_.parent_bell())) flush();
+  }
+
+  // Tells successes if there is room.
+  void flush() {
+    if (untold_ != 0 && end_.try_answer(success())) untold_ = 0;
+  }
+
+  // Tells successes; waits for room.
+  void flush_surely() {
+    if (untold_ != 0) give(success());
+    untold_ = 0;
+  }
+
+  // Frame `count` has failed or was skipped; tells the successes before it, too.
+  void ended(uint64_t count, uint16_t outcome, const void* data, uint32_t bytes) {
+    give({count, bytes ? data : nullptr, bytes, PTO_ANSWER_COMPLETED, outcome});
+    untold_ = 0;
+  }
+
+  void reply(uint64_t number, const void* data, uint32_t bytes) {
+    flush_surely();
+    give({number, bytes ? data : nullptr, bytes, PTO_ANSWER_REPLY, PTO_OUTCOME_SUCCEEDED});
+  }
+
+ private:
+  // As long as the parent does not sleep, it learns of so many at once at most.
+  static constexpr uint32_t kMerged = 8;
+
+  pto_answer success() const {
+    return {newest_, nullptr, 0, PTO_ANSWER_COMPLETED, PTO_OUTCOME_SUCCEEDED};
+  }
+
+  void give(const pto_answer& answer);
+
+  ChildEnd& end_;
+  const Board& board_;
+  uint64_t newest_ = 0;  // frame that succeeded; means something while untold_ is not 0
+  uint32_t untold_ = 0;  // frames that succeeded since the last answer
+};
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,60 @@
+// What a child can run, by digest. Used with the GIL held.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <unordered_map>
+
+#include "pto/abi/endpoint.h"
+
+namespace pto::hierarchy {
+
+namespace nb = nanobind;
+
+using Digest = std::array<uint8_t, PTO_DIGEST_BYTES>;
+
+class CallableTable {
+ public:
+  // Takes the place of what was there.
+  void add(const Digest& digest, nb::object callable) {
+    last_ = nullptr;
+    callables_[digest] = std::move(callable);
+  }
+
+  // False: there is none.
+  bool forget(const Digest& digest) {
+    last_ = nullptr;
+    return callables_.erase(digest) != 0;
+  }
+
+  // Borrowed; null: there is none. Most often the same as before.
+  PyObject* find(const uint8_t* digest) {
+    if (last_ && std::memcmp(last_->first.data(), digest, PTO_DIGEST_BYTES) == 0)
+      return last_->second.ptr();
+    Digest key;
+    std::memcpy(key.data(), digest, key.size());
+    const auto found = callables_.find(key);
+    if (found == callables_.end()) return nullptr;
+    last_ = &*found;
+    return last_->second.ptr();
+  }
+
+ private:
+  // A digest is as good as random.
+  struct Hash {
+    size_t operator()(const Digest& digest) const {
+      size_t first = 0;
+      std::memcpy(&first, digest.data(), sizeof first);
+      return first;
+    }
+  };
+
+  using Map = std::unordered_map<Digest, nb::object, Hash>;
+  Map callables_;
+  const Map::value_type* last_ = nullptr;
+};
+
+}  // namespace pto::hierarchy

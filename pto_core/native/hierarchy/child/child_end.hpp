@@ -1,0 +1,90 @@
+// The child's end of its connection, as the child loop uses it: a table, an end and a way to wait.
+//
+// One thread. An end in Python takes the GIL for each call: while waiting for frames only the bell
+// is looked at, which whoever feeds such an end always rings.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "board.hpp"
+#include "engine/interface.hpp"
+#include "pto/abi/endpoint.h"
+#include "pto/engine/bell.hpp"
+
+namespace pto::hierarchy {
+
+// The parent closed; no error.
+struct ParentClosed {};
+
+class ChildEnd {
+ public:
+  // Takes the end.
+  ChildEnd(const pto_transport_api& api, pto_child_end* end, const Board& board, int32_t child,
+           bool is_python)
+      : api_(api),
+        end_(end),
+        bell_(&board.child(child).bell),
+        waiter_(bell_, board.spin_places(), Board::spinner(child)),
+        is_python_(is_python) {}
+  ~ChildEnd() { close(); }
+  ChildEnd(const ChildEnd&) = delete;
+  ChildEnd& operator=(const ChildEnd&) = delete;
+
+  // Shows frames. Throws Refusal (protocol), or ParentClosed.
+  int32_t receive(pto_frame_view* frames, int32_t most) {
+    if (is_python_) seen_ = rung();
+    return checked(api_.receive(end_, frames, most));
+  }
+  void take(int32_t count) { api_.take(end_, count); }
+
+  // False: no room. Throws as receive() does.
+  bool try_answer(const pto_answer& answer) { return checked(api_.answer(end_, &answer)) != 0; }
+
+  // Until the next receive() may show something; at most 50 ms. Without the GIL.
+  void wait_for_frames() {
+    pto_frame_view frame;
+    if (is_python_) {
+      waiter_.wait([&] { return rung() != seen_; });
+    } else {
+      waiter_.wait([&] { return api_.receive(end_, &frame, 1) != 0; });
+    }
+  }
+
+  // As try_answer(), waiting at most 50 ms. Without the GIL.
+  bool wait_to_answer(const pto_answer& answer) {
+    int32_t result = 0;
+    waiter_.wait([&] { return (result = api_.answer(end_, &answer)) != 0; });
+    return checked(result) != 0;
+  }
+
+  template <class Ready, class Announce>
+  bool wait(Ready ready, Announce announce) {
+    return waiter_.wait(ready, announce);
+  }
+
+  bool is_open() const { return end_ != nullptr; }
+  void close() {
+    if (end_) api_.close_child(end_);
+    end_ = nullptr;
+  }
+
+ private:
+  uint32_t rung() const { return __atomic_load_n(&bell_->rung, __ATOMIC_SEQ_CST); }
+
+  int32_t checked(int32_t result) const {
+    if (result >= 0) return result;
+    if (result == PTO_ENDPOINT_CLOSED) throw ParentClosed();
+    const std::string words = api_.child_error(end_);
+    throw Refusal(Refusal::Kind::kProtocol, "transport " + std::string(api_.name) + ": " + words);
+  }
+
+  const pto_transport_api& api_;
+  pto_child_end* end_;
+  pto_bell* bell_;
+  engine::Waiter waiter_;
+  uint32_t seen_ = 0;  // of the bell, before the last receive()
+  const bool is_python_;
+};
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,257 @@
+#include "child/child_loop.hpp"
+
+#include <unistd.h>
+
+#include <string>
+#include <string_view>
+
+#include "errors.hpp"
+#include "gil.hpp"
+
+namespace pto::hierarchy {
+namespace {
+
+// What the parent gets when even describing a failure fails: the tuple of Failure.pack(), pickled
+// by hand.
+constexpr std::string_view kUndescribed =
+    "(VException\nVthe child could not describe what was raised\nV\nNt.";
+
+[[noreturn]] void break_off(const std::string& words) {
+  throw Refusal(Refusal::Kind::kProtocol, words);
+}
+
+std::string hex(const uint8_t* digest) {
+  constexpr int kShownBytes = 8;
+  std::string text;
+  for (int i = 0; i < kShownBytes; ++i) {
+    text += "0123456789abcdef"[digest[i] >> 4];
+    text += "0123456789abcdef"[digest[i] & 15];
+  }
+  return text;
+}
+
+bool has_arguments(const pto_frame& frame) {
+  return (frame.flags & PTO_FRAME_HAS_ARGUMENTS) != 0;
+}
+
+void check_head(const pto_frame& frame) {
+  if (frame.kind > PTO_FRAME_CONTROL)
+    break_off("a frame has the kind " + std::to_string(frame.kind));
+  if (frame.flags > PTO_FRAME_HAS_ARGUMENTS)
+    break_off("a frame has the flags " + std::to_string(frame.flags));
+  if (frame.kind == PTO_FRAME_TASK && !has_arguments(frame) && frame.bytes != 0)
+    break_off("a task without arguments has " + std::to_string(frame.bytes) + " bytes of them");
+}
+
+void set_unknown_callable(const pto_frame& frame) {
+  nb::object type = nb::module_::import_("pto_core.errors").attr("ProtocolError");
+  PyErr_Format(type.ptr(), "the callable with the digest %s... is not known in this child",
+               hex(frame.callable).c_str());
+}
+
+}  // namespace
+
+ChildLoop::ChildLoop(const Board& board, int32_t child, std::unique_ptr<ChildEnd> end,
+                     uint32_t largest_answer)
+    : board_(board),
+      child_(child),
+      end_(std::move(end)),
+      largest_answer_(largest_answer),
+      answers_(*end_, board_),
+      failure_type_(nb::module_::import_("pto_core.hierarchy.failures").attr("Failure")) {}
+
+ChildLoop::~ChildLoop() {
+  const nb::error_scope keep_exception;  // closing may call Python
+  end_->close();
+  Py_XDECREF(reinterpret_cast<PyObject*>(view_));
+}
+
+bool ChildLoop::run(nb::object control, nb::object invoke) {
+  if (!end_->is_open()) core::raise_usage("this loop of a child has ended; make another");
+  control_ = std::move(control);
+  if (!invoke.is_none()) invoke_ = std::move(invoke);
+  ChildRecord& record = board_.child(child_);
+  base_ = record.completed.load(std::memory_order_relaxed);
+  record.pid.store(static_cast<uint32_t>(getpid()), std::memory_order_release);
+  try {
+    serve();
+    answers_.flush_surely();
+    leave(Ending::kClosed);
+    return true;
+  } catch (const ParentClosed&) {
+    leave(Ending::kClosed);
+    return false;
+  } catch (const Refusal& refusal) {
+    leave(Ending::kProtocol);
+    core::raise_error("ProtocolError", refusal.what());
+  } catch (...) {
+    leave(Ending::kError);
+    throw;
+  }
+}
+
+void ChildLoop::leave(Ending ending) {
+  board_.child(child_).ending.store(static_cast<uint32_t>(ending), std::memory_order_release);
+  end_->close();
+  control_.reset();
+  invoke_.reset();
+}
+
+void ChildLoop::serve() {
+  pto_frame_view frames[kBatch];
+  while (!is_stopping_) {
+    const int32_t count = end_->receive(frames, kBatch);
+    if (count == 0) {
+      wait_for_frames();
+      continue;
+    }
+    int32_t done = 0;
+    while (done < count && !is_stopping_) handle(frames[done++]);
+    end_->take(done);
+    answers_.flush();
+  }
+}
+
+void ChildLoop::wait_for_frames() {
+  answers_.flush_surely();
+  {
+    const core::ReleasedGil released;
+    end_->wait_for_frames();
+  }
+  look_for_signals();
+}
+
+void ChildLoop::handle(const pto_frame_view& view) {
+  check_head(*view.frame);
+  if (view.frame->kind == PTO_FRAME_TASK)
+    run_task(view);
+  else
+    run_control(view);
+}
+
+void ChildLoop::run_control(const pto_frame_view& view) {
+  ChildRecord& record = board_.child(child_);
+  record.control.store(view.frame->number + 1, std::memory_order_relaxed);
+  const nb::bytes given(static_cast<const char*>(view.data), view.frame->bytes);
+  const nb::object reply = control_(given);
+  if (!PyBytes_Check(reply.ptr()) || nb::len(reply) > largest_answer_)
+    core::raise_usage("control frame " + std::to_string(view.frame->number) +
+                      " was answered with " + core::shown(reply) + "; give at most " +
+                      std::to_string(largest_answer_) + " bytes");
+  record.control.store(0, std::memory_order_relaxed);
+  answers_.reply(view.frame->number, PyBytes_AS_STRING(reply.ptr()),
+                 static_cast<uint32_t>(PyBytes_GET_SIZE(reply.ptr())));
+}
+
+void ChildLoop::run_task(const pto_frame_view& view) {
+  const pto_frame& frame = *view.frame;
+  const uint64_t count = ++count_;
+  if (frame.required_count != 0 && requirement_of(frame, base_ + count) == Requirement::kFailed) {
+    board_.complete(child_, false);
+    answers_.ended(count, PTO_OUTCOME_SKIPPED, nullptr, 0);
+    return;
+  }
+  board_.start(child_);
+  if (call(view)) {
+    release_view();
+    board_.complete(child_, true);
+    answers_.succeeded(count);
+    return;
+  }
+  const nb::object why = describe_failure();
+  release_view();
+  board_.complete(child_, false);
+  answers_.ended(count, PTO_OUTCOME_FAILED, PyBytes_AS_STRING(why.ptr()),
+                 static_cast<uint32_t>(PyBytes_GET_SIZE(why.ptr())));
+}
+
+void ChildLoop::check_requirement(const pto_frame& frame) const {
+  const int32_t required = frame.required_child;
+  const auto children = static_cast<int32_t>(board_.children());
+  if (required < 0 || required >= children)
+    break_off("a task requires a frame of child " + std::to_string(required) + " of " +
+              std::to_string(children));
+  if (required == child_ &&
+      frame.required_count > board_.child(child_).completed.load(std::memory_order_relaxed))
+    break_off("a task requires frame " + std::to_string(frame.required_count) +
+              " of its own child, which comes after it");
+}
+
+// `count` is the board's. Waits without the GIL until the requirement is met or failed.
+Requirement ChildLoop::requirement_of(const pto_frame& frame, uint64_t count) {
+  check_requirement(frame);
+  const auto look = [&] {
+    return board_.requirement(child_, count, frame.required_child, frame.required_count);
+  };
+  Requirement found = look();
+  while (found == Requirement::kPending) {
+    answers_.flush();
+    {
+      const core::ReleasedGil released;
+      end_->wait([&] { return (found = look()) != Requirement::kPending; },
+                 [&] { board_.want_ring(child_, frame.required_child); });
+    }
+    look_for_signals();
+  }
+  return found;
+}
+
+// False: it raised, and the exception is set.
+bool ChildLoop::call(const pto_frame_view& view) {
+  const pto_frame& frame = *view.frame;
+  PyObject* arguments = has_arguments(frame) ? point_view_at(view) : nullptr;
+  PyObject* known = table_.find(frame.callable);
+  if (!known) {
+    set_unknown_callable(frame);
+    return false;
+  }
+  const nb::object callable = nb::borrow(known);
+  nb::object result;
+  if (invoke_.is_valid()) {
+    const nb::object config = nb::int_(frame.config);
+    PyObject* given[] = {nullptr, callable.ptr(), arguments ? arguments : Py_None, config.ptr()};
+    result = nb::steal(
+        PyObject_Vectorcall(invoke_.ptr(), given + 1, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+  } else {
+    PyObject* given[] = {nullptr, arguments};
+    const size_t count = arguments ? 1 : 0;
+    result = nb::steal(PyObject_Vectorcall(callable.ptr(), given + 1,
+                                           count | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+  }
+  return result.is_valid();
+}
+
+// Borrowed.
+PyObject* ChildLoop::point_view_at(const pto_frame_view& view) {
+  const Blob blob = decode_blob({static_cast<const std::byte*>(view.data), view.frame->bytes});
+  if (!view_) view_ = make_view();
+  view_->point_at(blob);
+  return reinterpret_cast<PyObject*>(view_);
+}
+
+// The frame goes away; a view that a callable has kept gets a copy of its own.
+void ChildLoop::release_view() {
+  if (!view_) return;
+  auto* object = reinterpret_cast<PyObject*>(view_);
+  if (Py_REFCNT(object) == 1) {
+    view_->point_at({});
+    return;
+  }
+  if (!view_->detach()) PyErr_Clear();
+  view_ = nullptr;
+  Py_DECREF(object);
+}
+
+// Of the exception that is set; it is gone afterwards.
+nb::object ChildLoop::describe_failure() const {
+  try {
+    const nb::object exception = core::take_exception();
+    nb::object packed = failure_type_.attr("of")(exception).attr("pack")(largest_answer_);
+    if (PyBytes_Check(packed.ptr()) && nb::len(packed) <= largest_answer_) return packed;
+  } catch (nb::python_error& error) {
+    error.discard_as_unraisable("describing the failure of a task");
+  }
+  return nb::bytes(kUndescribed.data(), kUndescribed.size());
+}
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,166 @@
+#include "driver/background.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "driver/driver.hpp"
+#include "driver/waiting.hpp"
+
+namespace pto::hierarchy {
+namespace {
+
+constexpr auto kNap = std::chrono::milliseconds(1);
+constexpr uint32_t kIdleNaps = 20;  // without work, until it sleeps
+// How long the newest task waits for add_dependency while the program keeps its handle and does
+// something else.
+constexpr uint64_t kLongestHoldNs = 20'000'000;
+
+}  // namespace
+
+void Background::start() {
+  if (thread_.joinable() && process_ == getpid()) {
+    wake_if_asleep();
+    return;
+  }
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the program's threads'
+  thread_ = std::thread([this] { loop(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  process_ = getpid();
+}
+
+void Background::stop() {
+  if (!thread_.joinable()) return;
+  if (process_ != getpid()) {  // it stayed with the parent
+    thread_.detach();
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopping_ = true;
+  }
+  changed_.notify_all();
+  driver_.host_.give_up();
+  thread_.join();
+  driver_.host_.take();
+  is_stopping_ = false;
+}
+
+void Background::park() {
+  {
+    std::unique_lock lock(mutex_);
+    parks_ += 1;
+    is_park_wanted_ = true;
+    if (!thread_.joinable() || process_ != getpid()) return;
+  }
+  changed_.notify_all();
+  engine::ring(driver_.board_.parent_bell());
+  driver_.host_.give_up();
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return is_parked_; });
+  }
+  driver_.host_.take();
+}
+
+void Background::unpark() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (parks_ == 0 || --parks_ > 0) return;
+    is_park_wanted_ = false;
+  }
+  changed_.notify_all();
+}
+
+void Background::wake() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_asleep_ = false;
+  }
+  changed_.notify_all();
+}
+
+void Background::loop() {
+  std::unique_lock lock(mutex_);
+  uint64_t drives = 0;
+  uint32_t idle_naps = 0;
+  while (!is_stopping_) {
+    if (parks_ > 0) {
+      is_parked_ = true;
+      changed_.notify_all();
+      changed_.wait(lock, [this] { return parks_ == 0 || is_stopping_; });
+      is_parked_ = false;
+      continue;
+    }
+    if (idle_naps >= kIdleNaps) {
+      is_asleep_ = true;
+      changed_.wait(lock, [this] { return !is_asleep_ || is_stopping_ || parks_ > 0; });
+      is_asleep_ = false;
+      idle_naps = 0;
+      continue;
+    }
+    changed_.wait_for(lock, kNap);
+    const uint64_t now = driver_.drives_.load(std::memory_order_relaxed);
+    const bool is_driven = now != drives;
+    drives = now;
+    const bool is_wanted = driver_.has_work_.load(std::memory_order_relaxed) &&
+                           driver_.waiting_.load(std::memory_order_relaxed) == 0;
+    idle_naps = is_wanted || is_driven ? 0 : idle_naps + 1;
+    if (is_driven || !is_wanted || is_stopping_ || parks_ > 0) continue;
+    lock.unlock();
+    drive(drives);
+    lock.lock();
+  }
+}
+
+// Whether to go on: the program has not come back, and there is work.
+bool Background::is_wanted(uint64_t drives) const {
+  return driver_.drives_.load(std::memory_order_relaxed) == drives &&
+         driver_.waiting_.load(std::memory_order_relaxed) == 0 &&
+         driver_.has_work_.load(std::memory_order_relaxed) && !is_stopping_ && !is_park_wanted_;
+}
+
+void Background::drive(uint64_t drives) {
+  const uint64_t begin = engine::monotonic_ns();
+  while (is_wanted(drives)) {
+    const bool is_held = engine::monotonic_ns() - begin <= kLongestHoldNs;
+    engine::WaitPolicy policy;
+    policy.spin_ns = 0;
+    policy.yield_ns = 0;
+    policy.longest_ns = is_held ? kLongestHoldNs + 1'000'000 : kSliceNs;
+    engine::Waiter waiter(driver_.board_.parent_bell(), nullptr, Board::kParentSpinner, policy);
+    bool has_actions = false;
+    std::exception_ptr error;
+    waiter.wait([&]() noexcept {
+      return driver_.guarded([&] { return look(drives, begin, &has_actions); }, error);
+    });
+    if (error) driver_.keep_failure(error);
+    driver_.host_.take();
+    try {
+      if (has_actions) driver_.run_actions();
+      driver_.host_.look(false);
+    } catch (...) {
+      driver_.keep_failure(std::current_exception());
+    }
+    driver_.host_.give_up();
+    if (error) return;
+  }
+}
+
+// Whether there is something else to do than to look again when the bell rings.
+bool Background::look(uint64_t drives, uint64_t begin_ns, bool* has_actions) {
+  Driver::Role role(driver_, std::try_to_lock);
+  if (!role) return true;
+  const uint64_t now = engine::monotonic_ns();
+  const bool is_free = driver_.held_.load(std::memory_order_relaxed) == kNone;
+  driver_.pump(is_free || now - begin_ns > kLongestHoldNs);
+  driver_.look_for_deadlines(now);
+  *has_actions = !driver_.actions_.empty();
+  return *has_actions || !is_wanted(drives);
+}
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,56 @@
+// The driver's own thread: drives a run while the program neither submits nor waits.
+//
+// It looks every millisecond whether the program has driven meanwhile, takes the role when it has
+// not and there is work, and sleeps when there is none. It starts with the first run. Around a fork
+// it stands still, holding nothing.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+
+namespace pto::hierarchy {
+
+class Driver;
+
+class Background {
+ public:
+  explicit Background(Driver& driver) : driver_(driver) {}
+  ~Background() { stop(); }
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
+
+  void start();
+  void stop();
+  void park();
+  void unpark();
+
+  // After a submit, or the end of a wait. Cheap unless it sleeps.
+  void wake_if_asleep() {
+    if (is_asleep_.load(std::memory_order_relaxed)) wake();
+  }
+
+ private:
+  void wake();
+  void loop();
+  void drive(uint64_t drives);
+  bool is_wanted(uint64_t drives) const;
+  bool look(uint64_t drives, uint64_t begin_ns, bool* has_actions);
+
+  Driver& driver_;
+  std::thread thread_;
+  pid_t process_ = 0;  // that the thread is of
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  uint32_t parks_ = 0;  // park() calls without unpark()
+  bool is_parked_ = false;
+  std::atomic<bool> is_stopping_{false};
+  std::atomic<bool> is_asleep_{false};
+  std::atomic<bool> is_park_wanted_{false};
+};
+
+}  // namespace pto::hierarchy

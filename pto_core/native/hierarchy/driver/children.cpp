@@ -1,0 +1,80 @@
+// Children that come, go, and are told something.
+#include "driver/driver.hpp"
+#include "driver/role.hpp"
+#include "pto/engine/bell.hpp"
+
+namespace pto::hierarchy {
+
+void Driver::attach(int32_t child, const pto_transport_api* api, pto_parent_end* end,
+                    uint32_t largest_frame_bytes, bool is_python) {
+  Role role(*this);
+  links_[static_cast<size_t>(child)]->attach(api, end, largest_frame_bytes, is_python);
+  if (is_python) needs_python_ = true;
+}
+
+void Driver::detach_all() {
+  Role role(*this);
+  for (const auto& link : links_) link->detach();
+}
+
+void Driver::child_ready(int32_t child) {
+  Role role(*this);
+  engine_->child_ready(child, out_);
+  links_[static_cast<size_t>(child)]->is_ready = true;
+  is_dirty_ = true;
+  process();
+  pump(false);
+}
+
+// What it answered, then what it marked on the board without an answer, then the rest as lost; the
+// others are told before the board lets them go on.
+void Driver::child_lost(int32_t child, int64_t cause, bool returns) {
+  Role role(*this);
+  ChildLink& link = *links_[static_cast<size_t>(child)];
+  pto_answer answers[16];
+  int32_t got = 0;
+  while ((got = link.poll(answers, 16)) > 0) take_answers(child, answers, got);
+  const uint64_t marked = board_.child(child).completed.load(std::memory_order_acquire);
+  for (uint64_t count = link.completed() + 1; count <= std::min(marked, link.sent()); ++count) {
+    const bool succeeded = board_.has_succeeded(child, count);
+    tell_completion(child, count, succeeded ? Outcome::kSucceeded : Outcome::kFailed,
+                    succeeded ? kNone : cause);
+  }
+  process();
+  for (uint64_t count = link.completed() + 1; count <= link.sent(); ++count)
+    skip_consumers(child, count);
+  for (const uint64_t number : link.lose()) {
+    const auto wanted = replies_.find(number);
+    if (wanted != replies_.end()) wanted->second.state = ReplyState::kLost;
+  }
+  link.detach();
+  std::erase_if(actions_, [&](const Action& action) { return action.child == child; });
+  board_.lose(child, link.sent());
+  engine_->child_lost(child, cause, returns, out_);
+  is_dirty_ = true;
+  process();
+  pump(false);
+  engine::ring(board_.parent_bell());
+}
+
+uint64_t Driver::control(int32_t child, std::string data) {
+  Role role(*this);
+  ChildLink& link = *links_[static_cast<size_t>(child)];
+  if (!link.is_attached()) {
+    throw Refusal(Refusal::Kind::kProtocol,
+                  "child " + std::to_string(child) + " is gone and takes no control frame");
+  }
+  const size_t bytes = sizeof(pto_frame) + data.size();
+  if (bytes > link.largest_frame_bytes()) {
+    throw Refusal(Refusal::Kind::kCapacity,
+                  "a control frame of " + std::to_string(bytes) + " bytes; the child takes up to " +
+                      std::to_string(link.largest_frame_bytes()) + ", set a larger queue_bytes");
+  }
+  const uint64_t number = next_control_++;
+  replies_[number];
+  link.control(number, std::make_shared<const std::string>(std::move(data)));
+  pump(false);
+  return number;
+}
+
+}  // namespace pto::hierarchy

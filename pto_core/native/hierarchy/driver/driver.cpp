@@ -1,0 +1,183 @@
+#include "driver/driver.hpp"
+
+#include <cstring>
+
+#include "driver/role.hpp"
+
+namespace pto::hierarchy {
+
+Driver::Driver(const DriverConfiguration& configuration, std::unique_ptr<Engine> engine, Host& host)
+    : configuration_(configuration),
+      engine_(std::move(engine)),
+      host_(host),
+      board_(configuration.board),
+      regions_(configuration.snapshot_limit_bytes),
+      outcomes_(std::make_shared<RunOutcomes>()),
+      needs_python_(configuration.is_engine_python),
+      background_(*this) {
+  for (const ChildConfiguration& child : configuration_.engine.children)
+    links_.push_back(std::make_unique<ChildLink>(child));
+  outcomes_->is_over = true;
+}
+
+Driver::~Driver() = default;
+
+void Driver::close() {
+  background_.stop();
+  detach_all();
+}
+
+void Driver::run_begin(Hazards hazards) {
+  {
+    Role role(*this);
+    engine_->run_begin(hazards, out_);
+    outcomes_ = std::make_shared<RunOutcomes>();
+    outcomes_->first_task = newest_ + 1;
+    counts_ = {};
+    for (uint64_t& bytes : high_water_) bytes = 0;
+    scope_depth_ = 0;
+    is_running_ = true;
+    process();
+  }
+  background_.start();
+}
+
+void Driver::scope_begin() {
+  Role role(*this);
+  engine_->scope_begin();
+  scope_depth_ += 1;
+}
+
+void Driver::scope_end() {
+  Role role(*this);
+  engine_->scope_end(out_);
+  scope_depth_ -= 1;
+  process();
+}
+
+void Driver::add_dependency(int64_t producer, int64_t consumer) {
+  Role role(*this);
+  engine_->add_dependency(producer, consumer, out_);
+  is_dirty_ = true;
+  process();
+}
+
+void Driver::let_go(int64_t task) {
+  held_.compare_exchange_strong(task, kNone, std::memory_order_relaxed);
+}
+
+void Driver::cancel(int64_t cause) {
+  Role role(*this);
+  engine_->cancel(cause, out_);
+  is_dirty_ = true;
+  process();
+  flush_children();
+}
+
+bool Driver::has_ended(int64_t task) {
+  Role role(*this);
+  return records_.find(task) == nullptr;
+}
+
+uint32_t Driver::add_callable(const Digest& digest, const std::string& name) {
+  Role role(*this);
+  const std::string key(reinterpret_cast<const char*>(digest.data()), digest.size());
+  const auto [found, is_new] =
+      callable_numbers_.try_emplace(key, static_cast<uint32_t>(callables_.size()));
+  if (is_new) callables_.push_back({digest, name});
+  return found->second;
+}
+
+uint32_t Driver::add_config(std::string frame) {
+  Role role(*this);
+  configs_.push_back(std::make_shared<const std::string>(std::move(frame)));
+  return static_cast<uint32_t>(configs_.size() - 1);
+}
+
+int64_t Driver::add_cause(std::string data) {
+  Role role(*this);
+  const int64_t number = next_cause_++;
+  causes_[number].data = std::move(data);
+  return number;
+}
+
+std::optional<Cause> Driver::cause(int64_t number) {
+  Role role(*this);
+  if (const Cause* found = outcomes_->cause(number)) return *found;
+  const auto found = causes_.find(number);
+  return found == causes_.end() ? std::nullopt : std::optional<Cause>(found->second);
+}
+
+std::optional<EndedTask> Driver::describe(int64_t task, int32_t* child) {
+  Role role(*this);
+  *child = static_cast<int32_t>(kNone);
+  const auto ended = outcomes_->ended.find(task);
+  if (ended != outcomes_->ended.end()) {
+    if (const Cause* why = outcomes_->cause(ended->second.cause)) *child = why->child;
+    return ended->second;
+  }
+  const TaskRecord* record = records_.find(task);
+  if (!record) return std::nullopt;
+  for (size_t i = 0; i < links_.size(); ++i) {
+    const ChildLink& link = *links_[i];
+    for (uint64_t count = link.completed() + 1; count <= link.sent(); ++count)
+      if (link.frame(count).task == task) *child = static_cast<int32_t>(i);
+  }
+  return describe(*record);
+}
+
+EndedTask Driver::describe(const TaskRecord& record) {
+  EndedTask task;
+  task.callable = record.callable;
+  task.members = record.members;
+  task.timeout_ms = record.timeout_ms;
+  task.place = record.place;
+  return task;
+}
+
+const std::string& Driver::callable_name(uint32_t callable) const {
+  return callables_[callable].name;
+}
+
+std::vector<std::pair<int64_t, int64_t>> Driver::failures() {
+  Role role(*this);
+  return engine_->failures();
+}
+
+std::vector<std::pair<int64_t, int64_t>> Driver::poisonings() {
+  Role role(*this);
+  return engine_->poisonings();
+}
+
+std::optional<EndedTask> Driver::failure_of(const RunOutcomes& outcomes, int64_t task) {
+  Role role(*this);
+  const auto found = outcomes.ended.find(task);
+  return found == outcomes.ended.end() ? std::nullopt : std::optional<EndedTask>(found->second);
+}
+
+DriverStatistics Driver::statistics() {
+  Role role(*this);
+  DriverStatistics now = counts_;
+  for (const auto& link : links_) now.in_flight += link->in_flight();
+  now.waiting = records_.live() - std::min<uint64_t>(records_.live(), now.in_flight);
+  now.saved_bytes = regions_.saved_bytes();
+  now.most_saved_bytes = regions_.most_saved_bytes();
+  return now;
+}
+
+pto_frame_view Driver::describe(const Frame& frame, pto_frame* head) const {
+  const TaskRecord& record = *const_cast<Records&>(records_).find(frame.task);
+  const bool has_arguments = (record.flags & TaskRecord::kHasArguments) != 0;
+  const BlobPlace blob = has_arguments ? blob_of(record, frame.member) : BlobPlace{nullptr, 0};
+  std::memcpy(head->callable, callables_[record.callable].digest.data(), PTO_DIGEST_BYTES);
+  head->required_child = frame.required_child;
+  head->required_count = frame.required_child == kNone ? 0 : frame.required_count;
+  head->config = record.config;
+  head->number = static_cast<uint64_t>(frame.task);
+  head->bytes = blob.bytes;
+  head->kind = PTO_FRAME_TASK;
+  head->flags = has_arguments ? PTO_FRAME_HAS_ARGUMENTS : 0;
+  return {head, blob.data};
+}
+
+}  // namespace pto::hierarchy

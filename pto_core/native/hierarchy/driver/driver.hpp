@@ -1,0 +1,254 @@
+// The driver of a Worker: one engine, a link to each child, and whoever drives them.
+//
+// The Scheduler is a role, `role_`: whoever submits or waits holds it for the time of a call, and a
+// thread of the driver's own takes it when nobody has for a millisecond, see background.hpp. All
+// that is not said to be atomic is the role's. Order of locks: nobody waits for the role, or for a
+// bell, while holding what Host::give_up() gives up; where the engine or an end is Python, what
+// Host::take() takes is held before the role is taken.
+//
+// Invariants: a task has a record from its submit until TaskFinished; a frame that the engine has
+// sent is in its child's link, in the engine's order; what an answer says is told to the engine
+// before anything later is sent.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+#include "board.hpp"
+#include "callable/callable_handle.hpp"
+#include "driver/background.hpp"
+#include "driver/child_link.hpp"
+#include "driver/host.hpp"
+#include "driver/outcomes.hpp"
+#include "driver/records.hpp"
+#include "driver/regions.hpp"
+#include "engine/interface.hpp"
+#include "pto/abi/arguments.h"
+
+namespace pto::hierarchy {
+
+struct DriverConfiguration {
+  Configuration engine;
+  void* board = nullptr;  // made by Board::create for as many children
+  uint64_t snapshot_limit_bytes = uint64_t{1} << 30;
+  uint64_t patience_ns = 2'000'000'000;  // for what runs when a run is interrupted
+  bool is_engine_python = false;
+};
+
+struct MemberCall {
+  std::span<const pto_tensor> tensors;
+  std::span<Tensor> keys;  // of the tensors; the engine writes the addresses that it allocates
+  std::span<const uint64_t> scalars;
+};
+
+struct Call {
+  Kind kind = Kind::kNextLevel;
+  bool has_arguments = true;
+  bool is_hint = false;
+  int32_t retries = 0;
+  uint32_t callable = 0;
+  uint32_t config = 0;
+  uint32_t timeout_ms = 0;
+  Place place;
+  std::span<const MemberCall> members;
+  std::span<const int32_t> pins;
+};
+
+struct DriverStatistics {
+  int64_t submitted = 0;  // of the run
+  int64_t finished = 0;
+  int64_t failed = 0;
+  int64_t poisoned = 0;
+  uint64_t waiting = 0;  // have a record and are not at a child
+  uint64_t in_flight = 0;
+  uint64_t saved_bytes = 0;
+  uint64_t most_saved_bytes = 0;
+};
+
+// A submit that can never succeed.
+struct DeadlockFound {
+  Deadlock proof;
+};
+
+class Driver : private FrameSource {
+ public:
+  Driver(const DriverConfiguration& configuration, std::unique_ptr<Engine> engine, Host& host);
+  ~Driver() override;
+
+  // ---- the program: each on a thread that holds what Host::give_up() gives up ----
+
+  void run_begin(Hazards hazards);
+  // Waits for all tasks. What Host::look() throws cancels, waits `patience_ns` for what runs, ends
+  // the children of what then still does, and is thrown on.
+  void run_end();
+  // The last run; from run_begin() on, the one that has begun.
+  const std::shared_ptr<RunOutcomes>& outcomes() const { return outcomes_; }
+
+  // The number of the task. Throws Refusal, DeadlockFound, or what Host::look() throws while it
+  // waits for room; then nothing has changed.
+  int64_t submit(const Call& call);
+  int64_t allocate(uint64_t bytes, uint64_t* address);
+  void scope_begin();
+  void scope_end();
+  void add_dependency(int64_t producer, int64_t consumer);
+  // The program can no longer call add_dependency for the task, so it need not be held back. From
+  // any thread.
+  void let_go(int64_t task);
+
+  void cancel(int64_t cause);
+  // Whether the task has ended, within `timeout_ns`.
+  bool wait(int64_t task, uint64_t timeout_ns);
+  bool has_ended(int64_t task);
+
+  // A callable and a configuration by number; the same digest gives the same number.
+  uint32_t add_callable(const Digest& digest, const std::string& name);
+  // `frame` gives the data of the control frame that brings it to a child.
+  uint32_t add_config(std::string frame);
+  int64_t add_cause(std::string data);
+  std::optional<Cause> cause(int64_t number);
+
+  // ---- the children ----
+
+  // Takes the end. Before the child is ready; again after it was lost.
+  void attach(int32_t child, const pto_transport_api* api, pto_parent_end* end,
+              uint32_t largest_frame_bytes, bool is_python);
+  void detach_all();
+  void child_ready(int32_t child);
+  // Its process is gone. Takes what it still answered first.
+  void child_lost(int32_t child, int64_t cause, bool returns);
+  // The number of its reply.
+  uint64_t control(int32_t child, std::string data);
+  enum class ReplyState { kPending, kGiven, kLost };
+  // Gives each reply once; kPending after `timeout_ns`.
+  ReplyState reply(uint64_t number, uint64_t timeout_ns, std::string* data);
+
+  // ---- looking ----
+
+  // What the task was: live, or of the last run and not completed.
+  std::optional<EndedTask> describe(int64_t task, int32_t* child);
+  const std::string& callable_name(uint32_t callable) const;
+  DriverStatistics statistics();
+  // Of the last run, once it is over: (task, cause), the first failure first; (task, root).
+  std::vector<std::pair<int64_t, int64_t>> failures();
+  std::vector<std::pair<int64_t, int64_t>> poisonings();
+  // How a task of that run ended, where it did not complete.
+  std::optional<EndedTask> failure_of(const RunOutcomes& outcomes, int64_t task);
+  // Everything before it has ended; grows. What tasks named until then is not used any more.
+  int64_t oldest_live_task() const { return oldest_live_.load(std::memory_order_relaxed); }
+  uint32_t scope_depth() const { return scope_depth_; }
+  bool is_running() const { return is_running_; }
+
+  // Around a fork: the driver's own thread stands at a safe point between the two.
+  void park() { background_.park(); }
+  void unpark() { background_.unpark(); }
+  void close();
+
+ private:
+  friend class Background;
+  class Role;
+
+  struct Callable {
+    Digest digest;
+    std::string name;
+  };
+  struct Reply {
+    ReplyState state = ReplyState::kPending;
+    std::string data;
+  };
+  struct Action {
+    int32_t child;
+    int64_t cause;  // kNone: broken
+    std::string words;
+  };
+
+  pto_frame_view describe(const Frame& frame, pto_frame* head) const override;
+  static EndedTask describe(const TaskRecord& record);
+
+  // pump.cpp, with the role
+  bool pump(bool newest);
+  bool poll_children();
+  void take_answers(int32_t child, const pto_answer* answers, int32_t count);
+  void take_completion(int32_t child, const pto_answer& answer);
+  void take_reply(int32_t child, const pto_answer& answer);
+  void tell_completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause);
+  void skip_consumers(int32_t child, uint64_t count);
+  void flush_children();
+  void process();
+  void send(const Instruction& instruction);
+  void finish(const Instruction& instruction);
+  void note_broken(int32_t child, const std::string& words);
+  void look_for_deadlines(uint64_t now_ns);
+
+  // waiting.cpp, without the role
+  template <class Done>
+  bool wait_until(Done done, uint64_t deadline_ns);
+  template <class Call>
+  bool guarded(Call call, std::exception_ptr& error) noexcept;
+  void run_actions();
+  void keep_failure(std::exception_ptr error);
+  uint64_t slice_ns(uint64_t deadline_ns) const;
+  bool wait_for_run(uint64_t timeout_ns);
+  void end_interrupted();
+
+  // submit.cpp, with the role but for the first two
+  template <class Attempt>
+  void attempt_or_wait(Attempt attempt);
+  void ensure_granted(uint64_t bytes);
+  int64_t try_submit(const Call& call);
+  bool is_stuck(Deadlock* proof) const;
+  void keep(const Call& call, int64_t task);
+  void after_submit(int64_t task, Kind kind);
+  void note_allocated(uint64_t address, uint64_t bytes);
+  uint64_t find_regions(const Call& call, std::vector<SavedRange>* ranges) const;
+  void check_sizes(const Call& call) const;
+
+  const DriverConfiguration configuration_;
+  const std::unique_ptr<Engine> engine_;
+  Host& host_;
+  Board board_;
+  std::mutex role_;
+
+  std::vector<std::unique_ptr<ChildLink>> links_;
+  Records records_;
+  SavedRegions regions_;
+  std::deque<Callable> callables_;
+  std::unordered_map<std::string, uint32_t> callable_numbers_;
+  std::vector<std::shared_ptr<const std::string>> configs_;
+  std::shared_ptr<RunOutcomes> outcomes_;
+  std::unordered_map<int64_t, Cause> causes_;    // of the host, for as long as the driver is
+  std::unordered_map<uint64_t, Reply> replies_;  // those that somebody will ask for
+  std::vector<Action> actions_;
+  std::exception_ptr
+      failure_;  // of the driver's own thread; the next wait of the program throws it
+
+  Instructions out_;
+  std::vector<Member> members_;  // of the submit under way
+  uint64_t granted_[kRings] = {};
+  uint64_t high_water_[kRings] = {};
+  DriverStatistics counts_;
+  int64_t newest_ = kNone;
+  int64_t next_cause_ = 0;
+  uint64_t next_control_ = 1;
+  uint32_t scope_depth_ = 0;
+  uint32_t since_pump_ = 0;
+  bool is_dirty_ = false;  // the engine may have something to send
+  bool has_kept_back_ = false;
+
+  std::atomic<bool> is_running_{false};
+  std::atomic<bool> needs_python_;     // the engine does, or an end did
+  std::atomic<uint32_t> timeouts_{0};  // live tasks that have one
+  std::atomic<int64_t> held_{kNone};   // the newest task, while its handle is kept
+  std::atomic<int64_t> oldest_live_{0};
+  std::atomic<uint64_t> drives_{0};   // how often the program has taken the role
+  std::atomic<uint32_t> waiting_{0};  // threads of the program that wait
+  std::atomic<bool> has_work_{false};
+
+  Background background_;  // the last: its thread uses all of the above
+};
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,209 @@
+// Between the engine and the children: answers in, instructions out. All with the role.
+#include <algorithm>
+
+#include "driver/driver.hpp"
+#include "driver/role.hpp"
+
+namespace pto::hierarchy {
+namespace {
+
+constexpr int32_t kAnswersAPoll = 64;
+
+}  // namespace
+
+// Whether anything has happened.
+bool Driver::pump(bool newest) {
+  since_pump_ = 0;
+  bool has_moved = poll_children();
+  if (is_dirty_ || (newest && has_kept_back_)) {
+    is_dirty_ = false;
+    has_kept_back_ = !newest;
+    engine_->dispatch(newest, out_);
+    has_moved = has_moved || !out_.empty();
+    process();
+  }
+  flush_children();
+  has_work_.store(records_.live() > 0, std::memory_order_relaxed);
+  return has_moved;
+}
+
+bool Driver::poll_children() {
+  bool has_moved = false;
+  pto_answer answers[kAnswersAPoll];
+  for (size_t i = 0; i < links_.size(); ++i) {
+    ChildLink& link = *links_[i];
+    while (link.is_awaited()) {
+      const int32_t got = link.poll(answers, kAnswersAPoll);
+      if (got < 0) note_broken(static_cast<int32_t>(i), link.error());
+      if (got <= 0) break;
+      has_moved = true;
+      take_answers(static_cast<int32_t>(i), answers, got);
+      if (got < kAnswersAPoll) break;
+    }
+  }
+  if (has_moved) process();
+  return has_moved;
+}
+
+void Driver::take_answers(int32_t child, const pto_answer* answers, int32_t count) {
+  for (int32_t i = 0; i < count; ++i) {
+    if (answers[i].kind == PTO_ANSWER_REPLY)
+      take_reply(child, answers[i]);
+    else
+      take_completion(child, answers[i]);
+  }
+}
+
+void Driver::take_completion(int32_t child, const pto_answer& answer) {
+  ChildLink& link = *links_[static_cast<size_t>(child)];
+  const uint64_t count = link.count_of(answer);
+  if (count == 0 || answer.outcome > PTO_OUTCOME_SKIPPED) {
+    note_broken(child, "the child reports the end of task frame " + std::to_string(answer.number) +
+                           ", outcome " + std::to_string(answer.outcome) + "; frames " +
+                           std::to_string(link.completed() + 1) + " to " +
+                           std::to_string(link.sent()) + " are in flight");
+    return;
+  }
+  int64_t cause = kNone;
+  if (answer.outcome == PTO_OUTCOME_FAILED) {
+    cause = next_cause_++;
+    const Frame& frame = link.frame(count);
+    outcomes_->causes[cause] = {
+        std::string(static_cast<const char*>(answer.data), answer.data ? answer.bytes : 0),
+        frame.task, child, frame.member};
+  }
+  tell_completion(child, count, static_cast<Outcome>(answer.outcome), cause);
+}
+
+void Driver::tell_completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause) {
+  if (outcome != Outcome::kSucceeded) skip_consumers(child, count);
+  links_[static_cast<size_t>(child)]->complete(count);
+  engine_->completion(child, count, outcome, cause, out_);
+  is_dirty_ = true;
+}
+
+// Frames that were sent early behind one that has not succeeded.
+void Driver::skip_consumers(int32_t child, uint64_t count) {
+  for (size_t i = 0; i < links_.size(); ++i) {
+    const ChildLink& link = *links_[i];
+    for (uint64_t each = link.completed() + 1; each <= link.sent(); ++each) {
+      const Frame& frame = link.frame(each);
+      if (frame.required_child == child && frame.required_count == count)
+        board_.skip(static_cast<int32_t>(i), each);
+    }
+  }
+}
+
+void Driver::take_reply(int32_t child, const pto_answer& answer) {
+  ChildLink& link = *links_[static_cast<size_t>(child)];
+  auto& awaited = link.awaited;
+  const auto found = std::find(awaited.begin(), awaited.end(), answer.number);
+  if (found == awaited.end()) {
+    note_broken(child, "the child replies to control frame " + std::to_string(answer.number) +
+                           ", which waits for no reply");
+    return;
+  }
+  awaited.erase(found);
+  link.replied();
+  const auto wanted = replies_.find(answer.number);
+  if (wanted == replies_.end()) return;
+  wanted->second.state = ReplyState::kGiven;
+  wanted->second.data.assign(static_cast<const char*>(answer.data), answer.data ? answer.bytes : 0);
+}
+
+void Driver::flush_children() {
+  for (size_t i = 0; i < links_.size(); ++i) {
+    ChildLink& link = *links_[i];
+    if (link.has_unsent() && !link.flush(*this)) note_broken(static_cast<int32_t>(i), link.error());
+  }
+}
+
+void Driver::note_broken(int32_t child, const std::string& words) {
+  actions_.push_back({child, kNone, words});
+}
+
+void Driver::process() {
+  for (size_t i = 0; i < out_.size(); ++i) {
+    const Instruction instruction = out_[i];
+    switch (instruction.what) {
+      case Instruction::What::kSend:
+        send(instruction);
+        break;
+      case Instruction::What::kSaveRegions:
+        regions_.save(instruction.task);
+        break;
+      case Instruction::What::kRestoreRegions:
+        regions_.restore(instruction.task);
+        break;
+      case Instruction::What::kDropRegions:
+        regions_.drop(instruction.task);
+        break;
+      case Instruction::What::kTaskFinished:
+        finish(instruction);
+        break;
+      case Instruction::What::kRoomFreed:
+        break;
+      case Instruction::What::kEndChild:
+        actions_.push_back({instruction.child, instruction.cause, {}});
+        break;
+      case Instruction::What::kRunFinished:
+        is_running_ = false;
+        outcomes_->is_over = true;
+        break;
+    }
+  }
+  out_.clear();
+}
+
+void Driver::send(const Instruction& instruction) {
+  ChildLink& link = *links_[static_cast<size_t>(instruction.child)];
+  const TaskRecord& record = *records_.find(instruction.task);
+  for (; link.configs_sent <= record.config && link.configs_sent < configs_.size();
+       ++link.configs_sent)
+    link.control(next_control_++, configs_[link.configs_sent]);
+  if (record.timeout_ms > 0)
+    board_.child(instruction.child).wants_clock.store(1, std::memory_order_relaxed);
+  link.send(instruction.count, {instruction.task, instruction.member, instruction.required_child,
+                                instruction.required_count});
+}
+
+void Driver::finish(const Instruction& instruction) {
+  TaskRecord* record = records_.find(instruction.task);
+  if (!record) return;
+  counts_.finished += 1;
+  if (record->timeout_ms > 0) timeouts_ -= 1;
+  if (instruction.result != Result::kCompleted) {
+    (instruction.result == Result::kFailed ? counts_.failed : counts_.poisoned) += 1;
+    EndedTask& ended = outcomes_->ended[instruction.task] = describe(*record);
+    ended.result = instruction.result;
+    ended.cause = instruction.cause;
+    ended.root = instruction.root;
+  }
+  if (!regions_.is_empty()) regions_.end(instruction.task);
+  records_.end(instruction.task);
+  oldest_live_.store(records_.oldest(), std::memory_order_relaxed);
+}
+
+// Who started before its time ran out is ended; deadlines count from the start in the child.
+void Driver::look_for_deadlines(uint64_t now_ns) {
+  if (timeouts_ == 0) return;
+  for (size_t i = 0; i < links_.size(); ++i) {
+    const auto child = static_cast<int32_t>(i);
+    ChildLink& link = *links_[i];
+    const ChildRecord& seen = board_.child(child);
+    const uint64_t started = seen.started.load(std::memory_order_acquire);
+    if (started <= std::max(link.completed(), link.late) || started > link.sent()) continue;
+    if (seen.completed.load(std::memory_order_acquire) >= started) continue;
+    const TaskRecord* record = records_.find(link.frame(started).task);
+    if (!record || record->timeout_ms == 0) continue;
+    const uint64_t began_ns = seen.started_ns.load(std::memory_order_relaxed);
+    if (now_ns < began_ns + uint64_t{record->timeout_ms} * 1'000'000) continue;
+    link.late = started;
+    const int64_t cause = next_cause_++;
+    outcomes_->causes[cause] = {{}, link.frame(started).task, child, link.frame(started).member};
+    engine_->deadline(child, started, cause, out_);
+    process();
+  }
+}
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,33 @@
+// The Host of a Worker: its GIL, its signals, and an object of its Python side.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <string>
+
+#include "driver/host.hpp"
+
+namespace pto::hierarchy {
+
+namespace nb = nanobind;
+
+// `hooks` has look(), end_child(child, cause), child_broken(child, words) and
+// grant(ring, nbytes) -> int. Everything but give_up() and take() with the GIL.
+class PythonHost : public Host {
+ public:
+  explicit PythonHost(nb::object hooks) : hooks_(std::move(hooks)) {}
+
+  void give_up() override;
+  void take() override;
+  void look(bool is_callers) override;
+  void end_child(int32_t child, int64_t cause) override;
+  void child_broken(int32_t child, const std::string& words) override;
+  uint64_t grant(uint32_t ring, uint64_t bytes) override;
+
+  nb::object& hooks() { return hooks_; }
+
+ private:
+  nb::object hooks_;
+};
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,92 @@
+// What the driver keeps of each task until it has ended: enough to make its frames, and to say in a
+// message what it was.
+//
+// Invariant: a record is live from append() to end(). Records lie in chunks by task number, the
+// blobs of a chunk's tasks beside them; a chunk goes when its last task has ended. The driver's
+// role owns everything here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+namespace pto::hierarchy {
+
+// Where in the program a task was submitted: numbers that the host can make words of.
+struct Place {
+  uint32_t code = 0;  // of a function, 0: unknown
+  int32_t instruction = 0;
+};
+
+struct TaskRecord {
+  enum Flags : uint8_t { kIsLive = 1, kHasArguments = 2, kIsNextLevel = 4 };
+
+  std::byte* blobs;  // of its members, one after the other, each aligned to 8
+  uint32_t callable;
+  uint32_t config;
+  uint32_t timeout_ms;
+  Place place;
+  uint16_t members;
+  uint8_t flags;
+
+  bool is_live() const { return (flags & kIsLive) != 0; }
+};
+static_assert(sizeof(TaskRecord) == 32, "a waiting task costs this, its blob and the engine's");
+
+class Records {
+ public:
+  // The record of task `number`, higher than all before; `bytes` are for its blobs. Tasks that are
+  // left out have none.
+  TaskRecord& append(int64_t number, size_t bytes);
+
+  // nullptr when it has ended, or never had one.
+  TaskRecord* find(int64_t number) {
+    if (number < first_ || number >= next_) return nullptr;
+    Chunk* chunk = chunks_[static_cast<size_t>(number / kTasks - first_ / kTasks)].get();
+    if (!chunk) return nullptr;
+    TaskRecord& record = chunk->records[number % kTasks];
+    return record.is_live() ? &record : nullptr;
+  }
+
+  void end(int64_t number);
+
+  size_t live() const { return live_; }
+  // No record of a lower number is live.
+  int64_t oldest() const {
+    return chunks_.empty() || (chunks_.front() && chunks_.front()->live == 0) ? next_ : first_;
+  }
+
+ private:
+  static constexpr int64_t kTasks = 512;
+  static constexpr size_t kBlockBytes = size_t{1} << 16;
+  static constexpr size_t kSpares = 4;
+
+  struct Chunk {
+    TaskRecord records[kTasks];
+    std::vector<std::unique_ptr<std::byte[]>> blocks;
+    size_t used = kBlockBytes;  // of the last block
+    uint32_t live = 0;
+
+    std::byte* take(size_t bytes);
+  };
+
+  Chunk& chunk_of(int64_t number);
+  void keep_spare(std::unique_ptr<Chunk> chunk);
+
+  std::deque<std::unique_ptr<Chunk>> chunks_;  // null once all its tasks have ended
+  std::vector<std::unique_ptr<Chunk>> spares_;
+  int64_t first_ = 0;  // number of the first task of chunks_.front()
+  int64_t next_ = 0;
+  size_t live_ = 0;
+};
+
+// Where member `member` of the blobs lies, and how long it is.
+struct BlobPlace {
+  const std::byte* data;
+  uint32_t bytes;
+};
+BlobPlace blob_of(const TaskRecord& record, int32_t member);
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,31 @@
+// Holding the driver's role. Only for the sources of this room.
+#pragma once
+
+#include <mutex>
+
+#include "driver/driver.hpp"
+
+namespace pto::hierarchy {
+
+class Driver::Role {
+ public:
+  // For a thread of the program: it gives up what other holders may need before it waits.
+  explicit Role(Driver& driver) : lock_(driver.role_, std::try_to_lock) {
+    driver.drives_.fetch_add(1, std::memory_order_relaxed);
+    if (lock_.owns_lock()) return;
+    driver.host_.give_up();
+    lock_.lock();
+    driver.host_.take();
+  }
+
+  // Tries only.
+  Role(Driver& driver, std::try_to_lock_t) : lock_(driver.role_, std::try_to_lock) {}
+
+  explicit operator bool() const { return lock_.owns_lock(); }
+  void leave() { lock_.unlock(); }
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+};
+
+}  // namespace pto::hierarchy

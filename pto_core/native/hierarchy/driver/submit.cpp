@@ -1,0 +1,210 @@
+// What the program adds to a run.
+#include <algorithm>
+#include <cstring>
+
+#include "arguments/blob.hpp"
+#include "driver/driver.hpp"
+#include "driver/waiting.hpp"
+
+namespace pto::hierarchy {
+namespace {
+
+constexpr uint32_t kSubmitsAPump = 8;
+
+uint64_t rounded(uint64_t bytes) {
+  return (bytes + kSlabBytes - 1) / kSlabBytes * kSlabBytes;
+}
+
+bool is_allocated(const Tensor& key) {
+  return key.tag == Tag::kOutput && key.address == 0 && key.bytes > 0;
+}
+
+uint64_t bytes_to_allocate(const Call& call) {
+  uint64_t bytes = 0;
+  for (const MemberCall& member : call.members)
+    for (const Tensor& key : member.keys)
+      if (is_allocated(key)) bytes += rounded(key.bytes);
+  return bytes;
+}
+
+size_t bytes_of(const MemberCall& member) {
+  return blob_bytes(member.tensors.size(), member.scalars.size());
+}
+
+}  // namespace
+
+// Throws where a frame of the task could never be sent.
+void Driver::check_sizes(const Call& call) const {
+  for (const auto& link : links_) {
+    if (link->configuration.kind != call.kind || !link->is_attached()) continue;
+    for (const MemberCall& member : call.members) {
+      const size_t bytes = sizeof(pto_frame) + bytes_of(member);
+      if (bytes <= link->largest_frame_bytes()) continue;
+      throw Refusal(Refusal::Kind::kCapacity,
+                    "the arguments of a task make a frame of " + std::to_string(bytes) +
+                        " bytes, the child's queue takes frames up to " +
+                        std::to_string(link->largest_frame_bytes()) +
+                        "; pass fewer arguments, or set a larger queue_bytes");
+    }
+  }
+}
+
+// The bytes of what the task changes in place, which may have to be put back.
+uint64_t Driver::find_regions(const Call& call, std::vector<SavedRange>* ranges) const {
+  uint64_t bytes = 0;
+  for (const MemberCall& member : call.members) {
+    for (size_t i = 0; i < member.keys.size(); ++i) {
+      const Tensor& key = member.keys[i];
+      if (key.tag != Tag::kInout || key.bytes == 0) continue;
+      if (member.tensors[i].child_memory) {
+        throw Refusal(Refusal::Kind::kUsage,
+                      "a task with retries changes memory of its child in place, which cannot be "
+                      "saved and put back; use OUTPUT, or no retries");
+      }
+      ranges->push_back({key.address, key.bytes});
+      bytes += key.bytes;
+    }
+  }
+  if (regions_.fits_ever(bytes)) return bytes;
+  throw Refusal(Refusal::Kind::kCapacity,
+                "a task with retries changes " + std::to_string(bytes) +
+                    " bytes in place, and copies of at most " +
+                    std::to_string(regions_.limit_bytes()) +
+                    " bytes are kept; set a larger snapshot_limit, or no retries");
+}
+
+void Driver::ensure_granted(uint64_t bytes) {
+  uint32_t ring = 0;
+  uint64_t needed = 0;
+  {
+    Role role(*this);
+    ring = std::min(scope_depth_, kRings - 1);
+    needed = std::min(configuration_.engine.rings[ring].size, high_water_[ring] + bytes);
+    if (needed <= granted_[ring]) return;
+  }
+  const uint64_t granted = host_.grant(ring, needed);
+  Role role(*this);
+  granted_[ring] = std::max(granted_[ring], granted);
+}
+
+void Driver::note_allocated(uint64_t address, uint64_t bytes) {
+  const uint32_t ring = std::min(scope_depth_, kRings - 1);
+  const uint64_t end = address - configuration_.engine.rings[ring].address + rounded(bytes);
+  high_water_[ring] = std::max(high_water_[ring], end);
+}
+
+// Whether `attempt`, with the role, got what it wanted; waits for room until it does. `attempt`
+// throws when it never can.
+template <class Attempt>
+void Driver::attempt_or_wait(Attempt attempt) {
+  {
+    Role role(*this);
+    if (attempt()) return;
+    pump(true);
+  }
+  wait_until(attempt, UINT64_MAX);
+}
+
+bool Driver::is_stuck(Deadlock* proof) const {
+  return engine_->is_quiescent() && engine_->deadlock(proof);
+}
+
+int64_t Driver::submit(const Call& call) {
+  const uint64_t allocated = bytes_to_allocate(call);
+  if (allocated > 0) ensure_granted(allocated);
+  int64_t task = kNone;
+  attempt_or_wait([&] {
+    task = try_submit(call);
+    return task != kNone;
+  });
+  background_.wake_if_asleep();
+  return task;
+}
+
+int64_t Driver::try_submit(const Call& call) {
+  check_sizes(call);
+  std::vector<SavedRange> ranges;
+  const uint64_t saved = call.retries > 0 ? find_regions(call, &ranges) : 0;
+  if (!regions_.fits(saved)) return kNone;
+  members_.clear();
+  for (const MemberCall& member : call.members) members_.push_back({member.keys});
+  Submission submission;
+  submission.kind = call.kind;
+  submission.is_hint = call.is_hint;
+  submission.retries = call.retries;
+  submission.timeout_ms = call.timeout_ms;
+  submission.members = members_;
+  submission.pins = call.pins;
+  const Submitted answer = engine_->submit(submission, out_);
+  if (answer.task == kNone) {
+    Deadlock proof;
+    if (is_stuck(&proof)) throw DeadlockFound{proof};
+    return kNone;
+  }
+  keep(call, answer.task);
+  if (saved > 0) regions_.reserve(answer.task, std::move(ranges), saved);
+  after_submit(answer.task, call.kind);
+  return answer.task;
+}
+
+void Driver::keep(const Call& call, int64_t task) {
+  size_t bytes = 0;
+  if (call.has_arguments)
+    for (const MemberCall& member : call.members) bytes += bytes_of(member);
+  TaskRecord& record = records_.append(task, bytes);
+  record.callable = call.callable;
+  record.config = call.config;
+  record.timeout_ms = call.timeout_ms;
+  record.place = call.place;
+  record.members = static_cast<uint16_t>(call.members.size());
+  if (call.timeout_ms > 0) timeouts_ += 1;
+  if (!call.has_arguments) return;
+  record.flags |= TaskRecord::kHasArguments;
+  std::byte* to = record.blobs;
+  for (const MemberCall& member : call.members) {
+    encode_blob({member.tensors, member.scalars}, to);
+    auto* tensors = reinterpret_cast<pto_tensor*>(to + kBlobHeadBytes);
+    for (size_t i = 0; i < member.keys.size(); ++i) {
+      if (tensors[i].data == member.keys[i].address) continue;
+      tensors[i].data = member.keys[i].address;
+      if (member.keys[i].bytes > 0) note_allocated(tensors[i].data, member.keys[i].bytes);
+    }
+    to += bytes_of(member);
+  }
+}
+
+// The task that was just submitted is held back while the program may add to what it waits for.
+void Driver::after_submit(int64_t task, Kind kind) {
+  counts_.submitted += 1;
+  newest_ = task;
+  held_.store(task, std::memory_order_relaxed);
+  is_dirty_ = true;
+  has_work_.store(true, std::memory_order_relaxed);
+  process();
+  since_pump_ += 1;
+  bool is_due = since_pump_ >= kSubmitsAPump;
+  for (size_t i = 0; i < links_.size() && !is_due; ++i) {
+    const ChildLink& link = *links_[i];
+    is_due = link.is_ready && link.in_flight() == 0 && link.configuration.kind == kind;
+  }
+  if (is_due) pump(false);
+}
+
+int64_t Driver::allocate(uint64_t bytes, uint64_t* address) {
+  if (bytes > 0) ensure_granted(rounded(bytes));
+  int64_t task = kNone;
+  attempt_or_wait([&] {
+    const Submitted answer = engine_->allocate(bytes, address, out_);
+    task = answer.task;
+    Deadlock proof;
+    if (task == kNone && is_stuck(&proof)) throw DeadlockFound{proof};
+    if (task == kNone) return false;
+    if (bytes > 0) note_allocated(*address, bytes);
+    newest_ = task;
+    process();
+    return true;
+  });
+  return task;
+}
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,176 @@
+#include "driver/task_handle.hpp"
+
+#include <structmember.h>
+
+#include <cstddef>
+#include <new>
+
+#include "arguments/python_type.hpp"
+#include "driver/worker_driver.hpp"
+#include "errors.hpp"
+
+namespace pto::hierarchy {
+namespace {
+
+PyTypeObject* run_type = nullptr;
+PyTypeObject* handle_type = nullptr;
+
+TaskHandle* self_of(PyObject* self) {
+  return reinterpret_cast<TaskHandle*>(self);
+}
+
+void delete_run(PyObject* self) {
+  auto* run = reinterpret_cast<RunObject*>(self);
+  std::destroy_at(&run->outcomes);
+  Py_XDECREF(run->driver_object);
+  PyTypeObject* type = Py_TYPE(self);
+  PyObject_Free(self);
+  Py_DECREF(type);
+}
+
+void delete_handle(PyObject* self) {
+  TaskHandle* handle = self_of(self);
+  handle->run->driver->driver().let_go(handle->task);
+  Py_DECREF(reinterpret_cast<PyObject*>(handle->run));
+  Py_XDECREF(handle->outputs);
+  PyTypeObject* type = Py_TYPE(self);
+  PyObject_Free(self);
+  Py_DECREF(type);
+}
+
+bool has_ended(TaskHandle* handle) {
+  return handle->run->outcomes->is_over || handle->run->driver->driver().has_ended(handle->task);
+}
+
+PyObject* done(PyObject* self, void*) {
+  return or_raise([&] { return PyBool_FromLong(has_ended(self_of(self))); });
+}
+
+// (result, cause, root) of a task that ended otherwise than completed, else None.
+PyObject* failure(PyObject* self, void*) {
+  return or_raise([&]() -> PyObject* {
+    const TaskHandle* handle = self_of(self);
+    const auto found =
+        handle->run->driver->driver().failure_of(*handle->run->outcomes, handle->task);
+    if (!found) Py_RETURN_NONE;
+    return Py_BuildValue("(iLL)", static_cast<int>(found->result),
+                         static_cast<long long>(found->cause), static_cast<long long>(found->root));
+  });
+}
+
+PyObject* driver(PyObject* self, void*) {
+  return Py_NewRef(self_of(self)->run->driver_object);
+}
+
+// A timeout in seconds as nanoseconds; None is for ever.
+uint64_t timeout_ns(PyObject* object) {
+  if (!object || object == Py_None) return UINT64_MAX;
+  const double seconds = PyFloat_AsDouble(object);
+  if (seconds == -1.0 && PyErr_Occurred()) throw nb::python_error();
+  if (!(seconds >= 0)) core::raise_usage("timeout is negative; give seconds from 0, or None");
+  return seconds > 1e9 ? UINT64_MAX : static_cast<uint64_t>(seconds * 1e9);
+}
+
+PyObject* wait(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
+  return or_raise([&]() -> PyObject* {
+    PyObject* timeout = count > 0 ? values[0] : nullptr;
+    const bool is_named =
+        names && PyTuple_GET_SIZE(names) == 1 && count == 0 &&
+        PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "timeout") == 0;
+    if (is_named) timeout = values[0];
+    if (count > 1 || (names && PyTuple_GET_SIZE(names) > 0 && !is_named)) {
+      PyErr_SetString(PyExc_TypeError, "wait() takes only timeout");
+      return nullptr;
+    }
+    TaskHandle* handle = self_of(self);
+    const uint64_t limit = timeout_ns(timeout);
+    if (has_ended(handle)) Py_RETURN_TRUE;
+    Driver& driver = handle->run->driver->driver();
+    return PyBool_FromLong(or_error([&] { return driver.wait(handle->task, limit); }));
+  });
+}
+
+PyObject* add_dep(PyObject* self, PyObject* const* producers, Py_ssize_t count) {
+  return or_raise([&]() -> PyObject* {
+    TaskHandle* handle = self_of(self);
+    handle->run->driver->add_dependencies(handle->task, producers, count);
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* shown(PyObject* self) {
+  return PyUnicode_FromFormat("<TaskHandle %lld>", static_cast<long long>(self_of(self)->task));
+}
+
+PyMethodDef methods[] = {
+    {"wait", method_of(&wait), METH_FASTCALL | METH_KEYWORDS,
+     "wait($self, timeout=None)\n--\n\n"
+     "Wait until the task has ended, however it did; False after `timeout` seconds."},
+    {"add_dep", method_of(&add_dep), METH_FASTCALL,
+     "add_dep($self, *producers)\n--\n\n"
+     "Let this task, the one submitted last, also wait for those tasks (handles). Raises "
+     "UsageError when another task was submitted since, or it was sent already."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyMemberDef members[] = {
+    {"task_slot", T_LONGLONG, offsetof(TaskHandle, task), READONLY, "The number of the task."},
+    {"outputs", T_OBJECT, offsetof(TaskHandle, outputs), 0, "What result() gives; None at first."},
+    {nullptr, 0, 0, 0, nullptr}};
+
+PyGetSetDef properties[] = {
+    {"done", &done, nullptr, "Whether the task has ended.", nullptr},
+    {"driver", &driver, nullptr, "The Driver that it was submitted to.", nullptr},
+    {"failure", &failure, nullptr,
+     "(result, cause, root) of a task that failed or was poisoned, -1 where there is no cause or "
+     "root; None of others, and as long as it runs.",
+     nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+PyType_Slot handle_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(&delete_handle)},
+                              {Py_tp_methods, methods},
+                              {Py_tp_members, members},
+                              {Py_tp_getset, properties},
+                              {Py_tp_repr, reinterpret_cast<void*>(&shown)},
+                              {Py_tp_doc, const_cast<char*>("A task that was submitted.")},
+                              {0, nullptr}};
+PyType_Spec handle_spec = {"pto_core._hierarchy.TaskHandle", sizeof(TaskHandle), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, handle_slots};
+
+PyType_Slot run_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(&delete_run)}, {0, nullptr}};
+PyType_Spec run_spec = {"pto_core._hierarchy._Run", sizeof(RunObject), 0,
+                        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, run_slots};
+
+}  // namespace
+
+RunObject* make_run_object(WorkerDriver* driver, PyObject* driver_object,
+                           std::shared_ptr<RunOutcomes> outcomes) {
+  RunObject* run = PyObject_New(RunObject, run_type);
+  if (!run) return nullptr;
+  run->driver = driver;
+  run->driver_object = Py_NewRef(driver_object);
+  new (&run->outcomes) std::shared_ptr<RunOutcomes>(std::move(outcomes));
+  return run;
+}
+
+PyObject* make_task_handle(int64_t task, RunObject* run) {
+  TaskHandle* handle = PyObject_New(TaskHandle, handle_type);
+  if (!handle) return nullptr;
+  handle->task = task;
+  Py_INCREF(reinterpret_cast<PyObject*>(run));
+  handle->run = run;
+  handle->outputs = nullptr;
+  return reinterpret_cast<PyObject*>(handle);
+}
+
+TaskHandle* task_handle_of(PyObject* object) {
+  return Py_TYPE(object) == handle_type ? self_of(object) : nullptr;
+}
+
+void bind_task_handle(nb::module_& module) {
+  run_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&run_spec));
+  handle_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&handle_spec));
+  if (!run_type || !handle_type) throw nb::python_error();
+  module.attr("TaskHandle") = nb::borrow(reinterpret_cast<PyObject*>(handle_type));
+}
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,109 @@
+#include "driver/waiting.hpp"
+
+#include "driver/driver.hpp"
+
+namespace pto::hierarchy {
+
+// A wait with a deadline, or with deadlines of tasks to watch, comes back in time for them.
+uint64_t Driver::slice_ns(uint64_t deadline_ns) const {
+  constexpr uint64_t kShortest = 100'000;
+  uint64_t slice = timeouts_ > 0 ? kSliceNs / 5 : kSliceNs;
+  if (deadline_ns != UINT64_MAX) {
+    const uint64_t now = engine::monotonic_ns();
+    slice = std::min(slice, deadline_ns > now ? deadline_ns - now : 0);
+    slice = std::max(slice, kShortest);
+  }
+  return slice;
+}
+
+void Driver::run_actions() {
+  std::vector<Action> actions;
+  {
+    Role role(*this);
+    actions.swap(actions_);
+  }
+  for (const Action& action : actions) {
+    if (action.cause == kNone)
+      host_.child_broken(action.child, action.words);
+    else
+      host_.end_child(action.child, action.cause);
+  }
+}
+
+void Driver::keep_failure(std::exception_ptr error) {
+  const std::lock_guard role(role_);
+  if (!failure_) failure_ = std::move(error);
+}
+
+bool Driver::wait(int64_t task, uint64_t timeout_ns) {
+  const auto has_ended = [&] { return records_.find(task) == nullptr; };
+  {
+    Role role(*this);
+    if (has_ended()) return true;
+  }
+  const bool is_over =
+      wait_until(has_ended, saturating_add(timeout_ns ? engine::monotonic_ns() : 0, timeout_ns));
+  background_.wake_if_asleep();
+  return is_over;
+}
+
+bool Driver::wait_for_run(uint64_t timeout_ns) {
+  return wait_until([this] { return !is_running_; },
+                    saturating_add(engine::monotonic_ns(), timeout_ns));
+}
+
+void Driver::run_end() {
+  {
+    Role role(*this);
+    engine_->run_end(out_);
+    is_dirty_ = true;
+    process();
+    pump(true);
+    if (!is_running_) return;
+  }
+  try {
+    wait_for_run(UINT64_MAX);
+  } catch (...) {
+    const std::exception_ptr interruption = std::current_exception();
+    end_interrupted();
+    std::rethrow_exception(interruption);
+  }
+}
+
+// What has not started does not; what runs gets some time, then its child is ended. Another
+// interruption cuts the time short.
+void Driver::end_interrupted() {
+  const int64_t cause = add_cause({});
+  cancel(cause);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    try {
+      if (wait_for_run(configuration_.patience_ns)) return;
+    } catch (...) {
+    }
+    std::vector<int32_t> busy;
+    {
+      Role role(*this);
+      for (size_t i = 0; i < links_.size(); ++i)
+        if (links_[i]->in_flight() > 0) busy.push_back(static_cast<int32_t>(i));
+    }
+    for (const int32_t child : busy) host_.end_child(child, cause);
+  }
+}
+
+Driver::ReplyState Driver::reply(uint64_t number, uint64_t timeout_ns, std::string* data) {
+  ReplyState state = ReplyState::kPending;
+  const auto take = [&] {
+    const auto found = replies_.find(number);
+    state = found == replies_.end() ? ReplyState::kLost : found->second.state;
+    if (state == ReplyState::kPending) return false;
+    if (found != replies_.end()) {
+      *data = std::move(found->second.data);
+      replies_.erase(found);
+    }
+    return true;
+  };
+  wait_until(take, saturating_add(engine::monotonic_ns(), timeout_ns));
+  return state;
+}
+
+}  // namespace pto::hierarchy

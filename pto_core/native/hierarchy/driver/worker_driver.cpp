@@ -1,0 +1,123 @@
+#include "driver/worker_driver.hpp"
+
+#include <nanobind/stl/string.h>
+#include <unistd.h>
+
+#include "driver/task_handle.hpp"
+#include "errors.hpp"
+
+namespace pto::hierarchy {
+
+void raise_deadlock(const Deadlock& proof) {
+  const nb::object type =
+      nb::module_::import_("pto_core.hierarchy.engine.interface").attr("Deadlock");
+  core::raise_exception(
+      type(proof.ring, proof.requested, proof.held, proof.size, proof.oldest_task, proof.open_scope)
+          .attr("error")());
+}
+
+WorkerDriver::WorkerDriver(const DriverConfiguration& configuration, std::unique_ptr<Engine> engine,
+                           nb::object hooks, const WorkerSettings& settings)
+    : host_(std::move(hooks)),
+      driver_(std::make_unique<Driver>(configuration, std::move(engine), host_)),
+      settings_(settings),
+      process_(getpid()) {
+  int32_t number = 0;
+  for (const ChildConfiguration& child : configuration.engine.children)
+    children_[static_cast<size_t>(child.kind)].push_back(number++);
+}
+
+// A child that inherited it has no thread of it, and must not touch what the parent uses.
+WorkerDriver::~WorkerDriver() {
+  if (process_ != getpid())
+    static_cast<void>(driver_.release());
+  else
+    driver_->close();
+  drop_kept(INT64_MAX);
+  Py_XDECREF(reinterpret_cast<PyObject*>(run_));
+}
+
+void WorkerDriver::close() {
+  if (process_ != getpid()) return;
+  driver_->close();
+  drop_kept(INT64_MAX);
+  // It holds this object through driver_object.
+  Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_, nullptr)));
+}
+
+void WorkerDriver::run_begin(nb::object self, Hazards hazards, nb::handle config) {
+  // First, because it may be refused.
+  const uint32_t number = config.is_none() ? 0 : config_number(config.ptr());
+  or_error([&] { driver_->run_begin(hazards); });
+  RunObject* run = make_run_object(this, self.ptr(), driver_->outcomes());
+  if (!run) throw nb::python_error();
+  Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_, run)));
+  run_config_ = number;
+}
+
+void WorkerDriver::run_end() {
+  or_error([&] { driver_->run_end(); });
+  drop_kept(INT64_MAX);
+  Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_, nullptr)));
+}
+
+nb::tuple WorkerDriver::outcome() const {
+  nb::list failed, poisoned;
+  for (const auto& [task, cause] : driver_->failures()) failed.append(nb::make_tuple(task, cause));
+  for (const auto& [task, root] : driver_->poisonings())
+    poisoned.append(nb::make_tuple(task, root));
+  return nb::make_tuple(driver_->outcomes()->is_over.load(), failed, poisoned);
+}
+
+void WorkerDriver::drop_kept(int64_t before) {
+  while (!kept_.empty() && kept_.front().task < before) {
+    PyObject* owner = kept_.front().owner;
+    kept_.pop_front();
+    Py_DECREF(owner);
+  }
+}
+
+nb::object WorkerDriver::place_of(const Place& place) const {
+  if (place.code == 0) return nb::make_tuple(nb::none(), nb::none());
+  const nb::object& code = codes_[place.code];
+  auto* raw = reinterpret_cast<PyCodeObject*>(code.ptr());
+  return nb::make_tuple(code.attr("co_filename"), PyCode_Addr2Line(raw, place.instruction));
+}
+
+// The innermost frame that is not of this package.
+Place WorkerDriver::place_of_caller() {
+  PyFrameObject* frame = PyEval_GetFrame();
+  Py_XINCREF(reinterpret_cast<PyObject*>(frame));
+  while (frame) {
+    PyCodeObject* code = PyFrame_GetCode(frame);
+    const uint32_t number = code_number(reinterpret_cast<PyObject*>(code));
+    Py_DECREF(reinterpret_cast<PyObject*>(code));
+    PyFrameObject* const inner = frame;
+    const Place place{number, PyFrame_GetLasti(frame)};
+    if (number == 0) frame = PyFrame_GetBack(inner);
+    Py_DECREF(reinterpret_cast<PyObject*>(inner));
+    if (number != 0) return place;
+  }
+  return {};
+}
+
+uint32_t WorkerDriver::code_number(PyObject* code) {
+  if (code == last_code_) return last_code_number_;
+  const auto [found, is_new] = code_numbers_.try_emplace(code, 0);
+  if (is_new) {
+    static const std::string own = nb::cast<std::string>(nb::module_::import_("os.path").attr(
+        "dirname")(nb::module_::import_("pto_core").attr("__file__")));
+    const auto file = nb::cast<std::string>(nb::handle(code).attr("co_filename"));
+    if (file.starts_with(own + "/")) {
+      own_codes_.push_back(nb::borrow(code));
+    } else {
+      found->second = static_cast<uint32_t>(codes_.size());
+      codes_.push_back(nb::borrow(code));
+    }
+  }
+  last_code_ = code;
+  last_code_number_ = found->second;
+  return found->second;
+}
+
+}  // namespace pto::hierarchy

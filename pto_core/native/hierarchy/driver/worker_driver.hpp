@@ -1,0 +1,137 @@
+// A Driver as Python has it: objects turned into numbers, numbers into exceptions.
+//
+// Used with the GIL, by any thread.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "arguments/task_args.hpp"
+#include "callable/callable_handle.hpp"
+#include "driver/driver.hpp"
+#include "driver/python_host.hpp"
+#include "refusal.hpp"
+
+namespace pto::hierarchy {
+
+// What the handles of a run's tasks share.
+struct RunObject;
+
+// How a submit was called, as objects; null where nothing was given.
+struct SubmitWords {
+  Kind kind = Kind::kNextLevel;
+  bool is_group = false;
+  PyObject* handle = nullptr;
+  PyObject* args = nullptr;
+  PyObject* config = nullptr;
+  PyObject* workers = nullptr;
+  PyObject* retries = nullptr;
+  PyObject* timeout_s = nullptr;
+  PyObject* hint = nullptr;
+};
+
+struct WorkerSettings {
+  uint64_t owner = 0;  // number of the Worker
+  CallableSpace next_level_space = CallableSpace::kLocalChip;
+  uint32_t task_timeout_ms = 0;  // of tasks without their own
+};
+
+class WorkerDriver {
+ public:
+  WorkerDriver(const DriverConfiguration& configuration, std::unique_ptr<Engine> engine,
+               nb::object hooks, const WorkerSettings& settings);
+  ~WorkerDriver();
+
+  Driver& driver() { return *driver_; }
+  nb::object& hooks() { return host_.hooks(); }
+
+  void run_begin(nb::object self, Hazards hazards, nb::handle config);
+  void run_end();
+  nb::tuple outcome() const;
+
+  // A new TaskHandle.
+  PyObject* submit(const SubmitWords& words);
+  nb::object allocate(nb::handle shape, nb::handle dtype);
+  void add_dependencies(int64_t consumer, PyObject* const* producers, Py_ssize_t count);
+
+  // (file, line) of where a task was submitted.
+  nb::object place_of(const Place& place) const;
+  void close();
+
+ private:
+  struct KnownHandle {
+    nb::object handle;
+    uint32_t number = 0;
+  };
+  struct Kept {
+    int64_t task;
+    PyObject* owner;  // a reference
+  };
+
+  // What a submit is made of, while it is under way.
+  struct Draft {
+    std::vector<TaskArgs*> args;
+    std::vector<Tensor> keys;
+    std::vector<MemberCall> members;
+    std::vector<int32_t> pins;
+  };
+  class DraftLoan;
+
+  uint32_t callable_number(PyObject* handle, Kind kind);
+  void check_handle(PyObject* handle, Kind kind) const;
+  CallableSpace space_of(Kind kind) const {
+    return kind == Kind::kSub ? CallableSpace::kLocalPython : settings_.next_level_space;
+  }
+  void read_workers(const SubmitWords& words, std::vector<int32_t>& pins) const;
+  int32_t child_of(PyObject* worker, Kind kind) const;
+  uint32_t config_number(PyObject* config);
+  uint32_t intern_config(nb::handle config);
+  Place place_of_caller();
+  uint32_t code_number(PyObject* code);
+  void learn_addresses(const Draft& draft, int64_t task);
+  void drop_kept(int64_t before);
+
+  PythonHost host_;
+  std::unique_ptr<Driver> driver_;
+  const WorkerSettings settings_;
+  std::array<std::vector<int32_t>, 2> children_;  // by kind, as the program counts them
+  const pid_t process_;
+  RunObject* run_ = nullptr;  // a reference, while there is one
+
+  std::array<KnownHandle, 64> known_handles_;
+  nb::object last_config_, last_version_;
+  uint32_t last_config_number_ = 0;
+  uint32_t run_config_ = 0;
+  std::unordered_map<std::string, uint32_t> config_numbers_;
+  std::vector<nb::object> codes_{nb::object()};           // of the program; number 0 is none
+  std::unordered_map<PyObject*, uint32_t> code_numbers_;  // 0: of this package
+  std::vector<nb::object> own_codes_;                     // those of this package
+  PyObject* last_code_ = nullptr;
+  uint32_t last_code_number_ = 0;
+  std::deque<Kept> kept_;  // what owns the memory of live tasks' tensors, ascending by task
+
+  // A thread that waits in a submit keeps its draft while others submit.
+  std::vector<std::unique_ptr<Draft>> drafts_;
+};
+
+[[noreturn]] void raise_deadlock(const Deadlock& proof);
+
+// Runs `call` and raises what the driver throws as an exception of the tree.
+template <class Call>
+auto or_error(Call call) {
+  try {
+    return call();
+  } catch (const Refusal& refusal) {
+    raise_refusal(refusal);
+  } catch (const DeadlockFound& found) {
+    raise_deadlock(found.proof);
+  }
+}
+
+}  // namespace pto::hierarchy

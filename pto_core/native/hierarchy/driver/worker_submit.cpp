@@ -1,0 +1,269 @@
+// From the objects of a submit to the numbers of the engine.
+#include <algorithm>
+#include <cmath>
+
+#include "driver/task_handle.hpp"
+#include "driver/worker_driver.hpp"
+#include "errors.hpp"
+
+namespace pto::hierarchy {
+namespace {
+
+const char* call_of(Kind kind) {
+  return kind == Kind::kSub ? "submit_sub" : "submit_next_level";
+}
+
+bool is_given(PyObject* object) {
+  return object && object != Py_None;
+}
+
+int64_t integer_of(PyObject* object, const char* name, int64_t least, int64_t most) {
+  const long long value = PyLong_Check(object) ? PyLong_AsLongLong(object) : least - 1;
+  if (value >= least && value <= most && !PyErr_Occurred()) return value;
+  PyErr_Clear();
+  core::raise_usage(std::string(name) + " is " + core::shown(object) + "; give an integer from " +
+                    std::to_string(least) + " to " + std::to_string(most));
+}
+
+uint32_t milliseconds_of(PyObject* object) {
+  const double seconds = PyFloat_AsDouble(object);
+  const bool is_number = seconds != -1.0 || !PyErr_Occurred();
+  PyErr_Clear();
+  if (!is_number || !(seconds > 0) || seconds > 4e6) {
+    core::raise_usage("timeout_s is " + core::shown(object) +
+                      "; give seconds above 0, at most 4000000, or None");
+  }
+  return static_cast<uint32_t>(std::ceil(seconds * 1e3));
+}
+
+void add_member(PyObject* object, size_t position, bool is_group, std::vector<TaskArgs*>& all,
+                std::vector<Tensor>& keys) {
+  TaskArgs* args = task_args_of(object);
+  if (!args) {
+    core::raise_usage((is_group ? "member " + std::to_string(position) : std::string("args")) +
+                      " is " + core::shown(object) + " of type " + core::type_text(object) +
+                      "; give a TaskArgs");
+  }
+  args->take_addresses();
+  all.push_back(args);
+  const auto tensors = args->tensors();
+  for (uint32_t i = 0; i < args->tensor_count; ++i) {
+    const ContinuousTensor& tensor = *args->notes[i].tensor;
+    if (tensor.origin == Origin::kArray) check_shared(tensor, i);
+    keys.push_back({tensors[i].data, tensor.bytes, nullptr, args->notes[i].tag});
+  }
+}
+
+template <class Draft>
+void add_members(const SubmitWords& words, Draft& draft) {
+  if (!words.is_group) {
+    if (is_given(words.args)) add_member(words.args, 0, false, draft.args, draft.keys);
+  } else {
+    const nb::object list = nb::steal(PySequence_Fast(words.args ? words.args : Py_None, ""));
+    PyErr_Clear();
+    if (!list.is_valid()) {
+      core::raise_usage("args_list is " + core::shown(words.args ? words.args : Py_None) +
+                        "; give a list with the TaskArgs of each member");
+    }
+    const Py_ssize_t count = PySequence_Fast_GET_SIZE(list.ptr());
+    for (Py_ssize_t i = 0; i < count; ++i)
+      add_member(PySequence_Fast_GET_ITEM(list.ptr(), i), static_cast<size_t>(i), true, draft.args,
+                 draft.keys);
+  }
+  Tensor* key = draft.keys.data();
+  for (TaskArgs* args : draft.args) {
+    draft.members.push_back({args->tensors(), {key, args->tensor_count}, args->scalars()});
+    key += args->tensor_count;
+  }
+  if (!words.is_group && draft.members.empty()) draft.members.push_back({});
+}
+
+void read_options(const SubmitWords& words, Call* call) {
+  if (is_given(words.retries))
+    call->retries = static_cast<int32_t>(integer_of(words.retries, "retries", 0, INT32_MAX));
+  if (is_given(words.timeout_s)) call->timeout_ms = milliseconds_of(words.timeout_s);
+  if (words.hint) call->is_hint = PyObject_IsTrue(words.hint) == 1;
+}
+
+}  // namespace
+
+class WorkerDriver::DraftLoan {
+ public:
+  explicit DraftLoan(WorkerDriver& owner) : owner_(owner) {
+    if (owner.drafts_.empty()) owner.drafts_.push_back(std::make_unique<Draft>());
+    draft_ = std::move(owner.drafts_.back());
+    owner.drafts_.pop_back();
+    draft_->args.clear();
+    draft_->keys.clear();
+    draft_->members.clear();
+    draft_->pins.clear();
+  }
+  ~DraftLoan() { owner_.drafts_.push_back(std::move(draft_)); }
+  DraftLoan(const DraftLoan&) = delete;
+  DraftLoan& operator=(const DraftLoan&) = delete;
+
+  Draft& operator*() { return *draft_; }
+
+ private:
+  WorkerDriver& owner_;
+  std::unique_ptr<Draft> draft_;
+};
+
+void WorkerDriver::check_handle(PyObject* object, Kind kind) const {
+  const char* call = call_of(kind);
+  if (!nb::isinstance<CallableHandle>(nb::handle(object))) {
+    core::raise_usage(std::string(call) + " needs a handle that Worker.register gave, not " +
+                      core::shown(object) + " of type " + core::type_text(object));
+  }
+  const auto& handle = *nb::inst_ptr<CallableHandle>(nb::handle(object));
+  if (handle.owner != settings_.owner) {
+    core::raise_usage("the handle of '" + handle.name +
+                      "' is of another Worker; register it with this one");
+  }
+  if (!handle.is_alive)
+    core::raise_usage("the handle of '" + handle.name + "' was unregistered; register it again");
+  if (handle.space == space_of(kind)) return;
+  core::raise_usage(
+      "'" + handle.name + "' is " +
+      (handle.space == CallableSpace::kLocalChip ? "a chip callable" : "a Python function") +
+      ", which the children of " + call + " do not run; use " +
+      call_of(kind == Kind::kSub ? Kind::kNextLevel : Kind::kSub));
+}
+
+uint32_t WorkerDriver::callable_number(PyObject* object, Kind kind) {
+  if (!object) core::raise_usage(std::string(call_of(kind)) + " needs a handle");
+  KnownHandle& known = known_handles_[(reinterpret_cast<uintptr_t>(object) >> 5) % 64];
+  if (known.handle.ptr() == object) {
+    const auto& handle = *nb::inst_ptr<CallableHandle>(nb::handle(object));
+    if (handle.is_alive && handle.space == space_of(kind)) return known.number;
+  }
+  check_handle(object, kind);
+  const auto& handle = *nb::inst_ptr<CallableHandle>(nb::handle(object));
+  known.number = driver_->add_callable(handle.digest, handle.name);
+  known.handle = nb::borrow(object);
+  return known.number;
+}
+
+// A configuration counts by value: one that has changed since is another.
+uint32_t WorkerDriver::config_number(PyObject* config) {
+  static PyObject* const version_name = PyUnicode_InternFromString("_version");
+  const nb::object version = nb::steal(PyObject_GetAttr(config, version_name));
+  if (!version.is_valid()) PyErr_Clear();
+  if (config == last_config_.ptr() && version.is_valid() && version.is(last_version_))
+    return last_config_number_;
+  const uint32_t number = intern_config(config);
+  last_config_ = nb::borrow(config);
+  last_version_ = version;
+  last_config_number_ = number;
+  return number;
+}
+
+uint32_t WorkerDriver::intern_config(nb::handle config) {
+  if (!nb::hasattr(config, "pack")) {
+    core::raise_usage("config is " + core::shown(config) + "; give a CallConfig, or None for the " +
+                      "run's");
+  }
+  const nb::bytes packed = nb::cast<nb::bytes>(config.attr("pack")());
+  const auto number = static_cast<uint32_t>(config_numbers_.size() + 1);
+  const auto [found, is_new] =
+      config_numbers_.try_emplace(std::string(packed.c_str(), packed.size()), number);
+  if (is_new) {
+    const nb::bytes frame = nb::cast<nb::bytes>(nb::module_::import_("pickle").attr("dumps")(
+        nb::make_tuple("config", nb::make_tuple(number, packed))));
+    driver_->add_config(std::string(frame.c_str(), frame.size()));
+  }
+  return found->second;
+}
+
+// Children of a kind count from 0 for the program.
+int32_t WorkerDriver::child_of(PyObject* worker, Kind kind) const {
+  const auto& children = children_[static_cast<size_t>(kind)];
+  const long long number = PyLong_Check(worker) ? PyLong_AsLongLong(worker) : -1;
+  if (number >= 0 && number < static_cast<long long>(children.size()))
+    return children[static_cast<size_t>(number)];
+  PyErr_Clear();
+  core::raise_usage("worker is " + core::shown(worker) + "; " + call_of(kind) + " has " +
+                    (children.empty() ? "no children to run it"
+                                      : "workers 0 to " + std::to_string(children.size() - 1)));
+}
+
+void WorkerDriver::read_workers(const SubmitWords& words, std::vector<int32_t>& pins) const {
+  if (!is_given(words.workers)) return;
+  if (!words.is_group) {
+    if (PyLong_Check(words.workers) && PyLong_AsLongLong(words.workers) == -1) return;
+    pins.push_back(child_of(words.workers, words.kind));
+    return;
+  }
+  const nb::object list = nb::steal(PySequence_Fast(words.workers, ""));
+  PyErr_Clear();
+  if (!list.is_valid())
+    core::raise_usage("workers is " + core::shown(words.workers) + "; give a list of numbers");
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list.ptr()); ++i)
+    pins.push_back(child_of(PySequence_Fast_GET_ITEM(list.ptr(), i), words.kind));
+}
+
+PyObject* WorkerDriver::submit(const SubmitWords& words) {
+  if (!run_) core::raise_usage("submit outside a run; do it in the function or block of the run");
+  Call call;
+  call.kind = words.kind;
+  call.callable = callable_number(words.handle, words.kind);
+  call.config = is_given(words.config)           ? config_number(words.config)
+                : words.kind == Kind::kNextLevel ? run_config_
+                                                 : 0;
+  DraftLoan loan(*this);
+  Draft& draft = *loan;
+  add_members(words, draft);
+  call.members = draft.members;
+  call.has_arguments = !draft.args.empty();
+  if (words.workers) read_workers(words, draft.pins);
+  call.pins = draft.pins;
+  call.timeout_ms = settings_.task_timeout_ms;
+  read_options(words, &call);
+  call.place = place_of_caller();
+  const int64_t task = or_error([&] { return driver_->submit(call); });
+  learn_addresses(draft, task);
+  drop_kept(driver_->oldest_live_task());
+  PyObject* handle = make_task_handle(task, run_);
+  if (!handle) throw nb::python_error();
+  return handle;
+}
+
+// What was allocated for the task's outputs, and what must stay until it has ended.
+void WorkerDriver::learn_addresses(const Draft& draft, int64_t task) {
+  const Tensor* key = draft.keys.data();
+  for (TaskArgs* args : draft.args) {
+    const auto tensors = args->tensors();
+    for (uint32_t i = 0; i < args->tensor_count; ++i, ++key) {
+      if (tensors[i].data != key->address) args->set_address(i, key->address, Origin::kHeap);
+      PyObject* owner = args->notes[i].tensor->owner;
+      if (!owner) continue;
+      if (!kept_.empty() && kept_.back().owner == owner)
+        kept_.back().task = task;
+      else
+        kept_.push_back({task, Py_NewRef(owner)});
+    }
+  }
+}
+
+nb::object WorkerDriver::allocate(nb::handle shape, nb::handle dtype) {
+  pto_tensor tensor = describe_tensor(0, shape, dtype, false);
+  uint64_t bytes = 0;
+  if (!count_bytes(tensor, &bytes))
+    core::raise_usage("alloc of more bytes than there are addresses; make it smaller");
+  or_error([&] { return driver_->allocate(bytes, &tensor.data); });
+  return nb::steal(reinterpret_cast<PyObject*>(make_tensor(tensor, Origin::kHeap, nullptr)));
+}
+
+void WorkerDriver::add_dependencies(int64_t consumer, PyObject* const* producers,
+                                    Py_ssize_t count) {
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    TaskHandle* producer = task_handle_of(producers[i]);
+    if (!producer || producer->run->driver != this) {
+      core::raise_usage("add_dep got " + core::shown(producers[i]) +
+                        "; give handles of tasks of this Worker");
+    }
+    or_error([&] { driver_->add_dependency(producer->task, consumer); });
+  }
+}
+
+}  // namespace pto::hierarchy
