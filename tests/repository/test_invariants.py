@@ -30,9 +30,10 @@ def _exists(name: str) -> bool:
     if "/" in name:
         return (ROOT / name).exists()
     if name.endswith("_test"):
-        return any(ROOT.glob(f"plugins/*/native/tests/{name}.cpp"))
+        folders = ("plugins/*/native/tests", "pto_core/native_tests")
+        return any(any(ROOT.glob(f"{folder}/{name}.cpp")) for folder in folders)
     pattern = re.compile(rf"\b{name}\b")
-    folders = ("pto_core/tests", "tests", "plugins")
+    folders = ("pto_core/tests", "pto_core/native_tests", "tests", "plugins")
     sources = (
         path
         for folder in folders

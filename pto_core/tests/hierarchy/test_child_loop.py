@@ -1,0 +1,556 @@
+"""The loop of a child, over an end in memory."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+from child_rig import ARGUMENTS, Board, Child, blob_of, digest_of
+
+from pto_core import _hierarchy
+from pto_core._hierarchy import ContinuousTensor, TaskArgs
+from pto_core.errors import EndpointClosedError, ProtocolError, UsageError
+from pto_core.hierarchy.failures import Failure
+from pto_core.interfaces.frame import Answer, AnswerKind, Frame, FrameKind, Outcome
+
+
+def arguments(*scalars: int, tensors: int = 0) -> TaskArgs:
+    args = TaskArgs()
+    for i in range(tensors):
+        args.add_tensor(ContinuousTensor.from_pointer(4096 * (i + 1), (2, i), np.int16))
+    for scalar in scalars:
+        args.add_scalar(scalar)
+    return args
+
+
+def failure_of(answer: Answer) -> Failure:
+    assert answer.outcome is Outcome.FAILED
+    return Failure.unpack(answer.data)
+
+
+class TestTasks:
+    def test_run_with_and_without_arguments_in_order(self) -> None:
+        child = Child()
+        calls: list[tuple] = []
+        child.know(lambda *given: calls.append(tuple(view.scalars for view in given)))
+        child.task()
+        child.task(args=arguments(7, -1))
+        child.task(args=arguments())
+        assert child.run() is False
+        assert calls == [(), ((7, -1),), ((),)]
+        assert child.outcomes == dict.fromkeys((1, 2, 3), Outcome.SUCCEEDED)
+        assert child.end.is_closed
+
+    def test_see_their_arguments(self) -> None:
+        child = Child()
+        seen = []
+        child.know(
+            lambda args: seen.append(
+                [(t.address, t.shape, t.dtype.name) for t in args.tensors]
+                + [args.tensor_count, args.scalar(0), args.scalar(1, float)]
+            )
+        )
+        args = arguments(5, tensors=2)
+        args.add_scalar(1.25)
+        child.task(args=args)
+        child.run()
+        assert seen == [[(4096, (2, 0), "INT16"), (8192, (2, 1), "INT16"), 2, 5, 1.25]]
+
+    def test_write_to_shared_memory_and_learn_what_is_not(self) -> None:
+        child = Child()
+        shared = np.frombuffer(child.board.memory, np.uint8)[-16:]  # the end of a note
+        private = np.zeros(4)
+        args = TaskArgs()
+        for numbers in (shared, private):
+            args.add_tensor(ContinuousTensor.from_array(numbers))
+
+        def write(args) -> None:
+            args.tensor(0)[:] = 3
+            args.tensor(1)
+
+        child.know(write)
+        child.task(args=args)
+        child.run()
+        assert shared.sum() == 48
+        failure = failure_of(child.end.answers[0])
+        assert "tensor 1 at address" in failure.message
+        assert "not in shared memory" in failure.message
+        assert "shared_array" in failure.message
+
+    def test_keep_their_view_if_they_like(self) -> None:
+        child = Child()
+        kept: list = []
+        child.know(kept.append)
+        child.know(lambda args: None, "g")
+        for scalar in range(200):
+            child.task(args=arguments(scalar, tensors=1))
+            child.task("g", args=arguments(-1))
+        child.run()
+        assert [view.scalar(0) for view in kept] == list(range(200))
+        assert all(view.tensors[0].address == 4096 for view in kept)
+
+    def test_are_looked_up_by_digest(self) -> None:
+        child = Child()
+        calls: list[int] = []
+        for i in range(10):
+            child.know(lambda i=i: calls.append(i), str(i))
+        order = [random.Random(1).randrange(10) for _ in range(100)]
+        for i in order:
+            child.task(str(i))
+        child.run()
+        assert calls == order
+
+    def test_of_a_callable_that_is_not_known_fail(self) -> None:
+        child = Child()
+        child.know(lambda: None)
+        assert child.loop.forget(digest_of("f"))
+        assert not child.loop.forget(digest_of("f"))
+        child.task()
+        child.run()
+        failure = failure_of(child.end.answers[0])
+        assert failure.type_name == "ProtocolError"
+        assert digest_of("f").hex()[:16] in failure.message
+
+    def test_go_to_a_handler_that_runs_them(self) -> None:
+        child = Child()
+        calls: list[tuple] = []
+        child.loop.add(digest_of("f"), "no function")
+        child.task(config=3)
+        child.task(args=arguments(9), config=4)
+        child.run(
+            invoke=lambda callable_, view, config: calls.append(
+                (callable_, view and view.scalars, config)
+            )
+        )
+        assert calls == [("no function", None, 3), ("no function", (9,), 4)]
+
+    def test_know_digests_of_32_bytes(self) -> None:
+        with pytest.raises(UsageError, match="a digest has 32 bytes, not 3"):
+            Child().loop.add(b"abc", print)
+
+
+class TestFailures:
+    def fail(self, exception: BaseException, **settings) -> Answer:
+        child = Child(**settings)
+
+        def broken() -> None:
+            raise exception
+
+        child.know(broken)
+        child.know(lambda: None, "g")
+        for name in ("g", "f", "g"):
+            child.task(name)
+        child.run()
+        assert child.outcomes == {
+            1: Outcome.SUCCEEDED,
+            2: Outcome.FAILED,
+            3: Outcome.SUCCEEDED,
+        }
+        return next(answer for answer in child.end.answers if answer.number == 2)
+
+    def test_bring_the_traceback(self) -> None:
+        failure = failure_of(self.fail(ValueError("bad value")))
+        assert (failure.type_name, failure.message) == ("ValueError", "bad value")
+        assert "in broken" in failure.traceback
+        assert isinstance(failure.exception, ValueError)
+
+    @pytest.mark.parametrize("exception", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+    def test_of_every_kind_end_only_their_task(self, exception) -> None:
+        assert failure_of(self.fail(exception)).type_name == type(exception).__name__
+
+    def test_that_are_too_large_are_cut(self) -> None:
+        text = "x" * 100_000 + "é" * 100_000
+        answer = self.fail(ValueError(text), queue_bytes=4096)
+        assert len(answer.data) <= 4096 - 64
+        failure = failure_of(answer)
+        assert failure.message.startswith("xxx")
+        assert failure.exception is None
+
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+    def test_that_cannot_be_described_are_told(self) -> None:
+        class Nameless(Exception):
+            def __str__(self) -> str:
+                raise SystemExit
+
+            __repr__ = __str__
+
+        failure = failure_of(self.fail(Nameless()))
+        assert "could not" in failure.message
+
+    def test_let_go_of_the_arguments(self) -> None:
+        child = Child()
+        kept: list = []
+
+        def broken(args) -> None:
+            kept.append(args)
+            raise ValueError(args)
+
+        child.know(broken)
+        child.task(args=arguments(5))
+        child.run()
+        assert kept[0].scalars == (5,)
+
+
+class TestOrder:
+    def test_a_requirement_that_succeeded_lets_a_task_run(self) -> None:
+        child = Child()
+        child.know(lambda: None)
+        child.task()
+        child.task(required_child=0, required_count=1)
+        child.run()
+        assert child.outcomes[2] is Outcome.SUCCEEDED
+
+    def test_a_requirement_that_failed_skips_the_task_and_what_requires_it(self) -> None:
+        child = Child()
+        child.know(lambda: 1 / 0)
+        calls: list[int] = []
+        child.know(lambda: calls.append(1), "g")
+        child.task()
+        child.task("g", required_child=0, required_count=1)
+        child.task("g", required_child=0, required_count=2)
+        child.task("g")
+        child.run()
+        assert list(child.outcomes.values()) == [
+            Outcome.FAILED,
+            Outcome.SKIPPED,
+            Outcome.SKIPPED,
+            Outcome.SUCCEEDED,
+        ]
+        assert calls == [1]
+
+    def test_children_wait_for_each_other(self) -> None:
+        """A chain that goes to and fro: each child waits for the other, without the GIL."""
+        board = Board(2)
+        children = [Child(board, index) for index in range(2)]
+        order: list[int] = []
+        length = 500
+        for link in range(2 * length):
+            child = children[link % 2]
+            child.know(lambda link=link: order.append(link), str(link))
+            before = {"required_child": (link + 1) % 2, "required_count": (link + 1) // 2}
+            child.task(str(link), **(before if link else {}))
+        threads = [threading.Thread(target=child.run) for child in children]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert order == list(range(2 * length))
+
+    @pytest.mark.parametrize(
+        ("head", "words"),
+        [
+            ({"required_child": 1, "required_count": 1}, "frame of child 1 of 1"),
+            ({"required_child": -1, "required_count": 1}, "frame of child -1 of 1"),
+            ({"required_child": 0, "required_count": 1}, "its own child, which comes after"),
+        ],
+    )
+    def test_requirements_that_cannot_be_break_the_loop(self, head, words) -> None:
+        child = Child()
+        child.know(lambda: None)
+        child.task(**head)
+        with pytest.raises(ProtocolError, match=words):
+            child.run()
+
+    def test_counts_go_on_over_connections(self) -> None:
+        board = Board()
+        for round_ in range(3):
+            child = Child(board)
+            child.know(lambda: None)
+            required = {"required_child": 0, "required_count": 2 * round_}
+            child.task(**(required if round_ else {}))
+            child.task()
+            child.run()
+            assert child.outcomes == {1: Outcome.SUCCEEDED, 2: Outcome.SUCCEEDED}
+            assert board.record()["completed"] == board.record()["started"] == 2 * round_ + 2
+
+
+class TestBoard:
+    def test_tells_what_the_child_does(self) -> None:
+        child = Child()
+        seen: list[dict] = []
+        child.know(lambda: seen.append(child.board.record()))
+        child.task()
+        child.task()
+        child.control(5)
+        child.run(control=lambda given: seen.append(child.board.record()) or b"")
+        assert [(one["started"], one["completed"]) for one in seen] == [(1, 0), (2, 1), (2, 2)]
+        assert [one["control"] for one in seen] == [None, None, 5]
+        assert {one["pid"] for one in seen} == {os.getpid()}
+        assert child.board.record()["ending"] == 1
+
+    def test_takes_a_note(self) -> None:
+        board = Board(2)
+        _hierarchy.board_note(board.address, 1, "opening device 3")
+        assert board.record(1)["note"] == "opening device 3"
+        _hierarchy.board_note(board.address, 1, "é" * 100)
+        assert board.record(1)["note"].startswith("é" * 63)
+        assert board.record(0)["note"] == ""
+
+    def test_knows_its_children(self) -> None:
+        with pytest.raises(UsageError, match="child 2 is none: the board has 2"):
+            Board(2).record(2)
+
+
+class TestControl:
+    def test_runs_between_tasks_and_answers(self) -> None:
+        child = Child()
+        order: list = []
+        child.know(lambda: order.append("task"))
+        child.task()
+        child.control(0, b"first")
+        child.task()
+        child.control(9, b"second")
+
+        def control(given: bytes) -> bytes:
+            order.append(given)
+            return given.upper()
+
+        child.run(control=control)
+        assert order == ["task", b"first", "task", b"second"]
+        told = [(answer.kind, answer.number, answer.data) for answer in child.end.answers]
+        assert told == [
+            (AnswerKind.COMPLETED, 1, b""),
+            (AnswerKind.REPLY, 0, b"FIRST"),
+            (AnswerKind.COMPLETED, 2, b""),
+            (AnswerKind.REPLY, 9, b"SECOND"),
+        ]
+
+    def test_ends_the_loop(self) -> None:
+        child = Child()
+        child.know(lambda: pytest.fail("after the end"))
+        child.control(1)
+        child.task()
+
+        def close(given: bytes) -> bytes:
+            child.loop.stop()
+            return b"bye"
+
+        assert child.run(control=close) is True
+        assert [answer.data for answer in child.end.answers] == [b"bye"]
+        with pytest.raises(UsageError, match="has ended"):
+            child.run()
+
+    def test_that_raises_ends_the_loop_with_it(self) -> None:
+        child = Child()
+        child.control(1)
+
+        def broken(given: bytes) -> bytes:
+            raise KeyError("broken")
+
+        with pytest.raises(KeyError):
+            child.run(control=broken)
+        assert child.end.is_closed
+
+    @pytest.mark.parametrize("reply", [None, "text", bytes(1 << 16)], ids=["none", "text", "large"])
+    def test_gives_bytes_that_fit(self, reply) -> None:
+        child = Child()
+        child.control(1)
+        with pytest.raises(UsageError, match="give at most 65472 bytes"):
+            child.run(control=lambda given: reply)
+        assert child.loop.largest_answer == 65472
+
+
+class TestAnswers:
+    def test_merge_successes(self) -> None:
+        child = Child()
+        child.know(lambda: None)
+        for _ in range(100):
+            child.task()
+        child.run()
+        assert len(child.outcomes) == 100
+        assert len(child.end.answers) < 30
+
+    def test_that_have_no_room_do_not_stop_the_tasks(self) -> None:
+        child = Child()
+        child.end.room = 0
+        calls: list[int] = []
+
+        def count() -> None:
+            calls.append(1)
+            if len(calls) == 60:
+                child.end.room = 100
+
+        child.know(count)
+        for _ in range(64):
+            child.task()
+        child.run()
+        assert child.end.answers[0].number >= 60
+        assert len(child.outcomes) == 64
+
+    def test_of_failures_wait_for_room(self) -> None:
+        child = Child()
+        child.know(lambda: 1 / 0)
+        child.task()
+        child.end.room = 0
+        threading.Timer(0.05, lambda: setattr(child.end, "room", 1)).start()
+        child.run()
+        assert failure_of(child.end.answers[0]).type_name == "ZeroDivisionError"
+
+
+class TestWaiting:
+    def test_lets_other_threads_run(self) -> None:
+        child = Child()
+        child.know(lambda: None)
+        progress: list[int] = []
+
+        def feed() -> None:
+            for i in range(5):
+                child.task()
+                progress.append(i)
+                time.sleep(0.001)
+            child.end.when_empty = child.end.close_parent
+
+        child.end.when_empty = lambda: None
+        thread = threading.Thread(target=feed)
+        thread.start()
+        child.run()
+        thread.join()
+        assert len(child.outcomes) == 5
+
+    def test_runs_signal_handlers_and_drops_interrupts(self) -> None:
+        child = Child()
+        child.know(lambda: None)
+        has_looked = threading.Event()
+        child.end.when_empty = has_looked.set
+        got: list[int] = []
+        before = signal.signal(signal.SIGUSR1, lambda number, frame: got.append(number))
+
+        def disturb() -> None:
+            # Whenever this thread has the GIL after a look, the loop waits without it.
+            for number in (signal.SIGUSR1, signal.SIGINT):
+                has_looked.clear()
+                assert has_looked.wait(10)
+                os.kill(os.getpid(), number)
+            has_looked.clear()
+            assert has_looked.wait(10)
+            child.task()
+            child.end.when_empty = child.end.close_parent
+
+        thread = threading.Thread(target=disturb)
+        try:
+            thread.start()
+            child.run()
+        finally:
+            thread.join()
+            signal.signal(signal.SIGUSR1, before)
+        assert got == [signal.SIGUSR1]
+        assert child.outcomes == {1: Outcome.SUCCEEDED}
+
+    def test_ends_with_what_a_handler_raises(self) -> None:
+        child = Child()
+        child.end.when_empty = lambda: None
+
+        def leave(number, frame) -> None:
+            raise SystemExit(7)
+
+        before = signal.signal(signal.SIGUSR1, leave)
+        threading.Timer(0.02, lambda: os.kill(os.getpid(), signal.SIGUSR1)).start()
+        try:
+            with pytest.raises((SystemExit, ProtocolError)):
+                child.run()
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+
+
+class TestBrokenFrames:
+    @pytest.mark.parametrize(
+        ("frame", "words"),
+        [
+            (Frame(FrameKind.TASK, 1, flags=2), "flags 2"),
+            (Frame(FrameKind.TASK, 1, b"abcd"), "without arguments has 4 bytes"),
+            (Frame(FrameKind.TASK, 1, b"", flags=ARGUMENTS), "0 bytes came"),
+            (Frame(FrameKind.TASK, 1, bytes(9), flags=ARGUMENTS), "arguments of a task are broken"),
+        ],
+    )
+    def test_end_the_loop_with_words(self, frame, words) -> None:
+        child = Child()
+        child.end.frames.append(frame.pack())
+        with pytest.raises(ProtocolError, match=words):
+            child.run()
+        assert child.board.record()["ending"] == 3
+        assert child.end.is_closed
+
+    def test_random_ones_only_raise_protocol_errors(self) -> None:
+        randomness = random.Random(4)
+        broken = 0
+        for _ in range(3000):
+            child = Child()
+            child.know(lambda *args: [view.tensors for view in args])
+            frame = bytearray(
+                Frame(
+                    FrameKind.TASK,
+                    1,
+                    blob_of(arguments(1, tensors=2)),
+                    digest_of("f"),
+                    flags=ARGUMENTS,
+                ).pack()
+            )
+            for _ in range(randomness.randrange(1, 6)):
+                frame[randomness.randrange(32, len(frame))] = randomness.randrange(256)
+            whole = randomness.random() < 0.8
+            child.end.frames.append(bytes(frame) if whole else randomness.randbytes(100))
+            # What it requires may never come.
+            frame[40:44] = b"\0\0\0\0"
+            try:
+                child.run()
+            except ProtocolError:
+                broken += 1
+        assert broken > 1000
+
+
+class Packets:
+    """An end over a socket; see pto_core.interfaces.transport."""
+
+    def __init__(self, packets: socket.socket) -> None:
+        packets.setblocking(False)
+        self._packets = packets
+
+    def receive(self, limit: int) -> list[bytes]:
+        try:
+            packet = self._packets.recv(1 << 16)
+        except BlockingIOError:
+            return []
+        if not packet:
+            raise EndpointClosedError("the parent closed")
+        return [packet]
+
+    def answer(self, answer: bytes) -> bool:
+        self._packets.send(answer)
+        return True
+
+    def close(self) -> None:
+        self._packets.close()
+
+
+def test_in_a_process_of_its_own() -> None:
+    parent, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    board = Board()
+    pid = os.fork()
+    if pid == 0:
+        parent.close()
+        child = Child(board)
+        child.end.receive = Packets(other).receive  # type: ignore[method-assign]
+        child.end.answer = Packets(other).answer  # type: ignore[method-assign]
+        child.know(lambda: os.getpid())
+        child.know(lambda: 1 / 0, "g")
+        os._exit(0 if child.run() is False else 1)
+    other.close()
+    for name in ("f", "g", "f"):
+        parent.send(Frame(FrameKind.TASK, 1, callable=digest_of(name)).pack())
+    told: dict[int, Outcome] = {}
+    while len(told) < 3:
+        answer = Answer.unpack(parent.recv(1 << 16))
+        for number in range(len(told) + 1, answer.number):
+            told[number] = Outcome.SUCCEEDED
+        told[answer.number] = answer.outcome
+    assert list(told.values()) == [Outcome.SUCCEEDED, Outcome.FAILED, Outcome.SUCCEEDED]
+    assert board.record()["pid"] == pid
+    parent.close()
+    assert os.waitpid(pid, 0)[1] == 0
+    assert board.record()["completed"] == 3
