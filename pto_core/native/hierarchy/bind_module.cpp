@@ -14,7 +14,9 @@ NB_MODULE(_hierarchy, module) {
   pto::hierarchy::bind_callable(module);
   pto::hierarchy::bind_engine(module);
   pto::hierarchy::bind_child(module);
+  pto::hierarchy::bind_driver(module);
   pto::hierarchy::bind_endpoint(module);
+  pto::hierarchy::bind_orchestrator(module);
   pto::hierarchy::bind_processes(module);
   // SHA-256 of "<SHA-256 of the content> <path>\n" for each source, sorted by path.
   module.attr("source_digest") = PTO_SOURCE_DIGEST;

@@ -11,6 +11,8 @@ void bind_arguments(nb::module_& module);
 void bind_callable(nb::module_& module);
 void bind_engine(nb::module_& module);
 void bind_child(nb::module_& module);
+void bind_driver(nb::module_& module);
+void bind_orchestrator(nb::module_& module);
 void bind_endpoint(nb::module_& module);
 void bind_processes(nb::module_& module);
 

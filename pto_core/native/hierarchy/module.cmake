@@ -26,10 +26,26 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/hierarchy/engine/submission.cpp
   native/hierarchy/engine/validation.cpp
   native/hierarchy/bind_child.cpp
+  native/hierarchy/bind_driver.cpp
   native/hierarchy/bind_endpoint.cpp
   native/hierarchy/bind_module.cpp
+  native/hierarchy/bind_orchestrator.cpp
   native/hierarchy/bind_processes.cpp
   native/hierarchy/processes/child_signals.cpp
+  native/hierarchy/driver/background.cpp
+  native/hierarchy/driver/child_link.cpp
+  native/hierarchy/driver/children.cpp
+  native/hierarchy/driver/driver.cpp
+  native/hierarchy/driver/pump.cpp
+  native/hierarchy/driver/python_engine.cpp
+  native/hierarchy/driver/python_host.cpp
+  native/hierarchy/driver/records.cpp
+  native/hierarchy/driver/regions.cpp
+  native/hierarchy/driver/submit.cpp
+  native/hierarchy/driver/task_handle.cpp
+  native/hierarchy/driver/waiting.cpp
+  native/hierarchy/driver/worker_driver.cpp
+  native/hierarchy/driver/worker_submit.cpp
   native/hierarchy/endpoint/python_ends.cpp
   native/hierarchy/processes/parent_watch.cpp
   native/hierarchy/processes/shared_mapping.cpp
