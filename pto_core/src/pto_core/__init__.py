@@ -11,6 +11,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pto_core.cases import CaseReport, list_cases, run_all_cases, run_case
     from pto_core.device import Activity, CoreUsage, Device, DeviceArray, RunReport, open_device
+    from pto_core.hierarchy.api import (
+        CallableHandle,
+        ContinuousTensor,
+        Orchestrator,
+        Progress,
+        Session,
+        Task,
+        TaskArgs,
+        TaskHandle,
+        TensorArgType,
+        Worker,
+        task,
+    )
     from pto_core.kernels import (
         CallConfig,
         ChipCallable,
@@ -31,8 +44,10 @@ __version__ = "0.1.0"
 __all__ = [
     "Activity",
     "CallConfig",
+    "CallableHandle",
     "CaseReport",
     "ChipCallable",
+    "ContinuousTensor",
     "CoreCallable",
     "CoreUsage",
     "DataType",
@@ -42,19 +57,42 @@ __all__ = [
     "InOut",
     "KernelSource",
     "NoDep",
+    "Orchestrator",
     "Out",
     "OutExisting",
+    "Progress",
     "RunReport",
     "Scalar",
+    "Session",
+    "Task",
+    "TaskArgs",
+    "TaskHandle",
+    "TensorArgType",
+    "Worker",
     "kernel",
     "list_cases",
     "open_device",
     "run_all_cases",
     "run_case",
+    "task",
 ]
 
 _CASE_NAMES = {"CaseReport", "list_cases", "run_all_cases", "run_case"}
 _DEVICE_NAMES = {"Activity", "CoreUsage", "Device", "DeviceArray", "RunReport", "open_device"}
+
+_HIERARCHY_NAMES = {
+    "CallableHandle",
+    "ContinuousTensor",
+    "Orchestrator",
+    "Progress",
+    "Session",
+    "Task",
+    "TaskArgs",
+    "TaskHandle",
+    "TensorArgType",
+    "Worker",
+    "task",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -68,6 +106,8 @@ def __getattr__(name: str) -> Any:
 def _room(name: str) -> str:
     if name in _CASE_NAMES:
         return "cases"
+    if name in _HIERARCHY_NAMES:
+        return "hierarchy.api"
     return "device" if name in _DEVICE_NAMES else "kernels"
 
 

@@ -84,7 +84,8 @@ class Task:
         if args is None:
             self.function()
             return
-        values, tensors, scalars = [], 0, 0
+        values: list[Any] = []
+        tensors, scalars = 0, 0
         for way in _layout(args):
             if way in (_TENSOR, _READ_ONLY):
                 array = args.tensor(tensors)
@@ -92,7 +93,7 @@ class Task:
                 values.append(array)
                 tensors += 1
             else:
-                values.append(_value(way, args.scalar(scalars)))
+                values.append(_value(way, int(args.scalar(scalars))))
                 scalars += 1
         self.function(*values)
 
@@ -169,7 +170,7 @@ def _layout(args: TaskArgsView) -> list[int]:
     count = total - -(-total // (_PER_WORD + 1))
     first = args.scalar_count - (total - count)
     return [
-        args.scalar(first + index // _PER_WORD) >> 4 * (index % _PER_WORD) & 15
+        int(args.scalar(first + index // _PER_WORD)) >> 4 * (index % _PER_WORD) & 15
         for index in range(count)
     ]
 

@@ -1,0 +1,28 @@
+"""The public names of level 3 and up, as :mod:`pto_core` gives them."""
+
+from pto_core._hierarchy import (
+    CallableHandle,
+    ContinuousTensor,
+    Orchestrator,
+    TaskArgs,
+    TaskHandle,
+    TensorArgType,
+)
+from pto_core.hierarchy.progress import Progress
+from pto_core.hierarchy.session import Session
+from pto_core.hierarchy.tasks import Task, task
+from pto_core.hierarchy.worker import Worker
+
+__all__ = [
+    "CallableHandle",
+    "ContinuousTensor",
+    "Orchestrator",
+    "Progress",
+    "Session",
+    "Task",
+    "TaskArgs",
+    "TaskHandle",
+    "TensorArgType",
+    "Worker",
+    "task",
+]

@@ -1,0 +1,73 @@
+"""Memory of a chip, from the process of its Worker.
+
+Bytes go through the Worker's shared memory, a piece at a time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pto_core.errors import UsageError
+from pto_core.hierarchy.crew import Crew
+
+_PIECE_BYTES = 1 << 22
+
+
+class ChildMemory:
+    """Asks the chip children of a crew."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+
+    def malloc(self, child: int, nbytes: int) -> int:
+        """Allocate; raises ControlError with the device's own error as its cause."""
+        self._check(child)
+        if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 1:
+            raise UsageError(f"malloc of {nbytes!r} bytes; give a positive number", name="nbytes")
+        return int(self._crew.ask(child, "malloc", nbytes))
+
+    def free(self, child: int, address: int) -> None:
+        """Give back what malloc gave."""
+        self._check(child)
+        self._crew.ask(child, "free", address)
+
+    def copy_to(self, child: int, address: int, source: object) -> None:
+        """Copy to the chip, from anything with a buffer."""
+        self._check(child)
+        content = _bytes_of(source, writable=False)
+        staging = self._staging(content.nbytes)
+        for first in range(0, content.nbytes, _PIECE_BYTES):
+            piece = content[first : first + _PIECE_BYTES]
+            staging[: piece.nbytes] = piece
+            self._crew.ask(child, "copy_to", address + first, staging.ctypes.data, piece.nbytes)
+
+    def copy_from(self, child: int, target: object, address: int) -> None:
+        """Copy from the chip, into anything with a writable buffer."""
+        self._check(child)
+        content = _bytes_of(target, writable=True)
+        staging = self._staging(content.nbytes)
+        for first in range(0, content.nbytes, _PIECE_BYTES):
+            piece = content[first : first + _PIECE_BYTES]
+            self._crew.ask(child, "copy_from", staging.ctypes.data, address + first, piece.nbytes)
+            piece[:] = staging[: piece.nbytes]
+
+    def _staging(self, nbytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        return self._crew.arena.array(max(1, min(nbytes, _PIECE_BYTES)), "uint8")
+
+    def _check(self, child: int) -> None:
+        chips = self._crew.chip_count
+        if isinstance(child, bool) or not isinstance(child, int) or not 0 <= child < chips:
+            raise UsageError(
+                f"there is no chip child {child!r}; this Worker has chips 0 to {chips - 1}",
+                name="worker",
+                value=child,
+                expected=f"0 to {chips - 1}",
+            )
+
+
+def _bytes_of(array: object, *, writable: bool) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    found = np.asarray(array) if not isinstance(array, bytes) else np.frombuffer(array, np.uint8)
+    if not found.flags.c_contiguous or (writable and not found.flags.writeable):
+        what = "contiguous and writable" if writable else "contiguous"
+        raise UsageError(f"the array is not {what}; give one that is, such as a copy of it")
+    return found.reshape(-1).view(np.uint8)

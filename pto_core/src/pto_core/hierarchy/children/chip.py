@@ -1,0 +1,147 @@
+"""A child that is a chip: it has the device open and runs ChipCallables on it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pto_core.errors import UsageError
+from pto_core.hierarchy.children.service import serve
+from pto_core.kernels import CallConfig, ChipCallable, Direction
+
+if TYPE_CHECKING:
+    from pto_core._hierarchy import ContinuousTensor, TaskArgsView
+    from pto_core.config import Config
+    from pto_core.device import Device, DeviceArray
+    from pto_core.hierarchy.children.post import Post
+    from pto_core.hierarchy.processes import ChildStart
+
+
+@dataclass(frozen=True)
+class ChipBody:
+    """The body of a chip child; ``config`` names backend, runtime and their settings."""
+
+    post: Post
+    device: int
+    config: Config
+
+    def __post_init__(self) -> None:
+        """Import in the parent, once, what each child would import for itself."""
+        import pto_core.device  # noqa: F401
+
+    def __call__(self, start: ChildStart) -> None:
+        """Be the child."""
+        from pto_core.device import open_device
+
+        start.doing("opening its device")
+        # The limit of a task is the Worker's, which ends a child that is past it.
+        config = self.config.replace({"device": self.device, "task_timeout_s": None})
+        with open_device(config=config) as device:
+            chip = _Chip(device)
+            try:
+                serve(start, self.post, chip.run, chip.operations, {"device": device.name})
+            finally:
+                chip.free_all()
+
+
+class _Chip:
+    """The device, and the memory on it that the Worker asked for."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._memory: dict[int, DeviceArray] = {}  # what malloc gave, by address
+        self.operations: Mapping[str, Any] = {
+            "malloc": self._malloc,
+            "free": self._free,
+            "copy_to": self._copy_to,
+            "copy_from": self._copy_from,
+        }
+
+    def run(self, chip: Any, args: TaskArgsView | None, config: CallConfig | None) -> None:
+        """Run one task: arrays are copied in and back as the signature of the chip says."""
+        values = [] if args is None else self._values(chip, args)
+        self._device.run(chip, *values, config=config)
+
+    def free_all(self) -> None:
+        """Free what the Worker has left: the chip is about to go with it."""
+        for array in self._memory.values():
+            array.free()
+        self._memory.clear()
+
+    def _values(self, chip: Any, args: TaskArgsView) -> list[Any]:
+        tensors = [
+            self._on_device(tensor) if tensor.child_memory else args.tensor(index)
+            for index, tensor in enumerate(args.tensors)
+        ]
+        return tensors + _scalars(chip, args)
+
+    def _on_device(self, tensor: ContinuousTensor) -> DeviceArray:
+        """Give the part of the memory that a tensor marked as the child's means."""
+        for address, array in self._memory.items():
+            offset = tensor.address - address
+            if offset >= 0 and offset + tensor.nbytes <= array.nbytes:
+                return array.view(offset, tensor.shape, tensor.dtype.numpy)
+        raise UsageError(
+            f"a tensor with child_memory has {tensor.nbytes} bytes at {tensor.address:#x}, which "
+            "is in no memory of this chip; give an address that malloc of this child gave and "
+            "that was not freed",
+            name="child_memory",
+            value=tensor.address,
+        )
+
+    def _malloc(self, nbytes: int) -> int:
+        array = self._device.empty(nbytes, "uint8")
+        self._memory[array.address] = array
+        return array.address
+
+    def _free(self, address: int) -> None:
+        array = self._memory.pop(address, None)
+        if array is None:
+            raise UsageError(
+                f"{address:#x} was not given by malloc of this chip, or is free already",
+                name="address",
+                value=address,
+            )
+        array.free()
+
+    def _copy_to(self, address: int, source: int, nbytes: int) -> None:
+        self._range(address, nbytes).from_host(_bytes_at(source, nbytes))
+
+    def _copy_from(self, target: int, address: int, nbytes: int) -> None:
+        self._range(address, nbytes).to_host(_bytes_at(target, nbytes))
+
+    def _range(self, address: int, nbytes: int) -> DeviceArray:
+        from pto_core._hierarchy import ContinuousTensor
+
+        return self._on_device(ContinuousTensor.from_pointer(address, (nbytes,), "uint8", True))
+
+
+def _bytes_at(address: int, nbytes: int) -> Any:
+    """Show memory that parent and child share as an array."""
+    import numpy as np
+
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+
+
+def _scalars(chip: Any, args: TaskArgsView) -> list[Any]:
+    """Give the scalars as the orchestration takes them.
+
+    What its signature gives a type has it. Else a Python one gets integers, and a C++ one the bits.
+    """
+    declared = _declared_scalars(chip)
+    is_python = not isinstance(chip, ChipCallable) or chip.function is not None
+    values: list[Any] = []
+    for index, value in enumerate(args.scalars):
+        dtype = declared[index] if index < len(declared) else None
+        if dtype is not None:
+            values.append(args.scalar(index, dtype))
+        else:
+            values.append(value if is_python else ctypes.c_uint64(value))
+    return values
+
+
+def _declared_scalars(chip: Any) -> list[Any]:
+    signature = getattr(chip, "signature", None) or ()
+    return [one.dtype for one in signature if one.direction is Direction.SCALAR]

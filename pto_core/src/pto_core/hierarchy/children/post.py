@@ -1,0 +1,31 @@
+"""What every child is given, whatever it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pto_core.hierarchy.endpoints import Endpoint
+    from pto_core.hierarchy.handles import Delivery
+
+
+@dataclass(frozen=True)
+class Post:
+    """The place of a child in its Worker: its number, the boards, its connection, its callables.
+
+    ``table`` are objects that a fork hands over, by digest; ``deliveries`` say how a child that was
+    started anew gets them.
+    """
+
+    index: int
+    boards: int
+    endpoint: Endpoint
+    table: Mapping[bytes, Any] = field(default_factory=dict)
+    deliveries: Mapping[bytes, Delivery] = field(default_factory=dict)
+
+    def callables(self) -> dict[bytes, Any]:
+        """Give all callables by digest; raises whatever is in the way of one."""
+        made = {digest: delivery.materialise() for digest, delivery in self.deliveries.items()}
+        return {**self.table, **made}

@@ -1,0 +1,90 @@
+"""The loop of a child, and what it does on request between tasks."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pto_core._hierarchy import ChildLoop
+from pto_core.errors import ProtocolError
+from pto_core.hierarchy.failures import Failure
+from pto_core.kernels import CallConfig
+
+if TYPE_CHECKING:
+    from pto_core.hierarchy.children.post import Post
+    from pto_core.hierarchy.handles import Delivery
+    from pto_core.hierarchy.processes import ChildStart
+
+Operation = Callable[..., Any]
+Invoke = Callable[[Any, Any, CallConfig | None], object]
+
+
+def serve(
+    start: ChildStart,
+    post: Post,
+    invoke: Invoke | None = None,
+    operations: Mapping[str, Operation] | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> None:
+    """Say ready, with ``facts``, and run tasks until the parent asks to close.
+
+    ``invoke(callable, args, config)`` runs one; without, the loop calls it. ``operations`` are
+    requests that this kind of child knows beside those that all do.
+    """
+    end = post.endpoint.open_child()
+    loop = ChildLoop(
+        table=end.table,
+        end=end.end,
+        boards=post.boards,
+        child=post.index,
+        largest_frame_bytes=end.largest_frame_bytes,
+    )
+    for digest, callable_ in post.callables().items():
+        loop.add(digest, callable_)
+    service = _Service(loop, operations or {})
+    start.ready({"pid": os.getpid(), **(facts or {})})
+    loop.run(control=service, invoke=None if invoke is None else service.invoking(invoke))
+
+
+class _Service:
+    """Answers requests: pickled pairs of an operation and its arguments.
+
+    The answer is pickled too: (True, value), or (False, a packed :class:`Failure`).
+    """
+
+    def __init__(self, loop: ChildLoop, operations: Mapping[str, Operation]) -> None:
+        self._loop = loop
+        self._configs: dict[int, CallConfig] = {}
+        self._operations = {
+            "config": self._configure,
+            "callable": self._deliver,
+            "forget": loop.forget,
+            "ping": lambda: None,
+            "close": loop.stop,
+            **operations,
+        }
+
+    def __call__(self, request: bytes) -> bytes:
+        try:
+            operation, arguments = pickle.loads(request)
+            if operation not in self._operations:
+                raise ProtocolError(f"this child cannot do {operation!r}")
+            return pickle.dumps((True, self._operations[operation](*arguments)))
+        except BaseException as error:  # noqa: BLE001 - the parent is told, and the loop goes on
+            return pickle.dumps((False, Failure.of(error).pack()))
+
+    def invoking(self, invoke: Invoke) -> Callable[[Any, Any, int], None]:
+        """Give what the loop calls for a task: configurations have come before, by number."""
+
+        def run(callable_: Any, args: Any, config: int) -> None:
+            invoke(callable_, args, self._configs.get(config))
+
+        return run
+
+    def _configure(self, number: int, packed: bytes) -> None:
+        self._configs[number] = CallConfig.unpack(packed)
+
+    def _deliver(self, digest: bytes, delivery: Delivery) -> None:
+        self._loop.add(digest, delivery.materialise())

@@ -1,0 +1,79 @@
+"""What a Worker asks of its children beside tasks: each request is answered, or fails by name."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pto_core._hierarchy import Driver
+from pto_core.errors import ControlError, PtoError
+from pto_core.hierarchy.failures import Failure
+from pto_core.hierarchy.registry import Registration
+
+
+class Control:
+    """Sends requests through a driver and waits for the replies."""
+
+    def __init__(self, driver: Driver, paths: Sequence[str]) -> None:
+        self._driver = driver
+        self._paths = paths
+
+    def ask(self, child: int, operation: str, *arguments: Any) -> Any:
+        """Let one child do something and give what it replies; raises ControlError."""
+        (reply,) = self.ask_all([child], operation, *arguments)
+        if isinstance(reply, ControlError):
+            raise reply
+        return reply
+
+    def ask_all(self, children: Iterable[int], operation: str, *arguments: Any) -> list[Any]:
+        """Let several do the same at once; gives a reply or a ControlError for each."""
+        content = pickle.dumps((operation, arguments))
+        sent = [(child, self._driver.control(child, content)) for child in children]
+        return [self._reply(child, number, operation) for child, number in sent]
+
+    def deliver(self, registration: Registration, children: Sequence[int]) -> None:
+        """Bring a callable to every child, or to none: raises the first one's ControlError."""
+        known = registration.identity
+        replies = self.ask_all(children, "callable", known.digest, known.delivery)
+        refused = [reply for reply in replies if isinstance(reply, ControlError)]
+        if refused:
+            have_it = [
+                child
+                for child, reply in zip(children, replies, strict=True)
+                if not isinstance(reply, ControlError)
+            ]
+            self.ask_all(have_it, "forget", known.digest)
+            raise refused[0]
+
+    def close_all(self, children: Iterable[int]) -> None:
+        """Tell children to end once they have done what they were sent; waits for nobody."""
+        content = pickle.dumps(("close", ()))
+        for child in children:
+            with contextlib.suppress(PtoError):  # one that is gone needs not be told
+                self._driver.control(child, content)
+
+    def _reply(self, child: int, number: int, operation: str) -> Any:
+        path = self._paths[child]
+        content = self._driver.reply(number)
+        if content is None:
+            return ControlError(
+                f"{path} died before it could do {operation!r}",
+                child=child,
+                path=path,
+                operation=operation,
+            )
+        is_done, value = pickle.loads(content)
+        if is_done:
+            return value
+        failure = Failure.unpack(value)
+        error = ControlError(
+            f"{path} could not do {operation!r}: {failure.type_name}: {failure.message}",
+            child=child,
+            path=path,
+            operation=operation,
+            remote_traceback=failure.traceback,
+        )
+        error.__cause__ = failure.exception
+        return error

@@ -1,0 +1,181 @@
+"""The children of a Worker that has started, and the driver that reaches them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pto_core import _hierarchy, plugins
+from pto_core._hierarchy import CallableSpace, Driver
+from pto_core.hierarchy.children import ChipBody, Post, SubBody, WorkerBody
+from pto_core.hierarchy.control import Control
+from pto_core.hierarchy.endpoints import Endpoint, Opener
+from pto_core.hierarchy.memory import SharedArena, WorkerMemory
+from pto_core.hierarchy.processes import ChildPlan, ChildProcesses, register_parkable
+from pto_core.hierarchy.registry import Registration, Registry
+from pto_core.hierarchy.roster import Member, roster
+from pto_core.hierarchy.settings import WorkerSettings
+from pto_core.hierarchy.supervision import Supervision
+
+if TYPE_CHECKING:
+    from pto_core.hierarchy.worker import Worker
+
+_FRAME_BYTES = 128
+
+
+class Crew:
+    """Made and started by ``Worker.init``; all of it is gone after :meth:`close`.
+
+    ``process`` is the one that it belongs to: what a fork inherits of it is of no use.
+    """
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        path: str,
+        registry: Registry,
+        workers: Sequence[Worker],
+        arena: SharedArena,
+        owner: int,
+        policy: Callable[[Sequence[tuple[int, int]], int], int] | None,
+    ) -> None:
+        config = settings.config
+        self.process = os.getpid()
+        self.settings = settings
+        self.arena = arena
+        self.members: list[Member] = roster(settings, path, workers)
+        self.registry = registry
+        queue_bytes = config["child_queue_bytes"]
+        self.opener = Opener(
+            plugins.load_transport(config["transport"]), queue_bytes // _FRAME_BYTES, queue_bytes
+        )
+        count = len(self.members)
+        self.memory = WorkerMemory(
+            board_bytes=_hierarchy.board_bytes(count),
+            connection_bytes=[self.opener.memory_bytes] * count,
+            heap_ring_size=config["heap_ring_size"],
+            arena=arena,
+            at_hint=config["start_method"] == "spawn",
+        )
+        _hierarchy.create_board(self.memory.boards, count, len(os.sched_getaffinity(0)))
+        self.processes = ChildProcesses(
+            start_method=config["start_method"], timeout_s=config["child_start_timeout_s"]
+        )
+        self.supervision = Supervision(self)
+        self.driver = Driver(
+            children=[(int(member.kind), config["child_window"]) for member in self.members],
+            rings=self.memory.rings,
+            board=self.memory.boards,
+            hooks=self.supervision,
+            owner=owner,
+            next_level_space=CallableSpace.LOCAL_PYTHON if workers else CallableSpace.LOCAL_CHIP,
+            engine=config["engine"],
+            repeats_lost=config["on_worker_death"] != "fail",
+            snapshot_limit=config["snapshot_limit"],
+            task_timeout_ms=settings.task_timeout_ms,
+            policy=policy,
+        )
+        self.control = Control(self.driver, self.paths)
+
+    @property
+    def paths(self) -> list[str]:
+        """The name of each child."""
+        return [member.path for member in self.members]
+
+    @property
+    def chip_count(self) -> int:
+        """How many of the children, the first ones, are chips."""
+        return len(self.settings.device_ids)
+
+    def start(self) -> None:
+        """Start every child, or none: raises ChildStartError."""
+        try:
+            ends = [self.connect(child) for child in range(len(self.members))]
+            plans = [self.plan(child, end) for child, end in enumerate(ends)]
+            register_parkable(self.driver)
+            self.processes.start(plans)
+            for child, end in enumerate(ends):
+                self.attach(child, end)
+        except BaseException:
+            self.close()
+            raise
+
+    def connect(self, child: int) -> Endpoint:
+        """Make the connection of a child that is about to be started."""
+        memory = self.memory
+        return self.opener.connect(
+            self.members[child].path,
+            memory=memory.connection(child),
+            parent_bell=_hierarchy.board_parent_bell(memory.boards),
+            child_bell=_hierarchy.board_child_bell(memory.boards, child),
+        )
+
+    def attach(self, child: int, connection: Endpoint) -> None:
+        """Hand the parent's end to the driver: the child is ready."""
+        opened = connection.open_parent()
+        self.driver.attach(
+            child, opened.table, opened.end, opened.largest_frame_bytes, opened.is_python
+        )
+        self.driver.child_ready(child)
+
+    def plan(self, child: int, connection: Endpoint) -> ChildPlan:
+        """Say how a child is started: with what a fork hands over, or is told otherwise."""
+        member = self.members[child]
+        is_forked = self.settings.config["start_method"] == "fork"
+        post = Post(
+            child,
+            self.memory.boards,
+            connection,
+            self.registry.table(member.space) if is_forked else {},
+            {} if is_forked else self.registry.deliveries(member.space),
+        )
+        body: ChipBody | WorkerBody | SubBody
+        if member.device is not None:
+            body = ChipBody(post, member.device, self.settings.config)
+        elif member.worker is not None:
+            body = WorkerBody(post, member.worker)
+        else:
+            body = SubBody(post)
+        return ChildPlan(member.path, body, self.memory.mappings)
+
+    def restart(self, child: int) -> None:
+        """Start a child in the place of one that is lost; raises PtoError."""
+        self.memory.reset_connection(child)
+        connection = self.connect(child)
+        self.processes.restart(child, self.plan(child, connection))
+        self.attach(child, connection)
+
+    def completed_by(self, child: int) -> int:
+        """Count the tasks that a child, and those whose place it took, have ended."""
+        return int(_hierarchy.board_record(self.memory.boards, child)["completed"])
+
+    def deliver(self, registration: Registration) -> None:
+        """Bring a callable to all who may run it, or to none; raises ControlError."""
+        self.control.deliver(registration, self._targets(registration.identity.space))
+
+    def forget(self, registration: Registration) -> None:
+        """Let those who have it forget a callable."""
+        known = registration.identity
+        self.control.ask_all(self._targets(known.space), "forget", known.digest)
+
+    def ask(self, child: int, operation: str, *arguments: Any) -> Any:
+        """Let a child do something beside tasks; raises ControlError."""
+        return self.control.ask(child, operation, *arguments)
+
+    def statistics(self) -> dict[str, Any]:
+        """Count what happens, as plain data."""
+        return {**self.driver.statistics(), **self.supervision.statistics()}
+
+    def close(self) -> None:
+        """End every child; twice is fine, and nothing in a process that inherited it."""
+        if self.process != os.getpid():
+            return
+        self.supervision.stop()
+        self.control.close_all(range(len(self.processes)))
+        self.processes.end()
+        self.driver.close()
+        self.memory.close()
+
+    def _targets(self, space: CallableSpace) -> list[int]:
+        return [child for child, member in enumerate(self.members) if member.space == space]

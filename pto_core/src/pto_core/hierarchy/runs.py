@@ -1,0 +1,122 @@
+"""The runs of one Worker: a graph is called, its tasks are waited for, failures are one error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pto_core._hierarchy import Orchestrator, TaskArgs
+from pto_core.errors import AbortedError, PtoError, UsageError
+from pto_core.hierarchy.crew import Crew
+from pto_core.hierarchy.failures import (
+    Failure,
+    TaskPlace,
+    poisoned_error,
+    poisoned_task,
+    run_error,
+    task_error,
+)
+from pto_core.hierarchy.progress import Progress
+from pto_core.kernels import CallConfig
+
+HAZARDS = {"raw": 0, "full": 1}
+_NONE = -1
+_NO_ARGUMENTS = TaskArgs().view()
+_DEFAULT = CallConfig()
+
+
+class Runs:
+    """Begins and ends runs, one after the other; handles of their tasks ask it, also later."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._paths = crew.paths
+        self._driver = crew.driver
+        self._orchestrator = Orchestrator(crew.driver)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a run is open."""
+        return bool(self._driver.is_running)
+
+    @property
+    def orchestrator(self) -> Orchestrator:
+        """What graph functions submit to; of use only inside a run."""
+        return self._orchestrator
+
+    def run(
+        self,
+        graph: Callable[[Any, Any, Any], Any],
+        args: Any,
+        config: CallConfig | None,
+        hazards: str,
+    ) -> None:
+        """Run a graph function; see ``Worker.run``."""
+        view = _NO_ARGUMENTS if args is None else args.view() if type(args) is TaskArgs else args
+        self.begin(hazards, config)
+        try:
+            graph(self._orchestrator, view, config or _DEFAULT)
+        except BaseException as error:
+            self.abandon(error)
+            raise
+        self.end()
+
+    def begin(self, hazards: str, config: CallConfig | None) -> None:
+        """Open a run; raises UsageError inside another one."""
+        number = HAZARDS.get(hazards)
+        if number is None:
+            raise UsageError(
+                f"hazards is {hazards!r}; give 'raw' or 'full'", name="hazards", value=hazards
+            )
+        self._driver.run_begin(number, config)
+
+    def end(self) -> None:
+        """Wait for all tasks; raises one error for all failures, the first one."""
+        self._driver.run_end()
+        _, failed, poisoned = self._driver.outcome()
+        if failed or poisoned:
+            raise self.error(failed, poisoned)
+
+    def abandon(self, reason: BaseException) -> None:
+        """End a run whose graph raised: what has not been sent does not run."""
+        failure = Failure.of(AbortedError(f"the graph of the run raised {type(reason).__name__}"))
+        self._driver.cancel(self._driver.add_cause(failure.pack()))
+        self._driver.run_end()
+
+    def error(
+        self, failed: Sequence[tuple[int, int]], poisoned: Sequence[tuple[int, int]]
+    ) -> PtoError:
+        """Make the error of a run from (task, cause) and (task, root)."""
+        listed = [poisoned_task(self.place(task), _given(root)) for task, root in poisoned]
+        if not failed:
+            return AbortedError("the run was ended before all of its tasks could run")
+        return run_error([self.error_of(task, cause) for task, cause in failed], listed)
+
+    def error_of(self, task: int, cause: int) -> PtoError:
+        """Make the error of one task that failed."""
+        known = self._driver.cause(cause)
+        assert known is not None
+        return task_error(self.place(task, known["child"]), Failure.unpack(known["data"]))
+
+    def poisoned(self, task: int, root: int) -> PtoError:
+        """Make the error of one task that did not run."""
+        described = None if root == _NONE else self._driver.task(root)
+        because = None if described is None else self.error_of(root, described["cause"])
+        return poisoned_error(self.place(task), _given(root), because)
+
+    def place(self, task: int, child: int = _NONE) -> TaskPlace:
+        """Say which task that was, live or of the last run and not completed."""
+        known = self._driver.task(task)
+        if known is None:
+            return TaskPlace(task, "of an earlier run")
+        child = known["child"] if child == _NONE else child
+        path = None if child == _NONE else self._paths[child]
+        return TaskPlace(task, known["callable"], known["file"], known["line"], _given(child), path)
+
+    def progress(self, *, is_over: bool = False) -> Progress:
+        """Say how far the run is."""
+        counts = self._driver.statistics()
+        return Progress(counts["submitted"], counts["finished"], counts["failed"], is_over=is_over)
+
+
+def _given(number: int) -> int | None:
+    return None if number == _NONE else number

@@ -1,0 +1,217 @@
+"""A run whose body is a block: ``with worker.session() as s:``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, cast
+
+from pto_core._hierarchy import CallableHandle, ContinuousTensor, Orchestrator, TaskArgs, TaskHandle
+from pto_core.errors import UsageError
+from pto_core.hierarchy.chip_task import chip_arguments
+from pto_core.hierarchy.progress import Follower, Listener, default_listener
+from pto_core.hierarchy.tasks import Task
+from pto_core.kernels import CallConfig, ChipCallable
+
+if TYPE_CHECKING:
+    from pto_core.hierarchy.runs import Runs
+    from pto_core.hierarchy.worker import Worker
+
+Submittable = Task | ChipCallable | CallableHandle
+"""What a session submits: a ``@task``, a ChipCallable, or the handle of one."""
+
+
+class Session:
+    """Submits tasks for as long as its block is open; made by :meth:`Worker.session`.
+
+    At the end of the block all tasks are waited for, and the first failure is raised. When the
+    block itself raises, what has not been sent does not run. With ``async with`` the waiting leaves
+    the event loop free.
+    """
+
+    def __init__(
+        self, worker: Worker, config: CallConfig | None, hazards: str, progress: bool | Listener
+    ) -> None:
+        self._worker = worker
+        self._config = config
+        self._hazards = hazards
+        self._progress = progress
+        self._follower: Follower | None = None
+        self._runs: Runs | None = None
+
+    # ---- the block ----
+
+    def __enter__(self) -> Session:
+        runs = self._worker.started_runs()
+        runs.begin(self._hazards, self._config)
+        self._runs = runs
+        if self._progress is not False:
+            shown = self._progress
+            listener = default_listener(self._worker.path) if shown is True else shown
+            self._follower = Follower(runs.progress, listener)
+            self._follower.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        runs, self._runs = self._runs, None
+        assert runs is not None
+        try:
+            if error is None:
+                runs.end()
+            else:
+                runs.abandon(error)
+        finally:
+            follower, self._follower = self._follower, None
+            if follower is not None:
+                follower.stop(runs.progress(is_over=True))
+
+    async def __aenter__(self) -> Session:
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
+
+    # ---- inside the block ----
+
+    def submit(
+        self,
+        task: Submittable,
+        *args: Any,
+        worker: int | None = None,
+        is_hint: bool = False,
+        retries: int | None = None,
+        timeout_s: float | None = None,
+        after: Sequence[TaskHandle] = (),
+        config: CallConfig | None = None,
+    ) -> TaskHandle:
+        """Submit a task, and give what it can be waited for with.
+
+        It runs when the tasks that wrote what it reads have, those that use what it overwrites, and
+        those in ``after``. ``worker``: the child that runs it or, with ``is_hint``, the one that
+        should if it has room; without, an idle one. ``retries``: how often it may run again,
+        instead of what ``@task`` says. ``timeout_s``: the limit for its time in the child. Raises
+        UsageError.
+        """
+        call = self._call(task, args)
+        submitted: TaskHandle
+        if call.is_chips:
+            submitted = self.orchestrator.submit_next_level(
+                call.handle,
+                call.args,
+                config,
+                worker=-1 if worker is None else worker,
+                hint=is_hint,
+                retries=call.retries if retries is None else retries,
+                timeout_s=timeout_s,
+            )
+        else:
+            submitted = self.orchestrator.submit_sub(
+                call.handle,
+                call.args,
+                worker=-1 if worker is None else worker,
+                hint=is_hint,
+                retries=call.retries if retries is None else retries,
+                timeout_s=timeout_s,
+            )
+        submitted.outputs = call.written
+        if after:
+            submitted.add_dep(*after)
+        return submitted
+
+    def submit_group(
+        self,
+        task: Submittable,
+        members: Sequence[Sequence[Any]],
+        *,
+        workers: Sequence[int] | None = None,
+        retries: int | None = None,
+        timeout_s: float | None = None,
+        after: Sequence[TaskHandle] = (),
+        config: CallConfig | None = None,
+    ) -> TaskHandle:
+        """Submit one task that runs on as many children at once as ``members`` has arguments.
+
+        ``workers``: the child of each, all different.
+        """
+        calls = [self._call(task, args) for args in members]
+        if not calls:
+            raise UsageError("a group without members; give the arguments of one at least")
+        first = calls[0]
+        members_args = [call.args or TaskArgs() for call in calls]
+        repeats = first.retries if retries is None else retries
+        submitted: TaskHandle
+        if first.is_chips:
+            submitted = self.orchestrator.submit_next_level_group(
+                first.handle,
+                members_args,
+                config,
+                workers=workers,
+                retries=repeats,
+                timeout_s=timeout_s,
+            )
+        else:
+            submitted = self.orchestrator.submit_sub_group(
+                first.handle,
+                members_args,
+                workers=workers,
+                retries=repeats,
+                timeout_s=timeout_s,
+            )
+        submitted.outputs = tuple(array for call in calls for array in call.written)
+        if after:
+            submitted.add_dep(*after)
+        return submitted
+
+    def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> ContinuousTensor:
+        """Give a tensor of the heap ring for an intermediate result.
+
+        It is gone when its scope has ended and no task needs it any more.
+        """
+        extents = (shape,) if isinstance(shape, int) else tuple(shape)
+        return self.orchestrator.alloc(extents, dtype)
+
+    def scope(self) -> AbstractContextManager[None]:
+        """Open a scope: what is allocated in it is given back as soon as it has ended."""
+        return cast(AbstractContextManager[None], self.orchestrator.scope())
+
+    @property
+    def orchestrator(self) -> Orchestrator:
+        """The object that graph functions get, for what has no typed form."""
+        if self._runs is None:
+            raise UsageError("a session submits inside its block: `with worker.session() as s:`")
+        return self._runs.orchestrator
+
+    def _call(self, task: Submittable, args: Sequence[Any]) -> _Call:
+        handle, target = self._worker.submittable(task)
+        if isinstance(target, ChipCallable):
+            return _Call(handle, *chip_arguments(target, args), 0, is_chips=True)
+        if isinstance(target, Task):
+            return _Call(handle, *target.arguments(args), target.retries, is_chips=False)
+        raise UsageError(
+            f"{task!r} is not typed, so a session cannot tell what it does with its arguments; "
+            "put @task before its function, or use s.orchestrator.submit_sub with a TaskArgs",
+            name="task",
+            value=task,
+        )
+
+
+@dataclass(frozen=True)
+class _Call:
+    handle: CallableHandle
+    args: TaskArgs | None
+    written: tuple[Any, ...]
+    retries: int
+    is_chips: bool

@@ -1,0 +1,140 @@
+"""What a Worker was made with, checked once."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pto_core.config import Config, load_core, load_with_plugins
+from pto_core.errors import UsageError
+
+LEAST_LEVEL = 3
+_CHIP_LEVEL = 3
+_LEVEL_NAMES = {3: "host", 4: "pod", 5: "supernode", 6: "cluster"}
+_MODES = ("process",)
+_CHILDREN_MAX = 1024
+
+# Warnings about the settings of this process that were given already.
+_warned: set[str] = set()
+
+
+@dataclass(frozen=True)
+class WorkerSettings:
+    """The shape of a Worker, and the record of its settings."""
+
+    level: int
+    device_ids: tuple[int, ...]
+    sub_workers: int
+    config: Config
+
+    @property
+    def label(self) -> str:
+        """How a path starts at this Worker."""
+        return f"L{self.level}"
+
+    @property
+    def task_timeout_ms(self) -> int:
+        """The limit for one task of this Worker in a child; 0: none."""
+        limit = self.config["task_timeout_s"]
+        return 0 if not limit else max(1, round(limit * 1000))
+
+
+def level_name(level: int) -> str:
+    """Give the name of a Worker of that level, as a child in a path."""
+    return _LEVEL_NAMES.get(level, f"level{level}_")
+
+
+def worker_settings(
+    level: int,
+    platform: str | None,
+    runtime: str | None,
+    device_ids: Iterable[int],
+    num_sub_workers: int,
+    child_mode: object,
+    config: Config | None,
+    given: Mapping[str, Any],
+) -> WorkerSettings:
+    """Check what a Worker is made with; raises UsageError, ConfigError or PluginError."""
+    _check_level(level)
+    _check_mode(child_mode)
+    devices = _devices(level, device_ids)
+    _check_count("num_sub_workers", num_sub_workers)
+    record = _record(config, {"backend": platform, "runtime": runtime}, given, bool(devices))
+    return WorkerSettings(level, devices, num_sub_workers, record)
+
+
+def _record(
+    config: Config | None, chosen: Mapping[str, Any], given: Mapping[str, Any], has_chips: bool
+) -> Config:
+    """Read the settings; plugins of level 2 are looked at only where there are chips."""
+    if config is not None:
+        return config.replace({**given, **(chosen if has_chips else {})})
+    if not has_chips:
+        return load_core(given)
+    found = load_with_plugins({**chosen, **given})
+    for warning in found.warnings:
+        if warning not in _warned:
+            _warned.add(warning)
+            warnings.warn(warning, RuntimeWarning, stacklevel=4)
+    return found
+
+
+def _check_level(level: object) -> None:
+    if isinstance(level, bool) or not isinstance(level, int) or level < LEAST_LEVEL:
+        raise UsageError(
+            f"level {level!r}: a Worker has level {LEAST_LEVEL} (host) or higher; "
+            "a chip by itself (level 2) is opened with open_device",
+            name="level",
+            value=level,
+            expected=f"at least {LEAST_LEVEL}",
+        )
+
+
+def _check_mode(child_mode: object) -> None:
+    word = getattr(child_mode, "name", child_mode)
+    if not isinstance(word, str) or word.lower() not in _MODES:
+        raise UsageError(
+            f"child_mode {child_mode!r}: children run in processes of their own; threads would "
+            "share the interpreter and one crash; leave child_mode out, or give 'PROCESS'",
+            name="child_mode",
+            value=child_mode,
+            expected="PROCESS",
+        )
+
+
+def _devices(level: int, device_ids: Iterable[int]) -> tuple[int, ...]:
+    devices = tuple(device_ids)
+    for device in devices:
+        if isinstance(device, bool) or not isinstance(device, int) or device < 0:
+            raise UsageError(
+                f"device {device!r} is no number of a device; give integers from 0",
+                name="device_ids",
+                value=device,
+            )
+    if len(set(devices)) != len(devices):
+        raise UsageError(
+            f"device_ids {list(devices)} names a device twice; each chip has one child",
+            name="device_ids",
+            value=devices,
+        )
+    if devices and level != _CHIP_LEVEL:
+        raise UsageError(
+            f"devices given to a Worker of level {level}, which has none: chips belong to level "
+            f"{_CHIP_LEVEL}; give them to a Worker(level={_CHIP_LEVEL}) and add that with "
+            "add_worker",
+            name="device_ids",
+            value=devices,
+        )
+    return devices
+
+
+def _check_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _CHILDREN_MAX:
+        raise UsageError(
+            f"{name} is {value!r}; give a number of children from 0 to {_CHILDREN_MAX}",
+            name=name,
+            value=value,
+            expected=f"0 to {_CHILDREN_MAX}",
+        )

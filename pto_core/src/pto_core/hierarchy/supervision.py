@@ -1,0 +1,144 @@
+"""Looking after children: a loss is found, told to the driver, and the child started anew.
+
+The driver calls back on the thread of whoever waits, or on its own, with the GIL.
+"""
+
+from __future__ import annotations
+
+import signal
+import weakref
+from collections.abc import Callable
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+from pto_core import log
+from pto_core.errors import PtoError, WorkerClosedError
+from pto_core.hierarchy.failures import Failure, child_broken, child_died, child_hung
+from pto_core.hierarchy.processes import ChildEnding
+
+if TYPE_CHECKING:
+    from pto_core.hierarchy.crew import Crew
+    from pto_core.hierarchy.runs import Runs
+
+_END_S = 5.0
+_QUICK_DEATHS_MAX = 5
+_NONE = -1
+
+
+class Supervision:
+    """The hooks of a crew's driver, which keeps this alive and not the crew."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = weakref.ref(crew)
+        self._runs: Callable[[], Runs | None] = lambda: None
+        self._returns = crew.settings.config["on_worker_death"] != "reroute"
+        # Losses are told one after the other, whoever notices them. Nobody waits for it: who has it
+        # may be waiting for the driver's own thread to stand still.
+        self._lock = RLock()
+        self._reasons: dict[int, Callable[[ChildEnding], PtoError]] = {}
+        self._is_closing = False
+        self._counts = {"deaths": 0, "restarts": 0}
+        self._tasks_at_death: dict[int, int] = {}
+        self._quick_deaths: dict[int, int] = {}
+
+    @property
+    def runs(self) -> Runs:
+        """What the handles of tasks ask; raises WorkerClosedError when the Worker is gone."""
+        runs = self._runs()
+        if runs is None:
+            raise WorkerClosedError("the Worker of this task is gone; ask before it is")
+        return runs
+
+    def follow(self, runs: Runs) -> None:
+        """Let handles of tasks ask ``runs``, which is not kept alive."""
+        self._runs = weakref.ref(runs)
+
+    def statistics(self) -> dict[str, int]:
+        """Count the children that died and those that were started anew."""
+        return dict(self._counts)
+
+    def stop(self) -> None:
+        """Start nobody any more: the Worker closes."""
+        self._is_closing = True
+
+    def look(self) -> None:
+        """Find children that are gone; nothing if another thread is about it."""
+        crew = self._crew()
+        if crew is None or not self._lock.acquire(blocking=False):
+            return
+        try:
+            for ending in crew.processes.poll():
+                self._lose(crew, ending)
+        finally:
+            self._lock.release()
+
+    def end_child(self, child: int, cause: int) -> None:
+        """Kill a child that is past the deadline of a task, or has to go at once."""
+        crew = self._crew()
+        if crew is None:
+            return
+        why = crew.driver.cause(cause)
+        if why is not None and not why["data"] and why["task"] != _NONE:
+            timeout_s = _timeout_s(crew, why["task"])
+            self._kill(crew, child, lambda ending: child_hung(ending, timeout_s))
+        else:
+            self._kill(crew, child, child_died)
+
+    def child_broken(self, child: int, words: str) -> None:
+        """Kill a child whose connection is of no use any more."""
+        crew = self._crew()
+        if crew is not None:
+            self._kill(crew, child, lambda ending: _broken(ending, words))
+
+    def _kill(self, crew: Crew, child: int, reason: Callable[[ChildEnding], PtoError]) -> None:
+        """Whoever finds it gone, this thread or another, gives the reason."""
+        process = crew.processes[child]
+        if process.is_alive:
+            self._reasons[child] = reason
+            process.kill()
+            process.wait(_END_S)
+        self.look()
+
+    def grant(self, ring: int, nbytes: int) -> int:
+        """Let a heap ring use its first ``nbytes``; raises CapacityError."""
+        crew = self._crew()
+        assert crew is not None
+        return crew.memory.grant(ring, nbytes)
+
+    def _lose(self, crew: Crew, ending: ChildEnding) -> None:
+        child = ending.index
+        error = self._reasons.pop(child, child_died)(ending)
+        self._counts["deaths"] += 1
+        returns = self._returns and not self._is_closing and self._is_worth_it(crew, child)
+        crew.driver.child_lost(child, crew.driver.add_cause(Failure.of(error).pack()), returns)
+        if returns:
+            self._restart(crew, child)
+
+    def _restart(self, crew: Crew, child: int) -> None:
+        try:
+            crew.restart(child)
+        except PtoError as error:
+            log.get(__name__).error("child not started anew", reason=str(error))
+            crew.driver.child_lost(child, crew.driver.add_cause(Failure.of(error).pack()), False)
+        else:
+            self._counts["restarts"] += 1
+
+    def _is_worth_it(self, crew: Crew, child: int) -> bool:
+        """Give up on a child that has died several times in a row without completing anything."""
+        finished = crew.completed_by(child)
+        if finished > self._tasks_at_death.get(child, -1):
+            self._quick_deaths[child] = 0
+        self._tasks_at_death[child] = finished
+        self._quick_deaths[child] = self._quick_deaths.get(child, 0) + 1
+        return self._quick_deaths[child] <= _QUICK_DEATHS_MAX
+
+
+def _broken(ending: ChildEnding, words: str) -> PtoError:
+    """One that ended by itself took its end of the connection with it."""
+    is_killed = ending.signal == signal.SIGKILL
+    return child_broken(ending, words) if is_killed else child_died(ending)
+
+
+def _timeout_s(crew: Crew, task: int) -> float | None:
+    described: dict[str, Any] | None = crew.driver.task(task)
+    return None if described is None else described.get("timeout_s")

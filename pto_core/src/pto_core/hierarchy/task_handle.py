@@ -1,0 +1,57 @@
+"""What can be asked of a submitted task, beside what its native handle answers by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from pto_core._hierarchy import ContinuousTensor, TaskHandle
+from pto_core.errors import PtoError
+from pto_core.hierarchy.engine.instructions import Result
+
+if TYPE_CHECKING:
+    from pto_core.hierarchy.runs import Runs
+
+
+def exception(self: TaskHandle, timeout: float | None = None) -> PtoError | None:
+    """Wait for the task and give why it failed or did not run, None if it completed.
+
+    Raises TimeoutError after ``timeout`` seconds.
+    """
+    if not self.wait(timeout):
+        raise TimeoutError(f"task {self.task_slot} has not ended within {timeout} s")
+    failure = self.failure
+    if failure is None:
+        return None
+    result, cause, root = failure
+    runs: Runs = self.driver.hooks.runs
+    if result == Result.FAILED:
+        return runs.error_of(self.task_slot, cause)
+    return runs.poisoned(self.task_slot, root)
+
+
+def result(self: TaskHandle, timeout: float | None = None) -> Any:
+    """Wait for the task and give the array that it wrote, a tuple of them if there are several.
+
+    Raises why it failed or did not run. Of a task that was not submitted by a session, or that
+    writes nothing, it gives None. What lies in a heap ring is copied.
+    """
+    error = exception(self, timeout)
+    if error is not None:
+        raise error
+    outputs = tuple(map(_kept, self.outputs or ()))
+    return outputs[0] if len(outputs) == 1 else outputs or None
+
+
+def awaited(self: TaskHandle) -> Generator[Any, None, Any]:
+    """Wait without blocking the event loop."""
+    return asyncio.to_thread(result, self).__await__()
+
+
+def _kept(output: Any) -> Any:
+    return output.numpy().copy() if isinstance(output, ContinuousTensor) else output
+
+
+for _name, _function in (("exception", exception), ("result", result), ("__await__", awaited)):
+    setattr(TaskHandle, _name, _function)

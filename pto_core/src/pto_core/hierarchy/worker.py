@@ -1,0 +1,355 @@
+"""A Worker: children in processes of their own, and an engine that runs graphs of tasks on them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+import pto_core.hierarchy.task_handle  # noqa: F401 - gives handles of tasks their methods
+from pto_core._hierarchy import CallableHandle, CallableSpace
+from pto_core.errors import UsageError, WorkerClosedError
+from pto_core.hierarchy.child_memory import ChildMemory
+from pto_core.hierarchy.crew import Crew
+from pto_core.hierarchy.memory import Budget, SharedArena
+from pto_core.hierarchy.registry import Registration, Registry
+from pto_core.hierarchy.runs import HAZARDS, Runs
+from pto_core.hierarchy.settings import WorkerSettings, worker_settings
+
+if TYPE_CHECKING:
+    from pto_core.config import Config
+    from pto_core.hierarchy.progress import Listener
+    from pto_core.hierarchy.session import Session
+    from pto_core.kernels import CallConfig
+
+_numbers = itertools.count(1)
+
+
+class Worker:
+    """One level of the hierarchy, 3 (host) and up, with its children.
+
+    ``device_ids``: one child for each of these chips, which runs ``ChipCallable``s on ``platform``
+    under ``runtime``; level 3 only. ``num_sub_workers``: children that run Python functions. Above
+    level 3, :meth:`add_worker` adds whole Workers as children. Child ids count from 0 in the order
+    of ``device_ids``, or of ``add_worker``; SUB children have ids of their own.
+
+    Settings that are not given come from the configuration (``pto config``): ``heap_ring_size``
+    bytes for each of four heap rings, ``transport``, ``engine`` (``"native"``, ``"reference"``),
+    ``on_worker_death`` (``"fail"``, ``"restart"``, ``"reroute"``), ``start_method`` (``"fork"``,
+    ``"spawn"``), ``task_timeout_s``, and any other as a keyword. ``policy`` picks a child for a
+    task without a pin, see :data:`pto_core.hierarchy.engine.Policy`.
+
+    Use it as a context manager, or call :meth:`close`. One thread at a time uses a Worker; two
+    Workers know nothing of each other. Raises UsageError, ConfigError or PluginError.
+    """
+
+    def __init__(
+        self,
+        level: int,
+        platform: str | None = None,
+        runtime: str | None = None,
+        device_ids: Iterable[int] = (),
+        num_sub_workers: int = 0,
+        heap_ring_size: int | None = None,
+        *,
+        child_mode: object = "PROCESS",
+        policy: Callable[[Sequence[tuple[int, int]], int], int] | None = None,
+        config: Config | None = None,
+        **settings: Any,
+    ) -> None:
+        given = {"heap_ring_size": heap_ring_size, **settings}
+        self._settings: WorkerSettings = worker_settings(
+            level, platform, runtime, device_ids, num_sub_workers, child_mode, config, given
+        )
+        self._policy = policy
+        self._path = self._settings.label
+        self._number = next(_numbers)
+        self._registry = Registry(self._number)
+        self._workers: list[Worker] = []
+        self._arena: SharedArena | None = None
+        self._crew: Crew | None = None
+        self._runs: Runs | None = None
+        self._last_runs: Runs | None = None  # what handles of tasks still ask after the end
+        self._is_closed = False
+        self._is_child = False
+
+    @property
+    def level(self) -> int:
+        """The level that it was made with; nothing but names depends on it."""
+        return self._settings.level
+
+    @property
+    def path(self) -> str:
+        """How errors name it: ``"L4"``, or ``"L4/host0"`` in the process of that child."""
+        return self._path
+
+    # ---- before it starts, or whenever ----
+
+    def register(self, target: object, *, serialise: bool = False) -> CallableHandle:
+        """Make a function, its import path ``"module:name"`` or a ChipCallable known to children.
+
+        Chips run ChipCallables; SUB children and child Workers run functions. A SUB child calls
+        ``function(args)``, or ``function()`` for a submit without arguments; a child Worker runs it
+        as a graph function. Before :meth:`init` children inherit everything; afterwards a function
+        reaches them by its import path or, with ``serialise``, by its code, and either all of them
+        have it when this returns or none. Raises UsageError for what cannot be run or delivered,
+        ControlError when a child refuses.
+        """
+        self._check_usable()
+        inherits = self._crew is None and self._settings.config["start_method"] == "fork"
+        made = self._registry.make(target, serialise=serialise, inherits=inherits)
+        self._check_space(made)
+        if self._crew is not None and not self._registry.has(made.identity.digest):
+            self._crew.deliver(made)
+        self._registry.add(made)
+        return made.handle
+
+    def unregister(self, handle: CallableHandle) -> None:
+        """Let the handle die; children forget the callable with its last handle."""
+        self._check_usable()
+        self._check_outside_run("unregister")
+        gone = self._registry.remove(handle)
+        if self._crew is not None and not self._registry.has(gone.identity.digest):
+            self._crew.forget(gone)
+
+    def add_worker(self, worker: Worker) -> int:
+        """Add a Worker that has not been started as a child, and give its child id.
+
+        Its :meth:`init` runs in the child's process. Raises UsageError.
+        """
+        self._check_usable()
+        self._check_child(worker)
+        worker._is_child = True
+        self._workers.append(worker)
+        return len(self._workers) - 1
+
+    def shared_array(self, shape: int | Sequence[int], dtype: Any = "float32") -> npt.NDArray[Any]:
+        """Give an array of zeros that every child, of any depth, sees at the same address.
+
+        It lives as long as a view of it does. Raises CapacityError where memory does not suffice.
+        """
+        self._check_usable()
+        return self._shared_arena().array(shape, dtype)
+
+    # ---- running ----
+
+    def init(self) -> Worker:
+        """Start the children and wait until each is ready, recursively; twice is fine.
+
+        Raises ChildStartError when one does not get ready: then none is left, and the Worker is as
+        before.
+        """
+        self._check_usable()
+        if self._crew is None:
+            if self._is_child:
+                raise UsageError(
+                    "this Worker is the child of another one, which starts it in a process of its "
+                    "own; call init() of that one"
+                )
+            self._start()
+        return self
+
+    def run(
+        self,
+        graph: Callable[[Any, Any, Any], Any],
+        args: Any = None,
+        config: CallConfig | None = None,
+        *,
+        hazards: str = "raw",
+    ) -> None:
+        """Call ``graph(orch, args, config)`` and wait for all tasks that it submitted.
+
+        ``args``: a TaskArgs, of which it gets a view; None is an empty one. ``hazards``: ``"raw"``
+        or ``"full"``. Raises what the graph raised, else one error for the first task that failed:
+        TaskFailedError or ChildDiedError. The Worker can be used again then.
+        """
+        runs = self._runs or self.started_runs()
+        runs.run(graph, args, config, hazards)
+
+    def session(
+        self,
+        config: CallConfig | None = None,
+        *,
+        hazards: str = "full",
+        progress: bool | Listener = False,
+    ) -> Session:
+        """Give a run whose body is the block of ``with worker.session() as s:``.
+
+        ``async with`` waits without blocking the event loop. ``progress``: True shows a bar on a
+        terminal and plain lines elsewhere; a function is called with a Progress.
+        """
+        from pto_core.hierarchy.session import Session
+
+        self._check_usable()
+        if hazards not in HAZARDS:
+            raise UsageError(f"hazards is {hazards!r}; give 'raw' or 'full'", name="hazards")
+        return Session(self, config, hazards, progress)
+
+    def statistics(self) -> dict[str, Any]:
+        """Count what the Worker has done and what it holds, as plain data."""
+        return self._running().statistics()
+
+    # ---- memory of a chip ----
+
+    def malloc(self, nbytes: int, worker: int = 0) -> int:
+        """Give the address of ``nbytes`` of new memory on the chip of child ``worker``."""
+        return self._child_memory("malloc").malloc(worker, nbytes)
+
+    def free(self, address: int, worker: int = 0) -> None:
+        """Give memory of a chip back."""
+        self._child_memory("free").free(worker, address)
+
+    def copy_to(self, address: int, source: Any, worker: int = 0) -> None:
+        """Copy an array, or bytes, to memory of a chip."""
+        self._child_memory("copy_to").copy_to(worker, address, source)
+
+    def copy_from(self, target: Any, address: int, worker: int = 0) -> None:
+        """Copy memory of a chip into a writable array."""
+        self._child_memory("copy_from").copy_from(worker, target, address)
+
+    # ---- the end ----
+
+    def close(self) -> None:
+        """End the children and give everything back; twice is fine. Handles are dead then."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        crew, self._crew, self._runs = self._crew, None, None
+        try:
+            if crew is not None:
+                crew.close()
+        finally:
+            self._registry.close()
+            arena, self._arena = self._arena, None
+            if arena is not None:
+                arena.close()
+
+    def __enter__(self) -> Worker:
+        self._check_usable()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "not started" if self._crew is None else "running"
+        return f"<Worker {self._path}, {state}>"
+
+    # ---- inside ----
+
+    def _start(self) -> None:
+        crew = Crew(
+            self._settings,
+            self._path,
+            self._registry,
+            self._workers,
+            self._shared_arena(),
+            self._number,
+            self._policy,
+        )
+        crew.start()
+        self._crew, self._runs = crew, Runs(crew)
+        self._last_runs = self._runs
+        crew.supervision.follow(self._runs)
+
+    def start_as_child(self, path: str) -> None:
+        """Start in the process of this child, which ``path`` names; called once, by it."""
+        self._path = path
+        self._arena = None
+        self._start()
+
+    def started_runs(self) -> Runs:
+        """Start if need be, and give what begins and ends runs; for sessions."""
+        self._check_usable()
+        self.init()
+        assert self._runs is not None
+        return self._runs
+
+    def submittable(self, task: object) -> tuple[CallableHandle, Any]:
+        """Give a handle and what it is a handle of; for sessions.
+
+        What was never registered is, by what its type allows; raises UsageError.
+        """
+        if isinstance(task, CallableHandle):
+            self._registry.check(task)
+            return task, self._registry.target_of(task)
+        known = self._registry.handle_of(task)
+        return known or self.register(task), task
+
+    def _running(self) -> Crew:
+        self.started_runs()
+        assert self._crew is not None
+        return self._crew
+
+    def _shared_arena(self) -> SharedArena:
+        if self._arena is None:
+            config = self._settings.config
+            self._arena = SharedArena(
+                Budget(config["shared_memory_limit"]), at_hint=config["start_method"] == "spawn"
+            )
+        return self._arena
+
+    def _child_memory(self, what: str) -> ChildMemory:
+        self._check_usable()
+        if not self._settings.device_ids:
+            raise UsageError(f"{what} is for the memory of a chip, and this Worker has no chips")
+        return ChildMemory(self._running())
+
+    def _check_usable(self) -> None:
+        if self._is_closed:
+            raise WorkerClosedError("this Worker is closed; make another one")
+        crew = self._crew
+        if crew is not None and crew.process != os.getpid():
+            raise UsageError(
+                f"this Worker belongs to process {crew.process}, which forked this one; "
+                "make a Worker in this process"
+            )
+
+    def _check_outside_run(self, what: str) -> None:
+        if self._runs is not None and self._runs.is_running:
+            raise UsageError(f"{what} inside a run; call it when the run is over")
+
+    def _check_space(self, made: Registration) -> None:
+        if made.identity.space == CallableSpace.LOCAL_CHIP and not self._settings.device_ids:
+            raise UsageError(
+                f"{made.identity.name} is for chips, and this Worker has none: give device_ids to "
+                "a Worker of level 3 and register it there",
+                name="target",
+                value=made.target,
+            )
+
+    def _check_child(self, worker: object) -> None:
+        if not isinstance(worker, Worker):
+            raise UsageError(f"{worker!r} is no Worker", name="worker", value=worker)
+        if self._crew is not None:
+            raise UsageError("add_worker after init(); add all children before the Worker starts")
+        if worker._is_closed:
+            raise WorkerClosedError("the Worker to be added is closed; make another one")
+        if worker._crew is not None:
+            raise UsageError(
+                "the Worker to be added has been started already; add it before its init(), "
+                "it is started in the process of the child"
+            )
+        if worker._is_child:
+            raise UsageError("the Worker to be added is a child already; make another one")
+        if worker.level >= self.level:
+            raise UsageError(
+                f"a Worker of level {worker.level} under one of level {self.level}; "
+                "a child is of a lower level",
+                name="worker",
+                value=worker.level,
+            )
+        if worker._arena is not None:
+            raise UsageError(
+                "the Worker to be added has handed out shared arrays, which its parent would not "
+                "see; make them with the shared_array of the parent"
+            )

@@ -1,0 +1,54 @@
+"""Workers over the transport `shm`, with either engine; what they leave behind fails a test."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pto_core import Worker
+
+MakeWorker = Callable[..., Worker]
+
+
+@pytest.fixture(params=["native", "reference"])
+def engine(request: pytest.FixtureRequest) -> str:
+    """Each of the two engines."""
+    return str(request.param)
+
+
+@pytest.fixture
+def make(engine: str) -> Iterator[MakeWorker]:
+    """Make Workers that are closed at the end of the test."""
+    made: list[Worker] = []
+
+    def worker(level: int = 3, **settings: Any) -> Worker:
+        made.append(Worker(level, engine=engine, heap_ring_size=1 << 24, **settings))
+        return made[-1]
+
+    yield worker
+    for one in reversed(made):
+        one.close()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """Compare children and descriptors of this process before and after."""
+    before = open_descriptors()
+    yield
+    assert psutil.Process().children(recursive=True) == []
+    assert open_descriptors() <= before
+
+
+def open_descriptors() -> int:
+    """Count them, but for the memory of arrays that the test still holds."""
+    count = 0
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the one that lists them
+            count += "memfd:" not in os.readlink(descriptor)
+    return count

@@ -1,0 +1,366 @@
+"""Everything that a program may get wrong: one clear error, at the call, and nothing is lost."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pto_core import (
+    CallConfig,
+    ChipCallable,
+    CoreCallable,
+    In,
+    Out,
+    TaskArgs,
+    TensorArgType,
+    Worker,
+    task,
+)
+from pto_core.errors import ConfigError, UnsupportedError, UsageError, WorkerClosedError
+
+CHIPS = {"platform": "a2a3sim", "runtime": "tensormap_and_ringbuffer"}
+
+
+def mark(args: Any) -> None:
+    args.tensor(0)[:] = args.scalar(0)
+
+
+def nothing() -> None: ...
+
+
+@task
+def copy(x: In, out: Out) -> None:
+    out[:] = x
+
+
+@task
+def untyped(x) -> None: ...
+
+
+def on_chip(rt: Any, out: Out) -> None: ...
+
+
+@pytest.fixture
+def world(make) -> SimpleNamespace:
+    """A Worker that runs, with what a graph needs."""
+    worker = make(num_sub_workers=2)
+    return SimpleNamespace(
+        worker=worker,
+        mark=worker.register(mark),
+        nothing=worker.register(nothing),
+        out=worker.shared_array((2, 8)),
+    )
+
+
+def still_works(world: SimpleNamespace) -> None:
+    args = TaskArgs()
+    args.add_tensor(world.out, TensorArgType.OUTPUT)
+    args.add_scalar(3)
+    world.worker.run(lambda orch, _, cfg: orch.submit_sub(world.mark, args))
+    assert (world.out == 3).all()
+
+
+def refused(world: SimpleNamespace, submit: Any, words: str, kind: type = UsageError) -> None:
+    """Check the error at the call, that the run goes on, and that the Worker still works."""
+
+    def graph(orch, args, cfg) -> None:
+        with pytest.raises(kind, match=words):
+            submit(orch)
+        orch.submit_sub(world.nothing)
+
+    world.worker.run(graph)
+    still_works(world)
+
+
+def test_what_is_no_handle(world) -> None:
+    refused(world, lambda orch: orch.submit_sub(mark), "handle")
+    refused(world, lambda orch: orch.submit_sub("mark"), "handle")
+    refused(world, lambda orch: orch.submit_sub(None), "handle")
+
+
+def test_a_dead_handle(world) -> None:
+    dead = world.worker.register("math:sqrt")
+    world.worker.unregister(dead)
+    refused(world, lambda orch: orch.submit_sub(dead), "unregistered")
+    with pytest.raises(UsageError, match="is dead"):
+        world.worker.unregister(dead)
+
+
+def test_a_handle_of_another_worker(world, make) -> None:
+    other = make(num_sub_workers=1)
+    foreign = other.register(mark)
+    refused(world, lambda orch: orch.submit_sub(foreign), "another Worker")
+    with pytest.raises(UsageError, match="another Worker"):
+        world.worker.unregister(foreign)
+
+
+def test_a_handle_of_the_wrong_kind(make) -> None:
+    w3 = make(num_sub_workers=1, device_ids=[0], **CHIPS)
+    chip, sub = w3.register(ChipCallable(on_chip)), w3.register(nothing)
+
+    def graph(orch, args, cfg) -> None:
+        with pytest.raises(UsageError, match=r"'on_chip' is a chip callable.*submit_next_level"):
+            orch.submit_sub(chip)
+        with pytest.raises(UsageError, match=r"'nothing' is a Python function.*submit_sub"):
+            orch.submit_next_level(sub, TaskArgs(), cfg)
+
+    w3.run(graph)
+
+
+def test_a_chip_callable_where_there_is_no_chip(world) -> None:
+    with pytest.raises(UsageError, match="on_chip is for chips, and this Worker has none"):
+        world.worker.register(ChipCallable(on_chip))
+    refused(
+        world,
+        lambda orch: orch.submit_next_level(world.mark, TaskArgs()),
+        "child|Python function",
+    )
+
+
+def test_an_unknown_child(world) -> None:
+    refused(world, lambda orch: orch.submit_sub(world.nothing, worker=2), "2")
+    refused(world, lambda orch: orch.submit_sub(world.nothing, worker=-2), "worker")
+    refused(world, lambda orch: orch.submit_sub(world.nothing, worker="a"), "worker")
+
+
+def test_a_group_larger_than_the_children(world) -> None:
+    refused(world, lambda orch: orch.submit_sub_group(world.nothing, [TaskArgs()] * 3), "3")
+    refused(world, lambda orch: orch.submit_sub_group(world.nothing, []), "member|empty|group")
+    refused(
+        world,
+        lambda orch: orch.submit_sub_group(world.nothing, [TaskArgs()] * 2, workers=[0, 0]),
+        "0",
+    )
+    refused(
+        world, lambda orch: orch.submit_sub_group(world.nothing, [TaskArgs()] * 2, workers=[0]), "1"
+    )
+
+
+def test_a_tensor_that_is_not_in_shared_memory(world) -> None:
+    args = TaskArgs()
+
+    def submit(orch) -> None:
+        args.add_tensor(np.zeros(1000), TensorArgType.OUTPUT)
+        orch.submit_sub(world.mark, args)
+
+    refused(world, submit, "shared_array")
+
+
+def test_a_tensor_that_would_be_resized_in_flight(world) -> None:
+    array = world.worker.shared_array(8)
+    args = TaskArgs()
+    args.add_tensor(array, TensorArgType.INPUT)
+    with pytest.raises(ValueError, match="resize"):
+        array.resize(16)
+
+
+def test_a_tensor_stays_while_a_task_needs_it(world) -> None:
+    """The program lets go of its array at once; the memory must not be handed out again."""
+    results = world.worker.shared_array((200, 1000))
+
+    def graph(orch, _, cfg) -> None:
+        for number in range(200):
+            source = world.worker.shared_array(1000)
+            source[:] = number
+            args = copy.arguments([source, results[number]])[0]
+            del source
+            orch.submit_sub(handle, args)
+            del args
+
+    handle = world.worker.register(copy)
+    world.worker.run(graph)
+    assert (results == np.arange(200)[:, None]).all()
+
+
+def test_a_tag_that_is_missing(world) -> None:
+    with world.worker.session() as s:
+        with pytest.raises(UsageError, match="annotate the parameter In, Out or InOut"):
+            s.submit(untyped, world.out)
+        with pytest.raises(UsageError, match="not typed"):
+            s.submit(world.mark, world.out)
+    with pytest.raises((UsageError, TypeError)):
+        TaskArgs().add_tensor(world.out, "what")
+    still_works(world)
+
+
+def test_a_scalar_before_a_tensor(world) -> None:
+    args = TaskArgs()
+    args.add_scalar(1)
+    with pytest.raises(UsageError, match="tensor"):
+        args.add_tensor(world.out, TensorArgType.INPUT)
+    assert (args.tensor_count, args.scalar_count) == (0, 1)
+
+
+def test_a_diagnostic_without_an_output_prefix(make) -> None:
+    w3 = make(num_sub_workers=1, device_ids=[0], **CHIPS)
+    chip = w3.register(ChipCallable(on_chip))
+    with pytest.raises(UsageError, match="needs an output_prefix"):
+        CallConfig(enable_pmu=1)
+    config = CallConfig()
+    config.enable_pmu = 1
+    with pytest.raises(UsageError, match="needs an output_prefix"):
+        w3.run(lambda orch, args, cfg: None, config=config)
+    out = w3.shared_array(4)
+
+    def graph(orch, args, cfg) -> None:
+        made = TaskArgs()
+        made.add_tensor(out, TensorArgType.OUTPUT)
+        with pytest.raises(UsageError, match="needs an output_prefix"):
+            orch.submit_next_level(chip, made, config)
+        config.output_prefix = "somewhere"
+        with pytest.raises(UnsupportedError, match="not built yet"):
+            orch.submit_next_level(chip, made, config)
+
+    w3.run(graph)
+
+
+def test_submit_outside_a_run(world) -> None:
+    kept: list[Any] = []
+    world.worker.run(lambda orch, args, cfg: kept.append(orch))
+    with pytest.raises(UsageError, match="outside"):
+        kept[0].submit_sub(world.nothing)
+    session = world.worker.session()
+    with pytest.raises(UsageError, match="inside its block"):
+        session.submit(copy, world.out[0], world.out[1])
+    with session as s:
+        pass
+    with pytest.raises(UsageError, match="inside its block"):
+        s.submit(copy, world.out[0], world.out[1])
+    still_works(world)
+
+
+def test_a_run_inside_a_run(world) -> None:
+    refused(world, lambda orch: world.worker.run(lambda *_: None), "run")
+    refused(world, lambda orch: world.worker.unregister(world.mark), "inside a run")
+
+
+def test_use_after_close(world) -> None:
+    kept: list[Any] = []
+    world.worker.run(lambda orch, args, cfg: kept.append(orch))
+    world.worker.close()
+    for use in (
+        lambda: world.worker.run(lambda *_: None),
+        world.worker.init,
+        world.worker.__enter__,
+        world.worker.session,
+        world.worker.statistics,
+        lambda: world.worker.register(mark),
+        lambda: world.worker.unregister(world.mark),
+        lambda: world.worker.shared_array(4),
+        lambda: world.worker.add_worker(Worker(level=3)),
+        lambda: world.worker.malloc(4),
+    ):
+        with pytest.raises(WorkerClosedError, match="closed"):
+            use()
+    assert not world.mark.is_alive
+    with pytest.raises(UsageError):
+        kept[0].submit_sub(world.nothing)
+
+
+def test_adding_workers(make) -> None:
+    w4 = make(level=4)
+    started = make(num_sub_workers=1)
+    started.init()
+    with pytest.raises(UsageError, match="has been started already"):
+        w4.add_worker(started)
+    closed = make(num_sub_workers=1)
+    closed.close()
+    with pytest.raises(WorkerClosedError, match="closed"):
+        w4.add_worker(closed)
+    with pytest.raises(UsageError, match="is no Worker"):
+        w4.add_worker("w3")
+    with pytest.raises(UsageError, match="level 4 under one of level 4"):
+        w4.add_worker(make(level=4))
+    w3 = make(num_sub_workers=1)
+    assert w4.add_worker(w3) == 0
+    with pytest.raises(UsageError, match="child already"):
+        w4.add_worker(w3)
+    with pytest.raises(UsageError, match="child of another"):
+        w3.init()
+    with_arrays = make(num_sub_workers=1)
+    array = with_arrays.shared_array(4)
+    with pytest.raises(UsageError, match="shared arrays"):
+        w4.add_worker(with_arrays)
+    del array
+    w4.init()
+    with pytest.raises(UsageError, match=r"add_worker after init\(\)"):
+        w4.add_worker(make(num_sub_workers=1))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"level": 4, "device_ids": [0]}, "level 4, which has none"),
+        ({"level": 2}, "level 3"),
+        ({"level": "3"}, "level '3'"),
+        ({"level": 3, "num_sub_workers": -1}, "num_sub_workers is -1"),
+        ({"level": 3, "num_sub_workers": 1.5}, "num_sub_workers is 1.5"),
+        ({"level": 3, "device_ids": [0, 0]}, "names a device twice"),
+        ({"level": 3, "device_ids": [-1]}, "no number of a device"),
+        ({"level": 3, "child_mode": "THREAD"}, "processes of their own"),
+        ({"level": 3, "child_mode": None}, "processes of their own"),
+    ],
+)
+def test_a_shape_that_cannot_be(settings, words) -> None:
+    with pytest.raises(UsageError, match=words):
+        Worker(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"engine": "best"}, "native or reference"),
+        ({"on_worker_death": "cry"}, "fail, restart or reroute"),
+        ({"start_method": "thread"}, "fork or spawn"),
+        ({"heap_ring_sise": 4}, "did you mean 'heap_ring_size'"),
+        ({"child_window": 0}, "from 1 to 256"),
+    ],
+)
+def test_a_setting_that_cannot_be(settings, words) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Worker(level=3, **settings)
+
+
+def test_what_cannot_be_registered(world) -> None:
+    world.worker.init()
+    stream = sys.stdout
+    with pytest.raises(UsageError, match="cannot be serialised"):
+        world.worker.register(lambda: stream, serialise=True)
+    with pytest.raises(UsageError, match=r"before init\(\).*serialise=True"):
+        world.worker.register(lambda: None)
+    with pytest.raises(UsageError, match="cannot be registered"):
+        world.worker.register(7)
+    with pytest.raises(UsageError, match="cannot be registered"):
+        world.worker.register(CoreCallable(lambda x: None, "aiv"))
+    still_works(world)
+
+
+def test_hazards_and_timeouts_that_cannot_be(world) -> None:
+    with pytest.raises(UsageError, match="'raw' or 'full'"):
+        world.worker.run(lambda *_: None, hazards="some")
+    with pytest.raises(UsageError, match="'raw' or 'full'"):
+        world.worker.session(hazards="some")
+    refused(world, lambda orch: orch.submit_sub(world.nothing, timeout_s=0), "timeout_s")
+    refused(world, lambda orch: orch.submit_sub(world.nothing, retries=-1), "retries")
+
+
+def test_two_threads_do_not_run_at_once(world) -> None:
+    inside, done = threading.Event(), threading.Event()
+
+    def graph(orch, args, cfg) -> None:
+        inside.set()
+        done.wait()
+
+    thread = threading.Thread(target=lambda: world.worker.run(graph))
+    thread.start()
+    inside.wait()
+    with pytest.raises(UsageError, match="run"):
+        world.worker.run(lambda *_: None)
+    done.set()
+    thread.join()
+    still_works(world)

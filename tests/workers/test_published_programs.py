@@ -1,0 +1,198 @@
+"""Programs as they are published for this engine, with the names that they use."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pto_core import (
+    CallConfig,
+    ChipCallable,
+    ContinuousTensor,
+    DataType,
+    Out,
+    Scalar,
+    TaskArgs,
+    TensorArgType,
+    Worker,
+    kernel,
+)
+
+CHIPS = {"platform": "a2a3sim", "runtime": "tensormap_and_ringbuffer"}
+
+
+@kernel(core="aiv")
+def fill(out: Out, value: Scalar) -> None:
+    out[:] = value
+
+
+def fill_on_chip(rt: Any, out: Out, value: Scalar) -> None:
+    rt.submit(fill, out, value)
+
+
+def add(args: Any) -> None:
+    x, y, out = (args.tensor(i) for i in range(3))
+    np.add(x, y, out=out)
+
+
+def mark(args: Any) -> None:
+    args.tensor(0)[:] = args.scalar(0)
+
+
+def args_of(*tensors: tuple[Any, TensorArgType], scalars: tuple[int, ...] = ()) -> TaskArgs:
+    made = TaskArgs()
+    for tensor, tag in tensors:
+        made.add_tensor(tensor, tag)
+    for scalar in scalars:
+        made.add_scalar(scalar)
+    return made
+
+
+def test_two_chips_and_two_sub_children(make) -> None:
+    w3 = make(level=3, device_ids=[0, 1], num_sub_workers=2, **CHIPS)
+    chip = w3.register(ChipCallable(fill_on_chip))
+    check = w3.register(add)
+    marked = w3.register(mark)
+    total = w3.shared_array((128, 128))
+    marks = w3.shared_array((2, 4))
+    w3.init()
+
+    def graph(orch, args, cfg) -> None:
+        x = orch.alloc((128, 128), DataType.FLOAT32)
+        y = orch.alloc((128, 128), DataType.FLOAT32)
+        orch.submit_next_level(
+            chip, args_of((x, TensorArgType.OUTPUT), scalars=(7,)), cfg, worker=0
+        )
+        with orch.scope():
+            z = orch.alloc((128, 128), DataType.FLOAT32)
+            orch.submit_next_level_group(
+                chip,
+                [
+                    args_of((y, TensorArgType.OUTPUT), scalars=(5,)),
+                    args_of((z, TensorArgType.OUTPUT), scalars=(6,)),
+                ],
+                cfg,
+                workers=[0, 1],
+            )
+            b = args_of(
+                (x, TensorArgType.INPUT), (y, TensorArgType.INPUT), (total, TensorArgType.OUTPUT)
+            )
+            orch.submit_sub(check, b)
+        orch.submit_sub_group(
+            marked,
+            [args_of((marks[i], TensorArgType.OUTPUT), scalars=(i + 1,)) for i in range(2)],
+        )
+
+    w3.run(graph, args=None, config=CallConfig())
+    assert (total == 12).all()
+    np.testing.assert_array_equal(marks[:, 0], [1, 2])
+    w3.close()
+
+
+def test_a_sub_function_without_arguments_and_a_task_slot(make, tmp_path) -> None:
+    w3 = make(num_sub_workers=1)
+    said = tmp_path / "said"
+    handle = w3.register(lambda: said.write_text(str(os.getpid())))
+    slots = []
+    w3.run(lambda orch, args, cfg: slots.append(orch.submit_sub(handle).task_slot))
+    assert int(said.read_text()) != os.getpid()
+    assert slots == [0]
+
+
+def test_a_graph_gets_a_view_of_its_arguments_and_its_configuration(make) -> None:
+    w3 = make(num_sub_workers=1)
+    seen: list[Any] = []
+
+    def graph(orch, args, cfg) -> None:
+        seen.append((args.tensor_count, args.scalar_count, list(args.scalars), cfg.block_dim))
+
+    w3.run(graph)
+    x = np.zeros(4)
+    given = args_of((x, TensorArgType.INPUT), scalars=(1, 2))
+    w3.run(graph, args=given, config=CallConfig(block_dim=3))
+    assert seen == [(0, 0, [], 0), (1, 2, [1, 2], 3)]
+
+
+def test_an_output_without_an_address_is_allocated(make) -> None:
+    w3 = make(num_sub_workers=1)
+    fill_it, add_it = w3.register(mark), w3.register(add)
+    total = w3.shared_array(8)
+
+    def graph(orch, args, cfg) -> None:
+        x = ContinuousTensor.from_pointer(0, (8,), DataType.FLOAT32)
+        made = args_of((x, TensorArgType.OUTPUT), scalars=(21,))
+        orch.submit_sub(fill_it, made)
+        y = made.tensors[0]
+        assert y.address != 0
+        orch.submit_sub(
+            add_it,
+            args_of(
+                (y, TensorArgType.INPUT), (y, TensorArgType.INPUT), (total, TensorArgType.OUTPUT)
+            ),
+        )
+
+    w3.run(graph)
+    assert (total == 42).all()
+
+
+def test_a_key_orders_tasks_and_need_not_be_memory(make) -> None:
+    w3 = make(num_sub_workers=2)
+    order = w3.shared_array(64, "int64")
+    position = w3.shared_array(1, "int64")
+
+    def note(args: Any) -> None:
+        order[int(position[0])] = args.scalar(0)
+        position[0] += 1
+
+    handle = w3.register(note)
+
+    def graph(orch, args, cfg) -> None:
+        key = ContinuousTensor.from_pointer(0xDEADBEEF, (0,), DataType.UINT8)
+        for number in range(64):
+            orch.submit_sub(handle, args_of((key, TensorArgType.INOUT), scalars=(number,)))
+
+    w3.run(graph)
+    np.testing.assert_array_equal(order, np.arange(64))
+
+
+def test_init_is_implied_and_the_worker_can_run_again(make) -> None:
+    w3 = make(num_sub_workers=1)
+    handle = w3.register(mark)
+    out = w3.shared_array(4)
+    for value in (1, 2, 3):
+        w3.run(
+            lambda orch, args, cfg, value=value: orch.submit_sub(
+                handle, args_of((out, TensorArgType.OUTPUT), scalars=(value,))
+            )
+        )
+        assert (out == value).all()
+
+
+def test_arrays_made_after_init_are_seen_by_every_child(make) -> None:
+    w3 = make(num_sub_workers=2)
+    handle = w3.register(mark)
+    w3.init()
+    out = w3.shared_array((2, 1000))
+    w3.run(
+        lambda orch, args, cfg: orch.submit_sub_group(
+            handle,
+            [args_of((row, TensorArgType.OUTPUT), scalars=(9,)) for row in out],
+        )
+    )
+    assert (out == 9).all()
+
+
+def test_a_context_manager_closes_and_twice_is_fine() -> None:
+    with Worker(level=3, num_sub_workers=1) as w3:
+        w3.init()
+        assert "running" in repr(w3)
+    assert "closed" in repr(w3)
+    w3.close()
+
+
+@pytest.mark.parametrize("mode", ["PROCESS", "process"])
+def test_the_process_mode_is_accepted(make, mode) -> None:
+    make(num_sub_workers=1, child_mode=mode)
