@@ -17,7 +17,7 @@ uint32_t Completion::complete(uint32_t thread, SlotRef task, uint32_t core) {
     rings |= finish(thread, task);
   } else {
     const SlotRef head = descriptor.head;
-    const bool is_last = take(rings_.state(head).blocks_left, 1u, alone_) == 1;
+    const bool is_last = take_last(rings_.state(head).blocks_left, alone_);
     if (task != head) done(state);
     if (is_last) rings |= finish(thread, head);
   }
@@ -27,8 +27,7 @@ uint32_t Completion::complete(uint32_t thread, SlotRef task, uint32_t core) {
 
 // Afterwards the slot may be another task's at any moment.
 void Completion::done(TaskState& state) {
-  move<Event::kRelease>(state.phase,
-                        alone_ ? std::memory_order_release : std::memory_order_seq_cst);
+  move<Event::kRelease>(state.phase, std::memory_order_release);
 }
 
 uint32_t Completion::finish(uint32_t thread, SlotRef task) {
@@ -47,52 +46,66 @@ void Completion::release_consumers(uint32_t thread, EdgeRef edge) {
     const SlotRef consumer = fanout.consumer;
     edge = fanout.next;  // before the release: then the consumer may complete and free the edge
     if (edge != kNoEdge) __builtin_prefetch(&rings_.edge(edge));
-    if (take(rings_.state(consumer).waits, 1, alone_) == 1) satisfied.push_first(rings_, consumer);
+    if (take_last(rings_.state(consumer).waits, alone_)) satisfied.push_first(rings_, consumer);
     pto_yield(context_.platform, PTO_YIELD_RELEASE);
   }
   while (satisfied.size() > 0) ready_.add(thread, satisfied.pop(rings_));
 }
 
-// Gives the rings, by bit, of producers that nobody holds any more.
+// Gives the rings, by bit, of producers that perhaps nobody holds any more.
 uint32_t Completion::release_producers(const TaskDescriptor& descriptor) {
   uint32_t rings = 0;
   const Edge* edges = &rings_.edge(descriptor.first_edge);
   for (uint32_t i = 0; i < descriptor.edge_count; ++i) {
     if ((edges[i].kind & kHolds) == 0) continue;
-    const uint64_t before = take(rings_.state(edges[i].producer).holds, uint64_t{1}, alone_);
-    if ((before & kHoldCount) == 1) rings |= 1u << ring_of(edges[i].producer);
+    // Compared with an older count of holds it may seem to be the last one; the last one does.
+    TaskState& producer = rings_.state(edges[i].producer);
+    const uint32_t released = add(producer.released, 1u, alone_) + 1;
+    if (released >= producer.held.load(std::memory_order_relaxed)) {
+      rings |= 1u << ring_of(edges[i].producer);
+    }
   }
   return rings;
 }
 
 uint32_t Completion::retire(uint32_t index) {
   TaskRing& ring = rings_.ring[index];
-  uint32_t count = 0;
-  for (;;) {
-    const int64_t first = ring.watermark.load(std::memory_order_seq_cst);
-    const int64_t end = ring.releasable.load(std::memory_order_seq_cst);
-    int64_t number = first;
-    while (number < end && retire_one(ring, number)) ++number;
-    if (number == first) return count;
-    ring.watermark.store(number, alone_ ? std::memory_order_release : std::memory_order_seq_cst);
-    count += static_cast<uint32_t>(number - first);
+  if (alone_) return retire_oldest(ring);
+  const int64_t first = ring.watermark.load(std::memory_order_relaxed);
+  if (ring.releasable.load(std::memory_order_relaxed) <= first &&
+      ring.releasable.fetch_add(0, std::memory_order_acq_rel) <= first) {
+    return 0;
   }
+  uint32_t calls = ring.retiring.fetch_add(1, std::memory_order_acq_rel) + 1;
+  if (calls != 1) return 0;
+  uint32_t count = 0;
+  do {
+    count += retire_oldest(ring);
+  } while (!ring.retiring.compare_exchange_strong(calls, 0, std::memory_order_acq_rel,
+                                                  std::memory_order_acquire));
+  return count;
 }
 
-// True for one thread only, which has to move the watermark then.
-bool Completion::retire_one(TaskRing& ring, int64_t number) {
-  TaskState& state = ring.state(number);
-  if (state.phase.load(std::memory_order_seq_cst) != kDone) return false;
-  uint64_t holds = no_holds(number);
-#ifdef PTO_PLANT_EARLY_RECLAIM
-  holds |= state.holds.load(std::memory_order_seq_cst) & kHoldCount;
-#endif
-  const uint64_t gone = holds | kGone;
-  while (!replace(state.holds, holds, gone, alone_)) {
-    if (holds != (gone & ~kGone)) return false;
+uint32_t Completion::retire_oldest(TaskRing& ring) {
+  const int64_t first = ring.watermark.load(std::memory_order_relaxed);
+  const int64_t end = ring.releasable.load(std::memory_order_acquire);
+  int64_t number = first;
+  for (; number < end && is_over(ring.state(number)); ++number) {
+    move<Event::kRetire>(ring.state(number).phase);
   }
-  move<Event::kRetire>(state.phase);
+  if (number != first) ring.watermark.store(number, std::memory_order_release);
+  return static_cast<uint32_t>(number - first);
+}
+
+// Of a task whose scope has ended, as far as the wiring has come.
+bool Completion::is_over(const TaskState& state) {
+  if (state.phase.load(std::memory_order_acquire) != kDone) return false;
+#ifdef PTO_PLANT_EARLY_RECLAIM
   return true;
+#else
+  return state.released.load(std::memory_order_acquire) ==
+         state.held.load(std::memory_order_relaxed);
+#endif
 }
 
 }  // namespace pto::ring_buffer

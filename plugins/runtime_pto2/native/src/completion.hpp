@@ -1,10 +1,9 @@
 // What happens when a kernel has returned: consumers are released, then the producers that the task
 // held, then the slot retires when it is the oldest of its ring.
 //
-// Any scheduler may call any of this at any time for tasks whose kernels it has seen return. No
-// lock: whoever brings a count to 0 does what follows. A thread that makes the oldest task fit to
-// retire stores that and then looks at the watermark; a thread that moves the watermark stores it
-// and then looks at the next task (all seq_cst): one of the two sees the other.
+// Any scheduler may call any of this at any time for tasks whose kernels it has seen return. Nobody
+// waits: whoever brings a count to 0 does what follows, and who finds another one at a ring's
+// retirement leaves the rest to it.
 #pragma once
 
 #include <atomic>
@@ -37,7 +36,8 @@ class Completion {
   void done(TaskState& state);
   void release_consumers(uint32_t thread, EdgeRef edge);
   uint32_t release_producers(const TaskDescriptor& descriptor);
-  bool retire_one(TaskRing& ring, int64_t number);
+  uint32_t retire_oldest(TaskRing& ring);
+  static bool is_over(const TaskState& state);
 
   Context& context_;
   Rings& rings_;

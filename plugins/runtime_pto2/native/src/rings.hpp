@@ -8,6 +8,11 @@
 // scope_released words, then `submitted`; wires everything up to it; then lets tasks below those
 // scope_released numbers retire. So a task that names a buffer is wired before the scope that
 // allocated the buffer can let it go.
+//
+// Retiring: whoever has made a task fit to retire stores that first. Then it reads `releasable` by
+// a read-modify-write, as whoever wires writes it: either it sees the new number, or the other sees
+// what it stored. Where there is something to let go it adds 1 to `retiring`: who had 0 there is at
+// it, and sets it back to 0 only if nobody has added to it since it began to look.
 #pragma once
 
 #include <atomic>
@@ -30,11 +35,12 @@ struct TaskRing {
   alignas(64) int64_t next = 0;
   // Tasks before this number belong to ended scopes only.
   alignas(64) std::atomic<int64_t> scope_released{0};
-  // last_task_alive: the oldest task that has not retired. Schedulers; seq_cst where it meets
-  // `waiting` below.
+  // last_task_alive: the oldest task that has not retired. Whoever is at `retiring`.
   alignas(64) std::atomic<int64_t> watermark{0};
   // Schedulers: how much of scope_released the wiring has caught up with.
   alignas(64) std::atomic<int64_t> releasable{0};
+  // Schedulers: how many have come to let tasks retire since the first of them did.
+  std::atomic<uint32_t> retiring{0};
 
   uint32_t slot(int64_t number) const { return static_cast<uint32_t>(number) & (window - 1); }
   TaskDescriptor& descriptor(int64_t number) const { return descriptors[slot(number)]; }

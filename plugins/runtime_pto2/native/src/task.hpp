@@ -12,16 +12,18 @@
 //                   to whoever wires the stream, until the consumer is wired.
 //
 // The protocol that counts every edge exactly once:
-//   wire      (one thread at a time, in stream order) waits = 1 + ordering edges; each holding edge
-//             adds 1 to the producer's holds, or is dropped where the producer has retired; each
-//             ordering edge is pushed on the producer's fan-out, or counts as satisfied where that
-//             is closed; then waits falls by 1 + satisfied, and who brings it to 0 makes it ready.
+//   wire      (one thread at a time, in stream order) each holding edge adds 1 to the producer's
+//             held, or is dropped where the producer's scope has ended, so that held is final when
+//             the task may retire; waits = ordering edges; each of these is pushed on the
+//             producer's fan-out, or counts as satisfied where that is closed: then 1 is taken from
+//             waits. The last one is pushed after that, so nobody brings waits to 0 before.
 //   complete  the scheduler that polled the core closes the fan-out (exchange with kClosed), takes
-//             1 from the waits of each consumer in the list, then takes 1 from the holds of each
-//             producer that this task held, then says phase done.
-//   retire    the oldest task of a ring retires when its scope has ended (the stream said so), its
-//             phase is done and holds goes from 0 to kGone by compare-exchange; whoever did that
-//             moves the watermark.
+//             1 from the waits of each consumer in the list, then adds 1 to the released of each
+//             producer that this task held, then says phase done, then looks what may retire.
+//             Whoever brings waits to 0 makes the consumer ready.
+//   retire    (one thread at a time in each ring, see rings.hpp) the oldest task of a ring retires
+//             when its scope has ended (the stream said so), its phase is done and released has
+//             reached held; then the watermark moves.
 #pragma once
 
 #include <atomic>
@@ -121,15 +123,6 @@ enum Phase : uint32_t {
   kFailed = 7
 };
 
-// Of holds: the slot has retired. The count is in the low half; the low half of the task's number
-// is in the upper half, so that a thread that looks at an old watermark never lets another task
-// retire.
-constexpr uint64_t kGone = 0x80000000u;
-constexpr uint64_t kHoldCount = 0x7FFFFFFFu;
-constexpr uint64_t no_holds(int64_t number) {
-  return static_cast<uint64_t>(number) << 32;
-}
-
 // Of TaskState::traits: what decides where a ready task waits.
 enum Trait : uint32_t {
   kCoreType = 1,     // PTO_CORE_*
@@ -139,8 +132,9 @@ enum Trait : uint32_t {
 
 struct alignas(32) TaskState {
   std::atomic<EdgeRef> fanout;        // list of edges, or kClosed
-  std::atomic<int32_t> waits;         // producers that have not completed, +1 while being wired
-  std::atomic<uint64_t> holds;        // consumers that have not completed, see no_holds()
+  std::atomic<uint32_t> waits;        // producers that have not completed
+  std::atomic<uint32_t> held;         // consumers that hold it; whoever wires writes it
+  std::atomic<uint32_t> released;     // those of them that have completed
   std::atomic<uint32_t> phase;        // Phase
   std::atomic<uint32_t> blocks_left;  // head of a block task: blocks that have not completed
   SlotRef next_ready;                 // in the ready queue that the task is in

@@ -19,9 +19,10 @@ void Wiring::begin(bool alone) {
   at_ = known_ = 0;
   rings_.wired.store(0, std::memory_order_relaxed);
   for (uint32_t index = 0; index < kRings; ++index) {
-    ended_[index] = 0;
+    ended_[index] = let_go_[index] = next_[index] = 0;
     rings_.ring[index].watermark.store(0, std::memory_order_relaxed);
     rings_.ring[index].releasable.store(0, std::memory_order_relaxed);
+    rings_.ring[index].retiring.store(0, std::memory_order_relaxed);
   }
 }
 
@@ -66,9 +67,9 @@ void Wiring::look(bool eager) {
 uint32_t Wiring::let_go() {
   uint32_t rings = 0;
   for (uint32_t index = 0; index < kRings; ++index) {
-    std::atomic<int64_t>& releasable = rings_.ring[index].releasable;
-    if (releasable.load(std::memory_order_relaxed) == ended_[index]) continue;
-    releasable.store(ended_[index], std::memory_order_seq_cst);
+    if (let_go_[index] == ended_[index]) continue;
+    let_go_[index] = ended_[index];
+    swap(rings_.ring[index].releasable, ended_[index], alone_);
     rings |= 1u << index;
   }
   return rings;
@@ -113,15 +114,17 @@ uint32_t Wiring::wire(uint32_t thread, SlotRef head, LaneStatistics& statistics)
   const TaskDescriptor& descriptor = rings_.descriptor(head);
   const TaskRing& ring = rings_.ring[ring_of(head)];
   const int64_t number = TaskId::of(descriptor.id).number;
+  const uint32_t count = descriptor.block_dim > 0 ? descriptor.block_dim : 1;
   init(ring, number, descriptor);
   for (uint32_t block = 1; block < descriptor.block_dim; ++block) {
     init(ring, number + block, ring.descriptor(number + block));
   }
+  next_[ring_of(head)] = number + count;
   if (connect(rings_.state(head), descriptor, statistics)) {
     ++statistics.early_ready;
     ready_.add(thread, head);
   }
-  return descriptor.block_dim > 0 ? descriptor.block_dim : 1;
+  return count;
 }
 
 void Wiring::init(const TaskRing& ring, int64_t number, const TaskDescriptor& descriptor) {
@@ -131,7 +134,8 @@ void Wiring::init(const TaskRing& ring, int64_t number, const TaskDescriptor& de
   if (number >= ring.window && !may_follow(state.phase.load(), Event::kWire)) __builtin_trap();
 #endif
   state.fanout.store(kNoEdge, std::memory_order_relaxed);
-  state.holds.store(no_holds(number), std::memory_order_relaxed);
+  state.held.store(0, std::memory_order_relaxed);
+  state.released.store(0, std::memory_order_relaxed);
   state.phase.store(target(Event::kWire), std::memory_order_relaxed);
   state.traits = descriptor.core_type | static_cast<uint32_t>(descriptor.cluster + 1)
                                             << kClusterShift;
@@ -144,48 +148,64 @@ void Wiring::init(const TaskRing& ring, int64_t number, const TaskDescriptor& de
 // Whether the task waits for nobody.
 bool Wiring::connect(TaskState& state, const TaskDescriptor& descriptor,
                      LaneStatistics& statistics) {
-  int32_t count = static_cast<int32_t>(descriptor.edge_count);
-#ifdef PTO_PLANT_TRUNCATED_FANIN
-  for (; count > 8; --count) rings_.edge(descriptor.first_edge + EdgeRef(count) - 1).kind = 0;
-#endif
-  if (count == 0) return true;
-  state.waits.store(count + 1, std::memory_order_relaxed);
-  int32_t satisfied = 0;
-  for (int32_t i = 0; i < count; ++i) {
-    const EdgeRef ref = descriptor.first_edge + static_cast<EdgeRef>(i);
-    Edge& edge = rings_.edge(ref);
-    if ((edge.kind & kHolds) != 0 && !hold(edge)) edge.kind &= ~uint32_t{kHolds};
-    if ((edge.kind & kOrders) == 0) {
+  const uint32_t orders = hold(descriptor);
+  if (orders == 0) return true;
+  statistics.edges += orders;
+  state.waits.store(orders, std::memory_order_relaxed);
+  uint32_t satisfied = 0;
+  EdgeRef last = kNoEdge;
+  for (EdgeRef ref = descriptor.first_edge, rest = orders; rest > 0; ++ref) {
+    if ((rings_.edge(ref).kind & kOrders) == 0) continue;
+    if (--rest == 0) {
+      last = ref;
+    } else if (!push(ref)) {
       ++satisfied;
-      continue;
     }
-    ++statistics.edges;
-    if (push(edge, ref)) continue;
-    ++satisfied;
-    ++statistics.edges_satisfied;
-#ifdef PTO_PLANT_DOUBLE_COUNT
-    ++satisfied;
-#endif
   }
+  statistics.edges_satisfied += satisfied;
 #ifdef PTO_PLANT_DOUBLE_COUNT
-  if (satisfied > count) satisfied = count;
+  satisfied = 2 * satisfied < orders ? 2 * satisfied : orders - 1;
 #endif
-  if (satisfied == count) return true;
-  return take(state.waits, satisfied + 1, alone_) == satisfied + 1;
+  if (satisfied > 0) add(state.waits, 0 - satisfied, alone_);
+  if (push(last)) return false;
+  ++statistics.edges_satisfied;
+  return take_last(state.waits, alone_);
 }
 
-// False when the producer has retired.
-bool Wiring::hold(const Edge& edge) {
-  std::atomic<uint64_t>& holds = rings_.state(edge.producer).holds;
-  uint64_t before = holds.load(std::memory_order_relaxed);
-  do {
-    if ((before & kGone) != 0) return false;
-  } while (!replace(holds, before, before + 1, alone_));
-  return true;
+// Gives the number of ordering edges.
+uint32_t Wiring::hold(const TaskDescriptor& descriptor) {
+  uint32_t count = descriptor.edge_count;
+#ifdef PTO_PLANT_TRUNCATED_FANIN
+  for (; count > 8; --count) rings_.edge(descriptor.first_edge + count - 1).kind = 0;
+#endif
+  uint32_t orders = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    Edge& edge = rings_.edge(descriptor.first_edge + i);
+    orders += edge.kind & kOrders;
+    if ((edge.kind & kHolds) == 0) continue;
+    if (is_scope_open(edge.producer)) {
+      std::atomic<uint32_t>& held = rings_.state(edge.producer).held;
+      held.store(held.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    } else {
+      edge.kind &= ~uint32_t{kHolds};
+    }
+  }
+  return orders;
+}
+
+// As far as the wiring has come. The slot's newest task is the one meant: the orchestrator uses a
+// slot again after it has seen it retire, and makes no edge from the old task then.
+bool Wiring::is_scope_open(SlotRef task) const {
+  const uint32_t index = ring_of(task);
+  const TaskRing& ring = rings_.ring[index];
+  const int64_t newest = next_[index] - 1;
+  const int64_t number = newest - ((ring.slot(newest) - slot_of(task)) & (ring.window - 1));
+  return number >= let_go_[index];
 }
 
 // False when the producer has completed.
-bool Wiring::push(Edge& edge, EdgeRef ref) {
+bool Wiring::push(EdgeRef ref) {
+  Edge& edge = rings_.edge(ref);
   std::atomic<EdgeRef>& fanout = rings_.state(edge.producer).fanout;
   EdgeRef first = fanout.load(std::memory_order_acquire);
   do {

@@ -43,8 +43,9 @@ class Wiring {
   uint32_t wire(uint32_t thread, SlotRef head, LaneStatistics& statistics);
   void init(const TaskRing& ring, int64_t number, const TaskDescriptor& descriptor);
   bool connect(TaskState& state, const TaskDescriptor& descriptor, LaneStatistics& statistics);
-  bool hold(const Edge& edge);
-  bool push(Edge& edge, EdgeRef ref);
+  uint32_t hold(const TaskDescriptor& descriptor);
+  bool is_scope_open(SlotRef task) const;
+  bool push(EdgeRef ref);
   uint32_t let_go();
 
   Rings& rings_;
@@ -53,9 +54,11 @@ class Wiring {
   alignas(64) std::atomic<uint32_t> is_locked_{0};
   std::atomic<int64_t> tasks_{0};
   // Of whoever wires:
-  uint64_t at_ = 0;             // next position in the log
-  uint64_t known_ = 0;          // submits, when it last looked
-  int64_t ended_[kRings] = {};  // scope_released, before it looked at the submits
+  uint64_t at_ = 0;              // next position in the log
+  uint64_t known_ = 0;           // submits, when it last looked
+  int64_t ended_[kRings] = {};   // scope_released, before it looked at the submits
+  int64_t let_go_[kRings] = {};  // of these, what releasable says
+  int64_t next_[kRings] = {};    // task to wire
 };
 
 }  // namespace pto::ring_buffer

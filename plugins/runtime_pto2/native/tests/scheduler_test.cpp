@@ -235,7 +235,8 @@ TEST(holds_keep_the_slot_until_the_last_consumer_has_completed) {
   script.finish(1);
   script.settle();
   CHECK_EQUAL(script.feeder().alive(0), 0);
-  CHECK_EQUAL(script.feeder().state(owner).holds.load() & kHoldCount, 1u);
+  CHECK_EQUAL(script.feeder().state(owner).held.load(), 1u);
+  CHECK_EQUAL(script.feeder().state(owner).released.load(), 0u);
   script.finish(2);
   script.settle();
   CHECK_EQUAL(script.feeder().alive(0), 2);
