@@ -224,7 +224,7 @@ void Pool::serve(Worker& worker, const Until& until) noexcept {
     backoff.reset();
     if (worker.again == 0 && !check_stall()) break;
   }
-  if (!run_.running()) worker.batch = {};
+  if (!run_.running()) worker.batch = worker.lent = {};
   if (!run_.running()) worker.again = 0;
 }
 

@@ -4,11 +4,12 @@
 // cores that they dispatched to. As long as kernels are short all of that stays on one worker, in
 // its cache, without an atomic operation per task. Once a batch takes long, and before the first
 // one was timed, its rest is *shared*: published in a mask from which every worker takes one core
-// at a time, and a parked worker is woken. Callbacks are always shared; while they are short nobody
-// is woken for them but by the caller, who looks every 10 ms whether somebody should be, and
-// whether schedulers are behind a long kernel of their worker. A scheduler's own worker is number
-// `thread % workers`, or the lowest one at work when that one is not; while the own worker is
-// inside a kernel, an idle one steps in.
+// at a time, and a parked worker is woken; what nobody has taken comes back when kernels turn out
+// to be short, so that batches become whole again. Callbacks are always shared; while they are
+// short nobody is woken for them but by the caller, who looks every 10 ms whether somebody should
+// be, and whether schedulers are behind a long kernel of their worker. A scheduler's own worker is
+// number `thread % workers`, or the lowest one at work when that one is not; while the own worker
+// is inside a kernel, an idle one steps in.
 //
 // Invariants
 // - A scheduler is stepped by whoever holds its lock; a core is run by whoever took its bit.
@@ -60,6 +61,7 @@ class Pool final : public Engine {
     std::atomic<uint32_t> sleeping{0};  // futex: 1 while parked
     // The worker's own:
     pto_core_mask batch{};     // cores to run
+    pto_core_mask lent{};      // cores that it shared as long ones, whoever has them by now
     uint32_t again = 0;        // schedulers to step in the next round, by bit
     bool long_kernels = true;  // until a batch of several has been timed
     bool calls_back = false;   // the last batch of several cores ran callbacks
@@ -99,6 +101,7 @@ class Pool final : public Engine {
   void share_before_callback(Worker& worker) noexcept;
   void share(Worker& worker) noexcept;
   bool claim(Worker& worker) noexcept;
+  void take_back(Worker& worker) noexcept;
   void hand_over(Worker& worker) noexcept;
   void call_home(Worker& worker) noexcept;
   bool check_stall() noexcept;

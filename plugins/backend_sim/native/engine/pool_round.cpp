@@ -28,6 +28,7 @@ bool Pool::round(Worker& worker) noexcept {
     claim(worker);
     if (empty(worker.batch) && run_.may_step()) progress = step_others(worker);
   }
+  if (!empty(worker.lent)) take_back(worker);
   if (empty(worker.batch)) return progress;
   run_batch(worker);
   if (++worker.rounds % kRoundsBetweenCalls == 0) call_home(worker);
@@ -147,6 +148,7 @@ void Pool::share(Worker& worker) noexcept {
   if (empty(rest)) return;
   for (size_t i = 0; i < 2; ++i) {
     if (rest.words[i] != 0) shared_[i].fetch_or(rest.words[i], std::memory_order_seq_cst);
+    if (!worker.calls_back) worker.lent.words[i] |= rest.words[i];
   }
   if (worker.long_kernels) wake_one();
 }
@@ -167,6 +169,22 @@ bool Pool::claim(Worker& worker) noexcept {
     }
   }
   return false;
+}
+
+// One hiccup of the machine makes a batch look long. If its cores stayed shared, they would finish
+// one by one, and from then on each task would pay for a step of its own. Only cores of schedulers
+// that this worker steps in its next round: nobody else hears when a core of its batch is done.
+void Pool::take_back(Worker& worker) noexcept {
+  if (worker.long_kernels || worker.calls_back) return;
+  for (uint32_t thread = 0; thread < run_.schedulers(); ++thread) {
+    if ((worker.again >> thread & 1) == 0) continue;
+    for (size_t i = 0; i < 2; ++i) {
+      const uint64_t mine = worker.lent.words[i] & run_.topology().thread_cores[thread].words[i];
+      if (mine == 0) continue;
+      worker.lent.words[i] &= ~mine;
+      worker.batch.words[i] |= shared_[i].fetch_and(~mine, std::memory_order_seq_cst) & mine;
+    }
+  }
 }
 
 void Pool::hand_over(Worker& worker) noexcept {
