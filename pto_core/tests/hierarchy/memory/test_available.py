@@ -25,7 +25,7 @@ def write(path: Path, text: str) -> None:
 
 
 def test_without_groups_it_is_what_the_machine_says(root: Path) -> None:
-    found = available(root)
+    found = available(str(root))
     assert (found.nbytes, found.limited_by) == (4 * MIB, "the memory of this machine")
 
 
@@ -37,7 +37,7 @@ def test_the_tightest_group_above_us_counts_and_its_cache_is_free(root: Path) ->
     write(groups / "outer/memory.stat", f"anon 5\ninactive_file {MIB // 4}\n")
     write(groups / "outer/inner/memory.max", "max\n")
     write(groups / "outer/inner/memory.current", "1000\n")
-    found = available(root)
+    found = available(str(root))
     assert found.nbytes == 3 * MIB // 4
     assert found.limited_by.endswith("/outer")
 
@@ -48,7 +48,7 @@ def test_a_group_that_is_full_leaves_nothing(root: Path) -> None:
     write(group / "memory.limit_in_bytes", f"{MIB}\n")
     write(group / "memory.usage_in_bytes", f"{2 * MIB}\n")
     write(group / "memory.stat", "total_inactive_file 10\n")
-    assert available(root).nbytes == 0
+    assert available(str(root)).nbytes == 0
 
 
 def test_strict_overcommit_counts_promises(root: Path) -> None:
@@ -56,7 +56,7 @@ def test_strict_overcommit_counts_promises(root: Path) -> None:
     write(
         root / "proc/meminfo", "MemAvailable: 4096 kB\nCommitLimit: 3000 kB\nCommitted_AS: 1000 kB"
     )
-    found = available(root)
+    found = available(str(root))
     assert (found.nbytes, found.limited_by) == (2000 * 1024, "the commit limit of this machine")
 
 

@@ -57,7 +57,7 @@ class _Service:
     def __init__(self, loop: ChildLoop, operations: Mapping[str, Operation]) -> None:
         self._loop = loop
         self._configs: dict[int, CallConfig] = {}
-        self._operations = {
+        self._operations: dict[str, Operation] = {
             "config": self._configure,
             "callable": self._deliver,
             "forget": loop.forget,

@@ -1,0 +1,115 @@
+"""What every child does on request between tasks."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from pto_core import CallConfig
+from pto_core.errors import ProtocolError, UsageError
+from pto_core.hierarchy.children import Post, service
+from pto_core.hierarchy.failures import Failure
+from pto_core.hierarchy.handles import Delivery
+
+
+class Loop:
+    """Stands where the loop of a child is."""
+
+    def __init__(self) -> None:
+        self.table: dict[bytes, object] = {}
+        self.is_stopped = False
+
+    def add(self, digest: bytes, callable_: object) -> None:
+        self.table[digest] = callable_
+
+    def forget(self, digest: bytes) -> None:
+        del self.table[digest]
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+@pytest.fixture
+def asked(loop):
+    def double(number: int) -> int:
+        return 2 * number
+
+    served = service._Service(loop, {"double": double})
+
+    def ask(operation: str, *arguments: object) -> object:
+        is_done, value = pickle.loads(served(pickle.dumps((operation, arguments))))
+        if is_done:
+            return value
+        raise Failure.unpack(value).exception
+
+    ask.service = served
+    return ask
+
+
+def test_a_request_is_answered_with_its_value(asked) -> None:
+    assert asked("ping") is None
+    assert asked("double", 21) == 42
+
+
+def test_what_fails_comes_back_as_it_was_raised_and_the_loop_goes_on(asked) -> None:
+    with pytest.raises(TypeError):
+        asked("double", None, 3)
+    with pytest.raises(KeyError):
+        asked("forget", b"?" * 32)
+    with pytest.raises(ProtocolError, match="cannot do 'juggle'"):
+        asked("juggle")
+    assert asked("double", 1) == 2
+
+
+def test_bytes_that_are_no_request_are_a_failure_too(asked) -> None:
+    is_done, _ = pickle.loads(asked.service(b"not a pickle"))
+    assert not is_done
+
+
+def leave() -> None:
+    raise SystemExit(3)
+
+
+def test_a_request_cannot_end_the_child(loop) -> None:
+    served = service._Service(loop, {"leave": leave})
+    is_done, failure = pickle.loads(served(pickle.dumps(("leave", ()))))
+    assert (is_done, Failure.unpack(failure).type_name) == (False, "SystemExit")
+
+
+def test_callables_come_and_go(asked, loop) -> None:
+    asked("callable", b"d" * 32, Delivery("import", "posixpath:join"))
+    assert loop.table[b"d" * 32]("a", "b") == "a/b"
+    asked("forget", b"d" * 32)
+    assert loop.table == {}
+    with pytest.raises(ModuleNotFoundError):
+        asked("callable", b"d" * 32, Delivery("import", "no_such_module:f"))
+    assert loop.table == {}
+
+
+def test_configurations_are_found_by_their_numbers(asked) -> None:
+    calls = []
+    invoke = asked.service.invoking(lambda *given: calls.append(given))
+    config = CallConfig(block_dim=2)
+    asked("config", 7, config.pack())
+    invoke(len, "args", 7)
+    invoke(len, None, 0)
+    assert calls == [(len, "args", config), (len, None, None)]
+
+
+def test_close_stops_the_loop(asked, loop) -> None:
+    asked("close")
+    assert loop.is_stopped
+
+
+def test_a_post_makes_the_callables_of_either_way() -> None:
+    post = Post(0, 0, None, {b"a": len}, {b"b": Delivery("import", "posixpath:join")})
+    assert post.callables()[b"a"] is len
+    assert post.callables()[b"b"]("x", "y") == "x/y"
+    with pytest.raises((UsageError, AttributeError)):
+        Post(0, 0, None, {}, {b"c": Delivery("import", "posixpath:nothing")}).callables()
