@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import shutil
 import subprocess
@@ -90,6 +91,24 @@ TASKS = {
     "10_python_tasks": {"constant": 16, "random": 16},
 }
 
+# Programs at level 3 and up, and what they print.
+PROGRAMS = {
+    "11_two_chips_and_a_host_check": "the host says: right\n",
+    "12_pipeline": "200 items, 600 tasks, sum 0.004244\n",
+    "13_group_task": "task 0 ran 3 times, task 1 once\ndiagonal 1.000 to 1.000\n",
+    "14_tensor_parallel_ffn": "largest difference below 1e-4: True\n",
+    "15_pod_of_two_hosts": "sums are right: True\nhosts: 2 - leaves that worked: 4\n",
+    "16_a_failure": (
+        "failed:    produce in a child: ValueError: number 1 is bad\n"
+        "traceback: ValueError: number 1 is bad\n"
+        "poisoned:  consume, because of task 2\n"
+        "others:    [100.0, 0.0, 102.0]\n"
+        "asked:     TaskPoisonedError\n"
+        "died:      SIGKILL, while it ran crash\n"
+        "again:     7.0\n"
+    ),
+}
+
 RUNS = [
     (example, runtime, case)
     for example, cases in TASKS.items()
@@ -131,7 +150,8 @@ def assert_same_bytes(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) 
 
 def test_every_example_is_listed() -> None:
     folders = {path.name for path in EXAMPLES.iterdir() if path.is_dir()}
-    assert folders == set(TASKS) == set(RUNTIMES)
+    assert folders == set(TASKS) | set(PROGRAMS)
+    assert set(TASKS) == set(RUNTIMES)
 
 
 @pytest.mark.parametrize("example", sorted(TASKS))
@@ -141,7 +161,7 @@ def test_every_case_is_listed(example: str) -> None:
     assert golden["DEFAULT_CASE"] in TASKS[example]
 
 
-@pytest.mark.parametrize("example", sorted(TASKS))
+@pytest.mark.parametrize("example", sorted({**TASKS, **PROGRAMS}))
 def test_readme_fits_on_a_screen(example: str) -> None:
     text = (EXAMPLES / example / "README.md").read_text()
     assert len(text.splitlines()) <= README_LINES_MAX
@@ -177,6 +197,29 @@ def test_python_tasks_run_as_a_program() -> None:
     assert done.stdout == "16 tasks, every element is 42.0\n"
 
 
+@pytest.mark.parametrize("engine", ["native", "reference"])
+@pytest.mark.parametrize("example", PROGRAMS)
+def test_program_prints_what_its_readme_says(example: str, engine: str) -> None:
+    assert f"```\n{PROGRAMS[example]}```" in (EXAMPLES / example / "README.md").read_text()
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / example / "main.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PTO_ENGINE": engine},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == PROGRAMS[example]
+
+
+def test_progress_is_plain_lines_without_a_terminal() -> None:
+    script = EXAMPLES / "12_pipeline" / "main.py"
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines()[-1] == "L3: 600 of 600 tasks"
+
+
 @pytest.mark.parametrize(
     ("example", "case"),
     [
@@ -199,28 +242,34 @@ def test_pairs_and_blocks_on_clusters_give_the_same_bytes() -> None:
     )
 
 
-BATCH_ATTENTION = ("06_batch_paged_attention", "batch_256_context_33_to_48")
+BATCH_ATTENTION = "06_batch_paged_attention"
 SMALL_WINDOW = {"pto2.task_window": 16}
+LARGE_BATCHES = [
+    case for case in TASKS[BATCH_ATTENTION] if TASKS[BATCH_ATTENTION][case] in (80, 208)
+]
 
 
-def test_rings_shorter_than_the_graph_give_the_same_bytes() -> None:
+@pytest.mark.parametrize("case", LARGE_BATCHES)
+def test_rings_shorter_than_the_graph_give_the_same_bytes(case: str) -> None:
     runtime = "tensormap_and_ringbuffer"
     assert_same_bytes(
-        outputs(*BATCH_ATTENTION, runtime), outputs(*BATCH_ATTENTION, runtime, SMALL_WINDOW)
+        outputs(BATCH_ATTENTION, case, runtime),
+        outputs(BATCH_ATTENTION, case, runtime, SMALL_WINDOW),
     )
 
 
-def test_rings_shorter_than_the_graph_block_and_recycle() -> None:
-    example, case = BATCH_ATTENTION
-    statistics = run_case(EXAMPLES / example, case, settings=SMALL_WINDOW).check().statistics
-    assert statistics["tasks_retired"] == 208
-    assert statistics["ring1_tasks_peak"] == 15, "16 slots hold 15 tasks, so 192 slots are recycled"
+@pytest.mark.parametrize("case", LARGE_BATCHES)
+def test_rings_shorter_than_the_graph_block_and_recycle(case: str) -> None:
+    report = run_case(EXAMPLES / BATCH_ATTENTION, case, settings=SMALL_WINDOW)
+    statistics = report.check().statistics
+    assert statistics["tasks_retired"] == TASKS[BATCH_ATTENTION][case]
+    assert statistics["ring1_tasks_peak"] == 15, "16 slots hold 15 tasks, so slots are recycled"
     assert statistics["blocked_on_tasks"] >= 1
 
 
 def test_rings_shorter_than_a_scope_are_a_proven_deadlock() -> None:
-    example, case = BATCH_ATTENTION
-    report = run_case(EXAMPLES / example, case, settings={"pto2.task_window": 8})
+    case = LARGE_BATCHES[-1]
+    report = run_case(EXAMPLES / BATCH_ATTENTION, case, settings={"pto2.task_window": 8})
     with pytest.raises(DeadlockError, match=r"PTO2_RING_TASK_WINDOW=16"):
         report.check()
 

@@ -1,0 +1,77 @@
+"""Two simulated chips compute, the host checks: one graph at level 3."""
+
+import numpy as np
+
+from pto_core import (
+    CallConfig,
+    ChipCallable,
+    DataType,
+    In,
+    Out,
+    Scalar,
+    TaskArgs,
+    TensorArgType,
+    Worker,
+    kernel,
+)
+
+ROWS, COLUMNS = 128, 256
+
+
+@kernel(core="aiv")
+def multiply(x: In, factor: Scalar, out: Out):
+    """Run on a core of a chip."""
+    np.multiply(x, np.float32(factor), out=out)
+
+
+def on_a_chip(rt, x: In, out: Out, factor: Scalar):
+    """Orchestrate one chip: a task for each 32 rows, on as many cores."""
+    for first in range(0, x.shape[0], 32):
+        rows = slice(first, first + 32)
+        rt.submit(multiply, x[rows], factor, out[rows])
+
+
+def check(args):
+    """Run on the host, in a process of its own: are all rows what they should be?"""
+    x, top, bottom, verdict = args.tensors
+    expected = 3 * x.numpy()
+    found = np.concatenate([top.numpy(), bottom.numpy()])
+    verdict.numpy()[0] = np.array_equal(found, expected)
+
+
+def main():
+    """Build the graph, run it, and print the verdict."""
+    w3 = Worker(
+        level=3,
+        platform="a2a3sim",
+        runtime="tensormap_and_ringbuffer",
+        device_ids=[0, 1],
+        num_sub_workers=1,
+    )
+    with w3:
+        chip = w3.register(ChipCallable(on_a_chip))
+        host_check = w3.register(check)
+        x = w3.shared_array((ROWS, COLUMNS))
+        verdict = w3.shared_array(1, "int64")
+        x[:] = np.arange(ROWS * COLUMNS).reshape(x.shape)
+
+        def graph(orch, args, cfg):
+            b = TaskArgs()
+            b.add_tensor(x, TensorArgType.INPUT)
+            for worker, half in enumerate(np.split(x, 2)):
+                out = orch.alloc(half.shape, DataType.FLOAT32)
+                a = TaskArgs()
+                a.add_tensor(half, TensorArgType.INPUT)
+                a.add_tensor(out, TensorArgType.OUTPUT)
+                a.add_scalar(3)
+                orch.submit_next_level(chip, a, cfg, worker=worker)
+                b.add_tensor(out, TensorArgType.INPUT)
+            b.add_tensor(verdict, TensorArgType.OUTPUT)
+            orch.submit_sub(host_check, b)
+
+        w3.run(graph, args=None, config=CallConfig())
+        print("the host says:", "right" if verdict[0] else "wrong")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""A task fails: what the program sees, which tasks still run, and that life goes on."""
+
+import os
+import signal
+
+from pto_core import In, Out, Worker, task
+from pto_core.errors import ChildDiedError, TaskFailedError
+
+
+@task
+def produce(number: int, out: Out):
+    """Fail for one of the numbers."""
+    if number == 1:
+        raise ValueError(f"number {number} is bad")
+    out[:] = number
+
+
+@task
+def consume(x: In, out: Out):
+    """Read what a producer wrote."""
+    out[:] = x + 100
+
+
+@task
+def crash(out: Out):
+    """Take the whole process along."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main():
+    """Let a task fail, then kill a child, and use the Worker again each time."""
+    with Worker(level=3, num_sub_workers=2) as worker:
+        values, results = worker.shared_array((3, 4)), worker.shared_array((3, 4))
+        try:
+            with worker.session() as s:
+                for number in range(3):
+                    s.submit(produce, number, values[number])
+                    last = s.submit(consume, values[number], results[number])
+                    if number == 1:
+                        poisoned = last
+        except TaskFailedError as error:
+            cause = error.__cause__
+            print(f"failed:    {error.callable} in a child: {type(cause).__name__}: {cause}")
+            print(f"traceback: {error.remote_traceback.strip().splitlines()[-1]}")
+            for one in error.poisoned:
+                print(f"poisoned:  {one.callable}, because of task {one.root}")
+        print(f"others:    {results[:, 0].tolist()}")
+        print(f"asked:     {type(poisoned.exception()).__name__}")
+
+        try:
+            with worker.session() as s:
+                s.submit(crash, values[0])
+        except ChildDiedError as error:
+            print(f"died:      {signal.Signals(error.signal).name}, while it ran {error.callable}")
+
+        with worker.session() as s:
+            s.submit(produce, 7, values[0])
+        print(f"again:     {values[0, 0]}")
+
+
+if __name__ == "__main__":
+    main()
