@@ -323,11 +323,13 @@ bool Orchestrator::locate(const Draft& draft, uint32_t index, Access* access) {
   uint32_t ring = 0;
   if (tensor.owner >= 0) {
     new (access) Access(TensorMap::locate(tensor));
+    map_.prepare(*access);
     if (!is_scope_open(tensor.owner)) return reject_owner(draft, index, tensor.owner);
     return is_output_of(tensor.owner, address) || reject_stranger(draft, index);
   }
   if (address - heaps_low_ >= heaps_span_ || !is_in_heap(address, &ring)) {
     new (access) Access(TensorMap::locate(tensor));
+    map_.prepare(*access);
     return true;
   }
   pto_tensor_data owned = tensor;

@@ -137,7 +137,8 @@ class Orchestrator {
   bool reserve_outputs(Draft& draft, uint64_t* address);
   bool open_heap(const Draft& draft);
   bool lend(const Draft& draft, uint32_t index);
-  bool insert_accesses(Draft& draft);
+  bool make_room_for_entries(Draft& draft);
+  void insert_accesses(Draft& draft);
   bool wait_for_entries(const Draft& draft);
   bool plan_entries(const Draft& draft);
   bool write_payload(Draft& draft);

@@ -5,6 +5,9 @@
 namespace pto::ring_buffer {
 namespace {
 
+// How many tasks before its turn the map's entry of a retired one is asked for.
+constexpr int64_t kAhead = 8;
+
 constexpr uint64_t kNewPictureNs = 10'000'000;  // of a wait that goes on
 
 // Slots of a planned run reach further than the windows that were asked for.
@@ -26,6 +29,7 @@ void Orchestrator::sync_ring(uint32_t index, CleanedBy reason) {
   const int64_t retired = ring.watermark.load(std::memory_order_seq_cst);
   if (retired == side.alive) return;
   for (int64_t number = side.alive; number < retired; ++number) {
+    if (number + kAhead < retired) map_.prepare_to_retire(ring.record(number + kAhead));
     TaskRecord& record = ring.record(number);
     if (record.first_entry != 0) map_.retire(record, reason);
     if (record.payload != nullptr) payloads_.give_back(record.payload, record.payload_class);

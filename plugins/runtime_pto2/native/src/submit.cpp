@@ -29,11 +29,10 @@ int64_t Orchestrator::submit(pto_tensor_task& task) {
 int64_t Orchestrator::put_together(Draft& draft) {
   if (!check(draft) || !take_slots(draft)) return -1;
   find_edges(draft);
-  if (!place_outputs(draft) || !insert_accesses(draft)) return -1;
-  if (!planner_.is_planning()) {
-    if (!write_payload(draft)) return -1;
-  }
+  if (!place_outputs(draft) || !make_room_for_entries(draft)) return -1;
+  if (!planner_.is_planning() && !write_payload(draft)) return -1;
   write_slots(draft);
+  insert_accesses(draft);
   hold_back(draft);
   return draft.id;
 }
@@ -149,6 +148,7 @@ bool Orchestrator::place_outputs(Draft& draft) {
         if (gaps != 0 && !lend(draft, index)) return false;
       }
       new (&here) Access(TensorMap::locate(tensor));
+      map_.prepare(here);
     }
   }
   draft.heap_end = side.heap.head();
@@ -206,14 +206,18 @@ bool Orchestrator::open_heap(const Draft& draft) {
                 bytes, " bytes; set heap to less");
 }
 
-bool Orchestrator::insert_accesses(Draft& draft) {
-  rings_.ring[draft.ring].record(draft.number).first_entry = 0;
+bool Orchestrator::make_room_for_entries(Draft& draft) {
   if (draft.entries == 0) return true;
   if (!planner_.is_planning() && !map_.has_room(draft.entries) && !wait_for_entries(draft) &&
       !planner_.is_planning()) {
     return false;
   }
-  if (planner_.is_planning() && !plan_entries(draft)) return false;
+  return !planner_.is_planning() || plan_entries(draft);
+}
+
+// After what else a submit writes: by now what new outputs touch is here.
+void Orchestrator::insert_accesses(Draft& draft) {
+  if (draft.entries == 0) return;
   const Access* access = draft.accesses;
   for (uint32_t index = 0; index < draft.task.num_params; ++index) {
     const uint32_t tag = draft.task.params[index].tag;
@@ -225,7 +229,6 @@ bool Orchestrator::insert_accesses(Draft& draft) {
       map_.insert_writer(here, draft.id, draft.is_fresh(index));
     }
   }
-  return true;
 }
 
 bool Orchestrator::wait_for_entries(const Draft& draft) {
@@ -295,7 +298,7 @@ void Orchestrator::write_slots(const Draft& draft) {
   record.payload = draft.payload;
   record.line = task.line;
   record.func_id = task.func_id;
-  record.first_entry = ring.record(draft.number).first_entry;
+  record.first_entry = 0;
   record.payload_class = draft.payload_class;
   record.edges_end = 0;
   record.scope_depth = scopes_.depth();
@@ -305,7 +308,6 @@ void Orchestrator::write_slots(const Draft& draft) {
   // What a submit has goes with its head, which retires first and only when all blocks are done.
   record.heap_begin = record.heap_end;
   record.payload = nullptr;
-  record.first_entry = 0;
   for (uint32_t block = 1; block < draft.count; ++block) {
     ring.record(draft.number + block) = record;
     if (!planner_.is_planning()) write_descriptor(draft, block);

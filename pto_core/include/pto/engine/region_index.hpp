@@ -256,8 +256,10 @@ class RegionIndex {
       place.is_complete = true;
       return;
     }
-    place.layer = range_layer(region.end - region.begin);
-    place.cell = grid_.layer(place.layer).grid.number(region.low);
+    if (place.prepared != changes_ || place.layer == kNoLayer) {
+      place.layer = range_layer(region.end - region.begin);
+      place.cell = grid_.layer(place.layer).grid.number(region.low);
+    }
     grid_.in_cell(place.layer, place.cell, [&](uint32_t index) {
       const Extent& extent = grid_.extent(index);
       const bool is_same = extent.begin == region.begin && extent.end == region.end;
