@@ -10,6 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
+from pto_core.interfaces import abi_include_dir
+
 HERE = Path(__file__).resolve().parent
 COMPILER = "g++"
 
@@ -39,6 +41,11 @@ class Binaries:
     def openmp_depend(self) -> Path:
         """Program with the graphs of tensors in GCC's OpenMP tasks with ``depend``."""
         return self._program("openmp_depend", "-fopenmp")
+
+    @cached_property
+    def submits(self) -> Path:
+        """Program that submits to a runtime's library among few and among many regions."""
+        return self._program("submits", "-ldl", f"-I{abi_include_dir()}")
 
     @cached_property
     def taskflow(self) -> Path | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,12 +14,27 @@ from benchmarks.figure import Figure, interleaved, percentile, ratios
 from benchmarks.graphs import SOURCES
 from benchmarks.level2 import HANDOVER
 from benchmarks.native import Binaries, numbers
-from pto_core import ChipCallable, CoreCallable, Device, DeviceArray, KernelSource, open_device
+from pto_core import (
+    CallConfig,
+    ChipCallable,
+    CoreCallable,
+    Device,
+    DeviceArray,
+    KernelSource,
+    open_device,
+)
 from pto_core.kernels import OrchestrationSource
+from pto_runtime_pto2 import plugin
 
 TASKS = 100_000
 RUNTIME = "tensormap_and_ringbuffer"
 PEER = "GCC OpenMP depend tasks"
+
+
+ALONE = 60_000
+"""Tasks that the window of a ring holds, so that a submitter on one thread never waits."""
+SHAPES = ("1-D slices", "2-D tiles", "strided boxes")
+"""In the order of peers/submits.cpp."""
 
 
 class _Graph(NamedTuple):
@@ -50,22 +65,31 @@ def figures(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
         buffer = device.to_device(np.zeros(1 << 23, np.float32))
         program = _program()
 
-        def run(graph: int, tasks: int, width: int) -> tuple[float, float]:
+        def run(graph: int, tasks: int, width: int, threads: int = 3) -> tuple[float, float]:
             """Give the wall time of a run, and of its orchestration, in seconds."""
             words = [ctypes.c_int64(value) for value in (graph, tasks, width)]
+            config = CallConfig(aicpu_thread_num=threads)
             start = time.perf_counter()
-            report = device.run(program, buffer, *words)
+            report = device.run(program, buffer, *words, config=config)
             return time.perf_counter() - start, report.build_ns / 1e9
 
         yield from _one_task(run, binaries, effort)
         for graph in _GRAPHS:
             yield from _graph(run, graph, binaries, effort)
+        for graph in _GRAPHS[:2]:
+            yield _submit_alone(run, graph, binaries, effort)
+        yield from _regions(binaries, effort)
         for width in (24, 2, 1):
             yield _blocks(run, width, effort)
         yield from _python(device, buffer, binaries, effort)
 
 
-_Run = Callable[[int, int, int], tuple[float, float]]
+class _Run(Protocol):
+    """Runs a graph of so many tasks and such a width, on so many AICPU threads."""
+
+    def __call__(
+        self, graph: int, tasks: int, width: int, threads: int = 3
+    ) -> tuple[float, float]: ...
 
 
 def _program() -> ChipCallable:
@@ -132,6 +156,45 @@ def _graph(run: _Run, graph: _Graph, binaries: Binaries, effort: Effort) -> Iter
             peer=[whole for whole, _ in taken["peer"]],
             note="beside the schedulers, which run meanwhile",
         )
+
+
+def _submit_alone(run: _Run, graph: _Graph, binaries: Binaries, effort: Effort) -> Figure:
+    tasks = effort.size(ALONE)
+
+    def ours() -> float:
+        run(graph.number, tasks, graph.width, 1)  # what ran between has taken the caches
+        return run(graph.number, tasks, graph.width, 1)[1] / tasks * 1e6
+
+    def floor() -> float:
+        return numbers(binaries.floors, "append", tasks)[0][0] / 1000
+
+    taken = interleaved({"ours": ours, "floor": floor}, effort.repeats)
+    return Figure(
+        f"submit alone on one thread, {graph.label}",
+        "us/task",
+        taken["ours"],
+        budget=graph.submit_budget_us,
+        peer_name="vector append",
+        peer=taken["floor"],
+        note="the schedulers run after the last submit",
+    )
+
+
+def _regions(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
+    """How much a submit slows down among many regions; the worse of all alive and all retired."""
+    submits = effort.size(20_000)
+    taken = [numbers(binaries.submits, plugin.library(), submits) for _ in range(effort.repeats)]
+    for index, shape in enumerate(SHAPES):
+        for column, name in enumerate(("median", "p99")):
+            pairs = [lines[2 * index : 2 * index + 2] for lines in taken]
+            yield Figure(
+                f"submit among 16,384 {shape} over 8, {name}",
+                "x",
+                [max(line[2 + column] / line[column] for line in pair) for pair in pairs],
+                budget=1.3,
+                peer_name="8 regions",
+                note="whichever is more: regions of live tasks, or of retired ones",
+            )
 
 
 def _blocks(run: _Run, width: int, effort: Effort) -> Figure:
