@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pto_core import CoreCallable, InOut, KernelSource, NoDep, open_device
+from pto_core import CoreCallable, In, InOut, KernelSource, NoDep, open_device
 
 # Both get the address of two words first in their TensorData.
 # This one waits until the other kernel has run, at most 5 s; says whether it had to give up.
@@ -106,3 +106,23 @@ def test_they_run_at_the_latest_when_an_orchestration_that_computed_waits(
             pass
 
     run_turns(graph, {"sim.workers": workers})
+
+
+def test_batches_become_whole_again_behind_a_long_kernel(kernels: tuple[CoreCallable, ...]) -> None:
+    wait, tell = kernels
+    chains, tasks = 8, 4000
+
+    def graph(rt, words: InOut, others: InOut) -> None:
+        rt.submit(wait, InOut(words))
+        for chain in range(chains):
+            rt.submit(tell, InOut(others[chain : chain + 1]), In(words))
+        for task in range(tasks):
+            chain = task % chains
+            rt.submit(tell, InOut(others[chain : chain + 1]))
+        rt.submit(tell, NoDep(words))
+
+    with open_device("a2a3sim", runtime="pto2", settings={"sim.workers": 2}) as device:
+        for _ in range(3):
+            report = device.run(graph, np.zeros(2, np.int32), np.zeros(chains, np.int32))
+            # In step each batch has a task of each chain; out of step it has one or two.
+            assert report.statistics["dispatch_batches"] < tasks / 3
