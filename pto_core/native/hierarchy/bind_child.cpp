@@ -95,7 +95,7 @@ void bind_board(nb::module_& module) {
       },
       nb::arg("address"), nb::arg("child"), "Address of the bell that a child sleeps on.");
   module.def("board_record", &describe, nb::arg("address"), nb::arg("child"),
-             nb::sig("def board_record(address: int, child: int) -> dict[str, object]"),
+             nb::sig("def board_record(address: int, child: int) -> dict[str, typing.Any]"),
              "What a child has done and does, for messages.");
   module.def("board_note", &note, nb::arg("address"), nb::arg("child"), nb::arg("text"),
              "Note in a child what it is about to do, for whoever finds it dead or slow.");

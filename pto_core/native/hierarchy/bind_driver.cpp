@@ -240,7 +240,9 @@ void bind_driver(nb::module_& module) {
           "`hooks` has look(), end_child(child, cause), child_broken(child, words) and grant(ring, "
           "nbytes) -> int, and must not keep the Driver alive. `children`: (kind, window) of each. "
           "`rings`: (address, size) of four.")
-      .def_prop_ro("hooks", [](WorkerDriver& self) { return self.hooks(); }, "As given.");
+      .def_prop_ro(
+          "hooks", [](WorkerDriver& self) { return self.hooks(); },
+          nb::for_getter(nb::sig("def hooks(self) -> typing.Any")), "As given.");
   bind_runs(bound);
   bind_children(bound);
 }

@@ -1,4 +1,4 @@
-"""Builds and runs the native tests of the structures in pto/engine, and of the board."""
+"""Builds and runs the native tests of pto/engine, and of the hierarchy below its binding."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ SOURCES = Path(__file__).parents[2] / "native_tests"
 INCLUDE = SOURCES.parent / "include"
 TESTS = (
     *("heap_ring_test", "scope_stack_test", "region_index_test", "region_property_test"),
-    *("bell_test", "board_test", "blob_test"),
+    *("bell_test", "board_test", "blob_test", "driver_test"),
 )
-THREADED = ("bell_test", "board_test")
+THREADED = ("bell_test", "board_test", "driver_test")
 AICPU_FLAGS = (
     *("-std=c++17", "-O2", "-fno-exceptions", "-fno-rtti"),
     *("-Wall", "-Wextra", "-Wpedantic", "-Werror"),

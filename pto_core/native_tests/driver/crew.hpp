@@ -1,0 +1,202 @@
+// A driver with the native engine and children that are threads, for tests.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "driver/driver.hpp"
+#include "engine/native_engine.hpp"
+#include "pto/engine/bell.hpp"
+#include "queue_transport.hpp"
+
+using namespace pto::hierarchy;
+
+// Runs a task; false fails it, with the words that it leaves.
+using Body = std::function<bool(int32_t child, const pto_frame& frame, const uint64_t* data,
+                                std::string* words)>;
+
+class ThreadChild {
+ public:
+  ThreadChild(Board board, int32_t index, Body body)
+      : board_(board), index_(index), body_(std::move(body)) {}
+  ~ThreadChild() { stop(); }
+
+  // The queues, which the driver is to be given, too.
+  void start(Queues* queues) {
+    end_ = static_cast<pto_child_end*>(queues);
+    is_stopping_ = false;
+    thread_ = std::thread([this] { loop(); });
+  }
+  // As if it were killed, at the latest at the end of a body.
+  void stop() {
+    is_stopping_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  void loop() {
+    pto::engine::Waiter waiter(&board_.child(index_).bell, nullptr, Board::spinner(index_),
+                               {0, 20'000, 1'000'000});
+    uint64_t ended = 0;  // task frames of this connection
+    while (!is_stopping_) {
+      pto_frame_view frames[16];
+      int32_t got = 0;
+      waiter.wait([&] {
+        got = queue_transport::receive(end_, frames, 16);
+        return got > 0 || is_stopping_;
+      });
+      int32_t done = 0;
+      while (done < got && run(*frames[done].frame, frames[done].data, &ended)) done += 1;
+      queue_transport::take(end_, done);
+    }
+  }
+
+  bool run(const pto_frame& frame, const void* data, uint64_t* ended) {
+    if (frame.kind == PTO_FRAME_CONTROL) {
+      give({frame.number, data, frame.bytes, PTO_ANSWER_REPLY, 0});
+      return true;
+    }
+    if (!may_start(frame)) {
+      if (is_stopping_) return false;
+      board_.complete(index_, false);
+      give({++*ended, nullptr, 0, PTO_ANSWER_COMPLETED, PTO_OUTCOME_SKIPPED});
+      return true;
+    }
+    board_.start(index_);
+    std::string words;
+    const bool succeeded = body_(index_, frame, static_cast<const uint64_t*>(data), &words);
+    if (is_stopping_) return false;  // as if it had been killed in the body
+    board_.complete(index_, succeeded);
+    *ended += 1;
+    // Successes may be told by a later answer.
+    if (succeeded && *ended % 2 == 1 && has_more()) return true;
+    const auto bytes = static_cast<uint32_t>(words.size());
+    const uint16_t outcome = succeeded ? PTO_OUTCOME_SUCCEEDED : PTO_OUTCOME_FAILED;
+    give({*ended, words.data(), bytes, PTO_ANSWER_COMPLETED, outcome});
+    return true;
+  }
+
+  bool may_start(const pto_frame& frame) {
+    if (frame.required_count == 0) return !is_stopping_;
+    const uint64_t count = board_.child(index_).completed.load() + 1;
+    while (!is_stopping_) {
+      const Requirement now =
+          board_.requirement(index_, count, frame.required_child, frame.required_count);
+      if (now != Requirement::kPending) return now == Requirement::kMet;
+      std::this_thread::yield();
+    }
+    return false;
+  }
+
+  bool has_more() {
+    const std::lock_guard lock(end_->mutex);
+    return end_->frames.size() > 16 && end_->frames[16].head.kind == PTO_FRAME_TASK;
+  }
+
+  void give(const pto_answer& answer) { queue_transport::answer(end_, &answer); }
+
+  Board board_;
+  const int32_t index_;
+  const Body body_;
+  pto_child_end* end_ = nullptr;
+  std::atomic<bool> is_stopping_{false};
+  std::thread thread_;
+};
+
+// Children of one kind, and the host: its lock stands for the GIL.
+class Crew : public Host {
+ public:
+  Crew(uint32_t children, uint32_t window, Body body, bool repeats_lost = false,
+       uint64_t ring_bytes = 1 << 16)
+      : memory_(Board::bytes_needed(children) / 64 + 2),
+        heap_(ring_bytes * kRings / 1024 + 1),
+        lock_(gil_) {
+    DriverConfiguration configuration;
+    configuration.engine.children.assign(children, {Kind::kSub, window});
+    configuration.engine.repeats_lost = repeats_lost;
+    for (uint32_t ring = 0; ring < kRings; ++ring)
+      configuration.engine.rings[ring] = {aligned(heap_.data()) + ring * ring_bytes, ring_bytes};
+    void* board = memory_.data();
+    board_ = std::make_unique<Board>(Board::create(board, children, 2));
+    configuration.board = board;
+    driver = std::make_unique<Driver>(configuration,
+                                      std::make_unique<NativeEngine>(configuration.engine), *this);
+    noop = driver->add_callable(Digest{}, "noop");
+    for (uint32_t i = 0; i < children; ++i) {
+      children_.push_back(std::make_unique<ThreadChild>(*board_, static_cast<int32_t>(i), body));
+      connect(static_cast<int32_t>(i));
+    }
+  }
+  ~Crew() override {
+    children_.clear();
+    driver->close();
+    driver.reset();
+  }
+
+  void connect(int32_t child) {
+    auto* end = new Queues;
+    end->connection = {nullptr, 0, board_->parent_bell(), &board_->child(child).bell, 40, 4096};
+    driver->attach(child, &queue_transport::api(), static_cast<pto_parent_end*>(end), 4096, false);
+    children_[static_cast<size_t>(child)]->start(end);
+    driver->child_ready(child);
+  }
+
+  void kill(int32_t child, bool returns) {
+    children_[static_cast<size_t>(child)]->stop();
+    driver->child_lost(child, driver->add_cause("killed"), returns);
+    if (returns) connect(child);
+  }
+
+  void give_up() override { lock_of_thread().unlock(); }
+  void take() override {
+    std::unique_lock lock(gil_);
+    lock_of_thread() = std::move(lock);
+  }
+  void look(bool) override {
+    looks += 1;
+    if (on_look) on_look();
+  }
+  void end_child(int32_t child, int64_t) override {
+    ended += 1;
+    kill(child, true);
+  }
+  void child_broken(int32_t, const std::string& words) override { broken = words; }
+  uint64_t grant(uint32_t, uint64_t bytes) override { return bytes; }
+
+  std::unique_ptr<Driver> driver;
+  uint32_t noop = 0;
+  int looks = 0;
+  int ended = 0;
+  std::string broken;
+  std::function<void()> on_look;
+
+ private:
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  struct alignas(1024) Slab {
+    std::byte bytes[1024];
+  };
+
+  static uint64_t aligned(const Slab* memory) { return reinterpret_cast<uintptr_t>(memory); }
+  // The thread that made the crew has the lock from the start.
+  std::unique_lock<std::mutex>& lock_of_thread() {
+    if (std::this_thread::get_id() == maker_) return lock_;
+    thread_local std::unique_lock<std::mutex> lock;
+    return lock;
+  }
+
+  std::vector<Line> memory_;
+  std::vector<Slab> heap_;
+  std::unique_ptr<Board> board_;
+  std::vector<std::unique_ptr<ThreadChild>> children_;
+  std::mutex gil_;
+  std::unique_lock<std::mutex> lock_;
+  const std::thread::id maker_ = std::this_thread::get_id();
+};

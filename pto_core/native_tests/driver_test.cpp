@@ -1,0 +1,284 @@
+// The driver with the native engine, its children threads of this process.
+#include "driver/driver.hpp"
+
+#include <chrono>
+#include <random>
+
+#include "check.hpp"
+#include "driver/crew.hpp"
+
+namespace {
+
+constexpr int64_t kTasks = 100'000;
+constexpr int kSoonMs = 30'000;
+
+int64_t tasks() {
+  const char* given = std::getenv("PTO_TEST_TASKS");
+  return given ? std::atoll(given) : kTasks;
+}
+
+// A task with one tensor and one scalar.
+struct Task {
+  pto_tensor tensor{};
+  Tensor key{};
+  uint64_t scalar = 0;
+
+  Task(uint64_t address, uint64_t bytes, Tag tag, uint64_t value) : scalar(value) {
+    tensor.data = address;
+    tensor.shapes[0] = static_cast<uint32_t>(bytes);
+    tensor.ndims = 1;
+    tensor.dtype = 5;
+    key = {address, bytes, nullptr, tag};
+  }
+};
+
+int64_t submit(Crew& crew, Task& task, int32_t pin = -1, int32_t retries = 0,
+               uint32_t timeout_ms = 0) {
+  const MemberCall member{{&task.tensor, 1}, {&task.key, 1}, {&task.scalar, 1}};
+  Call call;
+  call.kind = Kind::kSub;
+  call.callable = crew.noop;
+  call.members = {&member, 1};
+  call.retries = retries;
+  call.timeout_ms = timeout_ms;
+  if (pin >= 0) call.pins = {&pin, 1};
+  const int64_t number = crew.driver->submit(call);
+  crew.driver->let_go(number);
+  return number;
+}
+
+uint64_t* word_of(const uint64_t* data) {
+  return reinterpret_cast<uint64_t*>(static_cast<uintptr_t>(data[1]));
+}
+uint64_t scalar_of(const uint64_t* data) {
+  return data[6];
+}
+
+// word = 3 * word + scalar: what it is in the end tells the order.
+bool fold(int32_t, const pto_frame&, const uint64_t* data, std::string*) {
+  uint64_t* word = word_of(data);
+  *word = *word * 3 + scalar_of(data);
+  return true;
+}
+
+}  // namespace
+
+TEST(many_chains_give_the_sequential_answer) {
+  std::vector<uint64_t> words(64), expected(64);
+  Crew crew(3, 32, fold);
+  std::mt19937 random(1);
+  const int64_t count = tasks();
+  for (int64_t done = 0; done < count;) {
+    crew.driver->run_begin(Hazards::kRaw);
+    const int64_t length = std::min<int64_t>(count - done, 1 + random() % 5000);
+    for (int64_t i = 0; i < length; ++i) {
+      const size_t place = random() % words.size();
+      const uint64_t value = random() % 1000;
+      expected[place] = expected[place] * 3 + value;
+      Task task(reinterpret_cast<uintptr_t>(&words[place]), 8, Tag::kInout, value);
+      const int32_t pin = random() % 4 == 0 ? static_cast<int32_t>(random() % 3) : -1;
+      submit(crew, task, pin);
+    }
+    crew.driver->run_end();
+    CHECK_EQUAL(crew.driver->statistics().finished, length);
+    CHECK_EQUAL(crew.driver->statistics().waiting, uint64_t{0});
+    done += length;
+  }
+  for (size_t i = 0; i < words.size(); ++i) CHECK_EQUAL(words[i], expected[i]);
+}
+
+TEST(a_failure_poisons_what_follows_and_names_its_cause) {
+  std::vector<uint64_t> words(8);
+  Crew crew(2, 16, [](int32_t, const pto_frame&, const uint64_t* data, std::string* text) {
+    *word_of(data) += 1;
+    *text = "broke at " + std::to_string(scalar_of(data));
+    return scalar_of(data) != 7;
+  });
+  for (int round = 0; round < 200; ++round) {
+    crew.driver->run_begin(Hazards::kRaw);
+    int64_t failing = -1;
+    for (uint64_t i = 0; i < 40; ++i) {
+      Task task(reinterpret_cast<uintptr_t>(&words[i % 4]), 8, Tag::kInout, i);
+      const int64_t number = submit(crew, task, static_cast<int32_t>(i / 4 % 2));
+      if (i == 7) failing = number;
+    }
+    crew.driver->run_end();
+    const auto failures = crew.driver->failures();
+    CHECK_EQUAL(failures.size(), size_t{1});
+    CHECK_EQUAL(failures[0].first, failing);
+    CHECK_EQUAL(crew.driver->cause(failures[0].second)->data, std::string("broke at 7"));
+    CHECK_EQUAL(crew.driver->poisonings().size(), size_t{8});
+    CHECK_EQUAL(crew.driver->statistics().poisoned, int64_t{8});
+    const auto& ended = crew.driver->outcomes()->ended;
+    CHECK_EQUAL(ended.at(failing + 4).root, failing);
+  }
+}
+
+TEST(a_child_that_is_lost_again_and_again_loses_no_task) {
+  std::vector<uint64_t> words(16), expected(16);
+  Crew crew(3, 16, fold, true);
+  std::mt19937 random(2);
+  const int64_t rounds = tasks() / 5000;
+  for (int64_t round = 0; round < rounds; ++round) {
+    crew.driver->run_begin(Hazards::kRaw);
+    for (int i = 0; i < 2000; ++i) {
+      const size_t place = random() % words.size();
+      expected[place] = expected[place] * 3 + 1;
+      Task task(reinterpret_cast<uintptr_t>(&words[place]), 8, Tag::kInout, 1);
+      submit(crew, task, -1, 1000);
+      if (random() % 400 == 0) crew.kill(static_cast<int32_t>(random() % 3), true);
+    }
+    crew.driver->run_end();
+    CHECK_EQUAL(crew.driver->failures().size(), size_t{0});
+  }
+  for (size_t i = 0; i < words.size(); ++i) CHECK_EQUAL(words[i], expected[i]);
+}
+
+TEST(a_full_ring_blocks_until_a_task_has_ended_and_a_deadlock_is_proven) {
+  std::atomic<int> sum = 0;
+  Crew crew(
+      2, 16,
+      [&](int32_t, const pto_frame&, const uint64_t* data, std::string*) {
+        CHECK(data[1] != 0);
+        *word_of(data) = 1;
+        sum += 1;
+        return true;
+      },
+      false, 4096);
+  crew.driver->run_begin(Hazards::kRaw);
+  for (int i = 0; i < 2000; ++i) {
+    crew.driver->scope_begin();
+    Task task(0, 1500, Tag::kOutput, 0);
+    submit(crew, task);
+    CHECK(task.key.address != 0);
+    crew.driver->scope_end();
+  }
+  bool was_stuck = false;
+  try {
+    for (int i = 0; i < 10; ++i) {
+      uint64_t address = 0;
+      crew.driver->allocate(1024, &address);
+    }
+  } catch (const DeadlockFound& found) {
+    was_stuck = true;
+    CHECK_EQUAL(found.proof.size, uint64_t{4096});
+  }
+  CHECK(was_stuck);
+  crew.driver->run_end();
+  CHECK_EQUAL(sum.load(), 2000);
+}
+
+TEST(the_thread_of_the_driver_goes_on_while_the_program_does_something_else) {
+  std::vector<uint64_t> words(4);
+  std::atomic<int> ran = 0;
+  Crew crew(2, 16, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
+    ran += 1;
+    return true;
+  });
+  for (int round = 0; round < 20; ++round) {
+    crew.driver->run_begin(Hazards::kRaw);
+    const int before = ran;
+    for (uint64_t i = 0; i < 12; ++i) {
+      Task task(reinterpret_cast<uintptr_t>(&words[i % 4]), 8, Tag::kInout, i);
+      submit(crew, task, static_cast<int32_t>(i % 2));
+    }
+    for (int i = 0; ran < before + 12; ++i) {
+      CHECK(i < kSoonMs);
+      crew.give_up();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      crew.take();
+    }
+    if (round % 3 == 0) {
+      crew.driver->park();
+      crew.driver->unpark();
+    }
+    crew.driver->run_end();
+  }
+}
+
+TEST(a_task_past_its_deadline_ends_its_child_and_runs_again) {
+  std::vector<uint64_t> words(1, 5);
+  std::atomic<int> attempts = 0;
+  std::atomic<bool> is_over = false;
+  Crew crew(
+      2, 16,
+      [&](int32_t, const pto_frame&, const uint64_t* data, std::string*) {
+        *word_of(data) += 1;
+        if (attempts.fetch_add(1) > 0) return true;
+        while (!is_over) std::this_thread::yield();
+        return true;
+      },
+      true);
+  crew.on_look = [&] { is_over = crew.ended > 0 || is_over; };
+  std::thread ender([&] {  // what kill() does to a process, a thread has to be asked for
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    is_over = true;
+  });
+  crew.driver->run_begin(Hazards::kRaw);
+  Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
+  submit(crew, task, -1, 1, 20);
+  crew.driver->run_end();
+  ender.join();
+  CHECK_EQUAL(crew.ended, 1);
+  CHECK_EQUAL(attempts.load(), 2);
+  CHECK_EQUAL(words[0], uint64_t{6});  // its region was put back
+  CHECK_EQUAL(crew.driver->failures().size(), size_t{0});
+}
+
+TEST(an_interrupted_run_cancels_and_stays_usable) {
+  std::atomic<bool> may_end = false;
+  Crew crew(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
+    while (!may_end) std::this_thread::yield();
+    return true;
+  });
+  std::vector<uint64_t> words(1);
+  crew.driver->run_begin(Hazards::kRaw);
+  for (int i = 0; i < 20; ++i) {
+    Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
+    submit(crew, task);
+  }
+  crew.on_look = [&] {
+    crew.on_look = [&] { may_end = true; };
+    throw std::runtime_error("interrupted");
+  };
+  std::string words_of_error;
+  try {
+    crew.driver->run_end();
+  } catch (const std::runtime_error& error) {
+    words_of_error = error.what();
+  }
+  CHECK_EQUAL(words_of_error, std::string("interrupted"));
+  CHECK(!crew.driver->is_running());
+  CHECK(crew.driver->poisonings().size() >= 10);
+  crew.on_look = nullptr;
+  crew.driver->run_begin(Hazards::kRaw);
+  Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
+  const int64_t number = submit(crew, task);
+  CHECK(crew.driver->wait(number, UINT64_MAX));
+  crew.driver->run_end();
+  CHECK_EQUAL(crew.driver->failures().size(), size_t{0});
+}
+
+TEST(control_frames_keep_their_place_and_are_answered) {
+  std::vector<uint64_t> words(1);
+  Crew crew(1, 8, fold);
+  crew.driver->run_begin(Hazards::kRaw);
+  std::vector<uint64_t> replies;
+  for (int i = 0; i < 50; ++i) {
+    Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 1);
+    submit(crew, task);
+    replies.push_back(crew.driver->control(0, "hello " + std::to_string(i)));
+  }
+  for (int i = 0; i < 50; ++i) {
+    std::string text;
+    const auto state = crew.driver->reply(replies[static_cast<size_t>(i)], UINT64_MAX, &text);
+    CHECK(state == Driver::ReplyState::kGiven);
+    CHECK_EQUAL(text, "hello " + std::to_string(i));
+  }
+  crew.driver->run_end();
+  CHECK_EQUAL(crew.broken, std::string());
+}
+
+int main(int argc, char** argv) {
+  return check::run_all(argc, argv);
+}
