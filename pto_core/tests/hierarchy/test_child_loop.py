@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import signal
@@ -177,8 +178,6 @@ class TestFailures:
         class Nameless(Exception):
             def __str__(self) -> str:
                 raise SystemExit
-
-            __repr__ = __str__
 
         failure = failure_of(self.fail(Nameless()))
         assert "could not" in failure.message
@@ -382,6 +381,25 @@ class TestAnswers:
         child.run()
         assert child.end.answers[0].number >= 60
         assert len(child.outcomes) == 64
+
+    @pytest.mark.parametrize(("task_s", "least", "most"), [(0.0001, 50, 50), (0, 1, 25)])
+    def test_wake_a_parent_that_sleeps_for_long_tasks_only(self, task_s, least, most) -> None:
+        child = Child()
+        bell = _hierarchy.board_parent_bell(child.board.address)
+        sleepers = ctypes.c_uint32.from_address(bell + 4)  # pto_bell.sleepers
+
+        def work() -> None:
+            end = time.perf_counter() + task_s
+            while time.perf_counter() < end:
+                pass
+            sleepers.value = 1
+
+        child.know(work)
+        for _ in range(50):
+            child.task()
+        child.run()
+        assert least <= len(child.end.answers) <= most
+        assert len(child.outcomes) == 50
 
     def test_of_failures_wait_for_room(self) -> None:
         child = Child()

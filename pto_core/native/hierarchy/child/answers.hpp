@@ -20,12 +20,22 @@ class Answers {
   // Frame `count` of this connection has succeeded, as have all before it that were not told.
   void succeeded(uint64_t count) {
     newest_ = count;
-    if (++untold_ >= kMerged || engine::has_sleepers(board_.parent_bell())) flush();
+    ++untold_;
+    if (is_due()) flush();
   }
 
   // Tells successes if there is room.
   void flush() {
     if (untold_ != 0 && end_.try_answer(success())) untold_ = 0;
+  }
+
+  // Tells successes if that is still possible, before the end closes for whatever reason.
+  void tell_the_rest() noexcept {
+    try {
+      flush();
+    } catch (const ParentClosed&) {
+    } catch (const Refusal&) {
+    }
   }
 
   // Tells successes; waits for room.
@@ -46,8 +56,20 @@ class Answers {
   }
 
  private:
-  // As long as the parent does not sleep, it learns of so many at once at most.
+  // A parent that is awake learns of so many at once.
   static constexpr uint32_t kMerged = 8;
+  // To wake one that sleeps costs two switches of processes, where both share a core: not for each
+  // task that takes less. But before the child has worked off half of its window.
+  static constexpr uint64_t kWakeEveryNs = 25000;
+  static constexpr uint32_t kMergedAsleep = kLargestWindow / 2;
+
+  bool is_due() {
+    if (!engine::has_sleepers(board_.parent_bell())) return untold_ >= kMerged;
+    const uint64_t now = engine::monotonic_ns();
+    if (untold_ < kMergedAsleep && now - woken_ns_ < kWakeEveryNs) return false;
+    woken_ns_ = now;
+    return true;
+  }
 
   pto_answer success() const {
     return {newest_, nullptr, 0, PTO_ANSWER_COMPLETED, PTO_OUTCOME_SUCCEEDED};
@@ -57,8 +79,9 @@ class Answers {
 
   ChildEnd& end_;
   const Board& board_;
-  uint64_t newest_ = 0;  // frame that succeeded; means something while untold_ is not 0
-  uint32_t untold_ = 0;  // frames that succeeded since the last answer
+  uint64_t newest_ = 0;    // frame that succeeded; means something while untold_ is not 0
+  uint32_t untold_ = 0;    // frames that succeeded since the last answer
+  uint64_t woken_ns_ = 0;  // when a parent that slept was told last
 };
 
 }  // namespace pto::hierarchy

@@ -91,6 +91,7 @@ bool ChildLoop::run(nb::object control, nb::object invoke) {
 }
 
 void ChildLoop::leave(Ending ending) {
+  answers_.tell_the_rest();
   board_.child(child_).ending.store(static_cast<uint32_t>(ending), std::memory_order_release);
   end_->close();
   control_.reset();
@@ -108,7 +109,6 @@ void ChildLoop::serve() {
     int32_t done = 0;
     while (done < count && !is_stopping_) handle(frames[done++]);
     end_->take(done);
-    answers_.flush();
   }
 }
 
