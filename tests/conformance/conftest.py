@@ -44,6 +44,25 @@ class Chip:
 plugin = Chip()
 """
 
+TRANSPORT_MODULE = """
+from pathlib import Path
+from pto_core.interfaces import API_VERSION, Health
+
+class Wire:
+    name = {name!r}
+    api_version = API_VERSION
+    capabilities = frozenset({capabilities!r})
+    frame_limit = 1 << 30
+
+    def health(self):
+        return Health(ok=True)
+
+    def library(self):
+        return Path({library!r})
+
+plugin = Wire()
+"""
+
 RUNTIME_MODULE = """
 from pathlib import Path
 from pto_core.interfaces import API_VERSION, Health, OrchestrationBuild
@@ -109,6 +128,10 @@ class Stranger:
         """Install a runtime variant."""
         self.install("pto.runtimes", RUNTIME_MODULE, name, library, capabilities)
 
+    def install_transport(self, name: str, library: Path, capabilities: set[str]) -> None:
+        """Install a native transport."""
+        self.install("pto.transports", TRANSPORT_MODULE, name, library, capabilities)
+
     def run_contract(self, contract: str, **attributes: str) -> dict[str, str]:
         """Run the plugin's contract tests in a process of their own: {test: failure or ""}."""
         body = "".join(f"    {key} = {value!r}\n" for key, value in attributes.items())
@@ -140,6 +163,12 @@ class Stranger:
 def stranger(tmp_path: Path) -> Stranger:
     """Give an empty folder for plugins."""
     return Stranger(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def make_stranger() -> type[Stranger]:
+    """Give what makes a folder one for plugins, for fixtures that live longer."""
+    return Stranger
 
 
 @pytest.fixture

@@ -110,12 +110,13 @@ class PythonEnd {
     return got;
   }
 
-  // The bytes of one that came; at least the head.
-  static nb::bytes whole(nb::handle item, size_t head_bytes, const char* what) {
+  // The bytes of one that came: at least the head, at most what may be sent.
+  nb::bytes whole(nb::handle item, size_t head_bytes, const char* what) const {
     if (!nb::isinstance<nb::bytes>(item)) break_off(std::string(what) + " is no bytes object");
     nb::bytes packed = nb::borrow<nb::bytes>(item);
-    if (packed.size() < head_bytes)
-      break_off(std::string(what) + " of " + std::to_string(packed.size()) + " bytes has no head");
+    const size_t most = queue_bytes_ - sizeof(pto_frame) + head_bytes;
+    if (packed.size() < head_bytes || packed.size() > most)
+      break_off(std::string(what) + " of " + std::to_string(packed.size()) + " bytes came");
     return packed;
   }
 

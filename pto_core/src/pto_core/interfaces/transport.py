@@ -5,7 +5,7 @@ or plain Python (:class:`PythonTransport`). A complete one in Python::
 
     import socket
     from collections.abc import Sequence
-    from pto_core.errors import EndpointClosedError, ProtocolError
+    from pto_core.errors import EndpointClosedError
     from pto_core.interfaces import API_VERSION, Connection, Health
 
     LIMIT = 1 << 16
@@ -13,18 +13,13 @@ or plain Python (:class:`PythonTransport`). A complete one in Python::
     class Packets:
         '''Sends and receives packets; a packet arrives whole or not at all.'''
 
-        def __init__(self, packets: socket.socket, queue_bytes: int) -> None:
+        def __init__(self, packets: socket.socket) -> None:
             packets.setblocking(False)
             packets.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
             self.packets = packets
-            self.queue_bytes = queue_bytes
 
         def put(self, messages: Sequence[bytes]) -> int:
             for sent, message in enumerate(messages):
-                if len(message) > self.queue_bytes:
-                    if sent:
-                        return sent
-                    raise ProtocolError(f"{len(message)} bytes are too large")
                 try:
                     self.packets.send(message)
                 except BlockingIOError:
@@ -39,7 +34,7 @@ or plain Python (:class:`PythonTransport`). A complete one in Python::
             got: list[bytes] = []
             while len(got) < limit:
                 try:
-                    message = self.packets.recv(LIMIT + 1)
+                    message = self.packets.recv(LIMIT)
                 except BlockingIOError:
                     break
                 except ConnectionResetError:
@@ -48,8 +43,6 @@ or plain Python (:class:`PythonTransport`). A complete one in Python::
                     if not got:
                         raise EndpointClosedError("the other end is closed")
                     break
-                if len(message) > self.queue_bytes:
-                    raise ProtocolError(f"a packet of {len(message)} bytes or more came")
                 got.append(message)
             return got
 
@@ -78,8 +71,7 @@ or plain Python (:class:`PythonTransport`). A complete one in Python::
 
         def connect(self, connection: Connection) -> tuple[PacketParent, PacketChild]:
             parent, child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            limit = connection.queue_bytes
-            return PacketParent(parent, limit), PacketChild(child, limit)
+            return PacketParent(parent), PacketChild(child)
 
     plugin = PacketTransport()
 
@@ -130,9 +122,8 @@ class ParentEnd(Protocol):
 
         What is taken arrives once and whole, after everything taken before. Never blocks. Raises
         :class:`~pto_core.errors.EndpointClosedError` when the child's end is closed or its process
-        gone, where the transport can tell, and :class:`~pto_core.errors.ProtocolError` when the
-        first frame is larger than ``queue_bytes``: then none of ``frames`` was taken, and the end
-        stays good.
+        gone, where the transport can tell; then none of ``frames`` was taken. None is larger than
+        the connection's ``queue_bytes``: the core has looked.
         """
 
     def poll(self, limit: int) -> Sequence[bytes]:
@@ -173,8 +164,7 @@ class ChildEnd(Protocol):
         """Take one answer, or give False when there is no room now: the parent has yet to poll.
 
         Never blocks. Raises :class:`~pto_core.errors.EndpointClosedError` when the parent's end is
-        closed, where the transport can tell, and :class:`~pto_core.errors.ProtocolError` when the
-        answer is too large; the end stays good.
+        closed, where the transport can tell. The core has looked that it is not too large.
         """
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from pto_core.interfaces.frame import Answer, AnswerKind, Outcome
 from pto_core.testing.failure import expect
 from pto_core.testing.random_seed import random_numbers
 from pto_core.testing.transports.link import Link, ParentFace, Room
-from pto_core.testing.transports.processes import Progress, apart, running
+from pto_core.testing.transports.processes import LIMIT_S, Progress, apart, running
 from pto_core.testing.transports.subject import TransportSubject
 from pto_core.testing.transports.traffic import (
     await_closed,
@@ -47,11 +47,15 @@ def check_parent_closes(subject: TransportSubject) -> None:
 
 def check_child_closes(subject: TransportSubject) -> None:
     """What was answered before the child closed arrives; then the parent is told, by each call."""
-    link = subject.link()
+    for submits_first, limit in ((True, 1), (False, 1), (False, 256)):
+        _close_child(subject.link(), submits_first, limit)
+
+
+def _close_child(link: Link, submits_first: bool, limit: int) -> None:
     answers = [
-        Answer(AnswerKind.COMPLETED, 1),
-        Answer(AnswerKind.COMPLETED, 2, Outcome.FAILED, b"why"),
+        Answer(AnswerKind.COMPLETED, 1, Outcome.FAILED, b"why"),
         Answer(AnswerKind.REPLY, 9, data=b"reply"),
+        Answer(AnswerKind.COMPLETED, 2),
     ]
 
     def body() -> None:
@@ -66,10 +70,18 @@ def check_child_closes(subject: TransportSubject) -> None:
         parent = link.open_parent()
         expect(parent.submit([frame(1), frame(2), frame(3)]) == 3, "3 frames do not fit")
         process.join()
-        _expect_closed_submit(parent)
-        for answer in answers:
-            same(poll_one(parent), answer, "answer before closing")
+        if submits_first:
+            _expect_closed_submit(parent)
+        got: list[Answer] = []
+        progress = Progress("polling what a child gave before it closed")
+        while len(got) < len(answers):
+            polled = parent.poll(limit)
+            got += polled
+            progress.look(polled)
+        for answer, given in zip(got, answers, strict=True):
+            same(answer, given, "answer before closing")
         _expect_closed_poll(parent)
+        _expect_closed_submit(parent)
         parent.close()
 
 
@@ -254,4 +266,4 @@ def check_idle_calls_return(subject: TransportSubject) -> None:
         for _ in range(1000):
             child.answer(Answer(AnswerKind.REPLY, 1, data=bytes(size)))
 
-    apart(body)
+    apart(body, limit_s=LIMIT_S)

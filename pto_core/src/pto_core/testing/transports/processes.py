@@ -18,6 +18,10 @@ from pto_core.testing.failure import ContractError, expect
 LIMIT_S = 10.0
 """How long nothing may move before it counts as stuck."""
 _BODY_LIMIT_S = 60.0
+_PATIENCE_S = 0.05
+
+_beside: list[Child] = []
+"""What runs beside the block of :func:`running`: a wait of the block ends when it has failed."""
 
 
 class Child:
@@ -54,9 +58,9 @@ class Child:
             name = signal.Signals(os.WTERMSIG(status)).name
             raise ContractError(f"the transport crashed the process: {name}")
 
-    def tell_failure(self) -> None:
-        """Raise what :meth:`join` would if it ends in this moment; else do nothing."""
-        if not self._is_reaped and select.select([self._reports], [], [], 0.5)[0]:
+    def tell_failure(self, within_s: float = 0.0) -> None:
+        """Raise what :meth:`join` would if it ends within that time; else do nothing."""
+        if not self._is_reaped and select.select([self._reports], [], [], within_s)[0]:
             self.join()
 
     def _reap(self) -> int:
@@ -99,21 +103,23 @@ def running(body: Callable[[], None]) -> Iterator[Child]:
     When both fail, the child's words are told: the block may only have waited for it.
     """
     child = Child(body)
+    _beside.append(child)
     try:
         try:
             yield child
         except ContractError:
-            child.tell_failure()
+            child.tell_failure(within_s=0.5)
             raise
         child.join()
     finally:
+        _beside.remove(child)
         child.discard()
 
 
-def apart(body: Callable[[], None]) -> None:
+def apart(body: Callable[[], None], limit_s: float = _BODY_LIMIT_S) -> None:
     """Run ``body`` in a process of its own and wait for it."""
     with running(body) as child:
-        child.join(_BODY_LIMIT_S)
+        child.join(limit_s)
 
 
 class Progress:
@@ -133,5 +139,8 @@ class Progress:
             self.moved()
             return
         waited = time.monotonic() - self._since
+        if waited > _PATIENCE_S:
+            for child in _beside:
+                child.tell_failure()
         expect(waited < LIMIT_S, f"{self._what}: nothing moved for {LIMIT_S:.0f} s")
         time.sleep(0 if waited < 0.01 else 0.001)

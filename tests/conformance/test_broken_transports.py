@@ -1,0 +1,180 @@
+"""The kit finds what is wrong with a transport: each broken one fails the test named here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+import packets
+import pytest
+
+from pto_core import plugins
+from pto_core.interfaces import NativeTransport
+from pto_core.testing import TransportContract
+
+BROKEN = Path(__file__).parent / "broken" / "broken_transport.cpp"
+
+# Defects of a native one, and the test that is there to catch it; others may do so, too.
+NATIVE_DEFECTS = {
+    "knows_every_name": "test_table",
+    "claims_less": "test_table",
+    "asks_for_too_little": "test_memory_needed",
+    "does_not_ring": "test_bells",
+    "rings_its_own_bell": "test_bells",
+    "takes_at_once": "test_frames_stay_until_taken",
+    "gives_room_early": "test_answers_stay_until_the_next_poll",
+    "loses_a_frame": "test_frames_in_order",
+    "repeats_a_frame": "test_frames_in_order",
+    "swaps_frames": "test_frames_in_order",
+    "cuts_data": "test_frames_arrive_whole",
+    "forgets_a_member": "test_frames_arrive_whole",
+    "merges_a_failure": "test_answers_in_order",
+    "swaps_answers": "test_child_closes",
+    "repeats_an_answer": "test_answers_in_order",
+    "is_never_full": "test_full_queue_takes_fewer",
+    "holds_less": "test_queue_holds_what_was_asked_for",
+    "loses_answers_when_full": "test_full_answers_are_refused",
+    "refuses_the_largest": "test_largest_frame",
+    "takes_what_is_too_large": "test_largest_frame",
+    "says_no_words": "test_largest_frame",
+    "waits_for_frames": "test_idle_calls_return",
+    "forgets_what_was_sent": "test_parent_closes",
+    "never_says_closed": "test_parent_closes",
+    "leaves_a_descriptor": "test_nothing_is_left",
+    "starts_a_thread": "test_nothing_is_left",
+    "believes_lengths": "test_hostile_bytes",
+    "remembers_an_earlier_child": "test_connection_is_made_again",
+    "mixes_connections": "test_connections_are_apart",
+}
+
+# Edits of the example in Python, which is good.
+PYTHON_DEFECTS = {
+    "keeps_the_others_end": ("abandon = close", "def abandon(self): pass", "test_parent_closes"),
+    "blocks": ("setblocking(False)", "setblocking(True)", "test_idle_calls_return"),
+    "loses_what_was_given_before_a_reset": (
+        "continue  # it closed without",
+        "raise EndpointClosedError('reset')  #",
+        "test_child_closes",
+    ),
+    "says_closed_before_what_it_got": ("if not got:", "if True:", "test_child_closes"),
+    "turns_batches_around": (
+        "in enumerate(messages)",
+        "in enumerate(messages[::-1])",
+        "test_frames_in_order",
+    ),
+}
+SPOIL = """
+@staticmethod
+def spoil_frames(parent_end, noise):
+    parent_end.packets.send(noise)
+
+@staticmethod
+def spoil_answers(child_end, noise):
+    child_end.packets.send(noise)
+"""
+
+
+ONE_TEST = """
+import sys
+from pto_core.errors import PtoError
+from pto_core.testing import ContractError, TransportContract
+
+class Subject(TransportContract):
+    transport = sys.argv[1]
+{hooks}
+
+try:
+    for test in sys.argv[2:]:
+        getattr(Subject(), test)()
+except (ContractError, PtoError) as failure:
+    print("caught:", failure)
+"""
+
+
+@dataclass(frozen=True)
+class Stranded:
+    """A folder with one broken transport, and how to run contract tests of it."""
+
+    folder: Path
+    name: str
+    hooks: str = ""
+
+    def caught(self, *tests: str, **environment: str) -> str:
+        """Run tests of the contract; give the words of the first failure, or nothing."""
+        paths = (str(self.folder), os.environ.get("PYTHONPATH", ""))
+        program = ONE_TEST.replace("{hooks}", textwrap.indent(self.hooks, "    "))
+        done = subprocess.run(
+            [sys.executable, "-c", program, self.name, *tests],
+            env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout.partition("caught:")[2]
+
+
+def native_transport() -> NativeTransport:
+    """Give the first installed native transport; it works, as the contract tests say."""
+    loaded = [plugins.load_transport(record.name) for record in plugins.transports()]
+    return next(one for one in loaded if isinstance(one, NativeTransport))
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory, make_stranger) -> Stranded:
+    """Build the broken native transport, once; the environment says what is broken."""
+    working = native_transport()
+    stranger = make_stranger(tmp_path_factory.mktemp("broken"))
+    library = stranger.compile(
+        BROKEN,
+        f'-DPTO_WORKING_LIBRARY="{working.library()}"',
+        f'-DPTO_WORKING_NAME="{working.name}"',
+    )
+    stranger.install_transport("broken", library, set(working.capabilities))
+    return Stranded(stranger.folder, "broken")
+
+
+def contract_tests() -> list[str]:
+    return [name for name in vars(TransportContract) if name.startswith("test_")]
+
+
+@pytest.mark.parametrize("defect", NATIVE_DEFECTS)
+def test_broken_native_transport_is_caught(broken, defect) -> None:
+    assert broken.caught(NATIVE_DEFECTS[defect], PTO_BREAK=defect)
+
+
+@pytest.mark.parametrize("defect", PYTHON_DEFECTS)
+def test_broken_python_transport_is_caught(tmp_path, defect) -> None:
+    old, new, test = PYTHON_DEFECTS[defect]
+    packets.install(tmp_path)
+    module = tmp_path / "pto_transport_packets.py"
+    assert old in module.read_text()
+    module.write_text(module.read_text().replace(old, new))
+    assert Stranded(tmp_path, "packets", SPOIL).caught(test)
+
+
+def test_what_is_broken_is_nothing_else(broken) -> None:
+    """The wrapper without a defect passes, so what is caught is the defect."""
+    assert not broken.caught(*contract_tests(), PTO_BREAK="nothing")
+
+
+def test_every_test_of_the_contract_catches_something() -> None:
+    caught = {*NATIVE_DEFECTS.values(), *(test for _, _, test in PYTHON_DEFECTS.values())}
+    # The clogged ones are the same checks; a child that is killed adds what no wrapper breaks.
+    others = {
+        "test_frames_in_order_clogged",
+        "test_answers_in_order_clogged",
+        "test_killed_child",
+    }
+    assert set(contract_tests()) == caught | others
+
+
+def test_a_python_transport_says_how_hostile_bytes_reach_it(tmp_path) -> None:
+    packets.install(tmp_path)
+    said = Stranded(tmp_path, "packets").caught("test_hostile_bytes")
+    assert "spoil_frames(parent_end, noise)" in said
