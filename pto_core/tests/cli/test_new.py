@@ -98,3 +98,43 @@ def test_a_kind_that_does_not_exist(site, tmp_path):
     result = site.pto("new", "world", "x", cwd=tmp_path)
     assert result.returncode == 2
     assert "'world'" in result.stderr
+
+
+PLUGIN_FILES = [
+    "README.md",
+    "pyproject.toml",
+    "src/pto_transport_my_wire/__init__.py",
+    "src/pto_transport_my_wire/py.typed",
+    "tests/test_contract.py",
+]
+
+
+def test_a_new_plugin_has_its_name_everywhere(site, tmp_path):
+    result = site.pto("new", "plugin", "transport", "my_wire", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    folder = tmp_path / "pto-transport-my_wire"
+    assert files(folder) == PLUGIN_FILES
+    assert result.stdout.splitlines() == [
+        *(f"pto-transport-my_wire/{name}" for name in PLUGIN_FILES),
+        "run it with: pip install ./pto-transport-my_wire && pytest pto-transport-my_wire",
+    ]
+    for name in PLUGIN_FILES:
+        assert "template" not in (folder / name).read_text().lower(), name
+    source = (folder / "src" / "pto_transport_my_wire" / "__init__.py").read_text()
+    assert "class MyWireTransport:" in source
+    assert 'name = "my_wire"' in source
+
+
+@pytest.mark.parametrize("name", ["1x", "a/b", "A", "a-b", "", "é"])
+def test_a_plugin_name_that_cannot_be(site, tmp_path, name):
+    result = site.pto("new", "plugin", "transport", name, cwd=tmp_path)
+    assert result.returncode == 2
+    assert "cannot be the name of a plugin: expected a small letter" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["site"]
+
+
+def test_a_family_that_does_not_exist(site, tmp_path):
+    result = site.pto("new", "plugin", "wire", "x", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "'wire'" in result.stderr
+    assert "transport" in result.stderr

@@ -11,35 +11,62 @@ from pathlib import Path
 from pto_core.errors import UsageError
 
 _SKELETONS = Path(__file__).parent / "skeleton"
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_CASE_NAME = (r"[A-Za-z][A-Za-z0-9_-]*", "a letter, then letters, digits, - and _", "my_case")
+_PLUGIN_NAME = (r"[a-z][a-z0-9_]*", "a small letter, then small letters, digits and _", "my_wire")
+# In the files and file names of a plugin's skeleton this word stands for the name.
+_PLACEHOLDER = re.compile("template", re.IGNORECASE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("kind", choices=["case"], help="what to write")
-    parser.add_argument("name", help="name of the new folder, in the current one")
+    kinds = parser.add_subparsers(dest="kind", required=True, metavar="kind")
+    case = kinds.add_parser("case", help="a case that runs with `pto run`")
+    case.add_argument("name", help="name of the new folder, in the current one")
+    plugin = kinds.add_parser("plugin", help="a plugin that keeps its family's contract")
+    plugin.add_argument("family", choices=_families(), help="what kind of plugin")
+    plugin.add_argument("name", help="what users select it by; also names the new folder")
 
 
 def run(namespace: argparse.Namespace) -> int:
     """Write the folder; overwrites nothing."""
-    name = namespace.name
-    if not _NAME.fullmatch(name):
-        raise UsageError(
-            f"{name!r} cannot be the name of a {namespace.kind}: expected a letter, then letters, "
-            "digits, - and _, such as `pto new case my_case`",
-            name="name",
-            value=name,
-            expected="a letter, then letters, digits, - and _",
-        )
-    folder = Path(name)
+    name: str = namespace.name
+    if namespace.kind == "case":
+        _check_name(name, "case", *_CASE_NAME)
+        folder = _write(_SKELETONS / "case", Path(name))
+        _show(folder, f"pto run {name}")
+        return 0
+    family: str = namespace.family
+    _check_name(name, f"plugin {family}", *_PLUGIN_NAME)
+    folder = _write(_SKELETONS / "plugin" / family, Path(f"pto-{family}-{name}"))
+    _rename(folder, name)
+    _show(folder, f"pip install ./{folder} && pytest {folder}")
+    return 0
+
+
+def _families() -> list[str]:
+    return sorted(path.name for path in (_SKELETONS / "plugin").iterdir() if path.is_dir())
+
+
+def _check_name(name: str, kind: str, pattern: str, expected: str, example: str) -> None:
+    if re.fullmatch(pattern, name):
+        return
+    raise UsageError(
+        f"{name!r} cannot be the name of a {kind.partition(' ')[0]}: expected {expected}, such as "
+        f"`pto new {kind} {example}`",
+        name="name",
+        value=name,
+        expected=expected,
+    )
+
+
+def _write(skeleton: Path, folder: Path) -> Path:
     if folder.exists() or folder.is_symlink():
         raise UsageError(
             f"{folder.absolute()} already exists; nothing was written: choose another name, or "
             "remove it first",
             name="name",
-            value=name,
+            value=folder.name,
         )
-    skeleton = _SKELETONS / namespace.kind
     try:
         shutil.copytree(skeleton, folder, ignore=shutil.ignore_patterns("__pycache__"))
     except OSError as error:
@@ -48,12 +75,30 @@ def run(namespace: argparse.Namespace) -> int:
             f"{folder.absolute()} cannot be written: {_reason(error)}; change to a folder in which "
             "you may write, and try again",
             name="name",
-            value=name,
+            value=folder.name,
         ) from error
+    return folder
+
+
+def _rename(folder: Path, name: str) -> None:
+    """Put ``name`` where the skeleton says so; a class gets it in its own spelling."""
+
+    def spelt(match: re.Match[str]) -> str:
+        return name if match[0].islower() else name.title().replace("_", "")
+
+    # The deepest first: a folder is renamed after what is in it.
+    for path in sorted(folder.rglob("*"), key=lambda path: len(path.parts), reverse=True):
+        if path.is_file():
+            path.write_text(_PLACEHOLDER.sub(spelt, path.read_text()))
+        renamed = path.with_name(_PLACEHOLDER.sub(spelt, path.name))
+        if renamed != path:
+            path.rename(renamed)
+
+
+def _show(folder: Path, command: str) -> None:
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         print(path)
-    print(f"run it with: pto run {name}")
-    return 0
+    print(f"run it with: {command}")
 
 
 def _reason(error: OSError) -> str:

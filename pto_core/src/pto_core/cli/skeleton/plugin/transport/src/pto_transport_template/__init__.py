@@ -1,0 +1,94 @@
+"""Packets over a pair of sockets: each carries one frame or one answer."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+
+from pto_core.errors import EndpointClosedError
+from pto_core.interfaces import API_VERSION, Connection, Health
+
+LIMIT = 1 << 16
+"""Bytes of the largest packet; a default socket buffer holds some of them."""
+
+
+class Packets:
+    """Sends and receives packets; a packet arrives whole or not at all."""
+
+    def __init__(self, packets: socket.socket) -> None:
+        packets.setblocking(False)
+        packets.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        self.packets = packets
+
+    def put(self, messages: Sequence[bytes]) -> int:
+        """Send in order; give how many went."""
+        for sent, message in enumerate(messages):
+            try:
+                self.packets.send(message)
+            except BlockingIOError:
+                return sent
+            except OSError as error:
+                if sent:
+                    return sent
+                raise EndpointClosedError("the other end is closed") from error
+        return len(messages)
+
+    def get(self, limit: int) -> list[bytes]:
+        """Give what has come."""
+        got: list[bytes] = []
+        while len(got) < limit:
+            try:
+                message = self.packets.recv(LIMIT)
+            except BlockingIOError:
+                break
+            except ConnectionResetError:
+                continue  # it closed without reading everything; what it sent still comes
+            if not message:  # it closed
+                if not got:
+                    raise EndpointClosedError("the other end is closed")
+                break
+            got.append(message)
+        return got
+
+    def close(self) -> None:
+        """Release the socket."""
+        self.packets.close()
+
+    abandon = close
+
+
+class ParentEnd(Packets):
+    """The parent's end of one connection."""
+
+    submit, poll = Packets.put, Packets.get
+
+
+class ChildEnd(Packets):
+    """The child's end of one connection."""
+
+    receive = Packets.get
+
+    def answer(self, answer: bytes) -> bool:
+        """Send one answer, if there is room."""
+        return self.put([answer]) == 1
+
+
+class TemplateTransport:
+    """The transport ``template``."""
+
+    name = "template"
+    api_version = API_VERSION
+    capabilities = frozenset({"in_order", "same_addresses"})
+    frame_limit = LIMIT
+
+    def health(self) -> Health:
+        """Say whether it works on this machine."""
+        return Health(ok=True)
+
+    def connect(self, connection: Connection) -> tuple[ParentEnd, ChildEnd]:
+        """Make both ends, before the fork."""
+        parent, child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        return ParentEnd(parent), ChildEnd(child)
+
+
+plugin = TemplateTransport()

@@ -1,0 +1,21 @@
+"""What every transport holds; each test's docstring is a rule."""
+
+from typing import Any
+
+from pto_core.testing import TransportContract
+
+
+class TestTemplate(TransportContract):
+    """The contract of the transport ``template``."""
+
+    transport = "template"
+
+    @staticmethod
+    def spoil_frames(parent_end: Any, noise: bytes) -> None:
+        """Put hostile bytes on the way to the child."""
+        parent_end.packets.send(noise)
+
+    @staticmethod
+    def spoil_answers(child_end: Any, noise: bytes) -> None:
+        """Put hostile bytes on the way to the parent."""
+        child_end.packets.send(noise)
