@@ -163,13 +163,14 @@ bool Wiring::connect(TaskState& state, const TaskDescriptor& descriptor,
     }
   }
   statistics.edges_satisfied += satisfied;
-#ifdef PTO_PLANT_DOUBLE_COUNT
-  satisfied = 2 * satisfied < orders ? 2 * satisfied : orders - 1;
-#endif
   if (satisfied > 0) add(state.waits, 0 - satisfied, alone_);
   if (push(last)) return false;
   ++statistics.edges_satisfied;
+#ifdef PTO_PLANT_DOUBLE_COUNT
+  return add(state.waits, ~uint32_t{1}, alone_) <= 2;
+#else
   return take_last(state.waits, alone_);
+#endif
 }
 
 // Gives the number of ordering edges.
