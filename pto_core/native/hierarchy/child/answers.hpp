@@ -1,7 +1,7 @@
 // What a child tells its parent: successes merged, everything else at once.
 //
-// While successes wait for room the child goes on; other answers wait until they have it. One
-// thread, with the GIL held.
+// While successes wait for room the child goes on; other answers wait until they have it, and need
+// the GIL. One thread.
 #pragma once
 
 #include <cstdint>

@@ -185,11 +185,14 @@ Requirement ChildLoop::requirement_of(const pto_frame& frame, uint64_t count) {
   };
   Requirement found = look();
   while (found == Requirement::kPending) {
-    answers_.flush();
     {
       const core::ReleasedGil released;
+      // The parent learns of what is done where the wait is no short one.
       end_->wait([&] { return (found = look()) != Requirement::kPending; },
-                 [&] { board_.want_ring(child_, frame.required_child); });
+                 [&] {
+                   answers_.flush();
+                   board_.want_ring(child_, frame.required_child);
+                 });
     }
     look_for_signals();
   }
