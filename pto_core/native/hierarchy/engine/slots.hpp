@@ -107,7 +107,12 @@ class Numbers {
   void reserve(int64_t number) {
     const uint64_t chunk = static_cast<uint64_t>(number - first_) >> kBits;
     if (chunk < chunks_.size()) return;
-    chunks_.push_back(spare_ ? std::move(spare_) : std::make_unique<Chunk>());
+    if (spare_.empty()) {
+      chunks_.push_back(std::make_unique<Chunk>());
+    } else {
+      chunks_.push_back(std::move(spare_.back()));
+      spare_.pop_back();
+    }
   }
 
   void add(int64_t number, uint32_t slot) {
@@ -146,11 +151,11 @@ class Numbers {
   void recycle(std::unique_ptr<Chunk>& chunk) {
     if (!chunk) return;
     if (chunk->live > 0) *chunk = {};
-    spare_ = std::move(chunk);
+    spare_.push_back(std::move(chunk));
   }
 
   std::vector<std::unique_ptr<Chunk>> chunks_;
-  std::unique_ptr<Chunk> spare_;
+  std::vector<std::unique_ptr<Chunk>> spare_;  // as many as the longest run had at a time
   int64_t first_ = 0;
 };
 
