@@ -137,6 +137,36 @@ void bind_orchestrator(nb::module_& module) {
           },
           nb::arg("driver"))
       .def(
+          "submit_sub_many",
+          [](Orchestrator& self, nb::handle handle, nb::handle args, nb::handle scalars) {
+            SubmitWords words;
+            words.kind = Kind::kSub;
+            words.handle = handle.ptr();
+            words.args = args.ptr();
+            return self.driver->submit_many(words, scalars.ptr());
+          },
+          nb::arg("handle").none(), nb::arg("args").none(), nb::arg("scalars").none() = nb::none(),
+          nb::sig("def submit_sub_many(self, handle: CallableHandle, args: TaskArgs, scalars: "
+                  "object | None = None) -> range"),
+          "Submit a task for each part of the arguments: task i gets the i-th part of each tensor "
+          "along its first dimension, the scalars of `args`, and row i of `scalars`, an array of "
+          "8-byte numbers. Gives the tasks' numbers.")
+      .def(
+          "submit_next_level_many",
+          [](Orchestrator& self, nb::handle handle, nb::handle args, nb::handle scalars,
+             nb::handle config) {
+            SubmitWords words;
+            words.handle = handle.ptr();
+            words.args = args.ptr();
+            words.config = config.ptr();
+            return self.driver->submit_many(words, scalars.ptr());
+          },
+          nb::arg("handle").none(), nb::arg("args").none(), nb::arg("scalars").none() = nb::none(),
+          nb::arg("config").none() = nb::none(),
+          nb::sig("def submit_next_level_many(self, handle: CallableHandle, args: TaskArgs, "
+                  "scalars: object | None = None, config: object | None = None) -> range"),
+          "As submit_sub_many, for the children that submit_next_level has.")
+      .def(
           "alloc",
           [](Orchestrator& self, nb::handle shape, nb::handle dtype) {
             return self.driver->allocate(shape, dtype);

@@ -311,6 +311,16 @@ class Orchestrator:
         timeout_s: float | None = None,
         hint: bool = False,
     ) -> TaskHandle: ...
+    def submit_sub_many(
+        self, handle: CallableHandle, args: TaskArgs, scalars: object | None = None
+    ) -> range: ...
+    def submit_next_level_many(
+        self,
+        handle: CallableHandle,
+        args: TaskArgs,
+        scalars: object | None = None,
+        config: object | None = None,
+    ) -> range: ...
     def alloc(self, shape: int | Sequence[int], dtype: object) -> ContinuousTensor: ...
     def scope(self) -> Scope: ...
 

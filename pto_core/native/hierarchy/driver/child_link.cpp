@@ -104,11 +104,6 @@ bool ChildLink::note_broken(int32_t status, const char* what) {
   return false;
 }
 
-uint64_t ChildLink::count_of(const pto_answer& answer) const {
-  const uint64_t count = base_ + answer.number;
-  return count > completed_ && count <= taken_ ? count : 0;
-}
-
 std::vector<uint64_t> ChildLink::lose() {
   completed_ = taken_ = sent_;
   controls_.clear();

@@ -66,8 +66,8 @@ class ChildLink {
   // How many answers came; -1 when the connection is broken. The answers stay until the next call.
   int32_t poll(pto_answer* answers, int32_t count);
 
-  // The child's count that an answer means, or 0 when it means none that is in flight.
-  uint64_t count_of(const pto_answer& answer) const;
+  // The child's count that an answer means; more than taken() when it means no frame that it has.
+  uint64_t count_of(const pto_answer& answer) const { return base_ + answer.number; }
   // Frames up to `count` have ended.
   void complete(uint64_t count) { completed_ = count; }
   void replied() { replies_ -= 1; }
@@ -77,6 +77,7 @@ class ChildLink {
 
   const Frame& frame(uint64_t count) const { return ring_[count & mask_]; }
   uint64_t sent() const { return sent_; }
+  uint64_t taken() const { return taken_; }
   uint64_t completed() const { return completed_; }
   const std::string& error() const { return error_; }
   uint32_t largest_frame_bytes() const { return largest_frame_bytes_; }

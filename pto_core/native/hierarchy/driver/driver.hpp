@@ -14,6 +14,7 @@
 #include <atomic>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -92,6 +93,9 @@ class Driver : private FrameSource {
   // The number of the task. Throws Refusal, DeadlockFound, or what Host::look() throws while it
   // waits for room; then nothing has changed.
   int64_t submit(const Call& call);
+  // `count` tasks, numbered from what it gives on; `prepare(i)` makes `call` that of task i. Where
+  // it throws, those before have been submitted.
+  int64_t submit_each(const Call& call, int64_t count, const std::function<void(int64_t)>& prepare);
   int64_t allocate(uint64_t bytes, uint64_t* address);
   void scope_begin();
   void scope_end();
@@ -172,6 +176,7 @@ class Driver : private FrameSource {
   // pump.cpp, with the role
   bool pump(bool newest);
   bool poll_children();
+  bool read_board(int32_t child);
   void take_answers(int32_t child, const pto_answer* answers, int32_t count);
   void take_completion(int32_t child, const pto_answer& answer);
   void take_reply(int32_t child, const pto_answer& answer);

@@ -40,9 +40,24 @@ bool Driver::poll_children() {
       take_answers(static_cast<int32_t>(i), answers, got);
       if (got < kAnswersAPoll) break;
     }
+    has_moved = read_board(static_cast<int32_t>(i)) || has_moved;
   }
   if (has_moved) process();
   return has_moved;
+}
+
+// A child tells successes late, merged into one answer; the board has each at once. Whether there
+// were any.
+bool Driver::read_board(int32_t child) {
+  const ChildLink& link = *links_[static_cast<size_t>(child)];
+  if (link.in_flight() == 0) return false;
+  const uint64_t marked = board_.child(child).completed.load(std::memory_order_acquire);
+  const uint64_t last = std::min(marked, link.taken());
+  uint64_t count = link.completed();
+  while (count < last && board_.has_succeeded(child, count + 1)) count += 1;
+  if (count == link.completed()) return false;
+  tell_completion(child, count, Outcome::kSucceeded, kNone);
+  return true;
 }
 
 void Driver::take_answers(int32_t child, const pto_answer* answers, int32_t count) {
@@ -57,7 +72,9 @@ void Driver::take_answers(int32_t child, const pto_answer* answers, int32_t coun
 void Driver::take_completion(int32_t child, const pto_answer& answer) {
   ChildLink& link = *links_[static_cast<size_t>(child)];
   const uint64_t count = link.count_of(answer);
-  if (count == 0 || answer.outcome > PTO_OUTCOME_SKIPPED) {
+  if (answer.outcome == PTO_OUTCOME_SUCCEEDED && count <= link.completed())
+    return;  // from the board
+  if (count <= link.completed() || count > link.taken() || answer.outcome > PTO_OUTCOME_SKIPPED) {
     note_broken(child, "the child reports the end of task frame " + std::to_string(answer.number) +
                            ", outcome " + std::to_string(answer.outcome) + "; frames " +
                            std::to_string(link.completed() + 1) + " to " +

@@ -121,6 +121,31 @@ int64_t Driver::submit(const Call& call) {
   return task;
 }
 
+int64_t Driver::submit_each(const Call& call, int64_t count,
+                            const std::function<void(int64_t)>& prepare) {
+  constexpr int64_t kTasksARole = 256;
+  int64_t first = kNone;
+  for (int64_t i = 0; i < count;) {
+    int64_t task = kNone;
+    {
+      Role role(*this);
+      const int64_t stop = std::min(count, i + kTasksARole);
+      do {
+        prepare(i);
+        task = bytes_to_allocate(call) > 0 ? kNone : try_submit(call);
+        if (first == kNone) first = task;
+      } while (task != kNone && ++i < stop);
+    }
+    if (task != kNone) continue;
+    task = submit(call);
+    if (first == kNone) first = task;
+    i += 1;
+  }
+  let_go(newest_);
+  background_.wake_if_asleep();
+  return first;
+}
+
 int64_t Driver::try_submit(const Call& call) {
   check_sizes(call);
   std::vector<SavedRange> ranges;

@@ -57,6 +57,9 @@ class WorkerDriver {
 
   // A new TaskHandle.
   PyObject* submit(const SubmitWords& words);
+  // Task i gets the i-th part of each tensor of `words.args` along its first dimension, and row i
+  // of `scalars` after its scalars. Gives the range of the tasks' numbers.
+  nb::object submit_many(const SubmitWords& words, PyObject* scalars);
   nb::object allocate(nb::handle shape, nb::handle dtype);
   void add_dependencies(int64_t consumer, PyObject* const* producers, Py_ssize_t count);
 
@@ -95,6 +98,8 @@ class WorkerDriver {
   Place place_of_caller();
   uint32_t code_number(PyObject* code);
   void learn_addresses(const Draft& draft, int64_t task);
+  void keep(PyObject* owner, int64_t task);
+  Call begin_call(const SubmitWords& words, Draft& draft);
   void drop_kept(int64_t before);
 
   PythonHost host_;

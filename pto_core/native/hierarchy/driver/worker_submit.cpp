@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "driver/draft_loan.hpp"
 #include "driver/task_handle.hpp"
-#include "driver/worker_driver.hpp"
 #include "errors.hpp"
 
 namespace pto::hierarchy {
@@ -86,28 +86,6 @@ void read_options(const SubmitWords& words, Call* call) {
 }
 
 }  // namespace
-
-class WorkerDriver::DraftLoan {
- public:
-  explicit DraftLoan(WorkerDriver& owner) : owner_(owner) {
-    if (owner.drafts_.empty()) owner.drafts_.push_back(std::make_unique<Draft>());
-    draft_ = std::move(owner.drafts_.back());
-    owner.drafts_.pop_back();
-    draft_->args.clear();
-    draft_->keys.clear();
-    draft_->members.clear();
-    draft_->pins.clear();
-  }
-  ~DraftLoan() { owner_.drafts_.push_back(std::move(draft_)); }
-  DraftLoan(const DraftLoan&) = delete;
-  DraftLoan& operator=(const DraftLoan&) = delete;
-
-  Draft& operator*() { return *draft_; }
-
- private:
-  WorkerDriver& owner_;
-  std::unique_ptr<Draft> draft_;
-};
 
 void WorkerDriver::check_handle(PyObject* object, Kind kind) const {
   const char* call = call_of(kind);
@@ -202,7 +180,8 @@ void WorkerDriver::read_workers(const SubmitWords& words, std::vector<int32_t>& 
     pins.push_back(child_of(PySequence_Fast_GET_ITEM(list.ptr(), i), words.kind));
 }
 
-PyObject* WorkerDriver::submit(const SubmitWords& words) {
+// All but what the members are.
+Call WorkerDriver::begin_call(const SubmitWords& words, Draft& draft) {
   if (!run_) core::raise_usage("submit outside a run; do it in the function or block of the run");
   Call call;
   call.kind = words.kind;
@@ -210,16 +189,21 @@ PyObject* WorkerDriver::submit(const SubmitWords& words) {
   call.config = is_given(words.config)           ? config_number(words.config)
                 : words.kind == Kind::kNextLevel ? run_config_
                                                  : 0;
-  DraftLoan loan(*this);
-  Draft& draft = *loan;
-  add_members(words, draft);
-  call.members = draft.members;
-  call.has_arguments = !draft.args.empty();
   if (words.workers) read_workers(words, draft.pins);
   call.pins = draft.pins;
   call.timeout_ms = settings_.task_timeout_ms;
   read_options(words, &call);
   call.place = place_of_caller();
+  return call;
+}
+
+PyObject* WorkerDriver::submit(const SubmitWords& words) {
+  DraftLoan loan(*this);
+  Draft& draft = *loan;
+  Call call = begin_call(words, draft);
+  add_members(words, draft);
+  call.members = draft.members;
+  call.has_arguments = !draft.args.empty();
   const int64_t task = or_error([&] { return driver_->submit(call); });
   learn_addresses(draft, task);
   drop_kept(driver_->oldest_live_task());
@@ -235,14 +219,17 @@ void WorkerDriver::learn_addresses(const Draft& draft, int64_t task) {
     const auto tensors = args->tensors();
     for (uint32_t i = 0; i < args->tensor_count; ++i, ++key) {
       if (tensors[i].data != key->address) args->set_address(i, key->address, Origin::kHeap);
-      PyObject* owner = args->notes[i].tensor->owner;
-      if (!owner) continue;
-      if (!kept_.empty() && kept_.back().owner == owner)
-        kept_.back().task = task;
-      else
-        kept_.push_back({task, Py_NewRef(owner)});
+      keep(args->notes[i].tensor->owner, task);
     }
   }
+}
+
+void WorkerDriver::keep(PyObject* owner, int64_t task) {
+  if (!owner) return;
+  if (!kept_.empty() && kept_.back().owner == owner)
+    kept_.back().task = task;
+  else
+    kept_.push_back({task, Py_NewRef(owner)});
 }
 
 nb::object WorkerDriver::allocate(nb::handle shape, nb::handle dtype) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ _DIAGNOSTICS = (
 _MOST_BLOCKS = 24
 _MOST_AICPU_THREADS = 4
 _LONGEST_PREFIX = 1023
+_versions = itertools.count()
 
 
 @dataclass
@@ -43,6 +45,11 @@ class CallConfig:
 
     def __post_init__(self) -> None:
         self.validate()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set a field, and let ``_version`` differ: who has seen it need not look at each field."""
+        object.__setattr__(self, name, value)
+        object.__setattr__(self, "_version", next(_versions))
 
     def validate(self) -> None:
         """Raise UsageError when a field has a value that it cannot have."""

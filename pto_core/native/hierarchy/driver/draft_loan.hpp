@@ -1,0 +1,33 @@
+// A draft for the time of a submit. Only for the sources of this room.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "driver/worker_driver.hpp"
+
+namespace pto::hierarchy {
+
+class WorkerDriver::DraftLoan {
+ public:
+  explicit DraftLoan(WorkerDriver& owner) : owner_(owner) {
+    if (owner.drafts_.empty()) owner.drafts_.push_back(std::make_unique<Draft>());
+    draft_ = std::move(owner.drafts_.back());
+    owner.drafts_.pop_back();
+    draft_->args.clear();
+    draft_->keys.clear();
+    draft_->members.clear();
+    draft_->pins.clear();
+  }
+  ~DraftLoan() { owner_.drafts_.push_back(std::move(draft_)); }
+  DraftLoan(const DraftLoan&) = delete;
+  DraftLoan& operator=(const DraftLoan&) = delete;
+
+  Draft& operator*() { return *draft_; }
+
+ private:
+  WorkerDriver& owner_;
+  std::unique_ptr<Draft> draft_;
+};
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,118 @@
+// Many tasks in one call: each gets its part of every tensor.
+#include <algorithm>
+#include <cstring>
+
+#include "driver/draft_loan.hpp"
+#include "errors.hpp"
+
+namespace pto::hierarchy {
+namespace {
+
+// The scalars of each task, eight bytes each, as rows.
+class ScalarRows {
+ public:
+  explicit ScalarRows(PyObject* object) {
+    if (!object || object == Py_None) return;
+    is_given_ = true;
+    if (PyObject_GetBuffer(object, &buffer_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
+      is_given_ = false;
+      PyErr_Clear();
+      refuse(object);
+    }
+    if (buffer_.itemsize != 8 || buffer_.ndim < 1 || buffer_.ndim > 2) refuse(object);
+  }
+  ~ScalarRows() {
+    if (is_given_) PyBuffer_Release(&buffer_);
+  }
+  ScalarRows(const ScalarRows&) = delete;
+  ScalarRows& operator=(const ScalarRows&) = delete;
+
+  bool is_given() const { return is_given_; }
+  int64_t rows() const { return buffer_.shape[0]; }
+  size_t columns() const {
+    if (!is_given_) return 0;
+    return buffer_.ndim == 1 ? 1 : static_cast<size_t>(buffer_.shape[1]);
+  }
+  const uint64_t* row(int64_t index) const {
+    return static_cast<const uint64_t*>(buffer_.buf) + static_cast<size_t>(index) * columns();
+  }
+
+ private:
+  [[noreturn]] void refuse(PyObject* object) {
+    if (is_given_) PyBuffer_Release(&buffer_);
+    is_given_ = false;
+    core::raise_usage("scalars is " + core::shown(object) +
+                      "; give an array of 8-byte numbers, contiguous, with a row for each task");
+  }
+
+  Py_buffer buffer_{};
+  bool is_given_ = false;
+};
+
+void check_rows(int64_t* count, int64_t rows, const std::string& what) {
+  if (*count < 0) *count = rows;
+  if (*count == rows) return;
+  core::raise_usage(what + " has " + std::to_string(rows) + " parts along its first dimension, " +
+                    "others have " + std::to_string(*count) + "; give as many as there are tasks");
+}
+
+// What of the arguments is for one task: the first dimension goes. Gives how many tasks there are.
+int64_t cut(const TaskArgs& args, const ScalarRows& rows, std::vector<pto_tensor>* tensors,
+            std::vector<Tensor>* keys) {
+  int64_t count = -1;
+  for (uint32_t i = 0; i < args.tensor_count; ++i) {
+    pto_tensor tensor = args.tensors()[i];
+    const std::string name = "tensor " + std::to_string(i);
+    if (tensor.ndims < 1 || tensor.data == 0) {
+      core::raise_usage(name + " of submit_many has no first dimension, or no address; give an " +
+                        "array with a part for each task");
+    }
+    check_rows(&count, tensor.shapes[0], name);
+    const uint64_t bytes = args.notes[i].tensor->bytes;
+    std::copy(tensor.shapes + 1, tensor.shapes + PTO_MAX_DIMS, tensor.shapes);
+    tensor.shapes[PTO_MAX_DIMS - 1] = 0;
+    tensor.ndims -= 1;
+    tensors->push_back(tensor);
+    keys->push_back({tensor.data, count > 0 ? bytes / static_cast<uint64_t>(count) : 0, nullptr,
+                     args.notes[i].tag});
+  }
+  if (rows.is_given()) check_rows(&count, rows.rows(), "scalars");
+  if (count < 0) core::raise_usage("submit_many without tensors and scalars; give either");
+  return count;
+}
+
+}  // namespace
+
+nb::object WorkerDriver::submit_many(const SubmitWords& words, PyObject* scalars) {
+  DraftLoan loan(*this);
+  Draft& draft = *loan;
+  Call call = begin_call(words, draft);
+  TaskArgs* args = words.args ? task_args_of(words.args) : nullptr;
+  if (!args) core::raise_usage("submit_many needs a TaskArgs with the tensors of all tasks");
+  args->take_addresses();
+  const ScalarRows rows(scalars);
+  std::vector<pto_tensor> tensors;
+  const int64_t count = cut(*args, rows, &tensors, &draft.keys);
+  const size_t fixed = args->scalar_count;
+  std::vector<uint64_t> values(fixed + rows.columns());
+  std::copy(args->scalars().begin(), args->scalars().end(), values.begin());
+  draft.members.push_back({tensors, draft.keys, values});
+  call.members = draft.members;
+  const auto prepare = [&](int64_t index) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      tensors[i].data =
+          args->tensors()[i].data + draft.keys[i].bytes * static_cast<uint64_t>(index);
+      draft.keys[i].address = tensors[i].data;
+    }
+    if (rows.columns() > 0)
+      std::memcpy(values.data() + fixed, rows.row(index), rows.columns() * sizeof(uint64_t));
+  };
+  const int64_t first = or_error([&] { return driver_->submit_each(call, count, prepare); });
+  const int64_t begin = std::max<int64_t>(first, 0);
+  for (uint32_t i = 0; i < args->tensor_count && count > 0; ++i)
+    keep(args->notes[i].tensor->owner, begin + count - 1);
+  drop_kept(driver_->oldest_live_task());
+  return nb::module_::import_("builtins").attr("range")(begin, begin + count);
+}
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,103 @@
+"""Many tasks in one call, the configuration that a task is given, and the thread of the driver."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from pto_core import CallConfig, ContinuousTensor, TaskArgs, TensorArgType
+from pto_core.errors import DeadlockError, UsageError
+
+
+def scale(args):
+    args.tensor(0)[:] += args.scalar(0) * args.scalar(1)
+
+
+def touch(args):
+    args.tensor(0)[:] += 1
+
+
+def tensors(*arrays):
+    args = TaskArgs()
+    for array in arrays:
+        args.add_tensor(ContinuousTensor.from_array(array), TensorArgType.INOUT)
+    return args
+
+
+def test_each_task_gets_its_part_and_its_row(make):
+    w = make(num_sub_workers=2)
+    handle = w.register(scale)
+    data = w.shared_array((1000, 3), "int64")
+    factors = np.arange(1000)
+
+    def graph(orch, args, cfg):
+        parts = tensors(data)
+        parts.add_scalar(2)
+        numbers = orch.submit_sub_many(handle, parts, factors)
+        assert len(numbers) == 1000
+        # In order after the parts that it overlaps.
+        orch.submit_sub_many(handle, parts, factors)
+
+    w.run(graph)
+    assert (data == 4 * factors[:, None]).all()
+
+
+def test_parts_of_different_numbers_are_refused_and_nothing_is_submitted(make):
+    w = make(num_sub_workers=1)
+    handle = w.register(scale)
+    few, many = w.shared_array((4, 2), "int64"), w.shared_array((5, 2), "int64")
+
+    def graph(orch, args, cfg):
+        with pytest.raises(UsageError, match="5 parts along its first dimension"):
+            orch.submit_sub_many(handle, tensors(few, many))
+        with pytest.raises(UsageError, match="scalars has 5 parts"):
+            orch.submit_sub_many(handle, tensors(few), np.arange(5))
+        with pytest.raises(UsageError, match="8-byte numbers"):
+            orch.submit_sub_many(handle, tensors(few), np.arange(4, dtype=np.int32))
+        with pytest.raises(UsageError, match="give either"):
+            orch.submit_sub_many(handle, TaskArgs())
+
+    w.run(graph)
+    assert not few.any()
+    assert not many.any()
+
+
+def test_a_configuration_that_changes_is_another_one():
+    config = CallConfig()
+    before = config._version
+    config.block_dim = 8
+    assert config._version != before
+    assert config == CallConfig(block_dim=8)
+
+
+def test_tasks_run_while_the_graph_does_something_else(make):
+    w = make(num_sub_workers=2)
+    handle = w.register(touch)
+    data = w.shared_array((2,), "int64")
+
+    def graph(orch, args, cfg):
+        kept = orch.submit_sub(handle, tensors(data[:1]))
+        orch.submit_sub(handle, tensors(data[1:]))
+        end = time.monotonic() + 20
+        while not data.all():
+            assert time.monotonic() < end, "nobody drives the run"
+            time.sleep(0.001)
+        assert kept.wait(20)
+
+    w.run(graph)
+
+
+def test_a_program_that_waits_for_ever_is_told_at_once(make):
+    w = make(num_sub_workers=1)
+
+    def graph(orch, args, cfg):
+        for _ in range(100):
+            orch.alloc((1 << 20,), "int8")
+
+    begin = time.monotonic()
+    with pytest.raises(DeadlockError, match="Set heap_ring_size to at least"):
+        w.run(graph)
+    assert time.monotonic() - begin < 20
+    w.run(lambda orch, args, cfg: None)
