@@ -1,4 +1,4 @@
-"""The runtimes' native tests on AArch64, under an emulator: they print what they print here."""
+"""Native tests of plugins on AArch64, under an emulator: they print what they print here."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ TESTS = {
         *("planner_test", "report_test", "scheduler_test", "sizing_test", "smallest_test"),
         *("states_test", "statistics_test", "submit_test", "tensor_map_test", "tensor_test"),
     ),
+    "transport_shm": ("mailbox_test", "fuzz_test"),
 }
 CROSS = (
     *("CMAKE_SYSTEM_NAME=Linux", "CMAKE_SYSTEM_PROCESSOR=aarch64"),
@@ -67,7 +68,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
 
 def printed(command: list[str | Path]) -> str:
     """Run a test, give what it prints, addresses aside; a failure says why."""
-    environment = {**os.environ, "LC_ALL": "C"}
+    environment = {**os.environ, "LC_ALL": "C", "PTO_TEST_SEED": "1"}
     outcome = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment)
     assert outcome.returncode == 0, outcome.stdout[-2000:] + outcome.stderr[-2000:]
     return re.sub(r"0x[0-9a-f]+", "ADDRESS", outcome.stdout)
