@@ -7,26 +7,20 @@ the mappings of their Workers. `.ci/nightly` kills each kind 100 times and inter
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
-import random
-import secrets
 import select
 import signal
 import struct
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-import pytest
+from observer import INTERRUPTED, again_until_interrupted, left_of, planted, spin_until
 
 from pto_core.hierarchy.memory import Budget, SharedArena, WorkerMemory
 from pto_core.hierarchy.processes import ChildPlan, ChildProcesses
 
-PATIENCE_S = 10
 BRANCHES = 2
-OWN_FAULT = 70  # the code of a process that found something of its own left
 
 
 @dataclass
@@ -68,31 +62,10 @@ def grow(level: int, path: str, reports: int, announce: Callable[[], None]) -> C
 
 
 @contextlib.contextmanager
-def planted(run: Callable[[int], None]) -> Iterator[Tree]:
-    """Fork a process that calls ``run`` with where reports go, and leaves with what it returns."""
-    read_end, write_end = os.pipe()
-    top = os.fork()
-    if top == 0:
-        code = OWN_FAULT
-        try:
-            os.close(read_end)
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            run(write_end)
-            code = 0
-        except KeyboardInterrupt:
-            code = 130
-        finally:
-            os._exit(code)
-    os.close(write_end)
-    tree = Tree(top, read_end, [])
-    try:
-        yield tree
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(top, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(top, 0)
-        os.close(read_end)
+def standing_tree() -> Iterator[Tree]:
+    """Plant a tree that stands until something happens to it."""
+    with planted(standing) as (top, reports):
+        yield Tree(top, reports, [])
 
 
 def standing(reports: int) -> None:
@@ -110,61 +83,12 @@ def standing(reports: int) -> None:
     memory.close()
 
 
-def mappings_of_workers() -> set[int]:
-    """The processes that have a Worker's memory mapped."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                if "pto-worker" in (entry / "maps").read_text():
-                    found.add(int(entry.name))
-    return found
-
-
-def state(pid: int) -> str:
-    """The letter of a process, Z for one that is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "Z"
-
-
-def left_of(pids: list[int]) -> list[int]:
-    """Those that run still, after some patience for what is ending."""
-    deadline = time.monotonic() + PATIENCE_S
-    while (left := [pid for pid in pids if state(pid) != "Z"]) and time.monotonic() < deadline:
-        os.sched_yield()
-    return left
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
-    gc.collect()
-    before = set(os.listdir("/proc/self/fd")), set(os.listdir("/dev/shm")), mappings_of_workers()
-    yield
-    after = set(os.listdir("/proc/self/fd")), set(os.listdir("/dev/shm")), mappings_of_workers()
-    assert after[:2] == before[:2]
-    assert not {pid for pid in after[2] - before[2] if state(pid) != "Z"}
-
-
-@pytest.fixture
-def repetitions(request: pytest.FixtureRequest) -> int:
-    return 100 if request.config.getoption("--full") else 10
-
-
-@pytest.fixture
-def random_() -> random.Random:
-    seed = secrets.randbits(32)
-    print("seed", seed)
-    return random.Random(seed)
-
-
 ALL = 1 + BRANCHES + BRANCHES**2
 
 
 def test_a_killed_top_takes_the_whole_tree_along(repetitions) -> None:
     for _ in range(repetitions):
-        with planted(standing) as tree:
+        with standing_tree() as tree:
             tree.read(ALL + 1)
             begun = time.monotonic()
             os.kill(tree.top, signal.SIGKILL)
@@ -177,7 +101,7 @@ def test_a_killed_top_takes_the_whole_tree_along(repetitions) -> None:
 
 def test_a_killed_middle_takes_what_is_below_and_is_named_above(repetitions, random_) -> None:
     for _ in range(repetitions):
-        with planted(standing) as tree:
+        with standing_tree() as tree:
             tree.read(ALL + 1)
             victim = random_.choice(tree.pids(3))
             begun = time.monotonic()
@@ -191,7 +115,7 @@ def test_a_killed_middle_takes_what_is_below_and_is_named_above(repetitions, ran
 
 def test_a_top_killed_at_any_instant_of_its_start_leaves_nothing(repetitions, random_) -> None:
     for _ in range(repetitions):
-        with planted(standing) as tree:
+        with standing_tree() as tree:
             tree.read(1)
             spin_until(time.monotonic() + random_.uniform(0, 0.04))
             os.kill(tree.top, signal.SIGKILL)
@@ -200,41 +124,23 @@ def test_a_top_killed_at_any_instant_of_its_start_leaves_nothing(repetitions, ra
 
 
 def starting_and_ending(reports: int) -> None:
-    """Start and end children again and again; when interrupted, see that none is left."""
-    before = set(os.listdir("/proc/self/fd")), mappings_here()
-    try:
-        os.write(reports, struct.pack("<ii", os.getpid(), 4))
-        while True:
-            processes = grow(3, "L3", reports, lambda: None)
-            processes.end(grace_s=0.01)
-    except KeyboardInterrupt:
-        processes = None
-        gc.collect()
-        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
-        found = set(os.listdir("/proc/self/fd")), mappings_here()
-        if children or found != before:
-            os.write(2, f"left: {children!r} {found} instead of {before}\n".encode())
-            os._exit(OWN_FAULT)
-        raise
+    os.write(reports, struct.pack("<ii", os.getpid(), 4))
 
+    def once() -> None:
+        grow(3, "L3", reports, lambda: None).end(grace_s=0.01)
 
-def mappings_here() -> int:
-    return sum("pto-worker" in line for line in Path("/proc/self/maps").open())
+    again_until_interrupted(once)
 
 
 def test_interrupt_at_random_instants(repetitions, random_) -> None:
     for _ in range(3 * repetitions):
-        with planted(starting_and_ending) as tree:
+        with planted(starting_and_ending) as (top, reports):
+            tree = Tree(top, reports, [])
             tree.read(1)
             wait = random_.uniform(0, 0.1)
             spin_until(time.monotonic() + wait)
             os.kill(tree.top, signal.SIGINT)
             _, status = os.waitpid(tree.top, 0)
-            assert os.waitstatus_to_exitcode(status) == 130, wait
+            assert os.waitstatus_to_exitcode(status) == INTERRUPTED, wait
             tree.read(1 << 30)
             assert left_of([pid for pid, _ in tree.seen if pid]) == [], wait
-
-
-def spin_until(deadline: float) -> None:
-    while time.monotonic() < deadline:
-        os.sched_yield()

@@ -33,7 +33,9 @@ def close_parent_only(descriptor: int) -> None:
 
 def parent_only_mapping(mapping: SharedMapping) -> SharedMapping:
     """Do so for the descriptor of a mapping, which closes it itself; gives the mapping back."""
-    weakref.finalize(mapping, _parents.discard, parent_only(mapping.descriptor)).atexit = False
+    # In this order: a signal in between must not leave the number of what is closed in the list.
+    weakref.finalize(mapping, _parents.discard, mapping.descriptor).atexit = False
+    parent_only(mapping.descriptor)
     return mapping
 
 

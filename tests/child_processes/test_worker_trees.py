@@ -1,0 +1,199 @@
+"""Whole Workers seen from outside while they are killed and interrupted in the middle of runs.
+
+A pod over two hosts, each with a chip and a SUB child, runs graph after graph in a process that
+this one forks. `.ci/nightly` does each 100 times, and interrupts 300 times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import pickle
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from observer import (
+    INTERRUPTED,
+    again_until_interrupted,
+    below,
+    children,
+    left_of,
+    planted,
+    spin_until,
+)
+
+from pto_core import ChipCallable, In, Out, TaskArgs, TensorArgType, Worker, kernel
+from pto_core.errors import ChildDiedError, TaskFailedError
+
+PROCESSES = 1 + 2 + 2 * 2
+
+
+@kernel(core="aiv")
+def double(a, b):
+    b[:] = 2 * a
+
+
+def orchestration(rt, a: In, b: Out) -> None:
+    rt.publish(rt.add_task(double, (a, b)))
+
+
+def check(args) -> None:
+    a, b = args.tensor(0), args.tensor(1)
+    assert (b == 2 * a).all()
+
+
+def arguments(*tensors: tuple[Any, TensorArgType]) -> TaskArgs:
+    args = TaskArgs()
+    for tensor, tag in tensors:
+        args.add_tensor(tensor, tag)
+    return args
+
+
+class Pod:
+    """L4 over two L3, made and used in one process."""
+
+    def __init__(self) -> None:
+        self.worker = Worker(4, heap_ring_size=1 << 24)
+        self.hosts = []
+        for number in range(2):
+            host = Worker(
+                3,
+                platform="a2a3sim",
+                runtime="host_build_graph",
+                device_ids=[number],
+                num_sub_workers=1,
+                heap_ring_size=1 << 24,
+            )
+            chip, sub = host.register(ChipCallable(orchestration)), host.register(check)
+            self.hosts.append(self.worker.register(self._graph_of(chip, sub)))
+            self.worker.add_worker(host)
+        self.data = self.worker.shared_array((4, 64))
+        self.numbers = itertools.count(1)
+
+    @staticmethod
+    def _graph_of(chip, sub) -> Callable[..., None]:
+        def graph(orch, args, config) -> None:
+            a, b = args.tensors
+            written = arguments((a, TensorArgType.INPUT), (b, TensorArgType.OUTPUT))
+            orch.submit_next_level(chip, written)
+            orch.submit_sub(sub, arguments((a, TensorArgType.INPUT), (b, TensorArgType.INPUT)))
+
+        return graph
+
+    def run(self) -> None:
+        """One run on both hosts, checked."""
+        self.data[:2] = next(self.numbers)
+
+        def graph(orch, args, config) -> None:
+            for number, host in enumerate(self.hosts):
+                orch.submit_next_level(
+                    host,
+                    arguments(
+                        (self.data[number], TensorArgType.INPUT),
+                        (self.data[2 + number], TensorArgType.OUTPUT),
+                    ),
+                    worker=number,
+                )
+
+        self.worker.run(graph)
+        assert (self.data[2:] == 2 * self.data[:2]).all()
+
+
+def running(reports: int) -> None:
+    """Run until something fails; write its error, and end what is left."""
+    pod = Pod()
+    pod.worker.init()
+    pod.run()
+    os.write(reports, b"ready")
+    try:
+        while True:
+            pod.run()
+    except (ChildDiedError, TaskFailedError) as error:
+        os.write(reports, pickle.dumps((type(error).__name__, str(error))))
+    pod.worker.close()
+
+
+@contextlib.contextmanager
+def running_tree(random_: random.Random) -> Iterator[tuple[int, list[int], int]]:
+    """Give the top of a tree, all its processes and its reports, in the middle of its runs."""
+    with planted(running) as (top, reports):
+        assert os.read(reports, 5) == b"ready"
+        processes = [top, *below(top)]
+        assert len(processes) == PROCESSES
+        spin_until(time.monotonic() + random_.uniform(0, 0.02))
+        yield top, processes, reports
+
+
+def test_a_killed_top_takes_all_levels_along(repetitions, random_) -> None:
+    for _ in range(repetitions):
+        with running_tree(random_) as (top, processes, _):
+            begun = time.monotonic()
+            os.kill(top, signal.SIGKILL)
+            os.waitpid(top, 0)
+            assert left_of(processes[1:]) == []
+            assert time.monotonic() - begun < 1
+
+
+def test_a_killed_host_is_named_and_takes_its_chips_along(repetitions, random_) -> None:
+    for _ in range(repetitions):
+        with running_tree(random_) as (top, processes, reports):
+            number = random_.randrange(2)
+            hosts = children(top)
+            kind, message = killed(hosts[number], reports)
+            assert kind == "ChildDiedError"
+            assert message.startswith(f"L4/host{number}: process {hosts[number]} was ended by")
+            assert os.waitpid(top, 0)[1] == 0
+            assert left_of(processes[1:]) == []
+
+
+@pytest.mark.parametrize("kind", ["chip", "sub"])
+def test_a_killed_leaf_is_named_by_its_path_at_the_top(repetitions, random_, kind) -> None:
+    for _ in range(repetitions):
+        with running_tree(random_) as (top, processes, reports):
+            number = random_.randrange(2)
+            host = children(top)[number]
+            leaf = children(host)[0 if kind == "chip" else 1]
+            _, message = killed(leaf, reports)
+            path = f"L4/host{number}/{kind}0"
+            assert message.startswith(f"{path}: process {leaf} was ended by SIGKILL"), message
+            assert os.waitpid(top, 0)[1] == 0
+            assert left_of(processes[1:]) == []
+
+
+def killed(victim: int, reports: int) -> tuple[str, str]:
+    """Kill a process; give what the top said, which it does in under a second."""
+    begun = time.monotonic()
+    os.kill(victim, signal.SIGKILL)
+    said = os.read(reports, 1 << 16)
+    assert time.monotonic() - begun < 1
+    found: tuple[str, str] = pickle.loads(said)
+    return found
+
+
+def interrupted(reports: int) -> None:
+    os.write(reports, b"begun")
+
+    def once() -> None:
+        pod = Pod()
+        with pod.worker:
+            pod.run()
+
+    again_until_interrupted(once)
+
+
+def test_interrupt_at_random_instants_of_init_run_and_close(repetitions, random_) -> None:
+    for _ in range(3 * repetitions):
+        with planted(interrupted) as (top, reports):
+            assert os.read(reports, 5) == b"begun"
+            wait = random_.uniform(0, 0.5)
+            spin_until(time.monotonic() + wait)
+            processes = below(top)
+            os.kill(top, signal.SIGINT)
+            _, status = os.waitpid(top, 0)
+            assert os.waitstatus_to_exitcode(status) == INTERRUPTED, wait
+            assert left_of(processes) == [], wait
