@@ -5,12 +5,20 @@ from __future__ import annotations
 import contextlib
 import pickle
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pto_core._hierarchy import Driver
-from pto_core.errors import ControlError, PtoError
+from pto_core.errors import ControlError, ProtocolError, PtoError
 from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.registry import Registration
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The reply of a child that is gone."""
+
+    error: ControlError
 
 
 class Control:
@@ -23,28 +31,28 @@ class Control:
     def ask(self, child: int, operation: str, *arguments: Any) -> Any:
         """Let one child do something and give what it replies; raises ControlError."""
         (reply,) = self.ask_all([child], operation, *arguments)
+        if isinstance(reply, Lost):
+            raise reply.error
         if isinstance(reply, ControlError):
             raise reply
         return reply
 
     def ask_all(self, children: Iterable[int], operation: str, *arguments: Any) -> list[Any]:
-        """Let several do the same at once; gives a reply or a ControlError for each."""
+        """Let several do the same at once; gives a reply, a ControlError or Lost for each."""
         content = pickle.dumps((operation, arguments))
-        sent = [(child, self._driver.control(child, content)) for child in children]
+        sent = [(child, self._send(child, content)) for child in children]
         return [self._reply(child, number, operation) for child, number in sent]
 
     def deliver(self, registration: Registration, children: Sequence[int]) -> None:
-        """Bring a callable to every child, or to none: raises the first one's ControlError."""
+        """Bring a callable to every child, or to none: raises the first one's ControlError.
+
+        It is known already to whoever takes the place of a child that is lost meanwhile.
+        """
         known = registration.identity
         replies = self.ask_all(children, "callable", known.digest, known.delivery)
         refused = [reply for reply in replies if isinstance(reply, ControlError)]
         if refused:
-            have_it = [
-                child
-                for child, reply in zip(children, replies, strict=True)
-                if not isinstance(reply, ControlError)
-            ]
-            self.ask_all(have_it, "forget", known.digest)
+            self.ask_all(children, "forget", known.digest)
             raise refused[0]
 
     def close_all(self, children: Iterable[int]) -> None:
@@ -54,15 +62,23 @@ class Control:
             with contextlib.suppress(PtoError):  # one that is gone needs not be told
                 self._driver.control(child, content)
 
-    def _reply(self, child: int, number: int, operation: str) -> Any:
+    def _send(self, child: int, content: bytes) -> int | None:
+        try:
+            return self._driver.control(child, content)
+        except ProtocolError:  # it is gone
+            return None
+
+    def _reply(self, child: int, number: int | None, operation: str) -> Any:
         path = self._paths[child]
-        content = self._driver.reply(number)
+        content = None if number is None else self._driver.reply(number)
         if content is None:
-            return ControlError(
-                f"{path} died before it could do {operation!r}",
-                child=child,
-                path=path,
-                operation=operation,
+            return Lost(
+                ControlError(
+                    f"{path} is gone, so it could not do {operation!r}",
+                    child=child,
+                    path=path,
+                    operation=operation,
+                )
             )
         is_done, value = pickle.loads(content)
         if is_done:

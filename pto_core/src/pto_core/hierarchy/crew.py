@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from pto_core import _hierarchy, plugins
@@ -17,6 +18,7 @@ from pto_core.hierarchy.registry import Registration, Registry
 from pto_core.hierarchy.roster import Member, roster
 from pto_core.hierarchy.settings import WorkerSettings
 from pto_core.hierarchy.supervision import Supervision
+from pto_core.interrupts import Interrupts
 
 if TYPE_CHECKING:
     from pto_core.hierarchy.worker import Worker
@@ -172,10 +174,11 @@ class Crew:
         if self.process != os.getpid():
             return
         self.supervision.stop()
-        self.control.close_all(range(len(self.processes)))
-        self.processes.end()
-        self.driver.close()
-        self.memory.close()
+        with Interrupts(), ExitStack() as steps:  # all of them, whatever comes out of one
+            steps.callback(self.memory.close)
+            steps.callback(self.driver.close)
+            steps.callback(self.processes.end)
+            self.control.close_all(range(len(self.processes)))
 
     def _targets(self, space: CallableSpace) -> list[int]:
         return [child for child, member in enumerate(self.members) if member.space == space]

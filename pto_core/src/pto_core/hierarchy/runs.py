@@ -31,6 +31,7 @@ class Runs:
     def __init__(self, crew: Crew) -> None:
         self._paths = crew.paths
         self._driver = crew.driver
+        self._supervision = crew.supervision
         self._orchestrator = Orchestrator(crew.driver)
 
     @property
@@ -95,7 +96,8 @@ class Runs:
         """Make the error of one task that failed."""
         known = self._driver.cause(cause)
         assert known is not None
-        return task_error(self.place(task, known["child"]), Failure.unpack(known["data"]))
+        failure = self._supervision.failure(cause, known["data"])
+        return task_error(self.place(task, known["child"]), failure)
 
     def poisoned(self, task: int, root: int) -> PtoError:
         """Make the error of one task that did not run."""

@@ -5,6 +5,7 @@ The driver calls back on the thread of whoever waits, or on its own, with the GI
 
 from __future__ import annotations
 
+import select
 import signal
 import weakref
 from collections.abc import Callable
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pto_core.hierarchy.crew import Crew
     from pto_core.hierarchy.runs import Runs
 
-_END_S = 5.0
+_END_MS = 5000
 _QUICK_DEATHS_MAX = 5
 _NONE = -1
 
@@ -37,6 +38,7 @@ class Supervision:
         self._lock = RLock()
         self._reasons: dict[int, Callable[[ChildEnding], PtoError]] = {}
         self._is_closing = False
+        self._late: dict[int, Failure] = {}  # by the driver's number for a deadline that passed
         self._counts = {"deaths": 0, "restarts": 0}
         self._tasks_at_death: dict[int, int] = {}
         self._quick_deaths: dict[int, int] = {}
@@ -48,6 +50,10 @@ class Supervision:
         if runs is None:
             raise WorkerClosedError("the Worker of this task is gone; ask before it is")
         return runs
+
+    def failure(self, cause: int, data: bytes) -> Failure:
+        """Say what a cause of the driver means; it has no data where a deadline passed."""
+        return self._late[cause] if cause in self._late else Failure.unpack(data)
 
     def follow(self, runs: Runs) -> None:
         """Let handles of tasks ask ``runs``, which is not kept alive."""
@@ -80,7 +86,13 @@ class Supervision:
         why = crew.driver.cause(cause)
         if why is not None and not why["data"] and why["task"] != _NONE:
             timeout_s = _timeout_s(crew, why["task"])
-            self._kill(crew, child, lambda ending: child_hung(ending, timeout_s))
+
+            def is_late(ending: ChildEnding) -> PtoError:
+                error = child_hung(ending, timeout_s)
+                self._late[cause] = Failure.of(error)
+                return error
+
+            self._kill(crew, child, is_late)
         else:
             self._kill(crew, child, child_died)
 
@@ -96,7 +108,7 @@ class Supervision:
         if process.is_alive:
             self._reasons[child] = reason
             process.kill()
-            process.wait(_END_S)
+            _await_end(process.pidfd)
         self.look()
 
     def grant(self, ring: int, nbytes: int) -> int:
@@ -131,6 +143,13 @@ class Supervision:
         self._tasks_at_death[child] = finished
         self._quick_deaths[child] = self._quick_deaths.get(child, 0) + 1
         return self._quick_deaths[child] <= _QUICK_DEATHS_MAX
+
+
+def _await_end(pidfd: int) -> None:
+    """Wait, but leave it to look() to take the end."""
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    poller.poll(_END_MS)
 
 
 def _broken(ending: ChildEnding, words: str) -> PtoError:

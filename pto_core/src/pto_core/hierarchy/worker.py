@@ -19,6 +19,7 @@ from pto_core.hierarchy.memory import Budget, SharedArena
 from pto_core.hierarchy.registry import Registration, Registry
 from pto_core.hierarchy.runs import HAZARDS, Runs
 from pto_core.hierarchy.settings import WorkerSettings, worker_settings
+from pto_core.interrupts import Interrupts
 
 if TYPE_CHECKING:
     from pto_core.config import Config
@@ -103,9 +104,14 @@ class Worker:
         inherits = self._crew is None and self._settings.config["start_method"] == "fork"
         made = self._registry.make(target, serialise=serialise, inherits=inherits)
         self._check_space(made)
-        if self._crew is not None and not self._registry.has(made.identity.digest):
-            self._crew.deliver(made)
+        is_new = not self._registry.has(made.identity.digest)
         self._registry.add(made)
+        if self._crew is not None and is_new:
+            try:
+                self._crew.deliver(made)
+            except BaseException:
+                self._registry.remove(made.handle)
+                raise
         return made.handle
 
     def unregister(self, handle: CallableHandle) -> None:
@@ -247,19 +253,20 @@ class Worker:
     # ---- inside ----
 
     def _start(self) -> None:
-        crew = Crew(
-            self._settings,
-            self._path,
-            self._registry,
-            self._workers,
-            self._shared_arena(),
-            self._number,
-            self._policy,
-        )
-        crew.start()
-        self._crew, self._runs = crew, Runs(crew)
-        self._last_runs = self._runs
-        crew.supervision.follow(self._runs)
+        with Interrupts():  # it has started, or nothing has: never half of it
+            crew = Crew(
+                self._settings,
+                self._path,
+                self._registry,
+                self._workers,
+                self._shared_arena(),
+                self._number,
+                self._policy,
+            )
+            crew.start()
+            self._crew, self._runs = crew, Runs(crew)
+            self._last_runs = self._runs
+            crew.supervision.follow(self._runs)
 
     def start_as_child(self, path: str) -> None:
         """Start in the process of this child, which ``path`` names; called once, by it."""

@@ -1,0 +1,349 @@
+"""What fails in children: who is told, what still runs, and that the Worker can be used again."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import time
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from pto_core import (
+    ChipCallable,
+    DataType,
+    In,
+    InOut,
+    Out,
+    TaskArgs,
+    TensorArgType,
+    kernel,
+    task,
+)
+from pto_core.errors import (
+    AbortedError,
+    CapacityError,
+    ChildDiedError,
+    ChildHungError,
+    DeadlockError,
+    TaskFailedError,
+    TaskPoisonedError,
+)
+
+
+@task
+def write(value: int, out: Out) -> None:
+    out[:] = value
+
+
+@task
+def add_one(x: In, out: Out) -> None:
+    out[:] = x + 1
+
+
+@task
+def fail(out: Out) -> None:
+    raise ValueError("no luck today")
+
+
+@task
+def die(x: InOut) -> None:
+    x += 100
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task
+def leave(out: Out) -> None:
+    os._exit(7)
+
+
+@task
+def hang(out: Out) -> None:
+    while True:
+        time.sleep(1)
+
+
+def line_of(words: str) -> int:
+    """Find the only line of this file that ends with that."""
+    with open(__file__) as source:
+        lines = [number for number, line in enumerate(source, 1) if line.rstrip().endswith(words)]
+    (found,) = lines
+    return found
+
+
+def still_works(worker: Any) -> None:
+    out = worker.shared_array((4, 8))
+    with worker.session() as s:
+        for i, row in enumerate(out):
+            s.submit(write, i, row)
+    np.testing.assert_array_equal(out[:, 0], range(4))
+
+
+def test_a_failed_task_poisons_its_descendants_and_nothing_else(make) -> None:
+    worker = make(num_sub_workers=2)
+    rows = worker.shared_array((6, 8))
+    with pytest.raises(TaskFailedError) as caught, worker.session() as s:
+        handles = [
+            s.submit(write, 1, rows[0]),
+            s.submit(fail, rows[1]),  # the one that fails
+            s.submit(add_one, rows[1], rows[2]),
+            s.submit(add_one, rows[2], rows[3]),
+            s.submit(add_one, rows[0], rows[4]),
+            s.submit(write, 5, rows[1]),
+            s.submit(add_one, rows[1], rows[5]),
+        ]
+    error = caught.value
+    assert isinstance(error.__cause__, ValueError)
+    assert (error.task, error.callable) == (1, "fail")
+    assert (error.file, error.line) == (__file__, line_of("# the one that fails"))
+    assert error.path in ("L3/sub0", "L3/sub1")
+    assert 'raise ValueError("no luck today")' in error.remote_traceback
+    assert [(one.task, one.callable, one.root) for one in error.poisoned] == [
+        (2, "add_one", 1),
+        (3, "add_one", 1),
+    ]
+    assert f"{error.path}: ValueError: no luck today (task 1, fail, submitted at" in error.message
+    assert "2 tasks did not run because of that: 2 (add_one, " in error.message
+    np.testing.assert_array_equal(rows[:, 0], [1, 5, 0, 0, 2, 6])
+    assert [type(handle.exception()) for handle in handles] == [
+        type(None),
+        TaskFailedError,
+        TaskPoisonedError,
+        TaskPoisonedError,
+        *[type(None)] * 3,
+    ]
+    with pytest.raises(TaskPoisonedError) as poisoned:
+        handles[3].result()
+    assert isinstance(poisoned.value.__cause__, TaskFailedError)
+    assert pickle.loads(pickle.dumps(error)).poisoned == error.poisoned
+    still_works(worker)
+
+
+def test_the_first_failure_is_raised_and_the_others_are_attached(make) -> None:
+    worker = make(num_sub_workers=1)
+    rows = worker.shared_array((3, 8))
+    with pytest.raises(TaskFailedError) as caught, worker.session() as s:  # noqa: PT012 - raised at the end of the block
+        for row in rows:
+            s.submit(fail, row)
+    assert caught.value.task == 0
+    assert [one.task for one in caught.value.failures] == [1, 2]
+    assert "2 other tasks failed too" in caught.value.message
+    still_works(worker)
+
+
+def test_what_a_graph_raises_is_raised_and_what_was_not_sent_does_not_run(make) -> None:
+    worker = make(num_sub_workers=1)
+    rows = worker.shared_array((2, 8))
+    handles: list[Any] = []
+    with pytest.raises(ZeroDivisionError), worker.session() as s:  # noqa: PT012 - raised at the end of the block
+        handles.append(s.submit(write, 1, rows[0]))
+        raise ZeroDivisionError
+    assert isinstance(handles[0].exception(), AbortedError | None)
+    still_works(worker)
+
+
+@pytest.mark.parametrize(
+    ("task_", "signal_", "code", "words"),
+    [
+        (die, signal.SIGKILL, None, "was ended by SIGKILL"),
+        (leave, None, 7, "ended by itself with code 7"),
+    ],
+)
+@pytest.mark.parametrize("policy", ["fail", "restart"])
+def test_a_child_that_dies_is_named_and_replaced(make, task_, signal_, code, words, policy) -> None:
+    worker = make(num_sub_workers=2, on_worker_death=policy)
+    rows = worker.shared_array((3, 8))
+    worker.init()
+    began = time.monotonic()
+    with pytest.raises(ChildDiedError, match=words) as caught, worker.session() as s:  # noqa: PT012 - raised at the end of the block
+        s.submit(task_, rows[0])
+        s.submit(add_one, rows[0], rows[1])
+        s.submit(write, 3, rows[2])
+    assert time.monotonic() - began < 1
+    error = caught.value
+    assert (error.signal, error.exit_code) == (signal_, code)
+    assert (error.callable, error.task) == (task_.name, 0)
+    assert error.path in ("L3/sub0", "L3/sub1")
+    assert error.path in error.message
+    assert [one.task for one in error.poisoned] == [1]
+    assert rows[2, 0] == 3
+    assert worker.statistics()["restarts"] == 1
+    still_works(worker)
+
+
+def test_a_hung_child_is_ended_at_its_deadline(make) -> None:
+    worker = make(num_sub_workers=2)
+    rows = worker.shared_array((3, 8))
+    worker.init()
+    began = time.monotonic()
+    with pytest.raises(ChildHungError) as caught, worker.session() as s:  # noqa: PT012 - raised at the end of the block
+        s.submit(hang, rows[0], timeout_s=0.3)
+        s.submit(write, 2, rows[1])
+    assert 0.3 <= time.monotonic() - began < 1.3
+    assert isinstance(caught.value, TimeoutError)
+    assert caught.value.timeout_s == 0.3
+    assert "longer than its time limit of 0.3 s" in caught.value.message
+    assert rows[1, 0] == 2
+    still_works(worker)
+
+
+def test_the_setting_limits_every_task(make) -> None:
+    worker = make(num_sub_workers=1, task_timeout_s=0.2)
+    out = worker.shared_array(8)
+    with pytest.raises(ChildHungError), worker.session() as s:
+        s.submit(hang, out)
+    still_works(worker)
+
+
+def submit_inout(orch: Any, handle: Any, array: Any, **options: Any) -> None:
+    args = TaskArgs()
+    args.add_tensor(array, TensorArgType.INOUT)
+    orch.submit_sub(handle, args, **options)
+
+
+@pytest.mark.parametrize(("policy", "children"), [("restart", 1), ("reroute", 2)])
+def test_a_task_that_is_safe_to_repeat_survives_its_child(make, tmp_path, policy, children) -> None:
+    worker = make(num_sub_workers=children, on_worker_death=policy)
+    x = worker.shared_array(8)
+    x[:] = 5
+    marker = tmp_path / "died"
+
+    def die_once(args: Any) -> None:
+        array = args.tensor(0)
+        array += 1
+        if not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    handle = worker.register(die_once)
+    worker.run(lambda orch, args, cfg: submit_inout(orch, handle, x, retries=1))
+    assert (x == 6).all(), "what the dead child wrote was put back"
+    counts = worker.statistics()
+    assert counts["deaths"] == 1
+    assert counts["restarts"] == (1 if policy == "restart" else 0)
+    assert counts["snapshot_peak_bytes"] >= x.nbytes
+    still_works(worker)
+
+
+def test_a_snapshot_larger_than_its_limit_is_refused_at_the_call(make) -> None:
+    worker = make(num_sub_workers=1, snapshot_limit=1024)
+    x = worker.shared_array(1024)
+    handle = worker.register(lambda args: None)
+
+    def graph(orch, args, cfg) -> None:
+        with pytest.raises(CapacityError, match="snapshot"):
+            submit_inout(orch, handle, x, retries=1)
+        submit_inout(orch, handle, x)
+
+    worker.run(graph)
+    still_works(worker)
+
+
+def test_a_task_that_fails_runs_again_as_often_as_it_says(make, tmp_path) -> None:
+    worker = make(num_sub_workers=1)
+    x = worker.shared_array(8)
+    marker = tmp_path / "tries"
+    marker.write_text("")
+
+    def flaky(args: Any) -> None:
+        array = args.tensor(0)
+        array += 1
+        marker.write_text(marker.read_text() + "x")
+        if len(marker.read_text()) < 3:
+            raise RuntimeError("not yet")
+
+    handle = worker.register(flaky)
+    x[:] = 5
+
+    worker.run(lambda orch, args, cfg: submit_inout(orch, handle, x, retries=2))
+    assert marker.read_text() == "xxx"
+    assert (x == 6).all(), "what a failed try wrote is put back"
+    marker.write_text("")
+    with pytest.raises(TaskFailedError, match="not yet"):
+        worker.run(lambda orch, args, cfg: submit_inout(orch, handle, x, retries=1))
+    assert marker.read_text() == "xx"
+    still_works(worker)
+
+
+def test_without_a_child_left_tasks_fail(make) -> None:
+    worker = make(num_sub_workers=1, on_worker_death="reroute")
+    rows = worker.shared_array((2, 8))
+    with pytest.raises(ChildDiedError, match="SIGKILL") as caught, worker.session() as s:  # noqa: PT012 - raised at the end of the block
+        s.submit(die, rows[0])
+        s.submit(write, 1, rows[1])
+    assert caught.value.task == 0
+    with pytest.raises(ChildDiedError), worker.session() as s:
+        s.submit(write, 1, rows[1])
+
+
+def test_a_child_that_is_killed_while_idle_is_replaced(make) -> None:
+    worker = make(num_sub_workers=2)
+    worker.init()
+    for child in psutil.Process().children():
+        child.kill()
+        child.wait()
+    still_works(worker)
+    assert worker.statistics()["restarts"] == 2
+
+
+def test_a_child_that_dies_again_and_again_is_given_up(make) -> None:
+    worker = make(num_sub_workers=1)
+    out = worker.shared_array((20, 8))
+    with pytest.raises(ChildDiedError) as caught, worker.session() as s:  # noqa: PT012 - raised at the end of the block
+        for row in out:
+            s.submit(leave, row)
+    assert len(caught.value.failures) == 19
+    assert worker.statistics()["restarts"] < 10
+
+
+def test_a_full_heap_ring_is_a_proven_deadlock_with_the_setting(make) -> None:
+    worker = make(num_sub_workers=1)
+
+    def graph(orch, args, cfg) -> None:
+        for _ in range(5):
+            orch.alloc((1 << 20,), DataType.FLOAT32)
+
+    with pytest.raises(DeadlockError, match="heap_ring_size") as caught:
+        worker.run(graph)
+    assert caught.value.resource == "heap ring"
+    assert caught.value.settings["heap_ring_size"] > 1 << 24
+    still_works(worker)
+
+
+def test_more_than_a_whole_ring_is_refused(make) -> None:
+    worker = make(num_sub_workers=1)
+    with pytest.raises(CapacityError, match="heap_ring_size"):
+        worker.run(lambda orch, args, cfg: orch.alloc((1 << 23,), DataType.FLOAT32))
+    still_works(worker)
+
+
+def test_memory_beyond_the_limit_is_refused_at_the_call(make) -> None:
+    worker = make(num_sub_workers=1, shared_memory_limit="1M")
+    with pytest.raises(CapacityError, match="shared_memory_limit"):
+        worker.shared_array(1 << 20)
+    still_works(worker)
+
+
+def test_a_chip_task_that_fails_names_its_kernel(make) -> None:
+    worker = make(device_ids=[0], platform="a2a3sim", runtime="tensormap_and_ringbuffer")
+    chip = ChipCallable(on_chip)
+    worker.register(chip)
+    out = worker.shared_array(8)
+    with pytest.raises(TaskFailedError) as caught, worker.session() as s:
+        s.submit(chip, out)
+    error = caught.value
+    assert (error.path, error.callable) == ("L3/chip0", "on_chip")
+    assert "bad_kernel" in error.message
+    assert "broken kernel" in error.message + error.remote_traceback
+
+
+@kernel(core="aiv")
+def bad_kernel(out: Out) -> None:
+    raise ValueError("broken kernel")
+
+
+def on_chip(rt: Any, out: Out) -> None:
+    rt.submit(bad_kernel, out)
