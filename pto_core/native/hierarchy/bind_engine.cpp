@@ -270,12 +270,39 @@ std::optional<Proof> deadlock(EngineCore& core) {
                proof.open_scope);
 }
 
+using Out = Instructions;
+
+// What comes while tasks run.
+void bind_reports(nb::class_<EngineCore>& core) {
+  core.def("completion",
+           [](EngineCore& core, int32_t child, uint64_t count, int outcome, int64_t cause) {
+             return core.tell([&](Engine& e, Out& out) {
+               e.completion(child, count, static_cast<Outcome>(outcome), cause, out);
+             });
+           })
+      .def("child_ready",
+           [](EngineCore& core, int32_t child) {
+             return core.tell([&](Engine& e, Out& out) { e.child_ready(child, out); });
+           })
+      .def("child_lost",
+           [](EngineCore& core, int32_t child, int64_t cause, bool returns) {
+             return core.tell(
+                 [&](Engine& e, Out& out) { e.child_lost(child, cause, returns, out); });
+           })
+      .def("deadline",
+           [](EngineCore& core, int32_t child, uint64_t count, int64_t cause) {
+             return core.tell([&](Engine& e, Out& out) { e.deadline(child, count, cause, out); });
+           })
+      .def("cancel", [](EngineCore& core, int64_t cause) {
+        return core.tell([&](Engine& e, Out& out) { e.cancel(cause, out); });
+      });
+}
+
 }  // namespace
 
 void bind_engine(nb::module_& module) {
-  using Out = Instructions;
-  nb::class_<EngineCore>(module, "EngineCore")
-      .def(nb::init<const std::vector<std::pair<int, uint32_t>>&,
+  nb::class_<EngineCore> core(module, "EngineCore");
+  core.def(nb::init<const std::vector<std::pair<int, uint32_t>>&,
                     const std::array<std::pair<uint64_t, uint64_t>, kRings>&, bool, nb::object,
                     const std::vector<std::vector<int>>&>(),
            nb::arg("children"), nb::arg("rings"), nb::arg("repeats_lost"), nb::arg("policy").none(),
@@ -299,34 +326,11 @@ void bind_engine(nb::module_& module) {
       .def(
           "scope_end",
           [](EngineCore& core) { return core.tell([](Engine& e, Out& out) { e.scope_end(out); }); })
-      .def("dispatch",
-           [](EngineCore& core, bool newest) {
-             return core.tell([&](Engine& e, Out& out) { e.dispatch(newest, out); });
-           })
-      .def("completion",
-           [](EngineCore& core, int32_t child, uint64_t count, int outcome, int64_t cause) {
-             return core.tell([&](Engine& e, Out& out) {
-               e.completion(child, count, static_cast<Outcome>(outcome), cause, out);
-             });
-           })
-      .def("child_ready",
-           [](EngineCore& core, int32_t child) {
-             return core.tell([&](Engine& e, Out& out) { e.child_ready(child, out); });
-           })
-      .def("child_lost",
-           [](EngineCore& core, int32_t child, int64_t cause, bool returns) {
-             return core.tell(
-                 [&](Engine& e, Out& out) { e.child_lost(child, cause, returns, out); });
-           })
-      .def("deadline",
-           [](EngineCore& core, int32_t child, uint64_t count, int64_t cause) {
-             return core.tell([&](Engine& e, Out& out) { e.deadline(child, count, cause, out); });
-           })
-      .def("cancel",
-           [](EngineCore& core, int64_t cause) {
-             return core.tell([&](Engine& e, Out& out) { e.cancel(cause, out); });
-           })
-      .def("is_quiescent", [](EngineCore& core) { return core.engine().is_quiescent(); })
+      .def("dispatch", [](EngineCore& core, bool newest) {
+        return core.tell([&](Engine& e, Out& out) { e.dispatch(newest, out); });
+      });
+  bind_reports(core);
+  core.def("is_quiescent", [](EngineCore& core) { return core.engine().is_quiescent(); })
       .def("failures", [](EngineCore& core) -> Numbers { return core.engine().failures(); })
       .def("poisonings", [](EngineCore& core) -> Numbers { return core.engine().poisonings(); })
       .def("deadlock", &deadlock)
