@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from pto_core import _hierarchy, plugins
+from pto_core import _hierarchy
 from pto_core._hierarchy import CallableSpace, Driver
 from pto_core.hierarchy.children import ChipBody, Post, SubBody, WorkerBody
 from pto_core.hierarchy.control import Control
@@ -49,9 +49,7 @@ class Crew:
         self.members: list[Member] = roster(settings, path, workers)
         self.registry = registry
         queue_bytes = config["child_queue_bytes"]
-        self.opener = Opener(
-            plugins.load_transport(config["transport"]), queue_bytes // _FRAME_BYTES, queue_bytes
-        )
+        self.opener = Opener(settings.transport, queue_bytes // _FRAME_BYTES, queue_bytes)
         count = len(self.members)
         self.memory = WorkerMemory(
             board_bytes=_hierarchy.board_bytes(count),

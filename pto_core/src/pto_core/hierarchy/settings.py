@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pto_core import plugins
 from pto_core.config import Config, load_core, load_with_plugins
 from pto_core.errors import UsageError
+from pto_core.interfaces import NativeTransport, PythonTransport
 
 LEAST_LEVEL = 3
 _CHIP_LEVEL = 3
@@ -28,6 +30,7 @@ class WorkerSettings:
     device_ids: tuple[int, ...]
     sub_workers: int
     config: Config
+    transport: NativeTransport | PythonTransport
 
     @property
     def label(self) -> str:
@@ -62,7 +65,8 @@ def worker_settings(
     devices = _devices(level, device_ids)
     _check_count("num_sub_workers", num_sub_workers)
     record = _record(config, {"backend": platform, "runtime": runtime}, given, bool(devices))
-    return WorkerSettings(level, devices, num_sub_workers, record)
+    transport = plugins.load_transport(record["transport"])
+    return WorkerSettings(level, devices, num_sub_workers, record, transport)
 
 
 def _record(
