@@ -7,6 +7,7 @@ the native loop of a child take both and know no kinds.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from pto_core import _hierarchy
 from pto_core.interfaces import (
@@ -56,11 +57,10 @@ class Opener:
 
         For a child that takes the place of one that is gone: again, with memory that is zero.
         """
-        place = _hierarchy.ConnectionPlace(
-            *memory, parent_bell, child_bell, self._queue_frames, self._queue_bytes
-        )
+        numbers = (*memory, parent_bell, child_bell, self._queue_frames, self._queue_bytes)
         if isinstance(self._transport, NativeTransport):
-            return Endpoint(self._table, self._queue_bytes, place, None)
+            return _native_endpoint(str(self._transport.library()), self._transport.name, numbers)
+        place = _hierarchy.ConnectionPlace(*numbers)
         ends = self._transport.connect(Connection(path, self._queue_frames, self._queue_bytes))
         return Endpoint(self._table, self._queue_bytes, place, ends)
 
@@ -74,12 +74,20 @@ class Endpoint:
         queue_bytes: int,
         place: _hierarchy.ConnectionPlace,
         ends: tuple[ParentEnd, ChildEnd] | None,
+        origin: tuple[str, str, tuple[int, ...]] | None = None,
     ) -> None:
         self._table = table
         self._queue_bytes = queue_bytes
         self._place = place
         self.ends = ends
         """Of a transport in Python its own objects, as it made them."""
+        self._origin = origin
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let a child that is started anew have its end: it loads the library itself."""
+        if self._origin is None:
+            raise TypeError("a connection of a transport in Python exists in forked children only")
+        return _native_endpoint, self._origin
 
     def open_parent(self) -> OpenedEnd:
         """Open the parent's end, after the fork and in the parent.
@@ -122,6 +130,13 @@ class Endpoint:
 
     def _opened(self, end: int) -> OpenedEnd:
         return OpenedEnd(self._table, end, self._queue_bytes, self.ends is not None)
+
+
+def _native_endpoint(library: str, name: str, numbers: tuple[int, ...]) -> Endpoint:
+    """Make a connection from what is the same in the parent and in the child."""
+    table = _hierarchy.transport_table(library, name)
+    place = _hierarchy.ConnectionPlace(*numbers)
+    return Endpoint(table, numbers[-1], place, None, (library, name, numbers))
 
 
 def _table(transport: NativeTransport | PythonTransport) -> int:
