@@ -28,7 +28,7 @@ def make(engine: str) -> Iterator[MakeWorker]:
     made: list[Worker] = []
 
     def worker(level: int = 3, **settings: Any) -> Worker:
-        made.append(Worker(level, engine=engine, heap_ring_size=1 << 24, **settings))
+        made.append(Worker(level, engine=engine, **{"heap_ring_size": 1 << 24, **settings}))
         return made[-1]
 
     yield worker

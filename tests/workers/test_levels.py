@@ -1,0 +1,115 @@
+"""Workers under Workers: the same engine at each level, and errors that keep the path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pto_core import ChipCallable, Out, TaskArgs, TensorArgType, Worker, kernel
+from pto_core.errors import TaskFailedError
+
+CHIPS = {"platform": "a2a3sim", "runtime": "tensormap_and_ringbuffer"}
+
+
+@kernel(core="aiv")
+def fill(out: Out) -> None:
+    out[:] = 7
+
+
+def on_chip(rt: Any, out: Out) -> None:
+    rt.submit(fill, out)
+
+
+def bump(args: Any) -> None:
+    args.tensor(0)[:] += 1
+
+
+def fail(args: Any) -> None:
+    raise ValueError("deep down")
+
+
+def submit(call: Any, handle: Any, array: Any, *more: Any) -> None:
+    args = TaskArgs()
+    args.add_tensor(array, TensorArgType.INOUT)
+    call(handle, args, *more)
+
+
+def nested(make: Any, levels: int, leaf: Any) -> tuple[Worker, Any]:
+    """Give a Worker of that level with one child a level down to level 3, and its graph."""
+    worker = make(level=3, num_sub_workers=1)
+    handle = worker.register(leaf)
+
+    def graph(orch, args, cfg, handle=handle) -> None:
+        submit(orch.submit_sub, handle, args.tensor(0))
+
+    for level in range(4, levels + 1):
+        above = make(level=level)
+        above.add_worker(worker)
+        handle = above.register(graph)
+
+        def graph(orch, args, cfg, handle=handle) -> None:
+            submit(orch.submit_next_level, handle, args.tensor(0), cfg)
+
+        worker = above
+    return worker, graph
+
+
+def args_of(array: Any) -> TaskArgs:
+    args = TaskArgs()
+    args.add_tensor(array, TensorArgType.INOUT)
+    return args
+
+
+def test_a_pod_of_hosts_with_chips(make) -> None:
+    w4 = make(level=4)
+    graphs = []
+    for device in range(2):
+        w3 = make(level=3, device_ids=[device], num_sub_workers=1, **CHIPS)
+        chip, sub = w3.register(ChipCallable(on_chip)), w3.register(bump)
+
+        def on_host(orch, args, cfg, chip=chip, sub=sub) -> None:
+            out = args.tensor(0)
+            made = TaskArgs()
+            made.add_tensor(out, TensorArgType.OUTPUT)
+            orch.submit_next_level(chip, made, cfg)
+            submit(orch.submit_sub, sub, out)
+
+        graphs.append(w4.register(on_host))
+        assert w4.add_worker(w3) == device
+    rows = w4.shared_array((2, 64))
+
+    def graph(orch, args, cfg) -> None:
+        for host, handle in enumerate(graphs):
+            submit_to = TaskArgs()
+            submit_to.add_tensor(rows[host], TensorArgType.OUTPUT)
+            orch.submit_next_level(handle, submit_to, cfg, worker=host)
+
+    w4.run(graph)
+    assert (rows == 8).all()
+
+
+@pytest.mark.parametrize("levels", [4, 5, 6])
+def test_any_depth_runs_and_runs_again(make, levels: int) -> None:
+    top, graph = nested(make, levels, bump)
+    array = top.shared_array(16)
+    for expected in (1, 2):
+        top.run(graph, args=args_of(array))
+        np.testing.assert_array_equal(array, expected)
+
+
+def test_an_error_keeps_its_path_through_all_levels(make) -> None:
+    top, graph = nested(make, 5, fail)
+    array = top.shared_array(16)
+    with pytest.raises(
+        TaskFailedError, match=r"^L5/pod0/host0/sub0: ValueError: deep down"
+    ) as caught:
+        top.run(graph, args=args_of(array))
+    assert caught.value.path == "L5/pod0/host0/sub0"
+    assert 'raise ValueError("deep down")' in caught.value.remote_traceback
+    cause: Any = caught.value
+    while isinstance(cause, TaskFailedError):
+        callable_, cause = cause.callable, cause.__cause__
+    assert callable_ == "fail"
+    assert isinstance(cause, ValueError)

@@ -1,0 +1,198 @@
+"""Typed tasks, their handles, registration at any time, and memory of a chip."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pto_core import (
+    ChipCallable,
+    ContinuousTensor,
+    In,
+    InOut,
+    Out,
+    Progress,
+    Scalar,
+    TaskArgs,
+    TensorArgType,
+    kernel,
+    task,
+)
+from pto_core.errors import ControlError, TaskFailedError, UsageError
+
+
+@task
+def scale(x: In, factor: Scalar, out: Out) -> None:
+    np.multiply(x, factor, out=out)
+
+
+@task
+def total(x: In, out: InOut) -> None:
+    out += x.sum()
+
+
+@task
+def write(value: int, out: Out) -> None:
+    out[:] = value
+
+
+@task
+def spoil(x: In) -> None:
+    x[:] = 1
+
+
+@kernel(core="aiv")
+def double(x: In, out: Out) -> None:
+    np.multiply(x, 2, out=out)
+
+
+def on_chip(rt: Any, x: In, out: Out) -> None:
+    rt.submit(double, x, out)
+
+
+def test_intermediates_results_and_a_scope(make) -> None:
+    worker = make(num_sub_workers=2)
+    x, sum_ = worker.shared_array(8), worker.shared_array(1)
+    x[:] = 1
+    with worker.session() as s:
+        with s.scope():
+            y = s.empty(8)
+            first = s.submit(scale, x, 2.5, y)
+            s.submit(total, y, sum_)
+            np.testing.assert_array_equal(first.result(), 2.5)
+        assert s.submit(total, x, sum_).result() is sum_
+        assert first.done
+    assert sum_[0] == 28
+    assert first.result(timeout=1).shape == (8,)
+
+
+def test_a_session_waits_before_it_overwrites_what_others_read(make) -> None:
+    worker = make(num_sub_workers=4)
+    buffer, out = worker.shared_array(4096), worker.shared_array((64, 4096))
+    with worker.session() as s:
+        for value, row in enumerate(out):
+            s.submit(write, value, buffer)
+            s.submit(scale, buffer, 1.0, row)
+    np.testing.assert_array_equal(out[:, 0], np.arange(64))
+
+
+def test_after_and_add_dep_order_tasks_that_share_nothing(make) -> None:
+    worker = make(num_sub_workers=2)
+    rows = worker.shared_array((3, 1 << 18))
+    with worker.session() as s:
+        slow = s.submit(write, 1, rows[0])
+        s.submit(write, 2, rows[1], after=[slow]).wait()
+        assert slow.done
+        last = s.submit(write, 3, rows[2])
+        last.add_dep(slow)
+
+
+def test_handles_can_be_awaited(make) -> None:
+    worker = make(num_sub_workers=2)
+    rows = worker.shared_array((8, 16))
+
+    async def main() -> list[Any]:
+        async with worker.session() as s:
+            return await asyncio.gather(*(s.submit(write, i, row) for i, row in enumerate(rows)))
+
+    found = asyncio.run(main())
+    assert [row[0] for row in found] == list(range(8))
+
+
+def test_progress_ends_with_everything_done(make) -> None:
+    worker = make(num_sub_workers=2)
+    rows = worker.shared_array((20, 16))
+    seen: list[Progress] = []
+    with worker.session(progress=seen.append) as s:
+        for i, row in enumerate(rows):
+            s.submit(write, i, row)
+    assert seen[-1] == Progress(20, 20, 0, is_over=True)
+
+
+def test_what_is_declared_in_cannot_be_written(make) -> None:
+    worker = make(num_sub_workers=1)
+    x = worker.shared_array(4)
+    with pytest.raises(TaskFailedError, match="read-only"), worker.session() as s:
+        s.submit(spoil, x)
+    assert not x.any()
+
+
+def test_a_session_in_a_thread(make) -> None:
+    worker = make(num_sub_workers=1)
+    out = worker.shared_array(4)
+
+    def run() -> None:
+        with worker.session() as s:
+            s.submit(write, 3, out)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert (out == 3).all()
+
+
+def test_callables_reach_children_that_run(make) -> None:
+    worker = make(num_sub_workers=2)
+    worker.init()
+    offset = 40
+    handle = worker.register(lambda args: args.tensor(0).fill(offset + 2), serialise=True)
+    rows = worker.shared_array((2, 4))
+
+    def graph(orch, args, cfg) -> None:
+        members = []
+        for row in rows:
+            members.append(TaskArgs())
+            members[-1].add_tensor(row, TensorArgType.OUTPUT)
+        orch.submit_sub_group(handle, members)
+
+    worker.run(graph)
+    assert (rows == 42).all()
+    worker.unregister(handle)
+    with pytest.raises(UsageError, match="unregistered"):
+        worker.run(graph)
+
+
+class Explosive:
+    """Serialises, and cannot be made again."""
+
+    def __reduce__(self) -> Any:
+        return eval, ("1 / 0",)
+
+    def __call__(self, args: Any) -> None: ...
+
+
+def test_a_callable_that_children_refuse_is_registered_nowhere(make) -> None:
+    worker = make(num_sub_workers=2)
+    worker.init()
+    with pytest.raises(ControlError, match=r"L3/sub0 could not do 'callable': ZeroDivisionError"):
+        worker.register(Explosive(), serialise=True)
+    out = worker.shared_array(4)
+    with worker.session() as s:
+        s.submit(write, 1, out)
+    assert (out == 1).all()
+
+
+def test_weights_stay_on_the_chip(make) -> None:
+    worker = make(device_ids=[0], platform="a2a3sim", runtime="tensormap_and_ringbuffer")
+    chip = ChipCallable(on_chip)
+    worker.register(chip)
+    weights = np.arange(1024, dtype=np.float32)
+    address = worker.malloc(weights.nbytes)
+    worker.copy_to(address, weights)
+    out, back = worker.shared_array(1024), np.zeros_like(weights)
+    on_the_chip = ContinuousTensor.from_pointer(address, (1024,), "float32", child_memory=True)
+    for _ in range(2):
+        with worker.session() as s:
+            s.submit(chip, on_the_chip, out, worker=0)
+        np.testing.assert_array_equal(out, 2 * weights)
+    worker.copy_from(back, address)
+    np.testing.assert_array_equal(back, weights)
+    worker.free(address)
+    with pytest.raises(ControlError, match="free already"):
+        worker.free(address)
+    with pytest.raises(UsageError, match="no chip child 1"):
+        worker.malloc(4, worker=1)
