@@ -3,6 +3,7 @@
 #include <string>
 
 #include "connection.hpp"
+#include "layout.hpp"
 
 namespace {
 
@@ -73,19 +74,23 @@ TEST(many_are_shown_at_once_and_taken_in_parts) {
   CHECK_EQUAL(shm().receive(connection.child(), views.data(), 300), 0);
 }
 
+void fill_and_empty(Connection& connection, uint32_t count, uint32_t bytes) {
+  for (uint32_t n = 1; n <= count; ++n) CHECK_EQUAL(submit(connection, task(n, bytes)), 1);
+  for (uint32_t n = 1; n <= count; ++n) expect_frame(connection, n, bytes);
+}
+
 TEST(what_was_asked_for_fits_at_once_wherever_the_ring_stands) {
-  constexpr uint32_t kFrames = 32;
-  Connection connection(kFrames, 4096);
-  for (uint32_t turn = 0; turn < 400; ++turn) {
-    for (uint32_t n = 1; n <= kFrames; ++n) CHECK_EQUAL(submit(connection, task(n, 64)), 1);
-    for (uint32_t n = 1; n <= kFrames; ++n) expect_frame(connection, n, 64);
-    CHECK_EQUAL(submit(connection, task(turn, turn % 1000)), 1);  // moves the ring on
-    expect_frame(connection, turn, turn % 1000);
-    // queue_bytes in all, in frames that waste most
-    for (uint32_t n = 1; n <= 4096 / 72; ++n) CHECK_EQUAL(submit(connection, task(n, 8)), 1);
-    for (uint32_t n = 1; n <= 4096 / 72; ++n) expect_frame(connection, n, 8);
-    CHECK_EQUAL(submit(connection, task(1, 4096 - 64)), 1);
-    expect_frame(connection, 1, 4096 - 64);
+  // 4032 and 960 give rings that are a power of two without any slack.
+  for (const uint32_t queue_bytes : {4096u, 4032u, 960u}) {
+    const uint32_t frames = queue_bytes / 128;
+    const uint32_t largest = queue_bytes - sizeof(pto_frame);
+    Connection connection(frames, queue_bytes);
+    for (uint32_t turn = 0; turn < 400; ++turn) {
+      fill_and_empty(connection, frames, 64);
+      fill_and_empty(connection, 1, turn * 7 % largest);  // moves the ring on
+      fill_and_empty(connection, queue_bytes / 72, 8);    // these waste most
+      fill_and_empty(connection, 1, largest);
+    }
   }
 }
 
@@ -187,6 +192,47 @@ TEST(a_full_ring_of_answers_refuses_until_the_parent_polls_again) {
   CHECK_EQUAL(shm().poll(connection.parent(), answers, 64), 1);
 }
 
+TEST(an_answer_that_waits_for_its_turn_keeps_its_room) {
+  Connection connection(4, 1024);
+  submit_tasks(connection, 2);
+  const std::vector<uint8_t> why = pattern(2, 500);
+  CHECK_EQUAL(give(connection, {7, nullptr, 0, PTO_ANSWER_REPLY, 0}), 1);
+  CHECK_EQUAL(give(connection, completed(1)), 1);
+  CHECK_EQUAL(give(connection, {2, why.data(), 500, PTO_ANSWER_COMPLETED, PTO_OUTCOME_FAILED}), 1);
+  const std::vector<uint8_t> other = pattern(9, 500);
+  const auto fill = [&] {
+    while (give(connection, {9, other.data(), 500, PTO_ANSWER_REPLY, 0}) == 1) {
+    }
+  };
+  pto_answer answers[2];
+  CHECK_EQUAL(shm().poll(connection.parent(), answers, 2), 2);
+  expect_answer(answers[0], 7, PTO_ANSWER_REPLY, 0);
+  expect_answer(answers[1], 1, PTO_ANSWER_COMPLETED, PTO_OUTCOME_SUCCEEDED);
+  fill();
+  pto_answer answer{};
+  CHECK_EQUAL(shm().poll(connection.parent(), &answer, 1), 1);
+  expect_answer(answer, 2, PTO_ANSWER_COMPLETED, PTO_OUTCOME_FAILED);
+  fill();
+  CHECK(has_pattern(answer.data, 2, 500));
+}
+
+// A frame in the last line of the ring, another one behind it at the beginning.
+TEST(a_frame_does_not_reach_over_the_end_of_the_ring) {
+  Connection connection(4, 1024);
+  const pto::shm::Ring ring = pto::shm::frames_of(connection.values());
+  for (uint64_t line = 0; line + 1 < ring.size / pto::shm::kLine; ++line) {
+    CHECK_EQUAL(submit(connection, task(line)), 1);
+    expect_frame(connection, line, 0);
+  }
+  CHECK_EQUAL(submit(connection, task(1)), 1);
+  CHECK_EQUAL(submit(connection, task(2)), 1);
+  const uint32_t bytes = 64;
+  std::memcpy(ring.at(ring.size - pto::shm::kLine) + offsetof(pto_frame, bytes), &bytes, 4);
+  pto_frame_view view{};
+  CHECK_EQUAL(receive_one(connection, view), PTO_ENDPOINT_PROTOCOL);
+  CHECK_CONTAINS(std::string(shm().child_error(connection.child())), "64 bytes of data");
+}
+
 TEST(what_was_put_in_before_closing_still_arrives) {
   Connection connection(8, 4096);
   submit_tasks(connection, 3);
@@ -258,6 +304,24 @@ TEST(whoever_sleeps_is_woken) {
   CHECK_EQUAL(rings_of(parent), 2u);
   connection.close_child();
   CHECK_EQUAL(rings_of(parent), 3u);
+}
+
+TEST(a_child_that_has_no_room_is_woken_when_there_is_some) {
+  Connection connection(4, 1024);
+  connection.child_bell().sleepers = 1;
+  const std::vector<uint8_t> data = pattern(1, 500);
+  const pto_answer reply{1, data.data(), 500, PTO_ANSWER_REPLY, 0};
+  pto_answer answers[64];
+  while (give(connection, reply) == 1) {
+  }
+  CHECK(shm().poll(connection.parent(), answers, 64) > 0);
+  CHECK_EQUAL(connection.child_bell().rung, 0u);  // the answers are still being read
+  CHECK_EQUAL(shm().poll(connection.parent(), answers, 64), 0);
+  CHECK_EQUAL(connection.child_bell().rung, 1u);
+  CHECK_EQUAL(give(connection, reply), 1);
+  CHECK_EQUAL(shm().poll(connection.parent(), answers, 64), 1);
+  CHECK_EQUAL(shm().poll(connection.parent(), answers, 64), 0);
+  CHECK_EQUAL(connection.child_bell().rung, 1u);  // it wants none any more
 }
 
 TEST(nobody_is_woken_who_does_not_sleep) {

@@ -18,6 +18,7 @@ struct Plan {
   uint64_t tasks;
   uint64_t failed_one_in;
   uint64_t control_one_in;
+  bool merges = true;  // successes of what was shown at once
 };
 
 // What the frame or answer `number` carries depends on the number alone, so both sides know it.
@@ -74,6 +75,7 @@ class Child {
       return;
     }
     ++ended_;
+    if (!plan_.merges && !has_failed(plan_, number)) tell_successes();
     if (!has_failed(plan_, number)) return;
     answer(ended_, PTO_ANSWER_COMPLETED, PTO_OUTCOME_FAILED);
     told_ = ended_;
@@ -211,6 +213,9 @@ TEST(small_frames_through_a_tiny_queue) {
 }
 TEST(sizes_up_to_the_limit_wrap_around) {
   run({4, 3000, kTasks / 2, 7, 11}, chosen_seed());
+}
+TEST(every_second_task_fails_and_each_is_told) {
+  run({64, 1 << 14, kTasks, 2, 1u << 30, false}, chosen_seed());
 }
 TEST(every_task_fails) {
   run({16, 1024, kTasks / 4, 1, 1u << 30}, chosen_seed());
