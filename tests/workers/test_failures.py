@@ -125,7 +125,7 @@ def test_a_failed_task_poisons_its_descendants_and_nothing_else(make) -> None:
 def test_the_first_failure_is_raised_and_the_others_are_attached(make) -> None:
     worker = make(num_sub_workers=1)
     rows = worker.shared_array((3, 8))
-    with pytest.raises(TaskFailedError) as caught, worker.session() as s:  # noqa: PT012 - raised at the end of the block
+    with pytest.raises(TaskFailedError) as caught, worker.session() as s:  # noqa: PT012
         for row in rows:
             s.submit(fail, row)
     assert caught.value.task == 0
@@ -138,7 +138,7 @@ def test_what_a_graph_raises_is_raised_and_what_was_not_sent_does_not_run(make) 
     worker = make(num_sub_workers=1)
     rows = worker.shared_array((2, 8))
     handles: list[Any] = []
-    with pytest.raises(ZeroDivisionError), worker.session() as s:  # noqa: PT012 - raised at the end of the block
+    with pytest.raises(ZeroDivisionError), worker.session() as s:  # noqa: PT012
         handles.append(s.submit(write, 1, rows[0]))
         raise ZeroDivisionError
     assert isinstance(handles[0].exception(), AbortedError | None)
@@ -158,7 +158,7 @@ def test_a_child_that_dies_is_named_and_replaced(make, task_, signal_, code, wor
     rows = worker.shared_array((3, 8))
     worker.init()
     began = time.monotonic()
-    with pytest.raises(ChildDiedError, match=words) as caught, worker.session() as s:  # noqa: PT012 - raised at the end of the block
+    with pytest.raises(ChildDiedError, match=words) as caught, worker.session() as s:  # noqa: PT012
         s.submit(task_, rows[0])
         s.submit(add_one, rows[0], rows[1])
         s.submit(write, 3, rows[2])
@@ -179,7 +179,7 @@ def test_a_hung_child_is_ended_at_its_deadline(make) -> None:
     rows = worker.shared_array((3, 8))
     worker.init()
     began = time.monotonic()
-    with pytest.raises(ChildHungError) as caught, worker.session() as s:  # noqa: PT012 - raised at the end of the block
+    with pytest.raises(ChildHungError) as caught, worker.session() as s:  # noqa: PT012
         s.submit(hang, rows[0], timeout_s=0.3)
         s.submit(write, 2, rows[1])
     assert 0.3 <= time.monotonic() - began < 1.3
@@ -271,7 +271,7 @@ def test_a_task_that_fails_runs_again_as_often_as_it_says(make, tmp_path) -> Non
 def test_without_a_child_left_tasks_fail(make) -> None:
     worker = make(num_sub_workers=1, on_worker_death="reroute")
     rows = worker.shared_array((2, 8))
-    with pytest.raises(ChildDiedError, match="SIGKILL") as caught, worker.session() as s:  # noqa: PT012 - raised at the end of the block
+    with pytest.raises(ChildDiedError, match="SIGKILL") as caught, worker.session() as s:  # noqa: PT012
         s.submit(die, rows[0])
         s.submit(write, 1, rows[1])
     assert caught.value.task == 0
@@ -292,7 +292,7 @@ def test_a_child_that_is_killed_while_idle_is_replaced(make) -> None:
 def test_a_child_that_dies_again_and_again_is_given_up(make) -> None:
     worker = make(num_sub_workers=1)
     out = worker.shared_array((20, 8))
-    with pytest.raises(ChildDiedError) as caught, worker.session() as s:  # noqa: PT012 - raised at the end of the block
+    with pytest.raises(ChildDiedError) as caught, worker.session() as s:  # noqa: PT012
         for row in out:
             s.submit(leave, row)
     assert len(caught.value.failures) == 19
