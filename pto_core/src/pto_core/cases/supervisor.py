@@ -21,12 +21,12 @@ from typing import Any, Protocol
 
 from pto_core.cases.activity import ActivityPage, RunningKernel
 from pto_core.cases.endings import ChildState, death_error, seed_note, timeout_error
-from pto_core.interrupts import Interrupts
 from pto_core.cases.job import Job
 from pto_core.cases.lines import Lines
 from pto_core.cases.report import CaseReport, error_from_json, report_from_json
 from pto_core.cases.whereabouts import Whereabouts
 from pto_core.errors import PtoError
+from pto_core.interrupts import Interrupts
 from pto_core.toolchain.children import ProcessGroup
 
 _TICK_S = 0.1
