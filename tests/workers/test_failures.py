@@ -271,7 +271,7 @@ def test_a_task_that_fails_runs_again_as_often_as_it_says(make, tmp_path) -> Non
 def test_without_a_child_left_tasks_fail(make) -> None:
     worker = make(num_sub_workers=1, on_worker_death="reroute")
     rows = worker.shared_array((2, 8))
-    with pytest.raises(ChildDiedError, match="KILL") as caught, worker.session() as s:  # noqa: PT012
+    with pytest.raises(ChildDiedError) as caught, worker.session() as s:  # noqa: PT012
         s.submit(die, rows[0])
         s.submit(write, 1, rows[1])
     assert caught.value.task == 0
