@@ -32,4 +32,5 @@ def nothing_is_left() -> Iterator[None]:
     gc.collect()
     before = set(os.listdir("/proc/self/fd")), set(os.listdir("/dev/shm"))
     yield
-    assert (set(os.listdir("/proc/self/fd")), set(os.listdir("/dev/shm"))) == before
+    assert set(os.listdir("/proc/self/fd")) <= before[0]  # an earlier test's may go meanwhile
+    assert set(os.listdir("/dev/shm")) <= before[1]

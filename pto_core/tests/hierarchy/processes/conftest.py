@@ -41,7 +41,9 @@ def nothing_is_left() -> Iterator[None]:
     before = children(), descriptors(), mappings()
     yield
     gc.collect()
-    assert (children(), descriptors(), mappings()) == before
+    assert children() == before[0]
+    assert descriptors() <= before[1]  # what an earlier test kept may go meanwhile
+    assert mappings() <= before[2]
 
 
 def is_gone(pid: int) -> bool:
