@@ -128,7 +128,7 @@ def test_random_programs_with_failures_groups_retries_and_early_tasks(events: in
         seed += 1
     expected = "early member FAILED SKIPPED ChildLost EndChild Cancel SaveRegions RestoreRegions"
     for feature in [*expected.split(), "DropRegions", "Blocked", "RoomFreed", "AddDependency"]:
-        assert seen[feature] >= told // 2000, f"{feature}: {seen}"
+        assert seen[feature] >= told // 5000, f"{feature}: {seen}"
 
 
 def test_random_regions(events: int) -> None:
