@@ -196,6 +196,30 @@ TEST(the_thread_of_the_driver_goes_on_while_the_program_does_something_else) {
   }
 }
 
+TEST(the_host_may_fork_from_the_thread_of_the_driver) {
+  std::atomic<bool> was_parked = false;
+  Crew crew(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
+    while (!was_parked) std::this_thread::yield();
+    return true;
+  });
+  crew.on_look = [&] {
+    crew.driver->park();
+    crew.driver->unpark();
+    was_parked = true;
+  };
+  std::vector<uint64_t> words(1);
+  crew.driver->run_begin(Hazards::kRaw);
+  Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
+  submit(crew, task);
+  for (int i = 0; !was_parked; ++i) {
+    CHECK(i < kSoonMs);
+    crew.give_up();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    crew.take();
+  }
+  crew.driver->run_end();
+}
+
 TEST(a_task_past_its_deadline_ends_its_child_and_runs_again) {
   std::vector<uint64_t> words(1, 5);
   std::atomic<int> attempts = 0;

@@ -18,6 +18,18 @@ constexpr uint32_t kIdleNaps = 20;  // without work, until it sleeps
 // something else.
 constexpr uint64_t kLongestHoldNs = 20'000'000;
 
+// While the host may fork from this thread: the child gets the mask that the program has.
+class ProgramSignals {
+ public:
+  explicit ProgramSignals(const sigset_t& mask) { pthread_sigmask(SIG_SETMASK, &mask, &before_); }
+  ~ProgramSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  ProgramSignals(const ProgramSignals&) = delete;
+  ProgramSignals& operator=(const ProgramSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 }  // namespace
 
 void Background::start() {
@@ -25,11 +37,11 @@ void Background::start() {
     wake_if_asleep();
     return;
   }
-  sigset_t all, before;
+  sigset_t all;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the program's threads'
+  pthread_sigmask(SIG_SETMASK, &all, &program_mask_);  // signals are the program's threads'
   thread_ = std::thread([this] { loop(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_sigmask(SIG_SETMASK, &program_mask_, nullptr);
   process_ = getpid();
 }
 
@@ -56,6 +68,8 @@ void Background::park() {
     parks_ += 1;
     is_park_wanted_ = true;
     if (!thread_.joinable() || process_ != getpid()) return;
+    // It starts a child itself, out of Host::look(): no lock and no role is held there.
+    if (thread_.get_id() == std::this_thread::get_id()) return;
   }
   changed_.notify_all();
   engine::ring(driver_.board_.parent_bell());
@@ -140,6 +154,7 @@ void Background::drive(uint64_t drives) {
     });
     if (error) driver_.keep_failure(error);
     driver_.host_.take();
+    const ProgramSignals signals(program_mask_);
     try {
       if (has_actions) driver_.run_actions();
       driver_.host_.look(false);

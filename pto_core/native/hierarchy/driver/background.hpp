@@ -5,6 +5,7 @@
 // it stands still, holding nothing.
 #pragma once
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <atomic>
@@ -44,6 +45,7 @@ class Background {
   Driver& driver_;
   std::thread thread_;
   pid_t process_ = 0;  // that the thread is of
+  sigset_t program_mask_{};
   std::mutex mutex_;
   std::condition_variable changed_;
   uint32_t parks_ = 0;  // park() calls without unpark()
