@@ -69,13 +69,6 @@ class TestContinuousTensor:
         assert tensor.shape == (2, 3)
         assert tensor.dtype is DataType.INT32
 
-    def test_takes_torch(self) -> None:
-        torch = pytest.importorskip("torch")
-        numbers = torch.zeros(4, 5, dtype=torch.bfloat16)
-        tensor = tensor_of(numbers)
-        assert (tensor.address, tensor.shape) == (numbers.data_ptr(), (4, 5))
-        assert tensor.dtype is DataType.BFLOAT16
-
     def test_of_a_tensor_is_itself(self) -> None:
         tensor = tensor_of(np.zeros(3))
         assert tensor_of(tensor) is tensor
