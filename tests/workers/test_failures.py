@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import threading
 import time
 from typing import Any
 
@@ -32,6 +33,7 @@ from pto_core.errors import (
     TaskFailedError,
     TaskPoisonedError,
 )
+from pto_core.hierarchy.processes.parking import fork_lock
 
 
 @task
@@ -170,8 +172,8 @@ def test_a_child_that_dies_is_named_and_replaced(make, task_, signal_, code, wor
     assert error.path in error.message
     assert [one.task for one in error.poisoned] == [1]
     assert rows[2, 0] == 3
-    assert worker.statistics()["restarts"] == 1
     still_works(worker)
+    assert worker.statistics()["restarts"] == 1
 
 
 def test_a_hung_child_is_ended_at_its_deadline(make) -> None:
@@ -287,6 +289,37 @@ def test_a_child_that_is_killed_while_idle_is_replaced(make) -> None:
         child.wait()
     still_works(worker)
     assert worker.statistics()["restarts"] == 2
+
+
+def test_a_look_never_waits_for_who_forks(make) -> None:
+    """Who forks lets the drivers' own threads stand still, and these look, too."""
+    worker = make(num_sub_workers=1)
+    worker.init()
+    (child,) = psutil.Process().children()
+    child.kill()
+    wait_until_dead(child.pid)
+    holding, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with fork_lock():
+            holding.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    holding.wait()
+    worker._crew.supervision.look()
+    assert worker.statistics()["deaths"] == 0
+    done.set()
+    thread.join()
+    worker._crew.supervision.look()
+    assert worker.statistics()["deaths"] == 1
+    still_works(worker)
+
+
+def wait_until_dead(pid: int) -> None:
+    """Leave it to the Worker to take the end."""
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
 def test_a_child_that_dies_again_and_again_is_given_up(make) -> None:

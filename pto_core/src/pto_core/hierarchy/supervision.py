@@ -9,13 +9,13 @@ import select
 import signal
 import weakref
 from collections.abc import Callable
-from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from pto_core import log
 from pto_core.errors import PtoError, WorkerClosedError
 from pto_core.hierarchy.failures import Failure, child_broken, child_died, child_hung
 from pto_core.hierarchy.processes import ChildEnding
+from pto_core.hierarchy.processes.parking import fork_lock
 
 if TYPE_CHECKING:
     from pto_core.hierarchy.crew import Crew
@@ -33,9 +33,6 @@ class Supervision:
         self._crew = weakref.ref(crew)
         self._runs: Callable[[], Runs | None] = lambda: None
         self._returns = crew.settings.config["on_worker_death"] != "reroute"
-        # Losses are told one after the other, whoever notices them. Nobody waits for it: who has it
-        # may be waiting for the driver's own thread to stand still.
-        self._lock = RLock()
         self._reasons: dict[int, Callable[[ChildEnding], PtoError]] = {}
         self._is_closing = False
         self._late: dict[int, Failure] = {}  # by the driver's number for a deadline that passed
@@ -68,15 +65,19 @@ class Supervision:
         self._is_closing = True
 
     def look(self) -> None:
-        """Find children that are gone; nothing if another thread is about it."""
-        crew = self._crew()
-        if crew is None or not self._lock.acquire(blocking=False):
+        """Find children that are gone; nothing while another thread of the process may fork.
+
+        Not waiting for that matters: it may wait for the driver's own thread, which calls this, to
+        stand still. So losses are also told one after the other.
+        """
+        crew, lock = self._crew(), fork_lock()
+        if crew is None or not lock.acquire(blocking=False):
             return
         try:
             for ending in crew.processes.poll():
                 self._lose(crew, ending)
         finally:
-            self._lock.release()
+            lock.release()
 
     def end_child(self, child: int, cause: int) -> None:
         """Kill a child that is past the deadline of a task, or has to go at once."""
