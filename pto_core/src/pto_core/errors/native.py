@@ -176,6 +176,8 @@ def _task(kind: type[TaskFailedError]) -> Callable[[_Record], PtoError]:
         func_id=record.func_id,
         core=record.core,
         kernel=record.kernel,
+        file=record.file,
+        line=record.line,
     )
 
 

@@ -173,10 +173,10 @@ class OrchestrationError(PtoError):
 class TaskFailedError(PtoError):
     """A task failed. Its own Python exception, where there is one, is the ``__cause__``.
 
-    Of a kernel: ``func_id``, ``core`` and ``kernel``. Of a task of a Worker: ``callable`` is the
-    name of its callable, ``path`` the child that ran it (``"L4/host0/sub1"``), ``file`` and
-    ``line`` where it was submitted, ``remote_traceback`` what the child would have printed. As the
-    error of a run it is the first failure; ``failures`` are the errors of the other tasks that
+    ``file`` and ``line`` are where it was submitted. Of a kernel: ``func_id``, ``core`` and
+    ``kernel``. Of a task of a Worker: ``callable`` is the name of its callable, ``path`` the child
+    that ran it (``"L4/host0/sub1"``), ``remote_traceback`` what the child would have printed. As
+    the error of a run it is the first failure; ``failures`` are the errors of the other tasks that
     failed and ``poisoned`` the :class:`PoisonedTask` of each task that did not run because of one.
     """
 
