@@ -60,11 +60,12 @@ class Pool final : public Engine {
     uint32_t index = 0;
     std::atomic<uint32_t> sleeping{0};  // futex: 1 while parked
     // The worker's own:
-    pto_core_mask batch{};     // cores to run
-    pto_core_mask lent{};      // cores that it shared as long ones, whoever has them by now
-    uint32_t again = 0;        // schedulers to step in the next round, by bit
-    bool long_kernels = true;  // until a batch of several has been timed
-    bool calls_back = false;   // the last batch of several cores ran callbacks
+    pto_core_mask batch{};       // cores to run
+    pto_core_mask lent{};        // cores that it shared as long ones, whoever has them by now
+    uint32_t again = 0;          // schedulers to step in the next round, by bit
+    bool long_kernels = true;    // until a batch of several has been timed
+    uint32_t short_batches = 0;  // timed in a row since the last one of long kernels
+    bool calls_back = false;     // the last batch of several cores ran callbacks
     uint32_t rounds = 0;
     CrashNote note;
     std::thread thread;

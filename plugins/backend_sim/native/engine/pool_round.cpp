@@ -18,6 +18,7 @@ constexpr uint64_t kLongCallbackTicks = 50 * kTicksPerUs;
 constexpr uint64_t kShareAfterTicks = 2 * kTicksPerUs;  // so long a batch is not looked at
 constexpr uint32_t kTasksBetweenLooks = 4;
 constexpr uint32_t kRoundsBetweenCalls = 32;
+constexpr uint32_t kShortBatches = 2;
 
 }  // namespace
 
@@ -89,7 +90,7 @@ bool Pool::step(Worker& worker, uint32_t thread) noexcept {
 void Pool::run_batch(Worker& worker) noexcept {
   pto_core_mask rest = worker.batch;
   worker.calls_back = run_.cores().calls_back(take_first(rest));
-  if (!worker.long_kernels && !worker.calls_back && empty(rest)) {
+  if (!worker.long_kernels && !worker.calls_back && empty(rest) && empty(worker.lent)) {
     if (run_.running()) run_core(worker, take_first(worker.batch));
     worker.batch = {};
     return;
@@ -118,6 +119,7 @@ void Pool::run_batch(Worker& worker) noexcept {
   if (worker.long_kernels ? each < long_ticks / 2 : each > long_ticks) {
     worker.long_kernels = !worker.long_kernels;
   }
+  worker.short_batches = worker.long_kernels ? 0 : worker.short_batches + 1;
 }
 
 void Pool::run_core(Worker& worker, uint32_t core) noexcept {
@@ -173,9 +175,10 @@ bool Pool::claim(Worker& worker) noexcept {
 
 // One hiccup of the machine makes a batch look long. If its cores stayed shared, they would finish
 // one by one, and from then on each task would pay for a step of its own. Only cores of schedulers
-// that this worker steps in its next round: nobody else hears when a core of its batch is done.
+// that this worker steps in its next round: nobody else hears when a core of its batch is done. And
+// only after a second short batch: the first says little of what waits behind it.
 void Pool::take_back(Worker& worker) noexcept {
-  if (worker.long_kernels || worker.calls_back) return;
+  if (worker.short_batches < kShortBatches || worker.calls_back) return;
   for (uint32_t thread = 0; thread < run_.schedulers(); ++thread) {
     if ((worker.again >> thread & 1) == 0) continue;
     for (size_t i = 0; i < 2; ++i) {

@@ -151,11 +151,11 @@ void Ready::leave(uint32_t thread, uint32_t type, LaneStatistics& statistics) {
     Shard& shard = shard_[type][number];
     number = next_shard(number);
     if (!shard.try_lock()) continue;
+    statistics.shared += local.size();
     shard.tasks.append(rings_, local);
     left = shard.tasks.size();
     shard.size.store(left, std::memory_order_seq_cst);
     shard.unlock();
-    statistics.shared += left;
   }
   if (has_shared(type)) statistics.wakes += resting_.wake_hungry(type, left > 0 ? left : 1);
 }

@@ -535,7 +535,9 @@ class RegionIndex {
   uint32_t take_layer() {
     const uint32_t layer = grid_.take_layer();
     if (layer != kNoLayer) return layer;
-    // Some frames keep layers without boxes; those with boxes are fewer than there can be.
+    // Some frames keep layers without boxes; those with boxes are fewer than there can be. A place
+    // that was found in one of these has to be looked up anew.
+    ++changes_;
     for (uint32_t index = 1; index < frames_.end(); ++index) {
       if (frames_[index].in_use) drop_layers(frames_[index]);
     }
