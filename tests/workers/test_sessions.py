@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,18 @@ def test_handles_can_be_awaited(make) -> None:
 
     found = asyncio.run(main())
     assert [row[0] for row in found] == list(range(8))
+
+
+def test_a_task_ends_while_its_handle_is_polled(make) -> None:
+    """Asking is not driving: the Worker's own thread sends and hears meanwhile."""
+    worker = make(num_sub_workers=1)
+    row = worker.shared_array((8,))
+    with worker.session() as s:
+        handle = s.submit(write, 7, row)
+        limit = time.monotonic() + 20
+        while not handle.done:
+            assert time.monotonic() < limit
+        assert row[0] == 7
 
 
 def test_progress_ends_with_everything_done(make) -> None:

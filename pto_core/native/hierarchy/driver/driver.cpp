@@ -75,7 +75,7 @@ void Driver::cancel(int64_t cause) {
 }
 
 bool Driver::has_ended(int64_t task) {
-  Role role(*this);
+  Role role(*this, Role::kAsks);
   return records_.find(task) == nullptr;
 }
 
@@ -102,7 +102,7 @@ int64_t Driver::add_cause(std::string data) {
 }
 
 std::optional<Cause> Driver::cause(int64_t number) {
-  Role role(*this);
+  Role role(*this, Role::kAsks);
   if (const Cause* found = outcomes_->cause(number)) return *found;
   const auto found = causes_.find(number);
   return found == causes_.end() ? std::nullopt : std::optional<Cause>(found->second);

@@ -12,11 +12,12 @@ class Driver::Role {
   // For a thread of the program: it gives up what other holders may need before it waits.
   explicit Role(Driver& driver) : lock_(driver.role_, std::try_to_lock) {
     driver.drives_.fetch_add(1, std::memory_order_relaxed);
-    if (lock_.owns_lock()) return;
-    driver.host_.give_up();
-    lock_.lock();
-    driver.host_.take();
+    wait(driver);
   }
+
+  // The same, for one that only asks: the driver's own thread goes on driving for it.
+  enum Asking { kAsks };
+  Role(Driver& driver, Asking) : lock_(driver.role_, std::try_to_lock) { wait(driver); }
 
   // Tries only.
   Role(Driver& driver, std::try_to_lock_t) : lock_(driver.role_, std::try_to_lock) {}
@@ -25,6 +26,13 @@ class Driver::Role {
   void leave() { lock_.unlock(); }
 
  private:
+  void wait(Driver& driver) {
+    if (lock_.owns_lock()) return;
+    driver.host_.give_up();
+    lock_.lock();
+    driver.host_.take();
+  }
+
   std::unique_lock<std::mutex> lock_;
 };
 

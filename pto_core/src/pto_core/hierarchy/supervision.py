@@ -34,6 +34,7 @@ class Supervision:
         self._runs: Callable[[], Runs | None] = lambda: None
         self._returns = crew.settings.config["on_worker_death"] != "reroute"
         self._reasons: dict[int, Callable[[ChildEnding], PtoError]] = {}
+        self._endings: list[ChildEnding] = []  # found, and not told yet
         self._is_closing = False
         self._late: dict[int, Failure] = {}  # by the driver's number for a deadline that passed
         self._counts = {"deaths": 0, "restarts": 0}
@@ -74,8 +75,9 @@ class Supervision:
         if crew is None or not lock.acquire(blocking=False):
             return
         try:
-            for ending in crew.processes.poll():
-                self._lose(crew, ending)
+            self._endings += crew.processes.poll()
+            while self._endings:
+                self._lose(crew, self._endings.pop(0))
         finally:
             lock.release()
 
@@ -130,9 +132,12 @@ class Supervision:
     def _restart(self, crew: Crew, child: int) -> None:
         try:
             crew.restart(child)
-        except PtoError as error:
+        except BaseException as error:
+            # Whatever it was: nobody may wait for this child any more.
             log.get(__name__).error("child not started anew", reason=str(error))
             crew.driver.child_lost(child, crew.driver.add_cause(Failure.of(error).pack()), False)
+            if not isinstance(error, Exception):
+                raise
         else:
             self._counts["restarts"] += 1
 
