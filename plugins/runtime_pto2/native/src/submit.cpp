@@ -1,5 +1,5 @@
-// A submit in its steps: sync, slots, lookup, heap, map, payload, descriptor. Its edges stay in a
-// list until it is published.
+// A submit in its steps: sync, slots, lookup, heap and room in the map, payload, descriptor,
+// map. Its edges stay in a list until it is published.
 #include <cstring>
 #include <new>
 
