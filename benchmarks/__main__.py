@@ -9,13 +9,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import command, idle, level2, python_graph, table, tensors
+from benchmarks import command, hierarchy, idle, level2, python_graph, table, tensors
 from benchmarks.effort import Effort
 from benchmarks.figure import Figure
 from benchmarks.machine import describe, load
 from benchmarks.native import Binaries
 
-GROUPS = ("level2", "tensors", "idle", "python", "command")
+GROUPS = ("level2", "tensors", "hierarchy", "idle", "python", "command")
 
 
 def _arguments() -> argparse.Namespace:
@@ -49,6 +49,7 @@ def _measure(arguments: argparse.Namespace, effort: Effort) -> Iterator[Figure]:
         measures = {
             "level2": lambda: level2.figures(binaries, effort),
             "tensors": lambda: tensors.figures(binaries, effort),
+            "hierarchy": lambda: hierarchy.figures(binaries, effort),
             "idle": lambda: idle.figures(effort),
             "python": lambda: python_graph.figures(binaries, effort),
             "command": lambda: command.figures(effort),
