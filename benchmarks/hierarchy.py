@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing import get_context
@@ -104,7 +105,7 @@ def _one_child(worker: Worker, binaries: Binaries, effort: Effort) -> Iterator[F
     def runs(graph: Graph) -> Callable[[], float]:
         return lambda: _a_task(tasks, lambda: worker.run(graph))
 
-    taken = interleaved(
+    yield from _overheads(
         {
             "independent": runs(independent),
             "submit": submits,
@@ -113,8 +114,14 @@ def _one_child(worker: Worker, binaries: Binaries, effort: Effort) -> Iterator[F
             "many": runs(in_one_call),
             "calls": calls,
         },
-        effort.repeats,
+        effort,
     )
+    yield _one_task("one child", worker, handle, 2.0, binaries, effort)
+    yield _parked(worker, handle, binaries, effort)
+
+
+def _overheads(measures: dict[str, Callable[[], float]], effort: Effort) -> Iterator[Figure]:
+    taken = interleaved(measures, effort.repeats)
     for name, key, budget in (
         ("Worker, independent tasks, one child", "independent", 0.35),
         ("Worker, submit", "submit", 0.30),
@@ -125,8 +132,6 @@ def _one_child(worker: Worker, binaries: Binaries, effort: Effort) -> Iterator[F
         yield Figure(
             name, "us/task", taken[key], budget=budget, peer_name=CALLS, peer=taken["calls"]
         )
-    yield _one_task("one child", worker, handle, 2.0, binaries, effort)
-    yield _parked(worker, handle, binaries, effort)
 
 
 def _two_children(worker: Worker, binaries: Binaries, effort: Effort) -> Iterator[Figure]:
@@ -243,11 +248,18 @@ def _life(effort: Effort) -> Iterator[Figure]:
         start.append(wall_s(worker.init) * 1e3)
         private += [_private_dirty_mb(pid) for pid in _children()]
         end.append(wall_s(worker.close) * 1e3)
-    forks = [_bare_fork_ms() for _ in range(effort.repeats)]
-    bare = "fork and end of two bare processes"
-    yield Figure("Worker.init, two children", "ms", start, 10.0, peer_name=bare, peer=forks)
-    yield Figure("Worker.close, two children", "ms", end, 5.0, peer_name=bare, peer=forks)
-    yield Figure("private dirty memory of a child", "MB", private, 4.0)
+    forks = [_bare_fork() for _ in range(effort.repeats)]
+    bare, times = "fork and end of two bare processes", [took for took, _ in forks]
+    yield Figure("Worker.init, two children", "ms", start, 10.0, peer_name=bare, peer=times)
+    yield Figure("Worker.close, two children", "ms", end, 5.0, peer_name=bare, peer=times)
+    yield Figure(
+        "private dirty memory of a child",
+        "MB",
+        private,
+        budget=4.0,
+        peer_name="a bare forked process",
+        peer=[dirty for _, dirty in forks],
+    )
 
 
 def _waiting_tasks(effort: Effort) -> Figure:
@@ -273,7 +285,23 @@ def _waiting_tasks(effort: Effort) -> Figure:
             gate[0] = 1
 
         worker.run(graph)
-    return Figure(f"{WAITING:,} waiting tasks of one tensor", "MB", taken, budget=350.0)
+    return Figure(
+        f"{WAITING:,} waiting tasks of one tensor",
+        "MB",
+        taken,
+        budget=350.0,
+        peer_name="as many TaskArgs of one tensor in a list",
+        peer=[_kept_arguments_mb(tasks)],
+    )
+
+
+def _kept_arguments_mb(tasks: int) -> float:
+    tensor = ContinuousTensor.from_pointer(1 << 40, (4,), np.float32)
+    before = _resident_mb()
+    kept = [_inout(tensor) for _ in range(tasks)]
+    taken = _resident_mb() - before
+    assert len(kept) == tasks
+    return taken
 
 
 def _until_told(args: Any) -> None:
@@ -357,18 +385,23 @@ def _two_bare_processes(tasks: int) -> float:
     return taken
 
 
-def _bare_fork_ms() -> float:
-    def forks() -> None:
-        children = []
-        for _ in range(2):
-            pid = os.fork()
-            if pid == 0:
-                os._exit(0)
-            children.append(pid)
-        for pid in children:
-            os.waitpid(pid, 0)
-
-    return wall_s(forks) * 1e3
+def _bare_fork() -> tuple[float, float]:
+    """Milliseconds that two processes take to start and end, and what one has for itself, in MB."""
+    start = time.perf_counter()
+    children = []
+    for _ in range(2):
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+            os._exit(0)
+        children.append(pid)
+    started = time.perf_counter() - start
+    dirty = _private_dirty_mb(children[0])
+    start = time.perf_counter()
+    for pid in children:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    return (started + time.perf_counter() - start) * 1e3, dirty
 
 
 def _children() -> list[int]:
