@@ -332,6 +332,14 @@ def test_a_child_that_dies_again_and_again_is_given_up(make) -> None:
     assert worker.statistics()["restarts"] < 10
 
 
+def test_a_task_that_kills_each_child_is_not_repeated_for_ever(make) -> None:
+    worker = make(num_sub_workers=1, on_worker_death="restart")
+    row = worker.shared_array((8,))
+    with pytest.raises(ChildDiedError), worker.session() as s:
+        s.submit(leave, row, retries=50)
+    assert worker.statistics()["restarts"] == 5
+
+
 def test_a_full_heap_ring_is_a_proven_deadlock_with_the_setting(make) -> None:
     worker = make(num_sub_workers=1)
 

@@ -126,6 +126,7 @@ class Supervision:
         self._counts["deaths"] += 1
         returns = self._returns and not self._is_closing and self._is_worth_it(crew, child)
         crew.driver.child_lost(child, crew.driver.add_cause(Failure.of(error).pack()), returns)
+        self._tasks_at_death[child] = crew.completed_by(child)  # with those that were lost
         if returns:
             self._restart(crew, child)
 
@@ -143,10 +144,8 @@ class Supervision:
 
     def _is_worth_it(self, crew: Crew, child: int) -> bool:
         """Give up on a child that has died several times in a row without completing anything."""
-        finished = crew.completed_by(child)
-        if finished > self._tasks_at_death.get(child, -1):
+        if crew.completed_by(child) > self._tasks_at_death.get(child, 0):
             self._quick_deaths[child] = 0
-        self._tasks_at_death[child] = finished
         self._quick_deaths[child] = self._quick_deaths.get(child, 0) + 1
         return self._quick_deaths[child] <= _QUICK_DEATHS_MAX
 
