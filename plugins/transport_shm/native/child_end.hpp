@@ -25,7 +25,6 @@ class ChildEnd {
   static_assert((kShown & (kShown - 1)) == 0);
 
   bool show_more();
-  bool is_too_large(const pto_answer& answer);
   int32_t put(const pto_answer& answer);
   void ask_for_room(bool wanted);
 

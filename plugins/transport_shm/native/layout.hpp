@@ -82,12 +82,6 @@ Word load(const Word& word) {
   return std::atomic_ref<Word>(const_cast<Word&>(word)).load(std::memory_order_seq_cst);
 }
 
-// Of what decides nothing, or only a refusal.
-template <class Word>
-Word glance(const Word& word) {
-  return std::atomic_ref<Word>(const_cast<Word&>(word)).load(std::memory_order_relaxed);
-}
-
 template <class Word>
 void publish(Word& word, Word value) {
   std::atomic_ref<Word>(word).store(value, std::memory_order_seq_cst);

@@ -64,7 +64,6 @@ class Reader {
 
   // Everything before `index` is done with.
   void free_until(uint64_t index) { freed_ = index; }
-  uint64_t next_index() const { return next_; }
   uint64_t freed() const { return freed_; }
 
  private:
