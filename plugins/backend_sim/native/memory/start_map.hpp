@@ -50,10 +50,14 @@ class StartMap {
 
   // The last start at or before `granule`, or kNone.
   size_t find_back(size_t granule) const noexcept {
-    size_t end = granule + 1;
-    for (size_t level = 0; level < depth_; ++level, end /= 64) {
-      const uint64_t below = (uint64_t{1} << (end % 64)) - 1;
-      const uint64_t word = below == 0 ? 0 : levels_[level][end / 64] & below;
+    const uint64_t up_to = ~uint64_t{0} >> (63 - granule % 64);
+    const uint64_t first = levels_[0][granule / 64] & up_to;
+    if (first != 0) return granule / 64 * 64 + last_bit(first);
+    // Above, the words before the one just seen.
+    size_t end = granule / 64;
+    for (size_t level = 1; level < depth_; ++level, end /= 64) {
+      const uint64_t before = (uint64_t{1} << (end % 64)) - 1;
+      const uint64_t word = levels_[level][end / 64] & before;
       if (word != 0) return descend(level, end / 64 * 64 + last_bit(word));
     }
     return kNone;

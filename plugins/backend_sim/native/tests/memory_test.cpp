@@ -77,6 +77,19 @@ TEST(random_buffers_never_overlap) {
   }
 }
 
+// Memories whose granules fill each level of the map of starts, and one that fills none.
+TEST(the_last_block_is_found_from_each_of_its_bytes) {
+  for (const size_t granules : {1, 63, 64, 65, 100, 4096, 4097, 64 * 4096}) {
+    Memory memory(false, granules * 1024);
+    if (granules > 1) memory.take((granules - 1) * 1024);
+    const uint64_t last = memory.take(1000);
+    char byte = 0;
+    CHECK_EQUAL(memory.copy_out(&byte, last, 1, nullptr), PTO_OK);
+    CHECK_EQUAL(memory.copy_out(&byte, last + 999, 1, nullptr), PTO_OK);
+    CHECK_EQUAL(memory.free(last, nullptr), PTO_OK);
+  }
+}
+
 TEST(exhaustion_says_the_numbers) {
   Memory memory(false, kMiB);
   memory.take(kMiB / 2);
