@@ -123,7 +123,7 @@ def test_a_crash_in_the_users_process(mode: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("statement", "timeout_s", "words"),
-    [(CRASH, None, "crashed: ended with SIGSEGV"), (FOREVER, 2, "did not return")],
+    [(CRASH, None, "crashed: ended with SIGSEGV"), (FOREVER, 5, "did not return")],
 )
 def test_a_case_that_is_ended(
     statement: str, timeout_s: float | None, words: str, tmp_path: Path
