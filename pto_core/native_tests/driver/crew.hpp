@@ -158,6 +158,7 @@ class Crew : public Host {
     std::unique_lock lock(gil_);
     lock_of_thread() = std::move(lock);
   }
+  void leave() override {}
   void look(bool) override {
     looks += 1;
     if (on_look) on_look();

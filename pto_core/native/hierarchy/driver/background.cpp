@@ -129,6 +129,8 @@ void Background::loop() {
     drive(drives);
     lock.lock();
   }
+  lock.unlock();
+  driver_.host_.leave();
 }
 
 // Whether to go on: the program has not come back, and there is work.

@@ -12,10 +12,12 @@ class Host {
  public:
   virtual ~Host() = default;
 
-  // Gives up what other threads of the program need (the GIL) before a wait, and takes it back.
-  // take() on a thread that never gave anything up is the driver's own thread's.
+  // Gives up what other threads of the program need (the GIL) before a wait, and takes it back. The
+  // driver's own thread begins with a take().
   virtual void give_up() = 0;
   virtual void take() = 0;
+  // The driver's own thread ends, having given up what it took.
+  virtual void leave() = 0;
 
   // At the latest every 50 ms of a wait: signals, dead children, progress. What it throws ends the
   // wait. `is_callers`: on a thread of the program, not on the driver's own.

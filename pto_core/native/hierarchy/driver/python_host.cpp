@@ -2,26 +2,24 @@
 
 #include <nanobind/stl/string.h>
 
+#include <utility>
+
 #include "gil.hpp"
 
 namespace pto::hierarchy {
 namespace {
 
-// Of a thread of the program, while it has given the GIL up.
+// Of a thread, while it has given the GIL up.
 thread_local PyThreadState* saved = nullptr;
-// Of the driver's own thread, while it has taken the GIL.
-thread_local bool is_borrowed = false;
-thread_local PyGILState_STATE borrowed;
+// Of the driver's own thread, since its first take(). One state for all its life: hooks wait for
+// the role, so it gives the GIL up below frames of Python, which use the state.
+thread_local bool is_entered = false;
+thread_local PyGILState_STATE entered;
 
 }  // namespace
 
 void PythonHost::give_up() {
-  if (!is_borrowed) {
-    saved = PyEval_SaveThread();
-    return;
-  }
-  is_borrowed = false;
-  PyGILState_Release(borrowed);
+  saved = PyEval_SaveThread();
 }
 
 void PythonHost::take() {
@@ -29,10 +27,18 @@ void PythonHost::take() {
     if (saved) {
       PyEval_RestoreThread(std::exchange(saved, nullptr));
     } else {
-      borrowed = PyGILState_Ensure();
-      is_borrowed = true;
+      entered = PyGILState_Ensure();
+      is_entered = true;
     }
   });
+}
+
+// An interpreter that ends gives nobody the GIL, and has the state without being asked.
+void PythonHost::leave() {
+  if (!is_entered || core::is_finalizing()) return;
+  take();
+  is_entered = false;
+  PyGILState_Release(entered);
 }
 
 void PythonHost::look(bool is_callers) {

@@ -12,13 +12,14 @@ namespace pto::hierarchy {
 namespace nb = nanobind;
 
 // `hooks` has look(), end_child(child, cause), child_broken(child, words) and
-// grant(ring, nbytes) -> int. Everything but give_up() and take() with the GIL.
+// grant(ring, nbytes) -> int. give_up() and the hooks with the GIL.
 class PythonHost : public Host {
  public:
   explicit PythonHost(nb::object hooks) : hooks_(std::move(hooks)) {}
 
   void give_up() override;
   void take() override;
+  void leave() override;
   void look(bool is_callers) override;
   void end_child(int32_t child, int64_t cause) override;
   void child_broken(int32_t child, const std::string& words) override;
