@@ -74,8 +74,8 @@ def standing(reports: int) -> None:
     processes = grow(4, "L4", reports, lambda: None)
     os.write(reports, struct.pack("<ii", 0, 0))
     poller = select.poll()
-    for descriptor in processes.pidfds():
-        poller.register(descriptor, select.POLLIN)
+    for process in processes:
+        poller.register(process.pidfd, select.POLLIN)
     poller.poll()
     (ending,) = processes.poll()
     os.write(reports, struct.pack("<ii", ending.pid, ending.signal or 0))

@@ -36,7 +36,11 @@ class Interrupts:
             for number in _SIGNALS:
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
                     self._old[number] = signal.signal(number, self._note)
-        self.descriptor, self._write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            self.descriptor, self._write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:
+            self._restore()
+            raise
         if self.signal is not None:
             self._make_readable()
         return self
@@ -51,6 +55,10 @@ class Interrupts:
         self.descriptor = self._write_end = -1
         for descriptor in ends:
             os.close(descriptor)
+        self._restore()
+
+    def _restore(self) -> None:
+        """Put the handlers back, and let a signal that was noted take its course."""
         for number, handler in self._old.items():
             signal.signal(number, handler)
         if self.signal is not None:

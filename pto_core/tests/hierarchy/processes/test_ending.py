@@ -6,11 +6,18 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pto_core.hierarchy.processes import ChildEnding, ChildPlan, ChildProcesses
+from pto_core.hierarchy.processes import (
+    ChildEnding,
+    ChildPlan,
+    ChildProcess,
+    ChildProcesses,
+)
 
 
 def waiting(start) -> None:
@@ -55,8 +62,26 @@ def test_a_child_that_is_killed_is_found_once_with_its_signal(processes) -> None
     assert found == ChildEnding(1, "L3/sub1", pids[1], exit_code=None, signal=signal.SIGKILL)
     assert "SIGKILL" in found.in_words
     assert processes.poll() == []
-    assert processes.pidfds()[1] == -1
-    assert processes.pidfds()[0] >= 0
+    assert processes[1].pidfd == -1
+    assert processes[0].pidfd >= 0
+
+
+def test_many_threads_may_ask_and_signal_and_one_takes_the_end(processes) -> None:
+    """One takes the end and closes the descriptor while the others are about to use it."""
+    for _ in range(20):
+        processes.start([plan(waiting)])
+        child, together = processes[0], threading.Barrier(4)
+
+        def ask(child: ChildProcess = child, together: threading.Barrier = together) -> ChildEnding:
+            together.wait()
+            child.kill()
+            child.await_end(10)
+            return child.poll()
+
+        with ThreadPoolExecutor(4) as pool:
+            found = [each.result() for each in [pool.submit(ask) for _ in range(4)]]
+        assert {ending.signal for ending in found} == {signal.SIGKILL}
+        processes.end()
 
 
 def test_a_child_that_leaves_is_found_with_its_code(processes) -> None:

@@ -97,12 +97,12 @@ def await_ready(
         for descriptor, _ in poller.poll(left * 1000):
             found = by_descriptor.get(descriptor)
             if found is not None and not found.is_over:
-                _look(found, descriptor, poller)
+                _follow(found, descriptor, poller)
         waiting = [one for one in waiting if not one.is_over]
     return [one for one in started if one.failure is not None]
 
 
-def _look(one: Starting, descriptor: int, poller: select.poll) -> None:
+def _follow(one: Starting, descriptor: int, poller: select.poll) -> None:
     pipe, pidfd = one.reports.descriptor, one.process.pidfd
     one.take_reports()
     if one.is_over:

@@ -6,10 +6,13 @@ import contextlib
 import os
 import select
 import signal
+import threading
+import time
 from dataclasses import dataclass
 
 from pto_core.hierarchy.processes.descriptors import close_parent_only, parent_only
 
+_SLICE_S = 0.01
 _REASONS = {
     "SIGSEGV": "an invalid memory access",
     "SIGBUS": "an invalid memory access",
@@ -48,7 +51,8 @@ class ChildEnding:
 class ChildProcess:
     """A child of this process, running or not yet waited for.
 
-    Only it is waited for, so children that the user started are left alone.
+    Only it is waited for, so children that the user started are left alone. Any thread may ask: the
+    pidfd is open as long as ``ending`` is None, which changes once, under the lock.
     """
 
     def __init__(self, index: int, path: str, pid: int) -> None:
@@ -56,6 +60,7 @@ class ChildProcess:
         self.path = path
         self.pid = pid
         self.ending: ChildEnding | None = None
+        self._lock = threading.RLock()  # an interrupt may ask again on the same thread
         try:
             self._pidfd = parent_only(os.pidfd_open(pid))
         except ProcessLookupError:  # somebody waited for it already
@@ -74,21 +79,32 @@ class ChildProcess:
 
     def poll(self) -> ChildEnding | None:
         """Say how it ended, None while it runs; never waits."""
-        if self.ending is None:
-            try:
-                status = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG)
-            except ChildProcessError:
-                self._finish_unseen()
-            else:
-                if status is not None:
-                    self._finish(status)
-        return self.ending
+        with self._lock:
+            if self.ending is None:
+                try:
+                    status = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG)
+                except ChildProcessError:
+                    self._finish_unseen()
+                else:
+                    if status is not None:
+                        self._finish(status)
+            return self.ending
 
     def wait(self, timeout_s: float) -> ChildEnding | None:
         """Wait for its end, so long at most."""
         if self.ending is None:
             wait_for_any([self], timeout_s)
         return self.poll()
+
+    def await_end(self, timeout_s: float) -> None:
+        """Wait for its end, so long at most, and leave it to :meth:`poll` to take it.
+
+        Another thread may take it, and close the descriptor: so the wait is in slices.
+        """
+        deadline = time.monotonic() + timeout_s
+        while self.is_alive and time.monotonic() < deadline:
+            if wait_for_any([self], _SLICE_S):
+                break
 
     def terminate(self) -> None:
         """Ask it to end."""
@@ -99,9 +115,10 @@ class ChildProcess:
         self._send(signal.SIGKILL)
 
     def _send(self, number: signal.Signals) -> None:
-        if self.ending is None:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, number)
+        with self._lock:
+            if self.ending is None:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._pidfd, number)
 
     def _finish_unseen(self) -> None:
         """Note an end that somebody else took; one that goes on is only no child of ours."""
@@ -132,9 +149,10 @@ def wait_for_any(children: list[ChildProcess], timeout_s: float, also: int = -1)
     if also >= 0:
         poller.register(also, select.POLLIN)
     for child in children:
-        if child.pidfd < 0:
+        pidfd = child.pidfd
+        if pidfd < 0:
             return True
-        poller.register(child.pidfd, select.POLLIN)
+        poller.register(pidfd, select.POLLIN)
     return bool(poller.poll(max(timeout_s, 0.0) * 1000))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import signal
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from pto_core.hierarchy.processes.descriptors import close_parent_only, parent_o
 from pto_core.hierarchy.processes.ending import end_all, kill_all
 from pto_core.hierarchy.processes.forking import fork_child
 from pto_core.hierarchy.processes.plan import ChildPlan
+from pto_core.hierarchy.processes.reports import ReportReader
 from pto_core.hierarchy.processes.spawning import (
     check_not_importing_main,
     pickled_body,
@@ -125,15 +127,6 @@ class ChildProcesses:
             if child.is_alive and (ending := child.poll()) is not None
         ]
 
-    def pidfds(self) -> list[int]:
-        """Give, for each child, a descriptor that is readable when it has ended; -1: it has."""
-        return [child.pidfd for child in self._family.processes]
-
-    def kill(self, index: int) -> ChildEnding | None:
-        """End a child at once; gives how it ended."""
-        kill_all([self._family.processes[index]])
-        return self._family.processes[index].ending
-
     def end(self, grace_s: float = 2.0) -> None:
         """Wait for children that were told to close; those left after ``grace_s`` are ended.
 
@@ -195,13 +188,42 @@ class ChildProcesses:
                 pid, reports = fork_child(plan, self._family.parent, interrupts.descriptors)
             else:
                 pid, reports = spawn_child(plan, self._family.parent, body)
+            process = _followed(index, plan.path, pid, reports)
         except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.ENOMEM):
-                raise _no_room(plan.path, index, error) from error
-            raise
-        process = ChildProcess(index, plan.path, pid)
+            refusal = _refusal(plan.path, index, error)
+            if refusal is None:
+                raise
+            raise refusal from error
         self._family.processes[index : index + 1] = [process]
         return Starting(process, reports)
+
+
+def _followed(index: int, path: str, pid: int, reports: ReportReader) -> ChildProcess:
+    """Follow a child that was just started; one that cannot be is gone when this raises."""
+    try:
+        return ChildProcess(index, path, pid)
+    except BaseException:
+        close_parent_only(reports.descriptor)
+        os.kill(pid, signal.SIGKILL)  # nobody has waited for it, so it is the child
+        os.waitpid(pid, 0)
+        raise
+
+
+def _refusal(path: str, running: int, error: OSError) -> CapacityError | None:
+    """Say what the system has no room for, None for any other error."""
+    if error.errno in (errno.EAGAIN, errno.ENOMEM):
+        return _no_room(path, running, error)
+    if error.errno not in (errno.EMFILE, errno.ENFILE):
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return CapacityError(
+        f"{path} cannot be started after {running} other children: {error.strerror}; this process "
+        f"may have {limit} open files (ulimit -n), and a child takes a few; close files, raise the "
+        "limit, or use fewer children",
+        name="descriptors",
+        value=running + 1,
+        limit=limit,
+    )
 
 
 def _no_room(path: str, running: int, error: OSError) -> CapacityError:

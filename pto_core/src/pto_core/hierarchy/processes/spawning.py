@@ -76,7 +76,12 @@ def spawn_child(plan: ChildPlan, parent: int, body: bytes) -> tuple[int, ReportR
     preparation.pop("authkey", None)  # of multiprocessing's own connections
     with parked():
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
-        job_read, job_write = os.pipe2(os.O_CLOEXEC)
+        try:
+            job_read, job_write = os.pipe2(os.O_CLOEXEC)
+        except OSError:
+            os.close(read_end)
+            os.close(write_end)
+            raise
         mask = _hierarchy.block_signals()
         try:
             command = [os.fsencode(sys.executable), b"-P", b"-c"]
