@@ -37,17 +37,6 @@ def test_the_parts_are_apart_aligned_and_zero() -> None:
         assert ctypes.string_at(address, min(size, 8192)) == bytes(min(size, 8192))
 
 
-def test_what_a_tensor_may_lie_in() -> None:
-    memory = make()
-    array = memory.arena.array(100)
-    ring, size = memory.rings[3]
-    assert memory.holds(array.ctypes.data, array.nbytes)
-    assert memory.holds(ring + size - 8, 8)
-    assert not memory.holds(ring + size - 8, 16)
-    assert not memory.holds(memory.boards, 8)
-    assert not memory.holds(id(array), 8)
-
-
 def test_a_connection_is_zero_again_for_the_next_child() -> None:
     memory = make()
     first, second = memory.connection(0), memory.connection(1)

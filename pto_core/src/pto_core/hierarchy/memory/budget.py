@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Protocol
+from weakref import WeakSet
 
 from pto_core.errors import CapacityError
 from pto_core.hierarchy.memory.available import Availability, available
@@ -33,11 +34,11 @@ class Budget:
         self.limit = limit
         self.handed_out = 0
         self._look = look
-        self._backings: list[Backing] = []
+        self._backings: WeakSet[Backing] = WeakSet()  # one that is gone takes no memory
 
     def add_backing(self, backing: Backing) -> None:
-        """Count the pages of ``backing`` as those that what is handed out lies in."""
-        self._backings.append(backing)
+        """Count the pages of ``backing``, as long as it lives, as what is handed out lies in it."""
+        self._backings.add(backing)
 
     def take(self, nbytes: int, what: str) -> None:
         """Hand out ``nbytes``; ``what`` names them in the CapacityError."""
@@ -68,5 +69,5 @@ class Budget:
         return free.nbytes - promised, reason
 
 
-def _resident(backings: Sequence[Backing]) -> int:
+def _resident(backings: Iterable[Backing]) -> int:
     return sum(backing.resident_bytes for backing in backings)

@@ -21,8 +21,8 @@ class WorkerMemory:
 
     All of it is zero at first and at the same address in every child. ``board_bytes``: of the one
     block of boards and bells. ``connection_bytes``: for each child what its transport needs.
-    ``arena``: one that was made before; its budget also counts the rings. The parent's: a forked
-    process only reads and writes the memory itself.
+    ``arena``: one that was made before, and that stays open; its budget also counts the rings. The
+    parent's: a forked process only reads and writes the memory itself.
     """
 
     def __init__(
@@ -35,6 +35,7 @@ class WorkerMemory:
         at_hint: bool = False,
     ) -> None:
         self.arena = arena or SharedArena(at_hint=at_hint)
+        self._owns_arena = arena is None
         self._heap_ring_size = _pages(heap_ring_size)
         sizes = [board_bytes, *connection_bytes, *[heap_ring_size] * RING_COUNT]
         self._parts = _laid_out(sizes)
@@ -68,18 +69,6 @@ class WorkerMemory:
         parts = self._parts[1 + self._connections :]
         return [(self._mapping.address + offset, nbytes) for offset, nbytes in parts]
 
-    @property
-    def ranges(self) -> list[tuple[int, int]]:
-        """Address and bytes of what a task's tensors may lie in: each ring and the arena."""
-        arena = self.arena.mapping
-        return [*self.rings, (arena.address, arena.nbytes)]
-
-    def holds(self, address: int, nbytes: int) -> bool:
-        """Tell whether a tensor there is in this memory, so that every child sees it."""
-        return any(
-            begin <= address and address + nbytes <= begin + size for begin, size in self.ranges
-        )
-
     def grant(self, ring: int, nbytes: int) -> int:
         """Let a heap ring use its first ``nbytes``; gives how many it may use from now on.
 
@@ -101,12 +90,14 @@ class WorkerMemory:
     def close(self) -> None:
         """Give the memory back, but for arrays that live on. Children must be gone.
 
-        Another Worker's children may have inherited the mapping: its pages go nevertheless.
+        Another Worker's children may have inherited the mapping: its pages go nevertheless. Its
+        addresses go with this object.
         """
         self.arena.budget.give_back(sum(self._granted))
         self._granted = [0] * RING_COUNT
         self._mapping.zero(0, self._mapping.nbytes)
-        self.arena.close()
+        if self._owns_arena:
+            self.arena.close()
 
 
 def _laid_out(sizes: Sequence[int]) -> list[tuple[int, int]]:
