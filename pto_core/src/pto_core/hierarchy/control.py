@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pto_core import log
 from pto_core._hierarchy import Driver
 from pto_core.errors import ControlError, ProtocolError, PtoError
 from pto_core.hierarchy.failures import Failure
@@ -27,6 +28,7 @@ class Control:
     def __init__(self, driver: Driver, paths: Sequence[str]) -> None:
         self._driver = driver
         self._paths = paths
+        self._untaken: list[tuple[int, int, str]] = []  # told, and its reply not taken
 
     def ask(self, child: int, operation: str, *arguments: Any) -> Any:
         """Let one child do something and give what it replies; raises ControlError."""
@@ -39,6 +41,7 @@ class Control:
 
     def ask_all(self, children: Iterable[int], operation: str, *arguments: Any) -> list[Any]:
         """Let several do the same at once; gives a reply, a ControlError or Lost for each."""
+        self._take_replies()
         content = pickle.dumps((operation, arguments))
         sent = [(child, self._send(child, content)) for child in children]
         return [self._reply(child, number, operation) for child, number in sent]
@@ -55,6 +58,15 @@ class Control:
             self.ask_all(children, "forget", known.digest)
             raise refused[0]
 
+    def tell(self, child: int, operation: str, *arguments: Any) -> None:
+        """Let one child do something before its next task, and wait for nobody.
+
+        What comes of it is seen with the next request to any child: a refusal is logged.
+        """
+        number = self._send(child, pickle.dumps((operation, arguments)))
+        if number is not None:
+            self._untaken.append((child, number, operation))
+
     def close_all(self, children: Iterable[int]) -> None:
         """Tell children to end once they have done what they were sent; waits for nobody."""
         content = pickle.dumps(("close", ()))
@@ -68,9 +80,24 @@ class Control:
         except ProtocolError:  # it is gone
             return None
 
+    def _take_replies(self) -> None:
+        """Take those that have come, of whom nobody waits for."""
+        untaken, self._untaken = self._untaken, []
+        for child, number, operation in untaken:
+            try:
+                reply = self._read(child, self._driver.reply(number, 0.0), operation)
+            except TimeoutError:
+                self._untaken.append((child, number, operation))
+            else:
+                if isinstance(reply, ControlError):
+                    log.get(__name__).error("child refused", reason=str(reply))
+
     def _reply(self, child: int, number: int | None, operation: str) -> Any:
-        path = self._paths[child]
         content = None if number is None else self._driver.reply(number)
+        return self._read(child, content, operation)
+
+    def _read(self, child: int, content: bytes | None, operation: str) -> Any:
+        path = self._paths[child]
         if content is None:
             return Lost(
                 ControlError(

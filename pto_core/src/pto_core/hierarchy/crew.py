@@ -90,16 +90,19 @@ class Crew:
 
     def start(self) -> None:
         """Start every child, or none: raises ChildStartError."""
-        try:
-            ends = [self.connect(child) for child in range(len(self.members))]
+        with ExitStack() as undoing:
+            undoing.callback(self.close)
+            ends = []
+            for child in range(len(self.members)):
+                ends.append(self.connect(child))
+                undoing.callback(ends[-1].discard)
             plans = [self.plan(child, end) for child, end in enumerate(ends)]
             register_parkable(self.driver)
             self.processes.start(plans)
             for child, end in enumerate(ends):
                 self.attach(child, end)
-        except BaseException:
-            self.close()
-            raise
+                self.driver.child_ready(child)
+            undoing.pop_all()
 
     def connect(self, child: int) -> Endpoint:
         """Make the connection of a child that is about to be started."""
@@ -112,12 +115,11 @@ class Crew:
         )
 
     def attach(self, child: int, connection: Endpoint) -> None:
-        """Hand the parent's end to the driver: the child is ready."""
+        """Hand the parent's end to the driver: what is sent from now on arrives."""
         opened = connection.open_parent()
         self.driver.attach(
             child, opened.table, opened.end, opened.largest_frame_bytes, opened.is_python
         )
-        self.driver.child_ready(child)
 
     def plan(self, child: int, connection: Endpoint) -> ChildPlan:
         """Say how a child is started: with what a fork hands over, or is told otherwise."""
@@ -143,8 +145,18 @@ class Crew:
         """Start a child in the place of one that is lost; raises PtoError."""
         self.memory.reset_connection(child)
         connection = self.connect(child)
-        self.processes.restart(child, self.plan(child, connection))
-        self.attach(child, connection)
+        try:
+            plan = self.plan(child, connection)
+            known = self.registry.digests()
+            self.processes.restart(child, plan)
+            self.attach(child, connection)
+        except BaseException:
+            connection.discard()
+            raise
+        # Who registers another one from here on finds the child attached, and tells it.
+        for late in self.registry.since(known, self.members[child].space):
+            self.control.tell(child, "callable", late.identity.digest, late.identity.delivery)
+        self.driver.child_ready(child)
 
     def completed_by(self, child: int) -> int:
         """Count the tasks that a child, and those whose place it took, have ended."""

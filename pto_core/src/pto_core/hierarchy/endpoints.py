@@ -82,6 +82,7 @@ class Endpoint:
         self.ends = ends
         """Of a transport in Python its own objects, as it made them."""
         self._origin = origin
+        self._is_opened = False  # in this process
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Let a child that is started anew have its end: it loads the library itself."""
@@ -124,11 +125,14 @@ class Endpoint:
         return self._opened(opened[0]), self._opened(opened[1])
 
     def discard(self) -> None:
-        """Release a connection of which no end was opened: the child could not be started."""
+        """Release a connection whose child could not be started; nothing where an end is open."""
+        if self._is_opened:
+            return
         for end in self.ends or ():
             end.abandon()
 
     def _opened(self, end: int) -> OpenedEnd:
+        self._is_opened = True
         return OpenedEnd(self._table, end, self._queue_bytes, self.ends is not None)
 
 

@@ -47,6 +47,18 @@ class Registry:
         """Say whether some live handle has the digest: then its children have it too."""
         return any(one.identity.digest == digest for one in self._registrations)
 
+    def digests(self) -> frozenset[bytes]:
+        """Give what is known now, for :meth:`since`."""
+        return frozenset(one.identity.digest for one in self._registrations)
+
+    def since(self, known: frozenset[bytes], space: CallableSpace) -> list[Registration]:
+        """Give what has been registered for a space since ``known`` was."""
+        return [
+            one
+            for one in self._registrations
+            if one.identity.space == space and one.identity.digest not in known
+        ]
+
     def handle_of(self, target: object) -> CallableHandle | None:
         """Give a handle of this very object, if there is one."""
         found = (one.handle for one in self._registrations if one.target is target)

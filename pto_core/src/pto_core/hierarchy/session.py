@@ -47,12 +47,18 @@ class Session:
     def __enter__(self) -> Session:
         runs = self._worker.started_runs()
         runs.begin(self._hazards, self._config)
-        self._runs = runs
-        if self._progress is not False:
-            shown = self._progress
-            listener = default_listener(self._worker.path) if shown is True else shown
-            self._follower = Follower(runs.progress, listener)
-            self._follower.start()
+        try:
+            self._runs = runs
+            if self._progress is not False:
+                shown = self._progress
+                listener = default_listener(self._worker.path) if shown is True else shown
+                follower = Follower(runs.progress, listener)
+                follower.start()
+                self._follower = follower
+        except BaseException as error:
+            self._runs = None
+            runs.abandon(error)
+            raise
         return self
 
     def __exit__(
@@ -106,30 +112,16 @@ class Session:
         UsageError.
         """
         call = self._call(task, args)
-        submitted: TaskHandle
-        if call.is_chips:
-            submitted = self.orchestrator.submit_next_level(
-                call.handle,
-                call.args,
-                config,
-                worker=-1 if worker is None else worker,
-                hint=is_hint,
-                retries=call.retries if retries is None else retries,
-                timeout_s=timeout_s,
-            )
-        else:
-            submitted = self.orchestrator.submit_sub(
-                call.handle,
-                call.args,
-                worker=-1 if worker is None else worker,
-                hint=is_hint,
-                retries=call.retries if retries is None else retries,
-                timeout_s=timeout_s,
-            )
-        submitted.outputs = call.written
-        if after:
-            submitted.add_dep(*after)
-        return submitted
+        to = self.orchestrator
+        submit = to.submit_next_level if call.is_chips else to.submit_sub
+        submitted: TaskHandle = submit(
+            *_positional(call, call.args, config),
+            worker=-1 if worker is None else worker,
+            hint=is_hint,
+            retries=call.retries if retries is None else retries,
+            timeout_s=timeout_s,
+        )
+        return _with_outputs(submitted, call.written, after)
 
     def submit_group(
         self,
@@ -149,31 +141,16 @@ class Session:
         calls = [self._call(task, args) for args in members]
         if not calls:
             raise UsageError("a group without members; give the arguments of one at least")
-        first = calls[0]
-        members_args = [call.args or TaskArgs() for call in calls]
-        repeats = first.retries if retries is None else retries
-        submitted: TaskHandle
-        if first.is_chips:
-            submitted = self.orchestrator.submit_next_level_group(
-                first.handle,
-                members_args,
-                config,
-                workers=workers,
-                retries=repeats,
-                timeout_s=timeout_s,
-            )
-        else:
-            submitted = self.orchestrator.submit_sub_group(
-                first.handle,
-                members_args,
-                workers=workers,
-                retries=repeats,
-                timeout_s=timeout_s,
-            )
-        submitted.outputs = tuple(array for call in calls for array in call.written)
-        if after:
-            submitted.add_dep(*after)
-        return submitted
+        first, to = calls[0], self.orchestrator
+        submit = to.submit_next_level_group if first.is_chips else to.submit_sub_group
+        submitted: TaskHandle = submit(
+            *_positional(first, [call.args or TaskArgs() for call in calls], config),
+            workers=workers,
+            retries=first.retries if retries is None else retries,
+            timeout_s=timeout_s,
+        )
+        written = tuple(array for call in calls for array in call.written)
+        return _with_outputs(submitted, written, after)
 
     def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> ContinuousTensor:
         """Give a tensor of the heap ring for an intermediate result.
@@ -215,3 +192,17 @@ class _Call:
     written: tuple[Any, ...]
     retries: int
     is_chips: bool
+
+
+def _positional(call: _Call, args: object, config: CallConfig | None) -> tuple[Any, ...]:
+    """Give what a submit takes by position; SUB children have no use for a configuration."""
+    return (call.handle, args, config) if call.is_chips else (call.handle, args)
+
+
+def _with_outputs(
+    submitted: TaskHandle, written: tuple[Any, ...], after: Sequence[TaskHandle]
+) -> TaskHandle:
+    submitted.outputs = written
+    if after:
+        submitted.add_dep(*after)
+    return submitted

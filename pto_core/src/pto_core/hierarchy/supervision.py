@@ -5,25 +5,27 @@ The driver calls back on the thread of whoever waits, or on its own, with the GI
 
 from __future__ import annotations
 
-import select
 import signal
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from pto_core import log
 from pto_core.errors import PtoError, WorkerClosedError
 from pto_core.hierarchy.failures import Failure, child_broken, child_died, child_hung
-from pto_core.hierarchy.processes import ChildEnding
+from pto_core.hierarchy.processes import ChildEnding, ChildProcess
 from pto_core.hierarchy.processes.parking import fork_lock
 
 if TYPE_CHECKING:
     from pto_core.hierarchy.crew import Crew
     from pto_core.hierarchy.runs import Runs
 
-_END_MS = 5000
+_END_S = 5.0
 _QUICK_DEATHS_MAX = 5
 _NONE = -1
+
+Reason = Callable[[ChildEnding], PtoError]
 
 
 class Supervision:
@@ -31,9 +33,11 @@ class Supervision:
 
     def __init__(self, crew: Crew) -> None:
         self._crew = weakref.ref(crew)
+        self._memory = crew.memory  # that the driver uses
         self._runs: Callable[[], Runs | None] = lambda: None
         self._returns = crew.settings.config["on_worker_death"] != "reroute"
-        self._reasons: dict[int, Callable[[ChildEnding], PtoError]] = {}
+        # Of children that were ended here, until their end is told.
+        self._reasons: WeakKeyDictionary[ChildProcess, Reason] = WeakKeyDictionary()
         self._endings: list[ChildEnding] = []  # found, and not told yet
         self._is_closing = False
         self._late: dict[int, Failure] = {}  # by the driver's number for a deadline that passed
@@ -69,10 +73,13 @@ class Supervision:
         """Find children that are gone; nothing while another thread of the process may fork.
 
         Not waiting for that matters: it may wait for the driver's own thread, which calls this, to
-        stand still. So losses are also told one after the other.
+        stand still. So losses are also told one after the other. Raises WorkerClosedError when the
+        Worker is gone: nobody will do what is waited for.
         """
         crew, lock = self._crew(), fork_lock()
-        if crew is None or not lock.acquire(blocking=False):
+        if crew is None:
+            raise WorkerClosedError("the Worker of this task is gone; keep it, and close it")
+        if not lock.acquire(blocking=False):
             return
         try:
             self._endings += crew.processes.poll()
@@ -88,7 +95,10 @@ class Supervision:
             return
         why = crew.driver.cause(cause)
         if why is not None and not why["data"] and why["task"] != _NONE:
-            timeout_s = _timeout_s(crew, why["task"])
+            described = crew.driver.task(why["task"])
+            if described is None or described["result"] != _NONE:
+                return  # its child was lost meanwhile, and another one may be in its place
+            timeout_s = described["timeout_s"]
 
             def is_late(ending: ChildEnding) -> PtoError:
                 error = child_hung(ending, timeout_s)
@@ -105,13 +115,13 @@ class Supervision:
         if crew is not None:
             self._kill(crew, child, lambda ending: _broken(ending, words))
 
-    def _kill(self, crew: Crew, child: int, reason: Callable[[ChildEnding], PtoError]) -> None:
+    def _kill(self, crew: Crew, child: int, reason: Reason) -> None:
         """Whoever finds it gone, this thread or another, gives the reason."""
         process = crew.processes[child]
         if process.is_alive:
-            self._reasons[child] = reason
+            self._reasons[process] = reason
             process.kill()
-            _await_end(process.pidfd)
+            process.await_end(_END_S)
         self.look()
 
     def grant(self, ring: int, nbytes: int) -> int:
@@ -122,7 +132,7 @@ class Supervision:
 
     def _lose(self, crew: Crew, ending: ChildEnding) -> None:
         child = ending.index
-        error = self._reasons.pop(child, child_died)(ending)
+        error = self._reasons.pop(crew.processes[child], child_died)(ending)
         self._counts["deaths"] += 1
         returns = self._returns and not self._is_closing and self._is_worth_it(crew, child)
         crew.driver.child_lost(child, crew.driver.add_cause(Failure.of(error).pack()), returns)
@@ -150,19 +160,7 @@ class Supervision:
         return self._quick_deaths[child] <= _QUICK_DEATHS_MAX
 
 
-def _await_end(pidfd: int) -> None:
-    """Wait, but leave it to look() to take the end."""
-    poller = select.poll()
-    poller.register(pidfd, select.POLLIN)
-    poller.poll(_END_MS)
-
-
 def _broken(ending: ChildEnding, words: str) -> PtoError:
     """One that ended by itself took its end of the connection with it."""
     is_killed = ending.signal == signal.SIGKILL
     return child_broken(ending, words) if is_killed else child_died(ending)
-
-
-def _timeout_s(crew: Crew, task: int) -> float | None:
-    described: dict[str, Any] | None = crew.driver.task(task)
-    return None if described is None else described.get("timeout_s")

@@ -173,7 +173,9 @@ class Worker:
         or ``"full"``. Raises what the graph raised, else one error for the first task that failed:
         TaskFailedError or ChildDiedError. The Worker can be used again then.
         """
-        runs = self._runs or self.started_runs()
+        runs = self._runs
+        if runs is None or runs.process != os.getpid():
+            runs = self.started_runs()
         runs.run(graph, args, config, hazards)
 
     def session(

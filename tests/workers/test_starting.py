@@ -1,0 +1,240 @@
+"""Starting a Worker that fails, starting it again, and a fork of the program that uses it."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pto_core import Out, TaskArgs, TensorArgType, Worker, task
+from pto_core.errors import CapacityError, ChildStartError, PtoError
+from pto_core.hierarchy.processes import ChildProcesses
+
+
+@task
+def write(value: int, out: Out) -> None:
+    out[:] = value
+
+
+def fill(args: Any) -> None:
+    args.tensor(0)[:] = 7
+
+
+def nothing() -> None: ...
+
+
+def still_works(worker: Worker, array: Any) -> None:
+    with worker.session() as s:
+        s.submit(write, 5, array)
+    assert (array == 5).all()
+
+
+def failing(error: BaseException) -> Callable[..., Any]:
+    def start(self: Any, plans: Any) -> Any:
+        raise error
+
+    return start
+
+
+@pytest.mark.parametrize("error", [ChildStartError("no luck"), KeyboardInterrupt()])
+def test_init_can_be_tried_again_and_arrays_made_before_live_on(make, monkeypatch, error) -> None:
+    worker = make(num_sub_workers=1)
+    early = worker.shared_array(8)
+    early[:] = 1
+    with monkeypatch.context() as patched:
+        patched.setattr(ChildProcesses, "start", failing(error))
+        with pytest.raises(type(error)):
+            worker.init()
+    assert (early == 1).all()
+    late = worker.shared_array(8)
+    still_works(worker, early)
+    still_works(worker, late)
+
+
+def test_a_child_that_cannot_start_leaves_the_worker_as_it_was(make) -> None:
+    w4 = make(level=4)
+    w3 = make(num_sub_workers=1)
+    w4.add_worker(w3)
+    broken = [True]
+
+    def start_as_child(path: str) -> None:
+        if broken:
+            raise ValueError("not today")
+        Worker.start_as_child(w3, path)
+
+    w3.start_as_child = start_as_child
+    array = w4.shared_array(8)
+    before = mapped()
+    with pytest.raises(ChildStartError, match="not today"):
+        w4.init()
+    assert mapped() == before, "boards and heap rings are gone again"
+    broken.clear()
+    with w4.session() as s:
+        assert not s.orchestrator.alloc((4,), "float32").numpy().any()
+    assert (array == 0).all()
+
+
+def mapped() -> int:
+    """Count the mappings that Workers of this process have."""
+    gc.collect()
+    return sum("pto-worker" in line for line in Path("/proc/self/maps").open())
+
+
+def test_a_worker_that_is_gone_leaves_what_its_arrays_need_and_no_more(engine) -> None:
+    before = mapped()
+    worker = Worker(3, num_sub_workers=1, engine=engine, heap_ring_size=1 << 24)
+    array = worker.shared_array(8)
+    still_works(worker, array)
+    assert mapped() == before + 2
+    worker.close()
+    del worker
+    assert mapped() == before + 1
+    assert (array == 5).all()
+    del array
+    assert mapped() == before
+
+
+def in_a_fork(body: Callable[[], None]) -> str:
+    """Run ``body`` in a fork of this program; give what it raised, as text."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        try:
+            body()
+            os.write(writing, b"nothing was raised")
+        except PtoError as error:
+            os.write(writing, f"{type(error).__name__}: {error}".encode())
+        except BaseException:  # noqa: BLE001 - the test shows it
+            os.write(writing, traceback.format_exc().encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as opened:
+        said = opened.read()
+    assert os.waitpid(pid, 0)[1] == 0
+    return said
+
+
+def test_a_fork_of_the_program_cannot_use_the_worker(make) -> None:
+    worker = make(num_sub_workers=1)
+    handle = worker.register(nothing)
+    array = worker.shared_array(8)
+    worker.init()
+    uses: list[Callable[[], Any]] = [
+        lambda: worker.run(lambda orch, args, cfg: orch.submit_sub(handle)),
+        lambda: worker.session().__enter__(),
+        worker.init,
+        worker.statistics,
+        lambda: worker.register("math:sqrt"),
+        lambda: worker.shared_array(4),
+    ]
+    for has_run in (False, True):
+        for use in uses:
+            said = in_a_fork(use)
+            assert said.startswith("UsageError: "), said
+            assert str(os.getpid()) in said
+        assert in_a_fork(worker.close) == "nothing was raised"
+        if not has_run:
+            still_works(worker, array)
+    still_works(worker, array)
+
+
+def test_what_is_registered_while_a_child_is_started_anew_reaches_it(make, monkeypatch) -> None:
+    """Its table was taken before, and those that run already are told without it."""
+    worker = make(num_sub_workers=1)
+    array = worker.shared_array(8)
+    still_works(worker, array)
+    processes = worker._crew.processes
+    restart, handles = processes.restart, []
+
+    def register_meanwhile(index: int, plan: Any) -> Any:
+        handles.append(worker.register(fill, serialise=True))
+        return restart(index, plan)
+
+    monkeypatch.setattr(processes, "restart", register_meanwhile)
+    os.kill(processes[0].pid, signal.SIGKILL)
+    limit = time.monotonic() + 20
+    while worker.statistics()["restarts"] == 0 and time.monotonic() < limit:
+        worker._crew.supervision.look()
+    args = TaskArgs()
+    args.add_tensor(array, TensorArgType.OUTPUT)
+    worker.run(lambda orch, _, cfg: orch.submit_sub(handles[0], args))
+    assert (array == 7).all()
+    worker.unregister(handles[0])
+
+
+def test_too_few_descriptors_are_named_and_nobody_is_left(make, monkeypatch) -> None:
+    """The child runs already when the descriptor to follow it by is refused."""
+    worker = make(num_sub_workers=2)
+    opened, real = [], os.pidfd_open
+
+    def refuse_second_child(pid: int, flags: int = 0) -> int:
+        if pid != os.getpid():
+            opened.append(pid)
+            if len(opened) == 2:
+                raise OSError(24, "Too many open files")
+        return real(pid, flags)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pidfd_open", refuse_second_child)
+        with pytest.raises(CapacityError, match=r"L3/sub1 cannot be started.*ulimit -n"):
+            worker.init()
+    for pid in opened:
+        with pytest.raises(ChildProcessError):
+            os.waitpid(pid, 0)
+    still_works(worker, worker.shared_array(8))
+
+
+class End:
+    """An end that nobody uses, which a test asks what became of it."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *args: self.calls.append(name)
+
+
+class Ends:
+    """A transport in Python that cannot move anything."""
+
+    name, frame_limit = "ends", 1 << 16
+
+    def __init__(self) -> None:
+        self.made: list[tuple[End, End]] = []
+
+    def connect(self, connection: Any) -> tuple[End, End]:
+        self.made.append((End(), End()))
+        return self.made[-1]
+
+
+def test_connections_of_children_that_cannot_start_are_abandoned(make, monkeypatch) -> None:
+    worker = make(num_sub_workers=2)
+    ends = Ends()
+    worker._settings = dataclasses.replace(worker._settings, transport=ends)
+    monkeypatch.setattr(ChildProcesses, "start", failing(ChildStartError("no luck")))
+    with pytest.raises(ChildStartError):
+        worker.init()
+    assert [end.calls for pair in ends.made for end in pair] == [["abandon"]] * 4
+
+
+def test_a_session_whose_block_cannot_begin_leaves_no_run_open(make, monkeypatch) -> None:
+    worker = make(num_sub_workers=1)
+
+    def fail(self: Any) -> None:
+        raise RuntimeError("no more threads")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pto_core.hierarchy.progress.Follower.start", fail)
+        with pytest.raises(RuntimeError, match="no more threads"), worker.session(progress=True):
+            pass
+    still_works(worker, worker.shared_array(8))
