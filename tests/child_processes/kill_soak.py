@@ -1,0 +1,267 @@
+"""A soak with random kills; .ci/nightly does it, docs/soak.md records it.
+
+usage: kill_soak.py SECONDS [SEED]
+
+Random Workers (levels, chips, SUB children, hosts, what follows a death, windows, heap rings of a
+few KiB, both engines) run random graphs in a process that this one forks, while this one kills
+processes of it at random instants: children of any level in init(), in runs and in close(), and now
+and then the top itself. The run is judged inside; this process, which has no part in it, compares
+what it can see of processes, mappings, descriptors and /dev/shm before and after each Worker. A
+fault names its seed: `kill_soak.py 0 SEED` makes that Worker again (its kills have the seed's pace,
+but the machine's timing).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import random
+import secrets
+import select
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from kill_talk import Talk
+from kill_workers import be_shot_at
+from observer import below
+from sight import Sight, session, shared_mappings, who_maps
+
+WORKERS_OF_A_PROCESS = 25
+SILENCE_S = 120
+PATIENCE_S = 10
+SOON_S = 1.0
+"""In which everything below a process that was killed has to be gone."""
+FAULTS_SHOWN = 20
+PHASES = {"init": 0.05, "run": 0.75, "close": 0.15}
+"""How often there are kills in each."""
+TOP_IS_KILLED = 0.04
+
+
+class Fault(Exception):
+    """What was found."""
+
+
+class TopKilled(Exception):
+    """This process has killed the top, as it wanted to."""
+
+
+@dataclass
+class Subject:
+    """A process that makes Workers and uses them, in a session of its own."""
+
+    pid: int
+    words: int
+    answers: int
+    heard: bytes = b""
+    status: int | None = None
+    """How it ended, when it has."""
+
+    @classmethod
+    def of(cls, seeds: range) -> Subject:
+        words, answers = os.pipe(), os.pipe()
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                os.close(words[0])
+                os.close(answers[1])
+                os.setsid()
+                faulthandler.enable()
+                faulthandler.register(signal.SIGUSR1, all_threads=True)
+                be_shot_at(seeds, Talk(words[1], answers[0]))
+                code = 0
+            except BaseException:  # noqa: BLE001 - it ends here whatever it is
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        os.close(words[1])
+        os.close(answers[0])
+        return cls(pid, words[0], answers[1])
+
+    def hear(self, timeout_s: float) -> dict[str, Any] | None:
+        """Give what it says next; None: nothing in that time. Raises Fault when it is gone."""
+        deadline = time.monotonic() + timeout_s
+        while b"\n" not in self.heard:
+            left = deadline - time.monotonic()
+            if not select.select([self.words], [], [], max(0.0, left))[0]:
+                return None
+            got = os.read(self.words, 1 << 16)
+            if not got:
+                self.status = os.waitpid(self.pid, 0)[1]
+                raise Fault(f"the top ended without a word, with status {self.status}")
+            self.heard += got
+        line, _, self.heard = self.heard.partition(b"\n")
+        said: dict[str, Any] = json.loads(line)
+        return said
+
+    def answer(self, **more: Any) -> None:
+        os.write(self.answers, json.dumps(more).encode() + b"\n")
+
+    def end(self) -> None:
+        if self.status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.status = os.waitpid(self.pid, 0)[1]
+        os.close(self.words)
+        os.close(self.answers)
+
+
+@dataclass
+class Observer:
+    """Follows one subject through its Workers, and shoots at it."""
+
+    subject: Subject
+    counts: Counter[str]
+    seed: int = 0
+    chosen: random.Random = field(default_factory=random.Random)
+    before: Sight | None = None
+    places: set[str] = field(default_factory=set)
+    kills: int = 0
+
+    def follow(self) -> None:
+        """Return when the subject is through with its seeds; raises Fault or TopKilled."""
+        while True:
+            said = self._hear()
+            what = said["say"]
+            if what == "end":
+                return
+            if what == "before":
+                self._begin(said["seed"])
+            elif what == "after":
+                self._compare()
+                self.counts["Workers"] += 1
+            elif what == "wrong":
+                raise Fault(said["words"] + "\n" + said["trace"])
+            else:
+                self._phase(what)
+                continue
+            self.subject.answer()
+
+    def _hear(self, timeout_s: float = SILENCE_S) -> dict[str, Any]:
+        said = self.subject.hear(timeout_s)
+        if said is None:
+            for pid in [self.subject.pid, *below(self.subject.pid)]:
+                print("stacks of", pid, file=sys.stderr, flush=True)
+                os.kill(pid, signal.SIGUSR1)
+                time.sleep(1)
+            raise Fault(f"nothing happened for {timeout_s} s")
+        return said
+
+    def _begin(self, seed: int) -> None:
+        self.seed, self.kills = seed, 0
+        self.chosen = random.Random(seed)
+        self.places.clear()
+        self.before = Sight.of(self.subject.pid)
+
+    def _phase(self, phase: str) -> None:
+        """Let it go on, with or without kills, until it says that this is over."""
+        chosen, kills = self.chosen, 0
+        self._note_mappings()
+        wanted = chosen.choice([1, 1, 2, 4, 12]) if chosen.random() < PHASES[phase] else 0
+        pace_s = chosen.choice([0.002, 0.01, 0.03])
+        takes_top = chosen.random() < TOP_IS_KILLED
+        self.subject.answer()
+        said = self._quiet(chosen.expovariate(1 / pace_s)) if wanted or takes_top else None
+        while said is None and kills < wanted:
+            kills += self._kill_one()
+            said = self._quiet(chosen.expovariate(1 / pace_s))
+        if said is None and takes_top:
+            self._kill_top()
+        said = said or self._hear()
+        if said["say"] != "over":
+            raise Fault(f"{said} in {phase}")
+        self.kills += kills
+        self.counts[f"kills in {phase}"] += kills
+        self.counts["runs"] += phase == "run"
+        self.subject.answer(kills=kills, all=self.kills)
+
+    def _quiet(self, seconds: float) -> dict[str, Any] | None:
+        return self.subject.hear(seconds)
+
+    def _note_mappings(self) -> None:
+        for pid in [self.subject.pid, *below(self.subject.pid)]:
+            self.places |= {place for name, place in shared_mappings(pid) if "pto-" in name}
+
+    def _kill_one(self) -> int:
+        processes = below(self.subject.pid)
+        if not processes:
+            return 0
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.chosen.choice(processes), signal.SIGKILL)
+            return 1
+        return 0
+
+    def _kill_top(self) -> None:
+        self._note_mappings()
+        begun = time.monotonic()
+        os.kill(self.subject.pid, signal.SIGKILL)
+        while left := session(self.subject.pid):
+            if time.monotonic() - begun > PATIENCE_S:
+                raise Fault(f"{left} outlived the top, {self.subject.pid}")
+            time.sleep(0.005)
+        took = time.monotonic() - begun
+        self.counts["tops killed"] += 1
+        self.counts["ends of a tree in over a second"] += took > SOON_S
+        self._check_unmapped()
+        raise TopKilled
+
+    def _compare(self) -> None:
+        """Nothing may be different from what was before; what is ending has some patience."""
+        assert self.before is not None
+        deadline = time.monotonic() + PATIENCE_S
+        while found := Sight.of(self.subject.pid).differences(self.before):
+            if time.monotonic() > deadline:
+                raise Fault("left behind: " + "; ".join(found))
+            time.sleep(0.01)
+        self._check_unmapped()
+
+    def _check_unmapped(self) -> None:
+        if pids := who_maps(self.places):
+            raise Fault(f"memory of the Worker is still mapped by {pids}")
+
+
+def soak(seconds: float, seed: int) -> tuple[Counter[str], list[str]]:
+    """Give what was done, and the faults; the Workers have the seeds from ``seed`` on."""
+    counts: Counter[str] = Counter()
+    faults: list[str] = []
+    end = time.monotonic() + seconds
+    while not counts["processes"] or (time.monotonic() < end and len(faults) < FAULTS_SHOWN):
+        last = seed + (WORKERS_OF_A_PROCESS if seconds else 1)
+        observer = Observer(Subject.of(range(seed, last)), counts, seed)
+        counts["processes"] += 1
+        try:
+            observer.follow()
+            seed = last
+        except TopKilled:
+            seed = observer.seed + 1
+        except Fault as fault:
+            faults.append(f"seed {observer.seed}: {fault}")
+            print(faults[-1], flush=True)
+            seed = observer.seed + 1
+        finally:
+            observer.subject.end()
+    counts["seeds"] = seed
+    return counts, faults
+
+
+def main() -> None:
+    seconds = float(sys.argv[1])
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else secrets.randbits(31)
+    print("first seed", seed, flush=True)
+    begun = time.monotonic()
+    counts, faults = soak(seconds, seed)
+    for what, count in counts.items():
+        print(f"{what}: {count}")
+    print(f"{len(faults)} faults in {time.monotonic() - begun:.0f} s")
+    sys.exit(bool(faults))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""What the children of a Worker that is shot at run; each task counts its begins and ends."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import kill_graphs
+import numpy as np
+from kill_graphs import ALWAYS_FAILS, FAILS_FIRST
+
+from pto_core import In, InOut, Scalar, TaskArgs, TensorArgType, Worker, kernel
+from pto_core.errors import UsageError
+
+INNER_RETRIES = 1
+
+# By task and member: shared memory, which all children inherit.
+begun = ended = np.zeros((0, 0), np.int64)
+# Of the hosts in order: each knows its own only, and refuses the others.
+inner_handles: list[Any] = []
+
+
+def count_in(worker: Worker) -> None:
+    """Let the tasks of a Worker that has not started count."""
+    global begun, ended
+    shape = (kill_graphs.MOST_TASKS, kill_graphs.MOST_MEMBERS)
+    begun, ended = worker.shared_array(shape, "int64"), worker.shared_array(shape, "int64")
+
+
+def stop_counting() -> None:
+    """Let go of the Worker's memory."""
+    global begun, ended
+    begun = ended = np.zeros((0, 0), np.int64)
+
+
+def enter(number: int, member: int, behaviour: int) -> None:
+    begun[number, member] += 1
+    is_first = begun[number, member] == 1
+    if behaviour == ALWAYS_FAILS or (behaviour == FAILS_FIRST and is_first):
+        raise ValueError(f"task {number}")
+
+
+def work(args: Any) -> None:
+    """Be a task of a SUB child."""
+    number, member, behaviour, bits, pause_us = (args.scalar(i) for i in range(5))
+    enter(number, member, behaviour)
+    kill_graphs.compute(number, bits, [args.tensor(i) for i in range(args.tensor_count)])
+    if pause_us:
+        time.sleep(pause_us / 1e6)
+    ended[number, member] += 1
+
+
+@kernel(core="aiv")
+def mix(x: In, number: Scalar, bits: Scalar, y: InOut) -> None:
+    kill_graphs.compute(int(number), int(bits), [x, y])
+
+
+def on_chip(rt: Any, x: In, y: InOut, number: int, member: int, behaviour: int, *rest: int) -> None:
+    """Be a task of a chip child whose runtime finds edges."""
+    enter(number, member, behaviour)
+    rt.submit(mix, x, number, rest[0], y)
+    ended[number, member] += 1
+
+
+def on_graph_chip(
+    rt: Any, x: In, y: InOut, number: int, member: int, behaviour: int, *rest: int
+) -> None:
+    """Be a task of a chip child whose runtime is told edges."""
+    enter(number, member, behaviour)
+    rt.publish(rt.add_task(mix, (x, number, rest[0], y)))
+    ended[number, member] += 1
+
+
+def on_host(orch: Any, args: Any, config: Any) -> None:
+    """Be a task of a child Worker: one task of a SUB child of its own."""
+    bits = args.scalar(3)
+    tags = {1: TensorArgType.OUTPUT, 2: TensorArgType.INPUT, 3: TensorArgType.INOUT}
+    made = TaskArgs()
+    for index, tensor in enumerate(args.tensors):
+        made.add_tensor(tensor, tags[bits >> 2 * index & 3])
+    for index in range(args.scalar_count):
+        made.add_scalar(args.scalar(index))
+    for handle in inner_handles:
+        try:
+            orch.submit_sub(handle, made, retries=INNER_RETRIES)
+        except UsageError:
+            continue
+        return
+    raise AssertionError("no handle of this host")

@@ -1,0 +1,126 @@
+"""One run of one program by a Worker that is shot at, and whether what came of it may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import kill_graphs
+import kill_tasks
+import numpy as np
+from kill_graphs import ALWAYS_FAILS, Program, Task
+from kill_talk import Talk
+
+from pto_core import Worker
+from pto_core.errors import ChildDiedError, PtoError, TaskFailedError
+
+
+class Wrong(Exception):
+    """A run did what it may not do."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What deaths may do to a Worker."""
+
+    lost_by_death: int
+    groups_lost_by_death: int
+    deaths_are_final: bool
+    has_hosts: bool
+
+
+@dataclass
+class Trial:
+    """One run of one program, and whether what came of it may be."""
+
+    program: Program
+    worker: Worker
+    handles: tuple[Any, Any]
+    memory: Any
+    limits: Limits
+
+    def run(self, talk: Talk) -> None:
+        kill_tasks.begun[:] = kill_tasks.ended[:] = 0
+        self.memory[:] = np.arange(kill_graphs.ARRAYS)[:, None]
+        expected = self.memory.copy()
+        slots: list[int] = []
+
+        def graph(orch: Any, args: Any, config: Any) -> None:
+            slots.extend(kill_graphs.submit_all(orch, self.handles, self.program, self.memory))
+
+        error: PtoError | None = None
+        with talk.kills("run") as counts:
+            try:
+                self.worker.run(graph, hazards="full")
+            except (TaskFailedError, ChildDiedError) as caught:
+                error = caught
+        number_of = {slot: number for number, slot in enumerate(slots)}
+        errors = {} if error is None else {number_of[one.task]: one for one in all_of(error)}
+        poisoned = set() if error is None else {number_of[one.task] for one in error.poisoned}
+        self._judge(errors, poisoned, expected, counts["all"])
+
+    def _judge(self, errors: dict[int, Any], poisoned: set[int], expected: Any, kills: int) -> None:
+        failed = set(errors)
+        must_be, unknown = kill_graphs.in_order(self.program, failed, expected)
+        expect(poisoned == must_be, f"poisoned {poisoned}, not {must_be}; failed {failed}")
+        for array in set(range(kill_graphs.ARRAYS)) - unknown:
+            same = (self.memory[array] == expected[array]).all()
+            expect(same, f"array {array}: {self.memory[array][::32]} not {expected[array][::32]}")
+        for number, task in enumerate(self.program.tasks):
+            self._judge_counts(number, task, failed, poisoned)
+        lost = {number for number in failed if is_loss(errors[number])}
+        for number in sorted(failed - lost):
+            raises = self.program.tasks[number].behaviour != kill_graphs.RUNS_WELL
+            expect(raises, f"task {number} failed by itself: {errors[number]}")
+        self._judge_failures(errors, lost, kills)
+
+    def _judge_counts(self, number: int, task: Task, failed: set[int], poisoned: set[int]) -> None:
+        starts = kill_tasks.begun[number, : len(task.members)]
+        ends = kill_tasks.ended[number, : len(task.members)]
+        words = f"task {number} (retries {task.retries}): began {starts}, ended {ends}"
+        tries = 1 + task.retries
+        if self.limits.has_hosts and not task.is_sub:
+            tries *= 1 + kill_tasks.INNER_RETRIES
+        expect((starts <= tries).all(), words)
+        if number in poisoned:
+            expect(not starts.any(), words + ", poisoned")
+        elif number not in failed:
+            expect((ends >= 1).all(), words + ", succeeded")
+
+    def _judge_failures(self, errors: dict[int, Any], lost: set[int], kills: int) -> None:
+        tasks, raised = self.program.tasks, set(errors) - lost
+        allowed = {number for number, task in enumerate(tasks) if task.behaviour}
+        always = {n for n in allowed if tasks[n].behaviour == ALWAYS_FAILS}
+        if not kills:
+            no_retry = {n for n in allowed - always if not tasks[n].retries}
+            hosted = {n for n in no_retry if self.limits.has_hosts and not tasks[n].is_sub}
+            due = always | (no_retry - hosted)
+            poisoned, _ = kill_graphs.in_order(self.program, raised, self.memory.copy())
+            expect(due - poisoned == raised, f"failed {raised}, not {due}")
+            expect(not lost, f"tasks {lost} were lost though nobody was killed")
+        if lost and not self._is_short():
+            singles_most = self.limits.lost_by_death * kills
+            groups_most = self.limits.groups_lost_by_death * kills
+            groups = {number for number in lost if len(tasks[number].members) > 1}
+            found = "; ".join(f"{tasks[number]} {errors[number]}" for number in lost)
+            expect(len(lost - groups) <= singles_most, f"{kills} kills lost too much: {found}")
+            # A group is not repeated where another child may have begun with a member of it.
+            expect(len(groups) <= groups_most, f"{kills} kills lost too many groups: {found}")
+
+    def _is_short(self) -> bool:
+        """Whether there are fewer children than at the start."""
+        counts = self.worker.statistics()
+        return self.limits.deaths_are_final or bool(counts["deaths"] > counts["restarts"])
+
+
+def all_of(error: Any) -> list[Any]:
+    return [error, *error.failures]
+
+
+def is_loss(error: Any) -> bool:
+    return isinstance(error, ChildDiedError) or "SIGKILL" in str(error)
+
+
+def expect(holds: Any, words: str) -> None:
+    if not holds:
+        raise Wrong(words)
