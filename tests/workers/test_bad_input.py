@@ -13,6 +13,7 @@ import pytest
 from pto_core import (
     CallConfig,
     ChipCallable,
+    ContinuousTensor,
     CoreCallable,
     In,
     Out,
@@ -364,3 +365,39 @@ def test_two_threads_do_not_run_at_once(world) -> None:
     done.set()
     thread.join()
     still_works(world)
+
+
+def test_what_has_retries_and_lies_where_nothing_can_be_saved_is_refused(make) -> None:
+    worker = make(num_sub_workers=1)
+    handle = worker.register(lambda args: None)
+    private = np.zeros(1000)
+
+    def graph(orch, args, cfg) -> None:
+        for address in (0x1000, private.ctypes.data):
+            made = TaskArgs()
+            tensor = ContinuousTensor.from_pointer(address, (1000,), "float64")
+            made.add_tensor(tensor, TensorArgType.INOUT)
+            with pytest.raises(UsageError, match=r"not in shared memory.*shared_array"):
+                orch.submit_sub(handle, made, retries=1)
+            with pytest.raises(UsageError, match=r"not in shared memory.*shared_array"):
+                orch.submit_sub_group(handle, [made], retries=1)
+            orch.submit_sub(handle, made)
+
+    worker.run(graph)
+
+
+def test_memory_that_was_shared_is_not_known_any_more(make) -> None:
+    first, worker = make(num_sub_workers=1), make(num_sub_workers=1)
+    handle = worker.register(lambda args: None)
+    made = TaskArgs()
+    array = first.shared_array(1000)
+    made.add_tensor(
+        ContinuousTensor.from_pointer(array.ctypes.data, array.shape, "float32"),
+        TensorArgType.INOUT,
+    )
+    worker.run(lambda orch, args, cfg: orch.submit_sub(handle, made, retries=1))
+    del array
+    first.close()
+    first._arena = None
+    with pytest.raises(UsageError, match="nothing there"):
+        worker.run(lambda orch, args, cfg: orch.submit_sub(handle, made, retries=1))

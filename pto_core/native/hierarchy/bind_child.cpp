@@ -3,7 +3,6 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -51,7 +50,7 @@ void make_loop(ChildLoop* place, uintptr_t table, uintptr_t end, uintptr_t board
                         largest_frame_bytes - static_cast<uint32_t>(sizeof(pto_frame)));
 }
 
-nb::dict describe(uintptr_t address, int32_t child) {
+nb::dict record_of(uintptr_t address, int32_t child) {
   const ChildRecord& record = record_at(address, child);
   nb::dict found;
   found["started"] = record.started.load();
@@ -61,15 +60,7 @@ nb::dict describe(uintptr_t address, int32_t child) {
   found["control"] = control ? nb::object(nb::int_(control - 1)) : nb::none();
   found["pid"] = record.pid.load();
   found["ending"] = record.ending.load();
-  found["note"] = core::text_of(std::string(record.note, strnlen(record.note, sizeof record.note)));
   return found;
-}
-
-void note(uintptr_t address, int32_t child, const std::string& text) {
-  ChildRecord& record = record_at(address, child);
-  const size_t bytes = std::min(text.size(), sizeof record.note - 1);
-  std::memcpy(record.note, text.data(), bytes);
-  std::memset(record.note + bytes, 0, sizeof record.note - bytes);
 }
 
 void bind_board(nb::module_& module) {
@@ -94,11 +85,9 @@ void bind_board(nb::module_& module) {
         return reinterpret_cast<uintptr_t>(&record_at(address, child).bell);
       },
       nb::arg("address"), nb::arg("child"), "Address of the bell that a child sleeps on.");
-  module.def("board_record", &describe, nb::arg("address"), nb::arg("child"),
+  module.def("board_record", &record_of, nb::arg("address"), nb::arg("child"),
              nb::sig("def board_record(address: int, child: int) -> dict[str, typing.Any]"),
              "What a child has done and does, for messages.");
-  module.def("board_note", &note, nb::arg("address"), nb::arg("child"), nb::arg("text"),
-             "Note in a child what it is about to do, for whoever finds it dead or slow.");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "bindings.hpp"
+#include "driver/deciding.hpp"
 #include "driver/python_engine.hpp"
 #include "driver/task_handle.hpp"
 #include "driver/worker_driver.hpp"
@@ -33,7 +34,16 @@ uint64_t nanoseconds_of(nb::handle seconds) {
   return value > 1e9 ? UINT64_MAX : static_cast<uint64_t>(value * 1e9);
 }
 
-// A Python policy is called with the driver's role, so it has to be short; see Policy.
+// A policy of the program as both engines call it: with the driver's role, so it has to be short,
+// and may not ask the driver anything.
+nb::object guarded(const nb::object& policy) {
+  if (policy.is_none()) return policy;
+  return nb::cpp_function([policy](nb::handle candidates, nb::handle preferred) {
+    const Deciding deciding;
+    return nb::object(policy(candidates, preferred));
+  });
+}
+
 Policy policy_of(const nb::object& policy) {
   if (policy.is_none()) return {};
   return [policy](std::span<const Candidate> candidates, int32_t preferred) {
@@ -69,8 +79,8 @@ void make(WorkerDriver* self, nb::object hooks, const Children& children, const 
   configuration.patience_ns = static_cast<uint64_t>(patience_s * 1e9);
   configuration.is_engine_python = engine == "reference" || !policy.is_none();
   or_error([&] {
-    new (self) WorkerDriver(configuration, make_engine(engine, configuration.engine, policy),
-                            std::move(hooks), settings);
+    auto made = make_engine(engine, configuration.engine, guarded(policy));
+    new (self) WorkerDriver(configuration, std::move(made), std::move(hooks), settings);
   });
 }
 
@@ -144,9 +154,10 @@ void bind_runs(nb::class_<WorkerDriver>& bound) {
           nb::arg("hazards"), nb::arg("config").none(),
           nb::sig("def run_begin(self, hazards: int, config: object | None) -> None"),
           "Begin a run. `config`: a CallConfig for tasks without their own, or None.")
-      .def("run_end", &WorkerDriver::run_end,
+      .def("run_end", &WorkerDriver::run_end, nb::arg("interrupted") = false,
            "Wait until every task has ended. What look() or a signal raises cancels the run, waits "
-           "a little for what runs, ends the children that still do, and is raised.")
+           "a little for what runs, ends the children that still do, and is raised. `interrupted`: "
+           "something has been raised already, and is on its way.")
       .def(
           "outcome", &WorkerDriver::outcome,
           nb::sig("def outcome(self) -> tuple[bool, list[tuple[int, int]], list[tuple[int, int]]]"),
@@ -170,6 +181,12 @@ void bind_runs(nb::class_<WorkerDriver>& bound) {
           nb::sig("def cause(self, cause: int) -> dict[str, typing.Any] | None"),
           "What is known of a cause: data (what the child said, or add_cause() was given; empty of "
           "a deadline or an interruption), and task, child and member, -1 where there is none.")
+      .def(
+          "explain",
+          [](WorkerDriver& self, int64_t cause, const nb::bytes& data) {
+            self.driver().explain(cause, std::string(data.c_str(), data.size()));
+          },
+          nb::arg("cause"), nb::arg("data"), "Give a cause of this run that has no data some.")
       .def("task", &task, nb::arg("task"),
            nb::sig("def task(self, task: int) -> dict[str, typing.Any] | None"),
            "What a task is that is live, or of the last run and not completed: callable, members, "

@@ -28,7 +28,7 @@ constexpr uint64_t kLargestWindow = 256;  // frames of one child in flight
 constexpr uint64_t kOutcomesTrusted = kOutcomesKept - kLargestWindow;
 
 // How a child says that it goes, before it does.
-enum class Ending : uint32_t { kNone = 0, kClosed = 1, kParentGone = 2, kProtocol = 3, kError = 4 };
+enum class Ending : uint32_t { kNone = 0, kClosed = 1, kProtocol = 2, kError = 3 };
 
 struct alignas(64) ChildRecord {
   pto_bell bell;  // what this child sleeps on
@@ -47,7 +47,6 @@ struct alignas(64) ChildRecord {
 
   alignas(64) std::atomic<uint64_t> outcomes[kOutcomesKept / 64];  // bit 1: succeeded
   std::atomic<uint64_t> skips[kLargestWindow];  // number of a frame that is not to start
-  char note[128];  // what the child does before its first frame, for messages; ends with a zero
 };
 
 struct BoardHeader {

@@ -47,7 +47,9 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/hierarchy/driver/worker_driver.cpp
   native/hierarchy/driver/worker_submit.cpp
   native/hierarchy/driver/worker_submit_many.cpp
+  native/hierarchy/endpoint/interruption.cpp
   native/hierarchy/endpoint/python_ends.cpp
+  native/hierarchy/processes/current_process.cpp
   native/hierarchy/processes/parent_watch.cpp
   native/hierarchy/processes/shared_mapping.cpp
   native/hierarchy/processes/thread_pools.cpp

@@ -283,14 +283,6 @@ class TestBoard:
         assert {one["pid"] for one in seen} == {os.getpid()}
         assert child.board.record()["ending"] == 1
 
-    def test_takes_a_note(self) -> None:
-        board = Board(2)
-        _hierarchy.board_note(board.address, 1, "opening device 3")
-        assert board.record(1)["note"] == "opening device 3"
-        _hierarchy.board_note(board.address, 1, "é" * 100)
-        assert board.record(1)["note"].startswith("é" * 63)
-        assert board.record(0)["note"] == ""
-
     def test_knows_its_children(self) -> None:
         with pytest.raises(UsageError, match="child 2 is none: the board has 2"):
             Board(2).record(2)
@@ -491,7 +483,7 @@ class TestBrokenFrames:
         child.end.frames.append(frame.pack())
         with pytest.raises(ProtocolError, match=words):
             child.run()
-        assert child.board.record()["ending"] == 3
+        assert child.board.record()["ending"] == 2
         assert child.end.is_closed
 
     def test_random_ones_only_raise_protocol_errors(self) -> None:

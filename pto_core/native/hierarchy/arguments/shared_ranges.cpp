@@ -29,6 +29,11 @@ Sharing SharedRanges::of(uint64_t address, uint64_t bytes) {
   return found;
 }
 
+void SharedRanges::forget() {
+  ranges_.clear();
+  last_begin_ = last_end_ = 0;
+}
+
 const SharedRanges::Range* SharedRanges::range_at(uint64_t address) const {
   const auto after =
       std::upper_bound(ranges_.begin(), ranges_.end(), address,

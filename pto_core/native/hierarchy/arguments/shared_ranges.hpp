@@ -1,7 +1,7 @@
 // Which memory of this process is a shared mapping: what a parent and its children both see.
 //
-// A cache of /proc/self/maps, read again when an address is in none of what it holds. What was
-// unmapped meanwhile may still be in it. Used with the GIL held.
+// A cache of /proc/self/maps, read again when an address is in none of what it holds. What others
+// than SharedMapping have unmapped meanwhile may still be in it. Used with the GIL held.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,9 @@ class SharedRanges {
 
   // The one of this process; a child of a fork starts with what its parent knew.
   static SharedRanges& of_process();
+
+  // Something that was shared is mapped no more.
+  void forget();
 
  private:
   struct Range {

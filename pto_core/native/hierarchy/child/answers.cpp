@@ -2,14 +2,18 @@
 
 #include <nanobind/nanobind.h>
 
+#include "endpoint/interruption.hpp"
 #include "gil.hpp"
 
 namespace pto::hierarchy {
 
 void look_for_signals() {
-  if (PyErr_CheckSignals() == 0) return;
-  if (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) throw nanobind::python_error();
-  PyErr_Clear();
+  try {
+    raise_interruption();
+    if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
+  } catch (nanobind::python_error& error) {
+    if (!error.matches(PyExc_KeyboardInterrupt)) throw;
+  }
 }
 
 void Answers::give(const pto_answer& answer) {

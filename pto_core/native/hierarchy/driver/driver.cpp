@@ -108,6 +108,12 @@ std::optional<Cause> Driver::cause(int64_t number) {
   return found == causes_.end() ? std::nullopt : std::optional<Cause>(found->second);
 }
 
+void Driver::explain(int64_t cause, std::string data) {
+  Role role(*this);
+  const auto found = outcomes_->causes.find(cause);
+  if (found != outcomes_->causes.end()) found->second.data = std::move(data);
+}
+
 std::optional<EndedTask> Driver::describe(int64_t task, int32_t* child) {
   Role role(*this);
   *child = static_cast<int32_t>(kNone);

@@ -85,8 +85,9 @@ class Driver : private FrameSource {
 
   void run_begin(Hazards hazards);
   // Waits for all tasks. What Host::look() throws cancels, waits `patience_ns` for what runs, ends
-  // the children of what then still does, and is thrown on.
-  void run_end();
+  // the children of what then still does, and is thrown on. `is_interrupted`: something has been
+  // thrown before, so the same is done at once.
+  void run_end(bool is_interrupted = false);
   // The last run; from run_begin() on, the one that has begun.
   const std::shared_ptr<RunOutcomes>& outcomes() const { return outcomes_; }
 
@@ -115,6 +116,8 @@ class Driver : private FrameSource {
   uint32_t add_config(std::string frame);
   int64_t add_cause(std::string data);
   std::optional<Cause> cause(int64_t number);
+  // Gives a cause of this run that has no data some: a deadline.
+  void explain(int64_t cause, std::string data);
 
   // ---- the children ----
 

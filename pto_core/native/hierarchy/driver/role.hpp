@@ -3,6 +3,7 @@
 
 #include <mutex>
 
+#include "driver/deciding.hpp"
 #include "driver/driver.hpp"
 
 namespace pto::hierarchy {
@@ -28,6 +29,11 @@ class Driver::Role {
  private:
   void wait(Driver& driver) {
     if (lock_.owns_lock()) return;
+    if (Deciding::is_so()) {
+      throw Refusal(Refusal::Kind::kUsage,
+                    "a placement policy asks the Worker that waits for its decision; decide by the "
+                    "candidates alone");
+    }
     driver.host_.give_up();
     lock_.lock();
     driver.host_.take();

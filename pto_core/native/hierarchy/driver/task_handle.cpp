@@ -30,7 +30,7 @@ void delete_run(PyObject* self) {
 
 void delete_handle(PyObject* self) {
   TaskHandle* handle = self_of(self);
-  handle->run->driver->driver().let_go(handle->task);
+  handle->run->driver->let_go(handle->task);
   Py_DECREF(reinterpret_cast<PyObject*>(handle->run));
   Py_XDECREF(handle->outputs);
   PyTypeObject* type = Py_TYPE(self);
@@ -38,20 +38,25 @@ void delete_handle(PyObject* self) {
   Py_DECREF(type);
 }
 
-bool has_ended(TaskHandle* handle) {
-  return handle->run->outcomes->is_over || handle->run->driver->driver().has_ended(handle->task);
+Driver& driver_of(const TaskHandle* handle) {
+  return handle->run->driver->driver();
+}
+
+bool has_ended(const TaskHandle* handle) {
+  return handle->run->outcomes->is_over || driver_of(handle).has_ended(handle->task);
 }
 
 PyObject* done(PyObject* self, void*) {
-  return or_raise([&] { return PyBool_FromLong(has_ended(self_of(self))); });
+  return or_raise(
+      [&] { return PyBool_FromLong(or_error([&] { return has_ended(self_of(self)); })); });
 }
 
 // (result, cause, root) of a task that ended otherwise than completed, else None.
 PyObject* failure(PyObject* self, void*) {
   return or_raise([&]() -> PyObject* {
     const TaskHandle* handle = self_of(self);
-    const auto found =
-        handle->run->driver->driver().failure_of(*handle->run->outcomes, handle->task);
+    const auto found = or_error(
+        [&] { return driver_of(handle).failure_of(*handle->run->outcomes, handle->task); });
     if (!found) Py_RETURN_NONE;
     return Py_BuildValue("(iLL)", static_cast<int>(found->result),
                          static_cast<long long>(found->cause), static_cast<long long>(found->root));
@@ -84,9 +89,8 @@ PyObject* wait(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObje
     }
     TaskHandle* handle = self_of(self);
     const uint64_t limit = timeout_ns(timeout);
-    if (has_ended(handle)) Py_RETURN_TRUE;
-    Driver& driver = handle->run->driver->driver();
-    return PyBool_FromLong(or_error([&] { return driver.wait(handle->task, limit); }));
+    return PyBool_FromLong(
+        or_error([&] { return has_ended(handle) || driver_of(handle).wait(handle->task, limit); }));
   });
 }
 

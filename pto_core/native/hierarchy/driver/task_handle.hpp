@@ -18,7 +18,7 @@ class WorkerDriver;
 
 // Shared by the handles of a run; itself a Python object, so that they count it.
 struct RunObject {
-  PyObject_HEAD WorkerDriver* driver;  // null once it is closed
+  PyObject_HEAD WorkerDriver* driver;  // as long as driver_object is
   PyObject* driver_object;             // a reference
   std::shared_ptr<RunOutcomes> outcomes;
 };

@@ -52,7 +52,7 @@ bool Driver::wait_for_run(uint64_t timeout_ns) {
                     saturating_add(engine::monotonic_ns(), timeout_ns));
 }
 
-void Driver::run_end() {
+void Driver::run_end(bool is_interrupted) {
   {
     Role role(*this);
     engine_->run_end(out_);
@@ -61,6 +61,7 @@ void Driver::run_end() {
     pump(true);
     if (!is_running_) return;
   }
+  if (is_interrupted) return end_interrupted();
   try {
     wait_for_run(UINT64_MAX);
   } catch (...) {

@@ -45,18 +45,23 @@ void WorkerDriver::close() {
   Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_, nullptr)));
 }
 
+void WorkerDriver::refuse_fork() const {
+  core::raise_usage("this Worker belongs to process " + std::to_string(process_) +
+                    ", which forked this one; make a Worker in this process");
+}
+
 void WorkerDriver::run_begin(nb::object self, Hazards hazards, nb::handle config) {
   // First, because it may be refused.
   const uint32_t number = config.is_none() ? 0 : config_number(config.ptr());
-  or_error([&] { driver_->run_begin(hazards); });
+  or_error([&] { driver().run_begin(hazards); });
   RunObject* run = make_run_object(this, self.ptr(), driver_->outcomes());
   if (!run) throw nb::python_error();
   Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_, run)));
   run_config_ = number;
 }
 
-void WorkerDriver::run_end() {
-  or_error([&] { driver_->run_end(); });
+void WorkerDriver::run_end(bool is_interrupted) {
+  or_error([&] { driver().run_end(is_interrupted); });
   drop_kept(INT64_MAX);
   Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_, nullptr)));
 }

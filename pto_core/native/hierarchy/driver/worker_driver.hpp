@@ -9,6 +9,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <unordered_map>
 #include <vector>
 
@@ -16,6 +17,8 @@
 #include "callable/callable_handle.hpp"
 #include "driver/driver.hpp"
 #include "driver/python_host.hpp"
+#include "endpoint/interruption.hpp"
+#include "processes/current_process.hpp"
 #include "refusal.hpp"
 
 namespace pto::hierarchy {
@@ -48,11 +51,16 @@ class WorkerDriver {
                nb::object hooks, const WorkerSettings& settings);
   ~WorkerDriver();
 
-  Driver& driver() { return *driver_; }
+  // Raises in a fork of the program: nobody drives it there.
+  Driver& driver() {
+    if (process_ != current_process()) refuse_fork();
+    return *driver_;
+  }
+  void let_go(int64_t task) noexcept { driver_->let_go(task); }
   nb::object& hooks() { return host_.hooks(); }
 
   void run_begin(nb::object self, Hazards hazards, nb::handle config);
-  void run_end();
+  void run_end(bool is_interrupted);
   nb::tuple outcome() const;
 
   // A new TaskHandle.
@@ -86,6 +94,7 @@ class WorkerDriver {
   };
   class DraftLoan;
 
+  [[noreturn]] void refuse_fork() const;
   uint32_t callable_number(PyObject* handle, Kind kind);
   void check_handle(PyObject* handle, Kind kind) const;
   CallableSpace space_of(Kind kind) const {
@@ -127,11 +136,19 @@ class WorkerDriver {
 
 [[noreturn]] void raise_deadlock(const Deadlock& proof);
 
-// Runs `call` and raises what the driver throws as an exception of the tree.
+// Runs `call` and raises what the driver throws as an exception of the tree, and what a handler of
+// a signal has raised meanwhile.
 template <class Call>
 auto or_error(Call call) {
   try {
-    return call();
+    if constexpr (std::is_void_v<decltype(call())>) {
+      call();
+      raise_interruption();
+    } else {
+      auto result = call();
+      raise_interruption();
+      return result;
+    }
   } catch (const Refusal& refusal) {
     raise_refusal(refusal);
   } catch (const DeadlockFound& found) {

@@ -36,28 +36,36 @@ uint32_t milliseconds_of(PyObject* object) {
   return static_cast<uint32_t>(std::ceil(seconds * 1e3));
 }
 
-void add_member(PyObject* object, size_t position, bool is_group, std::vector<TaskArgs*>& all,
-                std::vector<Tensor>& keys) {
+// What a task that may run again changes in place is saved here, and put back; memory of a child is
+// refused by the driver.
+bool is_saved(const pto_tensor& tensor, Tag tag) {
+  return tag == Tag::kInout && !tensor.child_memory;
+}
+
+void add_member(PyObject* object, size_t position, const SubmitWords& words, bool is_repeated,
+                std::vector<TaskArgs*>& all, std::vector<Tensor>& keys) {
   TaskArgs* args = task_args_of(object);
   if (!args) {
-    core::raise_usage((is_group ? "member " + std::to_string(position) : std::string("args")) +
-                      " is " + core::shown(object) + " of type " + core::type_text(object) +
-                      "; give a TaskArgs");
+    core::raise_usage(
+        (words.is_group ? "member " + std::to_string(position) : std::string("args")) + " is " +
+        core::shown(object) + " of type " + core::type_text(object) + "; give a TaskArgs");
   }
   args->take_addresses();
   all.push_back(args);
   const auto tensors = args->tensors();
   for (uint32_t i = 0; i < args->tensor_count; ++i) {
     const ContinuousTensor& tensor = *args->notes[i].tensor;
-    if (tensor.origin == Origin::kArray) check_shared(tensor, i);
-    keys.push_back({tensors[i].data, tensor.bytes, nullptr, args->notes[i].tag});
+    const Tag tag = args->notes[i].tag;
+    if (tensor.origin == Origin::kArray || (is_repeated && is_saved(tensors[i], tag)))
+      check_shared(tensor, i);
+    keys.push_back({tensors[i].data, tensor.bytes, nullptr, tag});
   }
 }
 
 template <class Draft>
-void add_members(const SubmitWords& words, Draft& draft) {
+void add_members(const SubmitWords& words, bool is_repeated, Draft& draft) {
   if (!words.is_group) {
-    if (is_given(words.args)) add_member(words.args, 0, false, draft.args, draft.keys);
+    if (is_given(words.args)) add_member(words.args, 0, words, is_repeated, draft.args, draft.keys);
   } else {
     const nb::object list = nb::steal(PySequence_Fast(words.args ? words.args : Py_None, ""));
     PyErr_Clear();
@@ -67,8 +75,8 @@ void add_members(const SubmitWords& words, Draft& draft) {
     }
     const Py_ssize_t count = PySequence_Fast_GET_SIZE(list.ptr());
     for (Py_ssize_t i = 0; i < count; ++i)
-      add_member(PySequence_Fast_GET_ITEM(list.ptr(), i), static_cast<size_t>(i), true, draft.args,
-                 draft.keys);
+      add_member(PySequence_Fast_GET_ITEM(list.ptr(), i), static_cast<size_t>(i), words,
+                 is_repeated, draft.args, draft.keys);
   }
   Tensor* key = draft.keys.data();
   for (TaskArgs* args : draft.args) {
@@ -182,6 +190,7 @@ void WorkerDriver::read_workers(const SubmitWords& words, std::vector<int32_t>& 
 
 // All but what the members are.
 Call WorkerDriver::begin_call(const SubmitWords& words, Draft& draft) {
+  if (process_ != current_process()) refuse_fork();
   if (!run_) core::raise_usage("submit outside a run; do it in the function or block of the run");
   Call call;
   call.kind = words.kind;
@@ -201,7 +210,7 @@ PyObject* WorkerDriver::submit(const SubmitWords& words) {
   DraftLoan loan(*this);
   Draft& draft = *loan;
   Call call = begin_call(words, draft);
-  add_members(words, draft);
+  add_members(words, call.retries > 0, draft);
   call.members = draft.members;
   call.has_arguments = !draft.args.empty();
   const int64_t task = or_error([&] { return driver_->submit(call); });
@@ -249,7 +258,7 @@ void WorkerDriver::add_dependencies(int64_t consumer, PyObject* const* producers
       core::raise_usage("add_dep got " + core::shown(producers[i]) +
                         "; give handles of tasks of this Worker");
     }
-    or_error([&] { driver_->add_dependency(producer->task, consumer); });
+    or_error([&] { driver().add_dependency(producer->task, consumer); });
   }
 }
 

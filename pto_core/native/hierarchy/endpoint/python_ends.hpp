@@ -6,8 +6,10 @@
 // (anything else). The latter stays: such an end is not called again. A frame that is too large
 // only ends its call.
 //
-// Where a signal's handler would interrupt the call before it begins, nothing is called, nothing is
-// taken or given, and the signal is left for whoever looks at signals next.
+// Signals wait while an end's Python runs. What the handler of one raises before a call begins is
+// kept for the caller (interruption.hpp), and nothing is called, taken or given. Where another
+// thread got the signal, its handler may raise in the middle of a call: that is kept too, and the
+// end is broken, as it was left half done.
 #pragma once
 
 #include <nanobind/nanobind.h>

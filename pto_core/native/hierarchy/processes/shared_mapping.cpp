@@ -13,6 +13,8 @@
 #include <string>
 #include <system_error>
 
+#include "arguments/shared_ranges.hpp"
+
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
@@ -99,6 +101,7 @@ SharedMapping::SharedMapping(int descriptor, uint64_t bytes, uint64_t address)
 SharedMapping::~SharedMapping() {
   if (!is_owner()) return;
   munmap(memory_, bytes_);
+  SharedRanges::of_process().forget();
   if (descriptor_ >= 0) close(descriptor_);
 }
 

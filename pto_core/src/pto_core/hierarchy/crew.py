@@ -13,6 +13,7 @@ from pto_core.hierarchy.children import ChipBody, Post, SubBody, WorkerBody
 from pto_core.hierarchy.control import Control
 from pto_core.hierarchy.endpoints import Endpoint, Opener
 from pto_core.hierarchy.memory import SharedArena, WorkerMemory
+from pto_core.hierarchy.placement import Placement
 from pto_core.hierarchy.processes import ChildPlan, ChildProcesses, register_parkable
 from pto_core.hierarchy.registry import Registration, Registry
 from pto_core.hierarchy.roster import Member, roster
@@ -62,6 +63,7 @@ class Crew:
         self.processes = ChildProcesses(
             start_method=config["start_method"], timeout_s=config["child_start_timeout_s"]
         )
+        self.placement = None if policy is None else Placement(policy)
         self.supervision = Supervision(self)
         self.driver = Driver(
             children=[(int(member.kind), config["child_window"]) for member in self.members],
@@ -74,7 +76,7 @@ class Crew:
             repeats_lost=config["on_worker_death"] != "fail",
             snapshot_limit=config["snapshot_limit"],
             task_timeout_ms=settings.task_timeout_ms,
-            policy=policy,
+            policy=self.placement,
         )
         self.control = Control(self.driver, self.paths)
 

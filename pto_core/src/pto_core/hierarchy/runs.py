@@ -23,6 +23,8 @@ HAZARDS = {"raw": 0, "full": 1}
 _NONE = -1
 _NO_ARGUMENTS = TaskArgs().view()
 _DEFAULT = CallConfig()
+# A task that was past its deadline when its child ended for another reason.
+_UNEXPLAINED = Failure.of(AbortedError("the task was over its time limit, and its child is gone"))
 
 
 class Runs:
@@ -32,7 +34,7 @@ class Runs:
         self.process = crew.process
         self._paths = crew.paths
         self._driver = crew.driver
-        self._supervision = crew.supervision
+        self._placement = crew.placement
         self._orchestrator = Orchestrator(crew.driver)
 
     @property
@@ -70,19 +72,27 @@ class Runs:
                 f"hazards is {hazards!r}; give 'raw' or 'full'", name="hazards", value=hazards
             )
         self._driver.run_begin(number, config)
+        if self._placement is not None:
+            self._placement.begin()
 
     def end(self) -> None:
         """Wait for all tasks; raises one error for all failures, the first one."""
         self._driver.run_end()
+        if self._placement is not None and self._placement.error is not None:
+            raise self._placement.error
         _, failed, poisoned = self._driver.outcome()
         if failed or poisoned:
             raise self.error(failed, poisoned)
 
     def abandon(self, reason: BaseException) -> None:
-        """End a run whose graph raised: what has not been sent does not run."""
+        """End a run whose graph raised: what has not been sent does not run.
+
+        What runs is waited for; not so long when the program was interrupted, then its child is
+        ended.
+        """
         failure = Failure.of(AbortedError(f"the graph of the run raised {type(reason).__name__}"))
         self._driver.cancel(self._driver.add_cause(failure.pack()))
-        self._driver.run_end()
+        self._driver.run_end(interrupted=not isinstance(reason, Exception))
 
     def error(
         self, failed: Sequence[tuple[int, int]], poisoned: Sequence[tuple[int, int]]
@@ -97,7 +107,7 @@ class Runs:
         """Make the error of one task that failed."""
         known = self._driver.cause(cause)
         assert known is not None
-        failure = self._supervision.failure(cause, known["data"])
+        failure = Failure.unpack(known["data"]) if known["data"] else _UNEXPLAINED
         return task_error(self.place(task, known["child"]), failure)
 
     def poisoned(self, task: int, root: int) -> PtoError:

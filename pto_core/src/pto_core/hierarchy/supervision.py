@@ -40,7 +40,6 @@ class Supervision:
         self._reasons: WeakKeyDictionary[ChildProcess, Reason] = WeakKeyDictionary()
         self._endings: list[ChildEnding] = []  # found, and not told yet
         self._is_closing = False
-        self._late: dict[int, Failure] = {}  # by the driver's number for a deadline that passed
         self._counts = {"deaths": 0, "restarts": 0}
         self._tasks_at_death: dict[int, int] = {}
         self._quick_deaths: dict[int, int] = {}
@@ -52,10 +51,6 @@ class Supervision:
         if runs is None:
             raise WorkerClosedError("the Worker of this task is gone; ask before it is")
         return runs
-
-    def failure(self, cause: int, data: bytes) -> Failure:
-        """Say what a cause of the driver means; it has no data where a deadline passed."""
-        return self._late[cause] if cause in self._late else Failure.unpack(data)
 
     def follow(self, runs: Runs) -> None:
         """Let handles of tasks ask ``runs``, which is not kept alive."""
@@ -82,11 +77,18 @@ class Supervision:
         if not lock.acquire(blocking=False):
             return
         try:
+            self._tell_policy(crew)
             self._endings += crew.processes.poll()
             while self._endings:
                 self._lose(crew, self._endings.pop(0))
         finally:
             lock.release()
+
+    def _tell_policy(self, crew: Crew) -> None:
+        """Let nothing more start in a run whose policy is of no use."""
+        error = None if crew.placement is None else crew.placement.take_untold()
+        if error is not None:
+            crew.driver.cancel(crew.driver.add_cause(Failure.of(error).pack()))
 
     def end_child(self, child: int, cause: int) -> None:
         """Kill a child that is past the deadline of a task, or has to go at once."""
@@ -102,7 +104,7 @@ class Supervision:
 
             def is_late(ending: ChildEnding) -> PtoError:
                 error = child_hung(ending, timeout_s)
-                self._late[cause] = Failure.of(error)
+                crew.driver.explain(cause, Failure.of(error).pack())
                 return error
 
             self._kill(crew, child, is_late)

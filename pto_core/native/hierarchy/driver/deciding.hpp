@@ -1,0 +1,19 @@
+// Whether a policy of the program decides on this thread. Then the thread may hold a driver's role.
+#pragma once
+
+namespace pto::hierarchy {
+
+class Deciding {
+ public:
+  Deciding() { depth_ += 1; }
+  ~Deciding() { depth_ -= 1; }
+  Deciding(const Deciding&) = delete;
+  Deciding& operator=(const Deciding&) = delete;
+
+  static bool is_so() { return depth_ > 0; }
+
+ private:
+  static inline thread_local int depth_ = 0;
+};
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,49 @@
+"""Policies of the program that pick children: what they get, and what becomes of bad ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pto_core import Out, task
+from pto_core.errors import UsageError
+
+
+@task
+def write(value: int, out: Out) -> None:
+    out[:] = value
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (lambda candidates, preferred: 1 // 0, "policy raised ZeroDivisionError"),
+        (lambda candidates, preferred: 7, r"policy picked 7, .*pick one of \[0"),
+        (lambda candidates, preferred: None, "policy picked None"),
+    ],
+)
+def test_a_policy_that_is_of_no_use_ends_its_run(make, policy, words) -> None:
+    worker = make(num_sub_workers=2, policy=policy)
+    rows = worker.shared_array((20, 8))
+    for _ in range(2):
+        with pytest.raises(UsageError, match=words), worker.session() as s:  # noqa: PT012
+            for row in rows:
+                s.submit(write, 1, row)
+    assert worker.statistics()["deaths"] == 0
+
+
+def test_a_policy_that_asks_its_worker_is_told_so(make) -> None:
+    handles: list[Any] = []
+
+    def ask(candidates: Any, preferred: int) -> int:
+        if handles and handles[-1].done:
+            return candidates[0][0]
+        return candidates[-1][0]
+
+    worker = make(num_sub_workers=2, policy=ask)
+    rows = worker.shared_array((20, 8))
+    words = "asks the Worker that waits for its decision"
+    with pytest.raises(UsageError, match=words), worker.session() as s:  # noqa: PT012
+        for row in rows:
+            handles.append(s.submit(write, 1, row))
