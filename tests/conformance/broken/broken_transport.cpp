@@ -162,9 +162,10 @@ int32_t submit(pto_parent_end* end, const pto_frame_view* views, int32_t count) 
   if (kDefect == does_not_ring) bell->sleepers = 0;
   if (kDefect == rings_its_own_bell) to->connection.parent_bell->rung += 1;
   int32_t taken;
-  if (kDefect == swaps_frames && count == 2) {
-    const pto_frame_view swapped[] = {views[1], views[0]};
-    taken = submit_changed(to, swapped, 2);
+  if (kDefect == swaps_frames && count >= 2) {
+    std::vector<pto_frame_view> swapped(views, views + count);
+    std::swap(swapped[0], swapped[1]);
+    taken = submit_changed(to, swapped.data(), count);
   } else if (kDefect == nothing) {
     taken = working().submit(to->end, views, count);
   } else {
