@@ -49,6 +49,7 @@ def test_quiet_silent_and_verbose(case) -> None:
         "tasks taken",
     ):
         assert label in verbose
+    assert re.search(r"AIV tasks +1: (0 )*1\n", verbose), "the core that got the task is told"
     labels = [re.split(r"\s{2,}", line.strip())[0] for line in verbose.splitlines()[1:]]
     assert len(labels) == len(set(labels)), "nothing is said twice"
     starts = {re.match(r"  \S+(?: \S+)*\s{2,}", line).end() for line in verbose.splitlines()[1:]}
@@ -66,6 +67,9 @@ def test_json(case) -> None:
     assert report["copies"]["bytes_out"] == 256
     assert report["wall"] >= report["compile"] + report["run"]
     assert [share["core_type"] for share in report["cores"]] == ["aic", "aiv"]
+    for share in report["cores"]:
+        assert len(share["dispatches"]) == share["total"]
+        assert sum(share["dispatches"]) == share["tasks"]
 
 
 def test_what_kernels_print_stays_out_of_the_json(case) -> None:

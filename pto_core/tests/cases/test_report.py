@@ -33,7 +33,7 @@ FULL = CaseReport(
     wall=1.5,
     repeats=(RunTimes(0.1, 0.2, 0.3),),
     tasks=4,
-    cores=(CoreShare("aiv", 48, 2, 4, 0.25),),
+    cores=(CoreShare("aiv", 4, 2, 4, 0.25, (3, 0, 1, 0)),),
     copies=Copies(1, 2, 3, 4),
     outputs=(
         OutputReport(
@@ -50,6 +50,7 @@ def test_report_survives_json() -> None:
     text = json.dumps(FULL.to_json(), allow_nan=False)
     back = report_from_json(json.loads(text))
     assert json.dumps(back.to_json(), allow_nan=False) == text
+    assert back.cores == FULL.cores
     assert back.outputs[0].max_error == float("inf")
     assert isinstance(back.errors[0], TaskFailedError)
     assert (back.errors[0].task, back.errors[0].kernel) == (3, "k")

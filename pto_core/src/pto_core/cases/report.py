@@ -40,7 +40,8 @@ class OutputReport:
 class CoreShare:
     """How the cores of one type were used: ``used`` of ``total`` ran a task.
 
-    ``busy`` is the time in kernels over the time of all ``total`` cores, from 0 to 1.
+    ``busy`` is the time in kernels over the time of all ``total`` cores, from 0 to 1;
+    ``dispatches`` are the tasks that each core got, in the order of the cores.
     """
 
     core_type: str
@@ -48,6 +49,7 @@ class CoreShare:
     used: int
     tasks: int
     busy: float
+    dispatches: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ def report_from_json(data: Mapping[str, Any]) -> CaseReport:
     values = dict(data)
     values["errors"] = tuple(error_from_json(error) for error in data["errors"])
     values["outputs"] = tuple(_output(output) for output in data["outputs"])
-    values["cores"] = tuple(CoreShare(**share) for share in data["cores"])
+    values["cores"] = tuple(_share(share) for share in data["cores"])
     values["repeats"] = tuple(RunTimes(**times) for times in data["repeats"])
     values["copies"] = Copies(**data["copies"]) if data["copies"] else None
     return CaseReport(**values)
@@ -154,6 +156,10 @@ def error_from_json(data: Mapping[str, Any]) -> PtoError:
     for note in data["notes"]:
         error.add_note(note)
     return error
+
+
+def _share(data: Mapping[str, Any]) -> CoreShare:
+    return CoreShare(**{**data, "dispatches": tuple(data["dispatches"])})
 
 
 def _output(data: Mapping[str, Any]) -> OutputReport:

@@ -270,6 +270,7 @@ def _shares(run: RunReport) -> tuple[CoreShare, ...]:
                 used=sum(tasks > 0 for tasks, _ in cores),
                 tasks=sum(tasks for tasks, _ in cores),
                 busy=min(sum(busy_ns for _, busy_ns in cores) / span_ns, 1.0),
+                dispatches=tuple(tasks for tasks, _ in cores),
             )
         )
     return tuple(shares)

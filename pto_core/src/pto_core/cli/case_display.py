@@ -256,6 +256,14 @@ def _share(share: CoreShare) -> str:
     return f"{name} {share.used} of {share.total} used{busy}"
 
 
+def _dispatches(share: CoreShare) -> str:
+    """All tasks of a type of core, and how many each core got, up to the last that got one."""
+    if not share.tasks:
+        return "0"
+    last = max(core for core, tasks in enumerate(share.dispatches) if tasks)
+    return f"{share.tasks:,}: {' '.join(map(str, share.dispatches[: last + 1]))}"
+
+
 def _details(report: CaseReport) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for index, times in enumerate(report.repeats if len(report.repeats) > 1 else ()):
@@ -270,7 +278,7 @@ def _details(report: CaseReport) -> list[tuple[str, str]]:
     if report.trace_hash is not None:
         found.append(("trace hash", report.trace_hash))
     for share in report.cores:
-        found.append((f"{share.core_type.upper()} tasks", f"{share.tasks:,}"))
+        found.append((f"{share.core_type.upper()} tasks", _dispatches(share)))
     for output in report.outputs:
         shape = " x ".join(map(str, output.shape)) or "scalar"
         text = f"{shape} {output.dtype}, largest error {output.max_error:g}"
