@@ -61,6 +61,7 @@ class ChildProcess:
         self.pid = pid
         self.ending: ChildEnding | None = None
         self._lock = threading.RLock()  # an interrupt may ask again on the same thread
+        self._to_close = -1
         try:
             self._pidfd = parent_only(os.pidfd_open(pid))
         except ProcessLookupError:  # somebody waited for it already
@@ -88,7 +89,10 @@ class ChildProcess:
                 else:
                     if status is not None:
                         self._finish(status)
-            return self.ending
+            ending, descriptor, self._to_close = self.ending, self._to_close, -1
+        if descriptor >= 0:  # without the lock: who forks, or looks, holds the other one first
+            close_parent_only(descriptor)
+        return ending
 
     def wait(self, timeout_s: float) -> ChildEnding | None:
         """Wait for its end, so long at most."""
@@ -139,8 +143,7 @@ class ChildProcess:
 
     def _close(self, ending: ChildEnding) -> None:
         self.ending = ending
-        descriptor, self._pidfd = self._pidfd, -1
-        close_parent_only(descriptor)
+        self._to_close, self._pidfd = self._pidfd, -1
 
 
 def wait_for_any(children: list[ChildProcess], timeout_s: float, also: int = -1) -> bool:
