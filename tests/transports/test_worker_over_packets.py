@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import packets
@@ -40,3 +43,59 @@ def test_a_worker_runs_over_the_example(tmp_path: Path, monkeypatch: pytest.Monk
             worker.run(lambda orch, args, config: orch.submit_sub(failing))
         worker.run(additions)
         assert numbers.tolist() == [2 * ADDITIONS] * 4
+
+
+class StopError(Exception):
+    """Raised by the handler of a signal."""
+
+
+def test_what_a_signals_handler_raises_in_a_call_is_raised_at_the_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a call would break the connection: the signal waits for the end of it."""
+    packets.install(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    armed: list[str] = []
+
+    def interrupting(name: str) -> Any:
+        parent = importlib.import_module("pto_transport_packets").PacketParent
+        call = getattr(parent, name)
+
+        def interrupted(*args: Any) -> Any:
+            if name in armed:
+                armed.remove(name)
+                signal.raise_signal(signal.SIGUSR1)
+            return call(*args)
+
+        monkeypatch.setattr(parent, name, interrupted)
+
+    def stop(number: int, frame: Any) -> None:
+        raise StopError
+
+    old = signal.signal(signal.SIGUSR1, stop)
+    try:
+        with Worker(level=3, num_sub_workers=1, transport=packets.NAME) as worker:
+            numbers = worker.shared_array((4,), np.int64)
+
+            def add(args) -> None:
+                args.tensor(0)[:] += 1
+
+            handle = worker.register(add)
+
+            def graph(orch, args, config) -> None:
+                given = TaskArgs()
+                given.add_tensor(numbers, TensorArgType.INOUT)
+                orch.submit_sub(handle, given)
+
+            worker.run(graph)
+            for name in ("submit", "poll"):
+                interrupting(name)
+                armed.append(name)
+                with pytest.raises(StopError):
+                    worker.run(graph)
+                before = int(numbers[0])
+                worker.run(graph)
+                assert (numbers == before + 1).all()
+            assert worker.statistics()["deaths"] == 0
+    finally:
+        signal.signal(signal.SIGUSR1, old)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +23,13 @@ from pto_core import (
     Worker,
     task,
 )
-from pto_core.errors import ConfigError, UnsupportedError, UsageError, WorkerClosedError
+from pto_core.errors import (
+    ConfigError,
+    TaskFailedError,
+    UnsupportedError,
+    UsageError,
+    WorkerClosedError,
+)
 
 CHIPS = {"platform": "a2a3sim", "runtime": "tensormap_and_ringbuffer"}
 
@@ -129,6 +136,18 @@ def test_an_unknown_child(world) -> None:
     refused(world, lambda orch: orch.submit_sub(world.nothing, worker="a"), "worker")
 
 
+def test_an_unknown_child_in_a_group(world) -> None:
+    members = [TaskArgs(), TaskArgs()]
+    for workers in ([0, 2], [0, -1], [0, "a"], 7):
+        refused(
+            world,
+            lambda orch, workers=workers: orch.submit_sub_group(
+                world.nothing, members, workers=workers
+            ),
+            "worker",
+        )
+
+
 def test_a_group_larger_than_the_children(world) -> None:
     refused(world, lambda orch: orch.submit_sub_group(world.nothing, [TaskArgs()] * 3), "3")
     refused(world, lambda orch: orch.submit_sub_group(world.nothing, []), "member|empty|group")
@@ -150,6 +169,103 @@ def test_a_tensor_that_is_not_in_shared_memory(world) -> None:
         orch.submit_sub(world.mark, args)
 
     refused(world, submit, "shared_array")
+
+
+def test_tensors_of_many_tasks_that_are_not_in_shared_memory(world) -> None:
+    args = TaskArgs()
+    args.add_tensor(np.zeros((4, 8)), TensorArgType.OUTPUT)
+    refused(world, lambda orch: orch.submit_sub_many(world.mark, args), "shared_array")
+
+
+def test_a_pointer_that_the_child_cannot_follow_is_named_there(world) -> None:
+    """At the submit it may be a key that only orders tasks."""
+    private = np.zeros(8)
+    args = TaskArgs()
+    args.add_tensor(
+        ContinuousTensor.from_pointer(private.ctypes.data, (8,), "float64"), TensorArgType.OUTPUT
+    )
+    args.add_scalar(1)
+    with pytest.raises(TaskFailedError, match=r"not in shared memory.*shared_array"):
+        world.worker.run(lambda orch, _, cfg: orch.submit_sub(world.mark, args))
+    still_works(world)
+
+
+def test_a_tensor_of_the_heap_ring_that_is_gone(world) -> None:
+    kept: list[Any] = []
+
+    def graph(orch, args, cfg) -> None:
+        with orch.scope():
+            kept.append(orch.alloc((8,), "float32"))
+
+    world.worker.run(graph)
+
+    def submit(orch) -> None:
+        args = TaskArgs()
+        args.add_tensor(kept[0], TensorArgType.INOUT)
+        orch.submit_sub(world.mark, args)
+
+    refused(world, submit, "name a buffer before the scope ends")
+
+
+def test_a_tensor_that_is_resized_while_a_task_uses_it(world, tmp_path) -> None:
+    go = tmp_path / "go"
+
+    def wait_and_mark(args) -> None:
+        while not go.exists():
+            time.sleep(0.001)
+        args.tensor(0)[:] = 6
+
+    array = world.worker.shared_array(8)
+    handle = world.worker.register(wait_and_mark)
+
+    def graph(orch, _, cfg) -> None:
+        args = TaskArgs()
+        args.add_tensor(array, TensorArgType.OUTPUT)
+        orch.submit_sub(handle, args)
+        del args
+        with pytest.raises(ValueError, match="resize"):
+            array.resize(16)
+        with pytest.raises(ValueError, match="resize"):
+            array.resize(16, refcheck=False)
+        go.touch()
+
+    world.worker.run(graph)
+    assert (array == 6).all()
+
+
+def test_memory_of_a_chip_that_is_freed_while_tasks_may_use_it(make, tmp_path) -> None:
+    go = tmp_path / "go"
+
+    def waiting(rt: Any, out: Out) -> None:
+        while not go.exists():
+            time.sleep(0.001)
+
+    worker = make(device_ids=[0], **CHIPS)
+    chip = ChipCallable(waiting)
+    worker.register(chip)
+    address = worker.malloc(32)
+    tensor = ContinuousTensor.from_pointer(address, (8,), "float32", child_memory=True)
+    with worker.session() as s:
+        handle = s.submit(chip, tensor)
+        with pytest.raises(UsageError, match=r"while 1 tasks run or wait.*when the run is over"):
+            worker.free(address)
+        go.touch()
+        handle.wait()
+        worker.free(address)
+
+
+def test_what_cannot_be_waited_for(world, make) -> None:
+    other = make(num_sub_workers=1)
+    with other.session() as s:
+        foreign = s.submit(copy, other.shared_array(8), other.shared_array(8))
+    with world.worker.session() as s:
+        for one in ("x", None, foreign):
+            with pytest.raises(UsageError, match="give handles of tasks of this Worker"):
+                s.submit(copy, world.out[0], world.out[1], after=[one])
+            with pytest.raises(UsageError, match="give handles of tasks of this Worker"):
+                s.submit_group(copy, [(world.out[0], world.out[1])], after=[one])
+    assert world.worker.statistics()["submitted"] == 0
+    still_works(world)
 
 
 def test_a_tensor_that_would_be_resized_in_flight(world) -> None:

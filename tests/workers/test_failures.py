@@ -388,3 +388,20 @@ def bad_kernel(out: Out) -> None:
 
 def on_chip(rt: Any, out: Out) -> None:
     rt.submit(bad_kernel, out)
+
+
+def test_a_handle_of_an_earlier_run_still_says_why_its_task_failed(make) -> None:
+    worker = make(num_sub_workers=1)
+    rows = worker.shared_array((2, 8))
+    handles = []
+    with pytest.raises(TaskFailedError), worker.session() as s:  # noqa: PT012
+        handles.append(s.submit(fail, rows[0]))
+        handles.append(s.submit(add_one, rows[0], rows[1]))
+    with pytest.raises(ChildHungError), worker.session() as s:
+        handles.append(s.submit(hang, rows[0], timeout_s=0.1))
+    still_works(worker)
+    found = [handle.exception() for handle in handles]
+    assert [type(error) for error in found] == [TaskFailedError, TaskPoisonedError, ChildHungError]
+    assert "no luck today (task 0, fail, submitted at " in found[0].message
+    assert isinstance(found[1].__cause__, TaskFailedError)
+    assert found[2].timeout_s == 0.1

@@ -100,9 +100,15 @@ nb::object reply(WorkerDriver& self, uint64_t number, nb::handle timeout) {
   throw nb::python_error();
 }
 
-nb::object task(WorkerDriver& self, int64_t number) {
+// Of the run of a handle; null: of the last one.
+const RunOutcomes* outcomes_of(nb::handle handle) {
+  const TaskHandle* found = task_handle_of(handle.ptr());
+  return found ? found->run->outcomes.get() : nullptr;
+}
+
+nb::object task(WorkerDriver& self, int64_t number, nb::handle of) {
   int32_t child = -1;
-  const auto found = self.driver().describe(number, &child);
+  const auto found = self.driver().describe(number, &child, outcomes_of(of));
   if (!found) return nb::none();
   const nb::object place = self.place_of(found->place);
   nb::dict result;
@@ -118,8 +124,8 @@ nb::object task(WorkerDriver& self, int64_t number) {
   return result;
 }
 
-nb::object cause(WorkerDriver& self, int64_t number) {
-  const auto found = self.driver().cause(number);
+nb::object cause(WorkerDriver& self, int64_t number, nb::handle of) {
+  const auto found = self.driver().cause(number, outcomes_of(of));
   if (!found) return nb::none();
   nb::dict result;
   result["data"] = nb::bytes(found->data.data(), found->data.size());
@@ -176,21 +182,24 @@ void bind_runs(nb::class_<WorkerDriver>& bound) {
             return self.driver().add_cause(std::string(data.c_str(), data.size()));
           },
           nb::arg("data"), "Keep what cause() will give, and give its number.")
-      .def(
-          "cause", &cause, nb::arg("cause"),
-          nb::sig("def cause(self, cause: int) -> dict[str, typing.Any] | None"),
-          "What is known of a cause: data (what the child said, or add_cause() was given; empty of "
-          "a deadline or an interruption), and task, child and member, -1 where there is none.")
+      .def("cause", &cause, nb::arg("cause"), nb::arg("of").none() = nb::none(),
+           nb::sig("def cause(self, cause: int, of: TaskHandle | None = None) -> dict[str, "
+                   "typing.Any] | None"),
+           "What is known of a cause of the last run, or of that of a handle: data (what the child "
+           "said, or add_cause() was given; empty of "
+           "a deadline or an interruption), and task, child and member, -1 where there is none.")
       .def(
           "explain",
           [](WorkerDriver& self, int64_t cause, const nb::bytes& data) {
             self.driver().explain(cause, std::string(data.c_str(), data.size()));
           },
           nb::arg("cause"), nb::arg("data"), "Give a cause of this run that has no data some.")
-      .def("task", &task, nb::arg("task"),
-           nb::sig("def task(self, task: int) -> dict[str, typing.Any] | None"),
-           "What a task is that is live, or of the last run and not completed: callable, members, "
-           "child, file, line, result (-1: it runs), cause, root, timeout_s. None of others.")
+      .def("task", &task, nb::arg("task"), nb::arg("of").none() = nb::none(),
+           nb::sig("def task(self, task: int, of: TaskHandle | None = None) -> dict[str, "
+                   "typing.Any] | None"),
+           "What a task is that is live, or of the last run, or of that of a handle, and not "
+           "completed: callable, members, child, file, line, result (-1: it runs), cause, root, "
+           "timeout_s. None of others.")
       .def("statistics", &statistics, nb::sig("def statistics(self) -> dict[str, int]"),
            "Counts of this run.");
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <utility>
 
 #include "driver/driver.hpp"
 #include "driver/waiting.hpp"
@@ -40,7 +41,10 @@ void Background::start() {
   sigset_t all;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &program_mask_);  // signals are the program's threads'
-  thread_ = std::thread([this] { loop(); });
+  thread_ = std::thread([this] {
+    loop();
+    if (rest_) std::exchange(rest_, nullptr)();
+  });
   pthread_sigmask(SIG_SETMASK, &program_mask_, nullptr);
   process_ = getpid();
 }
@@ -55,11 +59,18 @@ void Background::stop() {
     const std::lock_guard lock(mutex_);
     is_stopping_ = true;
   }
+  if (is_own_thread()) return;
   changed_.notify_all();
   driver_.host_.give_up();
   thread_.join();
   driver_.host_.take();
   is_stopping_ = false;
+}
+
+void Background::end_by_itself(std::function<void()> rest) {
+  is_stopping_ = true;
+  rest_ = std::move(rest);
+  thread_.detach();
 }
 
 void Background::park() {

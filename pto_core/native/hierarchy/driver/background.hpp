@@ -11,6 +11,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -26,7 +27,12 @@ class Background {
   Background& operator=(const Background&) = delete;
 
   void start();
+  // On its own thread, out of Host::look(), it ends after this: see end_by_itself().
   void stop();
+  bool is_own_thread() const { return thread_.get_id() == std::this_thread::get_id(); }
+  // On its own thread: nobody waits for its end. The last that it does is to call `rest`, which may
+  // delete the driver.
+  void end_by_itself(std::function<void()> rest);
   void park();
   void unpark();
 
@@ -44,7 +50,8 @@ class Background {
 
   Driver& driver_;
   std::thread thread_;
-  pid_t process_ = 0;  // that the thread is of
+  std::function<void()> rest_;  // its own thread's
+  pid_t process_ = 0;           // that the thread is of
   sigset_t program_mask_{};
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -24,7 +24,8 @@ Driver::~Driver() = default;
 
 void Driver::close() {
   background_.stop();
-  detach_all();
+  // Frames of its own thread may hold the role: the connections go with the driver then.
+  if (!is_own_thread()) detach_all();
 }
 
 void Driver::run_begin(Hazards hazards) {
@@ -101,9 +102,9 @@ int64_t Driver::add_cause(std::string data) {
   return number;
 }
 
-std::optional<Cause> Driver::cause(int64_t number) {
+std::optional<Cause> Driver::cause(int64_t number, const RunOutcomes* of) {
   Role role(*this, Role::kAsks);
-  if (const Cause* found = outcomes_->cause(number)) return *found;
+  if (const Cause* found = (of ? of : outcomes_.get())->cause(number)) return *found;
   const auto found = causes_.find(number);
   return found == causes_.end() ? std::nullopt : std::optional<Cause>(found->second);
 }
@@ -114,12 +115,13 @@ void Driver::explain(int64_t cause, std::string data) {
   if (found != outcomes_->causes.end()) found->second.data = std::move(data);
 }
 
-std::optional<EndedTask> Driver::describe(int64_t task, int32_t* child) {
+std::optional<EndedTask> Driver::describe(int64_t task, int32_t* child, const RunOutcomes* of) {
   Role role(*this);
   *child = static_cast<int32_t>(kNone);
-  const auto ended = outcomes_->ended.find(task);
-  if (ended != outcomes_->ended.end()) {
-    if (const Cause* why = outcomes_->cause(ended->second.cause)) *child = why->child;
+  const RunOutcomes& run = of ? *of : *outcomes_;
+  const auto ended = run.ended.find(task);
+  if (ended != run.ended.end()) {
+    if (const Cause* why = run.cause(ended->second.cause)) *child = why->child;
     return ended->second;
   }
   const TaskRecord* record = records_.find(task);

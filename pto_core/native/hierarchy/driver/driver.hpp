@@ -115,7 +115,8 @@ class Driver : private FrameSource {
   // `frame` gives the data of the control frame that brings it to a child.
   uint32_t add_config(std::string frame);
   int64_t add_cause(std::string data);
-  std::optional<Cause> cause(int64_t number);
+  // Of the last run, or of the one with those outcomes.
+  std::optional<Cause> cause(int64_t number, const RunOutcomes* of = nullptr);
   // Gives a cause of this run that has no data some: a deadline.
   void explain(int64_t cause, std::string data);
 
@@ -136,8 +137,8 @@ class Driver : private FrameSource {
 
   // ---- looking ----
 
-  // What the task was: live, or of the last run and not completed.
-  std::optional<EndedTask> describe(int64_t task, int32_t* child);
+  // What the task was: live, or of the last run, or of that with those outcomes, and not completed.
+  std::optional<EndedTask> describe(int64_t task, int32_t* child, const RunOutcomes* of = nullptr);
   const std::string& callable_name(uint32_t callable) const;
   DriverStatistics statistics();
   // Of the last run, once it is over: (task, cause), the first failure first; (task, root).
@@ -154,6 +155,10 @@ class Driver : private FrameSource {
   void park() { background_.park(); }
   void unpark() { background_.unpark(); }
   void close();
+  // Whether this is the driver's own thread, in a call of the host; and how the driver is deleted
+  // there, see Background::end_by_itself().
+  bool is_own_thread() const { return background_.is_own_thread(); }
+  void end_by_itself(std::function<void()> rest) { background_.end_by_itself(std::move(rest)); }
 
  private:
   friend class Background;

@@ -5,6 +5,7 @@
 
 #include "driver/task_handle.hpp"
 #include "errors.hpp"
+#include "gil.hpp"
 
 namespace pto::hierarchy {
 
@@ -18,8 +19,8 @@ void raise_deadlock(const Deadlock& proof) {
 
 WorkerDriver::WorkerDriver(const DriverConfiguration& configuration, std::unique_ptr<Engine> engine,
                            nb::object hooks, const WorkerSettings& settings)
-    : host_(std::move(hooks)),
-      driver_(std::make_unique<Driver>(configuration, std::move(engine), host_)),
+    : host_(std::make_unique<PythonHost>(std::move(hooks))),
+      driver_(std::make_unique<Driver>(configuration, std::move(engine), *host_)),
       settings_(settings),
       process_(getpid()) {
   int32_t number = 0;
@@ -35,6 +36,19 @@ WorkerDriver::~WorkerDriver() {
     driver_->close();
   drop_kept(INT64_MAX);
   Py_XDECREF(reinterpret_cast<PyObject*>(run_));
+  if (driver_ && driver_->is_own_thread()) leave_to_own_thread();
+}
+
+// The last reference was dropped by the driver's own thread, in a call of the host: the frames
+// below still use both.
+void WorkerDriver::leave_to_own_thread() {
+  Driver* const driver = driver_.release();
+  driver->end_by_itself([driver, host = host_.release()] {
+    const PyGILState_STATE state = core::or_park([] { return PyGILState_Ensure(); });
+    delete driver;
+    delete host;
+    PyGILState_Release(state);
+  });
 }
 
 void WorkerDriver::close() {

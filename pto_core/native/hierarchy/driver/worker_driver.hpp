@@ -57,7 +57,7 @@ class WorkerDriver {
     return *driver_;
   }
   void let_go(int64_t task) noexcept { driver_->let_go(task); }
-  nb::object& hooks() { return host_.hooks(); }
+  nb::object& hooks() { return host_->hooks(); }
 
   void run_begin(nb::object self, Hazards hazards, nb::handle config);
   void run_end(bool is_interrupted);
@@ -110,8 +110,9 @@ class WorkerDriver {
   void keep(PyObject* owner, int64_t task);
   Call begin_call(const SubmitWords& words, Draft& draft);
   void drop_kept(int64_t before);
+  void leave_to_own_thread();
 
-  PythonHost host_;
+  std::unique_ptr<PythonHost> host_;
   std::unique_ptr<Driver> driver_;
   const WorkerSettings settings_;
   std::array<std::vector<int32_t>, 2> children_;  // by kind, as the program counts them

@@ -67,6 +67,7 @@ int64_t cut(const TaskArgs& args, const ScalarRows& rows, std::vector<pto_tensor
       core::raise_usage(name + " of submit_many has no first dimension, or no address; give an " +
                         "array with a part for each task");
     }
+    if (args.notes[i].tensor->origin == Origin::kArray) check_shared(*args.notes[i].tensor, i);
     check_rows(&count, tensor.shapes[0], name);
     const uint64_t bytes = args.notes[i].tensor->bytes;
     std::copy(tensor.shapes + 1, tensor.shapes + PTO_MAX_DIMS, tensor.shapes);

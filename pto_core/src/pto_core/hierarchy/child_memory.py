@@ -27,8 +27,17 @@ class ChildMemory:
         return int(self._crew.ask(child, "malloc", nbytes))
 
     def free(self, child: int, address: int) -> None:
-        """Give back what malloc gave."""
+        """Give back what malloc gave; raises UsageError as long as tasks may use it."""
         self._check(child)
+        counts = self._crew.driver.statistics()
+        live = counts["waiting"] + counts["in_flight"]
+        if live:
+            raise UsageError(
+                f"free of {address:#x} while {live} tasks run or wait to, which may use it; wait "
+                "for them, or free it when the run is over",
+                name="address",
+                value=address,
+            )
         self._crew.ask(child, "free", address)
 
     def copy_to(self, child: int, address: int, source: object) -> None:

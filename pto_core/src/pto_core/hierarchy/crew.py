@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -79,6 +80,8 @@ class Crew:
             policy=self.placement,
         )
         self.control = Control(self.driver, self.paths)
+        # The driver and its open run refer to each other.
+        weakref.finalize(self, self.driver.close)
 
     @property
     def paths(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pto_core._hierarchy import Orchestrator, TaskArgs
+from pto_core._hierarchy import Orchestrator, TaskArgs, TaskHandle
 from pto_core.errors import AbortedError, PtoError, UsageError
 from pto_core.hierarchy.crew import Crew
 from pto_core.hierarchy.failures import (
@@ -46,6 +46,10 @@ class Runs:
     def orchestrator(self) -> Orchestrator:
         """What graph functions submit to; of use only inside a run."""
         return self._orchestrator
+
+    def has(self, handle: TaskHandle) -> bool:
+        """Whether it is the handle of a task of this Worker."""
+        return handle.driver is self._driver
 
     def run(
         self,
@@ -103,22 +107,22 @@ class Runs:
             return AbortedError("the run was ended before all of its tasks could run")
         return run_error([self.error_of(task, cause) for task, cause in failed], listed)
 
-    def error_of(self, task: int, cause: int) -> PtoError:
-        """Make the error of one task that failed."""
-        known = self._driver.cause(cause)
+    def error_of(self, task: int, cause: int, of: TaskHandle | None = None) -> PtoError:
+        """Make the error of one task that failed, in the last run or in that of a handle."""
+        known = self._driver.cause(cause, of)
         assert known is not None
         failure = Failure.unpack(known["data"]) if known["data"] else _UNEXPLAINED
-        return task_error(self.place(task, known["child"]), failure)
+        return task_error(self.place(task, known["child"], of), failure)
 
-    def poisoned(self, task: int, root: int) -> PtoError:
+    def poisoned(self, task: int, root: int, of: TaskHandle | None = None) -> PtoError:
         """Make the error of one task that did not run."""
-        described = None if root == _NONE else self._driver.task(root)
-        because = None if described is None else self.error_of(root, described["cause"])
-        return poisoned_error(self.place(task), _given(root), because)
+        described = None if root == _NONE else self._driver.task(root, of)
+        because = None if described is None else self.error_of(root, described["cause"], of)
+        return poisoned_error(self.place(task, of=of), _given(root), because)
 
-    def place(self, task: int, child: int = _NONE) -> TaskPlace:
-        """Say which task that was, live or of the last run and not completed."""
-        known = self._driver.task(task)
+    def place(self, task: int, child: int = _NONE, of: TaskHandle | None = None) -> TaskPlace:
+        """Say which task that was, live or of that run and not completed."""
+        known = self._driver.task(task, of)
         if known is None:
             return TaskPlace(task, "of an earlier run")
         child = known["child"] if child == _NONE else child

@@ -112,6 +112,7 @@ class Session:
         UsageError.
         """
         call = self._call(task, args)
+        self._check_producers(after)
         to = self.orchestrator
         submit = to.submit_next_level if call.is_chips else to.submit_sub
         submitted: TaskHandle = submit(
@@ -141,6 +142,7 @@ class Session:
         calls = [self._call(task, args) for args in members]
         if not calls:
             raise UsageError("a group without members; give the arguments of one at least")
+        self._check_producers(after)
         first, to = calls[0], self.orchestrator
         submit = to.submit_next_level_group if first.is_chips else to.submit_sub_group
         submitted: TaskHandle = submit(
@@ -170,6 +172,16 @@ class Session:
         if self._runs is None:
             raise UsageError("a session submits inside its block: `with worker.session() as s:`")
         return self._runs.orchestrator
+
+    def _check_producers(self, after: Sequence[TaskHandle]) -> None:
+        """Refuse what cannot be waited for before anything is submitted."""
+        for one in after:
+            if not isinstance(one, TaskHandle) or self._runs is None or not self._runs.has(one):
+                raise UsageError(
+                    f"after has {one!r}; give handles of tasks of this Worker",
+                    name="after",
+                    value=one,
+                )
 
     def _call(self, task: Submittable, args: Sequence[Any]) -> _Call:
         handle, target = self._worker.submittable(task)

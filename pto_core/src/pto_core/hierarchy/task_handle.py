@@ -27,8 +27,8 @@ def exception(self: TaskHandle, timeout: float | None = None) -> PtoError | None
     result, cause, root = failure
     runs: Runs = self.driver.hooks.runs
     if result == Result.FAILED:
-        return runs.error_of(self.task_slot, cause)
-    return runs.poisoned(self.task_slot, root)
+        return runs.error_of(self.task_slot, cause, self)
+    return runs.poisoned(self.task_slot, root, self)
 
 
 def result(self: TaskHandle, timeout: float | None = None) -> Any:

@@ -1,0 +1,74 @@
+"""A Worker that nobody closes: all of it goes with the last reference, whoever lets go of that."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import gc
+import sys
+import threading
+import time
+from pathlib import Path
+
+from pto_core import Worker
+from pto_core.hierarchy.supervision import Supervision
+
+engine, is_ended, is_held = sys.argv[1], sys.argv[2] == "ended", sys.argv[3] == "held"
+look = Supervision.look
+looking, dropped = threading.Event(), threading.Event()
+
+
+def look_and_hold(self):
+    if threading.current_thread() is threading.main_thread():
+        return look(self)
+    crew = self._crew() if is_held else None
+    look(self)
+    looking.set()
+    if is_held:
+        dropped.wait(20)
+
+
+def begin():
+    worker = Worker(3, num_sub_workers=1, engine=engine, heap_ring_size=1 << 20)
+    handle = worker.register(lambda: time.sleep(0.2 if is_ended else 100))
+    runs = worker.started_runs()
+    runs.begin("raw", None)
+    runs.orchestrator.submit_sub(handle)
+    assert looking.wait(20)
+    if is_ended:
+        runs.end()
+
+
+def threads():
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def is_mapped():
+    return "pto-worker" in Path("/proc/self/maps").read_text()
+
+
+Supervision.look = look_and_hold
+begin()
+dropped.set()
+limit = time.monotonic() + 20
+while (is_mapped() or threads() > 1) and time.monotonic() < limit:
+    gc.collect()
+print(is_mapped(), threads())
+"""
+
+
+@pytest.mark.parametrize("run", ["ended", "open"])
+@pytest.mark.parametrize("reference", ["held", "free"])
+def test_everything_goes_with_it(engine, run, reference) -> None:
+    """``held``: the driver's own thread has it, in the middle of a look."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, engine, run, reference],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("False 1\n", "", 0)
