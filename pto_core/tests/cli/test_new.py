@@ -1,11 +1,17 @@
-"""`pto new case`: a folder that is complete, or nothing at all."""
+"""`pto new`: a folder that is complete, or nothing at all."""
 
 from __future__ import annotations
 
+import errno
 import importlib.util
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
+
+from pto_core.cli.main import main
+from pto_core.plugins import FAMILIES
 
 FILES = [
     "golden.py",
@@ -100,29 +106,74 @@ def test_a_kind_that_does_not_exist(site, tmp_path):
     assert "'world'" in result.stderr
 
 
-PLUGIN_FILES = [
-    "README.md",
-    "pyproject.toml",
-    "src/pto_transport_my_wire/__init__.py",
-    "src/pto_transport_my_wire/py.typed",
-    "tests/test_contract.py",
-]
+PLUGIN_FILES = {
+    "backend": [
+        "CMakeLists.txt",
+        "README.md",
+        "native/backend.cpp",
+        "native/device.cpp",
+        "native/device.hpp",
+        "native/kernels.cpp",
+        "native/kernels.hpp",
+        "native/memory.cpp",
+        "native/memory.hpp",
+        "native/platform.cpp",
+        "native/platform.hpp",
+        "native/refusal.hpp",
+        "pyproject.toml",
+        "src/pto_backend_my_wire/__init__.py",
+        "src/pto_backend_my_wire/py.typed",
+        "tests/test_contract.py",
+    ],
+    "runtime": [
+        "CMakeLists.txt",
+        "README.md",
+        "native/library.cpp",
+        "native/runtime.cpp",
+        "native/runtime.hpp",
+        "pyproject.toml",
+        "src/pto_runtime_my_wire/__init__.py",
+        "src/pto_runtime_my_wire/include/entry_wrapper.hpp",
+        "src/pto_runtime_my_wire/include/runtime.h",
+        "src/pto_runtime_my_wire/py.typed",
+        "tests/graph.cpp",
+        "tests/test_contract.py",
+        "tests/test_orchestration.py",
+    ],
+    "transport": [
+        "README.md",
+        "pyproject.toml",
+        "src/pto_transport_my_wire/__init__.py",
+        "src/pto_transport_my_wire/py.typed",
+        "tests/test_contract.py",
+    ],
+}
 
 
-def test_a_new_plugin_has_its_name_everywhere(site, tmp_path):
-    result = site.pto("new", "plugin", "transport", "my_wire", cwd=tmp_path)
+@pytest.mark.parametrize("family", PLUGIN_FILES)
+def test_a_new_plugin_has_its_name_everywhere(site, tmp_path, family):
+    result = site.pto("new", "plugin", family, "my_wire", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
-    folder = tmp_path / "pto-transport-my_wire"
-    assert files(folder) == PLUGIN_FILES
+    project = f"pto-{family}-my_wire"
+    assert files(tmp_path / project) == PLUGIN_FILES[family]
+    how = "" if family == "transport" else "--no-build-isolation "
     assert result.stdout.splitlines() == [
-        *(f"pto-transport-my_wire/{name}" for name in PLUGIN_FILES),
-        "run it with: pip install ./pto-transport-my_wire && pytest pto-transport-my_wire",
+        *(f"{project}/{name}" for name in PLUGIN_FILES[family]),
+        f"run it with: pip install {how}./{project} && pytest {project}",
     ]
-    for name in PLUGIN_FILES:
-        assert "template" not in (folder / name).read_text().lower(), name
-    source = (folder / "src" / "pto_transport_my_wire" / "__init__.py").read_text()
-    assert "class MyWireTransport:" in source
+    for name in PLUGIN_FILES[family]:
+        assert "template" not in (tmp_path / project / name).read_text().lower(), name
+    package = tmp_path / project / "src" / f"pto_{family}_my_wire"
+    source = (package / "__init__.py").read_text()
+    assert f"class MyWire{family.title()}:" in source
     assert 'name = "my_wire"' in source
+    stated = tomllib.loads((tmp_path / project / "pyproject.toml").read_text())["project"]
+    assert stated["name"] == project
+    assert stated["entry-points"] == {f"pto.{family}s": {"my_wire": f"{package.name}:plugin"}}
+
+
+def test_every_family_with_a_contract_has_a_skeleton():
+    assert PLUGIN_FILES.keys() == set(FAMILIES) - {"command", "observer"}
 
 
 @pytest.mark.parametrize("name", ["1x", "a/b", "A", "a-b", "", "é"])
@@ -138,3 +189,43 @@ def test_a_family_that_does_not_exist(site, tmp_path):
     assert result.returncode == 2
     assert "'wire'" in result.stderr
     assert "transport" in result.stderr
+
+
+@pytest.mark.parametrize("family", PLUGIN_FILES)
+def test_nothing_of_a_plugin_is_overwritten(site, tmp_path, family):
+    target = tmp_path / f"pto-{family}-x"
+    target.mkdir()
+    (target / "README.md").write_text("mine")
+    result = site.pto("new", "plugin", family, "x", cwd=tmp_path)
+    assert result.returncode == 2
+    assert f"{target} already exists; nothing was written" in result.stderr
+    assert files(target) == ["README.md"]
+
+
+def test_the_name_of_an_installed_plugin_is_refused(site, tmp_path):
+    site.backend("taken")
+    result = site.pto("new", "plugin", "backend", "taken", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "'taken' is the name of an installed backend, of fake-taken 1.0" in result.stderr
+    assert "choose another name" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["site"]
+    # Another family may have the name, and a plugin may be written again that is installed.
+    site.install("pto-transport-taken", {"pto.transports": "taken = pto_transport_taken:plugin"})
+    assert site.pto("new", "plugin", "transport", "taken", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize("family", PLUGIN_FILES)
+def test_a_disk_that_fills_up_leaves_no_half_a_plugin(tmp_path, monkeypatch, capsys, family):
+    write_text, written = Path.write_text, []
+
+    def fill_up(path, *arguments, **options):
+        if len(written) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        written.append(path)
+        return write_text(path, *arguments, **options)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Path, "write_text", fill_up)
+    assert main(["new", "plugin", family, "x"]) == 2
+    assert "cannot be written: No space left on device; change to" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 from pto_core.errors import UsageError
+from pto_core.plugins.records import installed
 
 _SKELETONS = Path(__file__).parent / "skeleton"
 _CASE_NAME = (r"[A-Za-z][A-Za-z0-9_-]*", "a letter, then letters, digits, - and _", "my_case")
@@ -32,14 +33,17 @@ def run(namespace: argparse.Namespace) -> int:
     name: str = namespace.name
     if namespace.kind == "case":
         _check_name(name, "case", *_CASE_NAME)
-        folder = _write(_SKELETONS / "case", Path(name))
+        folder = _write(_SKELETONS / "case", Path(name), None)
         _show(folder, f"pto run {name}")
         return 0
     family: str = namespace.family
     _check_name(name, f"plugin {family}", *_PLUGIN_NAME)
-    folder = _write(_SKELETONS / "plugin" / family, Path(f"pto-{family}-{name}"))
-    _rename(folder, name)
-    _show(folder, f"pip install ./{folder} && pytest {folder}")
+    distribution = f"pto-{family}-{name}"
+    _check_free(family, name, distribution)
+    folder = _write(_SKELETONS / "plugin" / family, Path(distribution), name)
+    # A native part is built against the core that is installed, not one that an index may have.
+    native = "--no-build-isolation " if (folder / "CMakeLists.txt").exists() else ""
+    _show(folder, f"pip install {native}./{folder} && pytest {folder}")
     return 0
 
 
@@ -59,7 +63,23 @@ def _check_name(name: str, kind: str, pattern: str, expected: str, example: str)
     )
 
 
-def _write(skeleton: Path, folder: Path) -> Path:
+def _check_free(family: str, name: str, distribution: str) -> None:
+    """Refuse the name of an installed plugin, but for one that this folder would replace."""
+
+    def normal(text: str) -> str:
+        return re.sub("[-_.]+", "-", text).lower()
+
+    for record in installed(family):
+        if name in record.names and normal(record.distribution) != normal(distribution):
+            raise UsageError(
+                f"{name!r} is the name of an installed {family}, of {record.source}, and two of "
+                "one name cannot be used; nothing was written: choose another name",
+                name="name",
+                value=name,
+            )
+
+
+def _write(skeleton: Path, folder: Path, name: str | None) -> Path:
     if folder.exists() or folder.is_symlink():
         raise UsageError(
             f"{folder.absolute()} already exists; nothing was written: choose another name, or "
@@ -69,11 +89,13 @@ def _write(skeleton: Path, folder: Path) -> Path:
         )
     try:
         shutil.copytree(skeleton, folder, ignore=shutil.ignore_patterns("__pycache__"))
+        if name is not None:
+            _rename(folder, name)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise UsageError(
             f"{folder.absolute()} cannot be written: {_reason(error)}; change to a folder in which "
-            "you may write, and try again",
+            "you may write and that has room, and try again",
             name="name",
             value=folder.name,
         ) from error

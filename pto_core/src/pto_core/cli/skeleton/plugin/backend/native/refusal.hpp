@@ -1,0 +1,50 @@
+// How a call says no: a record for programs with a sentence for people, thrown by whoever finds
+// out. No exception leaves the tables: guarded() is around every call of them that can fail.
+#pragma once
+
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "pto/abi/status.h"
+
+namespace pto_backend_template {
+
+struct Refusal {
+  pto_error error;
+};
+
+inline pto_error error_record(pto_status status, const std::string& message) {
+  pto_error error{};
+  error.status = status;
+  error.task = error.other_task = -1;
+  error.func_id = error.core = error.line = -1;
+  std::snprintf(error.message, sizeof error.message, "%s", message.c_str());
+  return error;
+}
+
+[[noreturn]] inline void refuse(pto_status status, const std::string& message) {
+  throw Refusal{error_record(status, message)};
+}
+
+inline pto_status tell(pto_error* error, const pto_error& record) noexcept {
+  if (error != nullptr) *error = record;
+  return record.status;
+}
+
+// PTO_OK when `call` returns; otherwise what it threw, in `error` too unless that is null.
+pto_status guarded(pto_error* error, auto call) noexcept {
+  try {
+    call();
+    return PTO_OK;
+  } catch (const Refusal& refusal) {
+    return tell(error, refusal.error);
+  } catch (const std::bad_alloc&) {
+    return tell(error, error_record(PTO_ERROR_MEMORY, "host memory exhausted; close programs"));
+  } catch (const std::exception& exception) {
+    return tell(error, error_record(PTO_ERROR_INTERNAL, exception.what()));
+  }
+}
+
+}  // namespace pto_backend_template

@@ -1,0 +1,16 @@
+"""What every backend holds; each test's docstring is a rule."""
+
+from pto_core.testing import BackendContract, RuntimeContract
+
+
+class TestTemplate(BackendContract):
+    """The contract of the backend ``template``."""
+
+    backend = "template"
+
+
+class TestRuntime(RuntimeContract):
+    """The contract of a runtime variant, driven by this backend."""
+
+    backend = "template"
+    runtime = "host_build_graph"

@@ -1,0 +1,48 @@
+"""The runtime variant ``template``: its library, and how orchestrations are compiled for it."""
+
+from pathlib import Path
+
+from pto_core.interfaces import API_VERSION, Health, Option, OrchestrationBuild, abi_include_dir
+
+PACKAGE = Path(__file__).parent
+
+
+class TemplateRuntime:
+    """Runs each task when those with an edge to it have completed."""
+
+    name = "template"
+    api_version = API_VERSION
+    capabilities = frozenset({"explicit_edges"})
+
+    def health(self) -> Health:
+        """Say whether it works on this machine."""
+        if self.library().is_file():
+            return Health(ok=True)
+        return Health(
+            ok=False,
+            reason=f"{self.library()} is missing",
+            fix="install pto-runtime-template again",
+        )
+
+    def library(self) -> Path:
+        """Give the native library that exports ``pto_runtime_entry``."""
+        return PACKAGE / "libpto_runtime_template.so"
+
+    def orchestration_build(self) -> OrchestrationBuild:
+        """Say how a C++ orchestration is compiled: with ``runtime.h`` of this variant."""
+        return OrchestrationBuild(
+            include_dirs=self.kernel_include_dirs(),
+            wrapper=PACKAGE / "include" / "entry_wrapper.hpp",
+            flags=("-O2", "-fvisibility=hidden"),
+        )
+
+    def kernel_include_dirs(self) -> tuple[Path, ...]:
+        """List the folders of the headers that kernels may use."""
+        return (PACKAGE / "include", abi_include_dir())
+
+    def options(self) -> tuple[Option, ...]:
+        """List the settings; there are none."""
+        return ()
+
+
+plugin = TemplateRuntime()

@@ -1,0 +1,10 @@
+"""What every runtime variant holds; each test's docstring is a rule."""
+
+from pto_core.testing import RuntimeContract
+
+
+class TestTemplate(RuntimeContract):
+    """The contract of the runtime variant ``template``, on the simulator."""
+
+    runtime = "template"
+    backend = "a2a3sim"

@@ -1,0 +1,39 @@
+"""Native plugins that `pto new plugin` writes: packed, installed and tested as they are."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.toolchain
+
+FAMILIES = ("backend", "runtime")
+NAME = "mychip"
+# What builds a package where pip does not fetch that by itself.
+BUILD = ("scikit-build-core", "cmake", "ninja")
+
+
+def test_new_plugins_are_packed_installed_and_keep_their_contracts(environment, tmp_path):
+    pto = environment.folder / "bin" / "pto"
+    # The kit opens devices through the public API, which takes a backend and a runtime variant.
+    environment.pip("install", "ptorun-backend-sim", "ptorun-runtime-hbg", "pytest", *BUILD)
+    for family in FAMILIES:
+        environment.run(pto, "new", "plugin", family, NAME, cwd=tmp_path)
+    # Once with what pyproject.toml asks for, once as the README says.
+    environment.pip("install", tmp_path / f"pto-backend-{NAME}")
+    environment.pip("install", "--no-build-isolation", tmp_path / f"pto-runtime-{NAME}")
+    ours = {name for name in environment.installed() if name.startswith(("ptorun-", "pto-"))}
+    assert ours == {
+        *("ptorun-core", "ptorun-backend-sim", "ptorun-runtime-hbg"),
+        *(f"pto-{family}-{NAME}" for family in FAMILIES),
+    }
+    rows = [line.split() for line in environment.run(pto, "plugins", cwd=tmp_path).splitlines()]
+    for family in FAMILIES:
+        assert [row[-1] for row in rows if row[:2] == [family, NAME]] == ["healthy"]
+        project = tmp_path / f"pto-{family}-{NAME}"
+        # The project's folder, and no other above, counts.
+        options = ("-q", "--rootdir", str(project), "-c", "/dev/null")
+        shown = environment.run(
+            environment.python, "-m", "pytest", *options, "tests", cwd=project
+        ).splitlines()[-1]
+        assert " passed in " in shown
+        assert "skipped" not in shown

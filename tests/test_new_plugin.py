@@ -1,0 +1,117 @@
+"""A plugin that `pto new plugin` writes keeps its contract as it is.
+
+The native ones are built here by CMake alone, without optimisation and beside their sources, and no
+installer takes part: that one can install them is what the packaging tests show.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import pto_core
+
+PAGE = Path(__file__).parents[1] / "docs" / "writing-a-plugin.md"
+SHOWN = ("pyproject.toml", "CMakeLists.txt", "src/pto_backend_mychip/__init__.py")
+# Tests of each family's own file, at least: fewer means that a contract was not collected.
+TESTS = {"backend": 70, "runtime": 30, "transport": 20}
+# What the backend's own tests leave out: a submit that waits for room, which it has to make.
+WAITING_RUNTIME = """
+from pto_core.testing import RuntimeContract
+
+
+class TestWaitingRuntime(RuntimeContract):
+    backend = "pigeon"
+    runtime = "tensormap_and_ringbuffer"
+"""
+
+
+def new_plugin(folder: Path, family: str, name: str) -> Path:
+    """Have the folder of a plugin written."""
+    pto = Path(sys.executable).with_name("pto")
+    command = [pto, "new", "plugin", family, name]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return folder / f"pto-{family}-{name}"
+
+
+def tool(name: str) -> str:
+    """Find a build tool beside this Python, or on the path."""
+    found = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
+    assert found is not None, f"{name} is needed; install it with pip or apt"
+    return found
+
+
+def install(project: Path, site: Path) -> None:
+    """Write the metadata that an installer would make of the project's pyproject.toml."""
+    stated = tomllib.loads((project / "pyproject.toml").read_text())["project"]
+    metadata = site / f"{stated['name'].replace('-', '_')}-{stated['version']}.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {stated['name']}\nVersion: {stated['version']}\n"
+    )
+    points = "".join(
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in names.items())
+        for group, names in stated["entry-points"].items()
+    )
+    (metadata / "entry_points.txt").write_text(points)
+
+
+def build(project: Path, folder: Path) -> None:
+    """Put the native library into the project's package."""
+    configure = (
+        *(tool("cmake"), "-S", project, "-B", folder, "-G", "Ninja"),
+        *(f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}", "-DCMAKE_CXX_FLAGS=-O0 -Werror"),
+        "-DCMAKE_UNITY_BUILD=ON",
+        f"-Dpto_core_DIR={Path(pto_core.__file__).parent / 'cmake'}",
+    )
+    for command in (
+        configure,
+        (tool("cmake"), "--build", folder, "--parallel", "2"),
+        (tool("cmake"), "--install", folder, "--prefix", project / "src"),
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def run_tests(project: Path, site: Path) -> int:
+    """Run the project's tests, which all have to pass; give how many there are."""
+    paths = (site, project / "src", os.environ.get("PYTHONPATH", ""))
+    options = ("-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(project))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, str(project / "tests")],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, filter(None, paths)))},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+    summary = re.search(r"^(\d+) passed in ", done.stdout, re.MULTILINE)
+    assert summary is not None, done.stdout[-500:]
+    return int(summary[1])
+
+
+@pytest.mark.parametrize("family", TESTS)
+def test_a_new_plugin_keeps_its_contract_untouched(tmp_path: Path, family: str) -> None:
+    project = new_plugin(tmp_path, family, "pigeon")
+    if (project / "CMakeLists.txt").exists():
+        build(project, tmp_path / "build")
+    install(project, tmp_path / "site")
+    if family == "backend":
+        (project / "tests" / "test_waiting_runtime.py").write_text(WAITING_RUNTIME)
+    assert run_tests(project, tmp_path / "site") >= TESTS[family]
+
+
+def test_the_page_shows_a_new_plugin_as_it_is(tmp_path: Path) -> None:
+    project = new_plugin(tmp_path, "backend", "mychip")
+    blocks = re.findall(r"^```\w+\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    for name in SHOWN:
+        assert (project / name).read_text() in blocks, f"{PAGE.name} shows another {name}"
