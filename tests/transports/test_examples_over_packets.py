@@ -1,0 +1,42 @@
+"""The examples of level 3 and up run over the second transport, too, and print the same."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import packets
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PROGRAMS = sorted(
+    folder.name
+    for folder in EXAMPLES.iterdir()
+    if (folder / "main.py").exists() and "Worker(" in (folder / "main.py").read_text()
+)
+
+
+def printed(example: str) -> str:
+    """Give what its README says that it prints: the last block there."""
+    return re.findall(r"```\n(.*?)```", (EXAMPLES / example / "README.md").read_text(), re.S)[-1]
+
+
+def test_the_examples_are_found() -> None:
+    assert [name[:2] for name in PROGRAMS] == ["11", "12", "13", "14", "15", "16"]
+
+
+@pytest.mark.parametrize("example", PROGRAMS)
+def test_an_example_prints_the_same(tmp_path: Path, example: str) -> None:
+    packets.install(tmp_path)
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / example / "main.py")],
+        env={**os.environ, "PYTHONPATH": path, "PTO_TRANSPORT": packets.NAME},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (0, printed(example)), done.stderr

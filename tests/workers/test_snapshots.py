@@ -1,0 +1,135 @@
+"""What tasks with retries change in place is copied; the copies take no more than is allowed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from pto_core import TaskArgs, TensorArgType
+from pto_core.errors import CapacityError, ChildDiedError
+
+ROWS, WORDS = 64, 128
+ROW_BYTES = WORDS * 8
+ROOM = 4
+"""Of how many rows there may be copies at once."""
+
+
+def inout(array: Any, *scalars: int) -> TaskArgs:
+    args = TaskArgs()
+    args.add_tensor(array, TensorArgType.INOUT)
+    for scalar in scalars:
+        args.add_scalar(scalar)
+    return args
+
+
+def bump(args: Any) -> None:
+    args.tensor(0)[:] += 1
+
+
+def bump_slowly(args: Any) -> None:
+    args.tensor(0)[:] += 1
+    time.sleep(0.002)
+
+
+@pytest.mark.parametrize("children", [1, 3])
+def test_a_submit_waits_for_room_and_no_longer(make, children) -> None:
+    worker = make(num_sub_workers=children, snapshot_limit=ROOM * ROW_BYTES)
+    rows = worker.shared_array((ROWS, WORDS), "int64")
+    handle = worker.register(bump_slowly)
+    most = 0
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        nonlocal most
+        for row in rows:
+            orch.submit_sub(handle, inout(row), retries=1)
+            counts = worker.statistics()
+            most = max(most, counts["submitted"] - counts["finished"])
+
+    worker.run(graph)
+    assert (rows == 1).all()
+    assert most <= ROOM
+    assert worker.statistics()["snapshot_peak_bytes"] <= ROOM * ROW_BYTES
+    assert worker.statistics()["snapshot_bytes"] == 0
+
+
+def test_room_is_for_those_that_have_not_begun_too_and_comes_back_after_a_death(make) -> None:
+    worker = make(num_sub_workers=2, on_worker_death="restart", snapshot_limit=ROOM * ROW_BYTES)
+    rows = worker.shared_array((ROWS, WORDS), "int64")
+    died = worker.shared_array((ROWS,), "int64")
+
+    def bump_or_die(args: Any) -> None:
+        args.tensor(0)[: WORDS // 2] += 1
+        number = args.scalar(0)
+        if number % 16 == 0 and not died[number]:
+            died[number] = 1
+            os.kill(os.getpid(), signal.SIGKILL)
+        args.tensor(0)[WORDS // 2 :] += 1
+
+    handle = worker.register(bump_or_die)
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        for number, row in enumerate(rows):
+            orch.submit_sub(handle, inout(row, number), retries=1)
+
+    worker.run(graph)
+    assert (rows == 1).all(), "what a dead child had half done was put back, once"
+    assert died.sum() == ROWS // 16
+    assert worker.statistics()["snapshot_peak_bytes"] <= ROOM * ROW_BYTES
+
+
+def test_what_fails_for_good_gives_its_room_back(make) -> None:
+    worker = make(num_sub_workers=1, snapshot_limit=ROOM * ROW_BYTES)
+    rows = worker.shared_array((ROOM, WORDS), "int64")
+
+    def leave(args: Any) -> None:
+        os._exit(3)
+
+    fatal, handle = worker.register(leave), worker.register(bump)
+    for _ in range(2):
+        with pytest.raises(ChildDiedError):
+            worker.run(
+                lambda orch, args, config: [
+                    orch.submit_sub(fatal, inout(row), retries=1) for row in rows
+                ]
+            )
+    rows[:] = 0
+    worker.run(
+        lambda orch, args, config: [orch.submit_sub(handle, inout(r), retries=1) for r in rows]
+    )
+    assert (rows == 1).all()
+    assert worker.statistics()["snapshot_bytes"] == 0
+
+
+def test_what_never_fits_is_refused_with_the_numbers_while_the_room_is_full(make) -> None:
+    worker = make(num_sub_workers=1, snapshot_limit=ROOM * ROW_BYTES)
+    rows = worker.shared_array((ROWS, WORDS), "int64")
+    handle = worker.register(bump_slowly)
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        for row in rows[:ROOM]:
+            orch.submit_sub(handle, inout(row), retries=1)
+        words = f"{(ROOM + 1) * ROW_BYTES} bytes in place.* at most {ROOM * ROW_BYTES} bytes"
+        with pytest.raises(CapacityError, match=words):
+            orch.submit_sub(handle, inout(rows[: ROOM + 1]), retries=1)
+        group = [inout(row) for row in rows[ROOM : ROOM + 1]]
+        orch.submit_sub_group(handle, group, retries=1)
+
+    worker.run(graph)
+    assert (rows[: ROOM + 1] == 1).all()
+
+
+def test_a_group_keeps_a_copy_for_each_member(make) -> None:
+    worker = make(num_sub_workers=2, snapshot_limit=ROOM * ROW_BYTES)
+    rows = worker.shared_array((2, WORDS), "int64")
+    handle = worker.register(bump)
+    worker.run(
+        lambda orch, args, config: orch.submit_sub_group(
+            handle, [inout(row) for row in rows], retries=1
+        )
+    )
+    assert (rows == 1).all()
+    assert worker.statistics()["snapshot_peak_bytes"] == 2 * ROW_BYTES

@@ -1,0 +1,133 @@
+"""Two Workers of one process know nothing of each other, whatever happens to one of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Any
+
+import psutil
+import pytest
+
+from pto_core import InOut, Out, Worker, task
+from pto_core.errors import ChildDiedError, TaskFailedError
+
+RUNS = 20
+
+
+@task
+def bump(x: InOut) -> None:
+    x += 1
+
+
+@task
+def fail(out: Out) -> None:
+    raise ValueError("only mine")
+
+
+@task
+def die(out: Out) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task
+def pid_of(out: Out) -> None:
+    out[:] = os.getpid()
+
+
+def bump_often(worker: Worker, times: int) -> None:
+    array = worker.shared_array((8,), "int64")
+    for _ in range(times):
+        with worker.session() as s:
+            for _ in range(10):
+                s.submit(bump, array)
+    assert (array == 10 * times).all()
+
+
+def children_of(worker: Worker, count: int) -> list[int]:
+    found = worker.shared_array((count,), "int64")
+    with worker.session() as s:
+        for child in range(count):
+            s.submit(pid_of, found[child : child + 1], worker=child)
+    return [int(pid) for pid in found]
+
+
+def test_a_failure_of_one_in_the_middle_of_a_run_of_the_other(make) -> None:
+    ours, others = make(num_sub_workers=2), make(num_sub_workers=2)
+    array, out = others.shared_array((8,), "int64"), ours.shared_array((8,), "int64")
+    with others.session() as s:
+        s.submit(bump, array)
+        for task_, error in [(fail, TaskFailedError), (die, ChildDiedError)]:
+            with pytest.raises(error), ours.session() as t:
+                t.submit(task_, out)
+            s.submit(bump, array)
+    assert (array == 3).all()
+    assert others.statistics()["deaths"] == 0
+    bump_often(ours, 2)
+
+
+def test_failures_and_kills_in_one_thread_and_work_in_another(make) -> None:
+    troubled, quiet = make(num_sub_workers=2), make(num_sub_workers=2)
+    quiet.init(), troubled.init()
+    problems: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            bump_often(quiet, 5 * RUNS)
+        except BaseException as error:  # noqa: BLE001 - the test tells it
+            problems.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    out = troubled.shared_array((8,), "int64")
+    for number in range(RUNS):
+        error, task_ = [(TaskFailedError, fail), (ChildDiedError, die)][number % 2]
+        with pytest.raises(error), troubled.session() as s:
+            s.submit(task_, out)
+    thread.join(120)
+    assert not thread.is_alive()
+    assert problems == []
+    assert quiet.statistics()["deaths"] == 0
+    assert troubled.statistics()["deaths"] == RUNS // 2
+    bump_often(troubled, 2)
+
+
+def test_the_end_of_one_is_not_the_end_of_the_other(make) -> None:
+    first, second = make(num_sub_workers=1), make(num_sub_workers=1)
+    (kept,) = children_of(second, 1)
+    (gone,) = children_of(first, 1)
+    array = second.shared_array((8,), "int64")
+    with second.session() as s:
+        s.submit(bump, array)
+        first.close()
+        s.submit(bump, array)
+    assert (array == 2).all()
+    assert not psutil.pid_exists(gone)
+    assert children_of(second, 1) == [kept]
+
+
+def test_what_was_started_in_between_outlives_what_was_started_first(make) -> None:
+    first = make(num_sub_workers=2)
+    before = children_of(first, 2)
+    second = make(num_sub_workers=2)
+    between = children_of(second, 2)
+    os.kill(before[0], signal.SIGKILL)
+    bump_often(first, 1)
+    after = children_of(first, 2)
+    assert after[1] == before[1]
+    assert set(after) & set(between) == set()
+    for pid in between:
+        os.kill(pid, signal.SIGKILL)
+    bump_often(second, 1)
+    second.close()
+    bump_often(first, 1)
+    assert children_of(first, 2) == after
+
+
+def test_the_other_one_is_not_the_owner_of_a_handle_or_an_array(make) -> None:
+    first, second = make(num_sub_workers=1), make(num_sub_workers=1)
+    handle: Any = first.register(lambda: None)
+    with pytest.raises(Exception, match="another Worker"):
+        second.run(lambda orch, args, config: orch.submit_sub(handle))
+    bump_often(second, 1)
