@@ -15,6 +15,7 @@ import pytest
 from pto_core import plugins
 from pto_core.interfaces import NativeTransport
 from pto_core.testing import TransportContract
+from pto_core.testing.transports import processes
 
 BROKEN = Path(__file__).parent / "broken" / "broken_transport.cpp"
 
@@ -78,17 +79,21 @@ def spoil_answers(child_end, noise):
 """
 
 
+# What a defect stops moves no more; what works may take its time on a busy machine.
+STUCK_AFTER_S = 2.0
 ONE_TEST = """
 import sys
 from pto_core.errors import PtoError
 from pto_core.testing import ContractError, TransportContract
+from pto_core.testing.transports import processes
 
 class Subject(TransportContract):
     transport = sys.argv[1]
 {hooks}
 
+processes.LIMIT_S = float(sys.argv[2])
 try:
-    for test in sys.argv[2:]:
+    for test in sys.argv[3:]:
         getattr(Subject(), test)()
 except (ContractError, PtoError) as failure:
     print("caught:", failure)
@@ -103,12 +108,12 @@ class Stranded:
     name: str
     hooks: str = ""
 
-    def caught(self, *tests: str, **environment: str) -> str:
+    def caught(self, *tests: str, limit_s: float = STUCK_AFTER_S, **environment: str) -> str:
         """Run tests of the contract; give the words of the first failure, or nothing."""
         paths = (str(self.folder), os.environ.get("PYTHONPATH", ""))
         program = ONE_TEST.replace("{hooks}", textwrap.indent(self.hooks, "    "))
         done = subprocess.run(
-            [sys.executable, "-c", program, self.name, *tests],
+            [sys.executable, "-c", program, self.name, str(limit_s), *tests],
             env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
             capture_output=True,
             text=True,
@@ -160,7 +165,7 @@ def test_broken_python_transport_is_caught(tmp_path, defect) -> None:
 
 def test_what_is_broken_is_nothing_else(broken) -> None:
     """The wrapper without a defect passes, so what is caught is the defect."""
-    assert not broken.caught(*contract_tests(), PTO_BREAK="nothing")
+    assert not broken.caught(*contract_tests(), limit_s=processes.LIMIT_S, PTO_BREAK="nothing")
 
 
 def test_every_test_of_the_contract_catches_something() -> None:

@@ -11,8 +11,9 @@ from pto_core.errors import EndpointClosedError
 from pto_core.interfaces.frame import Answer, AnswerKind, Outcome
 from pto_core.testing.failure import expect
 from pto_core.testing.random_seed import random_numbers
+from pto_core.testing.transports import processes
 from pto_core.testing.transports.link import Link, ParentFace, Room
-from pto_core.testing.transports.processes import LIMIT_S, Progress, apart, running
+from pto_core.testing.transports.processes import Progress, apart, running
 from pto_core.testing.transports.subject import TransportSubject
 from pto_core.testing.transports.traffic import (
     await_closed,
@@ -266,4 +267,4 @@ def check_idle_calls_return(subject: TransportSubject) -> None:
         for _ in range(1000):
             child.answer(Answer(AnswerKind.REPLY, 1, data=bytes(size)))
 
-    apart(body, limit_s=LIMIT_S)
+    apart(body, limit_s=processes.LIMIT_S)

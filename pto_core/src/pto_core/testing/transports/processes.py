@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pto_core.testing.failure import ContractError, expect
 
 LIMIT_S = 10.0
-"""How long nothing may move before it counts as stuck."""
+"""How long nothing may move before it counts as stuck; read at each wait, so tests shorten it."""
 _BODY_LIMIT_S = 60.0
 _PATIENCE_S = 0.05
 
@@ -40,13 +40,14 @@ class Child:
         if not self._is_reaped:
             os.kill(self.pid, signal.SIGKILL)
 
-    def join(self, limit_s: float = LIMIT_S) -> None:
+    def join(self, limit_s: float | None = None) -> None:
         """Wait for its end; raises :class:`ContractError` with what it said, or what killed it.
 
-        Does nothing when it was waited for before.
+        Does nothing when it was waited for before. Without ``limit_s`` it waits for ``LIMIT_S``.
         """
         if self._is_reaped:
             return
+        limit_s = LIMIT_S if limit_s is None else limit_s
         is_over = select.select([self._reports], [], [], limit_s)[0]
         report = _read_all(self._reports) if is_over else b""
         if not is_over:
