@@ -1,0 +1,136 @@
+"""Who runs a task: the policy of a Worker, wishes and pins."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from pto_core import In, Out, Worker, task
+from pto_core.errors import UsageError
+
+CHILDREN = 3
+PATIENCE_S = 30
+
+
+@task
+def who(out: Out) -> None:
+    out[:] = os.getpid()
+
+
+@task
+def who_waits(gate: In, out: Out) -> None:
+    """Say it at once, and stay until the gate opens."""
+    out[:] = os.getpid()
+    deadline = time.monotonic() + PATIENCE_S
+    while not gate[0] and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def await_all(found: Any) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not found.all():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def pids(worker: Worker) -> list[int]:
+    """Give the process of each child, by its number."""
+    found = worker.shared_array((CHILDREN,), "int64")
+    with worker.session() as s:
+        for child in range(CHILDREN):
+            s.submit(who, found[child : child + 1], worker=child)
+    return [int(pid) for pid in found]
+
+
+def last(candidates: Sequence[tuple[int, int]], preferred: int) -> int:
+    return candidates[-1][0]
+
+
+def test_a_pin_names_the_child(make) -> None:
+    found = pids(make(num_sub_workers=CHILDREN))
+    assert len(set(found)) == CHILDREN
+
+
+def test_a_policy_picks_among_those_with_room(make) -> None:
+    asked: list[tuple[list[tuple[int, int]], int]] = []
+
+    def policy(candidates: Sequence[tuple[int, int]], preferred: int) -> int:
+        asked.append((list(candidates), preferred))
+        return last(candidates, preferred)
+
+    worker = make(num_sub_workers=CHILDREN, policy=policy, child_window=2)
+    known = pids(worker)
+    assert asked == [], "pins leave nothing to choose"
+    gate, out = worker.shared_array((1,), "int64"), worker.shared_array((40,), "int64")
+    with worker.session() as s:
+        for index in range(6):
+            s.submit(who_waits, gate, out[index : index + 1])
+        for index in range(6, 40):
+            s.submit(who, out[index : index + 1])
+        await_all(out[0:6:2])
+        gate[0] = 1
+    used = [known.index(pid) for pid in out]
+    assert used[:6] == [2, 2, 1, 1, 0, 0], "the last one, until its window of 2 is full"
+    for candidates, _ in asked:
+        numbers = [child for child, _ in candidates]
+        assert numbers == sorted(set(numbers))
+        assert all(0 <= load < 2 for _, load in candidates)
+
+
+def test_a_policy_is_told_the_child_that_was_waited_for(make) -> None:
+    wishes: list[int] = []
+
+    def policy(candidates: Sequence[tuple[int, int]], preferred: int) -> int:
+        wishes.append(preferred)
+        return preferred if preferred in dict(candidates) else candidates[0][0]
+
+    worker = make(num_sub_workers=CHILDREN, policy=policy)
+    known = pids(worker)
+    gate, out = worker.shared_array((2, 1), "int64")
+    with worker.session() as s:
+        s.submit(who_waits, gate, out, worker=2)
+        s.submit(who, out)  # only ordered by it, so it is not sent before it has ended
+        gate[0] = 1
+    assert wishes == [2]
+    assert known.index(out[0]) == 2
+
+
+def test_a_wish_is_granted_where_there_is_room_and_holds_nothing_up(make) -> None:
+    worker = make(num_sub_workers=CHILDREN, child_window=1)
+    known = pids(worker)
+    gate, out = worker.shared_array((1,), "int64"), worker.shared_array((3,), "int64")
+    with worker.session() as s:
+        for index in range(3):
+            s.submit(who_waits, gate, out[index : index + 1], worker=1, is_hint=True)
+        await_all(out)
+        gate[0] = 1
+    assert known.index(out[0]) == 1
+    assert {known.index(pid) for pid in out[1:]} == {0, 2}, "its window is full; others are idle"
+    with worker.session() as s:
+        for index in range(3):
+            s.submit(who, out[index : index + 1], worker=1)
+    assert {known.index(pid) for pid in out} == {1}, "a pin waits"
+
+
+@pytest.mark.parametrize("answer", [7, -1, "one", None])
+def test_a_policy_that_answers_nonsense_is_an_error_of_the_run(make, answer) -> None:
+    worker = make(num_sub_workers=CHILDREN, policy=lambda candidates, preferred: answer)
+    out = worker.shared_array((1,), "int64")
+    with pytest.raises(UsageError, match="policy"), worker.session() as s:
+        s.submit(who, out)
+    pids(worker)  # it can be used again
+
+
+def test_a_policy_that_raises_is_an_error_of_the_run(make) -> None:
+    def policy(candidates: Sequence[tuple[int, int]], preferred: int) -> int:
+        raise ZeroDivisionError("no choice")
+
+    worker = make(num_sub_workers=CHILDREN, policy=policy)
+    out = worker.shared_array((1,), "int64")
+    with pytest.raises(UsageError, match="ZeroDivisionError: no choice"), worker.session() as s:
+        s.submit(who, out)
+    pids(worker)
