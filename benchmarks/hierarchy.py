@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,11 @@ import numpy as np
 from benchmarks.effort import Effort
 from benchmarks.figure import Figure, interleaved, percentile, wall_s
 from benchmarks.graphs import SOURCES
+from benchmarks.idle import SECONDS, sleeper
 from benchmarks.level2 import HANDOVER
 from benchmarks.native import Binaries, numbers
 from pto_core import (
+    CapturedGraph,
     ChipCallable,
     ContinuousTensor,
     CoreCallable,
@@ -56,6 +58,7 @@ def figures(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
     with Worker(level=3, num_sub_workers=2) as worker:
         yield from _two_children(worker, binaries, effort)
     yield from _life(effort)
+    yield _idle(effort)
     yield _waiting_tasks(effort)
     yield _chip(binaries, effort)
 
@@ -63,7 +66,6 @@ def figures(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
 def _one_child(worker: Worker, binaries: Binaries, effort: Effort) -> Iterator[Figure]:
     handle = worker.register(nothing)
     rows = [ContinuousTensor.from_array(row) for row in worker.shared_array((256, 4))]
-    many = worker.shared_array((effort.size(TASKS), 4))
     tasks = effort.size(TASKS)
     submit_s = 0.0
 
@@ -89,11 +91,6 @@ def _one_child(worker: Worker, binaries: Binaries, effort: Effort) -> Iterator[F
         for _ in range(tasks):
             submit(handle, given)
 
-    def in_one_call(orch: Any, args: Any, config: Any) -> None:
-        given = TaskArgs()
-        given.add_tensor(ContinuousTensor.from_array(many))
-        orch.submit_sub_many(handle, given)
-
     def calls() -> float:
         call = nothing
         return _a_task(tasks, lambda: [call() for _ in range(tasks)])
@@ -111,8 +108,8 @@ def _one_child(worker: Worker, binaries: Binaries, effort: Effort) -> Iterator[F
             "submit": submits,
             "four": runs(four_tensors),
             "chain": runs(chain),
-            "many": runs(in_one_call),
             "calls": calls,
+            **_without_python(worker, handle, tasks, chain),
         },
         effort,
     )
@@ -127,11 +124,65 @@ def _overheads(measures: dict[str, Callable[[], float]], effort: Effort) -> Iter
         ("Worker, submit", "submit", 0.30),
         ("Worker, four distinct tensors", "four", 0.9),
         ("Worker, chain in one child", "chain", 0.4),
-        ("Worker, one tensor each by one call, run included", "many", None),
+        ("Worker, submit_many, one tensor", "one of many", 0.10),
+        ("Worker, submit_many, four tensors", "four of many", 0.25),
+        ("Worker, submit_many, one tensor that is changed", "one changed", None),
+        ("Worker, submit_many, one tensor, run included", "many run", None),
+        ("Worker, replay, submits, one tensor", "replay", 0.10),
+        ("Worker, replay, submits, chain in one child", "replayed chain", 0.10),
+        ("Worker, replay, one tensor, run included", "replay run", None),
     ):
         yield Figure(
             name, "us/task", taken[key], budget=budget, peer_name=CALLS, peer=taken["calls"]
         )
+
+
+def _without_python(
+    worker: Worker, handle: Any, tasks: int, chain: Graph
+) -> dict[str, Callable[[], float]]:
+    """Submits of many tasks by one call, and of a captured graph: with a part of each array."""
+    arrays = [ContinuousTensor.from_array(worker.shared_array((tasks, 4))) for _ in range(5)]
+    took_s = 0.0
+
+    def many(given: TaskArgs) -> Graph:
+        def graph(orch: Any, args: Any, config: Any) -> None:
+            nonlocal took_s
+            took_s = wall_s(lambda: orch.submit_sub_many(handle, given))
+
+        return graph
+
+    def submits(given: TaskArgs) -> Callable[[], float]:
+        def measure() -> float:
+            worker.run(many(given))
+            return took_s / tasks * 1e6
+
+        return measure
+
+    def of_arguments(orch: Any, args: Any, config: Any) -> None:
+        orch.submit_sub_many(handle, _inputs(args.tensors))
+
+    captured = worker.capture(of_arguments, _inputs(arrays[:1]))
+    chained = worker.capture(chain)
+    other = _inputs(arrays[4:])
+    runs = worker.started_runs()
+
+    def replays(graph: CapturedGraph, given: TaskArgs | None) -> Callable[[], float]:
+        def measure() -> float:
+            took = _a_task(tasks, lambda: runs.begin_replay(graph, given))
+            runs.end()
+            return took
+
+        return measure
+
+    return {
+        "one of many": submits(_inputs(arrays[:1])),
+        "four of many": submits(_inputs(arrays[:4])),
+        "one changed": submits(_inout(arrays[0])),
+        "many run": lambda: _a_task(tasks, lambda: worker.run(many(other))),
+        "replay": replays(captured, other),
+        "replayed chain": replays(chained, None),
+        "replay run": lambda: _a_task(tasks, lambda: worker.replay(captured, other)),
+    }
 
 
 def _two_children(worker: Worker, binaries: Binaries, effort: Effort) -> Iterator[Figure]:
@@ -262,6 +313,40 @@ def _life(effort: Effort) -> Iterator[Figure]:
     )
 
 
+def _idle(effort: Effort) -> Figure:
+    """What a Worker of two children takes that has run something and has nothing to do."""
+    seconds = SECONDS / effort.divisor
+    with Worker(level=3, num_sub_workers=2) as worker:
+        handle = worker.register(nothing)
+        worker.run(lambda orch, args, config: orch.submit_sub(handle))
+        time.sleep(0.1)
+
+        def ours() -> float:
+            before = _processor_ns()
+            time.sleep(seconds)
+            return (_processor_ns() - before) / seconds / 1e7
+
+        taken = interleaved({"ours": ours, "floor": sleeper(seconds)}, min(effort.repeats, 3))
+    return Figure(
+        "idle Worker, with its two children",
+        "% CPU",
+        taken["ours"],
+        budget=0.5,
+        peer_name="a sleeping Python process",
+        peer=taken["floor"],
+    )
+
+
+def _processor_ns() -> int:
+    """Of all threads of this process and of its children."""
+    threads = [
+        thread
+        for process in (os.getpid(), *_children())
+        for thread in Path(f"/proc/{process}/task").glob("*/schedstat")
+    ]
+    return sum(int(thread.read_text(encoding="ascii").split()[0]) for thread in threads)
+
+
 def _waiting_tasks(effort: Effort) -> Figure:
     """A million tasks that wait for one: what they take, in memory of the parent."""
     tasks = effort.size(WAITING)
@@ -342,6 +427,13 @@ def _chip(binaries: Binaries, effort: Effort) -> Figure:
         peer_name=HANDOVER,
         peer=taken["floor"],
     )
+
+
+def _inputs(tensors: Iterable[ContinuousTensor]) -> TaskArgs:
+    given = TaskArgs()
+    for tensor in tensors:
+        given.add_tensor(tensor)
+    return given
 
 
 def _inout(tensor: ContinuousTensor) -> TaskArgs:

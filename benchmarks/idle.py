@@ -25,7 +25,7 @@ def figures(effort: Effort) -> Iterator[Figure]:
     seconds = SECONDS / effort.divisor
     with open_device("a2a3sim", runtime="host_build_graph"):
         taken = interleaved(
-            {"device": _process_time(seconds), "floor": _sleeper(seconds)},
+            {"device": _process_time(seconds), "floor": sleeper(seconds)},
             min(effort.repeats, 3),
         )
     yield Figure(
@@ -47,7 +47,8 @@ def _process_time(seconds: float) -> Callable[[], float]:
     return measure
 
 
-def _sleeper(seconds: float) -> Callable[[], float]:
+def sleeper(seconds: float) -> Callable[[], float]:
+    """Give the measurement of a process that sleeps for so long, in percent of a core."""
     command = [sys.executable, "-c", SLEEPER, str(seconds)]
 
     def measure() -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import psutil
 import pytest
 
 from pto_core import Worker
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 MakeWorker = Callable[..., Worker]
 

@@ -3,133 +3,15 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
+from sequential_programs import ARRAYS, WORDS, Step, program, sequential, submit_all, work
 
-from pto_core import TaskArgs, TensorArgType
 from pto_core.errors import TaskFailedError
 
 SEEDS = 12
-TASKS = 120
-ARRAYS = 7
-WORDS = 64
-PRIME = 1_000_003
-
-IN, OUT, INOUT = TensorArgType.INPUT, TensorArgType.OUTPUT, TensorArgType.INOUT
-
-
-def work(args: Any) -> None:
-    """Fail, or make every output a number that depends on the inputs and on the task."""
-    number, fails, writes = (args.scalar(i) for i in range(3))
-    if fails:
-        raise ValueError(f"task {number}")
-    compute(number, writes, [args.tensor(i) for i in range(args.tensor_count)])
-
-
-def compute(number: int, writes: int, arrays: list[Any]) -> None:
-    """`writes` has a bit for each array that is written, and two bits on those read too."""
-    value = number
-    for index, array in enumerate(arrays):
-        if not writes >> 2 * index & 1 or writes >> 2 * index & 2:
-            value = (value * 31 + int(array[0]) + int(array[-1])) % PRIME
-    for index, array in enumerate(arrays):
-        if writes >> 2 * index & 1:
-            array[:] = value + index
-
-
-@dataclass
-class Member:
-    arrays: list[int]
-    tags: list[TensorArgType]
-
-    @property
-    def writes(self) -> int:
-        bits = {IN: 2, OUT: 1, INOUT: 3}
-        return sum(bits[tag] << 2 * index for index, tag in enumerate(self.tags))
-
-    def args(self, memory: Any, number: int, fails: bool) -> TaskArgs:
-        made = TaskArgs()
-        for array, tag in zip(self.arrays, self.tags, strict=True):
-            made.add_tensor(memory[array], tag)
-        for scalar in (number, int(fails), self.writes):
-            made.add_scalar(scalar)
-        return made
-
-
-@dataclass
-class Step:
-    """A task with its members, or the begin (1) or end (-1) of a scope."""
-
-    members: list[Member] = field(default_factory=list)
-    fails: bool = False
-    scope: int = 0
-
-
-def program(chosen: random.Random, children: int, failures: float) -> list[Step]:
-    steps, depth = [], 0
-    for _ in range(TASKS):
-        if chosen.random() < 0.05:
-            steps.append(Step(scope=1))
-            depth += 1
-        elif depth and chosen.random() < 0.08:
-            steps.append(Step(scope=-1))
-            depth -= 1
-        count = chosen.randint(2, children) if children > 1 and chosen.random() < 0.2 else 1
-        free = chosen.sample(range(ARRAYS), ARRAYS)
-        members = []
-        for _ in range(count):
-            arrays = [free.pop() for _ in range(min(len(free), chosen.randint(1, 2)))]
-            if arrays:
-                members.append(Member(arrays, [chosen.choice([IN, OUT, INOUT]) for _ in arrays]))
-        steps.append(Step(members, fails=len(members) == 1 and chosen.random() < failures))
-    return steps + [Step(scope=-1)] * depth
-
-
-def sequential(steps: list[Step], memory: Any) -> tuple[set[int], set[int]]:
-    """Run one task after the other; gives those that failed and those that are poisoned."""
-    spoilt: set[int] = set()
-    failed: set[int] = set()
-    poisoned: set[int] = set()
-    number = -1
-    for step in steps:
-        if step.scope:
-            continue
-        number += 1
-        uses = [pair for m in step.members for pair in zip(m.arrays, m.tags, strict=True)]
-        is_poisoned = any(array in spoilt for array, tag in uses if tag != OUT)
-        written = {array for array, tag in uses if tag != IN}
-        if is_poisoned or step.fails:
-            (poisoned if is_poisoned else failed).add(number)
-            spoilt |= written
-            continue
-        spoilt -= written
-        for member in step.members:
-            compute(number, member.writes, [memory[array] for array in member.arrays])
-    return failed, poisoned
-
-
-def submit_all(
-    orch: Any, handle: Any, steps: list[Step], memory: Any, chosen: random.Random
-) -> None:
-    number = -1
-    scopes: list[Any] = []
-    for step in steps:
-        if step.scope == 1:
-            scopes.append(orch.scope())
-            scopes[-1].__enter__()
-            orch.alloc((chosen.randint(1, 3000),), "uint8")
-        elif step.scope == -1:
-            scopes.pop().__exit__(None, None, None)
-        else:
-            number += 1
-            made = [m.args(memory, number, step.fails) for m in step.members]
-            if len(made) == 1:
-                orch.submit_sub(handle, made[0], retries=chosen.choice([0, 0, 0, 1]))
-            else:
-                orch.submit_sub_group(handle, made)
 
 
 def check(worker: Any, handle: Any, memory: Any, steps: list[Step], seed: int) -> None:

@@ -271,6 +271,7 @@ void bind_driver(nb::module_& module) {
           nb::for_getter(nb::sig("def hooks(self) -> typing.Any")), "As given.");
   bind_runs(bound);
   bind_children(bound);
+  bind_capture(module, bound);
 }
 
 }  // namespace pto::hierarchy

@@ -166,10 +166,14 @@ SubmittedTuple tuple_of(const Submitted& submitted) {
   return {submitted.task, submitted.ring, submitted.requested, submitted.used, submitted.size};
 }
 
+// (distance, why) of the producers, distances of the owners.
+using KnownTuple = std::pair<std::vector<std::pair<uint32_t, uint8_t>>, std::vector<uint32_t>>;
+
 std::tuple<SubmittedTuple, Addresses, Answer> submit(EngineCore& core, int kind,
                                                      const MemberList& members,
                                                      const std::vector<int32_t>& pins, bool is_hint,
-                                                     int32_t retries, uint32_t timeout_ms) {
+                                                     int32_t retries, uint32_t timeout_ms,
+                                                     const std::optional<KnownTuple>& given) {
   const Arguments arguments(members);
   Submission submission;
   submission.kind = static_cast<Kind>(kind);
@@ -178,6 +182,13 @@ std::tuple<SubmittedTuple, Addresses, Answer> submit(EngineCore& core, int kind,
   submission.timeout_ms = timeout_ms;
   submission.members = arguments.members();
   submission.pins = pins;
+  std::vector<Known::Producer> producers;
+  Known known;
+  if (given) {
+    for (const auto& [distance, why] : given->first) producers.push_back({distance, why});
+    known = {producers, given->second};
+    submission.known = &known;
+  }
   Submitted submitted;
   Answer answer = core.tell(
       [&](Engine& engine, Instructions& out) { submitted = engine.submit(submission, out); });
@@ -307,7 +318,9 @@ void bind_engine(nb::module_& module) {
                     const std::vector<std::vector<int>>&>(),
            nb::arg("children"), nb::arg("rings"), nb::arg("repeats_lost"), nb::arg("policy").none(),
            nb::arg("transitions"))
-      .def("submit", &submit)
+      .def("submit", &submit, nb::arg("kind"), nb::arg("members"), nb::arg("pins"),
+           nb::arg("is_hint"), nb::arg("retries"), nb::arg("timeout_ms"),
+           nb::arg("known").none() = nb::none())
       .def("allocate", &allocate)
       .def("run_begin",
            [](EngineCore& core, int hazards) {

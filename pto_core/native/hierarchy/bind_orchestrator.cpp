@@ -122,11 +122,9 @@ PyType_Slot slots[] = {{Py_tp_methods, methods}, {0, nullptr}};
 
 void bind_orchestrator(nb::module_& module) {
   nb::class_<Scope>(module, "Scope", "A scope of a graph, as a context manager.")
-      .def("__enter__",
-           [](Scope& scope) { or_error([&] { scope.driver->driver().scope_begin(); }); })
+      .def("__enter__", [](Scope& scope) { scope.driver->scope_begin(); })
       .def(
-          "__exit__",
-          [](Scope& scope, nb::args) { or_error([&] { scope.driver->driver().scope_end(); }); },
+          "__exit__", [](Scope& scope, nb::args) { scope.driver->scope_end(); },
           nb::sig("def __exit__(self, *args: object) -> None"));
   nb::class_<Orchestrator>(module, "Orchestrator", nb::type_slots(slots),
                            "What a graph function builds its tasks with.")

@@ -10,7 +10,11 @@ namespace nb = nanobind;
 void bind_arguments(nb::module_& module);
 void bind_callable(nb::module_& module);
 void bind_engine(nb::module_& module);
+class WorkerDriver;
+
 void bind_child(nb::module_& module);
+// The methods of Driver with which graphs are captured and replayed.
+void bind_capture(nb::module_& module, nb::class_<WorkerDriver>& driver);
 void bind_driver(nb::module_& module);
 void bind_orchestrator(nb::module_& module);
 void bind_endpoint(nb::module_& module);

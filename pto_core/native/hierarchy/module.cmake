@@ -25,6 +25,7 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/hierarchy/engine/snapshot.cpp
   native/hierarchy/engine/submission.cpp
   native/hierarchy/engine/validation.cpp
+  native/hierarchy/bind_capture.cpp
   native/hierarchy/bind_child.cpp
   native/hierarchy/bind_driver.cpp
   native/hierarchy/bind_endpoint.cpp
@@ -33,6 +34,7 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/hierarchy/bind_processes.cpp
   native/hierarchy/processes/child_signals.cpp
   native/hierarchy/driver/background.cpp
+  native/hierarchy/driver/capture.cpp
   native/hierarchy/driver/child_link.cpp
   native/hierarchy/driver/children.cpp
   native/hierarchy/driver/driver.cpp
@@ -41,9 +43,11 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/hierarchy/driver/python_host.cpp
   native/hierarchy/driver/records.cpp
   native/hierarchy/driver/regions.cpp
+  native/hierarchy/driver/replay.cpp
   native/hierarchy/driver/submit.cpp
   native/hierarchy/driver/task_handle.cpp
   native/hierarchy/driver/waiting.cpp
+  native/hierarchy/driver/worker_capture.cpp
   native/hierarchy/driver/worker_driver.cpp
   native/hierarchy/driver/worker_submit.cpp
   native/hierarchy/driver/worker_submit_many.cpp

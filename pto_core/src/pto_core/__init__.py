@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pto_core.device import Activity, CoreUsage, Device, DeviceArray, RunReport, open_device
     from pto_core.hierarchy.api import (
         CallableHandle,
+        CapturedGraph,
         ContinuousTensor,
         Orchestrator,
         Progress,
@@ -45,6 +46,7 @@ __all__ = [
     "Activity",
     "CallConfig",
     "CallableHandle",
+    "CapturedGraph",
     "CaseReport",
     "ChipCallable",
     "ContinuousTensor",
@@ -82,6 +84,7 @@ _DEVICE_NAMES = {"Activity", "CoreUsage", "Device", "DeviceArray", "RunReport", 
 
 _HIERARCHY_NAMES = {
     "CallableHandle",
+    "CapturedGraph",
     "ContinuousTensor",
     "Orchestrator",
     "Progress",

@@ -112,8 +112,8 @@ class EngineCore:
     ) -> None: ...
     def submit(
         self,
-        arg0: int,
-        arg1: Sequence[
+        kind: int,
+        members: Sequence[
             Sequence[
                 tuple[
                     int,
@@ -123,11 +123,11 @@ class EngineCore:
                 ]
             ]
         ],
-        arg2: Sequence[int],
-        arg3: bool,
-        arg4: int,
-        arg5: int,
-        /,
+        pins: Sequence[int],
+        is_hint: bool,
+        retries: int,
+        timeout_ms: int,
+        known: tuple[Sequence[tuple[int, int]], Sequence[int]] | None = None,
     ) -> tuple[
         tuple[int, int, int, int, int],
         list[list[int]],
@@ -243,6 +243,19 @@ class Driver:
     def park(self) -> None: ...
     def unpark(self) -> None: ...
     def close(self) -> None: ...
+    def capture_begin(self, hazards: int, config: object | None, args: TaskArgs | None) -> None: ...
+    def capture_end(self) -> CapturedGraph: ...
+    def capture_abandon(self) -> None: ...
+    @property
+    def is_capturing(self) -> bool: ...
+    def replay(self, graph: CapturedGraph, args: TaskArgs | None) -> None: ...
+
+class CapturedGraph:
+    @property
+    def task_count(self) -> int: ...
+    @property
+    def tensor_count(self) -> int: ...
+    def __repr__(self) -> str: ...
 
 class ConnectionPlace:
     def __init__(

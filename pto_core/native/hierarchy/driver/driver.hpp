@@ -23,6 +23,7 @@
 #include "board.hpp"
 #include "callable/callable_handle.hpp"
 #include "driver/background.hpp"
+#include "driver/captured_graph.hpp"
 #include "driver/child_link.hpp"
 #include "driver/host.hpp"
 #include "driver/outcomes.hpp"
@@ -97,6 +98,11 @@ class Driver : private FrameSource {
   // `count` tasks, numbered from what it gives on; `prepare(i)` makes `call` that of task i. Where
   // it throws, those before have been submitted.
   int64_t submit_each(const Call& call, int64_t count, const std::function<void(int64_t)>& prepare);
+  // Throws where a submit of this never could be, whatever has been submitted before.
+  void check(const Call& call) const;
+  // Makes all submits of a graph, whose bases say where its arguments lie. `is_known`: they lie
+  // apart, so that the edges are those of the capture. Throws as submit() does, in the middle.
+  void replay(std::shared_ptr<CapturedGraph> graph, bool is_known);
   int64_t allocate(uint64_t bytes, uint64_t* address);
   void scope_begin();
   void scope_end();
@@ -150,6 +156,7 @@ class Driver : private FrameSource {
   int64_t oldest_live_task() const { return oldest_live_.load(std::memory_order_relaxed); }
   uint32_t scope_depth() const { return scope_depth_; }
   bool is_running() const { return is_running_; }
+  const Configuration& engine_configuration() const { return configuration_.engine; }
 
   // Around a fork: the driver's own thread stands at a safe point between the two.
   void park() { background_.park(); }
@@ -219,6 +226,20 @@ class Driver : private FrameSource {
   void note_allocated(uint64_t address, uint64_t bytes);
   uint64_t find_regions(const Call& call, std::vector<SavedRange>* ranges) const;
   void check_sizes(const Call& call) const;
+  bool is_granted(uint64_t bytes) const;
+  int64_t try_allocate(uint64_t bytes, uint64_t* address);
+
+  // replay.cpp, with the role
+  uint64_t bytes_to_reserve(const CapturedStep& step) const;
+  bool is_granted(const CapturedStep& step) const;
+  bool try_step(const CapturedStep& step, bool is_known);
+  bool try_allocate(const CapturedStep& step);
+  bool try_resubmit(const CapturedTask& task, bool is_known);
+  void fill_keys(const CapturedTask& task);
+  void fill_members(const CapturedTask& task, bool has_keys);
+  uint64_t ranges_of(const CapturedTask& task, std::vector<SavedRange>* ranges) const;
+  void keep(const CapturedTask& task, int64_t number);
+  void after_resubmit(int64_t task, Kind kind);
 
   const DriverConfiguration configuration_;
   const std::unique_ptr<Engine> engine_;
@@ -240,7 +261,9 @@ class Driver : private FrameSource {
       failure_;  // of the driver's own thread; the next wait of the program throws it
 
   Instructions out_;
-  std::vector<Member> members_;  // of the submit under way
+  std::vector<Member> members_;              // of the submit under way
+  std::vector<Tensor> keys_;                 // of the task of a replay under way
+  std::shared_ptr<CapturedGraph> replayed_;  // whose blobs records of its tasks point at
   uint64_t granted_[kRings] = {};
   uint64_t high_water_[kRings] = {};
   DriverStatistics counts_;

@@ -73,6 +73,7 @@ class ReferenceEngine : public Engine {
     fields["retries"] = submission.retries;
     fields["timeout_ms"] = submission.timeout_ms;
     fields["kind"] = enumerator("Kind", static_cast<int>(submission.kind));
+    if (submission.known) fields["known"] = known_of(*submission.known);
     nb::object addresses;
     const Submitted answer = handle(events_.attr("Submit")(**fields), out, &addresses);
     size_t next = 0;
@@ -115,6 +116,14 @@ class ReferenceEngine : public Engine {
     return events_.attr(name)(std::forward<Fields>(fields)...);
   }
   nb::object enumerator(const char* name, int value) const { return events_.attr(name)(value); }
+
+  nb::object known_of(const Known& known) const {
+    nb::list producers, owners;
+    for (const Known::Producer& each : known.producers)
+      producers.append(nb::make_tuple(each.distance, static_cast<int>(each.why)));
+    for (const uint32_t distance : known.owners) owners.append(distance);
+    return event("Known", tuple_of(producers), tuple_of(owners));
+  }
 
   nb::object member_of(const Member& member) const {
     nb::list tensors;

@@ -11,10 +11,6 @@ namespace {
 
 constexpr uint32_t kSubmitsAPump = 8;
 
-uint64_t rounded(uint64_t bytes) {
-  return (bytes + kSlabBytes - 1) / kSlabBytes * kSlabBytes;
-}
-
 bool is_allocated(const Tensor& key) {
   return key.tag == Tag::kOutput && key.address == 0 && key.bytes > 0;
 }
@@ -73,6 +69,19 @@ uint64_t Driver::find_regions(const Call& call, std::vector<SavedRange>* ranges)
                     " bytes are kept; set a larger snapshot_limit, or no retries");
 }
 
+void Driver::check(const Call& call) const {
+  check_sizes(call);
+  std::vector<SavedRange> ranges;
+  if (call.retries > 0) find_regions(call, &ranges);
+}
+
+// Whether so much more of the scope's ring may be used.
+bool Driver::is_granted(uint64_t bytes) const {
+  const uint32_t ring = std::min(scope_depth_, kRings - 1);
+  const uint64_t size = configuration_.engine.rings[ring].size;
+  return std::min(size, high_water_[ring] + bytes) <= granted_[ring];
+}
+
 void Driver::ensure_granted(uint64_t bytes) {
   uint32_t ring = 0;
   uint64_t needed = 0;
@@ -91,18 +100,6 @@ void Driver::note_allocated(uint64_t address, uint64_t bytes) {
   const uint32_t ring = std::min(scope_depth_, kRings - 1);
   const uint64_t end = address - configuration_.engine.rings[ring].address + rounded(bytes);
   high_water_[ring] = std::max(high_water_[ring], end);
-}
-
-// Whether `attempt`, with the role, got what it wanted; waits for room until it does. `attempt`
-// throws when it never can.
-template <class Attempt>
-void Driver::attempt_or_wait(Attempt attempt) {
-  {
-    Role role(*this);
-    if (attempt()) return;
-    pump(true);
-  }
-  wait_until(attempt, UINT64_MAX);
 }
 
 bool Driver::is_stuck(Deadlock* proof) const {
@@ -219,17 +216,21 @@ int64_t Driver::allocate(uint64_t bytes, uint64_t* address) {
   if (bytes > 0) ensure_granted(rounded(bytes));
   int64_t task = kNone;
   attempt_or_wait([&] {
-    const Submitted answer = engine_->allocate(bytes, address, out_);
-    task = answer.task;
-    Deadlock proof;
-    if (task == kNone && is_stuck(&proof)) throw DeadlockFound{proof};
-    if (task == kNone) return false;
-    if (bytes > 0) note_allocated(*address, bytes);
-    newest_ = task;
-    process();
-    return true;
+    task = try_allocate(bytes, address);
+    return task != kNone;
   });
   return task;
+}
+
+int64_t Driver::try_allocate(uint64_t bytes, uint64_t* address) {
+  const Submitted answer = engine_->allocate(bytes, address, out_);
+  Deadlock proof;
+  if (answer.task == kNone && is_stuck(&proof)) throw DeadlockFound{proof};
+  if (answer.task == kNone) return kNone;
+  if (bytes > 0) note_allocated(*address, bytes);
+  newest_ = answer.task;
+  process();
+  return answer.task;
 }
 
 }  // namespace pto::hierarchy

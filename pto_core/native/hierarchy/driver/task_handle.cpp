@@ -30,7 +30,7 @@ void delete_run(PyObject* self) {
 
 void delete_handle(PyObject* self) {
   TaskHandle* handle = self_of(self);
-  handle->run->driver->let_go(handle->task);
+  if (handle->run->outcomes) handle->run->driver->let_go(handle->task);
   Py_DECREF(reinterpret_cast<PyObject*>(handle->run));
   Py_XDECREF(handle->outputs);
   PyTypeObject* type = Py_TYPE(self);
@@ -42,7 +42,15 @@ Driver& driver_of(const TaskHandle* handle) {
   return handle->run->driver->driver();
 }
 
+void check_runs(const TaskHandle* handle) {
+  if (handle->run->outcomes) return;
+  core::raise_usage("task " + std::to_string(handle->task) +
+                    " is of a captured graph and has not run: a capture records submits, and "
+                    "cannot wait for a task or use its result");
+}
+
 bool has_ended(const TaskHandle* handle) {
+  check_runs(handle);
   return handle->run->outcomes->is_over || driver_of(handle).has_ended(handle->task);
 }
 
@@ -55,6 +63,7 @@ PyObject* done(PyObject* self, void*) {
 PyObject* failure(PyObject* self, void*) {
   return or_raise([&]() -> PyObject* {
     const TaskHandle* handle = self_of(self);
+    check_runs(handle);
     const auto found = or_error(
         [&] { return driver_of(handle).failure_of(*handle->run->outcomes, handle->task); });
     if (!found) Py_RETURN_NONE;
@@ -97,7 +106,7 @@ PyObject* wait(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObje
 PyObject* add_dep(PyObject* self, PyObject* const* producers, Py_ssize_t count) {
   return or_raise([&]() -> PyObject* {
     TaskHandle* handle = self_of(self);
-    handle->run->driver->add_dependencies(handle->task, producers, count);
+    handle->run->driver->add_dependencies(*handle, producers, count);
     Py_RETURN_NONE;
   });
 }

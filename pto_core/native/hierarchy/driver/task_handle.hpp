@@ -18,9 +18,9 @@ class WorkerDriver;
 
 // Shared by the handles of a run; itself a Python object, so that they count it.
 struct RunObject {
-  PyObject_HEAD WorkerDriver* driver;  // as long as driver_object is
-  PyObject* driver_object;             // a reference
-  std::shared_ptr<RunOutcomes> outcomes;
+  PyObject_HEAD WorkerDriver* driver;     // as long as driver_object is
+  PyObject* driver_object;                // a reference
+  std::shared_ptr<RunOutcomes> outcomes;  // null: of a capture, of which nothing runs
 };
 
 struct TaskHandle {

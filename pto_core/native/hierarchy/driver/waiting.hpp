@@ -65,6 +65,18 @@ bool Driver::wait_until(Done done, uint64_t deadline_ns) {
   return true;
 }
 
+// Whether `attempt`, with the role, got what it wanted; waits for room until it does. `attempt`
+// throws when it never can.
+template <class Attempt>
+void Driver::attempt_or_wait(Attempt attempt) {
+  {
+    Role role(*this);
+    if (attempt()) return;
+    pump(true);
+  }
+  wait_until(attempt, UINT64_MAX);
+}
+
 // Runs `call` with what it needs of the host, keeping what it throws: then it is ready, too.
 template <class Call>
 bool Driver::guarded(Call call, std::exception_ptr& error) noexcept {

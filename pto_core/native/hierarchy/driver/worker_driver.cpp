@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 #include <unistd.h>
 
+#include "driver/capture.hpp"
 #include "driver/task_handle.hpp"
 #include "errors.hpp"
 #include "gil.hpp"
@@ -65,6 +66,11 @@ void WorkerDriver::refuse_fork() const {
 }
 
 void WorkerDriver::run_begin(nb::object self, Hazards hazards, nb::handle config) {
+  if (capture_) {
+    core::raise_usage(
+        "a run or session inside a capture, of which nothing runs; submit its tasks "
+        "in the function that is captured");
+  }
   // First, because it may be refused.
   const uint32_t number = config.is_none() ? 0 : config_number(config.ptr());
   or_error([&] { driver().run_begin(hazards); });

@@ -23,8 +23,20 @@
 
 namespace pto::hierarchy {
 
+class Capture;
+class WorkerDriver;
+
 // What the handles of a run's tasks share.
 struct RunObject;
+struct TaskHandle;
+
+// What Worker.capture gives: the submits of a graph, and what they need to stay as it is.
+struct CapturedObject {
+  std::shared_ptr<CapturedGraph> graph;
+  uint64_t owner = 0;               // number of the Worker
+  std::vector<nb::object> handles;  // of the callables
+  std::vector<nb::object> owners;   // of the memory
+};
 
 // How a submit was called, as objects; null where nothing was given.
 struct SubmitWords {
@@ -69,7 +81,20 @@ class WorkerDriver {
   // of `scalars` after its scalars. Gives the range of the tasks' numbers.
   nb::object submit_many(const SubmitWords& words, PyObject* scalars);
   nb::object allocate(nb::handle shape, nb::handle dtype);
-  void add_dependencies(int64_t consumer, PyObject* const* producers, Py_ssize_t count);
+  void add_dependencies(const TaskHandle& consumer, PyObject* const* producers, Py_ssize_t count);
+
+  void scope_begin();
+  void scope_end();
+
+  // Between the two submits are recorded and nothing runs. `args`: the TaskArgs of the graph.
+  void capture_begin(nb::object self, Hazards hazards, nb::handle config, TaskArgs* args);
+  CapturedObject capture_end();
+  // Ends a capture whose graph raised.
+  void capture_abandon();
+  bool is_capturing() const { return capture_ != nullptr; }
+  // Begins a run with all submits of the graph, on the tensors of `args`; run_end() follows, also
+  // where it throws once the run is open.
+  void replay(nb::object self, const CapturedObject& captured, TaskArgs* args);
 
   // (file, line) of where a task was submitted.
   nb::object place_of(const Place& place) const;
@@ -109,6 +134,13 @@ class WorkerDriver {
   void learn_addresses(const Draft& draft, int64_t task);
   void keep(PyObject* owner, int64_t task);
   Call begin_call(const SubmitWords& words, Draft& draft);
+  int64_t capture_each(const Call& call, int64_t count,
+                       const std::function<void(int64_t)>& prepare);
+  void check_origins(const Draft& draft) const;
+  int64_t submit_call(const Call& call);
+  void keep_handle(PyObject* handle);
+  void check_run(const TaskHandle& handle) const;
+  void check_replay(const CapturedObject& captured, TaskArgs* args) const;
   void drop_kept(int64_t before);
   void leave_to_own_thread();
 
@@ -130,6 +162,10 @@ class WorkerDriver {
   PyObject* last_code_ = nullptr;
   uint32_t last_code_number_ = 0;
   std::deque<Kept> kept_;  // what owns the memory of live tasks' tensors, ascending by task
+
+  std::unique_ptr<Capture> capture_;          // under way
+  std::unique_ptr<CapturedObject> captured_;  // what it has found so far
+  uint64_t captures_ = 0;
 
   // A thread that waits in a submit keeps its draft while others submit.
   std::vector<std::unique_ptr<Draft>> drafts_;

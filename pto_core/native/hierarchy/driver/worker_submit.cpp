@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "driver/capture.hpp"
 #include "driver/draft_loan.hpp"
 #include "driver/task_handle.hpp"
 #include "errors.hpp"
@@ -195,6 +196,7 @@ Call WorkerDriver::begin_call(const SubmitWords& words, Draft& draft) {
   Call call;
   call.kind = words.kind;
   call.callable = callable_number(words.handle, words.kind);
+  if (captured_) keep_handle(words.handle);
   call.config = is_given(words.config)           ? config_number(words.config)
                 : words.kind == Kind::kNextLevel ? run_config_
                                                  : 0;
@@ -211,9 +213,10 @@ PyObject* WorkerDriver::submit(const SubmitWords& words) {
   Draft& draft = *loan;
   Call call = begin_call(words, draft);
   add_members(words, call.retries > 0, draft);
+  if (!capture_) check_origins(draft);
   call.members = draft.members;
   call.has_arguments = !draft.args.empty();
-  const int64_t task = or_error([&] { return driver_->submit(call); });
+  const int64_t task = submit_call(call);
   learn_addresses(draft, task);
   drop_kept(driver_->oldest_live_task());
   PyObject* handle = make_task_handle(task, run_);
@@ -235,6 +238,11 @@ void WorkerDriver::learn_addresses(const Draft& draft, int64_t task) {
 
 void WorkerDriver::keep(PyObject* owner, int64_t task) {
   if (!owner) return;
+  if (captured_) {
+    std::vector<nb::object>& owners = captured_->owners;
+    if (owners.empty() || owners.back().ptr() != owner) owners.push_back(nb::borrow(owner));
+    return;
+  }
   if (!kept_.empty() && kept_.back().owner == owner)
     kept_.back().task = task;
   else
@@ -246,20 +254,37 @@ nb::object WorkerDriver::allocate(nb::handle shape, nb::handle dtype) {
   uint64_t bytes = 0;
   if (!count_bytes(tensor, &bytes))
     core::raise_usage("alloc of more bytes than there are addresses; make it smaller");
-  or_error([&] { return driver_->allocate(bytes, &tensor.data); });
+  or_error([&] {
+    return capture_ ? capture_->allocate(bytes, &tensor.data)
+                    : driver().allocate(bytes, &tensor.data);
+  });
   return nb::steal(reinterpret_cast<PyObject*>(make_tensor(tensor, Origin::kHeap, nullptr)));
 }
 
-void WorkerDriver::add_dependencies(int64_t consumer, PyObject* const* producers,
+void WorkerDriver::add_dependencies(const TaskHandle& consumer, PyObject* const* producers,
                                     Py_ssize_t count) {
+  check_run(consumer);
   for (Py_ssize_t i = 0; i < count; ++i) {
     TaskHandle* producer = task_handle_of(producers[i]);
     if (!producer || producer->run->driver != this) {
       core::raise_usage("add_dep got " + core::shown(producers[i]) +
                         "; give handles of tasks of this Worker");
     }
-    or_error([&] { driver().add_dependency(producer->task, consumer); });
+    check_run(*producer);
+    or_error([&] {
+      capture_ ? capture_->add_dependency(producer->task, consumer.task)
+               : driver().add_dependency(producer->task, consumer.task);
+    });
   }
+}
+
+// Tasks of a capture and tasks of runs do not know each other.
+void WorkerDriver::check_run(const TaskHandle& handle) const {
+  const bool is_of_capture = handle.run->outcomes == nullptr;
+  if (is_of_capture ? handle.run == run_ : !capture_) return;
+  core::raise_usage("task " + std::to_string(handle.task) +
+                    (is_of_capture ? " is of a captured graph; add_dep belongs into its function"
+                                   : " is of a run, not of the graph that is captured"));
 }
 
 }  // namespace pto::hierarchy

@@ -108,12 +108,25 @@ nb::object WorkerDriver::submit_many(const SubmitWords& words, PyObject* scalars
     if (rows.columns() > 0)
       std::memcpy(values.data() + fixed, rows.row(index), rows.columns() * sizeof(uint64_t));
   };
-  const int64_t first = or_error([&] { return driver_->submit_each(call, count, prepare); });
+  const int64_t first = capture_
+                            ? capture_each(call, count, prepare)
+                            : or_error([&] { return driver_->submit_each(call, count, prepare); });
   const int64_t begin = std::max<int64_t>(first, 0);
   for (uint32_t i = 0; i < args->tensor_count && count > 0; ++i)
     keep(args->notes[i].tensor->owner, begin + count - 1);
   drop_kept(driver_->oldest_live_task());
   return nb::module_::import_("builtins").attr("range")(begin, begin + count);
+}
+
+int64_t WorkerDriver::capture_each(const Call& call, int64_t count,
+                                   const std::function<void(int64_t)>& prepare) {
+  int64_t first = kNone;
+  for (int64_t i = 0; i < count; ++i) {
+    prepare(i);
+    const int64_t task = submit_call(call);
+    if (i == 0) first = task;
+  }
+  return first;
 }
 
 }  // namespace pto::hierarchy

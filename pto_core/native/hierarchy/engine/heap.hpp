@@ -22,12 +22,6 @@ struct Slab {
   bool is_released;
 };
 
-// What an output takes in its slab; what no ring holds stays more than that.
-constexpr uint64_t rounded(uint64_t bytes) {
-  constexpr uint64_t kMost = ~uint64_t{0} - kSlabBytes;
-  return ((bytes < kMost ? bytes : kMost) + kSlabBytes - 1) / kSlabBytes * kSlabBytes;
-}
-
 class Heap {
  public:
   Heap(uint32_t number, const RingConfiguration& configuration)

@@ -20,6 +20,12 @@ constexpr uint32_t kRings = 4;
 constexpr uint64_t kSlabBytes = 1024;
 constexpr uint32_t kMaxDims = 5;
 
+// What an output takes in its slab; what no ring holds stays more than that.
+constexpr uint64_t rounded(uint64_t bytes) {
+  constexpr uint64_t kMost = ~uint64_t{0} - kSlabBytes;
+  return ((bytes < kMost ? bytes : kMost) + kSlabBytes - 1) / kSlabBytes * kSlabBytes;
+}
+
 enum class Kind : uint8_t { kNextLevel = 0, kSub = 1 };
 enum class Tag : uint8_t { kInput = 0, kOutput = 1, kInout = 2, kOutputExisting = 3, kNoDep = 4 };
 enum class Hazards : uint8_t { kRaw = 0, kFull = 1 };
@@ -49,6 +55,26 @@ struct Member {
   std::span<Tensor> tensors;
 };
 
+// Why a task waits for a producer; bits. None of them: it writes what the producer read or wrote.
+enum Why : uint8_t {
+  kOrders = 0,
+  kData = 1,      // it reads what the producer wrote, and keeps the producer's slot
+  kExplicit = 2,  // the program said so
+  kCertain = 4,   // not only by byte hulls of boxes of different raw shapes
+  kOwner = 8      // no edge: it names a buffer of the producer's slab; for the engine's own use
+};
+
+// What a capture of the same submits found: whom the task waits for and whose buffers it names, as
+// how many tasks before it they were submitted.
+struct Known {
+  struct Producer {
+    uint32_t distance;
+    uint8_t why;
+  };
+  std::span<const Producer> producers;
+  std::span<const uint32_t> owners;
+};
+
 // The engine keeps what it needs; nothing here has to live on.
 struct Submission {
   Kind kind = Kind::kNextLevel;
@@ -57,6 +83,9 @@ struct Submission {
   uint32_t timeout_ms = 0;
   std::span<const Member> members;
   std::span<const int32_t> pins;  // none, or one child for each member
+  // Of a replay: the tensors are neither looked up nor remembered. Those that are not allocated
+  // and, where there are retries, not INOUT may be left out.
+  const Known* known = nullptr;
 };
 
 // The task, or that there is no room: then nothing has changed.

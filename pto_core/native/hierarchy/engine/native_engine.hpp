@@ -39,6 +39,9 @@ class NativeEngine final : public Engine {
   std::vector<std::pair<int64_t, int64_t>> failures() const override;
   std::vector<std::pair<int64_t, int64_t>> poisonings() const override;
 
+  // The edges and owners of the last submit, by number, for whoever captures it.
+  void tell_found(std::vector<std::pair<int64_t, uint8_t>>* producers,
+                  std::vector<int64_t>* owners) const;
   Snapshot snapshot() const;
   // Throws kInternal if an invariant does not hold; slow, for tests.
   void validate() const;

@@ -21,14 +21,6 @@ constexpr uint32_t kNoEdge = 0;
 constexpr int64_t kNotPoisoned = std::numeric_limits<int64_t>::max();
 constexpr uint8_t kNoRing = 0xFF;
 
-// Why a task waits for a producer; bits of Edge::why.
-enum Why : uint8_t {
-  kOrders = 0,    // it writes what the producer read or wrote
-  kData = 1,      // it reads what the producer wrote, and keeps the producer's slot
-  kExplicit = 2,  // the program said so
-  kCertain = 4,   // not only by byte hulls of boxes of different raw shapes
-  kOwner = 8      // no edge: it names a buffer of the producer's slab
-};
 constexpr bool poisons(uint8_t why) {
   return (why & (kData | kExplicit)) != 0;
 }

@@ -31,7 +31,10 @@ std::string hex(uint64_t value) {
 
 Submitted SubmissionPart::submit(const Submission& submission) {
   check_submission(core_, submission);
-  find(submission);
+  if (submission.known == nullptr)
+    find(submission);
+  else
+    take_known(*submission.known);
   const uint64_t bytes = bytes_of(submission);
   core_.ring().check_size(bytes);
   reserve();
@@ -134,6 +137,45 @@ void SubmissionPart::find(const Submission& submission) {
   if (owners_.size() > 1) merge_owners();
 }
 
+void SubmissionPart::take_known(const Known& known) {
+  accesses_.clear();
+  producers_.clear();
+  owners_.clear();
+  const int64_t number = core_.slots.next_number();
+  const auto earlier = [&](uint32_t distance) {
+    if (distance >= 1 && distance <= core_.tasks) return number - distance;
+    refuse("task " + std::to_string(number) + " cannot wait for the task " +
+           std::to_string(distance) + " before it, which is none of this run");
+  };
+  for (const Known::Producer& each : known.producers) {
+    const int64_t producer = earlier(each.distance);
+    const uint32_t slot = core_.slots.numbers().slot(producer);
+    int64_t root = kNotPoisoned;
+    if (!core_.roots.empty()) {
+      const auto found = core_.roots.find(producer);
+      if (found != core_.roots.end()) root = found->second;
+    }
+    producers_.push_back({{producer, slot, root}, each.why});
+  }
+  for (const uint32_t distance : known.owners) {
+    const uint32_t slot = core_.slots.numbers().slot(earlier(distance));
+    const bool owns = slot != kNoSlot && core_.slots[slot].slab_ring != kNoRing;
+    if (!owns || !core_.slots[slot].is_in_scope) {
+      refuse("task " + std::to_string(number) + " names a buffer of task " +
+             std::to_string(number - distance) + ", which has none in an open scope");
+    }
+    owners_.push_back(slot);
+  }
+  if (producers_.size() > 1) merge_producers();
+  if (owners_.size() > 1) merge_owners();
+}
+
+void SubmissionPart::tell_found(std::vector<std::pair<int64_t, uint8_t>>* producers,
+                                std::vector<int64_t>* owners) const {
+  for (const Producer& each : producers_) producers->emplace_back(each.found.number, each.why);
+  for (const uint32_t owner : owners_) owners->push_back(core_.slots[owner].number);
+}
+
 void SubmissionPart::find_overlaps(Access& access, uint8_t why) {
   core_.regions.find_writers(access, [&](const Found& found, bool is_certain) {
     producers_.push_back({found, static_cast<uint8_t>(is_certain ? why | kCertain : why)});
@@ -196,14 +238,13 @@ void SubmissionPart::place(const Submission& submission, uint64_t address) {
   for (const Member& member : submission.members) {
     for (Tensor& tensor : member.tensors) {
       if (tensor.tag == Tag::kNoDep) continue;
-      Access& access = accesses_[at++];
-      if (!access.is_fresh) continue;
+      Access* access = submission.known == nullptr ? &accesses_[at++] : nullptr;
+      if (!is_allocated(tensor)) continue;
       tensor.address = tensor.bytes > 0 ? address : next_key();
-      if (tensor.bytes > 0) {
-        access.owner = core_.newest;
-        address += rounded(tensor.bytes);
-      }
-      locate(access.region, tensor);
+      if (tensor.bytes > 0) address += rounded(tensor.bytes);
+      if (access == nullptr) continue;
+      if (tensor.bytes > 0) access->owner = core_.newest;
+      locate(access->region, tensor);
     }
   }
 }

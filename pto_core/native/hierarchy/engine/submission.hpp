@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "engine/core.hpp"
@@ -21,6 +22,9 @@ class SubmissionPart {
   Submitted allocate(uint64_t bytes, uint64_t* address);
   // Adds an edge; it is too late once the task is sent or another is submitted.
   void add_dependency(int64_t producer, int64_t consumer);
+  // The edges and owners of the last submit, as numbers of tasks, for whoever captures it.
+  void tell_found(std::vector<std::pair<int64_t, uint8_t>>* producers,
+                  std::vector<int64_t>* owners) const;
 
  private:
   struct Producer {
@@ -31,6 +35,8 @@ class SubmissionPart {
   // Fills `accesses_`, `producers_` and `owners_`.
   void find(const Submission& submission);
   void find_overlaps(Access& access, uint8_t why);
+  // The same without looking at tensors; throws kUsage for what is no earlier task of the run.
+  void take_known(const Known& known);
   // The slot whose slab the region lies in; throws kUsage for memory of a ring that is nobody's.
   uint32_t owner_of(const engine::Region& region);
   void merge_producers();

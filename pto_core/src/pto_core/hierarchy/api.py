@@ -2,6 +2,7 @@
 
 from pto_core._hierarchy import (
     CallableHandle,
+    CapturedGraph,
     ContinuousTensor,
     Orchestrator,
     TaskArgs,
@@ -15,6 +16,7 @@ from pto_core.hierarchy.worker import Worker
 
 __all__ = [
     "CallableHandle",
+    "CapturedGraph",
     "ContinuousTensor",
     "Orchestrator",
     "Progress",

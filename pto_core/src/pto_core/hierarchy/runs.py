@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pto_core._hierarchy import Orchestrator, TaskArgs, TaskHandle
+from pto_core._hierarchy import CapturedGraph, Orchestrator, TaskArgs, TaskHandle
 from pto_core.errors import AbortedError, PtoError, UsageError
 from pto_core.hierarchy.crew import Crew
 from pto_core.hierarchy.failures import (
@@ -43,6 +43,11 @@ class Runs:
         return bool(self._driver.is_running)
 
     @property
+    def is_capturing(self) -> bool:
+        """Whether a graph is being captured."""
+        return bool(self._driver.is_capturing)
+
+    @property
     def orchestrator(self) -> Orchestrator:
         """What graph functions submit to; of use only inside a run."""
         return self._orchestrator
@@ -68,14 +73,51 @@ class Runs:
             raise
         self.end()
 
+    def capture(
+        self,
+        graph: Callable[[Any, Any, Any], Any],
+        args: TaskArgs | None,
+        config: CallConfig | None,
+        hazards: str,
+    ) -> CapturedGraph:
+        """Record the submits of a graph function; see ``Worker.capture``."""
+        self._driver.capture_begin(_hazards_number(hazards), config, args)
+        try:
+            graph(
+                self._orchestrator,
+                _NO_ARGUMENTS if args is None else args.view(),
+                config or _DEFAULT,
+            )
+            return self._driver.capture_end()
+        except BaseException:
+            self._driver.capture_abandon()
+            raise
+
+    def replay(self, graph: CapturedGraph, args: TaskArgs | None) -> None:
+        """Run a captured graph; see ``Worker.replay``."""
+        self.begin_replay(graph, args)
+        self.end()
+
+    def begin_replay(self, graph: CapturedGraph, args: TaskArgs | None) -> None:
+        """Open a run and make all submits of a captured graph; :meth:`end` follows."""
+        if not isinstance(graph, CapturedGraph):
+            raise UsageError(
+                f"graph is {graph!r}; give what Worker.capture gave", name="graph", value=graph
+            )
+        if self.is_running:
+            raise UsageError("a replay inside a run; a run is open already")
+        if self._placement is not None:
+            self._placement.begin()
+        try:
+            self._driver.replay(graph, args)
+        except BaseException as error:
+            if self.is_running:
+                self.abandon(error)
+            raise
+
     def begin(self, hazards: str, config: CallConfig | None) -> None:
         """Open a run; raises UsageError inside another one."""
-        number = HAZARDS.get(hazards)
-        if number is None:
-            raise UsageError(
-                f"hazards is {hazards!r}; give 'raw' or 'full'", name="hazards", value=hazards
-            )
-        self._driver.run_begin(number, config)
+        self._driver.run_begin(_hazards_number(hazards), config)
         if self._placement is not None:
             self._placement.begin()
 
@@ -133,6 +175,15 @@ class Runs:
         """Say how far the run is."""
         counts = self._driver.statistics()
         return Progress(counts["submitted"], counts["finished"], counts["failed"], is_over=is_over)
+
+
+def _hazards_number(hazards: str) -> int:
+    number = HAZARDS.get(hazards)
+    if number is None:
+        raise UsageError(
+            f"hazards is {hazards!r}; give 'raw' or 'full'", name="hazards", value=hazards
+        )
+    return number
 
 
 def _given(number: int) -> int | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 import pto_core.hierarchy.task_handle  # noqa: F401 - gives handles of tasks their methods
-from pto_core._hierarchy import CallableHandle, CallableSpace
+from pto_core._hierarchy import CallableHandle, CallableSpace, CapturedGraph, TaskArgs
 from pto_core.errors import UsageError, WorkerClosedError
 from pto_core.hierarchy.child_memory import ChildMemory
 from pto_core.hierarchy.crew import Crew
@@ -178,6 +178,33 @@ class Worker:
             runs = self.started_runs()
         runs.run(graph, args, config, hazards)
 
+    def capture(
+        self,
+        graph: Callable[[Any, Any, Any], Any],
+        args: TaskArgs | None = None,
+        config: CallConfig | None = None,
+        *,
+        hazards: str = "raw",
+    ) -> CapturedGraph:
+        """Call ``graph(orch, args, config)`` and keep its submits for :meth:`replay`.
+
+        Nothing runs. A tensor that lies in one of ``args`` lies in the same place of the new one at
+        a replay; what the graph allocates is allocated anew; everything else, also what the
+        function reads of arrays and scalars while it is called, stays as it is now. Raises
+        UsageError where the function asks for the result of a task, begins a run or a session, or
+        uses the memory of a chip.
+        """
+        return self.started_runs().capture(graph, args, config, hazards)
+
+    def replay(self, graph: CapturedGraph, args: TaskArgs | None = None) -> None:
+        """Run a graph that :meth:`capture` gave, on other tensors of the same shapes.
+
+        It is a run like any other, of the same tasks, without calling the function; raises what
+        :meth:`run` raises, and UsageError for arguments that are not as those of the capture.
+        """
+        runs = self._runs or self.started_runs()
+        runs.replay(graph, args)
+
     def session(
         self,
         config: CallConfig | None = None,
@@ -311,6 +338,8 @@ class Worker:
         self._check_usable()
         if not self._settings.device_ids:
             raise UsageError(f"{what} is for the memory of a chip, and this Worker has no chips")
+        if self._runs is not None and self._runs.is_capturing:
+            raise UsageError(f"{what} in a graph that is captured; call it before or after")
         return ChildMemory(self._running())
 
     def _check_usable(self) -> None:

@@ -82,6 +82,16 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What a capture of the same submits found, by how many tasks before this one they were."""
+
+    producers: tuple[tuple[int, int], ...] = ()
+    """Whom the task waits for, and why: the bits of an edge of the reference engine."""
+    owners: tuple[int, ...] = ()
+    """Whose buffers it names."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunBegin:
     """A run begins, with the outermost scope open."""
 
@@ -99,7 +109,9 @@ class Submit:
 
     ``pins``: none, or one child for each member; distinct in a group. ``is_hint``: they are wishes.
     ``retries``: how often it may run again after a failure or the loss of its child; more than 0
-    declares it safe to repeat. ``timeout_ms`` 0 is none; the driver keeps time.
+    declares it safe to repeat. ``timeout_ms`` 0 is none; the driver keeps time. ``known``: of a
+    replay, whose tensors are neither looked up nor remembered; those that are not allocated and,
+    where there are retries, not INOUT may be left out then.
     """
 
     kind: Kind
@@ -108,6 +120,7 @@ class Submit:
     is_hint: bool = False
     retries: int = 0
     timeout_ms: int = 0
+    known: Known | None = None
 
     @property
     def is_pinned(self) -> bool:

@@ -101,9 +101,16 @@ class NativeEngine:
 
     def _submit(self, event: Submit) -> list[Instruction]:
         members = [[_tensor(tensor) for tensor in member.tensors] for member in event.members]
+        known = None if event.known is None else (event.known.producers, event.known.owners)
         try:
             submitted, addresses, answer = self._core.submit(
-                event.kind, members, event.pins, event.is_hint, event.retries, event.timeout_ms
+                event.kind,
+                members,
+                event.pins,
+                event.is_hint,
+                event.retries,
+                event.timeout_ms,
+                known,
             )
         except TypeError:
             check_submit_sizes(event)  # a number that no native structure holds

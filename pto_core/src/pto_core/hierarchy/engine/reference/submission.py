@@ -9,7 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pto_core.errors import UsageError
-from pto_core.hierarchy.engine.events import AddDependency, Allocate, Hazards, Submit, Tag, Tensor
+from pto_core.hierarchy.engine.events import (
+    AddDependency,
+    Allocate,
+    Hazards,
+    Known,
+    Submit,
+    Tag,
+    Tensor,
+)
 from pto_core.hierarchy.engine.instructions import Blocked, Submitted
 from pto_core.hierarchy.engine.reference.checks import check_submit
 from pto_core.hierarchy.engine.reference.core import Core
@@ -130,7 +138,9 @@ class Submission:
         core = self._core
         ring = core.rings[core.scopes.ring]
         draft = Draft(nbytes, 0)
-        if spec is not None:
+        if spec is not None and spec.known is not None:
+            self._take_known(spec.known, draft)
+        elif spec is not None:
             self._find(spec, draft)
         begin = ring.begin_of(nbytes)
         if begin is None:
@@ -153,6 +163,28 @@ class Submission:
             if self._core.hazards is Hazards.FULL and tensor.tag in (Tag.OUTPUT, Tag.INOUT):
                 self._find_overlaps(draft, region, Edge.ORDERS, writers=True)
                 self._find_overlaps(draft, region, Edge.ORDERS, writers=False)
+
+    def _take_known(self, known: Known, draft: Draft) -> None:
+        slots = self._core.slots
+        number = slots.next_number
+        for distance in [*(distance for distance, _ in known.producers), *known.owners]:
+            if not 1 <= distance <= self._core.tasks:
+                raise UsageError(
+                    f"task {number} cannot wait for the task {distance} before it, which is none "
+                    "of this run"
+                )
+        for distance, why in known.producers:
+            edge = draft.edges.get(number - distance, Edge.ORDERS)
+            draft.edges[number - distance] = edge | Edge(why)
+        for distance in known.owners:
+            owner = slots.tasks.get(number - distance)
+            slab = None if owner is None else owner.slab
+            if slab is None or not self._is_in_open_scope(slab):
+                raise UsageError(
+                    f"task {number} names a buffer of task {number - distance}, which has none in "
+                    "an open scope"
+                )
+            draft.owners.add(number - distance)
 
     def _find_overlaps(self, draft: Draft, region: Region, edge: Edge, *, writers: bool) -> None:
         for entry in self._core.regions.overlapping(region, writers=writers):
@@ -240,6 +272,8 @@ class Submission:
     def _enter_regions(self, task: Task, draft: Draft) -> None:
         """Readers first: what the task writes it need not remember to read."""
         core = self._core
+        if spec_of(task).known is not None:
+            return
         regions = [
             (tensor, region_of(tensor, address))
             for member, addresses in zip(spec_of(task).members, draft.addresses, strict=True)

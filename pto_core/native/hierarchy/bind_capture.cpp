@@ -1,0 +1,63 @@
+// CapturedGraph, and how a Driver makes and replays one.
+
+#include <nanobind/nanobind.h>
+
+#include "bindings.hpp"
+#include "driver/worker_driver.hpp"
+#include "errors.hpp"
+
+namespace pto::hierarchy {
+namespace {
+
+TaskArgs* given_args(nb::handle args) {
+  if (args.is_none()) return nullptr;
+  TaskArgs* given = task_args_of(args.ptr());
+  if (!given) {
+    core::raise_usage("args is " + core::shown(args) + " of type " + core::type_text(args.ptr()) +
+                      "; give a TaskArgs with the tensors of the graph, or None");
+  }
+  return given;
+}
+
+}  // namespace
+
+void bind_capture(nb::module_& module, nb::class_<WorkerDriver>& driver) {
+  nb::class_<CapturedObject>(module, "CapturedGraph",
+                             "The submits of a graph, made by Worker.capture for Worker.replay.")
+      .def_prop_ro(
+          "task_count", [](const CapturedObject& self) { return self.graph->tasks.size(); },
+          "How many tasks a replay submits.")
+      .def_prop_ro(
+          "tensor_count", [](const CapturedObject& self) { return self.graph->arguments.size(); },
+          "How many tensors its arguments have.")
+      .def("__repr__", [](const CapturedObject& self) {
+        return nb::str("<CapturedGraph of {} tasks, {} tensors>")
+            .format(self.graph->tasks.size(), self.graph->arguments.size());
+      });
+  driver
+      .def(
+          "capture_begin",
+          [](nb::handle_t<WorkerDriver> self, int hazards, nb::handle config, nb::handle args) {
+            nb::inst_ptr<WorkerDriver>(self)->capture_begin(
+                nb::borrow(self), static_cast<Hazards>(hazards), config, given_args(args));
+          },
+          nb::arg("hazards"), nb::arg("config").none(), nb::arg("args").none(),
+          nb::sig("def capture_begin(self, hazards: int, config: object | None, args: TaskArgs | "
+                  "None) -> None"),
+          "Record submits from now on, instead of running them.")
+      .def("capture_end", &WorkerDriver::capture_end, "Give what was recorded.")
+      .def("capture_abandon", &WorkerDriver::capture_abandon, "Forget what was recorded.")
+      .def_prop_ro("is_capturing", &WorkerDriver::is_capturing,
+                   "Between capture_begin() and the end of the capture.")
+      .def(
+          "replay",
+          [](nb::handle_t<WorkerDriver> self, const CapturedObject& graph, nb::handle args) {
+            nb::inst_ptr<WorkerDriver>(self)->replay(nb::borrow(self), graph, given_args(args));
+          },
+          nb::arg("graph"), nb::arg("args").none(),
+          nb::sig("def replay(self, graph: CapturedGraph, args: TaskArgs | None) -> None"),
+          "Begin a run and make all submits of the graph, on the tensors of `args`. run_end() "
+          "follows. Where it raises, a run may be open.");
+}
+
+}  // namespace pto::hierarchy

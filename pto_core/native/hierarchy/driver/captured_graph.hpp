@@ -1,0 +1,95 @@
+// The submits of one run of a graph, ready to be made again. Made by Capture, replayed by Driver.
+//
+// Where a tensor lies is a base and an offset: the bases are the tensors of the graph's arguments,
+// then what the graph allocates, in the order of the submits. All else is as it was captured. The
+// blobs are those that go to the children; a replay writes the addresses into them, so that a graph
+// is replayed by one run at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "driver/records.hpp"
+#include "engine/interface.hpp"
+#include "pto/abi/arguments.h"
+
+namespace pto::hierarchy {
+
+constexpr uint32_t kNoBase = ~uint32_t{0};
+
+struct AddressRange {
+  uint64_t begin;
+  uint64_t end;
+};
+
+// A tensor of a task, as a submit names it.
+struct CapturedKey {
+  Tensor tensor;  // without an address where the submit allocates it
+  uint32_t member;
+  uint32_t base;    // kNoBase: it lies where it lay
+  uint64_t offset;  // from the base
+  uint64_t place;   // of its pto_tensor, in the blobs
+};
+
+struct CapturedTask {
+  Kind kind;
+  bool is_hint;
+  bool has_arguments;
+  bool needs_keys;  // the engine allocates for it, or keeps regions of it
+  uint16_t members;
+  int32_t retries;
+  uint32_t callable;
+  uint32_t config;
+  uint32_t timeout_ms;
+  Place place;
+  uint64_t blobs;  // where those of its members begin
+  uint32_t first_key, keys;
+  uint32_t first_producer, producers;
+  uint32_t first_owner, owners;
+  uint32_t first_pin, pins;
+};
+
+struct CapturedStep {
+  enum class What : uint8_t { kSubmit, kAllocate, kScopeBegin, kScopeEnd };
+  What what;
+  uint32_t task;  // of kSubmit: its index in `tasks`
+  uint32_t base;  // of kAllocate
+  uint64_t bytes;
+};
+
+struct CapturedGraph {
+  // An address that a replay writes into the blobs.
+  struct Patch {
+    uint64_t place;
+    uint64_t offset;
+  };
+
+  // Writes where the base lies into the blobs.
+  void locate(uint32_t base, uint64_t address) {
+    if (bases[base] == address) return;
+    bases[base] = address;
+    for (uint64_t at = first_patch[base]; at < first_patch[base + 1]; ++at) {
+      *reinterpret_cast<uint64_t*>(blobs() + patches[at].place) = address + patches[at].offset;
+    }
+  }
+  std::byte* blobs() { return reinterpret_cast<std::byte*>(words.data()); }
+
+  Hazards hazards = Hazards::kRaw;
+  std::vector<pto_tensor> arguments;  // tensors of the graph, as they were captured
+  std::vector<uint64_t> scalars;
+  std::vector<CapturedStep> steps;
+  std::vector<CapturedTask> tasks;
+  std::vector<CapturedKey> keys;
+  std::vector<Known::Producer> producers;
+  std::vector<uint32_t> owners;
+  std::vector<int32_t> pins;
+  std::vector<uint64_t> words;  // the blobs
+  std::vector<uint64_t> bases;  // where each lies now
+  std::vector<Patch> patches;   // by base, from first_patch[base] on
+  std::vector<uint64_t> first_patch;
+  std::vector<AddressRange> constants;  // of memory that is no base: ascending, apart
+};
+
+}  // namespace pto::hierarchy
