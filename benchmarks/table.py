@@ -43,6 +43,9 @@ What limits the figures that miss their budget here, or in other runs:
   makes each lookup a miss or two.
 - Worker: a task that alternates between children, or runs alone, waits for a cache line or a bell
   on the way there and back. These are not profiled yet, nor is what a parked Worker takes.
+- Worker, by one call or replayed: what a submit takes is work of the parent, two lines of slot, an
+  edge and a queue; a tensor that is changed is also searched for and remembered. The run included
+  is what the child takes, and dispatch, frames and completions.
 
 """
 HEADER = ("figure", "median", "min", "spread", "budget", "met", "floor or peer", "ratio")
