@@ -14,24 +14,21 @@ but the machine's timing).
 from __future__ import annotations
 
 import contextlib
-import faulthandler
-import json
+import functools
 import os
 import random
 import secrets
-import select
 import signal
 import sys
 import time
-import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from kill_talk import Talk
 from kill_workers import be_shot_at
 from observer import below
 from sight import Sight, session, shared_mappings, who_maps
+from subject import Fault, Subject
 
 WORKERS_OF_A_PROCESS = 25
 SILENCE_S = 120
@@ -44,73 +41,8 @@ PHASES = {"init": 0.05, "run": 0.75, "close": 0.15}
 TOP_IS_KILLED = 0.04
 
 
-class Fault(Exception):
-    """What was found."""
-
-
 class TopKilled(Exception):
     """This process has killed the top, as it wanted to."""
-
-
-@dataclass
-class Subject:
-    """A process that makes Workers and uses them, in a session of its own."""
-
-    pid: int
-    words: int
-    answers: int
-    heard: bytes = b""
-    status: int | None = None
-    """How it ended, when it has."""
-
-    @classmethod
-    def of(cls, seeds: range) -> Subject:
-        words, answers = os.pipe(), os.pipe()
-        sys.stdout.flush()
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                os.close(words[0])
-                os.close(answers[1])
-                os.setsid()
-                faulthandler.enable()
-                faulthandler.register(signal.SIGUSR1, all_threads=True)
-                be_shot_at(seeds, Talk(words[1], answers[0]))
-                code = 0
-            except BaseException:  # noqa: BLE001 - it ends here whatever it is
-                traceback.print_exc()
-            finally:
-                os._exit(code)
-        os.close(words[1])
-        os.close(answers[0])
-        return cls(pid, words[0], answers[1])
-
-    def hear(self, timeout_s: float) -> dict[str, Any] | None:
-        """Give what it says next; None: nothing in that time. Raises Fault when it is gone."""
-        deadline = time.monotonic() + timeout_s
-        while b"\n" not in self.heard:
-            left = deadline - time.monotonic()
-            if not select.select([self.words], [], [], max(0.0, left))[0]:
-                return None
-            got = os.read(self.words, 1 << 16)
-            if not got:
-                self.status = os.waitpid(self.pid, 0)[1]
-                raise Fault(f"the top ended without a word, with status {self.status}")
-            self.heard += got
-        line, _, self.heard = self.heard.partition(b"\n")
-        said: dict[str, Any] = json.loads(line)
-        return said
-
-    def answer(self, **more: Any) -> None:
-        os.write(self.answers, json.dumps(more).encode() + b"\n")
-
-    def end(self) -> None:
-        if self.status is None:
-            os.kill(self.pid, signal.SIGKILL)
-            self.status = os.waitpid(self.pid, 0)[1]
-        os.close(self.words)
-        os.close(self.answers)
 
 
 @dataclass
@@ -227,14 +159,17 @@ class Observer:
             raise Fault(f"memory of the Worker is still mapped by {pids}")
 
 
-def soak(seconds: float, seed: int) -> tuple[Counter[str], list[str]]:
+def soak(
+    seconds: float, seed: int, workers: int = WORKERS_OF_A_PROCESS
+) -> tuple[Counter[str], list[str]]:
     """Give what was done, and the faults; the Workers have the seeds from ``seed`` on."""
     counts: Counter[str] = Counter()
     faults: list[str] = []
     end = time.monotonic() + seconds
     while not counts["processes"] or (time.monotonic() < end and len(faults) < FAULTS_SHOWN):
-        last = seed + (WORKERS_OF_A_PROCESS if seconds else 1)
-        observer = Observer(Subject.of(range(seed, last)), counts, seed)
+        last = seed + (workers if seconds else 1)
+        subject = Subject.of(functools.partial(be_shot_at, range(seed, last)))
+        observer = Observer(subject, counts, seed)
         counts["processes"] += 1
         try:
             observer.follow()
@@ -246,7 +181,7 @@ def soak(seconds: float, seed: int) -> tuple[Counter[str], list[str]]:
             print(faults[-1], flush=True)
             seed = observer.seed + 1
         finally:
-            observer.subject.end()
+            subject.end()
     counts["seeds"] = seed
     return counts, faults
 

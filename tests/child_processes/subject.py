@@ -1,0 +1,86 @@
+"""A process that is watched, and what it says to the one that watches."""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import json
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kill_talk import Talk
+
+
+class Fault(Exception):
+    """What was found."""
+
+
+@dataclass
+class Subject:
+    """A process that this one forks and watches, in a session of its own."""
+
+    pid: int
+    words: int
+    answers: int
+    heard: bytes = b""
+    status: int | None = None
+    """How it ended, when it has."""
+
+    @classmethod
+    def of(cls, body: Callable[[Talk], None]) -> Subject:
+        """Fork one that calls ``body``, and ends as it returns."""
+        words, answers = os.pipe(), os.pipe()
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                os.close(words[0])
+                os.close(answers[1])
+                os.setsid()
+                gc.collect()
+                gc.freeze()  # what it inherits stays, so that it sees only what it does itself
+                faulthandler.enable(2)
+                faulthandler.register(signal.SIGUSR1, 2, all_threads=True)
+                body(Talk(words[1], answers[0]))
+                code = 0
+            except BaseException:  # noqa: BLE001 - it ends here whatever it is
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        os.close(words[1])
+        os.close(answers[0])
+        return cls(pid, words[0], answers[1])
+
+    def hear(self, timeout_s: float) -> dict[str, Any] | None:
+        """Give what it says next; None: nothing in that time. Raises Fault when it is gone."""
+        deadline = time.monotonic() + timeout_s
+        while b"\n" not in self.heard:
+            left = deadline - time.monotonic()
+            if not select.select([self.words], [], [], max(0.0, left))[0]:
+                return None
+            got = os.read(self.words, 1 << 16)
+            if not got:
+                self.status = os.waitpid(self.pid, 0)[1]
+                raise Fault(f"the top ended without a word, with status {self.status}")
+            self.heard += got
+        line, _, self.heard = self.heard.partition(b"\n")
+        said: dict[str, Any] = json.loads(line)
+        return said
+
+    def answer(self, **more: Any) -> None:
+        os.write(self.answers, json.dumps(more).encode() + b"\n")
+
+    def end(self) -> None:
+        if self.status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.status = os.waitpid(self.pid, 0)[1]
+        os.close(self.words)
+        os.close(self.answers)

@@ -1,0 +1,214 @@
+"""Kills at chosen places; who looks for what they left is a process that has no part in it.
+
+It compares processes, mappings, descriptors and /dev/shm of the one that has the Worker before and
+after, and what anyone has mapped of its memory. `.ci/nightly` does each 100 times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import mmap
+import os
+import random
+import signal
+import struct
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from kill_talk import Talk
+from observer import below, children, left_of, spin_until
+from sight import Sight, shared_mappings, who_maps
+from subject import Subject
+from test_worker_trees import Pod
+
+from pto_core import TaskArgs, TensorArgType, Worker
+from pto_core.errors import ChildDiedError, TaskFailedError
+
+PATIENCE_S = 60
+COLUMNS = 16
+
+
+@pytest.fixture
+def pods_killed(request: pytest.FixtureRequest) -> int:
+    return 100 if request.config.getoption("--full") else 2
+
+
+@contextlib.contextmanager
+def watched(body: Callable[[Talk], None]) -> Iterator[Subject]:
+    subject = Subject.of(body)
+    try:
+        yield subject
+    finally:
+        subject.end()
+
+
+def heard(subject: Subject, what: str) -> dict[str, Any]:
+    """Give its next word, which is this one, and leave it waiting for an answer."""
+    said = subject.hear(PATIENCE_S)
+    assert said is not None, f"no {what}"
+    assert said["say"] == what, said
+    return said
+
+
+def worker_memory(pids: list[int]) -> set[str]:
+    return {place for pid in pids for name, place in shared_mappings(pid) if "pto-" in name}
+
+
+def assert_same(subject: Subject, before: Sight, places: set[str]) -> None:
+    """Nothing is different now, with some patience for what is ending."""
+    deadline = time.monotonic() + PATIENCE_S
+    while (found := Sight.of(subject.pid).differences(before)) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert found == []
+    assert who_maps(places) == []
+
+
+def pods(talk: Talk) -> None:
+    """Make, use and close one pod after the other; each runs until something fails."""
+    while True:
+        gc.collect()
+        if not talk.say("before")["goes_on"]:
+            return
+        pod = Pod()
+        pod.worker.init()
+        pod.run()
+        talk.say("running")
+        with contextlib.suppress(ChildDiedError, TaskFailedError):
+            while True:
+                pod.run()
+        pod.worker.close()
+        del pod
+        gc.collect()
+        talk.say("after")
+
+
+def test_a_killed_middle_level_leaves_nothing_in_the_top(pods_killed, random_) -> None:
+    with watched(pods) as subject:
+        for number in range(pods_killed + 1):
+            heard(subject, "before")
+            before = Sight.of(subject.pid)
+            subject.answer(goes_on=True)
+            heard(subject, "running")
+            processes = below(subject.pid)
+            places = worker_memory([subject.pid, *processes])
+            assert places
+            subject.answer()
+            spin_until(time.monotonic() + random_.uniform(0, 0.02))
+            os.kill(random_.choice(children(subject.pid)), signal.SIGKILL)
+            heard(subject, "after")
+            assert left_of(processes) == []
+            if number > 0:  # the first leaves what lives as long as the process
+                assert_same(subject, before, places)
+            subject.answer()
+
+
+def test_a_killed_top_leaves_nothing_anywhere(pods_killed, random_) -> None:
+    shared_memory = set(os.listdir("/dev/shm"))
+    for _ in range(pods_killed):
+        with watched(pods) as subject:
+            heard(subject, "before")
+            subject.answer(goes_on=True)
+            heard(subject, "running")
+            processes = below(subject.pid)
+            places = worker_memory([subject.pid, *processes])
+            subject.answer()
+            spin_until(time.monotonic() + random_.uniform(0, 0.02))
+            os.kill(subject.pid, signal.SIGKILL)
+            assert left_of(processes) == []
+            assert who_maps(places) == []
+    assert set(os.listdir("/dev/shm")) <= shared_memory
+
+
+class Finishing:
+    """Tasks that say, as the last thing that they do, which process has to be killed."""
+
+    def __init__(self, retries: int, **settings: Any) -> None:
+        self.said = mmap.mmap(-1, mmap.PAGESIZE)  # the observer sees it, too
+        self.retries = retries
+        self.settings = settings
+
+    def __call__(self, talk: Talk) -> None:
+        Worker(3, num_sub_workers=1).init().close()  # what lives as long as the process
+        random_ = random.Random(os.getpid())
+        while True:
+            gc.collect()
+            if not talk.say("before")["goes_on"]:
+                return
+            result = self._life(talk, random_)
+            gc.collect()
+            talk.say("after", **result)
+
+    def _life(self, talk: Talk, random_: random.Random) -> dict[str, Any]:
+        said = self.said
+
+        def finish(args: Any) -> None:
+            array = args.tensor(0)
+            array += 1
+            said[0:8] = struct.pack("=q", os.getpid())
+            spin_until(time.monotonic() + args.scalar(0) / 1e9)
+
+        with Worker(3, num_sub_workers=2, heap_ring_size=1 << 16, **self.settings) as worker:
+            rows = worker.shared_array((3, COLUMNS), "int64")
+            handle = worker.register(finish)
+            worker.init()
+            talk.say("running")
+
+            def graph(orch: Any, args: Any, config: Any) -> None:
+                for row in rows:
+                    made = TaskArgs()
+                    made.add_tensor(row, TensorArgType.INOUT)
+                    made.add_scalar(random_.randrange(60_000))
+                    orch.submit_sub(handle, made, retries=self.retries)
+
+            failed = 0
+            try:
+                worker.run(graph)
+            except ChildDiedError as error:
+                failed = 1 + len(error.failures)
+            return {
+                "failed": failed,
+                "rows": np.array(rows).tolist(),
+                "deaths": worker.statistics()["deaths"],
+            }
+
+
+@pytest.mark.parametrize(("policy", "retries"), [("fail", 0), ("restart", 0), ("restart", 1)])
+def test_a_child_killed_between_finishing_and_reporting(repetitions, policy, retries) -> None:
+    """What was done is done once, whether its success could be told or not."""
+    finishing = Finishing(retries, on_worker_death=policy, child_window=1)
+    with watched(finishing) as subject:
+        for _ in range(repetitions):
+            heard(subject, "before")
+            before = Sight.of(subject.pid)
+            finishing.said[0:8] = bytes(8)
+            subject.answer(goes_on=True)
+            heard(subject, "running")
+            places = worker_memory([subject.pid])
+            subject.answer()
+            kill_who_finishes(finishing.said)
+            after = heard(subject, "after")
+            check_rows(after, retries)
+            assert_same(subject, before, places)
+            subject.answer()
+    finishing.said.close()
+
+
+def check_rows(after: dict[str, Any], retries: int) -> None:
+    """With retries all are done; else one is lost at most, perhaps before it began."""
+    done, not_begun = [1] * COLUMNS, [0] * COLUMNS
+    assert after["deaths"] <= 1, after
+    assert after["failed"] <= (0 if retries else 1), after
+    assert all(row in (done, not_begun) for row in after["rows"]), after
+    assert after["rows"].count(not_begun) <= after["failed"], after
+
+
+def kill_who_finishes(said: mmap.mmap) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (pid := struct.unpack("=q", said[0:8])[0]):
+        assert time.monotonic() < deadline
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
