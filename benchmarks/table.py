@@ -29,23 +29,27 @@ What the floors are, all warm and all without this framework:
 GCC's OpenMP runs an independent task at once, in the thread that makes it, when 64 tasks a thread
 are waiting; so most of those 100,000 are never queued.
 
-What limits the figures that miss their budget here, or in other runs:
+What limits the figures that miss their budget here, or in other runs, by the beginnings of their
+names:
 
-- run, 8 chains: a worker fills cores, runs their kernels and polls them in batches of 8, one for
+- `run, 8 chains`: a worker fills cores, runs their kernels and polls them in batches of 8, one for
   each chain, which is too few to hide what a batch costs.
-- submit and run, and orchestration, with tensors: work rather than waiting. On one thread that does
-  both, a task of one INOUT takes about as long as on two, of which the submit is a third to a half
-  (its own row, over its budget by the checks and the payload that it writes); wiring, dispatch, the
-  simulator's poll and completion are the rest. Two cores overlap, but each task's lines (a
-  descriptor, 3.5 of payload, an edge, a log entry) move between them. A single chain has no overlap
-  to gain from. Orchestration alone waits for room behind the schedulers for most of its time.
-- submit among 16,384 regions: their nodes are more than the first cache holds, and random order
-  makes each lookup a miss or two.
-- Worker: a task that alternates between children, or runs alone, waits for a cache line or a bell
-  on the way there and back. These are not profiled yet, nor is what a parked Worker takes.
-- Worker, by one call or replayed: what a submit takes is work of the parent, two lines of slot, an
-  edge and a queue; a tensor that is changed is also searched for and remembered. The run included
-  is what the child takes, and dispatch, frames and completions.
+- `submit and run`, `orchestration alone`, `submit alone on one thread`: work rather than waiting.
+  On one thread that does both, a task of one INOUT takes about as long as on two, of which the
+  submit is a third to a half (its own row, over its budget by the checks and the payload that it
+  writes); wiring, dispatch, the simulator's poll and completion are the rest. Two cores overlap,
+  but each task's lines (a descriptor, 3.5 of payload, an edge, a log entry) move between them. A
+  single chain has no overlap to gain from. Orchestration alone waits for room behind the schedulers
+  for most of its time.
+- `submit among 16,384`: the nodes of so many regions are more than the first cache holds, and
+  random order makes each lookup a miss or two.
+- `Worker, chain alternating`, `Worker, groups of two, pipelined`, `one-task run on a busy Worker`:
+  a task that alternates between children, or runs alone, waits for a cache line or a bell on the
+  way there and back. These are not profiled yet.
+- `one-task run on a parked Worker`: what it takes beyond the parked round trip is not profiled yet.
+- `Worker, submit_many`, `Worker, replay`: what a submit takes is work of the parent, two lines of
+  slot, an edge and a queue; a tensor that is changed is also searched for and remembered. The run
+  included is what the child takes, and dispatch, frames and completions.
 
 """
 HEADER = ("figure", "median", "min", "spread", "budget", "met", "floor or peer", "ratio")
