@@ -55,6 +55,16 @@ def test_the_core_ships_what_plugins_build_against(wheelhouse):
     assert any(name.startswith("pto_core/cmake/") and "Config" in name for name in names)
 
 
+def test_the_core_ships_what_new_cases_and_plugins_are_made_of(wheelhouse):
+    core = wheelhouse.package("ptorun-core")
+    skeletons = core.folder / "src" / "pto_core" / "cli" / "skeleton"
+    parts = [path for path in skeletons.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    assert {"CMakeLists.txt", "device.cpp", "runtime.h"} <= {path.name for path in parts}
+    made = {path.relative_to(core.folder).as_posix() for path in parts}
+    assert made <= set(sdist_names(core))
+    assert {name.removeprefix("src/") for name in made} <= set(wheel_names(core))
+
+
 def test_metadata_names_only_our_names_and_the_licence(wheelhouse):
     for built in wheelhouse.packages:
         fields = wheel_metadata(built)

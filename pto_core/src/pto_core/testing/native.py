@@ -262,5 +262,8 @@ class NativeDevice:
 
     def activity(self) -> abi.ActivityPage:
         """Give the page that says what runs."""
-        page: abi.ActivityPage = self._table.activity(self._handle).contents
-        return page
+        page = self._table.activity(self._handle)
+        if not page:
+            raise ContractError("activity() gave NULL, not a page; who claims 'threads' has one")
+        named: abi.ActivityPage = page.contents
+        return named

@@ -1,5 +1,6 @@
 // The table by which a backend drives the runtime, and the one function that the library exports.
 #include <cstring>
+#include <exception>
 #include <new>
 
 #include "runtime.hpp"
@@ -13,14 +14,16 @@ Runtime& self(void* runtime) {
   return *static_cast<Runtime*>(runtime);
 }
 
-// No exception leaves the library: memory that is exhausted ends the run.
+// No exception leaves the library; one ends the run.
 auto guarded(void* runtime, auto otherwise, auto call) noexcept -> decltype(call()) {
   try {
     return call();
   } catch (const std::bad_alloc&) {
     self(runtime).fail({PTO_ERROR_MEMORY}, "no memory for the graph; submit fewer tasks");
-    return otherwise;
+  } catch (const std::exception& exception) {
+    self(runtime).fail({PTO_ERROR_INTERNAL}, "the runtime template failed: ", exception.what());
   }
+  return otherwise;
 }
 
 pto_status create(const pto_platform* platform, const pto_option* options, uint32_t num_options,

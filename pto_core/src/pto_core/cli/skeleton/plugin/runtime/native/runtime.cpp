@@ -216,10 +216,16 @@ void Runtime::wake_others(uint32_t thread) {
   }
 }
 
-// Nothing runs and nothing is ready, so what is left waits for itself.
+// Nothing runs and nothing is ready: what is left waits for itself.
 int32_t Runtime::stalled() {
   if (latch_.is_set()) return PTO_STEP_ERROR;
   const std::vector<int64_t> tasks = cycle();
+  if (tasks.empty()) {
+    fail({PTO_ERROR_INTERNAL}, "nothing runs, nothing is ready and no task waits for itself, but ",
+         static_cast<uint64_t>(complete_), " of ", static_cast<uint64_t>(tasks_.size()),
+         " tasks have completed; the runtime template lost some");
+    return PTO_STEP_ERROR;
+  }
   std::string path;
   for (const int64_t task : tasks) path += std::to_string(task) + " -> ";
   fail({PTO_ERROR_CYCLE, tasks.front()}, "tasks wait for each other: ", path.c_str(), tasks.front(),
@@ -227,22 +233,28 @@ int32_t Runtime::stalled() {
   return PTO_STEP_ERROR;
 }
 
-// Every task that is left waits for another one that is: going back from any of them ends in a
-// ring.
+// Goes back from a task that is left to one that it waits for, and on, until it comes to one for
+// the second time: the ring, in the direction of its edges. Empty where a task is left that waits
+// for none.
 std::vector<int64_t> Runtime::cycle() const {
-  std::map<int64_t, int64_t> producer;  // of each task that is left, one that is left too
+  std::map<int64_t, int64_t> producer;  // of a task that is left, one that is left too
   for (size_t task = 0; task < tasks_.size(); ++task) {
     if (tasks_[task].is_complete) continue;
     for (const int64_t successor : tasks_[task].successors) {
       producer[successor] = static_cast<int64_t>(task);
     }
   }
-  int64_t task = producer.begin()->first;
-  for (size_t i = 0; i < producer.size(); ++i) task = producer[task];
-  std::vector<int64_t> ring{task};
-  while ((task = producer[task]) != ring.front()) ring.push_back(task);
-  std::reverse(ring.begin() + 1, ring.end());
-  return ring;
+  std::vector<int64_t> path;
+  std::map<int64_t, size_t> place;  // of each task in the path
+  auto next = producer.begin();
+  while (next != producer.end() && place.emplace(next->first, path.size()).second) {
+    path.push_back(next->first);
+    next = producer.find(next->second);
+  }
+  if (next == producer.end()) return {};
+  path.erase(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(place[next->first]));
+  std::reverse(path.begin(), path.end());
+  return path;
 }
 
 // --- Ending, and telling ------------------------------------------------------------------------
