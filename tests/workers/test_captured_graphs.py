@@ -19,7 +19,17 @@ from sequential_programs import (
     work,
 )
 
-from pto_core import ContinuousTensor, DataType, TaskArgs, TensorArgType
+from pto_core import (
+    CallConfig,
+    ChipCallable,
+    ContinuousTensor,
+    DataType,
+    InOut,
+    Scalar,
+    TaskArgs,
+    TensorArgType,
+    kernel,
+)
 from pto_core.errors import (
     CapacityError,
     ChildDiedError,
@@ -52,6 +62,15 @@ def touch_after_a_failure(args: Any) -> None:
     if args.tensor(1)[0] % 2:
         args.tensor(1)[0] += 1
         raise ValueError("once")
+
+
+@kernel(core="aiv")
+def shift(data: InOut, by: Scalar) -> None:
+    data += by
+
+
+def shift_on_chip(rt: Any, data: InOut, by: Scalar) -> None:
+    rt.submit(shift, data, by)
 
 
 def given(*pairs: tuple[Any, TensorArgType], scalars: tuple[int, ...] = ()) -> TaskArgs:
@@ -368,3 +387,21 @@ def test_nested_workers_replay(make: Any) -> None:
     for _ in range(2):
         top.replay(graph, given((row, INOUT)))
     assert row.tolist() == [10] * 4
+
+
+def test_chips_replay(make: Any) -> None:
+    worker = make(device_ids=[0], platform="a2a3sim", runtime="tensormap_and_ringbuffer")
+    chip = worker.register(ChipCallable(shift_on_chip))
+    first, second = (worker.shared_array((64,), "int64") for _ in range(2))
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        for by in (1, 2):
+            one = given((args.tensors[0], INOUT), scalars=(by,))
+            orch.submit_next_level(chip, one, CallConfig(block_dim=by))
+
+    captured = worker.capture(graph, given((first, INOUT)))
+    for array in (first, second, second):
+        worker.replay(captured, given((array, INOUT)))
+    assert [int(array[5]) for array in (first, second)] == [3, 6]
+    with pytest.raises(UsageError, match="malloc in a graph that is captured"):
+        worker.capture(lambda orch, args, cfg: worker.malloc(64))
