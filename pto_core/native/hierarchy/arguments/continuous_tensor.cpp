@@ -78,7 +78,7 @@ PyObject* data_type_of(uint8_t code) {
   return members[code];
 }
 
-std::string describe(const pto_tensor& tensor, int64_t index) {
+std::string named(const pto_tensor& tensor, int64_t index) {
   const std::string place = " at address " + hex(tensor.data);
   return index < 0 ? "the tensor" + place : "tensor " + std::to_string(index) + place;
 }
@@ -86,7 +86,7 @@ std::string describe(const pto_tensor& tensor, int64_t index) {
 void check_sharing(const pto_tensor& tensor, uint64_t bytes, int64_t index) {
   const Sharing sharing = SharedRanges::of_process().of(tensor.data, bytes);
   if (sharing == Sharing::kShared) return;
-  raise_usage(describe(tensor, index) + ", " + std::to_string(bytes) +
+  raise_usage(named(tensor, index) + ", " + std::to_string(bytes) +
               " bytes, is not in shared memory: this process has " +
               (sharing == Sharing::kPrivate ? "only a private copy of it" : "nothing there") +
               "; make it with Worker.shared_array(shape, dtype), or with orch.alloc(shape, dtype) "
@@ -95,12 +95,12 @@ void check_sharing(const pto_tensor& tensor, uint64_t bytes, int64_t index) {
 
 void check_memory(const pto_tensor& tensor, uint64_t bytes, PyObject* base, int64_t index) {
   if (tensor.child_memory)
-    raise_usage(describe(tensor, index) +
+    raise_usage(named(tensor, index) +
                 " is memory of a chip child, which no array can show; bring it here with copy_from "
                 "of the Worker");
   if (bytes == 0 || base) return;
   if (tensor.data == 0)
-    raise_usage(describe(tensor, index) +
+    raise_usage(named(tensor, index) +
                 " has no memory yet: it gets some when a task with the "
                 "tag OUTPUT is submitted");
   check_sharing(tensor, bytes, index);
@@ -135,7 +135,7 @@ PyObject* from_pointer(PyObject*, PyObject* arguments, PyObject* names) {
       PyErr_Clear();
       raise_usage("address is " + core::shown(address) + "; give an integer from 0 to 2**64 - 1");
     }
-    const pto_tensor tensor = describe_tensor(value, shape, dtype, is_child_memory != 0);
+    const pto_tensor tensor = tensor_at(value, shape, dtype, is_child_memory != 0);
     return reinterpret_cast<PyObject*>(make_tensor(tensor, Origin::kPointer, nullptr));
   });
 }
@@ -264,7 +264,7 @@ uint8_t code_of_dtype(nb::handle dtype) {
   raise_usage("data type code " + core::shown(dtype) + " is none; give a DataType");
 }
 
-pto_tensor describe_tensor(uint64_t address, nb::handle shape, nb::handle dtype,
+pto_tensor tensor_at(uint64_t address, nb::handle shape, nb::handle dtype,
                            bool is_child_memory) {
   pto_tensor tensor{};
   tensor.data = address;

@@ -180,15 +180,15 @@ void ChildLoop::check_requirement(const pto_frame& frame) const {
 // `count` is the board's. Waits without the GIL until the requirement is met or failed.
 Requirement ChildLoop::requirement_of(const pto_frame& frame, uint64_t count) {
   check_requirement(frame);
-  const auto look = [&] {
+  const auto judge = [&] {
     return board_.requirement(child_, count, frame.required_child, frame.required_count);
   };
-  Requirement found = look();
+  Requirement found = judge();
   while (found == Requirement::kPending) {
     {
       const core::ReleasedGil released;
       // The parent learns of what is done where the wait is no short one.
-      end_->wait([&] { return (found = look()) != Requirement::kPending; },
+      end_->wait([&] { return (found = judge()) != Requirement::kPending; },
                  [&] {
                    answers_.flush();
                    board_.want_ring(child_, frame.required_child);

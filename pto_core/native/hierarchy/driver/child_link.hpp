@@ -35,7 +35,7 @@ class FrameSource {
  public:
   virtual ~FrameSource() = default;
   // The data stays until the task ends.
-  virtual pto_frame_view describe(const Frame& frame, pto_frame* head) const = 0;
+  virtual pto_frame_view view_of(const Frame& frame, pto_frame* head) const = 0;
 };
 
 class ChildLink {

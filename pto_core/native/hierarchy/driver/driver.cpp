@@ -131,10 +131,10 @@ std::optional<EndedTask> Driver::describe(int64_t task, int32_t* child, const Ru
     for (uint64_t count = link.completed() + 1; count <= link.sent(); ++count)
       if (link.frame(count).task == task) *child = static_cast<int32_t>(i);
   }
-  return describe(*record);
+  return ended_from(*record);
 }
 
-EndedTask Driver::describe(const TaskRecord& record) {
+EndedTask Driver::ended_from(const TaskRecord& record) {
   EndedTask task;
   task.callable = record.callable;
   task.members = record.members;
@@ -173,7 +173,7 @@ DriverStatistics Driver::statistics() {
   return now;
 }
 
-pto_frame_view Driver::describe(const Frame& frame, pto_frame* head) const {
+pto_frame_view Driver::view_of(const Frame& frame, pto_frame* head) const {
   const TaskRecord& record = *const_cast<Records&>(records_).find(frame.task);
   const bool has_arguments = (record.flags & TaskRecord::kHasArguments) != 0;
   const BlobPlace blob = has_arguments ? blob_of(record, frame.member) : BlobPlace{nullptr, 0};

@@ -185,8 +185,8 @@ class Driver : private FrameSource {
     std::string words;
   };
 
-  pto_frame_view describe(const Frame& frame, pto_frame* head) const override;
-  static EndedTask describe(const TaskRecord& record);
+  pto_frame_view view_of(const Frame& frame, pto_frame* head) const override;
+  static EndedTask ended_from(const TaskRecord& record);
 
   // pump.cpp, with the role
   bool pump(bool newest);

@@ -191,7 +191,7 @@ void Driver::finish(const Instruction& instruction) {
   if (record->timeout_ms > 0) timeouts_ -= 1;
   if (instruction.result != Result::kCompleted) {
     (instruction.result == Result::kFailed ? counts_.failed : counts_.poisoned) += 1;
-    EndedTask& ended = outcomes_->ended[instruction.task] = describe(*record);
+    EndedTask& ended = outcomes_->ended[instruction.task] = ended_from(*record);
     ended.result = instruction.result;
     ended.cause = instruction.cause;
     ended.root = instruction.root;

@@ -250,7 +250,7 @@ void WorkerDriver::keep(PyObject* owner, int64_t task) {
 }
 
 nb::object WorkerDriver::allocate(nb::handle shape, nb::handle dtype) {
-  pto_tensor tensor = describe_tensor(0, shape, dtype, false);
+  pto_tensor tensor = tensor_at(0, shape, dtype, false);
   uint64_t bytes = 0;
   if (!count_bytes(tensor, &bytes))
     core::raise_usage("alloc of more bytes than there are addresses; make it smaller");

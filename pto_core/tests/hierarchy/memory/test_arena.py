@@ -101,7 +101,7 @@ def test_too_little_in_one_piece_is_named(arena) -> None:
 
 def test_without_a_limit_what_is_free_now_counts_less_what_was_promised() -> None:
     free = [100_000]
-    arena = SharedArena(Budget(look=lambda: Availability(free[0], "the box")), capacity=1 << 20)
+    arena = SharedArena(Budget(measure=lambda: Availability(free[0], "the box")), capacity=1 << 20)
     promised = arena.array(60_032, "uint8")
     with pytest.raises(CapacityError, match="the box leaves 100000 bytes, of which 60032 are prom"):
         arena.array(50_000, "uint8")

@@ -29,11 +29,11 @@ class Budget:
     """
 
     def __init__(
-        self, limit: int | None = None, look: Callable[[], Availability] = available
+        self, limit: int | None = None, measure: Callable[[], Availability] = available
     ) -> None:
         self.limit = limit
         self.handed_out = 0
-        self._look = look
+        self._measure = measure
         self._backings: WeakSet[Backing] = WeakSet()  # one that is gone takes no memory
 
     def add_backing(self, backing: Backing) -> None:
@@ -61,7 +61,7 @@ class Budget:
         if self.limit is not None:
             reason = f"{self.handed_out} of {LIMIT_SETTING} = {self.limit} bytes are handed out"
             return self.limit - self.handed_out, reason
-        free = self._look()
+        free = self._measure()
         promised = max(self.handed_out - _resident(self._backings), 0)
         reason = f"{free.limited_by} leaves {free.nbytes} bytes"
         if promised:
