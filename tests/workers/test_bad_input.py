@@ -300,8 +300,11 @@ def test_a_tag_that_is_missing(world) -> None:
             s.submit(untyped, world.out)
         with pytest.raises(UsageError, match="not typed"):
             s.submit(world.mark, world.out)
-    with pytest.raises((UsageError, TypeError)):
-        TaskArgs().add_tensor(world.out, "what")
+    for tag in (None, "what", 7):
+        with pytest.raises(
+            UsageError, match=r"the tag of tensor 0 is .*; give TensorArgType.INPUT"
+        ):
+            TaskArgs().add_tensor(world.out, tag)
     still_works(world)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -74,3 +75,26 @@ def until_sent(worker: Any) -> None:
     limit = time.monotonic() + 20
     while worker.statistics()["in_flight"] == 0 and time.monotonic() < limit:
         time.sleep(0.001)
+
+
+def test_a_cancelled_wait_for_the_end_of_a_block_ends_the_run(make) -> None:
+    worker = make(num_sub_workers=1)
+    out = worker.shared_array(8)
+
+    async def block() -> None:
+        async with worker.session() as s:
+            s.submit(hang, out)
+
+    async def main() -> None:
+        running = asyncio.ensure_future(block())
+        limit = time.monotonic() + 20
+        while worker.statistics()["in_flight"] == 0 and time.monotonic() < limit:
+            await asyncio.sleep(0.001)
+        running.cancel()
+        await running
+
+    began = time.monotonic()
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())
+    assert time.monotonic() - began < 20
+    still_works(worker)

@@ -44,14 +44,14 @@ def failing(error: BaseException) -> Callable[..., Any]:
     return start
 
 
-@pytest.mark.parametrize("error", [ChildStartError("no luck"), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", [ChildStartError, KeyboardInterrupt])
 def test_init_can_be_tried_again_and_arrays_made_before_live_on(make, monkeypatch, error) -> None:
     worker = make(num_sub_workers=1)
     early = worker.shared_array(8)
     early[:] = 1
     with monkeypatch.context() as patched:
-        patched.setattr(ChildProcesses, "start", failing(error))
-        with pytest.raises(type(error)):
+        patched.setattr(ChildProcesses, "start", failing(error("no luck")))
+        with pytest.raises(error):
             worker.init()
     assert (early == 1).all()
     late = worker.shared_array(8)

@@ -80,8 +80,10 @@ class Crew:
             policy=self.placement,
         )
         self.control = Control(self.driver, self.paths)
-        # The driver and its open run refer to each other.
+        # The driver and its open run refer to each other, and a policy perhaps to handles of tasks.
         weakref.finalize(self, self.driver.close)
+        if self.placement is not None:
+            weakref.finalize(self, self.placement.forget)
 
     @property
     def paths(self) -> list[str]:
@@ -151,8 +153,8 @@ class Crew:
         self.memory.reset_connection(child)
         connection = self.connect(child)
         try:
+            known = self.registry.digests()  # at least in the plan
             plan = self.plan(child, connection)
-            known = self.registry.digests()
             self.processes.restart(child, plan)
             self.attach(child, connection)
         except BaseException:

@@ -15,17 +15,18 @@ from pto_core.hierarchy.engine.interface import Policy, least_loaded
 class Placement:
     """Asks ``policy`` as long as it gives one of the candidates, and the engine's own afterwards.
 
-    ``error`` says why not any more; a run that has one ends with it.
+    An error says why not any more; a run that has one ends with it. It is kept no longer than that:
+    its frames lead to the Worker.
     """
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._is_told = False
-        self.error: UsageError | None = None
+        self._is_bad = False
+        self._error: UsageError | None = None  # until it is told, or the run has ended
 
     def __call__(self, candidates: Sequence[tuple[int, int]], preferred: int) -> int:
         """Pick a child."""
-        if self.error is None:
+        if not self._is_bad:
             picked = self._pick(candidates, preferred)
             if picked is not None:
                 return picked
@@ -33,15 +34,21 @@ class Placement:
 
     def begin(self) -> None:
         """Ask the policy again: a run begins."""
-        self._is_told = False
-        self.error = None
+        self._is_bad = False
 
-    def take_untold(self) -> UsageError | None:
-        """Give the error, once a run."""
-        if self._is_told:
-            return None
-        self._is_told = self.error is not None
-        return self.error
+    @property
+    def is_bad(self) -> bool:
+        """Whether the policy is not asked any more in this run."""
+        return self._is_bad
+
+    def end(self) -> UsageError | None:
+        """Give the error of the run, which has ended."""
+        error, self._error = self._error, None
+        return error
+
+    def forget(self) -> None:
+        """Let go of the policy: the Worker is gone."""
+        self._policy = least_loaded
 
     def _pick(self, candidates: Sequence[tuple[int, int]], preferred: int) -> int | None:
         try:
@@ -50,20 +57,22 @@ class Placement:
             _thread.interrupt_main()  # where it is of use
             return None
         except BaseException as error:  # noqa: BLE001 - it becomes the error of the run
-            self.error = UsageError(
+            self._fail(
                 f"the placement policy raised {type(error).__name__}: {error}; a policy gives one "
                 "of the children that it is given",
-                name="policy",
+                error,
             )
-            self.error.__cause__ = error
             return None
         children = [child for child, _ in candidates]
         if isinstance(picked, int) and picked in children:
             return picked
-        self.error = UsageError(
+        self._fail(
             f"the placement policy picked {picked!r}, which has no room, or is no child; pick one "
-            f"of {children}",
-            name="policy",
-            value=picked,
+            f"of {children}"
         )
         return None
+
+    def _fail(self, message: str, cause: BaseException | None = None) -> None:
+        self._is_bad = True
+        self._error = UsageError(message, name="policy")
+        self._error.__cause__ = cause

@@ -35,6 +35,7 @@ class Runs:
         self._paths = crew.paths
         self._driver = crew.driver
         self._placement = crew.placement
+        self._supervision = crew.supervision
         self._orchestrator = Orchestrator(crew.driver)
 
     @property
@@ -106,6 +107,7 @@ class Runs:
             )
         if self.is_running:
             raise UsageError("a replay inside a run; a run is open already")
+        self._supervision.begin()
         if self._placement is not None:
             self._placement.begin()
         try:
@@ -118,14 +120,15 @@ class Runs:
     def begin(self, hazards: str, config: CallConfig | None) -> None:
         """Open a run; raises UsageError inside another one."""
         self._driver.run_begin(_hazards_number(hazards), config)
+        self._supervision.begin()
         if self._placement is not None:
             self._placement.begin()
 
     def end(self) -> None:
         """Wait for all tasks; raises one error for all failures, the first one."""
-        self._driver.run_end()
-        if self._placement is not None and self._placement.error is not None:
-            raise self._placement.error
+        bad_policy = self._wait(is_interrupted=False)
+        if bad_policy is not None:
+            raise bad_policy
         _, failed, poisoned = self._driver.outcome()
         if failed or poisoned:
             raise self.error(failed, poisoned)
@@ -138,7 +141,19 @@ class Runs:
         """
         failure = Failure.of(AbortedError(f"the graph of the run raised {type(reason).__name__}"))
         self._driver.cancel(self._driver.add_cause(failure.pack()))
-        self._driver.run_end(interrupted=not isinstance(reason, Exception))
+        self._wait(is_interrupted=not isinstance(reason, Exception))
+
+    def _wait(self, *, is_interrupted: bool) -> UsageError | None:
+        """Wait for the end of the run; gives what was wrong with the policy."""
+        try:
+            self._driver.run_end(is_interrupted)
+        finally:
+            error = None if self._placement is None else self._placement.end()
+        return error
+
+    def interrupt(self, error: BaseException) -> None:
+        """Let another thread, which waits for the end of this run, raise ``error`` instead."""
+        self._supervision.interrupt(error)
 
     def error(
         self, failed: Sequence[tuple[int, int]], poisoned: Sequence[tuple[int, int]]

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from pto_core._hierarchy import CallableHandle, ContinuousTensor, Orchestrator, TaskArgs, TaskHandle
-from pto_core.errors import UsageError
+from pto_core.errors import AbortedError, UsageError
 from pto_core.hierarchy.chip_task import chip_arguments
 from pto_core.hierarchy.progress import Follower, Listener, default_listener
 from pto_core.hierarchy.tasks import Task
@@ -88,7 +88,18 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await asyncio.to_thread(self.__exit__, kind, error, trace)
+        runs = self._runs
+        assert runs is not None
+        end = asyncio.ensure_future(asyncio.to_thread(self.__exit__, kind, error, trace))
+        try:
+            await asyncio.shield(end)
+        except asyncio.CancelledError:
+            # The thread does not hear of it by itself, and the Worker must not be left to it.
+            if not end.done():
+                runs.interrupt(AbortedError("the wait for the end of the run was cancelled"))
+                await asyncio.wait([end])
+                end.exception()  # the cancellation is raised
+            raise
 
     # ---- inside the block ----
 

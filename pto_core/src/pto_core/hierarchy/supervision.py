@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from pto_core import log
-from pto_core.errors import PtoError, WorkerClosedError
+from pto_core.errors import AbortedError, PtoError, WorkerClosedError
 from pto_core.hierarchy.failures import Failure, child_broken, child_died, child_hung
 from pto_core.hierarchy.processes import ChildEnding, ChildProcess
 from pto_core.hierarchy.processes.parking import fork_lock
@@ -38,6 +38,8 @@ class Supervision:
         self._returns = crew.settings.config["on_worker_death"] != "reroute"
         # Of children that were ended here, until their end is told.
         self._reasons: WeakKeyDictionary[ChildProcess, Reason] = WeakKeyDictionary()
+        self._interruption: BaseException | None = None  # for whoever waits
+        self._is_policy_told = False  # in this run
         self._endings: list[ChildEnding] = []  # found, and not told yet
         self._is_closing = False
         self._counts = {"deaths": 0, "restarts": 0}
@@ -60,6 +62,15 @@ class Supervision:
         """Count the children that died and those that were started anew."""
         return dict(self._counts)
 
+    def begin(self) -> None:
+        """Forget what was of the last run: another one begins."""
+        self._interruption = None
+        self._is_policy_told = False
+
+    def interrupt(self, error: BaseException) -> None:
+        """Let whoever waits for the run raise ``error``, as a signal would on the main thread."""
+        self._interruption = error
+
     def stop(self) -> None:
         """Start nobody any more: the Worker closes."""
         self._is_closing = True
@@ -72,6 +83,9 @@ class Supervision:
         Worker is gone: nobody will do what is waited for.
         """
         crew, lock = self._crew(), fork_lock()
+        interruption, self._interruption = self._interruption, None
+        if interruption is not None:
+            raise interruption
         if crew is None:
             raise WorkerClosedError("the Worker of this task is gone; keep it, and close it")
         if not lock.acquire(blocking=False):
@@ -86,9 +100,10 @@ class Supervision:
 
     def _tell_policy(self, crew: Crew) -> None:
         """Let nothing more start in a run whose policy is of no use."""
-        error = None if crew.placement is None else crew.placement.take_untold()
-        if error is not None:
-            crew.driver.cancel(crew.driver.add_cause(Failure.of(error).pack()))
+        if crew.placement is not None and crew.placement.is_bad and not self._is_policy_told:
+            self._is_policy_told = True
+            failure = Failure.of(AbortedError("the placement policy of the run is of no use"))
+            crew.driver.cancel(crew.driver.add_cause(failure.pack()))
 
     def end_child(self, child: int, cause: int) -> None:
         """Kill a child that is past the deadline of a task, or has to go at once."""
