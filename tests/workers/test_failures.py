@@ -84,6 +84,14 @@ def still_works(worker: Any) -> None:
     np.testing.assert_array_equal(out[:, 0], range(4))
 
 
+def restarts(worker: Any, wanted: int) -> int:
+    """Count them; the last may be under way yet, on the driver's own thread, as a run is over."""
+    limit = time.monotonic() + 20
+    while (found := worker.statistics()["restarts"]) < wanted and time.monotonic() < limit:
+        worker._crew.supervision.look()
+    return int(found)
+
+
 def test_a_failed_task_poisons_its_descendants_and_nothing_else(make) -> None:
     worker = make(num_sub_workers=2)
     rows = worker.shared_array((6, 8))
@@ -173,7 +181,7 @@ def test_a_child_that_dies_is_named_and_replaced(make, task_, signal_, code, wor
     assert [one.task for one in error.poisoned] == [1]
     assert rows[2, 0] == 3
     still_works(worker)
-    assert worker.statistics()["restarts"] == 1
+    assert restarts(worker, 1) == 1
 
 
 def test_a_hung_child_is_ended_at_its_deadline(make) -> None:
@@ -223,9 +231,10 @@ def test_a_task_that_is_safe_to_repeat_survives_its_child(make, tmp_path, policy
     handle = worker.register(die_once)
     worker.run(lambda orch, args, cfg: submit_inout(orch, handle, x, retries=1))
     assert (x == 6).all(), "what the dead child wrote was put back"
+    wanted = 1 if policy == "restart" else 0
+    assert restarts(worker, wanted) == wanted
     counts = worker.statistics()
     assert counts["deaths"] == 1
-    assert counts["restarts"] == (1 if policy == "restart" else 0)
     assert counts["snapshot_peak_bytes"] >= x.nbytes
     still_works(worker)
 
@@ -288,7 +297,7 @@ def test_a_child_that_is_killed_while_idle_is_replaced(make) -> None:
         child.kill()
         child.wait()
     still_works(worker)
-    assert worker.statistics()["restarts"] == 2
+    assert restarts(worker, 2) == 2
 
 
 def test_a_look_never_waits_for_who_forks(make) -> None:

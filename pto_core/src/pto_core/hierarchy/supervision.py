@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from pto_core import log
@@ -33,7 +33,7 @@ class Supervision:
 
     def __init__(self, crew: Crew) -> None:
         self._crew = weakref.ref(crew)
-        self._memory = crew.memory  # that the driver uses
+        self._mapping = crew.memory.mappings[0]  # what the driver uses of it
         self._runs: Callable[[], Runs | None] = lambda: None
         self._returns = crew.settings.config["on_worker_death"] != "reroute"
         # Of children that were ended here, until their end is told.
@@ -113,7 +113,7 @@ class Supervision:
         why = crew.driver.cause(cause)
         if why is not None and not why["data"] and why["task"] != _NONE:
             described = crew.driver.task(why["task"])
-            if described is None or described["result"] != _NONE:
+            if described is None or not _runs_in(child, described):
                 return  # its child was lost meanwhile, and another one may be in its place
             timeout_s = described["timeout_s"]
 
@@ -175,6 +175,12 @@ class Supervision:
             self._quick_deaths[child] = 0
         self._quick_deaths[child] = self._quick_deaths.get(child, 0) + 1
         return self._quick_deaths[child] <= _QUICK_DEATHS_MAX
+
+
+def _runs_in(child: int, described: dict[str, Any]) -> bool:
+    """Whether a task runs in a child, or a member of it may."""
+    is_there = described["members"] > 1 or described["child"] == child
+    return bool(described["result"] == _NONE and is_there)
 
 
 def _broken(ending: ChildEnding, words: str) -> PtoError:

@@ -173,10 +173,7 @@ class Worker:
         or ``"full"``. Raises what the graph raised, else one error for the first task that failed:
         TaskFailedError or ChildDiedError. The Worker can be used again then.
         """
-        runs = self._runs
-        if runs is None or runs.process != os.getpid():
-            runs = self.started_runs()
-        runs.run(graph, args, config, hazards)
+        self._runs_here().run(graph, args, config, hazards)
 
     def capture(
         self,
@@ -202,7 +199,7 @@ class Worker:
         It is a run like any other, of the same tasks, without calling the function; raises what
         :meth:`run` raises, and UsageError for arguments that are not as those of the capture.
         """
-        runs = self._runs or self.started_runs()
+        runs = self._runs_here()
         runs.replay(graph, args)
 
     def session(
@@ -309,6 +306,13 @@ class Worker:
         self.init()
         assert self._runs is not None
         return self._runs
+
+    def _runs_here(self) -> Runs:
+        """Give them quickly; raises UsageError in a fork of the program."""
+        runs = self._runs
+        if runs is None or runs.process != os.getpid():
+            runs = self.started_runs()
+        return runs
 
     def submittable(self, task: object) -> tuple[CallableHandle, Any]:
         """Give a handle and what it is a handle of; for sessions.
