@@ -264,8 +264,7 @@ uint8_t code_of_dtype(nb::handle dtype) {
   raise_usage("data type code " + core::shown(dtype) + " is none; give a DataType");
 }
 
-pto_tensor tensor_at(uint64_t address, nb::handle shape, nb::handle dtype,
-                           bool is_child_memory) {
+pto_tensor tensor_at(uint64_t address, nb::handle shape, nb::handle dtype, bool is_child_memory) {
   pto_tensor tensor{};
   tensor.data = address;
   tensor.dtype = code_of_dtype(dtype);

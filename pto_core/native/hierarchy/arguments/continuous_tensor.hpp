@@ -47,8 +47,7 @@ ContinuousTensor* tensor_of_array(PyObject* array);
 uint8_t code_of_dtype(nb::handle dtype);
 
 // Throws python_error when that is no tensor. `dtype`: a DataType, or what NumPy takes.
-pto_tensor tensor_at(uint64_t address, nb::handle shape, nb::handle dtype,
-                           bool is_child_memory);
+pto_tensor tensor_at(uint64_t address, nb::handle shape, nb::handle dtype, bool is_child_memory);
 
 // A new reference to a NumPy array over the memory, which `base` keeps if it is not null; without
 // one the memory has to be shared. `index`: of the argument, for messages; -1: none. Throws
