@@ -49,7 +49,15 @@ pto_status Runtime::orchestrate(const pto_runtime_api& api) {
 
 int64_t Runtime::submit(const pto_task& task) {
   if (latch_.is_set() || check(task) != PTO_OK) return -1;
+  const int64_t id = add(task);
+  pto_trace(&platform_, PTO_TRACE_SUBMIT, static_cast<uint64_t>(id),
+            static_cast<uint64_t>(task.func_id));
+  return id;
+}
+
+int64_t Runtime::add(const pto_task& task) {
   const auto kernel = kernels_.find(task.func_id);
+  const std::lock_guard lock(mutex_);
   const auto id = static_cast<int64_t>(tasks_.size());
   Task& added = tasks_.emplace_back();
   added.core_type = task.core_type >= 0 ? task.core_type : kernel->second.core_type;
@@ -61,7 +69,6 @@ int64_t Runtime::submit(const pto_task& task) {
   header.func_id = task.func_id;
   header.num_args = task.num_args;
   std::copy_n(task.args, task.num_args, added.payload.begin() + kHeaderWords);
-  pto_trace(&platform_, PTO_TRACE_SUBMIT, header.task, static_cast<uint64_t>(task.func_id));
   return id;
 }
 
@@ -92,6 +99,7 @@ pto_status Runtime::check(const pto_task& task) {
 
 pto_status Runtime::add_edge(int64_t from, int64_t to) {
   if (latch_.is_set()) return latch_.status();
+  const std::lock_guard lock(mutex_);
   for (const int64_t task : {from, to}) {
     if (!has_task(task)) {
       return fail({PTO_ERROR_USAGE, task}, "there is no task ", task,
@@ -260,6 +268,7 @@ std::vector<int64_t> Runtime::cycle() const {
 // --- Ending, and telling ------------------------------------------------------------------------
 
 void Runtime::end() {
+  const std::lock_guard lock(mutex_);
   latch_.clear();
   kernels_.clear();
   tasks_.clear();
@@ -277,6 +286,7 @@ void Runtime::abort(const pto_error* cause) {
 }
 
 uint32_t Runtime::statistics(pto_statistic* out, uint32_t capacity) const {
+  const std::lock_guard lock(mutex_);
   const pto_statistic all[] = {
       {"edges", edges_, 0, 0},
       {"ready_peak", ready_peak_, 1, 0},
@@ -287,6 +297,7 @@ uint32_t Runtime::statistics(pto_statistic* out, uint32_t capacity) const {
 }
 
 std::string Runtime::explain() const {
+  const std::lock_guard lock(mutex_);
   return "template: " + std::to_string(complete_) + " of " + std::to_string(tasks_.size()) +
          " tasks have completed, with " + std::to_string(edges_) + " edges";
 }

@@ -53,6 +53,7 @@ class Runtime {
  private:
   bool has_task(int64_t task) const;
   pto_status check(const pto_task& task);
+  int64_t add(const pto_task& task);
   void make_ready(int64_t task);
   uint32_t collect(uint32_t thread);
   void latch_fault(uint32_t core);
@@ -66,8 +67,8 @@ class Runtime {
   pto::engine::ErrorLatch latch_;
   std::map<int32_t, pto_kernel_entry> kernels_;  // by function id
 
-  // Held for the graph while schedulers run, and never over a call of the platform.
-  std::mutex mutex_;
+  // Around the graph, and never over a call of the platform.
+  mutable std::mutex mutex_;
   std::vector<Task> tasks_;
   std::deque<int64_t> ready_[PTO_CORE_TYPES];
   size_t complete_ = 0;  // tasks
