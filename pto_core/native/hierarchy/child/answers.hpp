@@ -60,7 +60,7 @@ class Answers {
   static constexpr uint32_t kMerged = 8;
   // To wake one that sleeps costs two switches of processes, where both share a core: not for each
   // task that takes less. But before the child has worked off half of its window.
-  static constexpr uint64_t kWakeEveryNs = 25000;
+  static constexpr uint64_t kWakeEveryNs = 100000;
   static constexpr uint32_t kMergedAsleep = kLargestWindow / 2;
 
   bool is_due() {
