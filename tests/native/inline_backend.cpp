@@ -1,7 +1,5 @@
 // The second backend, written against the ABI alone: one thread, and kernels run inside dispatch(),
 // so that start() or orchestration_done() returns when the run is over. Nothing is unloaded.
-// It is as short as one that runs every graph can be; to start a backend from, `pto new plugin
-// backend` writes one that keeps the whole contract.
 #include <dlfcn.h>
 #include <sys/mman.h>
 
