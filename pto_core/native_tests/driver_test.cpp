@@ -283,6 +283,177 @@ TEST(an_interrupted_run_cancels_and_stays_usable) {
   CHECK_EQUAL(crew.driver->failures().size(), size_t{0});
 }
 
+TEST(a_child_that_dies_between_a_skip_and_its_answer_is_lost_and_nothing_else) {
+  std::atomic<bool> may_end = false;
+  Crew crew(2, 4, [&](int32_t child, const pto_frame&, const uint64_t*, std::string*) {
+    while (child == 0 && !may_end) std::this_thread::yield();
+    return child != 0;
+  });
+  std::vector<uint64_t> words(1);
+  crew.child(1).dies_of_skip = true;
+  crew.driver->run_begin(Hazards::kRaw);
+  Task first(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
+  Task second(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
+  const int64_t failing = submit(crew, first, 0);
+  const int64_t skipped = submit(crew, second, 1);
+  CHECK(!crew.driver->wait(skipped, 1'000'000));  // sent early
+  CHECK_EQUAL(crew.driver->statistics().in_flight, uint64_t{2});
+  may_end = true;
+  CHECK(crew.driver->wait(failing, UINT64_MAX));
+  for (int i = 0; !crew.child(1).has_died; ++i) {
+    CHECK(i < kSoonMs);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  crew.kill(1, false);
+  crew.driver->run_end();
+  CHECK_EQUAL(crew.driver->failures().size(), size_t{1});
+  CHECK_EQUAL(crew.driver->failures()[0].first, failing);
+  CHECK_EQUAL(crew.driver->poisonings().size(), size_t{1});
+}
+
+TEST(what_cannot_be_ends_the_child_that_says_it_and_no_wait) {
+  Crew crew(2, 4, fold);
+  std::vector<uint64_t> words(2);
+  crew.child(0).lies = true;
+  crew.driver->run_begin(Hazards::kRaw);
+  for (int32_t child = 0; child < 2; ++child) {
+    Task task(reinterpret_cast<uintptr_t>(&words[static_cast<size_t>(child)]), 8, Tag::kInout, 1);
+    submit(crew, task, child);
+  }
+  crew.driver->run_end();
+  CHECK(crew.broken.find("skipped frame 1") != std::string::npos);
+  CHECK_EQUAL(crew.driver->failures().size(), size_t{1});
+  CHECK_EQUAL(words[1], uint64_t{1});
+}
+
+TEST(the_end_of_a_child_that_was_started_anew_meanwhile_is_not_asked_for) {
+  std::atomic<bool> is_over = false;
+  Crew crew(2, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
+    while (!is_over) std::this_thread::yield();
+    return true;
+  });
+  crew.on_end = [&](int32_t child) {
+    is_over = true;
+    crew.kill(1 - child, true);
+  };
+  std::vector<uint64_t> words(2);
+  crew.driver->run_begin(Hazards::kRaw);
+  for (int32_t child = 0; child < 2; ++child) {
+    Task task(reinterpret_cast<uintptr_t>(&words[static_cast<size_t>(child)]), 8, Tag::kInout, 1);
+    submit(crew, task, child, 0, 20);
+  }
+  crew.driver->run_end();
+  CHECK_EQUAL(crew.ended, 1);
+}
+
+TEST(children_are_looked_after_while_the_program_only_submits) {
+  Crew crew(1, 4, fold);
+  std::vector<uint64_t> words(1);
+  crew.driver->run_begin(Hazards::kRaw);
+  for (int i = 0; crew.looks < 3; ++i) {
+    CHECK(i < 100 * kSoonMs);
+    Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 1);
+    submit(crew, task);
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  crew.driver->run_end();
+}
+
+TEST(who_only_asks_does_not_keep_the_driver_from_its_work) {
+  std::atomic<int> ran = 0;
+  Crew crew(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
+    ran += 1;
+    return true;
+  });
+  std::vector<uint64_t> words(1);
+  crew.driver->run_begin(Hazards::kRaw);
+  for (int i = 0; i < 9; ++i) {
+    Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 1);
+    submit(crew, task);
+  }
+  for (int i = 0; ran < 9; ++i) {
+    CHECK(i < 10 * kSoonMs);
+    crew.driver->statistics();
+    crew.driver->failures();
+    crew.driver->cause(crew.driver->add_cause("why"));
+    crew.give_up();
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    crew.take();
+  }
+  crew.driver->run_end();
+}
+
+TEST(a_driver_that_is_stopped_lets_everybody_go_and_nobody_in) {
+  std::atomic<bool> may_end = false;
+  Crew crew(2, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
+    while (!may_end) std::this_thread::yield();
+    return true;
+  });
+  std::vector<uint64_t> words(1);
+  crew.driver->run_begin(Hazards::kRaw);
+  crew.driver->scope_begin();
+  int64_t last = kNone;
+  for (int i = 0; i < 20; ++i) {
+    Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 1);
+    last = submit(crew, task);
+  }
+  std::atomic<int> came_back = 0;
+  std::thread waiting([&] {
+    crew.take();
+    CHECK(crew.driver->wait(last, UINT64_MAX));
+    came_back += 1;
+    crew.give_up();
+  });
+  CHECK(!crew.driver->wait(last, 5'000'000));
+  may_end = true;
+  crew.child(0).stop();
+  crew.child(1).stop();
+  crew.driver->stop(crew.driver->add_cause("closed"));
+  CHECK(!crew.driver->is_running());
+  int refused = 0;
+  const auto refuses = [&](auto call) {
+    try {
+      call();
+    } catch (const Refusal& refusal) {
+      refused += refusal.kind == Refusal::Kind::kClosed;
+    }
+  };
+  refuses([&] {
+    Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 1);
+    submit(crew, task);
+  });
+  refuses([&] { crew.driver->scope_end(); });
+  refuses([&] { crew.driver->run_end(); });
+  refuses([&] { crew.driver->run_begin(Hazards::kRaw); });
+  refuses([&] { crew.driver->control(0, "hello"); });
+  CHECK_EQUAL(refused, 5);
+  CHECK(crew.driver->has_ended(last));
+  crew.give_up();
+  waiting.join();
+  crew.take();
+  CHECK_EQUAL(came_back.load(), 1);
+}
+
+TEST(causes_go_with_their_runs_but_for_those_that_later_tasks_fail_for) {
+  Crew crew(2, 4, fold);
+  std::vector<uint64_t> words(1);
+  crew.kill(0, false);
+  const int64_t first = crew.driver->add_cause("first");
+  std::shared_ptr<RunOutcomes> outcomes;
+  for (int i = 0; i < 3; ++i) {
+    crew.driver->run_begin(Hazards::kRaw);
+    Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 1);
+    submit(crew, task, 0);
+    crew.driver->run_end();
+    const auto failures = crew.driver->failures();
+    CHECK_EQUAL(failures.size(), size_t{1});
+    CHECK_EQUAL(crew.driver->cause(failures[0].second)->data, std::string("killed"));
+    if (!outcomes) outcomes = crew.driver->outcomes();
+  }
+  CHECK(!crew.driver->cause(first));
+  CHECK_EQUAL(outcomes->causes.size(), size_t{1});
+}
+
 TEST(control_frames_keep_their_place_and_are_answered) {
   std::vector<uint64_t> words(1);
   Crew crew(1, 8, fold);

@@ -238,6 +238,10 @@ void bind_children(nb::class_<WorkerDriver>& bound) {
           "park", [](WorkerDriver& self) { self.driver().park(); },
           "Let the driver's own thread stand still, until unpark(); around a fork.")
       .def("unpark", [](WorkerDriver& self) { self.driver().unpark(); })
+      .def("stop", &WorkerDriver::stop, nb::arg("cause"),
+           "End a run that is open: what was in flight is lost for this cause. Each later submit "
+           "and "
+           "wait raises WorkerClosedError. When this returns, no thread uses the board any more.")
       .def("close", &WorkerDriver::close, "Close all connections. Twice is fine.");
 }
 

@@ -10,7 +10,7 @@ namespace pto::hierarchy {
 
 [[noreturn]] inline void raise_refusal(const Refusal& refusal) {
   static constexpr const char* kNames[] = {"UsageError", "CapacityError", "ProtocolError",
-                                           "InternalError"};
+                                           "InternalError", "WorkerClosedError"};
   core::raise_error(kNames[static_cast<int>(refusal.kind)], refusal.what());
 }
 

@@ -39,6 +39,10 @@ class ThreadChild {
     if (thread_.joinable()) thread_.join();
   }
 
+  std::atomic<bool> dies_of_skip{false};  // after the mark on the board, before the answer
+  std::atomic<bool> has_died{false};
+  std::atomic<bool> lies{false};  // says that it skipped what requires nothing
+
  private:
   void loop() {
     pto::engine::Waiter waiter(&board_.child(index_).bell, nullptr, Board::spinner(index_),
@@ -65,8 +69,9 @@ class ThreadChild {
     if (!may_start(frame)) {
       if (is_stopping_) return false;
       board_.complete(index_, false);
-      give({++*ended, nullptr, 0, PTO_ANSWER_COMPLETED, PTO_OUTCOME_SKIPPED});
-      return true;
+      if (dies_of_skip) has_died = is_stopping_ = true;
+      if (!is_stopping_) give({++*ended, nullptr, 0, PTO_ANSWER_COMPLETED, PTO_OUTCOME_SKIPPED});
+      return !is_stopping_;
     }
     board_.start(index_);
     std::string words;
@@ -83,6 +88,7 @@ class ThreadChild {
   }
 
   bool may_start(const pto_frame& frame) {
+    if (lies) return false;
     if (frame.required_count == 0) return !is_stopping_;
     const uint64_t count = board_.child(index_).completed.load() + 1;
     while (!is_stopping_) {
@@ -147,6 +153,8 @@ class Crew : public Host {
     driver->child_ready(child);
   }
 
+  ThreadChild& child(int32_t child) { return *children_[static_cast<size_t>(child)]; }
+
   void kill(int32_t child, bool returns) {
     children_[static_cast<size_t>(child)]->stop();
     driver->child_lost(child, driver->add_cause("killed"), returns);
@@ -165,9 +173,14 @@ class Crew : public Host {
   }
   void end_child(int32_t child, int64_t) override {
     ended += 1;
+    if (on_end) on_end(child);
     kill(child, true);
   }
-  void child_broken(int32_t, const std::string& words) override { broken = words; }
+  void child_broken(int32_t child, const std::string& words) override {
+    broken = words;
+    this->child(child).lies = false;
+    kill(child, true);
+  }
   uint64_t grant(uint32_t, uint64_t bytes) override { return bytes; }
 
   std::unique_ptr<Driver> driver;
@@ -176,6 +189,7 @@ class Crew : public Host {
   int ended = 0;
   std::string broken;
   std::function<void()> on_look;
+  std::function<void(int32_t)> on_end;
 
  private:
   struct alignas(64) Line {

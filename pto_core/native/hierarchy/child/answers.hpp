@@ -64,7 +64,9 @@ class Answers {
   static constexpr uint32_t kMergedAsleep = kLargestWindow / 2;
 
   bool is_due() {
-    if (!engine::has_sleepers(board_.parent_bell())) return untold_ >= kMerged;
+    // In order after the mark on the board: a parent that is about to sleep sees that, or is seen.
+    const bool is_asleep = __atomic_load_n(&board_.parent_bell()->sleepers, __ATOMIC_SEQ_CST) != 0;
+    if (!is_asleep) return untold_ >= kMerged;
     const uint64_t now = engine::monotonic_ns();
     if (untold_ < kMergedAsleep && now - woken_ns_ < kWakeEveryNs) return false;
     woken_ns_ = now;

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -123,12 +124,15 @@ void Background::loop() {
     }
     if (idle_naps >= kIdleNaps) {
       is_asleep_ = true;
+      // Who brings work marks it, then looks whether this sleeps: one of the two is seen.
+      if (driver_.has_work_ && driver_.waiting_ == 0) is_asleep_ = false;
       changed_.wait(lock, [this] { return !is_asleep_ || is_stopping_ || parks_ > 0; });
       is_asleep_ = false;
       idle_naps = 0;
       continue;
     }
     changed_.wait_for(lock, kNap);
+    note_held();
     const uint64_t now = driver_.drives_.load(std::memory_order_relaxed);
     const bool is_driven = now != drives;
     drives = now;
@@ -151,44 +155,61 @@ bool Background::is_wanted(uint64_t drives) const {
          driver_.has_work_.load(std::memory_order_relaxed) && !is_stopping_ && !is_park_wanted_;
 }
 
+// Since when the task that was submitted last is held back, to the millisecond.
+void Background::note_held() {
+  const int64_t held = driver_.held_.load(std::memory_order_relaxed);
+  if (held == held_) return;
+  held_ = held;
+  held_since_ns_ = engine::monotonic_ns();
+}
+
+// UINT64_MAX when none is, or not any more.
+uint64_t Background::hold_left_ns() const {
+  const uint64_t held_ns = held_ == kNone ? UINT64_MAX : engine::monotonic_ns() - held_since_ns_;
+  return held_ns < kLongestHoldNs ? kLongestHoldNs - held_ns : UINT64_MAX;
+}
+
 void Background::drive(uint64_t drives) {
-  const uint64_t begin = engine::monotonic_ns();
+  uint64_t longest_ns = kShortestSliceNs;
   while (is_wanted(drives)) {
-    const bool is_held = engine::monotonic_ns() - begin <= kLongestHoldNs;
     engine::WaitPolicy policy;
     policy.spin_ns = 0;
     policy.yield_ns = 0;
-    policy.longest_ns = is_held ? kLongestHoldNs + 1'000'000 : kSliceNs;
+    policy.longest_ns = driver_.slice_ns(UINT64_MAX, &longest_ns);
+    policy.longest_ns = std::min(policy.longest_ns, hold_left_ns());
     engine::Waiter waiter(driver_.board_.parent_bell(), nullptr, Board::kParentSpinner, policy);
     bool has_actions = false;
     std::exception_ptr error;
     waiter.wait([&]() noexcept {
-      return driver_.guarded([&] { return look(drives, begin, &has_actions); }, error);
+      return driver_.guarded([&] { return look(drives, &has_actions); }, error);
     });
     if (error) driver_.keep_failure(error);
-    driver_.host_.take();
-    const ProgramSignals signals(program_mask_);
-    try {
-      if (has_actions) driver_.run_actions();
-      driver_.host_.look(false);
-    } catch (...) {
-      driver_.keep_failure(std::current_exception());
-    }
-    driver_.host_.give_up();
+    const bool is_due = engine::monotonic_ns() - driver_.last_look_ns_ >= kSliceNs;
+    if (has_actions || is_due) call_host(has_actions);
     if (error) return;
   }
 }
 
+void Background::call_host(bool has_actions) {
+  driver_.host_.take();
+  const ProgramSignals signals(program_mask_);
+  try {
+    if (has_actions) driver_.run_actions();
+    driver_.look_around(false);
+  } catch (...) {
+    driver_.keep_failure(std::current_exception());
+  }
+  driver_.host_.give_up();
+}
+
 // Whether there is something else to do than to look again when the bell rings.
-bool Background::look(uint64_t drives, uint64_t begin_ns, bool* has_actions) {
-  Driver::Role role(driver_, std::try_to_lock);
-  if (!role) return true;
-  const uint64_t now = engine::monotonic_ns();
-  const bool is_free = driver_.held_.load(std::memory_order_relaxed) == kNone;
-  driver_.pump(is_free || now - begin_ns > kLongestHoldNs);
-  driver_.look_for_deadlines(now);
+bool Background::look(uint64_t drives, bool* has_actions) {
+  if (!is_wanted(drives)) return true;
+  note_held();
+  driver_.pump(hold_left_ns() == UINT64_MAX);
+  driver_.look_for_deadlines();
   *has_actions = !driver_.actions_.empty();
-  return *has_actions || !is_wanted(drives);
+  return *has_actions;
 }
 
 }  // namespace pto::hierarchy

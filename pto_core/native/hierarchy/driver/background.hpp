@@ -38,7 +38,7 @@ class Background {
 
   // After a submit, or the end of a wait. Cheap unless it sleeps.
   void wake_if_asleep() {
-    if (is_asleep_.load(std::memory_order_relaxed)) wake();
+    if (is_asleep_.load()) wake();
   }
 
  private:
@@ -46,7 +46,10 @@ class Background {
   void loop();
   void drive(uint64_t drives);
   bool is_wanted(uint64_t drives) const;
-  bool look(uint64_t drives, uint64_t begin_ns, bool* has_actions);
+  void call_host(bool has_actions);
+  bool look(uint64_t drives, bool* has_actions);
+  void note_held();
+  uint64_t hold_left_ns() const;
 
   Driver& driver_;
   std::thread thread_;
@@ -55,6 +58,8 @@ class Background {
   sigset_t program_mask_{};
   std::mutex mutex_;
   std::condition_variable changed_;
+  int64_t held_ = -1;  // the thread's own: the task that it saw held back last
+  uint64_t held_since_ns_ = 0;
   uint32_t parks_ = 0;  // park() calls without unpark()
   bool is_parked_ = false;
   std::atomic<bool> is_stopping_{false};

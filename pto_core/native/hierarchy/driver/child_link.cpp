@@ -22,7 +22,8 @@ void ChildLink::attach(const pto_transport_api* api, pto_parent_end* end,
   api_ = api;
   end_ = end;
   is_python_ = is_python;
-  is_broken_ = false;
+  is_broken_ = is_disbelieved_ = false;
+  connection_ += 1;
   largest_frame_bytes_ = largest_frame_bytes;
   base_ = sent_;
   configs_sent = 0;

@@ -50,6 +50,11 @@ class ChildLink {
               bool is_python);
   void detach();
   bool is_attached() const { return end_ != nullptr; }
+  // How many connections there were, with this one.
+  uint64_t connection() const { return connection_; }
+  // Nothing is sent any more, and nothing believed that came after.
+  void disbelieve() { is_broken_ = is_disbelieved_ = true; }
+  bool is_disbelieved() const { return is_disbelieved_; }
   // Its calls need what Host::take() takes.
   bool is_python() const { return is_python_; }
 
@@ -87,6 +92,8 @@ class ChildLink {
   std::vector<uint64_t> awaited;  // numbers of control frames without a reply
   uint64_t late = 0;              // the last frame whose deadline was told
   bool is_ready = false;
+  bool is_lost = false;        // and does not come back
+  int64_t loss_cause = kNone;  // of the last loss, which later tasks may fail for
 
  private:
   int32_t fill(const FrameSource& source, pto_frame* heads, pto_frame_view* views) const;
@@ -96,8 +103,10 @@ class ChildLink {
   pto_parent_end* end_ = nullptr;
   bool is_python_ = false;
   bool is_broken_ = false;
+  bool is_disbelieved_ = false;  // it answered what cannot be
   uint32_t largest_frame_bytes_ = 0;
   std::string error_;
+  uint64_t connection_ = 0;
   uint64_t base_ = 0;  // task frames sent over earlier connections
   uint64_t sent_ = 0;
   uint64_t taken_ = 0;

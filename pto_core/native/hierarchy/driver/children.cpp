@@ -4,10 +4,16 @@
 #include "pto/engine/bell.hpp"
 
 namespace pto::hierarchy {
+namespace {
+
+constexpr size_t kRepliesKept = 1024;
+
+}  // namespace
 
 void Driver::attach(int32_t child, const pto_transport_api* api, pto_parent_end* end,
                     uint32_t largest_frame_bytes, bool is_python) {
-  Role role(*this);
+  Role role(*this, Role::kAsks);
+  if (is_closed_) return api->close_parent(end);
   links_[static_cast<size_t>(child)]->attach(api, end, largest_frame_bytes, is_python);
   if (is_python) needs_python_ = true;
 }
@@ -19,6 +25,7 @@ void Driver::detach_all() {
 
 void Driver::child_ready(int32_t child) {
   Role role(*this);
+  if (is_closed_) return;
   engine_->child_ready(child, out_);
   links_[static_cast<size_t>(child)]->is_ready = true;
   is_dirty_ = true;
@@ -26,20 +33,23 @@ void Driver::child_ready(int32_t child) {
   pump(false);
 }
 
-// What it answered, then what it marked on the board without an answer, then the rest as lost; the
-// others are told before the board lets them go on.
 void Driver::child_lost(int32_t child, int64_t cause, bool returns) {
   Role role(*this);
+  if (is_closed_) return;
+  lose(child, cause, returns);
+  pump(false);
+  engine::ring(board_.parent_bell());
+}
+
+// What it answered, then the successes that it marked on the board without an answer, then the rest
+// as lost, with a failure or a skip that it had no time to tell; the others are told before the
+// board lets them go on.
+void Driver::lose(int32_t child, int64_t cause, bool returns) {
   ChildLink& link = *links_[static_cast<size_t>(child)];
   pto_answer answers[16];
   int32_t got = 0;
   while ((got = link.poll(answers, 16)) > 0) take_answers(child, answers, got);
-  const uint64_t marked = board_.child(child).completed.load(std::memory_order_acquire);
-  for (uint64_t count = link.completed() + 1; count <= std::min(marked, link.sent()); ++count) {
-    const bool succeeded = board_.has_succeeded(child, count);
-    tell_completion(child, count, succeeded ? Outcome::kSucceeded : Outcome::kFailed,
-                    succeeded ? kNone : cause);
-  }
+  read_board(child);
   process();
   for (uint64_t count = link.completed() + 1; count <= link.sent(); ++count)
     skip_consumers(child, count);
@@ -48,17 +58,18 @@ void Driver::child_lost(int32_t child, int64_t cause, bool returns) {
     if (wanted != replies_.end()) wanted->second.state = ReplyState::kLost;
   }
   link.detach();
+  link.is_lost = !returns;
+  link.loss_cause = cause;
   std::erase_if(actions_, [&](const Action& action) { return action.child == child; });
   board_.lose(child, link.sent());
   engine_->child_lost(child, cause, returns, out_);
   is_dirty_ = true;
   process();
-  pump(false);
-  engine::ring(board_.parent_bell());
 }
 
 uint64_t Driver::control(int32_t child, std::string data) {
   Role role(*this);
+  check_open();
   ChildLink& link = *links_[static_cast<size_t>(child)];
   if (!link.is_attached()) {
     throw Refusal(Refusal::Kind::kProtocol,
@@ -71,6 +82,10 @@ uint64_t Driver::control(int32_t child, std::string data) {
                       std::to_string(link.largest_frame_bytes()) + ", set a larger queue_bytes");
   }
   const uint64_t number = next_control_++;
+  // Of those that are there to be asked for, somebody who forgot to would keep all of them.
+  if (replies_.size() >= kRepliesKept)
+    std::erase_if(replies_,
+                  [](const auto& each) { return each.second.state != ReplyState::kPending; });
   replies_[number];
   link.control(number, std::make_shared<const std::string>(std::move(data)));
   pump(false);

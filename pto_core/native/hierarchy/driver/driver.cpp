@@ -1,8 +1,11 @@
 #include "driver/driver.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
-#include "driver/role.hpp"
+#include "driver/waiting.hpp"
 
 namespace pto::hierarchy {
 
@@ -22,6 +25,38 @@ Driver::Driver(const DriverConfiguration& configuration, std::unique_ptr<Engine>
 
 Driver::~Driver() = default;
 
+void Driver::check_open() const {
+  if (is_closed_) throw Refusal(Refusal::Kind::kClosed, "this Worker was closed; make another one");
+}
+
+void Driver::stop(int64_t cause) {
+  {
+    Role role(*this);
+    if (is_closed_) return;
+    lose_all(cause);
+    is_closed_ = true;
+  }
+  engine::ring(board_.parent_bell());
+  while (waiting_.load() > Waiting::by_this_thread(*this)) {
+    host_.give_up();
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    host_.take();
+  }
+  background_.stop();
+}
+
+void Driver::lose_all(int64_t cause) {
+  if (is_running_) {
+    engine_->cancel(cause, out_);
+    process();
+  }
+  for (size_t i = 0; i < links_.size(); ++i)
+    if (!links_[i]->is_lost) lose(static_cast<int32_t>(i), cause, false);
+  is_running_ = false;
+  outcomes_->is_over = true;
+  has_work_ = false;
+}
+
 void Driver::close() {
   background_.stop();
   // Frames of its own thread may hold the role: the connections go with the driver then.
@@ -31,7 +66,9 @@ void Driver::close() {
 void Driver::run_begin(Hazards hazards) {
   {
     Role role(*this);
+    check_open();
     engine_->run_begin(hazards, out_);
+    forget_causes();
     outcomes_ = std::make_shared<RunOutcomes>();
     outcomes_->first_task = newest_ + 1;
     counts_ = {};
@@ -43,14 +80,26 @@ void Driver::run_begin(Hazards hazards) {
   background_.start();
 }
 
+// Those of runs before the last, but for what children are gone for: outcomes have their own. One
+// that was given a moment ago is about to be used.
+void Driver::forget_causes() {
+  std::erase_if(causes_, [this](const auto& each) {
+    const auto is_its = [&](const auto& link) { return link->loss_cause == each.first; };
+    return each.first < first_cause_ && std::none_of(links_.begin(), links_.end(), is_its);
+  });
+  first_cause_ = next_cause_;
+}
+
 void Driver::scope_begin() {
   Role role(*this);
+  check_open();
   engine_->scope_begin();
   scope_depth_ += 1;
 }
 
 void Driver::scope_end() {
   Role role(*this);
+  check_open();
   engine_->scope_end(out_);
   scope_depth_ -= 1;
   process();
@@ -58,6 +107,7 @@ void Driver::scope_end() {
 
 void Driver::add_dependency(int64_t producer, int64_t consumer) {
   Role role(*this);
+  check_open();
   engine_->add_dependency(producer, consumer, out_);
   is_dirty_ = true;
   process();
@@ -69,6 +119,7 @@ void Driver::let_go(int64_t task) {
 
 void Driver::cancel(int64_t cause) {
   Role role(*this);
+  if (is_closed_) return;
   engine_->cancel(cause, out_);
   is_dirty_ = true;
   process();
@@ -81,7 +132,7 @@ bool Driver::has_ended(int64_t task) {
 }
 
 uint32_t Driver::add_callable(const Digest& digest, const std::string& name) {
-  Role role(*this);
+  Role role(*this, Role::kAsks);
   const std::string key(reinterpret_cast<const char*>(digest.data()), digest.size());
   const auto [found, is_new] =
       callable_numbers_.try_emplace(key, static_cast<uint32_t>(callables_.size()));
@@ -90,13 +141,13 @@ uint32_t Driver::add_callable(const Digest& digest, const std::string& name) {
 }
 
 uint32_t Driver::add_config(std::string frame) {
-  Role role(*this);
+  Role role(*this, Role::kAsks);
   configs_.push_back(std::make_shared<const std::string>(std::move(frame)));
   return static_cast<uint32_t>(configs_.size() - 1);
 }
 
 int64_t Driver::add_cause(std::string data) {
-  Role role(*this);
+  Role role(*this, Role::kAsks);
   const int64_t number = next_cause_++;
   causes_[number].data = std::move(data);
   return number;
@@ -110,13 +161,13 @@ std::optional<Cause> Driver::cause(int64_t number, const RunOutcomes* of) {
 }
 
 void Driver::explain(int64_t cause, std::string data) {
-  Role role(*this);
+  Role role(*this, Role::kAsks);
   const auto found = outcomes_->causes.find(cause);
   if (found != outcomes_->causes.end()) found->second.data = std::move(data);
 }
 
 std::optional<EndedTask> Driver::describe(int64_t task, int32_t* child, const RunOutcomes* of) {
-  Role role(*this);
+  Role role(*this, Role::kAsks);
   *child = static_cast<int32_t>(kNone);
   const RunOutcomes& run = of ? *of : *outcomes_;
   const auto ended = run.ended.find(task);
@@ -148,23 +199,23 @@ const std::string& Driver::callable_name(uint32_t callable) const {
 }
 
 std::vector<std::pair<int64_t, int64_t>> Driver::failures() {
-  Role role(*this);
+  Role role(*this, Role::kAsks);
   return engine_->failures();
 }
 
 std::vector<std::pair<int64_t, int64_t>> Driver::poisonings() {
-  Role role(*this);
+  Role role(*this, Role::kAsks);
   return engine_->poisonings();
 }
 
 std::optional<EndedTask> Driver::failure_of(const RunOutcomes& outcomes, int64_t task) {
-  Role role(*this);
+  Role role(*this, Role::kAsks);
   const auto found = outcomes.ended.find(task);
   return found == outcomes.ended.end() ? std::nullopt : std::optional<EndedTask>(found->second);
 }
 
 DriverStatistics Driver::statistics() {
-  Role role(*this);
+  Role role(*this, Role::kAsks);
   DriverStatistics now = counts_;
   for (const auto& link : links_) now.in_flight += link->in_flight();
   now.waiting = records_.live() - std::min<uint64_t>(records_.live(), now.in_flight);

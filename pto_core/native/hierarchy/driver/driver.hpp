@@ -161,6 +161,13 @@ class Driver : private FrameSource {
   // Around a fork: the driver's own thread stands at a safe point between the two.
   void park() { background_.park(); }
   void unpark() { background_.unpark(); }
+  // Ends a run that is open: what was in flight is lost for this cause, and nothing starts any
+  // more. Who waits comes back: with the end of its task, or with Refusal (closed), which each
+  // later submit and wait gets, too. When this returns nobody uses the board.
+  void stop(int64_t cause);
+  // Throws Refusal (closed) after stop().
+  void check_open() const;
+  // After stop(), or without it where no other thread uses the driver.
   void close();
   // Whether this is the driver's own thread, in a call of the host; and how the driver is deleted
   // there, see Background::end_by_itself().
@@ -170,6 +177,7 @@ class Driver : private FrameSource {
  private:
   friend class Background;
   class Role;
+  class Waiting;
 
   struct Callable {
     Digest digest;
@@ -182,14 +190,21 @@ class Driver : private FrameSource {
   struct Action {
     int32_t child;
     int64_t cause;  // kNone: broken
+    uint64_t connection;
     std::string words;
   };
 
   pto_frame_view view_of(const Frame& frame, pto_frame* head) const override;
   static EndedTask ended_from(const TaskRecord& record);
 
+  // with the role
+  void lose(int32_t child, int64_t cause, bool returns);
+  void lose_all(int64_t cause);
+  void forget_causes();
+
   // pump.cpp, with the role
-  bool pump(bool newest);
+  // `waiters`: those among the waiting that call.
+  bool pump(bool newest, uint32_t waiters = 0);
   bool poll_children();
   bool read_board(int32_t child);
   void take_answers(int32_t child, const pto_answer* answers, int32_t count);
@@ -201,8 +216,10 @@ class Driver : private FrameSource {
   void process();
   void send(const Instruction& instruction);
   void finish(const Instruction& instruction);
+  void stop_clocks();
   void note_broken(int32_t child, const std::string& words);
-  void look_for_deadlines(uint64_t now_ns);
+  void disbelieve(int32_t child, const std::string& words);
+  void look_for_deadlines();
 
   // waiting.cpp, without the role
   template <class Done>
@@ -211,7 +228,10 @@ class Driver : private FrameSource {
   bool guarded(Call call, std::exception_ptr& error) noexcept;
   void run_actions();
   void keep_failure(std::exception_ptr error);
-  uint64_t slice_ns(uint64_t deadline_ns) const;
+  void look_around(bool is_callers);
+  void note_if_look_due();
+  void look_around_if_due();
+  uint64_t slice_ns(uint64_t deadline_ns, uint64_t* longest_ns) const;
   bool wait_for_run(uint64_t timeout_ns);
   void end_interrupted();
 
@@ -269,13 +289,16 @@ class Driver : private FrameSource {
   DriverStatistics counts_;
   int64_t newest_ = kNone;
   int64_t next_cause_ = 0;
+  int64_t first_cause_ = 0;  // of those given since the last run began
   uint64_t next_control_ = 1;
   uint32_t scope_depth_ = 0;
   uint32_t since_pump_ = 0;
-  bool is_dirty_ = false;  // the engine may have something to send
+  uint32_t since_clock_ = 0;  // submits
+  bool is_dirty_ = false;     // the engine may have something to send
   bool has_kept_back_ = false;
 
   std::atomic<bool> is_running_{false};
+  std::atomic<bool> is_closed_{false};
   std::atomic<bool> needs_python_;     // the engine does, or an end did
   std::atomic<uint32_t> timeouts_{0};  // live tasks that have one
   std::atomic<int64_t> held_{kNone};   // the newest task, while its handle is kept
@@ -283,6 +306,8 @@ class Driver : private FrameSource {
   std::atomic<uint64_t> drives_{0};   // how often the program has taken the role
   std::atomic<uint32_t> waiting_{0};  // threads of the program that wait
   std::atomic<bool> has_work_{false};
+  std::atomic<uint64_t> last_look_ns_{0};
+  std::atomic<bool> is_look_due_{false};
 
   Background background_;  // the last: its thread uses all of the above
 };

@@ -3,6 +3,7 @@
 
 #include "driver/driver.hpp"
 #include "driver/role.hpp"
+#include "pto/engine/bell.hpp"
 
 namespace pto::hierarchy {
 namespace {
@@ -12,8 +13,9 @@ constexpr int32_t kAnswersAPoll = 64;
 }  // namespace
 
 // Whether anything has happened.
-bool Driver::pump(bool newest) {
+bool Driver::pump(bool newest, uint32_t waiters) {
   since_pump_ = 0;
+  if (is_closed_) return false;
   bool has_moved = poll_children();
   if (is_dirty_ || (newest && has_kept_back_)) {
     is_dirty_ = false;
@@ -23,7 +25,10 @@ bool Driver::pump(bool newest) {
     process();
   }
   flush_children();
-  has_work_.store(records_.live() > 0, std::memory_order_relaxed);
+  const bool has_work = records_.live() > 0;
+  if (has_work_.load(std::memory_order_relaxed) != has_work) has_work_ = has_work;
+  // What was taken here, no child rings for.
+  if (has_moved && waiting_.load() > waiters) engine::ring(board_.parent_bell());
   return has_moved;
 }
 
@@ -50,8 +55,9 @@ bool Driver::poll_children() {
 // were any.
 bool Driver::read_board(int32_t child) {
   const ChildLink& link = *links_[static_cast<size_t>(child)];
-  if (link.in_flight() == 0) return false;
-  const uint64_t marked = board_.child(child).completed.load(std::memory_order_acquire);
+  if (link.in_flight() == 0 || link.is_disbelieved()) return false;
+  // As its sleep is looked at in child/answers.hpp: one of the two is seen.
+  const uint64_t marked = board_.child(child).completed.load();
   const uint64_t last = std::min(marked, link.taken());
   uint64_t count = link.completed();
   while (count < last && board_.has_succeeded(child, count + 1)) count += 1;
@@ -61,7 +67,8 @@ bool Driver::read_board(int32_t child) {
 }
 
 void Driver::take_answers(int32_t child, const pto_answer* answers, int32_t count) {
-  for (int32_t i = 0; i < count; ++i) {
+  const ChildLink& link = *links_[static_cast<size_t>(child)];
+  for (int32_t i = 0; i < count && !link.is_disbelieved(); ++i) {
     if (answers[i].kind == PTO_ANSWER_REPLY)
       take_reply(child, answers[i]);
     else
@@ -75,10 +82,10 @@ void Driver::take_completion(int32_t child, const pto_answer& answer) {
   if (answer.outcome == PTO_OUTCOME_SUCCEEDED && count <= link.completed())
     return;  // from the board
   if (count <= link.completed() || count > link.taken() || answer.outcome > PTO_OUTCOME_SKIPPED) {
-    note_broken(child, "the child reports the end of task frame " + std::to_string(answer.number) +
-                           ", outcome " + std::to_string(answer.outcome) + "; frames " +
-                           std::to_string(link.completed() + 1) + " to " +
-                           std::to_string(link.sent()) + " are in flight");
+    disbelieve(child, "the child reports the end of task frame " + std::to_string(answer.number) +
+                          ", outcome " + std::to_string(answer.outcome) + "; frames " +
+                          std::to_string(link.completed() + 1) + " to " +
+                          std::to_string(link.sent()) + " are in flight");
     return;
   }
   int64_t cause = kNone;
@@ -92,10 +99,16 @@ void Driver::take_completion(int32_t child, const pto_answer& answer) {
   tell_completion(child, count, static_cast<Outcome>(answer.outcome), cause);
 }
 
+// What the engine does not believe ends the connection: the child is of no use any more.
 void Driver::tell_completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause) {
+  try {
+    engine_->completion(child, count, outcome, cause, out_);
+  } catch (const Refusal& refusal) {
+    if (refusal.kind != Refusal::Kind::kProtocol) throw;
+    return disbelieve(child, refusal.what());
+  }
   if (outcome != Outcome::kSucceeded) skip_consumers(child, count);
   links_[static_cast<size_t>(child)]->complete(count);
-  engine_->completion(child, count, outcome, cause, out_);
   is_dirty_ = true;
 }
 
@@ -116,8 +129,8 @@ void Driver::take_reply(int32_t child, const pto_answer& answer) {
   auto& awaited = link.awaited;
   const auto found = std::find(awaited.begin(), awaited.end(), answer.number);
   if (found == awaited.end()) {
-    note_broken(child, "the child replies to control frame " + std::to_string(answer.number) +
-                           ", which waits for no reply");
+    disbelieve(child, "the child replies to control frame " + std::to_string(answer.number) +
+                          ", which waits for no reply");
     return;
   }
   awaited.erase(found);
@@ -136,7 +149,12 @@ void Driver::flush_children() {
 }
 
 void Driver::note_broken(int32_t child, const std::string& words) {
-  actions_.push_back({child, kNone, words});
+  actions_.push_back({child, kNone, links_[static_cast<size_t>(child)]->connection(), words});
+}
+
+void Driver::disbelieve(int32_t child, const std::string& words) {
+  links_[static_cast<size_t>(child)]->disbelieve();
+  note_broken(child, words);
 }
 
 void Driver::process() {
@@ -161,7 +179,10 @@ void Driver::process() {
       case Instruction::What::kRoomFreed:
         break;
       case Instruction::What::kEndChild:
-        actions_.push_back({instruction.child, instruction.cause, {}});
+        actions_.push_back({instruction.child,
+                            instruction.cause,
+                            links_[static_cast<size_t>(instruction.child)]->connection(),
+                            {}});
         break;
       case Instruction::What::kRunFinished:
         is_running_ = false;
@@ -188,22 +209,31 @@ void Driver::finish(const Instruction& instruction) {
   TaskRecord* record = records_.find(instruction.task);
   if (!record) return;
   counts_.finished += 1;
-  if (record->timeout_ms > 0) timeouts_ -= 1;
+  if (record->timeout_ms > 0 && --timeouts_ == 0) stop_clocks();
   if (instruction.result != Result::kCompleted) {
     (instruction.result == Result::kFailed ? counts_.failed : counts_.poisoned) += 1;
     EndedTask& ended = outcomes_->ended[instruction.task] = ended_from(*record);
     ended.result = instruction.result;
     ended.cause = instruction.cause;
     ended.root = instruction.root;
+    const auto given = causes_.find(instruction.cause);
+    if (given != causes_.end()) outcomes_->causes.insert(*given);
   }
   if (!regions_.is_empty()) regions_.end(instruction.task);
   records_.end(instruction.task);
   oldest_live_.store(records_.oldest(), std::memory_order_relaxed);
 }
 
+// Nobody's time is limited any more; send() starts a clock before the frame that needs it.
+void Driver::stop_clocks() {
+  for (size_t i = 0; i < links_.size(); ++i)
+    board_.child(static_cast<int32_t>(i)).wants_clock.store(0, std::memory_order_relaxed);
+}
+
 // Who started before its time ran out is ended; deadlines count from the start in the child.
-void Driver::look_for_deadlines(uint64_t now_ns) {
-  if (timeouts_ == 0) return;
+void Driver::look_for_deadlines() {
+  if (timeouts_ == 0 || is_closed_) return;
+  const uint64_t now_ns = engine::monotonic_ns();
   for (size_t i = 0; i < links_.size(); ++i) {
     const auto child = static_cast<int32_t>(i);
     ChildLink& link = *links_[i];

@@ -57,9 +57,14 @@ class ReferenceEngine : public Engine {
   }
   void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
                   Instructions& out) override {
-    handle(
-        event("Completion", child, count, enumerator("Outcome", static_cast<int>(outcome)), cause),
-        out);
+    try {
+      handle(event("Completion", child, count, enumerator("Outcome", static_cast<int>(outcome)),
+                   cause),
+             out);
+    } catch (nb::python_error& error) {
+      if (!error.matches(nb::module_::import_("pto_core.errors").attr("ProtocolError"))) throw;
+      throw Refusal(Refusal::Kind::kProtocol, nb::cast<std::string>(nb::str(error.value())));
+    }
   }
 
   Submitted submit(const Submission& submission, Instructions& out) override {

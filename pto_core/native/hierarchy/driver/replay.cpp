@@ -26,6 +26,8 @@ void Driver::replay(std::shared_ptr<CapturedGraph> graph, bool is_known) {
   }
   const std::vector<CapturedStep>& steps = replayed_->steps;
   for (size_t at = 0; at < steps.size();) {
+    note_if_look_due();
+    look_around_if_due();
     {
       Role role(*this);
       const size_t stop = std::min(steps.size(), at + kStepsARole);
@@ -58,6 +60,7 @@ bool Driver::is_granted(const CapturedStep& step) const {
 }
 
 bool Driver::try_step(const CapturedStep& step, bool is_known) {
+  check_open();
   switch (step.what) {
     case CapturedStep::What::kScopeBegin:
       engine_->scope_begin();

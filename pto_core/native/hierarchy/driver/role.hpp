@@ -20,11 +20,20 @@ class Driver::Role {
   enum Asking { kAsks };
   Role(Driver& driver, Asking) : lock_(driver.role_, std::try_to_lock) { wait(driver); }
 
-  // Tries only.
-  Role(Driver& driver, std::try_to_lock_t) : lock_(driver.role_, std::try_to_lock) {}
-
-  explicit operator bool() const { return lock_.owns_lock(); }
-  void leave() { lock_.unlock(); }
+  // For one that waits and has given everything up; or has all that it needs of the host, and gives
+  // it up in between.
+  enum Looking { kLooks, kLooksHolding };
+  Role(Driver& driver, Looking looking) : lock_(driver.role_, std::defer_lock) {
+    if (looking == kLooks) lock_.lock();
+    while (!lock_.owns_lock() && !lock_.try_lock()) {
+      driver.host_.give_up();
+      // Released at once: others may have what is taken next, and wait for the role.
+      {
+        const std::lock_guard until_free(driver.role_);
+      }
+      driver.host_.take();
+    }
+  }
 
  private:
   void wait(Driver& driver) {

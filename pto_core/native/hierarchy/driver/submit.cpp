@@ -10,6 +10,8 @@ namespace pto::hierarchy {
 namespace {
 
 constexpr uint32_t kSubmitsAPump = 8;
+// Below 50 ms for a program that submits so often that the driver's own thread leaves it alone.
+constexpr uint32_t kSubmitsAClock = 32;
 
 bool is_allocated(const Tensor& key) {
   return key.tag == Tag::kOutput && key.address == 0 && key.bytes > 0;
@@ -87,6 +89,7 @@ void Driver::ensure_granted(uint64_t bytes) {
   uint64_t needed = 0;
   {
     Role role(*this);
+    check_open();
     ring = std::min(scope_depth_, kRings - 1);
     needed = std::min(configuration_.engine.rings[ring].size, high_water_[ring] + bytes);
     if (needed <= granted_[ring]) return;
@@ -107,6 +110,7 @@ bool Driver::is_stuck(Deadlock* proof) const {
 }
 
 int64_t Driver::submit(const Call& call) {
+  look_around_if_due();
   const uint64_t allocated = bytes_to_allocate(call);
   if (allocated > 0) ensure_granted(allocated);
   int64_t task = kNone;
@@ -124,6 +128,7 @@ int64_t Driver::submit_each(const Call& call, int64_t count,
   int64_t first = kNone;
   for (int64_t i = 0; i < count;) {
     int64_t task = kNone;
+    look_around_if_due();
     {
       Role role(*this);
       const int64_t stop = std::min(count, i + kTasksARole);
@@ -144,6 +149,7 @@ int64_t Driver::submit_each(const Call& call, int64_t count,
 }
 
 int64_t Driver::try_submit(const Call& call) {
+  check_open();
   check_sizes(call);
   std::vector<SavedRange> ranges;
   const uint64_t saved = call.retries > 0 ? find_regions(call, &ranges) : 0;
@@ -201,8 +207,12 @@ void Driver::after_submit(int64_t task, Kind kind) {
   newest_ = task;
   held_.store(task, std::memory_order_relaxed);
   is_dirty_ = true;
-  has_work_.store(true, std::memory_order_relaxed);
+  if (!has_work_.load(std::memory_order_relaxed)) has_work_ = true;
   process();
+  if (++since_clock_ >= kSubmitsAClock) {
+    since_clock_ = 0;
+    note_if_look_due();
+  }
   since_pump_ += 1;
   bool is_due = since_pump_ >= kSubmitsAPump;
   for (size_t i = 0; i < links_.size() && !is_due; ++i) {
@@ -223,6 +233,7 @@ int64_t Driver::allocate(uint64_t bytes, uint64_t* address) {
 }
 
 int64_t Driver::try_allocate(uint64_t bytes, uint64_t* address) {
+  check_open();
   const Submitted answer = engine_->allocate(bytes, address, out_);
   Deadlock proof;
   if (answer.task == kNone && is_stuck(&proof)) throw DeadlockFound{proof};

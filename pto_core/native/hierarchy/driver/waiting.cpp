@@ -5,9 +5,10 @@
 namespace pto::hierarchy {
 
 // A wait with a deadline, or with deadlines of tasks to watch, comes back in time for them.
-uint64_t Driver::slice_ns(uint64_t deadline_ns) const {
+uint64_t Driver::slice_ns(uint64_t deadline_ns, uint64_t* longest_ns) const {
   constexpr uint64_t kShortest = 100'000;
-  uint64_t slice = timeouts_ > 0 ? kSliceNs / 5 : kSliceNs;
+  uint64_t slice = std::min(*longest_ns, timeouts_ > 0 ? kSliceNs / 5 : kSliceNs);
+  *longest_ns = std::min(2 * *longest_ns, kSliceNs);
   if (deadline_ns != UINT64_MAX) {
     const uint64_t now = engine::monotonic_ns();
     slice = std::min(slice, deadline_ns > now ? deadline_ns - now : 0);
@@ -19,15 +20,41 @@ uint64_t Driver::slice_ns(uint64_t deadline_ns) const {
 void Driver::run_actions() {
   std::vector<Action> actions;
   {
-    Role role(*this);
+    Role role(*this, Role::kAsks);
     actions.swap(actions_);
   }
   for (const Action& action : actions) {
+    {
+      Role role(*this, Role::kAsks);
+      const ChildLink& link = *links_[static_cast<size_t>(action.child)];
+      // Another action, or another thread, may have put a new child in its place.
+      if (!link.is_attached() || link.connection() != action.connection) continue;
+    }
     if (action.cause == kNone)
       host_.child_broken(action.child, action.words);
     else
       host_.end_child(action.child, action.cause);
   }
+}
+
+void Driver::look_around(bool is_callers) {
+  last_look_ns_ = engine::monotonic_ns();
+  host_.look(is_callers);
+}
+
+void Driver::note_if_look_due() {
+  is_look_due_ = engine::monotonic_ns() - last_look_ns_ >= kSliceNs;
+}
+
+// A program that submits all the time never waits.
+void Driver::look_around_if_due() {
+  if (!is_look_due_.exchange(false, std::memory_order_relaxed)) return;
+  {
+    Role role(*this);
+    look_for_deadlines();
+  }
+  run_actions();
+  look_around(true);
 }
 
 void Driver::keep_failure(std::exception_ptr error) {
@@ -41,10 +68,7 @@ bool Driver::wait(int64_t task, uint64_t timeout_ns) {
     Role role(*this);
     if (has_ended()) return true;
   }
-  const bool is_over =
-      wait_until(has_ended, saturating_add(timeout_ns ? engine::monotonic_ns() : 0, timeout_ns));
-  background_.wake_if_asleep();
-  return is_over;
+  return wait_until(has_ended, saturating_add(timeout_ns ? engine::monotonic_ns() : 0, timeout_ns));
 }
 
 bool Driver::wait_for_run(uint64_t timeout_ns) {
@@ -55,6 +79,7 @@ bool Driver::wait_for_run(uint64_t timeout_ns) {
 void Driver::run_end(bool is_interrupted) {
   {
     Role role(*this);
+    check_open();
     engine_->run_end(out_);
     is_dirty_ = true;
     process();

@@ -52,6 +52,10 @@ void WorkerDriver::leave_to_own_thread() {
   });
 }
 
+void WorkerDriver::stop(int64_t cause) {
+  if (process_ == getpid()) driver_->stop(cause);
+}
+
 void WorkerDriver::close() {
   if (process_ != getpid()) return;
   driver_->close();

@@ -98,6 +98,7 @@ class WorkerDriver {
 
   // (file, line) of where a task was submitted.
   nb::object place_of(const Place& place) const;
+  void stop(int64_t cause);
   void close();
 
  private:

@@ -192,6 +192,7 @@ void WorkerDriver::read_workers(const SubmitWords& words, std::vector<int32_t>& 
 // All but what the members are.
 Call WorkerDriver::begin_call(const SubmitWords& words, Draft& draft) {
   if (process_ != current_process()) refuse_fork();
+  or_error([&] { driver_->check_open(); });
   if (!run_) core::raise_usage("submit outside a run; do it in the function or block of the run");
   Call call;
   call.kind = words.kind;
@@ -219,6 +220,8 @@ PyObject* WorkerDriver::submit(const SubmitWords& words) {
   const int64_t task = submit_call(call);
   learn_addresses(draft, task);
   drop_kept(driver_->oldest_live_task());
+  // What was let go of just now may have closed it.
+  if (!run_) or_error([&] { driver_->check_open(); });
   PyObject* handle = make_task_handle(task, run_);
   if (!handle) throw nb::python_error();
   return handle;

@@ -156,7 +156,7 @@ struct Configuration {
 // What a caller did wrong, as the error it will become.
 class Refusal : public std::runtime_error {
  public:
-  enum class Kind { kUsage, kCapacity, kProtocol, kInternal };
+  enum class Kind { kUsage, kCapacity, kProtocol, kInternal, kClosed };
   Refusal(Kind kind, const std::string& text) : std::runtime_error(text), kind(kind) {}
   const Kind kind;
 };

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from pto_core import _hierarchy
 from pto_core._hierarchy import CallableSpace, Driver
+from pto_core.errors import AbortedError
 from pto_core.hierarchy.children import ChipBody, Post, SubBody, WorkerBody
 from pto_core.hierarchy.control import Control
 from pto_core.hierarchy.endpoints import Endpoint, Opener
+from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.memory import SharedArena, WorkerMemory
 from pto_core.hierarchy.placement import Placement
 from pto_core.hierarchy.processes import ChildPlan, ChildProcesses, register_parkable
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from pto_core.hierarchy.worker import Worker
 
 _FRAME_BYTES = 128
+_GRACE_S = 2.0
+_CUT_SHORT_S = 0.2
+_CLOSED = Failure.of(AbortedError("the Worker was closed inside the run"))
 
 
 class Crew:
@@ -187,14 +192,22 @@ class Crew:
         return {**self.driver.statistics(), **self.supervision.statistics()}
 
     def close(self) -> None:
-        """End every child; twice is fine, and nothing in a process that inherited it."""
+        """End every child; twice is fine, and nothing in a process that inherited it.
+
+        A run that is open ends: what has not been sent does not run, and who waits comes back.
+        """
         if self.process != os.getpid():
             return
         self.supervision.stop()
+        cause = self.driver.add_cause(_CLOSED.pack())
         with Interrupts(), ExitStack() as steps:  # all of them, whatever comes out of one
             steps.callback(self.memory.close)
             steps.callback(self.driver.close)
-            steps.callback(self.processes.end)
+            steps.callback(self.driver.stop, cause)
+            # Nobody wants the results of tasks whose run ends here.
+            grace_s = _CUT_SHORT_S if self.driver.is_running else _GRACE_S
+            steps.callback(self.processes.end, grace_s)
+            self.driver.cancel(cause)
             self.control.close_all(range(len(self.processes)))
 
     def _targets(self, space: CallableSpace) -> list[int]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from pto_core._hierarchy import CapturedGraph, Orchestrator, TaskArgs, TaskHandle
-from pto_core.errors import AbortedError, PtoError, UsageError
+from pto_core.errors import AbortedError, PtoError, UsageError, WorkerClosedError
 from pto_core.hierarchy.crew import Crew
 from pto_core.hierarchy.failures import (
     Failure,
@@ -137,11 +138,12 @@ class Runs:
         """End a run whose graph raised: what has not been sent does not run.
 
         What runs is waited for; not so long when the program was interrupted, then its child is
-        ended.
+        ended. A Worker that was closed meanwhile has ended the run.
         """
         failure = Failure.of(AbortedError(f"the graph of the run raised {type(reason).__name__}"))
         self._driver.cancel(self._driver.add_cause(failure.pack()))
-        self._wait(is_interrupted=not isinstance(reason, Exception))
+        with contextlib.suppress(WorkerClosedError):
+            self._wait(is_interrupted=not isinstance(reason, Exception))
 
     def _wait(self, *, is_interrupted: bool) -> UsageError | None:
         """Wait for the end of the run; gives what was wrong with the policy."""

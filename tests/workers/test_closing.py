@@ -1,0 +1,159 @@
+"""A Worker that is closed while it is used: who waits comes back, and everybody is told."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pto_core import InOut, TaskArgs, TensorArgType, task
+from pto_core.errors import PtoError, WorkerClosedError
+
+SOON_S = 40.0
+
+
+@task
+def add_slowly(x: InOut) -> None:
+    time.sleep(0.02)
+    x += 1
+
+
+@task
+def sleep_long(x: InOut) -> None:
+    time.sleep(100)
+
+
+def wait_long(args: Any) -> None:
+    time.sleep(100)
+
+
+class Elsewhere:
+    """Calls something on a thread of its own, and keeps what it raised."""
+
+    def __init__(self, act: Callable[[], Any]) -> None:
+        self.error: BaseException | None = None
+        self._act = act
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._act()
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            self.error = error
+
+    def end(self) -> BaseException | None:
+        self._thread.join(SOON_S)
+        assert not self._thread.is_alive()
+        return self.error
+
+
+def test_close_inside_a_session_ends_its_tasks(make: Any) -> None:
+    worker = make(num_sub_workers=2)
+    x = worker.shared_array(4)
+
+    def block() -> None:
+        with worker.session() as s:
+            handles = [s.submit(add_slowly, x) for _ in range(300)]
+            worker.close()
+            assert all(handle.done and handle.wait(0) for handle in handles)
+            assert isinstance(handles[-1].exception(), PtoError)
+            with pytest.raises(WorkerClosedError):
+                s.submit(add_slowly, x)
+            with pytest.raises(WorkerClosedError):
+                s.scope().__enter__()
+
+    with pytest.raises(WorkerClosedError):
+        block()
+
+
+def test_close_inside_a_graph_ends_the_run(make: Any) -> None:
+    worker = make(num_sub_workers=2)
+    handle = worker.register(wait_long)
+    x = worker.shared_array(4)
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        for _ in range(100):
+            mine = TaskArgs()
+            mine.add_tensor(x, TensorArgType.INOUT)
+            orch.submit_sub(handle, mine)
+        worker.close()
+        with pytest.raises(WorkerClosedError):
+            orch.submit_sub(handle, mine)
+
+    with pytest.raises(WorkerClosedError):
+        worker.run(graph)
+    with pytest.raises(WorkerClosedError):
+        worker.run(graph)
+
+
+def test_what_a_block_raised_after_close_is_what_comes_out(make: Any) -> None:
+    worker = make(num_sub_workers=1)
+    x = worker.shared_array(4)
+
+    def block() -> None:
+        with worker.session() as s:
+            s.submit(add_slowly, x)
+            worker.close()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        block()
+
+
+@pytest.mark.parametrize("tasks", [1, 30])
+def test_close_while_another_thread_waits_for_a_task(make: Any, tasks: int) -> None:
+    worker = make(num_sub_workers=2)
+    x = worker.shared_array(4)
+
+    def block() -> None:
+        with worker.session() as s:
+            handles = [s.submit(sleep_long, x) for _ in range(tasks)]
+            waiting = Elsewhere(handles[-1].wait)
+            time.sleep(0.2)
+            worker.close()
+            assert waiting.end() is None
+            assert isinstance(handles[-1].exception(), PtoError)
+
+    with pytest.raises(WorkerClosedError):
+        block()
+
+
+def test_close_while_another_thread_is_in_a_run(make: Any) -> None:
+    worker = make(num_sub_workers=2)
+    handle = worker.register(wait_long)
+    is_submitted = threading.Event()
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        for _ in range(10):
+            mine = TaskArgs()
+            mine.add_tensor(x, TensorArgType.INOUT)
+            orch.submit_sub(handle, mine)
+        is_submitted.set()
+
+    x = worker.shared_array(4)
+    running = Elsewhere(lambda: worker.run(graph))
+    assert is_submitted.wait(SOON_S)
+    worker.close()
+    assert isinstance(running.end(), PtoError)
+
+
+def test_close_while_another_thread_submits(make: Any) -> None:
+    worker = make(num_sub_workers=2)
+    x = worker.shared_array(4)
+    is_begun = threading.Event()
+
+    def submit_for_ever() -> None:
+        with worker.session() as s:
+            while True:
+                s.submit(add_slowly, x)
+                is_begun.set()
+
+    submitting = Elsewhere(submit_for_ever)
+    assert is_begun.wait(SOON_S)
+    time.sleep(0.1)
+    worker.close()
+    assert isinstance(submitting.end(), WorkerClosedError)
