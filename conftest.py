@@ -11,6 +11,9 @@ import pytest
 # Before pytest takes the folder pto_core/ of the first test module for a package of that name.
 import pto_core  # noqa: F401
 
+pytest_plugins = ["native_builds"]  # of tests/native
+BUILD_LIMIT_S = 1200
+
 # A shell starts what it puts in the background with SIGINT ignored, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -28,6 +31,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="a test that could not run fails, so that a skip never looks like a pass",
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give those time that may wait for a compiler: the first that asks for a build makes it."""
+    for item in items:
+        if {"native_build", "wheelhouse"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.timeout(BUILD_LIMIT_S))
 
 
 @pytest.hookimpl(wrapper=True)

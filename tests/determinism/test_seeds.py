@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
+from native_builds import NativeBuild
 
 FOLDER = Path(__file__).parent
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,17 +20,6 @@ RUNTIMES = tuple(SWEEPS)
 SEEDS, SEEDS_IN_RINGS = 1000, 250
 SEEDS_AT_FULL_COUNT = 10_000
 SEEDS_OF_A_PROCESS = 1000
-
-
-def tool(name: str) -> str:
-    """Find a build tool beside this Python, or on the path."""
-    found = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
-    assert found is not None, f"{name} is needed; install it with pip or apt"
-    return found
-
-
-def cmake(*arguments: object) -> None:
-    subprocess.run([tool("cmake"), *map(str, arguments)], check=True)
 
 
 def sweep(
@@ -77,15 +65,11 @@ def test_nine_of_ten_seeds_or_more_give_traces_of_their_own(
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def planted(native_build: NativeBuild) -> Path:
     """A host_build_graph library that releases a task one edge too early."""
-    folder = tmp_path_factory.mktemp("planted")
-    cmake(
-        *("-S", ROOT / "plugins" / "runtime_hbg", "-B", folder, "-G", "Ninja"),
-        *("-DPTO_PLANT_LOST_EDGE=ON", f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}"),
-    )
-    cmake("--build", folder, "--parallel", "2", "--target", "pto_host_build_graph")
-    return next(folder.rglob("libpto_host_build_graph.so"))
+    source = ROOT / "plugins" / "runtime_hbg"
+    folder = native_build(source, "PTO_PLANT_LOST_EDGE=ON", target="pto_host_build_graph")
+    return folder / "native" / "libpto_host_build_graph.so"
 
 
 def test_a_planted_bug_is_found_and_its_seed_reproduces_it(planted: Path) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
-import sysconfig
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from native_builds import NativeBuild, tool
 
 pytestmark = pytest.mark.toolchain
 
@@ -30,40 +28,14 @@ CROSS = (
 )
 # Libraries are loaded at run time, so the programs are not static: the emulator needs a root.
 EMULATOR = ("qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu")
+PROGRAMS = Path("native", "tests")
 AARCH64 = 183  # e_machine
-
-Build = Callable[..., Path]
-
-
-def tool(name: str) -> str:
-    """Find a build tool beside this Python, or on the path."""
-    found = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
-    assert found is not None, f"{name} is needed; .ci/install-toolchain installs it"
-    return found
-
-
-@pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Build the tests of a plugin with CMake settings, once; gives the folder of the programs."""
-    built: dict[tuple[str, ...], Path] = {}
-
-    def make(plugin: str, *settings: str) -> Path:
-        key = (plugin, *settings)
-        if key not in built:
-            folder = tmp_path_factory.mktemp(plugin)
-            subprocess.run(
-                [
-                    *(tool("cmake"), "-S", PLUGINS / plugin, "-B", folder, "-G", "Ninja"),
-                    *(f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}", "-DBUILD_TESTING=ON"),
-                    *(f"-D{setting}" for setting in settings),
-                ],
-                check=True,
-            )
-            subprocess.run([tool("cmake"), "--build", folder, "--parallel", "2"], check=True)
-            built[key] = folder / "native" / "tests"
-        return built[key]
-
-    return make
+# Threads, short: rounds, after "all" tests of the program.
+THREADED = (
+    *(("runtime_hbg", "stress_test"), ("runtime_pto2", "stress_test")),
+    ("runtime_pto2", "lanes_stress_test"),
+)
+ROUNDS = "1"
 
 
 def printed(command: list[str | Path]) -> str:
@@ -77,10 +49,17 @@ def printed(command: list[str | Path]) -> str:
 @pytest.mark.parametrize(
     ("plugin", "name"), [(plugin, name) for plugin, names in TESTS.items() for name in names]
 )
-def test_prints_the_same_on_aarch64(build: Build, plugin: str, name: str) -> None:
-    emulated = build(plugin, *CROSS) / name
+def test_prints_the_same_on_aarch64(native_build: NativeBuild, plugin: str, name: str) -> None:
+    emulated = native_build(PLUGINS / plugin, *CROSS) / PROGRAMS / name
     header = emulated.read_bytes()[:20]
     assert int.from_bytes(header[18:20], "little") == AARCH64
-    here = printed([build(plugin) / name])
+    here = printed([native_build(PLUGINS / plugin) / PROGRAMS / name])
     assert here
     assert printed([tool(EMULATOR[0]), *EMULATOR[1:], emulated]) == here
+
+
+@pytest.mark.parametrize(("plugin", "name"), THREADED)
+def test_threads_on_aarch64(native_build: NativeBuild, plugin: str, name: str) -> None:
+    """The emulator runs each thread on one of the host, with locks and atomics of its own."""
+    emulated = native_build(PLUGINS / plugin, *CROSS) / PROGRAMS / name
+    assert printed([tool(EMULATOR[0]), *EMULATOR[1:], emulated, "all", ROUNDS])

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,8 @@ FOLDERS = (ROOT / "pto_core", *sorted((ROOT / "plugins").glob("*_*")))
 BUILD_PROGRAMS = ("cmake", "ninja")
 # What runs a plugin's contract tests.
 TEST_PROGRAMS = ("pytest",)
+# These tests look at what wheels hold and need; how fast the code in them is they do not ask.
+COMPILED_SOON = "-DCMAKE_C_FLAGS_RELEASE=-O1 -DCMAKE_CXX_FLAGS_RELEASE=-O1"
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,10 @@ class Wheelhouse:
 
 @dataclass(frozen=True)
 class Environment:
-    """A fresh virtual environment that can install from the wheelhouse alone."""
+    """A fresh virtual environment that can install from the wheelhouse alone.
+
+    It has no pip of its own: the one that runs these tests installs into it.
+    """
 
     folder: Path
     wheelhouse: Path
@@ -66,12 +72,12 @@ class Environment:
         return run_offline(self.wheelhouse, command, cwd or self.folder, path=self.folder / "bin")
 
     def pip(self, *arguments: str | Path) -> str:
-        return self.run(self.python, "-m", "pip", *arguments)
+        return self.run(sys.executable, "-m", "pip", "--python", self.python, *arguments)
 
     def installed(self) -> set[str]:
         listing = self.pip("list", "--format=freeze")
         names = {line.partition("==")[0] for line in listing.splitlines() if "==" in line}
-        return {normal(name) for name in names} - {"pip", "setuptools"}
+        return {normal(name) for name in names}
 
 
 def normal(name: str) -> str:
@@ -98,6 +104,8 @@ def run_offline(
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(wheelhouse),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_NO_COMPILE": "0",  # so pip spells that it compiles nothing
+        "CMAKE_ARGS": COMPILED_SOON,
     }
     if path is not None:
         environment["PATH"] = f"{path}{os.pathsep}{environment['PATH']}"
@@ -128,13 +136,14 @@ def third_party() -> set[str]:
 
 
 def build_package(folder: Path, house: Path, into: Path) -> Built:
-    """Build the sdist, then the wheel from it, both in build isolation outside the checkout.
+    """Build the sdist, then the wheel from it in build isolation outside the checkout.
 
     They lie in ``into``; what building them needs comes from ``house``.
     """
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     stem = f"{project['name'].replace('-', '_')}-{project['version']}"
-    run_offline(house, (sys.executable, "-m", "build", "--sdist", "--outdir", into, folder), into)
+    pack = (sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", into, folder)
+    run_offline(house, pack, into)
     sdist = into / f"{stem}.tar.gz"
     wheel_command = (sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", into, sdist)
     run_offline(house, wheel_command, into)
@@ -152,8 +161,31 @@ def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Wheelhouse:
     return Wheelhouse(house, packages)
 
 
+def make_environment(folder: Path, wheelhouse: Wheelhouse) -> Environment:
+    run((sys.executable, "-m", "venv", "--without-pip", folder), folder.parent, None)
+    return Environment(folder, wheelhouse.folder)
+
+
 @pytest.fixture
 def environment(tmp_path: Path, wheelhouse: Wheelhouse) -> Environment:
-    folder = tmp_path / "environment"
-    run((sys.executable, "-m", "venv", folder), tmp_path, None)
-    return Environment(folder, wheelhouse.folder)
+    return make_environment(tmp_path / "environment", wheelhouse)
+
+
+@pytest.fixture(scope="session")
+def environment_with(
+    tmp_path_factory: pytest.TempPathFactory, wheelhouse: Wheelhouse
+) -> Callable[..., Environment]:
+    """Give the environment into which nothing but the named requirements was installed.
+
+    Who asks for the same gets the same one, and must add nothing to it.
+    """
+    made: dict[tuple[str, ...], Environment] = {}
+
+    def with_(*requirements: str) -> Environment:
+        if requirements not in made:
+            folder = tmp_path_factory.mktemp("with") / "environment"
+            made[requirements] = make_environment(folder, wheelhouse)
+            made[requirements].pip("install", *requirements)
+        return made[requirements]
+
+    return with_

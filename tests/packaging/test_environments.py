@@ -52,26 +52,26 @@ def closure(wheelhouse, environment, distribution):
 
 @pytest.mark.parametrize("distribution", [CORE, *PLUGINS])
 def test_a_package_installs_with_its_declared_dependencies_alone(
-    wheelhouse, environment, distribution
+    wheelhouse, environment_with, distribution
 ):
-    environment.pip("install", distribution)
+    environment = environment_with(distribution)
     environment.pip("check")
     assert environment.installed() == closure(wheelhouse, environment, distribution)
     built = wheelhouse.package(distribution)
     environment.run(environment.python, "-c", f"import {built.import_name}")
 
 
-def test_the_core_alone_has_a_command_and_no_plugins(environment):
-    environment.pip("install", CORE)
+def test_the_core_alone_has_a_command_and_no_plugins(environment_with):
+    environment = environment_with(CORE)
     assert "usage" in environment.run(environment.folder / "bin" / "pto", "--help").lower()
     listing = "from pto_core.plugins import backends, runtimes; print(backends(), runtimes())"
     assert environment.run(environment.python, "-c", listing).strip() == "[] []"
 
 
 @pytest.mark.parametrize("distribution", PLUGINS)
-def test_a_plugin_loads_without_the_others(environment, distribution):
+def test_a_plugin_loads_without_the_others(environment_with, distribution):
     load, name, other = PLUGINS[distribution]
-    environment.pip("install", distribution)
+    environment = environment_with(distribution)
     program = (
         "import importlib.util, pto_core.plugins as plugins\n"
         f"plugin = plugins.{load}({name!r})\n"
@@ -84,10 +84,10 @@ def test_a_plugin_loads_without_the_others(environment, distribution):
 
 @pytest.mark.parametrize("distribution", PLUGINS)
 def test_a_plugins_sdist_builds_against_an_installed_core(
-    wheelhouse, environment, distribution, tmp_path
+    wheelhouse, environment_with, distribution, tmp_path
 ):
     """Outside the checkout, in an environment that has the core and no other plugin."""
-    environment.pip("install", CORE, "scikit-build-core", "cmake", "ninja")
+    environment = environment_with(CORE, "scikit-build-core", "cmake", "ninja")
     built = wheelhouse.package(distribution)
     environment.pip("wheel", "--no-build-isolation", "--no-deps", "-w", tmp_path, built.sdist)
     assert (tmp_path / built.wheel.name).is_file()
@@ -95,8 +95,8 @@ def test_a_plugins_sdist_builds_against_an_installed_core(
     assert ours == {CORE}
 
 
-def test_the_laptop_set_runs_a_program(wheelhouse, environment):
-    environment.pip("install", f"{CORE}[sim]")
+def test_the_laptop_set_runs_a_program(environment_with):
+    environment = environment_with(f"{CORE}[sim]")
     ours = {name for name in environment.installed() if name.startswith("ptorun-")}
     assert ours == {CORE, *PLUGINS}
     assert environment.run(environment.python, "-c", DIAMOND).strip() == "4.0 4.0"

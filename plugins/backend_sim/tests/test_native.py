@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-import sysconfig
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from native_builds import NativeBuild
+
+pytestmark = pytest.mark.toolchain
 
 PACKAGE = Path(__file__).parents[1]
+PROGRAMS = Path("native", "tests")
 TESTS = (
     "blocking_test",
     "checking_test",
@@ -21,55 +22,24 @@ TESTS = (
     "threads_test",
 )
 
-Build = Callable[[str], Path]
-
-
-def tool(name: str) -> str:
-    """Find a build tool beside this Python, or on the path."""
-    found = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
-    assert found is not None, f"{name} is needed; install it with pip install {name}"
-    return found
-
-
-@pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Build all tests with the given sanitizers, once; gives the folder of the binaries."""
-    built: dict[str, Path] = {}
-
-    def make(sanitizers: str) -> Path:
-        if sanitizers not in built:
-            folder = tmp_path_factory.mktemp("build")
-            subprocess.run(
-                [
-                    *(tool("cmake"), "-S", PACKAGE, "-B", folder, "-G", "Ninja"),
-                    f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}",
-                    "-DBUILD_TESTING=ON",
-                    f"-DPTO_SANITIZE={sanitizers}",
-                ],
-                check=True,
-            )
-            subprocess.run([tool("cmake"), "--build", folder, "--parallel", "2"], check=True)
-            built[sanitizers] = folder / "native" / "tests"
-        return built[sanitizers]
-
-    return make
-
 
 @pytest.mark.parametrize("name", TESTS)
-def test_plain(build: Build, name: str) -> None:
-    subprocess.run([build("") / name], check=True, timeout=300)
+def test_plain(native_build: NativeBuild, name: str) -> None:
+    subprocess.run([native_build(PACKAGE) / PROGRAMS / name], check=True, timeout=300)
 
 
-@pytest.mark.toolchain
 @pytest.mark.parametrize("name", TESTS)
 @pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
-def test_under_sanitizers(build: Build, sanitizers: str, name: str) -> None:
-    subprocess.run([build(sanitizers) / name], check=True, timeout=300)
+def test_under_sanitizers(native_build: NativeBuild, sanitizers: str, name: str) -> None:
+    folder = native_build(PACKAGE, f"PTO_SANITIZE={sanitizers}")
+    subprocess.run([folder / PROGRAMS / name], check=True, timeout=300)
 
 
-def test_one_seed_gives_one_hash_in_two_processes(build: Build) -> None:
+def test_one_seed_gives_one_hash_in_two_processes(native_build: NativeBuild) -> None:
+    program = native_build(PACKAGE) / PROGRAMS / "deterministic_test"
+
     def trace_hash(seed: int) -> str:
-        command = [build("") / "deterministic_test", "--hash", str(seed)]
+        command = [program, "--hash", str(seed)]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     assert randomises_addresses()
@@ -78,8 +48,8 @@ def test_one_seed_gives_one_hash_in_two_processes(build: Build) -> None:
     assert len(set(first)) == 20
 
 
-def test_the_library_exports_one_function(build: Build) -> None:
-    library = build("").parents[1] / "libpto_backend_sim.so"
+def test_the_library_exports_one_function(native_build: NativeBuild) -> None:
+    library = native_build(PACKAGE) / "libpto_backend_sim.so"
     listed = subprocess.run(
         ["nm", "-D", "--defined-only", "--format=posix", library],
         check=True,

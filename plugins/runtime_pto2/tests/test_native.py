@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-import sysconfig
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from native_builds import NativeBuild
 
 PACKAGE = Path(__file__).parents[1]
 ROOT = PACKAGE.parents[1]
@@ -18,6 +16,9 @@ INCLUDES = (
     ROOT / "pto_core" / "include",
     PACKAGE / "src" / "pto_runtime_pto2" / "include" / "calls",
 )
+PROGRAMS = Path("native", "tests")
+SIMULATOR = ROOT / "plugins" / "backend_sim"
+ASAN, TSAN = ("PTO_SANITIZE=address,undefined",), ("PTO_SANITIZE=thread",)
 TESTS = tuple(sorted(path.stem for path in (PACKAGE / "native" / "tests").glob("*_test.cpp")))
 # Which test finds which bug; each round begins with another seed.
 PLANTS = {
@@ -35,54 +36,20 @@ AICPU_FLAGS = (
     *("-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"),
 )
 
-Build = Callable[..., Path]
 
-
-def tool(name: str) -> str:
-    """Find a build tool beside this Python, or on the path."""
-    found = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
-    assert found is not None, f"{name} is needed; install it with pip or apt"
-    return found
-
-
-@pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Build everything with the given CMake settings, once; gives the build folder."""
-    built: dict[tuple[str, ...], Path] = {}
-
-    def make(*settings: str, target: str = "all") -> Path:
-        if settings not in built:
-            folder = tmp_path_factory.mktemp("build")
-            subprocess.run(
-                [
-                    *(tool("cmake"), "-S", PACKAGE, "-B", folder, "-G", "Ninja"),
-                    *(f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}", "-DBUILD_TESTING=ON"),
-                    *(f"-D{setting}" for setting in settings),
-                ],
-                check=True,
-            )
-            subprocess.run(
-                [tool("cmake"), "--build", folder, "--parallel", "2", "--target", target],
-                check=True,
-            )
-            built[settings] = folder
-        return built[settings]
-
-    return make
-
-
+@pytest.mark.toolchain
 @pytest.mark.parametrize("name", TESTS)
-def test_plain(build: Build, name: str) -> None:
-    subprocess.run([build() / "native" / "tests" / name], check=True, timeout=300)
+def test_plain(native_build: NativeBuild, name: str) -> None:
+    subprocess.run([native_build(PACKAGE) / PROGRAMS / name], check=True, timeout=300)
 
 
 @pytest.mark.toolchain
 @pytest.mark.parametrize("name", TESTS)
 @pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
-def test_under_sanitizers(build: Build, sanitizers: str, name: str) -> None:
-    folder = build(f"PTO_SANITIZE={sanitizers}")
+def test_under_sanitizers(native_build: NativeBuild, sanitizers: str, name: str) -> None:
+    folder = native_build(PACKAGE, f"PTO_SANITIZE={sanitizers}")
     subprocess.run(
-        [folder / "native" / "tests" / name],
+        [folder / PROGRAMS / name],
         check=True,
         timeout=600,
         env={**os.environ, "LSAN_OPTIONS": LEAK_OPTIONS},
@@ -90,13 +57,29 @@ def test_under_sanitizers(build: Build, sanitizers: str, name: str) -> None:
 
 
 @pytest.mark.toolchain
+@pytest.mark.parametrize("settings", [(), ASAN, TSAN], ids=["plain", "address", "thread"])
+def test_on_the_simulators_threads(native_build: NativeBuild, settings: tuple[str, ...]) -> None:
+    """Both libraries with one sanitizer: what they share is seen from both sides."""
+    program = native_build(PACKAGE, *settings) / PROGRAMS / "on_simulator"
+    simulator = native_build(SIMULATOR, *settings) / "libpto_backend_sim.so"
+    subprocess.run(
+        [program, simulator, "20"],
+        check=True,
+        timeout=300,
+        env={**os.environ, "LSAN_OPTIONS": LEAK_OPTIONS},
+    )
+
+
+@pytest.mark.toolchain
 @pytest.mark.parametrize("plant", PLANTS)
-def test_planted_bug_is_found(build: Build, plant: str) -> None:
+def test_planted_bug_is_found(native_build: NativeBuild, plant: str) -> None:
     program, test = PLANTS[plant]
-    path = build(f"PTO_PLANT_{plant}=ON", target=program) / "native" / "tests" / program
+    folder = native_build(PACKAGE, f"PTO_PLANT_{plant}=ON", target=program)
     missed = 0
     for number in range(ROUNDS):
-        outcome = subprocess.run([path, test, "40", str(1 + 1000 * number)], capture_output=True)
+        outcome = subprocess.run(
+            [folder / PROGRAMS / program, test, "40", str(1 + 1000 * number)], capture_output=True
+        )
         assert outcome.returncode in (0, 1), outcome.stdout[-500:] + outcome.stderr[-500:]
         missed += outcome.returncode == 0
     assert missed <= MISSED_AT_MOST
@@ -120,9 +103,13 @@ def test_only_the_orchestrators_wait_looks_at_the_clock() -> None:
     assert "now" not in proof.partition("\n}\n")[0]
 
 
-def test_the_states_page_is_what_the_tables_say(build: Build) -> None:
+@pytest.mark.toolchain
+def test_the_states_page_is_what_the_tables_say(native_build: NativeBuild) -> None:
     page = subprocess.run(
-        [build() / "native" / "tests" / "states_page"], check=True, capture_output=True, text=True
+        [native_build(PACKAGE) / PROGRAMS / "states_page"],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     level_2 = (ROOT / "docs" / "states.md").read_text().partition("\n## Level 3")[0]
     assert level_2 == page.stdout, (
@@ -142,8 +129,9 @@ def allowed_symbols() -> set[str]:
     return {line for line in lines if line and not line.startswith("#")}
 
 
-def test_the_library_takes_and_gives_only_what_is_allowed(build: Build) -> None:
-    library = build() / "native" / "libpto_tensormap_and_ringbuffer.so"
+@pytest.mark.toolchain
+def test_the_library_takes_and_gives_only_what_is_allowed(native_build: NativeBuild) -> None:
+    library = native_build(PACKAGE) / "native" / "libpto_tensormap_and_ringbuffer.so"
     assert symbols("nm", library, "--undefined-only") <= allowed_symbols()
     assert symbols("nm", library, "--defined-only") == {"pto_runtime_entry"}
 

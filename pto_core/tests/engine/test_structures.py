@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-import sysconfig
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from native_builds import NativeBuild
+
+pytestmark = pytest.mark.toolchain
 
 SOURCES = Path(__file__).parents[2] / "native_tests"
 INCLUDE = SOURCES.parent / "include"
@@ -22,59 +22,24 @@ AICPU_FLAGS = (
     *("-Wall", "-Wextra", "-Wpedantic", "-Werror"),
 )
 
-Build = Callable[..., Path]
 
-
-def tool(name: str) -> str:
-    """Find a build tool beside this Python, or on the path."""
-    found = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
-    assert found is not None, f"{name} is needed; install it with pip or apt"
-    return found
-
-
-@pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Build everything with the given CMake settings, once; gives the build folder."""
-    built: dict[tuple[str, ...], Path] = {}
-
-    def make(*settings: str) -> Path:
-        if settings not in built:
-            folder = tmp_path_factory.mktemp("build")
-            subprocess.run(
-                [
-                    *(tool("cmake"), "-S", SOURCES, "-B", folder, "-G", "Ninja"),
-                    f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}",
-                    *(f"-D{setting}" for setting in settings),
-                ],
-                check=True,
-            )
-            subprocess.run([tool("cmake"), "--build", folder, "--parallel", "2"], check=True)
-            built[settings] = folder
-        return built[settings]
-
-    return make
+@pytest.mark.parametrize("name", TESTS)
+def test_plain(native_build: NativeBuild, name: str) -> None:
+    subprocess.run([native_build(SOURCES) / name], check=True, timeout=300)
 
 
 @pytest.mark.parametrize("name", TESTS)
-def test_plain(build: Build, name: str) -> None:
-    subprocess.run([build() / name], check=True, timeout=300)
-
-
-@pytest.mark.toolchain
-@pytest.mark.parametrize("name", TESTS)
-def test_under_sanitizers(build: Build, name: str) -> None:
-    folder = build("PTO_SANITIZE=address,undefined")
+def test_under_sanitizers(native_build: NativeBuild, name: str) -> None:
+    folder = native_build(SOURCES, "PTO_SANITIZE=address,undefined")
     subprocess.run([folder / name], check=True, timeout=600)
 
 
-@pytest.mark.toolchain
 @pytest.mark.parametrize("name", THREADED)
-def test_under_thread_sanitizer(build: Build, name: str) -> None:
-    folder = build("PTO_SANITIZE=thread")
+def test_under_thread_sanitizer(native_build: NativeBuild, name: str) -> None:
+    folder = native_build(SOURCES, "PTO_SANITIZE=thread")
     subprocess.run([folder / name], check=True, timeout=600)
 
 
-@pytest.mark.toolchain
 @pytest.mark.parametrize("header", sorted((INCLUDE / "pto" / "engine").glob("*.hpp")))
 def test_headers_build_for_the_aicpu_alone(tmp_path: Path, header: Path) -> None:
     unit = tmp_path / "unit.cpp"

@@ -417,6 +417,19 @@ TEST(what_one_scheduler_cannot_run_wakes_the_hungry_one) {
   script.run_out();
 }
 
+TEST(what_is_left_in_two_appends_counts_once) {
+  Script script(2, 2, {16});
+  script.settle();
+  for (uint64_t cookie = 0; cookie < 3; ++cookie) script.add({cookie});
+  script.step(0);
+  CHECK_EQUAL(script.feeder().statistics().shared, 2u);
+  for (uint64_t cookie = 3; cookie < 6; ++cookie) script.add({cookie});
+  script.step(0);
+  CHECK(script.started == Order{0});
+  CHECK_EQUAL(script.feeder().statistics().shared, 5u);  // not 2, and then the 5 that lie there
+  script.run_out();
+}
+
 TEST(a_submit_wakes_somebody_only_when_all_rest) {
   Script script(2);
   script.add({1});

@@ -1,0 +1,83 @@
+"""The native builds that tests run: each configuration once a checkout, whoever asks for it.
+
+They lie in build/native_tests/ and are brought up to date by the build itself, so that a second
+call compiles what changed. A lock lets processes that test at once share them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import re
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILDS = ROOT / "build" / "native_tests"
+
+# What people use is optimised, and so is what runs plainly. Under sanitizers and on the emulated
+# machine the compiler takes half the time at -O1; a report still needs the lines. Whether a value
+# may be uninitialised GCC says reliably at -O2 alone.
+PLAIN = "-O2 -DNDEBUG"
+EMULATED = "-O1 -Wno-maybe-uninitialized -DNDEBUG"
+SANITIZED = f"{EMULATED} -g1"
+
+# A folder with a CMakeLists.txt, and CMake settings; `target` names one program of it.
+NativeBuild = Callable[..., Path]
+
+
+def tool(name: str) -> str:
+    """Find a build tool beside this Python, or on the path."""
+    found = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
+    assert found is not None, f"{name} is needed; .ci/install-toolchain installs it"
+    return found
+
+
+def flags(settings: tuple[str, ...]) -> str:
+    text = " ".join(settings)
+    if "PTO_SANITIZE=" in text:
+        return SANITIZED
+    return EMULATED if "CMAKE_SYSTEM_NAME=" in text else PLAIN
+
+
+def build_once(source: Path, settings: tuple[str, ...], target: str) -> Path:
+    """Configure and build, alone among processes; gives the build folder."""
+    options = [*settings, "BUILD_TESTING=ON", "CMAKE_BUILD_TYPE=Test"]
+    options += [f"CMAKE_{language}_FLAGS_TEST={flags(settings)}" for language in ("C", "CXX")]
+    digest = hashlib.sha256("\n".join([str(source), *options]).encode()).hexdigest()[:8]
+    words = [source.relative_to(ROOT).as_posix(), *settings[:1], digest]
+    folder = BUILDS / re.sub(r"[^\w.]+", "-", " ".join(words))
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        subprocess.run(
+            [
+                *(tool("cmake"), "-S", source, "-B", folder, "-G", "Ninja"),
+                *(f"-D{option}" for option in options),
+                f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}",
+            ],
+            check=True,
+        )
+        subprocess.run(
+            [tool("cmake"), "--build", folder, "--parallel", "2", "--target", target], check=True
+        )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def native_build() -> NativeBuild:
+    """Build the native tests in ``source`` with CMake settings, once; gives the build folder."""
+    built: dict[tuple[Path, tuple[str, ...], str], Path] = {}
+
+    def make(source: Path, *settings: str, target: str = "all") -> Path:
+        key = (source, settings, target)
+        if key not in built:
+            built[key] = build_once(*key)
+        return built[key]
+
+    return make
