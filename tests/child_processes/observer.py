@@ -65,6 +65,7 @@ def clear_frames(error: BaseException | None) -> None:
     """Let go of what the calls had at hand that an exception came out of."""
     while error is not None:
         traceback.clear_frames(error.__traceback__)
+        error.__traceback__ = None  # cleared frames still hold what their functions close over
         error = error.__context__
 
 
