@@ -105,7 +105,7 @@ def test_a_wish_is_granted_where_there_is_room_and_holds_nothing_up(make) -> Non
     gate, out = worker.shared_array((1,), "int64"), worker.shared_array((3,), "int64")
     with worker.session() as s:
         for index in range(3):
-            s.submit(who_waits, gate, out[index : index + 1], worker=1, is_hint=True)
+            s.submit(who_waits, gate, out[index : index + 1], worker=1, hint=True)
         await_all(out)
         gate[0] = 1
     assert known.index(out[0]) == 1

@@ -108,7 +108,7 @@ class Session:
         task: Submittable,
         *args: Any,
         worker: int | None = None,
-        is_hint: bool = False,
+        hint: bool = False,
         retries: int | None = None,
         timeout_s: float | None = None,
         after: Sequence[TaskHandle] = (),
@@ -117,7 +117,7 @@ class Session:
         """Submit a task, and give what it can be waited for with.
 
         It runs when the tasks that wrote what it reads have, those that use what it overwrites, and
-        those in ``after``. ``worker``: the child that runs it or, with ``is_hint``, the one that
+        those in ``after``. ``worker``: the child that runs it or, with ``hint``, the one that
         should if it has room; without, an idle one. ``retries``: how often it may run again,
         instead of what ``@task`` says. ``timeout_s``: the limit for its time in the child. Raises
         UsageError.
@@ -129,7 +129,7 @@ class Session:
         submitted: TaskHandle = submit(
             *_positional(call, call.args, config),
             worker=-1 if worker is None else worker,
-            hint=is_hint,
+            hint=hint,
             retries=call.retries if retries is None else retries,
             timeout_s=timeout_s,
         )
@@ -141,6 +141,7 @@ class Session:
         members: Sequence[Sequence[Any]],
         *,
         workers: Sequence[int] | None = None,
+        hint: bool = False,
         retries: int | None = None,
         timeout_s: float | None = None,
         after: Sequence[TaskHandle] = (),
@@ -148,7 +149,7 @@ class Session:
     ) -> TaskHandle:
         """Submit one task that runs on as many children at once as ``members`` has arguments.
 
-        ``workers``: the child of each, all different.
+        ``workers``: the child of each, all different; with ``hint``, the ones that should.
         """
         calls = [self._call(task, args) for args in members]
         if not calls:
@@ -159,6 +160,7 @@ class Session:
         submitted: TaskHandle = submit(
             *_positional(first, [call.args or TaskArgs() for call in calls], config),
             workers=workers,
+            hint=hint,
             retries=first.retries if retries is None else retries,
             timeout_s=timeout_s,
         )
