@@ -1,0 +1,136 @@
+"""What a Worker takes: of memory for waiting tasks, for heap rings, and for configurations."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pto_core import CallConfig, ContinuousTensor, TaskArgs, TensorArgType, Worker
+from pto_core.config import load_core
+
+WAITING = 200_000
+BYTES_A_TASK_MAX = 350
+MIB = 1 << 20
+
+# In a process of its own: what others have freed would hide what is taken.
+WAITING_TASKS = f"""
+import json, os, time
+from pto_core import ContinuousTensor, TaskArgs, TensorArgType, Worker
+
+def until_told(args):
+    gate, end = args.tensor(0), time.monotonic() + 60
+    while not gate[0] and time.monotonic() < end:
+        time.sleep(0.001)
+
+def nothing(args):
+    pass
+
+def resident_bytes():
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+with Worker(level=3, num_sub_workers=1) as worker:
+    slow, quick = worker.register(until_told), worker.register(nothing)
+    before_start = resident_bytes()
+    worker.init()
+    started = resident_bytes() - before_start
+    gate, row = worker.shared_array((1,), "int64"), worker.shared_array((4,))
+    taken = []
+
+    def graph(orch, args, config):
+        blocked, reader = TaskArgs(), TaskArgs()
+        blocked.add_tensor(ContinuousTensor.from_array(gate))
+        blocked.add_tensor(ContinuousTensor.from_array(row), TensorArgType.OUTPUT)
+        reader.add_tensor(ContinuousTensor.from_array(row))
+        orch.submit_sub(slow, blocked)
+        before = resident_bytes()
+        for _ in range({WAITING}):
+            orch.submit_sub(quick, reader)
+        taken.append(resident_bytes() - before)
+        gate[0] = 1
+
+    worker.run(graph)
+print(json.dumps({{"started": started, "taken": taken[0]}}))
+"""
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, int]:
+    done = subprocess.run(
+        [sys.executable, "-c", WAITING_TASKS],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_many_waiting_tasks_take_little_each(measured) -> None:
+    each = measured["taken"] / WAITING
+    assert 64 < each <= BYTES_A_TASK_MAX, f"{each:.0f} bytes a waiting task"
+
+
+def test_a_worker_with_default_settings_takes_little_memory(measured) -> None:
+    """Four heap rings of 1 GiB lie behind it, of which no page is taken yet."""
+    assert measured["started"] < 8 * MIB
+
+
+def test_heap_rings_are_of_1_gib_and_take_memory_where_they_are_used(tmp_path: Path) -> None:
+    assert load_core(cwd=tmp_path, environ={})["heap_ring_size"] == 1 << 30
+    with Worker(level=3, num_sub_workers=1) as worker:
+        touch = worker.register(touch_the_first)
+        resident: list[int] = []
+
+        def graph(orch: Any, args: Any, config: Any) -> None:
+            mapping = worker._running().memory.mappings[0]
+            sizes = {nbytes for _, nbytes in worker._running().memory.rings}
+            assert sizes == {1 << 30}
+            resident.append(mapping.resident_bytes)
+            large = TaskArgs()
+            large.add_tensor(orch.alloc((16 * MIB,), np.float32), TensorArgType.INOUT)
+            orch.submit_sub(touch, large).wait(60)
+            resident.append(mapping.resident_bytes)
+
+        worker.run(graph)
+    before, after = resident
+    assert before < 32 * MIB
+    assert after - before < 8 * MIB, "of 64 MiB, one page was touched"
+
+
+def touch_the_first(args: Any) -> None:
+    args.tensor(0)[0] = 1
+
+
+def which(orch: Any, args: Any, config: CallConfig) -> None:
+    """Tell which object the number of the configuration stands for in this child."""
+    args.tensors[0].numpy()[0] = id(config)
+
+
+def test_equal_configurations_are_one(make) -> None:
+    """A child has one object for each number, so equal ones of the parent had one number."""
+    pod = make(level=4)
+    pod.add_worker(make(level=3, num_sub_workers=1))
+    told = pod.register(which)
+    seen = pod.shared_array((3, 100, 1), "int64")
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        for number, row in enumerate(seen):
+            for place in row:
+                given = TaskArgs()
+                tensor = ContinuousTensor.from_array(place)
+                given.add_tensor(tensor, TensorArgType.OUTPUT_EXISTING)
+                orch.submit_next_level(told, given, CallConfig(block_dim=1 + number))
+
+    pod.run(graph)
+    numbers = [set(row.ravel()) for row in seen]
+    assert [len(one) for one in numbers] == [1, 1, 1]
+    assert len(set.union(*numbers)) == 3
+    assert 0 not in set.union(*numbers)
