@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import parked
 from benchmarks.effort import Effort
 from benchmarks.figure import Figure, interleaved, percentile, wall_s
 from benchmarks.graphs import SOURCES
@@ -33,8 +34,6 @@ from pto_core.kernels import OrchestrationSource
 
 TASKS = 10_000
 WAITING = 1_000_000
-PAUSE_S = 0.002
-"""After which both sides of a bell are parked."""
 CALLS = "plain Python calls of the function"
 
 Graph = Callable[[Any, Any, Any], None]
@@ -114,7 +113,7 @@ def _one_child(worker: Worker, binaries: Binaries, effort: Effort) -> Iterator[F
         effort,
     )
     yield _one_task("one child", worker, handle, 2.0, binaries, effort)
-    yield _parked(worker, handle, binaries, effort)
+    yield from parked.figures(1, worker, handle, binaries, effort)
 
 
 def _overheads(measures: dict[str, Callable[[], float]], effort: Effort) -> Iterator[Figure]:
@@ -214,7 +213,7 @@ def _two_children(worker: Worker, binaries: Binaries, effort: Effort) -> Iterato
             "alternating": lambda: _a_task(tasks, lambda: worker.run(alternating)),
             "groups": lambda: _a_task(tasks, lambda: worker.run(groups)),
             "one group": lambda: _median_us(effort, lambda: worker.run(one_group)),
-            "handover": lambda: _handover(binaries, effort, 0),
+            "handover": lambda: _handover(binaries, effort),
         },
         effort.repeats,
     )
@@ -227,6 +226,7 @@ def _two_children(worker: Worker, binaries: Binaries, effort: Effort) -> Iterato
             name, unit, taken[key], budget=budget, peer_name=HANDOVER, peer=taken["handover"]
         )
     yield _one_task("two children", worker, handle, 8.0, binaries, effort)
+    yield from parked.figures(2, worker, handle, binaries, effort)
     share = interleaved(
         {
             "ours": lambda: wall_s(lambda: worker.run(busy_tasks)),
@@ -253,7 +253,7 @@ def _one_task(
     taken = interleaved(
         {
             "ours": lambda: _median_us(effort, lambda: worker.run(one)),
-            "floor": lambda: _handover(binaries, effort, 0),
+            "floor": lambda: _handover(binaries, effort),
         },
         effort.repeats,
     )
@@ -264,29 +264,6 @@ def _one_task(
         budget=budget,
         peer_name=HANDOVER,
         peer=taken["floor"],
-    )
-
-
-def _parked(worker: Worker, handle: Any, binaries: Binaries, effort: Effort) -> Figure:
-    def one(orch: Any, args: Any, config: Any) -> None:
-        orch.submit_sub(handle)
-
-    def ours() -> float:
-        times = []
-        for _ in range(effort.size(200)):
-            time.sleep(PAUSE_S)
-            times.append(wall_s(lambda: worker.run(one)) * 1e6)
-        return percentile(times, 0.5)
-
-    taken = interleaved(
-        {"ours": ours, "floor": lambda: _handover(binaries, effort, PAUSE_S)}, effort.repeats
-    )
-    return Figure(
-        "one-task run on a parked Worker over a parked round trip",
-        "x",
-        [a / b for a, b in zip(taken["ours"], taken["floor"], strict=True)],
-        budget=2.0,
-        peer_name="round trip between two parked threads",
     )
 
 
@@ -415,7 +392,7 @@ def _chip(binaries: Binaries, effort: Effort) -> Figure:
         taken = interleaved(
             {
                 "ours": lambda: _median_us(effort, lambda: worker.run(one)) / 1e3,
-                "floor": lambda: _handover(binaries, effort, 0) / 1e3,
+                "floor": lambda: _handover(binaries, effort) / 1e3,
             },
             effort.repeats,
         )
@@ -450,10 +427,9 @@ def _median_us(effort: Effort, call: Callable[[], Any]) -> float:
     return percentile([wall_s(call) * 1e6 for _ in range(effort.size(2_000))], 0.5)
 
 
-def _handover(binaries: Binaries, effort: Effort, pause_s: float) -> float:
-    """Microseconds of a round trip, after a pause of so long."""
-    trips = effort.size(200 if pause_s else 2_000)
-    return numbers(binaries.floors, "handover", trips, int(pause_s * 1e6))[0][0] / 1e3
+def _handover(binaries: Binaries, effort: Effort) -> float:
+    """Microseconds of a round trip."""
+    return numbers(binaries.floors, "handover", effort.size(2_000))[0][0] / 1e3
 
 
 def _two_bare_processes(tasks: int) -> float:

@@ -33,6 +33,11 @@ class Binaries:
         return self._program("floors", "-pthread", "-ldl")
 
     @cached_property
+    def parked_processes(self) -> Path:
+        """Program with the round trip between bare processes that park."""
+        return self._program("parked_processes", "-pthread")
+
+    @cached_property
     def openmp(self) -> Path:
         """Program with the graphs in GCC's OpenMP tasks."""
         return self._program("openmp", "-fopenmp")

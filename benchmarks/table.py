@@ -20,6 +20,9 @@ What the floors are, all warm and all without this framework:
 
 - round trip between two threads: one wakes the other and waits for its answer, both with the
   simulator's waiting policy (spin 1 us, yield, park).
+- parked round trip between bare processes: over shared memory, with the children of the Worker
+  beside it and their waiting policy (spin 1 us, yield until 75 us have passed, park). All of them
+  park before each trip, as a Worker's do; the first answers, as a lone task goes to the first.
 - vector append: what a task takes at the least, 64 bytes of record and 40 of payload, appended to
   two vectors.
 - plain loop of calls: one thread calls the empty kernel through a pointer with each payload.
@@ -28,6 +31,21 @@ What the floors are, all warm and all without this framework:
 
 GCC's OpenMP runs an independent task at once, in the thread that makes it, when 64 tasks a thread
 are waiting; so most of those 100,000 are never queued.
+
+Published figures of others on a machine of this kind with 2 cores, for orientation; they were not
+taken in turns with ours:
+
+- the best known engine of the same design, for the rows of a Worker: independent tasks that do
+  nothing 9.2 us each, chain of 10,000 13.4 us each, four tensors 19.8 us, a group of two 6300 us,
+  one-task run 43 us (99th percentile 4 ms with two children), idle children 100 % of a core each;
+  on its simulator: one-task run 36 to 56 ms, 100,000 tasks of one INOUT over 8 slices 3.5 us each,
+  host-built graph 7 us each, single chain 26 to 29 us each, submit on one of 16,384 slices 24 us
+  (of 8: 0.17 us).
+- ping-pong of two processes: 0.14 to 0.36 us spinning on two cores, 4 to 5 us through a futex on
+  one core, about 50 us when the other virtual core was parked; pyzmq DEALER over ipc 44 us,
+  pipelined 2.5 us a message.
+- GCC OpenMP tasks with `depend` 0.25 to 0.65 us a task on 2 threads; Taskflow static graph 0.03 to
+  0.07 us a task, dependent async 0.06 to 0.08 us.
 
 What limits the figures that miss their budget here, or in other runs, by the beginnings of their
 names:
@@ -47,9 +65,10 @@ names:
   a task that alternates between children, or runs alone, waits for a cache line or a bell on the
   way there and back. With three processes on two cores a child gives its core up every second task
   of the alternating chain; the parent sleeps and wakes once for 20 tasks.
-- `one-task run on a parked Worker`: after a pause of 2 ms the parent's begin and submit took 20 us
-  in place of 1 on a busy machine, for cold caches it seems; the rest is the way to the child and
-  back.
+- `one-task run on a parked Worker`: after a pause of 2 ms, on a machine at a load of 10, begin took
+  12 us, submit 8 and the end, with the way to the child and back, 31, where the bare trip took 11.
+  On a Worker that is not parked, begin and submit take 1 us: caches are cold, and begin wakes the
+  driver's own thread where that sleeps, too.
 - `Worker, submit_many`, `Worker, replay`: what a submit takes is work of the parent, two lines of
   slot, an edge and a queue; a tensor that is changed is also searched for and remembered. The run
   included is what the child takes, and dispatch, frames and completions.

@@ -1,7 +1,6 @@
 // Floors of the figures: the least that a plain loop, or two threads, pay for the same work.
 //
-// usage: floors handover ROUND_TRIPS [PAUSE_US]   prints median and 99th percentile, nanoseconds a
-//                                       round trip; a pause before each lets the other thread park
+// usage: floors handover ROUND_TRIPS    prints median and 99th percentile, nanoseconds a round trip
 //        floors append TASKS            prints nanoseconds a task
 //        floors call TASKS LIBRARY      prints nanoseconds a task
 #include <dlfcn.h>
@@ -63,14 +62,13 @@ class Gate {
   std::atomic<uint32_t> word_{kClosed};
 };
 
-void measure_handover(size_t round_trips, microseconds pause) {
+void measure_handover(size_t round_trips) {
   Gate there, back;
   std::vector<double> taken;
   std::thread other([&] {
     for (size_t i = 0; i < 2 * round_trips; ++i) there.pass(), back.open();
   });
   for (size_t i = 0; i < 2 * round_trips; ++i) {
-    if (pause.count() > 0) std::this_thread::sleep_for(pause);
     const auto start = Clock::now();
     there.open();
     back.pass();
@@ -119,7 +117,7 @@ int main(int argc, char** argv) {
   if (argc < 3) return 2;
   const auto count = static_cast<size_t>(std::atol(argv[2]));
   if (std::strcmp(argv[1], "handover") == 0) {
-    return measure_handover(count, microseconds(argc > 3 ? std::atol(argv[3]) : 0)), 0;
+    return measure_handover(count), 0;
   }
   std::vector<Record> records;
   std::vector<Payload> payloads;

@@ -54,7 +54,8 @@ BUDGETS = {
     "Worker, replay, submits, chain in one child": ("us/task", 0.10),
     "one-task run on a busy Worker, one child, median": ("us", 2.0),
     "one-task run on a busy Worker, two children, median": ("us", 8.0),
-    "one-task run on a parked Worker over a parked round trip": ("x", 2.0),
+    "one-task run on a parked Worker over a bare parked round trip, one child": ("x", 2.0),
+    "one-task run on a parked Worker over a bare parked round trip, two children": ("x", 2.0),
     "Worker, chain alternating between two children": ("us/task", 1.0),
     "Worker, groups of two, pipelined": ("us/group", 0.5),
     "Worker, groups of two, one at a time": ("us/group", 8.0),
@@ -72,6 +73,7 @@ AT_LEAST = {
     "kernels of 20 us on 2 host cores, share of two bare threads",
     "tasks of 50 us on 2 children, share of two bare processes",
 }
+PARKED = ("one child", "two children")
 # Two repeats make as many samples of each figure, but for these.
 SAMPLES = {"private dirty memory of a child": 4, "1,000,000 waiting tasks of one tensor": 1}
 GRAPHS = ("independent", "8 chains", "single chain")
@@ -128,6 +130,16 @@ def test_peers_are_measured_or_say_why_not(results: Results) -> None:
         assert openmp["peer_median"] > 0
         assert taskflow["not_measured"] == "TASKFLOW_INCLUDE is not set"
         assert taskflow["ratio"] is None
+
+
+def test_a_parked_run_shows_both_times_and_what_the_one_is_over_the_other(results: Results) -> None:
+    for where in PARKED:
+        times = results.figures[f"one-task run on a parked Worker, {where}, median"]
+        assert times["unit"] == "us"
+        assert times["peer_median"] > 0
+        assert times["ratio"] == pytest.approx(times["median"] / times["peer_median"])
+        over = f"one-task run on a parked Worker over a bare parked round trip, {where}"
+        assert results.figures[over]["peer"] == times["peer"]
 
 
 def test_the_json_has_the_samples_and_what_they_come_to(results: Results) -> None:
