@@ -7,10 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pto_core import ChipCallable, Out, TaskArgs, TensorArgType, Worker, kernel
-from pto_core.errors import TaskFailedError
+from pto_core import (
+    ChipCallable,
+    DataType,
+    Out,
+    TaskArgs,
+    TensorArgType,
+    Worker,
+    kernel,
+)
+from pto_core.errors import DeadlockError, TaskFailedError
 
 CHIPS = {"platform": "a2a3sim", "runtime": "tensormap_and_ringbuffer"}
+MIB = 1 << 20
 
 
 @kernel(core="aiv")
@@ -113,3 +122,74 @@ def test_an_error_keeps_its_path_through_all_levels(make) -> None:
         callable_, cause = cause.callable, cause.__cause__
     assert callable_ == "fail"
     assert isinstance(cause, ValueError)
+
+
+def seven(args: Any) -> None:
+    args.tensor(0)[:] = 7
+
+
+def collect(args: Any) -> None:
+    args.tensor(1)[:] += args.tensor(0)[:16]
+
+
+def moved(of: Any, to: Any) -> TaskArgs:
+    args = TaskArgs()
+    args.add_tensor(of, TensorArgType.INPUT)
+    args.add_tensor(to, TensorArgType.INOUT)
+    return args
+
+
+class Rings:
+    """L4 with rings of 16 MiB over L3 with rings of 1 MiB; all that is allocated passes them."""
+
+    def __init__(self, make: Any) -> None:
+        self.w4, w3 = make(level=4), make(num_sub_workers=1, heap_ring_size=MIB)
+        self._seven, self._collect = w3.register(seven), w3.register(collect)
+        self._on_host = self.w4.register(self._host)
+        self.w4.add_worker(w3)
+
+    def _allocate_and_collect(self, orch: Any, total: Any) -> None:
+        part = orch.alloc((MIB // 2,), DataType.UINT8)
+        submit(orch.submit_sub, self._seven, part)
+        orch.submit_sub(self._collect, moved(part, total))
+
+    def _host(self, orch: Any, args: Any, cfg: Any) -> None:
+        whole, total = args.tensor(0), args.tensor(1)
+        assert whole.nbytes > MIB, "the rings here could not hold it"
+        for _ in range(6):
+            if args.scalar(0):
+                with orch.scope():
+                    self._allocate_and_collect(orch, total)
+            else:
+                self._allocate_and_collect(orch, total)
+
+    def run(self, *, scopes: bool) -> Any:
+        """Let the host collect six parts of half its ring for each of ten of a quarter above."""
+        total = self.w4.shared_array(16, "uint8")
+
+        def graph(orch: Any, args: Any, cfg: Any) -> None:
+            for _ in range(10 if scopes else 1):
+                with orch.scope():
+                    given = moved(orch.alloc((4 * MIB,), DataType.UINT8), total)
+                    given.add_scalar(scopes)
+                    orch.submit_next_level(self._on_host, given, cfg)
+
+        self.w4.run(graph)
+        return total
+
+
+def test_each_level_has_scopes_and_rings_of_its_own(make) -> None:
+    assert (Rings(make).run(scopes=True) == 10 * 6 * 7 % 256).all()
+
+
+def test_a_deadlock_below_names_its_level_and_leaves_the_one_above_usable(make) -> None:
+    rings = Rings(make)
+    with pytest.raises(TaskFailedError, match=r"^L4/host0: DeadlockError: .*heap_ring_size") as (
+        caught
+    ):
+        rings.run(scopes=False)
+    error: Any = caught.value.__cause__
+    assert isinstance(error, DeadlockError)
+    assert error.resource == "heap ring"
+    assert MIB < error.settings["heap_ring_size"] < 16 * MIB
+    assert (rings.run(scopes=True) == 10 * 6 * 7 % 256).all()
