@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from pto_core import InOut, Out, Worker, task
+from pto_core._hierarchy import Driver
 from pto_core.errors import ChildDiedError, TaskFailedError
 
 RUNS = 20
@@ -123,6 +124,39 @@ def test_what_was_started_in_between_outlives_what_was_started_first(make) -> No
     second.close()
     bump_often(first, 1)
     assert children_of(first, 2) == after
+
+
+def test_the_driver_of_one_is_parked_while_the_other_forks(make, monkeypatch) -> None:
+    first, second = make(num_sub_workers=1), make(num_sub_workers=2)
+    array = first.shared_array((8,), "int64")
+    parked: list[Driver] = []
+    at_forks: list[list[Driver]] = []
+    park, unpark, fork = Driver.park, Driver.unpark, os.fork
+
+    def noting_park(driver: Driver) -> None:
+        park(driver)
+        parked.append(driver)
+
+    def noting_unpark(driver: Driver) -> None:
+        parked.remove(driver)
+        unpark(driver)
+
+    def noting_fork() -> int:
+        at_forks.append(list(parked))
+        return fork()
+
+    with first.session() as s:
+        s.submit(bump, array)
+        with monkeypatch.context() as patched:
+            patched.setattr(Driver, "park", noting_park)
+            patched.setattr(Driver, "unpark", noting_unpark)
+            patched.setattr(os, "fork", noting_fork)
+            second.init()
+        s.submit(bump, array)
+    assert len(at_forks) == 2
+    assert all(first._crew.driver in drivers for drivers in at_forks)
+    assert parked == []
+    assert (array == 2).all()
 
 
 def test_the_other_one_is_not_the_owner_of_a_handle_or_an_array(make) -> None:

@@ -241,9 +241,12 @@ def test_engine_threads_are_parked_over_each_fork(processes, monkeypatch) -> Non
     register_parkable(engine)
     processes.start(plans(waiting, waiting))
     assert events == ["park", "fork", "unpark"] * 2
-    del engine
     events.clear()
     processes.restart(0, ChildPlan("L3/sub0", waiting))
+    assert events == ["park", "fork", "unpark"]
+    del engine
+    events.clear()
+    processes.restart(1, ChildPlan("L3/sub1", waiting))
     assert events == ["fork"]
 
 
