@@ -1,0 +1,107 @@
+"""Handles of tasks that are held back: who waits for how long, and what comes first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from pto_core import Out, task
+from pto_core.errors import TaskFailedError
+
+LIMIT_S = 60
+
+
+class Gate:
+    """Holds one task back until it is opened, at the latest as its block ends."""
+
+    def __init__(self) -> None:
+        self.entrance, self._exit = os.pipe()
+        self._is_open = False
+
+    def open(self) -> None:
+        if not self._is_open:
+            self._is_open = True
+            os.write(self._exit, b"!")
+
+    def __enter__(self) -> Gate:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.open()
+
+    def close(self) -> None:
+        os.close(self.entrance)
+        os.close(self._exit)
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    made = Gate()
+    yield made
+    made.close()
+
+
+@task
+def hold(entrance: int, out: Out) -> None:
+    os.read(entrance, 1)
+    out[:] = 1
+
+
+@task
+def hold_and_fail(entrance: int, out: Out) -> None:
+    os.read(entrance, 1)
+    raise ValueError("held for nothing")
+
+
+def test_who_waits_for_a_task_that_is_held_back_comes_back_in_time(make, gate) -> None:
+    worker = make(num_sub_workers=1)
+    row = worker.shared_array(8)
+    with worker.session() as s, gate:
+        held = s.submit(hold, gate.entrance, row)
+        assert held.wait(0.05) is False
+        for ask in (held.result, held.exception):
+            with pytest.raises(TimeoutError, match=r"task 0 has not ended within 0.05 s"):
+                ask(timeout=0.05)
+        assert not held.done
+        gate.open()
+        assert held.wait(LIMIT_S) is True
+        assert held.exception(timeout=0) is None
+        assert held.result(timeout=0) is row
+    assert (row == 1).all()
+
+
+def test_a_failure_is_no_timeout(make, gate) -> None:
+    worker = make(num_sub_workers=1)
+    row = worker.shared_array(8)
+    with pytest.raises(TaskFailedError), worker.session() as s, gate:  # noqa: PT012
+        held = s.submit(hold_and_fail, gate.entrance, row)
+        with pytest.raises(TimeoutError):
+            held.exception(timeout=0.05)
+        gate.open()
+        assert isinstance(held.exception(LIMIT_S), TaskFailedError)
+
+
+@pytest.mark.parametrize("how", ["after", "add_dep", "neither"])
+def test_an_edge_that_no_tensor_shows_holds_a_task_on_another_child(make, gate, how) -> None:
+    """Without an edge the idle child runs it at once: the other two show more than luck."""
+    worker = make(num_sub_workers=2)
+    rows = worker.shared_array((2, 8))
+
+    @task
+    def look(out: Out) -> None:
+        out[:] = 1 + rows[0]
+
+    worker.register(look)
+    with worker.session() as s, gate:
+        held = s.submit(hold, gate.entrance, rows[0], worker=0)
+        last = s.submit(look, rows[1], worker=1, after=[held] if how == "after" else [])
+        if how == "add_dep":
+            last.add_dep(held)
+        if how == "neither":
+            assert last.wait(LIMIT_S)
+        assert last.wait(0.05) is (how == "neither")
+        assert not held.done
+        gate.open()
+    assert (rows[1] == (1 if how == "neither" else 2)).all()
