@@ -20,8 +20,7 @@ from pto_core import (
     Worker,
     kernel,
 )
-
-CHIPS = {"platform": "a2a3sim", "runtime": "tensormap_and_ringbuffer"}
+from pto_core.kernels import OrchestrationSource
 
 
 @kernel(core="aiv")
@@ -31,6 +30,17 @@ def fill(out: Out, value: Scalar) -> None:
 
 def fill_on_chip(rt: Any, out: Out, value: Scalar) -> None:
     rt.submit(fill, out, value)
+
+
+def build_fill_on_chip(rt: Any, out: Out, value: Scalar) -> None:
+    rt.publish(rt.add_task(fill, (out, value)))
+
+
+ORCHESTRATIONS = {
+    "host_build_graph": build_fill_on_chip,
+    "aicpu_build_graph": build_fill_on_chip,
+    "tensormap_and_ringbuffer": fill_on_chip,
+}
 
 
 def add(args: Any) -> None:
@@ -51,9 +61,10 @@ def args_of(*tensors: tuple[Any, TensorArgType], scalars: tuple[int, ...] = ()) 
     return made
 
 
-def test_two_chips_and_two_sub_children(make) -> None:
-    w3 = make(level=3, device_ids=[0, 1], num_sub_workers=2, **CHIPS)
-    chip = w3.register(ChipCallable(fill_on_chip))
+@pytest.mark.parametrize("runtime", ORCHESTRATIONS)
+def test_two_chips_and_two_sub_children(make, runtime) -> None:
+    w3 = make(level=3, platform="a2a3sim", runtime=runtime, device_ids=[0, 1], num_sub_workers=2)
+    chip = w3.register(ChipCallable(ORCHESTRATIONS[runtime]))
     check = w3.register(add)
     marked = w3.register(mark)
     total = w3.shared_array((128, 128))
@@ -90,6 +101,42 @@ def test_two_chips_and_two_sub_children(make) -> None:
     assert (total == 12).all()
     np.testing.assert_array_equal(marks[:, 0], [1, 2])
     w3.close()
+
+
+ORCHESTRATION = """
+#include "pto_orchestration_api.h"
+
+extern "C" void build(PTO2Runtime* rt, uint64_t* args, int) {
+  uint64_t shape[1] = {args[1]};
+  Tensor out = make_tensor_external(reinterpret_cast<void*>(args[0]), shape, 1);
+  PTOParam params[] = {make_output_param(out), make_scalar_param(args[2])};
+  pto2_rt_submit_task(rt, 0, PTO2_WORKER_VECTOR, params, 2);
+}
+"""
+
+
+def test_an_orchestration_in_cpp_on_a_chip_before_and_after_the_start(make, tmp_path) -> None:
+    source = tmp_path / "build.cpp"
+    source.write_text(ORCHESTRATION)
+    w3 = make(
+        platform="a2a3sim",
+        runtime="tensormap_and_ringbuffer",
+        device_ids=[0],
+        cache_dir=str(tmp_path / "cache"),
+    )
+    signature = ("out", "scalar", "scalar")
+    program = ChipCallable(OrchestrationSource(source, "build"), [(0, fill)], signature)
+    out = w3.shared_array(16)
+
+    def run(value: int) -> None:
+        chip = w3.register(program)
+        given = args_of((out, TensorArgType.OUTPUT), scalars=(out.size, value))
+        w3.run(lambda orch, args, cfg: orch.submit_next_level(chip, given, cfg))
+        assert (out == value).all()
+        w3.unregister(chip)
+
+    run(5)
+    run(6)  # forgotten, so that it is brought to the chip that runs
 
 
 def test_a_sub_function_without_arguments_and_a_task_slot(make, tmp_path) -> None:
