@@ -8,8 +8,26 @@ import textwrap
 from pathlib import Path
 
 MODULE = """
+    from pto_core import Out, TaskArgs, kernel
+
+
     def add(args):
         args.tensor(0)[:] += 1
+
+
+    @kernel(core="aiv")
+    def fill(out: Out) -> None:
+        out[:] = 7
+
+
+    def on_chip(rt, out: Out):
+        rt.submit(fill, out)
+
+
+    def args_of(tensor, tag):
+        made = TaskArgs()
+        made.add_tensor(tensor, tag)
+        return made
 """
 PROGRAM = """
     import added
@@ -56,3 +74,67 @@ def test_what_only_a_fork_hands_over_is_refused_by_name(tmp_path) -> None:
     assert done.returncode == 1
     assert "UsageError" in done.stderr
     assert "serialise=True" in done.stderr
+
+
+CHIP = """
+    import added
+
+    from pto_core import ChipCallable, TensorArgType, Worker
+
+    CHIP = {"platform": "a2a3sim", "runtime": "tensormap_and_ringbuffer", "device_ids": [0]}
+    if __name__ == "__main__":
+        with Worker(3, start_method="spawn", heap_ring_size=1 << 20, **CHIP) as worker:
+            chip = worker.register(ChipCallable(added.on_chip))
+            out = worker.shared_array(8)
+            worker.run(
+                lambda orch, args, config: orch.submit_next_level(
+                    chip, added.args_of(out, TensorArgType.OUTPUT), config
+                )
+            )
+            print(out.sum())
+"""
+
+
+def test_a_chip_in_a_child_that_is_spawned(tmp_path) -> None:
+    done = run(tmp_path, CHIP)
+    assert (done.stdout, done.stderr) == ("56.0\n", "")
+
+
+POD = """
+    import added
+
+    from pto_core import DataType, TensorArgType, Worker
+
+
+    def graph_of(add):
+        def on_host(orch, args, config):
+            own = orch.alloc((8,), DataType.FLOAT32)
+            orch.submit_sub(add, added.args_of(own, TensorArgType.INOUT))
+            orch.submit_sub(add, added.args_of(args.tensor(0), TensorArgType.INOUT))
+
+        return on_host
+
+
+    if __name__ == "__main__":
+        settings = {"start_method": "spawn", "heap_ring_size": 1 << 20}
+        with Worker(4, **settings) as w4:
+            w3 = Worker(3, num_sub_workers=1, **settings)
+            handle = w4.register(graph_of(w3.register(added.add)), serialise=True)
+            w4.add_worker(w3)
+            rows = [w4.shared_array(8)]
+
+            def graph(orch, args, config):
+                for row in rows:
+                    given = added.args_of(row, TensorArgType.INOUT)
+                    orch.submit_next_level(handle, given, config)
+
+            w4.run(graph)
+            rows.append(w4.shared_array(8))
+            w4.run(graph)
+            print(*(row.sum() for row in rows))
+"""
+
+
+def test_children_of_a_spawned_worker_see_the_memory_of_all_levels(tmp_path) -> None:
+    done = run(tmp_path, POD)
+    assert (done.stdout, done.stderr) == ("16.0 8.0\n", "")

@@ -151,7 +151,8 @@ class Crew:
             body = WorkerBody(post, member.worker)
         else:
             body = SubBody(post)
-        return ChildPlan(member.path, body, self.memory.mappings)
+        has_children = member.worker is not None
+        return ChildPlan(member.path, body, self.memory.mappings, passes_on=has_children)
 
     def restart(self, child: int) -> None:
         """Start a child in the place of one that is lost; raises PtoError."""

@@ -17,9 +17,10 @@ class ChildPlan:
 
     ``path`` names the child in every message (``"L4/host0"``). A forked child gets ``body`` as it
     is; one that is started anew gets it pickled, with ``mappings`` at the addresses that they have
-    here.
+    here. ``passes_on``: it will have children itself, which need the mappings, too.
     """
 
     path: str
     body: Callable[[ChildStart], None]
     mappings: tuple[SharedMapping, ...] = field(default=(), repr=False)
+    passes_on: bool = False

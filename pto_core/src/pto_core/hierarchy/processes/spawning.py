@@ -2,7 +2,8 @@
 
 The new interpreter gets a job through a pipe: the mappings to attach at their addresses, before
 anything else is imported, then what multiprocessing prepares (the path, the main module), then the
-body. So a body, and what it refers to, has to pickle.
+body. So a body, and what it refers to, has to pickle. A child that will have children of its own
+keeps the descriptors and passes the mappings on: every depth sees the memory of all levels above.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ _COMMAND = (
     "from pto_core.hierarchy.processes.spawning import main; main()"
 )
 _is_importing_main = False
+_from_above: list[tuple[int, int, int]] = []
+"""The mappings that this process was started with, to pass on: descriptor, bytes, address."""
+os.register_at_fork(after_in_child=_from_above.clear)  # its descriptors are closed there
 
 
 class _Job(NamedTuple):
@@ -35,6 +39,7 @@ class _Job(NamedTuple):
 
     path: str
     mappings: list[tuple[int, int, int]]  # descriptor, bytes, address
+    passes_on: bool
     mask: bytes
     preparation: bytes
     body: bytes
@@ -71,7 +76,8 @@ def pickled_body(plan: ChildPlan) -> bytes:
 def spawn_child(plan: ChildPlan, parent: int, body: bytes) -> tuple[int, ReportReader]:
     """Start a child with its ``body`` pickled; else as :func:`fork_child`."""
     flush_output()
-    mappings = [(m.descriptor, m.nbytes, m.address) for m in plan.mappings]
+    own = [(m.descriptor, m.nbytes, m.address) for m in plan.mappings]
+    mappings = [*_from_above, *own]
     preparation = spawn.get_preparation_data(plan.path)
     preparation.pop("authkey", None)  # of multiprocessing's own connections
     with parked():
@@ -98,7 +104,7 @@ def spawn_child(plan: ChildPlan, parent: int, body: bytes) -> tuple[int, ReportR
             os.close(job_read)
             os.close(write_end)
         parent_only(read_end)
-    job = _Job(plan.path, mappings, mask, pickle.dumps(preparation), body)
+    job = _Job(plan.path, mappings, plan.passes_on, mask, pickle.dumps(preparation), body)
     _send_job(job_write, pickle.dumps(job))
     return pid, ReportReader(read_end)
 
@@ -114,6 +120,7 @@ def main() -> NoReturn:
 
     def prepare() -> Any:
         kept.extend(_attached(*mapping) for mapping in job.mappings)
+        _keep_or_close(job)
         _import_main(pickle.loads(job.preparation))
         return pickle.loads(job.body)
 
@@ -136,8 +143,16 @@ def _attached(descriptor: int, nbytes: int, address: int) -> _hierarchy.SharedMa
                 errno.EEXIST, f"{nbytes} bytes at {address:#x} are not free in the new process"
             ) from None
         raise
-    os.close(descriptor)
     return mapping
+
+
+def _keep_or_close(job: _Job) -> None:
+    for descriptor, nbytes, address in job.mappings:
+        if job.passes_on:
+            os.set_inheritable(descriptor, False)
+            _from_above.append((parent_only(descriptor), nbytes, address))
+        else:
+            os.close(descriptor)
 
 
 def _send_job(descriptor: int, job: bytes) -> None:
