@@ -43,6 +43,9 @@ def gate() -> Iterator[Gate]:
     made.close()
 
 
+other_gate = gate
+
+
 @task
 def hold(entrance: int, out: Out) -> None:
     os.read(entrance, 1)
@@ -84,24 +87,32 @@ def test_a_failure_is_no_timeout(make, gate) -> None:
 
 
 @pytest.mark.parametrize("how", ["after", "add_dep", "neither"])
-def test_an_edge_that_no_tensor_shows_holds_a_task_on_another_child(make, gate, how) -> None:
-    """Without an edge the idle child runs it at once: the other two show more than luck."""
-    worker = make(num_sub_workers=2)
-    rows = worker.shared_array((2, 8))
+def test_an_edge_that_no_tensor_shows_holds_a_task_on_another_child(
+    make, gate, other_gate, how
+) -> None:
+    """Without an edge the child runs it as soon as it can: the other two show more than luck.
+
+    The child has no room at first, so that the task is there to be added to, however late.
+    """
+    worker = make(num_sub_workers=2, child_window=1)
+    rows = worker.shared_array((3, 8))
 
     @task
     def look(out: Out) -> None:
         out[:] = 1 + rows[0]
 
     worker.register(look)
-    with worker.session() as s, gate:
+    with worker.session() as s, gate, other_gate:
         held = s.submit(hold, gate.entrance, rows[0], worker=0)
-        last = s.submit(look, rows[1], worker=1, after=[held] if how == "after" else [])
+        busy = s.submit(hold, other_gate.entrance, rows[1], worker=1)
+        last = s.submit(look, rows[2], worker=1, after=[held] if how == "after" else [])
         if how == "add_dep":
             last.add_dep(held)
+        other_gate.open()
+        assert busy.wait(LIMIT_S)
         if how == "neither":
             assert last.wait(LIMIT_S)
         assert last.wait(0.05) is (how == "neither")
         assert not held.done
         gate.open()
-    assert (rows[1] == (1 if how == "neither" else 2)).all()
+    assert (rows[2] == (1 if how == "neither" else 2)).all()
