@@ -14,12 +14,12 @@ GRAPH = Path(__file__).with_name("graph.cpp")
 ARRAYS = (In(np.float32, (64,)), Out(np.float32, (64,)), Scalar(int))
 
 
-def twice(source, target, count):
+def twice(source: np.ndarray, target: np.ndarray, count: int) -> None:
     """Double the elements."""
     np.multiply(source, 2, out=target)
 
 
-def plus_one(source, target, count):
+def plus_one(source: np.ndarray, target: np.ndarray, count: int) -> None:
     """Add one to the elements."""
     np.add(source, 1, out=target)
 
@@ -36,11 +36,11 @@ def run(graph: Path) -> np.ndarray:
     return target
 
 
-def test_the_graph_gives_the_sequential_answer():
+def test_the_graph_gives_the_sequential_answer() -> None:
     assert (run(GRAPH) == np.arange(64) * 2 + 1).all()
 
 
-def test_what_an_orchestration_throws_is_told(tmp_path):
+def test_what_an_orchestration_throws_is_told(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.cpp"
     wrong.write_text(
         '#include "runtime.h"\n#include <stdexcept>\n'
