@@ -249,6 +249,33 @@ TEST(a_task_past_its_deadline_ends_its_child_and_runs_again) {
   CHECK_EQUAL(crew.driver->failures().size(), size_t{0});
 }
 
+TEST(a_replay_that_stops_in_a_scope_ends_and_its_graph_is_let_go_of) {
+  Crew crew(1, 4, fold, false, 4096);
+  auto graph = std::make_shared<CapturedGraph>();
+  graph->bases = {0};
+  graph->first_patch = {0, 0};
+  graph->steps = {{CapturedStep::What::kScopeBegin, 0, kNoBase, 0},
+                  {CapturedStep::What::kAllocate, 0, 0, 8192},
+                  {CapturedStep::What::kScopeEnd, 0, kNoBase, 0}};
+  const std::weak_ptr<CapturedGraph> held = graph;
+  crew.driver->run_begin(Hazards::kRaw);
+  bool was_refused = false;
+  try {
+    crew.driver->replay(std::move(graph), true);
+  } catch (const Refusal&) {
+    was_refused = true;
+  }
+  CHECK(was_refused);
+  CHECK_EQUAL(crew.driver->scope_depth(), uint32_t{1});
+  CHECK(!held.expired());
+  crew.driver->cancel(crew.driver->add_cause({}));
+  crew.driver->run_end();
+  CHECK(!crew.driver->is_running());
+  CHECK(held.expired());
+  crew.driver->run_begin(Hazards::kRaw);
+  crew.driver->run_end();
+}
+
 TEST(an_interrupted_run_cancels_and_stays_usable) {
   std::atomic<bool> may_end = false;
   Crew crew(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {

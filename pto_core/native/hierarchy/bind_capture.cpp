@@ -50,14 +50,17 @@ void bind_capture(nb::module_& module, nb::class_<WorkerDriver>& driver) {
       .def_prop_ro("is_capturing", &WorkerDriver::is_capturing,
                    "Between capture_begin() and the end of the capture.")
       .def(
-          "replay",
+          "replay_begin",
           [](nb::handle_t<WorkerDriver> self, const CapturedObject& graph, nb::handle args) {
-            nb::inst_ptr<WorkerDriver>(self)->replay(nb::borrow(self), graph, given_args(args));
+            nb::inst_ptr<WorkerDriver>(self)->replay_begin(nb::borrow(self), graph,
+                                                           given_args(args));
           },
           nb::arg("graph"), nb::arg("args").none(),
-          nb::sig("def replay(self, graph: CapturedGraph, args: TaskArgs | None) -> None"),
-          "Begin a run and make all submits of the graph, on the tensors of `args`. run_end() "
-          "follows. Where it raises, a run may be open.");
+          nb::sig("def replay_begin(self, graph: CapturedGraph, args: TaskArgs | None) -> None"),
+          "Begin a run for the graph, on the tensors of `args`.")
+      .def("replay", &WorkerDriver::replay,
+           "Make all submits of the graph that replay_begin() was given. run_end() follows, also "
+           "where it raises.");
 }
 
 }  // namespace pto::hierarchy

@@ -27,8 +27,18 @@ bool overlap(const AddressRange& one, const AddressRange& other) {
   return one.begin < other.end && other.begin < one.end;
 }
 
+bool writes(Tag tag) {
+  return tag == Tag::kOutput || tag == Tag::kInout || tag == Tag::kOutputExisting;
+}
+
 bool is_allocated(const Tensor& key) {
   return key.tag == Tag::kOutput && key.address == 0;
+}
+
+// Addresses of chips say nothing beside each other, and beside those of this process.
+void check_memory(const pto_tensor& tensor) {
+  if (tensor.child_memory)
+    refuse("memory of a chip in a graph that is captured; name it in a run, which is not captured");
 }
 
 }  // namespace
@@ -46,8 +56,10 @@ Capture::Capture(const Configuration& configuration, Hazards hazards, uint64_t n
       graph_(std::make_shared<CapturedGraph>()) {
   graph_->hazards = hazards;
   graph_->arguments.assign(arguments.begin(), arguments.end());
+  graph_->uses.resize(arguments.size());
   graph_->scalars.assign(scalars.begin(), scalars.end());
   for (size_t i = 0; i < arguments.size(); ++i) {
+    check_memory(arguments[i]);
     if (arguments[i].data == 0)
       refuse("tensor " + std::to_string(i) + " of the arguments has no memory; give one that has");
     const AddressRange range = range_of(arguments[i]);
@@ -81,8 +93,8 @@ Capture::Origin Capture::origin_of(const Tensor& key) const {
   const uint64_t end = key.address + std::max<uint64_t>(key.bytes, 1);
   const auto* base = base_at(key.address);
   if (base && end <= base->second.end) return {base->second.number, key.address - base->first};
-  const auto* last = base_at(end - 1);
-  if (base || last) {
+  const auto next = bases_.lower_bound(key.address);
+  if (base || (next != bases_.end() && next->first < end)) {
     refuse("a tensor of " + std::to_string(key.bytes) +
            " bytes lies partly in an argument of the graph or in what it allocates; a captured "
            "graph names memory wholly inside or outside of them");
@@ -100,6 +112,7 @@ Capture::Origin Capture::origin_of(const Tensor& key) const {
 // An argument inside which another begins cannot be: see the constructor.
 void Capture::check(const Call& call) const {
   for (const MemberCall& member : call.members) {
+    for (const pto_tensor& tensor : member.tensors) check_memory(tensor);
     for (const Tensor& key : member.keys)
       if (!is_allocated(key) && key.address != 0) origin_of(key);
   }
@@ -173,7 +186,12 @@ void Capture::keep_keys(const Call& call, CapturedTask* task) {
         key->base = origin.base;
         key->offset = origin.offset;
       }
-      task->needs_keys |= is_new || (call.retries > 0 && key->tensor.tag == Tag::kInout);
+      const bool is_saved = call.retries > 0 && key->tensor.tag == Tag::kInout;
+      task->needs_keys |= is_new || is_saved;
+      if (key->base < graph_->uses.size()) {
+        graph_->uses[key->base].is_written |= writes(key->tensor.tag);
+        graph_->uses[key->base].is_saved |= is_saved;
+      }
       if (key->base != kNoBase) {
         patches_.push_back({key->base, {key->place, key->offset}});
         *reinterpret_cast<uint64_t*>(graph_->blobs() + key->place) = member.keys[i].address;
@@ -266,6 +284,7 @@ void Capture::merge_constants() {
       all[kept++] = range;
   }
   all.resize(kept);
+  all.shrink_to_fit();
 }
 
 bool lie_apart(const CapturedGraph& graph, std::span<const pto_tensor> arguments) {

@@ -24,6 +24,12 @@ struct AddressRange {
   uint64_t end;
 };
 
+// What the tasks do with a tensor of the graph's arguments.
+struct ArgumentUse {
+  bool is_written = false;
+  bool is_saved = false;  // in this process, by a task with retries
+};
+
 // A tensor of a task, as a submit names it.
 struct CapturedKey {
   Tensor tensor;  // without an address where the submit allocates it
@@ -78,6 +84,7 @@ struct CapturedGraph {
 
   Hazards hazards = Hazards::kRaw;
   std::vector<pto_tensor> arguments;  // tensors of the graph, as they were captured
+  std::vector<ArgumentUse> uses;      // of each of them
   std::vector<uint64_t> scalars;
   std::vector<CapturedStep> steps;
   std::vector<CapturedTask> tasks;

@@ -74,6 +74,7 @@ void Driver::run_begin(Hazards hazards) {
     counts_ = {};
     for (uint64_t& bytes : high_water_) bytes = 0;
     scope_depth_ = 0;
+    is_cancelled_ = false;
     is_running_ = true;
     process();
   }
@@ -105,6 +106,15 @@ void Driver::scope_end() {
   process();
 }
 
+// Those that the program has left open.
+void Driver::end_scopes() {
+  while (scope_depth_ > 0) {
+    engine_->scope_end(out_);
+    scope_depth_ -= 1;
+    process();
+  }
+}
+
 void Driver::add_dependency(int64_t producer, int64_t consumer) {
   Role role(*this);
   check_open();
@@ -120,6 +130,7 @@ void Driver::let_go(int64_t task) {
 void Driver::cancel(int64_t cause) {
   Role role(*this);
   if (is_closed_) return;
+  is_cancelled_ = true;
   engine_->cancel(cause, out_);
   is_dirty_ = true;
   process();

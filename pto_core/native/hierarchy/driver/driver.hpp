@@ -85,7 +85,8 @@ class Driver : private FrameSource {
   // ---- the program: each on a thread that holds what Host::give_up() gives up ----
 
   void run_begin(Hazards hazards);
-  // Waits for all tasks. What Host::look() throws cancels, waits `patience_ns` for what runs, ends
+  // Waits for all tasks. Refuses, and the run goes on, where a scope is open; those of a cancelled
+  // run are ended here. What Host::look() throws cancels, waits `patience_ns` for what runs, ends
   // the children of what then still does, and is thrown on. `is_interrupted`: something has been
   // thrown before, so the same is done at once.
   void run_end(bool is_interrupted = false);
@@ -200,6 +201,7 @@ class Driver : private FrameSource {
   // with the role
   void lose(int32_t child, int64_t cause, bool returns);
   void lose_all(int64_t cause);
+  void end_scopes();
   void forget_causes();
 
   // pump.cpp, with the role
@@ -283,7 +285,7 @@ class Driver : private FrameSource {
   Instructions out_;
   std::vector<Member> members_;              // of the submit under way
   std::vector<Tensor> keys_;                 // of the task of a replay under way
-  std::shared_ptr<CapturedGraph> replayed_;  // whose blobs records of its tasks point at
+  std::shared_ptr<CapturedGraph> replayed_;  // of the run: records of its tasks point at the blobs
   uint64_t granted_[kRings] = {};
   uint64_t high_water_[kRings] = {};
   DriverStatistics counts_;
@@ -296,6 +298,7 @@ class Driver : private FrameSource {
   uint32_t since_clock_ = 0;  // submits
   bool is_dirty_ = false;     // the engine may have something to send
   bool has_kept_back_ = false;
+  bool is_cancelled_ = false;  // the run
 
   std::atomic<bool> is_running_{false};
   std::atomic<bool> is_closed_{false};

@@ -187,6 +187,7 @@ void Driver::process() {
       case Instruction::What::kRunFinished:
         is_running_ = false;
         outcomes_->is_over = true;
+        replayed_.reset();
         break;
     }
   }

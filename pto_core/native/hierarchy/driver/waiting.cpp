@@ -80,6 +80,7 @@ void Driver::run_end(bool is_interrupted) {
   {
     Role role(*this);
     check_open();
+    if (is_cancelled_) end_scopes();
     engine_->run_end(out_);
     is_dirty_ = true;
     process();

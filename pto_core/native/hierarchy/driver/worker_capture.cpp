@@ -118,11 +118,18 @@ int64_t WorkerDriver::submit_call(const Call& call) {
 }
 
 void WorkerDriver::scope_begin() {
+  check_no_replay();
   or_error([&] { capture_ ? capture_->scope_begin() : driver().scope_begin(); });
 }
 
 void WorkerDriver::scope_end() {
+  check_no_replay();
   or_error([&] { capture_ ? capture_->scope_end() : driver().scope_end(); });
+}
+
+void WorkerDriver::check_no_replay() const {
+  if (replayed_)
+    core::raise_usage("a replay makes the submits of this run; add none until it has returned");
 }
 
 void WorkerDriver::check_replay(const CapturedObject& captured, TaskArgs* args) const {
@@ -141,7 +148,13 @@ void WorkerDriver::check_replay(const CapturedObject& captured, TaskArgs* args) 
   check_alike(*captured.graph, args);
   for (uint32_t i = 0; args && i < args->tensor_count; ++i) {
     const ContinuousTensor& tensor = *args->notes[i].tensor;
-    if (tensor.origin == Origin::kArray) check_shared(tensor, i);
+    const ArgumentUse& use = captured.graph->uses[i];
+    if (tensor.origin == Origin::kArray || use.is_saved) check_shared(tensor, i);
+    if (tensor.is_read_only && use.is_written) {
+      core::raise_usage(name_of(i) +
+                        " of the arguments is of a read-only array, and tasks of the graph write "
+                        "it; give a writable array");
+    }
     const AddressRange range = range_of(args->tensors()[i]);
     if (range.begin == 0)
       core::raise_usage(name_of(i) + " of the arguments has no memory; give one that has");
@@ -157,15 +170,22 @@ void WorkerDriver::check_replay(const CapturedObject& captured, TaskArgs* args) 
   }
 }
 
-void WorkerDriver::replay(nb::object self, const CapturedObject& captured, TaskArgs* args) {
+void WorkerDriver::replay_begin(nb::object self, const CapturedObject& captured, TaskArgs* args) {
   check_replay(captured, args);
   const std::shared_ptr<CapturedGraph> graph = captured.graph;
   run_begin(std::move(self), graph->hazards, nb::none());
   std::span<const pto_tensor> tensors;
   if (args) tensors = args->tensors();
   for (uint32_t i = 0; i < tensors.size(); ++i) graph->locate(i, tensors[i].data);
-  const bool is_known = lie_apart(*graph, tensors);
-  or_error([&] { driver().replay(graph, is_known); });
+  lies_apart_ = lie_apart(*graph, tensors);
+  replayed_ = graph;
+}
+
+void WorkerDriver::replay() {
+  if (!replayed_) core::raise_usage("no replay has begun");
+  const auto forget = [this](void*) { replayed_.reset(); };
+  const std::unique_ptr<void, decltype(forget)> until_over(this, forget);
+  or_error([&] { driver().replay(replayed_, lies_apart_); });
 }
 
 }  // namespace pto::hierarchy

@@ -82,6 +82,7 @@ void WorkerDriver::run_begin(nb::object self, Hazards hazards, nb::handle config
   if (!run) throw nb::python_error();
   Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_, run)));
   run_config_ = number;
+  replayed_.reset();
 }
 
 void WorkerDriver::run_end(bool is_interrupted) {

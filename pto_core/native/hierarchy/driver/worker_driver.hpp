@@ -33,9 +33,9 @@ struct TaskHandle;
 // What Worker.capture gives: the submits of a graph, and what they need to stay as it is.
 struct CapturedObject {
   std::shared_ptr<CapturedGraph> graph;
-  uint64_t owner = 0;               // number of the Worker
-  std::vector<nb::object> handles;  // of the callables
-  std::vector<nb::object> owners;   // of the memory
+  uint64_t owner = 0;                                // number of the Worker
+  std::vector<nb::object> handles;                   // of the callables
+  std::unordered_map<PyObject*, nb::object> owners;  // of the memory
 };
 
 // How a submit was called, as objects; null where nothing was given.
@@ -92,9 +92,10 @@ class WorkerDriver {
   // Ends a capture whose graph raised.
   void capture_abandon();
   bool is_capturing() const { return capture_ != nullptr; }
-  // Begins a run with all submits of the graph, on the tensors of `args`; run_end() follows, also
-  // where it throws once the run is open.
-  void replay(nb::object self, const CapturedObject& captured, TaskArgs* args);
+  // Begins a run for the graph, on the tensors of `args`; replay() and run_end() follow.
+  void replay_begin(nb::object self, const CapturedObject& captured, TaskArgs* args);
+  // All submits of the graph. Nobody else adds to the run before it is over: edges are distances.
+  void replay();
 
   // (file, line) of where a task was submitted.
   nb::object place_of(const Place& place) const;
@@ -142,6 +143,7 @@ class WorkerDriver {
   void keep_handle(PyObject* handle);
   void check_run(const TaskHandle& handle) const;
   void check_replay(const CapturedObject& captured, TaskArgs* args) const;
+  void check_no_replay() const;
   void drop_kept(int64_t before);
   void leave_to_own_thread();
 
@@ -167,6 +169,8 @@ class WorkerDriver {
   std::unique_ptr<Capture> capture_;          // under way
   std::unique_ptr<CapturedObject> captured_;  // what it has found so far
   uint64_t captures_ = 0;
+  std::shared_ptr<CapturedGraph> replayed_;  // from replay_begin() to the end of replay()
+  bool lies_apart_ = false;                  // see lie_apart(); of `replayed_`
 
   // A thread that waits in a submit keeps its draft while others submit.
   std::vector<std::unique_ptr<Draft>> drafts_;

@@ -193,6 +193,7 @@ void WorkerDriver::read_workers(const SubmitWords& words, std::vector<int32_t>& 
 Call WorkerDriver::begin_call(const SubmitWords& words, Draft& draft) {
   if (process_ != current_process()) refuse_fork();
   or_error([&] { driver_->check_open(); });
+  check_no_replay();
   if (!run_) core::raise_usage("submit outside a run; do it in the function or block of the run");
   Call call;
   call.kind = words.kind;
@@ -242,8 +243,7 @@ void WorkerDriver::learn_addresses(const Draft& draft, int64_t task) {
 void WorkerDriver::keep(PyObject* owner, int64_t task) {
   if (!owner) return;
   if (captured_) {
-    std::vector<nb::object>& owners = captured_->owners;
-    if (owners.empty() || owners.back().ptr() != owner) owners.push_back(nb::borrow(owner));
+    captured_->owners.try_emplace(owner, nb::borrow(owner));
     return;
   }
   if (!kept_.empty() && kept_.back().owner == owner)
@@ -257,6 +257,7 @@ nb::object WorkerDriver::allocate(nb::handle shape, nb::handle dtype) {
   uint64_t bytes = 0;
   if (!count_bytes(tensor, &bytes))
     core::raise_usage("alloc of more bytes than there are addresses; make it smaller");
+  check_no_replay();
   or_error([&] {
     return capture_ ? capture_->allocate(bytes, &tensor.data)
                     : driver().allocate(bytes, &tensor.data);

@@ -91,6 +91,8 @@ nb::object WorkerDriver::submit_many(const SubmitWords& words, PyObject* scalars
   TaskArgs* args = words.args ? task_args_of(words.args) : nullptr;
   if (!args) core::raise_usage("submit_many needs a TaskArgs with the tensors of all tasks");
   args->take_addresses();
+  draft.args.push_back(args);
+  if (!capture_) check_origins(draft);
   const ScalarRows rows(scalars);
   std::vector<pto_tensor> tensors;
   const int64_t count = cut(*args, rows, &tensors, &draft.keys);

@@ -108,26 +108,35 @@ class Runs:
             )
         if self.is_running:
             raise UsageError("a replay inside a run; a run is open already")
-        self._supervision.begin()
-        if self._placement is not None:
-            self._placement.begin()
+        self._driver.replay_begin(graph, args)
         try:
-            self._driver.replay(graph, args)
+            self._supervise()
+            self._driver.replay()
         except BaseException as error:
-            if self.is_running:
-                self.abandon(error)
+            self.abandon(error)
             raise
 
     def begin(self, hazards: str, config: CallConfig | None) -> None:
         """Open a run; raises UsageError inside another one."""
         self._driver.run_begin(_hazards_number(hazards), config)
+        self._supervise()
+
+    def _supervise(self) -> None:
         self._supervision.begin()
         if self._placement is not None:
             self._placement.begin()
 
     def end(self) -> None:
-        """Wait for all tasks; raises one error for all failures, the first one."""
-        bad_policy = self._wait(is_interrupted=False)
+        """Wait for all tasks; raises one error for all failures, the first one.
+
+        UsageError where the graph has left a scope open; the run is over then, too.
+        """
+        try:
+            bad_policy = self._wait(is_interrupted=False)
+        except UsageError as error:
+            if self.is_running:
+                self.abandon(error)
+            raise
         if bad_policy is not None:
             raise bad_policy
         _, failed, poisoned = self._driver.outcome()
