@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +35,7 @@ from pto_core import (
 from pto_core.errors import (
     CapacityError,
     ChildDiedError,
+    ChildHungError,
     DeadlockError,
     PtoError,
     TaskFailedError,
@@ -62,6 +65,20 @@ def touch_after_a_failure(args: Any) -> None:
     if args.tensor(1)[0] % 2:
         args.tensor(1)[0] += 1
         raise ValueError("once")
+
+
+def set_late(args: Any) -> None:
+    """Give those that do not wait the time to go first."""
+    time.sleep(0.1)
+    args.tensor(0)[:] = 7
+
+
+def tell_process(args: Any) -> None:
+    args.tensor(0)[:] = os.getpid()
+
+
+def run_on(args: Any) -> None:
+    time.sleep(30)
 
 
 @kernel(core="aiv")
@@ -169,6 +186,67 @@ def test_arguments_that_overlap_are_ordered_as_in_a_run(make: Any) -> None:
             run(args(low, array))
             answers.append(np.concatenate([both, other]))
         np.testing.assert_array_equal(*answers)
+
+
+def test_arguments_that_lay_apart_and_are_one_get_the_edges_of_a_run(make: Any) -> None:
+    worker = make(num_sub_workers=2)
+    late, plus, once = (worker.register(f) for f in (set_late, add, touch_after_a_failure))
+    x, y, out, seen = (worker.shared_array((4,), "int64") for _ in range(4))
+    tries = worker.shared_array((1,), "int64")
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        x, y, out, seen, tries = args.tensors
+        with orch.scope():
+            between = orch.alloc((4,), DataType.INT64)
+            writes = orch.submit_sub(late, given((x, OUT)), worker=0)
+            orch.submit_sub(plus, given((y, IN), (between, INOUT), scalars=(0,)), worker=1)
+            orch.submit_sub(plus, given((between, IN), (out, INOUT), scalars=(0,)), worker=1)
+            unseen = given((x, TensorArgType.NO_DEP), (seen, INOUT), scalars=(0,))
+            reads = orch.submit_sub(plus, unseen, worker=1)
+            reads.add_dep(writes)
+            changes = given((y, INOUT), (tries, TensorArgType.NO_DEP))
+            orch.submit_sub(once, changes, retries=1).add_dep(reads)
+
+    def args(y: Any) -> TaskArgs:
+        return given((x, INOUT), (y, INOUT), (out, INOUT), (seen, INOUT), (tries, INOUT))
+
+    captured = worker.capture(graph, args(y), hazards="full")
+    for second, copied, touched in ((y, 5, 6), (x, 7, 8)):
+        x[:], y[:], out[:], seen[:], tries[:] = 0, 5, 0, 0, 1
+        worker.replay(captured, args(second))
+        assert (out[0], seen[0], second[0]) == (copied, 7, touched)
+
+
+def test_pins_dependencies_and_time_limits_are_those_of_the_capture(make: Any) -> None:
+    worker = make(num_sub_workers=2, on_worker_death="restart")
+    late, who, plus = (worker.register(f) for f in (set_late, tell_process, add))
+    forever = worker.register(run_on)
+    x, seen, pids = (worker.shared_array((4,), "int64") for _ in range(3))
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        x, seen = args.tensors[:2]
+        pids = args.tensor(2)
+        for place, child in enumerate((0, 1, 1, 0)):
+            orch.submit_sub(who, given((pids[place : place + 1], INOUT)), worker=child)
+        writes = orch.submit_sub(late, given((x, OUT)), worker=0)
+        unseen = given((x, TensorArgType.NO_DEP), (seen, INOUT), scalars=(0,))
+        orch.submit_sub(plus, unseen, worker=1).add_dep(writes)
+
+    def args() -> TaskArgs:
+        return given((x, INOUT), (seen, INOUT), (pids, INOUT))
+
+    captured = worker.capture(graph, args())
+    for _ in range(2):
+        x[:], seen[:], pids[:] = 0, 0, 0
+        worker.replay(captured, args())
+        first, second, third, fourth = pids.tolist()
+        assert first == fourth != second == third
+        assert seen.tolist() == [7] * 4
+    limited = worker.capture(
+        lambda orch, args, config: orch.submit_sub(forever, TaskArgs(), timeout_s=0.2)
+    )
+    with pytest.raises(ChildHungError):
+        worker.replay(limited)
 
 
 def test_what_a_graph_allocates_has_memory_of_its_own_in_each_replay(make: Any) -> None:
