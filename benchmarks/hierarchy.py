@@ -129,6 +129,7 @@ def _overheads(measures: dict[str, Callable[[], float]], effort: Effort) -> Iter
         ("Worker, submit_many, one tensor, run included", "many run", None),
         ("Worker, replay, submits, one tensor", "replay", 0.10),
         ("Worker, replay, submits, chain in one child", "replayed chain", 0.10),
+        ("Worker, replay, one tensor, CPU of the parent, run included", "replay CPU", 0.10),
         ("Worker, replay, one tensor, run included", "replay run", None),
     ):
         yield Figure(
@@ -173,6 +174,12 @@ def _without_python(
 
         return measure
 
+    def replay_cpu() -> float:
+        """All threads of this process, until the last task has ended."""
+        start = time.process_time()
+        worker.replay(captured, other)
+        return (time.process_time() - start) / tasks * 1e6
+
     return {
         "one of many": submits(_inputs(arrays[:1])),
         "four of many": submits(_inputs(arrays[:4])),
@@ -180,6 +187,7 @@ def _without_python(
         "many run": lambda: _a_task(tasks, lambda: worker.run(many(other))),
         "replay": replays(captured, other),
         "replayed chain": replays(chained, None),
+        "replay CPU": replay_cpu,
         "replay run": lambda: _a_task(tasks, lambda: worker.replay(captured, other)),
     }
 
