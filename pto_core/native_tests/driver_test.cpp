@@ -220,6 +220,103 @@ TEST(the_host_may_fork_from_the_thread_of_the_driver) {
   crew.driver->run_end();
 }
 
+TEST(a_fork_does_not_wait_for_a_thread_of_the_driver_that_has_ended) {
+  std::atomic<bool> is_closed = false;
+  Crew crew(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
+    while (!is_closed) std::this_thread::yield();
+    return true;
+  });
+  crew.on_look = [&] {  // as where it drops the last reference to a Worker
+    if (crew.driver->is_own_thread()) {
+      crew.driver->close();
+      is_closed = true;
+    }
+  };
+  std::vector<uint64_t> words(1);
+  crew.driver->run_begin(Hazards::kRaw);
+  Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
+  submit(crew, task);
+  for (int i = 0; !is_closed; ++i) {
+    CHECK(i < kSoonMs);
+    crew.give_up();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    crew.take();
+  }
+  std::atomic<bool> has_forked = false;
+  std::thread forking([&] {
+    crew.take();
+    crew.driver->park();
+    crew.driver->unpark();
+    has_forked = true;
+    crew.give_up();
+  });
+  crew.give_up();
+  for (int i = 0; !has_forked; ++i) {
+    CHECK(i < kSoonMs);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  forking.join();
+  crew.take();
+}
+
+TEST(a_failure_that_nobody_waited_for_goes_with_its_run) {
+  std::atomic<bool> has_failed = false;
+  Crew crew(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
+    while (!has_failed) std::this_thread::yield();
+    return true;
+  });
+  crew.on_look = [&] {
+    if (!crew.driver->is_own_thread() || has_failed.exchange(true)) return;
+    throw std::runtime_error("of the first run");
+  };
+  std::vector<uint64_t> words(1);
+  crew.driver->run_begin(Hazards::kRaw);
+  Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
+  submit(crew, task);
+  for (int i = 0; !has_failed || crew.driver->statistics().finished == 0; ++i) {
+    CHECK(i < kSoonMs);
+    crew.give_up();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    crew.take();
+  }
+  crew.driver->run_end();  // over already, so it does not wait
+  crew.driver->run_begin(Hazards::kRaw);
+  CHECK(crew.driver->wait(submit(crew, task), UINT64_MAX));
+  crew.driver->run_end();
+}
+
+TEST(a_run_that_is_stopped_while_its_end_is_waited_for_says_so) {
+  Crew crew(1, 4, fold);
+  crew.child(0).stop();  // what it is sent stays in flight
+  std::vector<uint64_t> words(1);
+  crew.driver->run_begin(Hazards::kRaw);
+  Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
+  submit(crew, task);
+  std::atomic<bool> is_looked = false;
+  crew.on_look = [&] { is_looked = is_looked || !crew.driver->is_own_thread(); };
+  std::atomic<int> refused = 0;
+  std::thread ending([&] {
+    crew.take();
+    try {
+      crew.driver->run_end();
+    } catch (const Refusal& refusal) {
+      refused += refusal.kind == Refusal::Kind::kClosed;
+    }
+    crew.give_up();
+  });
+  for (int i = 0; !is_looked; ++i) {  // it waits
+    CHECK(i < kSoonMs);
+    crew.give_up();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    crew.take();
+  }
+  crew.driver->stop(crew.driver->add_cause("closed"));
+  crew.give_up();
+  ending.join();
+  crew.take();
+  CHECK_EQUAL(refused.load(), 1);
+}
+
 TEST(a_task_past_its_deadline_ends_its_child_and_runs_again) {
   std::vector<uint64_t> words(1, 5);
   std::atomic<int> attempts = 0;

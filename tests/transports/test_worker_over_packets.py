@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import packets
 import pytest
 
 from pto_core import TaskArgs, TensorArgType, Worker
-from pto_core.errors import TaskFailedError
+from pto_core.errors import TaskFailedError, UsageError
 
 ADDITIONS = 50
+RUNS_MAX = 100  # in each of which the driver's own thread may have made all the calls
 
 
 def test_a_worker_runs_over_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,6 +51,24 @@ class StopError(Exception):
     """Raised by the handler of a signal."""
 
 
+def arm(monkeypatch: pytest.MonkeyPatch, armed: list[str], name: str) -> None:
+    """Raise a signal in the next call that the main thread, which gets signals, makes of a method.
+
+    Only then: the driver's own thread, which calls it too, takes none.
+    """
+    parent = importlib.import_module("pto_transport_packets").PacketParent
+    call = getattr(parent, name)
+
+    def interrupted(*args: Any) -> Any:
+        if name in armed and threading.current_thread() is threading.main_thread():
+            armed.remove(name)
+            signal.raise_signal(signal.SIGUSR1)
+        return call(*args)
+
+    armed.append(name)
+    monkeypatch.setattr(parent, name, interrupted)
+
+
 def test_what_a_signals_handler_raises_in_a_call_is_raised_at_the_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,18 +76,6 @@ def test_what_a_signals_handler_raises_in_a_call_is_raised_at_the_caller(
     packets.install(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     armed: list[str] = []
-
-    def interrupting(name: str) -> Any:
-        parent = importlib.import_module("pto_transport_packets").PacketParent
-        call = getattr(parent, name)
-
-        def interrupted(*args: Any) -> Any:
-            if name in armed:
-                armed.remove(name)
-                signal.raise_signal(signal.SIGUSR1)
-            return call(*args)
-
-        monkeypatch.setattr(parent, name, interrupted)
 
     def stop(number: int, frame: Any) -> None:
         raise StopError
@@ -89,13 +97,41 @@ def test_what_a_signals_handler_raises_in_a_call_is_raised_at_the_caller(
 
             worker.run(graph)
             for name in ("submit", "poll"):
-                interrupting(name)
-                armed.append(name)
-                with pytest.raises(StopError):
-                    worker.run(graph)
+                arm(monkeypatch, armed, name)
+                with pytest.raises(StopError):  # noqa: PT012
+                    for _ in range(RUNS_MAX):
+                        worker.run(graph)
                 before = int(numbers[0])
                 worker.run(graph)
                 assert (numbers == before + 1).all()
             assert worker.statistics()["deaths"] == 0
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+
+
+def test_a_signals_handler_that_uses_the_worker_in_a_call_of_it_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packets.install(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    armed: list[str] = []
+    old = signal.getsignal(signal.SIGUSR1)
+    try:
+        with Worker(level=3, num_sub_workers=1, transport=packets.NAME) as worker:
+            handle = worker.register(lambda: None)
+
+            def graph(orch, args, config) -> None:
+                orch.submit_sub(handle)
+
+            worker.run(graph)
+            signal.signal(signal.SIGUSR1, lambda number, frame: worker.statistics())
+            arm(monkeypatch, armed, "poll")
+            # Between the calls it may: then nothing is raised.
+            with pytest.raises(UsageError, match="inside a call of it"):  # noqa: PT012
+                for _ in range(RUNS_MAX):
+                    worker.run(graph)
+                    if not armed:
+                        armed.append("poll")
+            worker.run(graph)
     finally:
         signal.signal(signal.SIGUSR1, old)

@@ -138,7 +138,22 @@ def test_close_while_another_thread_is_in_a_run(make: Any) -> None:
     running = Elsewhere(lambda: worker.run(graph))
     assert is_submitted.wait(SOON_S)
     worker.close()
-    assert isinstance(running.end(), PtoError)
+    assert isinstance(running.end(), WorkerClosedError)
+
+
+def test_who_looks_after_children_that_a_close_has_ended_finds_them(make: Any) -> None:
+    worker = make(num_sub_workers=1)
+    worker.init()
+    crew = worker._crew
+    end, looks = crew.processes.end, []
+
+    def end_and_look(*args: Any, **named: Any) -> None:
+        end(*args, **named)
+        looks.append(Elsewhere(lambda: crew.supervision.child_broken(0, "late")).end())
+
+    crew.processes.end = end_and_look
+    worker.close()
+    assert looks == [None]
 
 
 def test_close_while_another_thread_submits(make: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 
 from pto_core import Out, task
+from pto_core.errors import UsageError
+from pto_core.hierarchy.failures import Failure
 
 
 @task
@@ -33,13 +36,22 @@ def still_works(worker: Any) -> None:
 
 
 def interrupted_in(worker: Any, body: Any) -> float:
-    """Interrupt the block of a session; give how long it took until that was raised."""
-    began = 0.0
-    with pytest.raises(KeyboardInterrupt), worker.session() as s:  # noqa: PT012
-        body(s)
-        began = time.monotonic()
-        raise KeyboardInterrupt
-    return time.monotonic() - began
+    """Interrupt the block of a session; give how long it took until that was raised.
+
+    ``body`` may give the timer of another interrupt.
+    """
+    began = ended = 0.0
+    with pytest.raises(KeyboardInterrupt), contextlib.ExitStack() as after:  # noqa: PT012
+        try:
+            with worker.session() as s:
+                another = body(s)
+                if another is not None:
+                    after.callback(another.join)  # so that it comes in here
+                began = time.monotonic()
+                raise KeyboardInterrupt
+        finally:
+            ended = time.monotonic()
+    return ended - began
 
 
 def test_an_interrupt_in_the_block_waits_some_time_for_what_runs(make) -> None:
@@ -61,13 +73,55 @@ def test_another_interrupt_cuts_that_time_short(make) -> None:
     worker = make(num_sub_workers=4, on_worker_death="reroute")
     out = worker.shared_array(8)
 
-    def submit(s: Any) -> None:
+    def submit(s: Any) -> threading.Timer:
         s.submit(hang, out)
         until_sent(worker)
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        return timer
 
     assert min(interrupted_in(worker, submit) for _ in range(3)) < 1.9
     still_works(worker)
+
+
+def test_an_interrupt_while_a_run_begins_leaves_none_open(make, monkeypatch) -> None:
+    worker = make(num_sub_workers=1)
+    runs = worker.started_runs()
+    with monkeypatch.context() as patched:
+        patched.setattr(type(runs._supervision), "begin", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            worker.run(lambda orch, args, config: None)
+    assert not runs.is_running
+    still_works(worker)
+
+
+def test_an_interrupt_while_a_run_is_abandoned_leaves_none_open(make, monkeypatch) -> None:
+    worker = make(num_sub_workers=1)
+    runs = worker.started_runs()
+
+    def fail(orch: Any, args: Any, config: Any) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Failure, "of", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            worker.run(fail)
+    assert not runs.is_running
+    still_works(worker)
+
+
+def test_a_run_inside_another_is_refused_and_leaves_that_one_alone(make) -> None:
+    worker = make(num_sub_workers=1)
+    out = worker.shared_array(8)
+    with worker.session() as s:
+        with pytest.raises(UsageError):
+            worker.run(lambda orch, args, config: None)
+        s.submit(write, 3, out)
+    assert (out == 3).all()
+
+
+def interrupt(*args: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def until_sent(worker: Any) -> None:

@@ -15,6 +15,7 @@
 #include "driver/worker_driver.hpp"
 #include "engine/native_engine.hpp"
 #include "errors.hpp"
+#include "refusal.hpp"
 
 namespace pto::hierarchy {
 namespace {
@@ -149,6 +150,19 @@ nb::dict statistics(WorkerDriver& self) {
   return result;
 }
 
+// What any call may be refused for, also one that only asks: see Driver::Role.
+void translate_refusal(const std::exception_ptr& error, void*) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Refusal& refusal) {
+    try {
+      raise_refusal(refusal);
+    } catch (nb::python_error& raised) {
+      raised.restore();
+    }
+  }
+}
+
 void bind_runs(nb::class_<WorkerDriver>& bound) {
   bound
       .def(
@@ -248,6 +262,7 @@ void bind_children(nb::class_<WorkerDriver>& bound) {
 }  // namespace
 
 void bind_driver(nb::module_& module) {
+  nb::register_exception_translator(translate_refusal);
   bind_task_handle(module);
   nb::class_<WorkerDriver> bound(module, "Driver", nb::is_weak_referenceable(),
                                  "The engine of a Worker, and whoever drives it.");

@@ -39,6 +39,10 @@ void Background::start() {
     wake_if_asleep();
     return;
   }
+  {
+    const std::lock_guard lock(mutex_);
+    is_parked_ = false;
+  }
   sigset_t all;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &program_mask_);  // signals are the program's threads'
@@ -144,6 +148,9 @@ void Background::loop() {
     drive(drives);
     lock.lock();
   }
+  // Whoever forks need not wait for it any more: from here on it only waits for the host.
+  is_parked_ = true;
+  changed_.notify_all();
   lock.unlock();
   driver_.host_.leave();
 }

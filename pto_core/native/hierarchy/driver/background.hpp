@@ -60,8 +60,8 @@ class Background {
   std::condition_variable changed_;
   int64_t held_ = -1;  // the thread's own: the task that it saw held back last
   uint64_t held_since_ns_ = 0;
-  uint32_t parks_ = 0;  // park() calls without unpark()
-  bool is_parked_ = false;
+  uint32_t parks_ = 0;      // park() calls without unpark()
+  bool is_parked_ = false;  // or at its end
   std::atomic<bool> is_stopping_{false};
   std::atomic<bool> is_asleep_{false};
   std::atomic<bool> is_park_wanted_{false};

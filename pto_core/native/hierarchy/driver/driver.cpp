@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "driver/waiting.hpp"
 
@@ -64,10 +65,12 @@ void Driver::close() {
 }
 
 void Driver::run_begin(Hazards hazards) {
+  std::exception_ptr stale;  // nobody waited; let go of without the role
   {
     Role role(*this);
     check_open();
     engine_->run_begin(hazards, out_);
+    stale = std::exchange(failure_, nullptr);
     forget_causes();
     outcomes_ = std::make_shared<RunOutcomes>();
     outcomes_->first_task = newest_ + 1;

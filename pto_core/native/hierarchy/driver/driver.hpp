@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <unordered_map>
 
 #include "board.hpp"
@@ -268,6 +269,7 @@ class Driver : private FrameSource {
   Host& host_;
   Board board_;
   std::mutex role_;
+  std::atomic<std::thread::id> role_holder_{};  // while a Role is held
 
   std::vector<std::unique_ptr<ChildLink>> links_;
   Records records_;

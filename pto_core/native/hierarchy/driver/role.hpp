@@ -2,6 +2,7 @@
 #pragma once
 
 #include <mutex>
+#include <thread>
 
 #include "driver/deciding.hpp"
 #include "driver/driver.hpp"
@@ -11,19 +12,23 @@ namespace pto::hierarchy {
 class Driver::Role {
  public:
   // For a thread of the program: it gives up what other holders may need before it waits.
-  explicit Role(Driver& driver) : lock_(driver.role_, std::try_to_lock) {
+  explicit Role(Driver& driver) : driver_(driver), lock_(driver.role_, std::try_to_lock) {
     driver.drives_.fetch_add(1, std::memory_order_relaxed);
-    wait(driver);
+    wait();
+    note_holder();
   }
 
   // The same, for one that only asks: the driver's own thread goes on driving for it.
   enum Asking { kAsks };
-  Role(Driver& driver, Asking) : lock_(driver.role_, std::try_to_lock) { wait(driver); }
+  Role(Driver& driver, Asking) : driver_(driver), lock_(driver.role_, std::try_to_lock) {
+    wait();
+    note_holder();
+  }
 
   // For one that waits and has given everything up; or has all that it needs of the host, and gives
   // it up in between.
   enum Looking { kLooks, kLooksHolding };
-  Role(Driver& driver, Looking looking) : lock_(driver.role_, std::defer_lock) {
+  Role(Driver& driver, Looking looking) : driver_(driver), lock_(driver.role_, std::defer_lock) {
     if (looking == kLooks) lock_.lock();
     while (!lock_.owns_lock() && !lock_.try_lock()) {
       driver.host_.give_up();
@@ -33,21 +38,37 @@ class Driver::Role {
       }
       driver.host_.take();
     }
+    note_holder();
   }
 
+  ~Role() { driver_.role_holder_.store({}, std::memory_order_relaxed); }
+  Role(const Role&) = delete;
+  Role& operator=(const Role&) = delete;
+
  private:
-  void wait(Driver& driver) {
+  void note_holder() {
+    driver_.role_holder_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  }
+
+  void wait() {
     if (lock_.owns_lock()) return;
     if (Deciding::is_so()) {
       throw Refusal(Refusal::Kind::kUsage,
                     "a placement policy asks the Worker that waits for its decision; decide by the "
                     "candidates alone");
     }
-    driver.host_.give_up();
+    // A transport or an engine in Python was called with the role, and a signal arrived there.
+    if (driver_.role_holder_.load(std::memory_order_relaxed) == std::this_thread::get_id()) {
+      throw Refusal(Refusal::Kind::kUsage,
+                    "the Worker is used inside a call of it, perhaps by the handler of a signal; "
+                    "let the handler only note the signal, or raise");
+    }
+    driver_.host_.give_up();
     lock_.lock();
-    driver.host_.take();
+    driver_.host_.take();
   }
 
+  Driver& driver_;
   std::unique_lock<std::mutex> lock_;
 };
 

@@ -87,14 +87,18 @@ void Driver::run_end(bool is_interrupted) {
     pump(true);
     if (!is_running_) return;
   }
-  if (is_interrupted) return end_interrupted();
-  try {
-    wait_for_run(UINT64_MAX);
-  } catch (...) {
-    const std::exception_ptr interruption = std::current_exception();
+  if (is_interrupted) {
     end_interrupted();
-    std::rethrow_exception(interruption);
+  } else {
+    try {
+      wait_for_run(UINT64_MAX);
+    } catch (...) {
+      const std::exception_ptr interruption = std::current_exception();
+      end_interrupted();
+      std::rethrow_exception(interruption);
+    }
   }
+  check_open();  // a stop() ends the run, too
 }
 
 // What has not started does not; what runs gets some time, then its child is ended. Another

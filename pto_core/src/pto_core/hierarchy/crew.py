@@ -203,11 +203,12 @@ class Crew:
         cause = self.driver.add_cause(_CLOSED.pack())
         with Interrupts(), ExitStack() as steps:  # all of them, whatever comes out of one
             steps.callback(self.memory.close)
+            steps.callback(self.processes.kill_all)  # nobody looks after them any more
             steps.callback(self.driver.close)
             steps.callback(self.driver.stop, cause)
             # Nobody wants the results of tasks whose run ends here.
             grace_s = _CUT_SHORT_S if self.driver.is_running else _GRACE_S
-            steps.callback(self.processes.end, grace_s)
+            steps.callback(self.processes.end, grace_s, forgets=False)
             self.driver.cancel(cause)
             self.control.close_all(range(len(self.processes)))
 

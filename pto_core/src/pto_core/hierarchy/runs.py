@@ -118,8 +118,14 @@ class Runs:
 
     def begin(self, hazards: str, config: CallConfig | None) -> None:
         """Open a run; raises UsageError inside another one."""
-        self._driver.run_begin(_hazards_number(hazards), config)
-        self._supervise()
+        was_running = self.is_running
+        try:
+            self._driver.run_begin(_hazards_number(hazards), config)
+            self._supervise()
+        except BaseException as error:
+            if self.is_running and not was_running and not isinstance(error, PtoError):
+                self.abandon(error)  # interrupted when it was open already
+            raise
 
     def _supervise(self) -> None:
         self._supervision.begin()
@@ -149,9 +155,14 @@ class Runs:
         What runs is waited for; not so long when the program was interrupted, then its child is
         ended. A Worker that was closed meanwhile has ended the run.
         """
-        failure = Failure.of(AbortedError(f"the graph of the run raised {type(reason).__name__}"))
-        self._driver.cancel(self._driver.add_cause(failure.pack()))
+        words = f"the graph of the run raised {type(reason).__name__}"
         with contextlib.suppress(WorkerClosedError):
+            try:
+                failure = Failure.of(AbortedError(words))
+                self._driver.cancel(self._driver.add_cause(failure.pack()))
+            except BaseException:  # another interruption, perhaps: the run ends all the same
+                self._wait(is_interrupted=True)
+                raise
             self._wait(is_interrupted=not isinstance(reason, Exception))
 
     def _wait(self, *, is_interrupted: bool) -> UsageError | None:

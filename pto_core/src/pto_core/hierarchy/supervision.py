@@ -16,6 +16,7 @@ from pto_core.errors import AbortedError, PtoError, WorkerClosedError
 from pto_core.hierarchy.failures import Failure, child_broken, child_died, child_hung
 from pto_core.hierarchy.processes import ChildEnding, ChildProcess
 from pto_core.hierarchy.processes.parking import fork_lock
+from pto_core.interrupts import Interrupts
 
 if TYPE_CHECKING:
     from pto_core.hierarchy.crew import Crew
@@ -41,6 +42,7 @@ class Supervision:
         self._interruption: BaseException | None = None  # for whoever waits
         self._is_policy_told = False  # in this run
         self._endings: list[ChildEnding] = []  # found, and not told yet
+        self._to_restart: list[int] = []
         self._is_closing = False
         self._counts = {"deaths": 0, "restarts": 0}
         self._tasks_at_death: dict[int, int] = {}
@@ -93,8 +95,11 @@ class Supervision:
         try:
             self._tell_policy(crew)
             self._endings += crew.processes.poll()
-            while self._endings:
-                self._lose(crew, self._endings.pop(0))
+            if self._endings:
+                with Interrupts():  # who is told half an ending waits for ever
+                    self._lose_all(crew)
+            while self._to_restart:
+                self._restart(crew, self._to_restart[0])
         finally:
             lock.release()
 
@@ -147,18 +152,27 @@ class Supervision:
         assert crew is not None
         return crew.memory.grant(ring, nbytes)
 
+    def _lose_all(self, crew: Crew) -> None:
+        """Tell what was found; what something raises in between is told the next time."""
+        while self._endings:
+            self._lose(crew, self._endings[0])
+
     def _lose(self, crew: Crew, ending: ChildEnding) -> None:
         child = ending.index
-        error = self._reasons.pop(crew.processes[child], child_died)(ending)
-        self._counts["deaths"] += 1
+        process = crew.processes[child]
+        error = self._reasons.get(process, child_died)(ending)
         returns = self._returns and not self._is_closing and self._is_worth_it(crew, child)
         crew.driver.child_lost(child, crew.driver.add_cause(Failure.of(error).pack()), returns)
+        self._endings.remove(ending)
+        self._reasons.pop(process, None)
+        self._counts["deaths"] += 1
         self._tasks_at_death[child] = crew.completed_by(child)  # with those that were lost
         if returns:
-            self._restart(crew, child)
+            self._to_restart.append(child)
 
     def _restart(self, crew: Crew, child: int) -> None:
         try:
+            self._to_restart.remove(child)
             crew.restart(child)
         except BaseException as error:
             # Whatever it was: nobody may wait for this child any more.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-import time
+from collections.abc import Callable
+
+import pytest
 
 from pto_core.hierarchy.processes.child_process import ChildProcess
-from pto_core.hierarchy.processes.parking import fork_lock
+from pto_core.hierarchy.processes.parking import ForkLock, fork_lock
 
 PATIENCE_S = 10
 
@@ -20,21 +22,39 @@ def ended_child() -> ChildProcess:
     return ChildProcess(0, "L3/sub0", pid)
 
 
-def test_who_closes_a_descriptor_keeps_nobody_who_holds_the_fork_lock_from_asking() -> None:
+def test_who_closes_a_descriptor_and_who_may_fork_do_not_wait_for_each_other() -> None:
+    """Who forks waits for drivers' own threads, and these close what is of children that ended."""
     process = ended_child()
-    with fork_lock():  # as one that looks after children
-        closing = threading.Thread(target=process.poll, daemon=True)
-        closing.start()
-        deadline = time.monotonic() + PATIENCE_S
-        while process.ending is None and time.monotonic() < deadline:
-            time.sleep(0.001)
-        asking = threading.Thread(target=process.poll, daemon=True)
-        asking.start()
-        asking.join(PATIENCE_S)
-        assert not asking.is_alive()
-        assert closing.is_alive(), "it closes the descriptor when nobody forks"
-    closing.join(PATIENCE_S)
-    assert not closing.is_alive()
+    descriptor = process.pidfd
+    with fork_lock():
+        for _ in range(2):
+            asking = threading.Thread(target=process.poll, daemon=True)
+            asking.start()
+            asking.join(PATIENCE_S)
+            assert not asking.is_alive()
+        os.fstat(descriptor)  # it is closed when nobody forks
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
     assert process.ending is not None
     assert process.ending.exit_code == 3
     assert process.pidfd == -1
+
+
+def test_what_had_to_wait_is_done_by_whoever_lets_go_of_the_lock_last() -> None:
+    lock, done = ForkLock(), []
+    with lock:
+        with lock:
+            elsewhere(lambda: lock.call(lambda: done.append("waited")))
+            assert done == []
+        assert done == ["waited"]  # this thread has the lock still
+        lock.call(lambda: done.append("at once"))
+        assert done == ["waited", "at once"]
+        elsewhere(lambda: lock.call(lambda: done.append("last")))
+    assert done == ["waited", "at once", "last"]
+
+
+def elsewhere(act: Callable[[], object]) -> None:
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()

@@ -127,15 +127,17 @@ class ChildProcesses:
             if child.is_alive and (ending := child.poll()) is not None
         ]
 
-    def end(self, grace_s: float = 2.0) -> None:
+    def end(self, grace_s: float = 2.0, *, forgets: bool = True) -> None:
         """Wait for children that were told to close; those left after ``grace_s`` are ended.
 
         Twice is fine. A signal (Ctrl-C) does not cut it short but to the wait: it takes its course
-        when all children are gone.
+        when all children are gone. With ``forgets`` false other threads may still ask for them,
+        and start one anew, until :meth:`kill_all`.
         """
         with Interrupts() as interrupts:
-            end_all(self._family.processes, grace_s, interrupts)
-            self._family.forget()
+            end_all(list(self._family.processes), grace_s, interrupts)
+            if forgets:
+                self._family.forget()
 
     def kill_all(self) -> None:
         """End all children at once, and forget them."""

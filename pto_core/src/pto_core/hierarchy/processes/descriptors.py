@@ -25,10 +25,13 @@ def parent_only(descriptor: int) -> int:
 
 
 def close_parent_only(descriptor: int) -> None:
-    """Close it, here."""
-    with fork_lock():  # a child must not close what gets its number in between
+    """Close it, here; while another thread may fork, as soon as that is over."""
+
+    def close() -> None:
         _parents.discard(descriptor)
         os.close(descriptor)
+
+    fork_lock().call(close)  # a child must not close what gets its number in between
 
 
 def parent_only_mapping(mapping: SharedMapping) -> SharedMapping:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Protocol
 from weakref import WeakSet
@@ -24,8 +24,49 @@ class Parkable(Protocol):
         """Let its thread go on."""
 
 
+class ForkLock:
+    """Held over every fork; reentrant. What may not happen meanwhile is done when it is free.
+
+    So an engine's own thread need not wait for it, while its holder waits for that thread to park.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._due: list[Callable[[], object]] = []
+
+    def acquire(self, *, blocking: bool = True) -> bool:
+        """Take it; says whether."""
+        return self._lock.acquire(blocking=blocking)
+
+    def release(self) -> None:
+        """Let go of it, and do what had to wait."""
+        self._lock.release()
+        self._catch_up()
+
+    def __enter__(self) -> ForkLock:
+        self._lock.acquire()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.release()
+
+    def call(self, act: Callable[[], object]) -> None:
+        """Call ``act`` with the lock: now or, where another thread has it, when that lets go."""
+        self._due.append(act)
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        # Whoever fails to take it has added before its holder looks again.
+        while self._due and self._lock.acquire(blocking=False):
+            try:
+                while self._due:
+                    self._due.pop(0)()
+            finally:
+                self._lock.release()
+
+
 _parkables: WeakSet[Parkable] = WeakSet()
-_fork_lock = threading.RLock()
+_fork_lock = ForkLock()
 
 
 def register_parkable(parkable: Parkable) -> None:
@@ -34,8 +75,8 @@ def register_parkable(parkable: Parkable) -> None:
         _parkables.add(parkable)
 
 
-def fork_lock() -> threading.RLock:
-    """Give the lock that is held over every fork; reentrant."""
+def fork_lock() -> ForkLock:
+    """Give the lock of this process."""
     return _fork_lock
 
 
@@ -52,7 +93,7 @@ def parked() -> Iterator[None]:
 def _forget() -> None:
     """In a forked process no registered thread exists, and who held the lock is gone."""
     global _fork_lock, _parkables
-    _fork_lock = threading.RLock()
+    _fork_lock = ForkLock()
     _parkables = WeakSet()
 
 
