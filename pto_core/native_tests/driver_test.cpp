@@ -47,6 +47,11 @@ int64_t submit(Crew& crew, Task& task, int32_t pin = -1, int32_t retries = 0,
   return number;
 }
 
+int64_t submit(Crew& crew, uint64_t& word) {
+  Task task(reinterpret_cast<uintptr_t>(&word), 8, Tag::kInout, 1);
+  return submit(crew, task);
+}
+
 uint64_t* word_of(const uint64_t* data) {
   return reinterpret_cast<uint64_t*>(static_cast<uintptr_t>(data[1]));
 }
@@ -476,8 +481,7 @@ TEST(children_are_looked_after_while_the_program_only_submits) {
   crew.driver->run_begin(Hazards::kRaw);
   for (int i = 0; crew.looks < 3; ++i) {
     CHECK(i < 100 * kSoonMs);
-    Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 1);
-    submit(crew, task);
+    submit(crew, words[0]);
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
   crew.driver->run_end();
@@ -491,10 +495,7 @@ TEST(who_only_asks_does_not_keep_the_driver_from_its_work) {
   });
   std::vector<uint64_t> words(1);
   crew.driver->run_begin(Hazards::kRaw);
-  for (int i = 0; i < 9; ++i) {
-    Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 1);
-    submit(crew, task);
-  }
+  for (int i = 0; i < 9; ++i) submit(crew, words[0]);
   for (int i = 0; ran < 9; ++i) {
     CHECK(i < 10 * kSoonMs);
     crew.driver->statistics();
@@ -517,10 +518,7 @@ TEST(a_driver_that_is_stopped_lets_everybody_go_and_nobody_in) {
   crew.driver->run_begin(Hazards::kRaw);
   crew.driver->scope_begin();
   int64_t last = kNone;
-  for (int i = 0; i < 20; ++i) {
-    Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 1);
-    last = submit(crew, task);
-  }
+  for (int i = 0; i < 20; ++i) last = submit(crew, words[0]);
   std::atomic<int> came_back = 0;
   std::thread waiting([&] {
     crew.take();
@@ -542,10 +540,7 @@ TEST(a_driver_that_is_stopped_lets_everybody_go_and_nobody_in) {
       refused += refusal.kind == Refusal::Kind::kClosed;
     }
   };
-  refuses([&] {
-    Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 1);
-    submit(crew, task);
-  });
+  refuses([&] { submit(crew, words[0]); });
   refuses([&] { crew.driver->scope_end(); });
   refuses([&] { crew.driver->run_end(); });
   refuses([&] { crew.driver->run_begin(Hazards::kRaw); });
@@ -584,8 +579,7 @@ TEST(control_frames_keep_their_place_and_are_answered) {
   crew.driver->run_begin(Hazards::kRaw);
   std::vector<uint64_t> replies;
   for (int i = 0; i < 50; ++i) {
-    Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 1);
-    submit(crew, task);
+    submit(crew, words[0]);
     replies.push_back(crew.driver->control(0, "hello " + std::to_string(i)));
   }
   for (int i = 0; i < 50; ++i) {

@@ -45,13 +45,14 @@ RUNTIME_DEFECTS = {
 }
 
 # What must be among the failures: the same mistake may show in several tests.
+# One of them at least; tasks may run in the right order by luck though their edge is lost.
 TENSOR_RUNTIME_DEFECTS = {
-    "nothing": None,
-    "loses_an_edge": "test_random_graphs",
-    "keeps_scopes_open": "test_scopes_give_memory_back",
-    "gives_overlapping_buffers": "test_allocated_buffers_are_apart",
-    "proves_no_deadlock": "test_deadlock_is_proven",
-    "ignores_clusters": "test_clusters",
+    "nothing": set(),
+    "loses_an_edge": {"test_long_chain", "test_random_graphs"},
+    "keeps_scopes_open": {"test_scopes_give_memory_back"},
+    "gives_overlapping_buffers": {"test_allocated_buffers_are_apart"},
+    "proves_no_deadlock": {"test_deadlock_is_proven"},
+    "ignores_clusters": {"test_clusters"},
 }
 TENSOR_RUNTIMES = [
     record.name
@@ -107,7 +108,7 @@ def test_broken_tensor_runtime_is_caught(stranger, variant, defect) -> None:
     outcomes = stranger.run_contract("RuntimeContract", runtime="broken", backend=healthy_backend())
     failed = failures(outcomes)
     caught_by = TENSOR_RUNTIME_DEFECTS[defect]
-    assert (caught_by in failed) if caught_by else not failed, failed
+    assert (failed.keys() & caught_by) if caught_by else not failed, failed
 
 
 @pytest.mark.parametrize(
