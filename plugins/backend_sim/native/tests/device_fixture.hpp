@@ -45,12 +45,20 @@ struct Fixture {
   int32_t kernel(pto_kernel_callback callback, void* context = nullptr,
                  const char* name = "callback") {
     const auto func_id = static_cast<int32_t>(kernels.size());
-    const pto_kernel_source source{func_id, PTO_CORE_AIV, name,   nullptr,
-                                   nullptr, callback,     context};
+    return load({func_id, PTO_CORE_AIV, name, nullptr, nullptr, callback, context});
+  }
+
+  // A kernel that is a function of a shared library.
+  int32_t kernel_of(const char* library, const char* symbol) {
+    const auto func_id = static_cast<int32_t>(kernels.size());
+    return load({func_id, PTO_CORE_AIV, symbol, library, symbol, nullptr, nullptr});
+  }
+
+  int32_t load(const pto_kernel_source& source) {
     uint64_t address = 0;
     CHECK_EQUAL(api->load_kernel(device, &source, &address, &error), PTO_OK);
-    kernels.push_back({func_id, PTO_CORE_AIV, address, name});
-    return func_id;
+    kernels.push_back({source.func_id, PTO_CORE_AIV, address, source.name});
+    return source.func_id;
   }
 
   // The whole run, the orchestration on the device's own thread.

@@ -198,6 +198,32 @@ TEST(the_caller_runs_no_kernel_and_long_ones_use_every_worker) {
   CHECK(threads.seen.count(std::this_thread::get_id()) == 0);
 }
 
+// The first batch of a device is shared, since nothing is known of its kernels. The next is timed,
+// and is short; what waits behind it is not, and would stand in each other's way in one batch: the
+// first of the two waits for the second.
+TEST(one_short_kernel_takes_nothing_back_from_who_is_about_to_run_it) {
+  for (int i = 0; i < 10; ++i) {
+    while (live_workers() != 0) std::this_thread::yield();  // of the device before
+    Fixture device({workers(2)});
+    device.config.aicpu_thread_num = 1;
+    const int32_t short_one = device.kernel_of(PTO_KERNEL_LIBRARY, "kernel_entry");
+    const int32_t wait = device.kernel_of(PTO_KERNEL_LIBRARY, "wait_entry");
+    const int32_t tell = device.kernel_of(PTO_KERNEL_LIBRARY, "tell_entry");
+    while (live_workers('S') != 2) std::this_thread::yield();  // the other one has to be woken
+    int64_t words[2] = {0, 0};
+    const auto address = reinterpret_cast<uint64_t>(words);
+    CHECK_EQUAL(device.run_from_here([&](toy::Runtime& runtime) {
+      const int64_t first = runtime.submit(short_one, PTO_CORE_AIV, {1});
+      runtime.submit(wait, PTO_CORE_AIV, {address});
+      runtime.submit(tell, PTO_CORE_AIV, {address});
+      runtime.submit(short_one, PTO_CORE_AIV, {1}, {first});
+      return 0;
+    }),
+                PTO_OK);
+    CHECK_EQUAL(words[1], 0);
+  }
+}
+
 TEST(a_failing_kernel_ends_the_run) {
   Fixture device({workers(2)});
   const auto failing = [](void*, const pto_payload*, uint32_t, pto_error* error) -> int32_t {
