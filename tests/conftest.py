@@ -172,10 +172,10 @@ class Case:
         assert document["exit_code"] == done.returncode
         return document
 
-    def leftovers(self) -> list[str]:
+    def leftovers(self, *, within_cache: bool = True) -> list[str]:
         """What runs or lies about that should not, after some patience for what is ending."""
         deadline = time.monotonic() + PATIENCE_S
-        while (found := self._leftovers()) and time.monotonic() < deadline:
+        while (found := self._leftovers(within_cache)) and time.monotonic() < deadline:
             os.sched_yield()
         return found
 
@@ -187,8 +187,9 @@ class Case:
         assert done.stdout == "constant: passed (a2a3sim, host_build_graph, device 0)\n"
         assert self.leftovers() == []
 
-    def _leftovers(self) -> list[str]:
-        folders = (self.cache / "scratch", self.cache / "locks", self.temporary)
+    def _leftovers(self, within_cache: bool) -> list[str]:
+        in_cache = (self.cache / "scratch", self.cache / "locks") if within_cache else ()
+        folders = (*in_cache, self.temporary)
         files = [str(path) for folder in folders for path in folder.glob("*")]
         strays = [str(path) for path in self.folder.rglob("*") if path.suffix in (".pyc", ".core")]
         shared = set(os.listdir("/dev/shm")) - self.shared_memory

@@ -90,6 +90,48 @@ def test_killed_builder_leaves_nothing_that_hurts(bench, kernel) -> None:
     assert bench.build(slow).is_file()
 
 
+# Owns a scratch folder, and dies of SIGKILL as soon as its standard input ends.
+OWNER = """
+    import os, signal, sys
+    from pathlib import Path
+    from pto_core.toolchain.cache import ArtefactCache
+
+    cache = ArtefactCache(Path(sys.argv[1]))
+    with cache.scratch() as scratch, cache.building("key", lambda seconds: None):
+        (scratch / "part").write_text("half of it")
+        print("here", flush=True)
+        sys.stdin.read()
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_build_that_finds_all_sweeps_what_is_of_the_dead_and_only_that(bench, kernel) -> None:
+    source = bench.write("one.cpp", kernel("1"))
+    bench.build(source)
+    command = [sys.executable, "-c", textwrap.dedent(OWNER), str(bench.cache)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"here\n"
+        of_the_living = bench.leftovers()
+        assert len(of_the_living) == 3, "a folder and two locks"
+        bench.build(source)
+        assert bench.leftovers() == of_the_living
+        owner.communicate()
+    assert owner.returncode == -signal.SIGKILL
+    assert bench.leftovers() == of_the_living
+    bench.build(source)
+    assert bench.states == ["cached"]
+    assert bench.leftovers() == []
+
+
+def test_a_folder_that_lost_its_lock_is_swept(bench, kernel) -> None:
+    source = bench.write("one.cpp", kernel("1"))
+    bench.build(source)
+    (bench.cache / "scratch" / "1-late" / "folder").mkdir(parents=True)
+    bench.build(source)
+    assert bench.leftovers() == []
+
+
 def test_interrupted_builder_cleans_up_at_once(bench) -> None:
     slow = bench.write("slow.cpp", SLOW)
     builder = start(bench, slow)

@@ -114,6 +114,7 @@ class _Watch:
         events_read, events_write = os.pipe2(os.O_CLOEXEC)
         output_read, output_write = os.pipe2(os.O_CLOEXEC)
         events, output = Lines(events_read), Lines(output_read)
+        was_killed = False
         try:
             with ProcessGroup() as group:
                 descriptors = (
@@ -140,8 +141,11 @@ class _Watch:
                         may_finish = not self._expired and interrupts.signal is None
                     finally:
                         self._end(child, may_finish=may_finish)
+                        was_killed = child.returncode < 0
             self._drain(events, output)
         finally:
+            if was_killed:
+                self._sweep()
             for descriptor in (events_read, output_read, events_write, output_write):
                 if descriptor >= 0:
                     os.close(descriptor)
@@ -231,10 +235,9 @@ class _Watch:
         if child.poll() is None:
             child.kill()
             child.wait()
-            self._sweep()
 
     def _sweep(self) -> None:
-        """Remove what a child that had to be killed left in the cache."""
+        """Remove what a child that was killed left in the cache, once its compilers are gone."""
         if self._state.cache_dir is not None:
             from pto_core.toolchain.cache import ArtefactCache
 

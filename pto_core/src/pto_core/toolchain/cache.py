@@ -63,18 +63,22 @@ class ArtefactCache:
         return None
 
     def prepare(self) -> None:
-        """Make the folders, and remove what killed builders left."""
+        """Make the folders."""
         for folder in (self._manifests, self._artefacts, self._scratch, self._locks):
             folder.mkdir(parents=True, exist_ok=True)
-        self.sweep()
 
     def sweep(self) -> None:
-        """Remove scratch folders and lock files whose owner is gone."""
+        """Remove scratch folders and lock files whose owner is gone.
+
+        A folder may have lost its lock file: compilers that outlived their builder for a moment
+        wrote into it while it was removed.
+        """
         with contextlib.suppress(OSError):
-            for path in (*self._scratch.glob("*.lock"), *self._locks.glob("*.lock")):
-                with FileLock(path) as lock:
-                    if lock.try_acquire():
-                        shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+            for folder in (self._scratch, self._locks):
+                for path in {entry.with_suffix(".lock") for entry in folder.iterdir()}:
+                    with FileLock(path) as lock:
+                        if lock.try_acquire():
+                            shutil.rmtree(path.with_suffix(""), ignore_errors=True)
 
     def size(self) -> tuple[int, int]:
         """Count the artefacts and their bytes."""

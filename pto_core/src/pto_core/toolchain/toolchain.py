@@ -144,8 +144,10 @@ class Toolchain:
     def build_many(self, requests: Sequence[BuildRequest]) -> list[Path]:
         """Give the artefact of each request, building what is missing, ``jobs`` at a time.
 
-        Every request is tried; then the first failure in the order given is raised.
+        Every request is tried; then the first failure in the order given is raised. What killed
+        builders left in the cache is removed, also when nothing is missing.
         """
+        ArtefactCache(self._config["cache_dir"]).sweep()
         results: list[Path | None] = [self._lookup(request) for request in requests]
         missing = [index for index, found in enumerate(results) if found is None]
         done = 0
