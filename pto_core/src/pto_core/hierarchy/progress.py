@@ -53,7 +53,7 @@ class PlainLines:
 
 
 class TerminalBar:
-    """A bar that disappears when the run is over."""
+    """A bar that appears when it is told of a run, and disappears when that is over."""
 
     def __init__(self, label: str) -> None:
         from rich.console import Console
@@ -71,10 +71,10 @@ class TerminalBar:
             auto_refresh=False,
         )
         self._task = self._bar.add_task(label, total=None, failed="")
-        self._bar.start()
 
     def __call__(self, progress: Progress) -> None:
         """Draw it anew."""
+        self._bar.start()
         failed = f"{progress.failed} failed" if progress.failed else ""
         self._bar.update(
             self._task, completed=progress.finished, total=progress.submitted, failed=failed
@@ -94,6 +94,7 @@ class Follower:
         self._source = source
         self._listener = listener
         self._error: BaseException | None = None
+        self._is_heard = True
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="pto progress", daemon=True)
 
@@ -105,7 +106,7 @@ class Follower:
         """Tell ``last``, and end."""
         self._is_over.set()
         self._thread.join()
-        if self._error is None:
+        if self._is_heard:
             self._listener(last)
         if self._error is not None:
             raise self._error
@@ -116,7 +117,9 @@ class Follower:
             while not self._is_over.wait(_INTERVAL_S):
                 progress = self._source()
                 if progress != last:
+                    self._is_heard = False  # should it raise
                     self._listener(progress)
+                    self._is_heard = True
                     last = progress
         except BaseException as error:  # noqa: BLE001 - given to who stops it
             self._error = error
