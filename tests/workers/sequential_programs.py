@@ -11,6 +11,8 @@ import signal
 from dataclasses import dataclass, field
 from typing import Any
 
+from task_arguments import given
+
 from pto_core import TaskArgs, TensorArgType
 
 TASKS = 120
@@ -55,12 +57,9 @@ class Member:
         return sum(bits[tag] << 2 * index for index, tag in enumerate(self.tags))
 
     def args(self, memory: Any, number: int, fails: int) -> TaskArgs:
-        made = TaskArgs()
-        for array, tag in zip(self.arrays, self.tags, strict=True):
-            made.add_tensor(memory[array], tag)
-        for scalar in (number, int(fails), self.writes):
-            made.add_scalar(scalar)
-        return made
+        arrays = (memory[array] for array in self.arrays)
+        scalars = (number, int(fails), self.writes)
+        return given(*zip(arrays, self.tags, strict=True), scalars=scalars)
 
 
 @dataclass

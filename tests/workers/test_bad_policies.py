@@ -20,6 +20,8 @@ def write(value: int, out: Out) -> None:
     [
         (lambda candidates, preferred: 1 // 0, "policy raised ZeroDivisionError"),
         (lambda candidates, preferred: 7, r"policy picked 7, .*pick one of \[0"),
+        (lambda candidates, preferred: -1, "policy picked -1"),
+        (lambda candidates, preferred: "one", "policy picked 'one'"),
         (lambda candidates, preferred: None, "policy picked None"),
     ],
 )
@@ -30,6 +32,9 @@ def test_a_policy_that_is_of_no_use_ends_its_run(make, policy, words) -> None:
         with pytest.raises(UsageError, match=words), worker.session() as s:  # noqa: PT012
             for row in rows:
                 s.submit(write, 1, row)
+    with worker.session() as s:
+        s.submit(write, 2, rows[0], worker=0)  # a pin leaves nothing to choose
+    assert (rows[0] == 2).all()
     assert worker.statistics()["deaths"] == 0
 
 

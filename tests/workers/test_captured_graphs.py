@@ -20,6 +20,7 @@ from sequential_programs import (
     submit_all,
     work,
 )
+from task_arguments import given
 
 from pto_core import (
     CallConfig,
@@ -88,15 +89,6 @@ def shift(data: InOut, by: Scalar) -> None:
 
 def shift_on_chip(rt: Any, data: InOut, by: Scalar) -> None:
     rt.submit(shift, data, by)
-
-
-def given(*pairs: tuple[Any, TensorArgType], scalars: tuple[int, ...] = ()) -> TaskArgs:
-    args = TaskArgs()
-    for array, tag in pairs:
-        args.add_tensor(array, tag)
-    for scalar in scalars:
-        args.add_scalar(scalar)
-    return args
 
 
 def all_of(memory: Any) -> TaskArgs:

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from task_arguments import given
 
-from pto_core import InOut, TaskArgs, TensorArgType, task
+from pto_core import InOut, TensorArgType, task
 from pto_core.errors import PtoError, WorkerClosedError
 
 SOON_S = 40.0
@@ -77,12 +78,10 @@ def test_close_inside_a_graph_ends_the_run(make: Any) -> None:
 
     def graph(orch: Any, args: Any, config: Any) -> None:
         for _ in range(100):
-            mine = TaskArgs()
-            mine.add_tensor(x, TensorArgType.INOUT)
-            orch.submit_sub(handle, mine)
+            orch.submit_sub(handle, given((x, TensorArgType.INOUT)))
         worker.close()
         with pytest.raises(WorkerClosedError):
-            orch.submit_sub(handle, mine)
+            orch.submit_sub(handle, given((x, TensorArgType.INOUT)))
 
     with pytest.raises(WorkerClosedError):
         worker.run(graph)
@@ -129,9 +128,7 @@ def test_close_while_another_thread_is_in_a_run(make: Any) -> None:
 
     def graph(orch: Any, args: Any, config: Any) -> None:
         for _ in range(10):
-            mine = TaskArgs()
-            mine.add_tensor(x, TensorArgType.INOUT)
-            orch.submit_sub(handle, mine)
+            orch.submit_sub(handle, given((x, TensorArgType.INOUT)))
         is_submitted.set()
 
     x = worker.shared_array(4)

@@ -29,8 +29,9 @@ Other children have dispatches as well meanwhile: how many is up to the operatin
 let one of the group's children stand still for as long as it likes.
 """
 BACKLOG = 2000
-REMEMBERED = 1 << 16
 """Single tasks that wait for a child, at least, whenever a group comes."""
+REMEMBERED = 1 << 16
+"""Of how many tasks, the last ones, it is known when they began."""
 
 
 @pytest.fixture

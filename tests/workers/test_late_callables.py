@@ -8,8 +8,9 @@ from typing import Any
 
 import psutil
 import pytest
+from task_arguments import given
 
-from pto_core import ChipCallable, Out, TaskArgs, TensorArgType, kernel
+from pto_core import ChipCallable, Out, TensorArgType, kernel
 from pto_core.errors import ControlError
 from pto_core.hierarchy.control import Control
 
@@ -29,12 +30,6 @@ def bump(args: Any) -> None:
     args.tensor(0)[:] += 1
 
 
-def args_of(array: Any, tag: TensorArgType) -> TaskArgs:
-    args = TaskArgs()
-    args.add_tensor(array, tag)
-    return args
-
-
 def test_a_chip_callable_reaches_chips_that_run(make) -> None:
     worker = make(device_ids=[0, 1], **CHIPS)
     worker.init()
@@ -43,7 +38,7 @@ def test_a_chip_callable_reaches_chips_that_run(make) -> None:
 
     def graph(orch, args, cfg) -> None:
         for number, row in enumerate(rows):
-            orch.submit_next_level(chip, args_of(row, TensorArgType.OUTPUT), cfg, worker=number)
+            orch.submit_next_level(chip, given((row, TensorArgType.OUTPUT)), cfg, worker=number)
 
     worker.run(graph)
     assert (rows == 7).all()
@@ -54,9 +49,7 @@ def leave_a_note(orch: Any, args: Any, config: Any) -> None:
     note = args.tensor(0)
     note[0] = os.getpid()
     with orch.scope():
-        made = TaskArgs()
-        made.add_tensor(note[1:], TensorArgType.INOUT)
-        orch.submit_sub(leaf_of[0], made)
+        orch.submit_sub(leaf_of[0], given((note[1:], TensorArgType.INOUT)))
 
 
 leaf_of: list[Any] = []
@@ -74,7 +67,7 @@ def test_a_graph_function_reaches_hosts_that_run(make, monkeypatch) -> None:
         note = w4.shared_array((2,), "int64")
         w4.run(
             lambda orch, args, cfg, graph=graph, note=note: orch.submit_next_level(
-                graph, args_of(note, TensorArgType.INOUT), cfg
+                graph, given((note, TensorArgType.INOUT)), cfg
             )
         )
         assert note.tolist() == [host.pid, 1]
@@ -123,5 +116,5 @@ def test_what_one_of_two_children_refuses_the_other_one_forgets(
     assert worker._crew.control.ask_all(range(2), "forget", digest) == [False, False]
     row = worker.shared_array(8)
     handle = worker.register(bump)
-    worker.run(lambda orch, args, cfg: orch.submit_sub(handle, args_of(row, TensorArgType.INOUT)))
+    worker.run(lambda orch, args, cfg: orch.submit_sub(handle, given((row, TensorArgType.INOUT))))
     assert (row == 1).all()

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from task_arguments import given
 
 from pto_core import (
     ChipCallable,
@@ -40,9 +41,7 @@ def fail(args: Any) -> None:
 
 
 def submit(call: Any, handle: Any, array: Any, *more: Any) -> None:
-    args = TaskArgs()
-    args.add_tensor(array, TensorArgType.INOUT)
-    call(handle, args, *more)
+    call(handle, given((array, TensorArgType.INOUT)), *more)
 
 
 def nested(make: Any, levels: int, leaf: Any) -> tuple[Worker, Any]:
@@ -65,12 +64,6 @@ def nested(make: Any, levels: int, leaf: Any) -> tuple[Worker, Any]:
     return worker, graph
 
 
-def args_of(array: Any) -> TaskArgs:
-    args = TaskArgs()
-    args.add_tensor(array, TensorArgType.INOUT)
-    return args
-
-
 def test_a_pod_of_hosts_with_chips(make) -> None:
     w4 = make(level=4)
     graphs = []
@@ -80,9 +73,7 @@ def test_a_pod_of_hosts_with_chips(make) -> None:
 
         def on_host(orch, args, cfg, chip=chip, sub=sub) -> None:
             out = args.tensor(0)
-            made = TaskArgs()
-            made.add_tensor(out, TensorArgType.OUTPUT)
-            orch.submit_next_level(chip, made, cfg)
+            orch.submit_next_level(chip, given((out, TensorArgType.OUTPUT)), cfg)
             submit(orch.submit_sub, sub, out)
 
         graphs.append(w4.register(on_host))
@@ -91,9 +82,8 @@ def test_a_pod_of_hosts_with_chips(make) -> None:
 
     def graph(orch, args, cfg) -> None:
         for host, handle in enumerate(graphs):
-            submit_to = TaskArgs()
-            submit_to.add_tensor(rows[host], TensorArgType.OUTPUT)
-            orch.submit_next_level(handle, submit_to, cfg, worker=host)
+            row = given((rows[host], TensorArgType.OUTPUT))
+            orch.submit_next_level(handle, row, cfg, worker=host)
 
     w4.run(graph)
     assert (rows == 8).all()
@@ -104,7 +94,7 @@ def test_any_depth_runs_and_runs_again(make, levels: int) -> None:
     top, graph = nested(make, levels, bump)
     array = top.shared_array(16)
     for expected in (1, 2):
-        top.run(graph, args=args_of(array))
+        top.run(graph, args=given((array, TensorArgType.INOUT)))
         np.testing.assert_array_equal(array, expected)
 
 
@@ -114,7 +104,7 @@ def test_an_error_keeps_its_path_through_all_levels(make) -> None:
     with pytest.raises(
         TaskFailedError, match=r"^L5/pod0/host0/sub0: ValueError: deep down"
     ) as caught:
-        top.run(graph, args=args_of(array))
+        top.run(graph, args=given((array, TensorArgType.INOUT)))
     assert caught.value.path == "L5/pod0/host0/sub0"
     assert 'raise ValueError("deep down")' in caught.value.remote_traceback
     cause: Any = caught.value
@@ -133,10 +123,7 @@ def collect(args: Any) -> None:
 
 
 def moved(of: Any, to: Any) -> TaskArgs:
-    args = TaskArgs()
-    args.add_tensor(of, TensorArgType.INPUT)
-    args.add_tensor(to, TensorArgType.INOUT)
-    return args
+    return given((of, TensorArgType.INPUT), (to, TensorArgType.INOUT))
 
 
 class Rings:
@@ -170,9 +157,9 @@ class Rings:
         def graph(orch: Any, args: Any, cfg: Any) -> None:
             for _ in range(10 if scopes else 1):
                 with orch.scope():
-                    given = moved(orch.alloc((4 * MIB,), DataType.UINT8), total)
-                    given.add_scalar(scopes)
-                    orch.submit_next_level(self._on_host, given, cfg)
+                    both = moved(orch.alloc((4 * MIB,), DataType.UINT8), total)
+                    both.add_scalar(scopes)
+                    orch.submit_next_level(self._on_host, both, cfg)
 
         self.w4.run(graph)
         return total

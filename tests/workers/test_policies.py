@@ -7,10 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from pto_core import In, Out, Worker, task
-from pto_core.errors import UsageError
 
 CHILDREN = 3
 PATIENCE_S = 30
@@ -114,23 +111,3 @@ def test_a_wish_is_granted_where_there_is_room_and_holds_nothing_up(make) -> Non
         for index in range(3):
             s.submit(who, out[index : index + 1], worker=1)
     assert {known.index(pid) for pid in out} == {1}, "a pin waits"
-
-
-@pytest.mark.parametrize("answer", [7, -1, "one", None])
-def test_a_policy_that_answers_nonsense_is_an_error_of_the_run(make, answer) -> None:
-    worker = make(num_sub_workers=CHILDREN, policy=lambda candidates, preferred: answer)
-    out = worker.shared_array((1,), "int64")
-    with pytest.raises(UsageError, match="policy"), worker.session() as s:
-        s.submit(who, out)
-    pids(worker)  # it can be used again
-
-
-def test_a_policy_that_raises_is_an_error_of_the_run(make) -> None:
-    def policy(candidates: Sequence[tuple[int, int]], preferred: int) -> int:
-        raise ZeroDivisionError("no choice")
-
-    worker = make(num_sub_workers=CHILDREN, policy=policy)
-    out = worker.shared_array((1,), "int64")
-    with pytest.raises(UsageError, match="ZeroDivisionError: no choice"), worker.session() as s:
-        s.submit(who, out)
-    pids(worker)

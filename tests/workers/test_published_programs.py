@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from task_arguments import given
 
 from pto_core import (
     CallConfig,
@@ -15,7 +16,6 @@ from pto_core import (
     DataType,
     Out,
     Scalar,
-    TaskArgs,
     TensorArgType,
     Worker,
     kernel,
@@ -52,15 +52,6 @@ def mark(args: Any) -> None:
     args.tensor(0)[:] = args.scalar(0)
 
 
-def args_of(*tensors: tuple[Any, TensorArgType], scalars: tuple[int, ...] = ()) -> TaskArgs:
-    made = TaskArgs()
-    for tensor, tag in tensors:
-        made.add_tensor(tensor, tag)
-    for scalar in scalars:
-        made.add_scalar(scalar)
-    return made
-
-
 @pytest.mark.parametrize("runtime", ORCHESTRATIONS)
 def test_two_chips_and_two_sub_children(make, runtime) -> None:
     w3 = make(level=3, platform="a2a3sim", runtime=runtime, device_ids=[0, 1], num_sub_workers=2)
@@ -74,27 +65,25 @@ def test_two_chips_and_two_sub_children(make, runtime) -> None:
     def graph(orch, args, cfg) -> None:
         x = orch.alloc((128, 128), DataType.FLOAT32)
         y = orch.alloc((128, 128), DataType.FLOAT32)
-        orch.submit_next_level(
-            chip, args_of((x, TensorArgType.OUTPUT), scalars=(7,)), cfg, worker=0
-        )
+        orch.submit_next_level(chip, given((x, TensorArgType.OUTPUT), scalars=(7,)), cfg, worker=0)
         with orch.scope():
             z = orch.alloc((128, 128), DataType.FLOAT32)
             orch.submit_next_level_group(
                 chip,
                 [
-                    args_of((y, TensorArgType.OUTPUT), scalars=(5,)),
-                    args_of((z, TensorArgType.OUTPUT), scalars=(6,)),
+                    given((y, TensorArgType.OUTPUT), scalars=(5,)),
+                    given((z, TensorArgType.OUTPUT), scalars=(6,)),
                 ],
                 cfg,
                 workers=[0, 1],
             )
-            b = args_of(
+            b = given(
                 (x, TensorArgType.INPUT), (y, TensorArgType.INPUT), (total, TensorArgType.OUTPUT)
             )
             orch.submit_sub(check, b)
         orch.submit_sub_group(
             marked,
-            [args_of((marks[i], TensorArgType.OUTPUT), scalars=(i + 1,)) for i in range(2)],
+            [given((marks[i], TensorArgType.OUTPUT), scalars=(i + 1,)) for i in range(2)],
         )
 
     w3.run(graph, args=None, config=CallConfig())
@@ -130,8 +119,8 @@ def test_an_orchestration_in_cpp_on_a_chip_before_and_after_the_start(make, tmp_
 
     def run(value: int) -> None:
         chip = w3.register(program)
-        given = args_of((out, TensorArgType.OUTPUT), scalars=(out.size, value))
-        w3.run(lambda orch, args, cfg: orch.submit_next_level(chip, given, cfg))
+        args = given((out, TensorArgType.OUTPUT), scalars=(out.size, value))
+        w3.run(lambda orch, _, cfg: orch.submit_next_level(chip, args, cfg))
         assert (out == value).all()
         w3.unregister(chip)
 
@@ -158,8 +147,8 @@ def test_a_graph_gets_a_view_of_its_arguments_and_its_configuration(make) -> Non
 
     w3.run(graph)
     x = np.zeros(4)
-    given = args_of((x, TensorArgType.INPUT), scalars=(1, 2))
-    w3.run(graph, args=given, config=CallConfig(block_dim=3))
+    args = given((x, TensorArgType.INPUT), scalars=(1, 2))
+    w3.run(graph, args=args, config=CallConfig(block_dim=3))
     assert seen == [(0, 0, [], 0), (1, 2, [1, 2], 3)]
 
 
@@ -170,13 +159,13 @@ def test_an_output_without_an_address_is_allocated(make) -> None:
 
     def graph(orch, args, cfg) -> None:
         x = ContinuousTensor.from_pointer(0, (8,), DataType.FLOAT32)
-        made = args_of((x, TensorArgType.OUTPUT), scalars=(21,))
+        made = given((x, TensorArgType.OUTPUT), scalars=(21,))
         orch.submit_sub(fill_it, made)
         y = made.tensors[0]
         assert y.address != 0
         orch.submit_sub(
             add_it,
-            args_of(
+            given(
                 (y, TensorArgType.INPUT), (y, TensorArgType.INPUT), (total, TensorArgType.OUTPUT)
             ),
         )
@@ -199,7 +188,7 @@ def test_a_key_orders_tasks_and_need_not_be_memory(make) -> None:
     def graph(orch, args, cfg) -> None:
         key = ContinuousTensor.from_pointer(0xDEADBEEF, (0,), DataType.UINT8)
         for number in range(64):
-            orch.submit_sub(handle, args_of((key, TensorArgType.INOUT), scalars=(number,)))
+            orch.submit_sub(handle, given((key, TensorArgType.INOUT), scalars=(number,)))
 
     w3.run(graph)
     np.testing.assert_array_equal(order, np.arange(64))
@@ -212,7 +201,7 @@ def test_init_is_implied_and_the_worker_can_run_again(make) -> None:
     for value in (1, 2, 3):
         w3.run(
             lambda orch, args, cfg, value=value: orch.submit_sub(
-                handle, args_of((out, TensorArgType.OUTPUT), scalars=(value,))
+                handle, given((out, TensorArgType.OUTPUT), scalars=(value,))
             )
         )
         assert (out == value).all()
@@ -226,7 +215,7 @@ def test_arrays_made_after_init_are_seen_by_every_child(make) -> None:
     w3.run(
         lambda orch, args, cfg: orch.submit_sub_group(
             handle,
-            [args_of((row, TensorArgType.OUTPUT), scalars=(9,)) for row in out],
+            [given((row, TensorArgType.OUTPUT), scalars=(9,)) for row in out],
         )
     )
     assert (out == 9).all()

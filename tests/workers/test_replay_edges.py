@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from task_arguments import given
 
-from pto_core import ContinuousTensor, TaskArgs, TensorArgType
+from pto_core import ContinuousTensor, TensorArgType
 from pto_core.errors import CapacityError, DeadlockError, PtoError, UsageError
 from pto_core.hierarchy.runs import Runs
 
@@ -34,13 +35,6 @@ def tell_and_wait(args: Any) -> None:
     soon = time.monotonic() + SOON_S
     while not words[1] and time.monotonic() < soon:
         time.sleep(1e-3)
-
-
-def given(*pairs: tuple[Any, TensorArgType]) -> TaskArgs:
-    args = TaskArgs()
-    for array, tag in pairs:
-        args.add_tensor(array, tag)
-    return args
 
 
 def until(is_so: Any) -> None:

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from task_arguments import given
 
 from pto_core import TaskArgs, TensorArgType
 from pto_core.errors import CapacityError, ChildDiedError
@@ -19,11 +20,7 @@ ROOM = 4
 
 
 def inout(array: Any, *scalars: int) -> TaskArgs:
-    args = TaskArgs()
-    args.add_tensor(array, TensorArgType.INOUT)
-    for scalar in scalars:
-        args.add_scalar(scalar)
-    return args
+    return given((array, TensorArgType.INOUT), scalars=scalars)
 
 
 def bump(args: Any) -> None:
