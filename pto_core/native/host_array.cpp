@@ -77,13 +77,13 @@ std::string dlpack_type_name(const dlpack::Tensor& tensor) {
 
 }  // namespace
 
-HostArray::HostArray(nb::handle object, bool must_write, const Describe& describe) {
+HostArray::HostArray(nb::handle object, bool must_write, const Describe& describe,
+                     const std::string& others) {
   if (PyArray_Check(object.ptr())) {
     take_numpy(object, describe);
   } else if (!take_buffer(object, describe) && !take_dlpack(object, describe)) {
     raise_usage(describe() + " is " + shown(object) + " of type " + type_text(object) +
-                "; pass a NumPy array, an object with the buffer protocol or DLPack, a "
-                "DeviceArray, an int, a float or a ctypes scalar");
+                "; pass a NumPy array, or an object with the buffer protocol or DLPack" + others);
   }
   finish(object, must_write, describe);
 }

@@ -23,8 +23,10 @@ using Describe = std::function<std::string()>;
 class HostArray {
  public:
   // Raises UsageError, beginning with describe(), when `object` is no C-contiguous array in host
-  // memory of a supported data type, or is read-only although `must_write`.
-  HostArray(nb::handle object, bool must_write, const Describe& describe);
+  // memory of a supported data type, or is read-only although `must_write`. `others`: what the
+  // caller takes besides, as the end of the message.
+  HostArray(nb::handle object, bool must_write, const Describe& describe,
+            const std::string& others = "");
 
   void* data = nullptr;
   uint64_t bytes = 0;

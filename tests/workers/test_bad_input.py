@@ -422,6 +422,7 @@ def test_adding_workers(make) -> None:
         ({"level": 3, "num_sub_workers": 1.5}, "num_sub_workers is 1.5"),
         ({"level": 3, "device_ids": [0, 0]}, "names a device twice"),
         ({"level": 3, "device_ids": [-1]}, "no number of a device"),
+        ({"level": 3, "device_ids": 0}, "give a list"),
         ({"level": 3, "child_mode": "THREAD"}, "processes of their own"),
         ({"level": 3, "child_mode": None}, "processes of their own"),
     ],

@@ -256,7 +256,7 @@ def test_the_last_task_can_be_made_to_wait_until_it_is_sent():
     [
         ({"members": ()}, "without members"),
         ({"members": (Member(),) * 3}, "3 members for 2 SUB children"),
-        ({"kind": Kind.NEXT_LEVEL}, "for 0 NEXT_LEVEL children"),
+        ({"kind": Kind.NEXT_LEVEL}, "for NEXT_LEVEL children, and there are none; .*device_ids"),
         ({"pins": (7,)}, "worker 7 is no SUB child"),
         ({"pins": (0, 1)}, "2 workers named for 1 members"),
         ({"members": (Member(),) * 2, "pins": (1, 1)}, "name one twice"),

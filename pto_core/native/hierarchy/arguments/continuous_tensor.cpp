@@ -87,8 +87,9 @@ void check_sharing(const pto_tensor& tensor, uint64_t bytes, int64_t index) {
   const Sharing sharing = SharedRanges::of_process().of(tensor.data, bytes);
   if (sharing == Sharing::kShared) return;
   raise_usage(named(tensor, index) + ", " + std::to_string(bytes) +
-              " bytes, is not in shared memory: this process has " +
-              (sharing == Sharing::kPrivate ? "only a private copy of it" : "nothing there") +
+              " bytes, is not in shared memory: " +
+              (sharing == Sharing::kPrivate ? "other processes do not see what this one has there"
+                                            : "this process has nothing there") +
               "; make it with Worker.shared_array(shape, dtype), or with orch.alloc(shape, dtype) "
               "in a graph");
 }

@@ -8,6 +8,10 @@ namespace pto::hierarchy {
 namespace {
 
 constexpr const char* kKindNames[] = {"NEXT_LEVEL", "SUB"};
+constexpr const char* kMore[] = {
+    "make the Worker with device_ids, or give it some with add_worker",
+    "make the Worker with num_sub_workers",
+};
 constexpr const char* kTagNames[] = {"INPUT", "OUTPUT", "INOUT", "OUTPUT_EXISTING", "NO_DEP"};
 
 [[noreturn]] void refuse(const std::string& text) {
@@ -107,6 +111,10 @@ void check_submission(const Core& core, const Submission& submission) {
   const uint8_t kind = static_cast<uint8_t>(submission.kind);
   const size_t children = core.children.of_kind(kind).size();
   if (count < 1) refuse("a task without members; give arguments for at least one");
+  if (children == 0) {
+    refuse(std::string("a task for ") + kKindNames[kind] + " children, and there are none; " +
+           kMore[kind]);
+  }
   if (count > children) {
     refuse("a group of " + std::to_string(count) + " members for " + std::to_string(children) +
            " " + kKindNames[kind] + " children; make it smaller or add children");

@@ -109,6 +109,12 @@ def _check_mode(child_mode: object) -> None:
 
 
 def _devices(level: int, device_ids: Iterable[int]) -> tuple[int, ...]:
+    if not isinstance(device_ids, Iterable):
+        raise UsageError(
+            f"device_ids is {device_ids!r}; give a list of numbers of devices, such as [0]",
+            name="device_ids",
+            value=device_ids,
+        )
     devices = tuple(device_ids)
     for device in devices:
         if isinstance(device, bool) or not isinstance(device, int) or device < 0:

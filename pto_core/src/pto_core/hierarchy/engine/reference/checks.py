@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pto_core.errors import UsageError
-from pto_core.hierarchy.engine.events import Submit, Tag, Tensor
+from pto_core.hierarchy.engine.events import Kind, Submit, Tag, Tensor
 from pto_core.hierarchy.engine.reference.core import Core
 from pto_core.hierarchy.engine.reference.regions import fits
+
+_MORE = {
+    Kind.NEXT_LEVEL: "make the Worker with device_ids, or give it some with add_worker",
+    Kind.SUB: "make the Worker with num_sub_workers",
+}
 
 
 def check_open(core: Core, what: str) -> None:
@@ -20,6 +25,10 @@ def check_submit(core: Core, spec: Submit) -> None:
     count = len(spec.members)
     if count < 1:
         raise UsageError("a task without members; give arguments for at least one", name="members")
+    if not children:
+        raise UsageError(
+            f"a task for {spec.kind.name} children, and there are none; {_MORE[spec.kind]}"
+        )
     if count > len(children):
         raise UsageError(
             f"a group of {count} members for {len(children)} {spec.kind.name} children; "
