@@ -49,10 +49,6 @@ class Wheelhouse:
     def package(self, distribution: str) -> Built:
         return next(p for p in self.packages if p.distribution == distribution)
 
-    def build(self, folder: Path, into: Path) -> Built:
-        """Pack the package of ``folder`` into ``into``, with what lies here."""
-        return build_package(folder, self.folder, into)
-
 
 @dataclass(frozen=True)
 class Environment:
@@ -135,19 +131,19 @@ def third_party() -> set[str]:
     return {name for name in names if not name.startswith("ptorun-")}
 
 
-def build_package(folder: Path, house: Path, into: Path) -> Built:
+def build_package(folder: Path, house: Path) -> Built:
     """Build the sdist, then the wheel from it in build isolation outside the checkout.
 
-    They lie in ``into``; what building them needs comes from ``house``.
+    They lie in ``house``, where what building them needs comes from.
     """
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     stem = f"{project['name'].replace('-', '_')}-{project['version']}"
-    pack = (sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", into, folder)
-    run_offline(house, pack, into)
-    sdist = into / f"{stem}.tar.gz"
-    wheel_command = (sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", into, sdist)
-    run_offline(house, wheel_command, into)
-    (wheel,) = into.glob(f"{stem}-*.whl")
+    pack = (sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", house, folder)
+    run_offline(house, pack, house)
+    sdist = house / f"{stem}.tar.gz"
+    wheel_command = (sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", house, sdist)
+    run_offline(house, wheel_command, house)
+    (wheel,) = house.glob(f"{stem}-*.whl")
     requirements = frozenset(required_name(text) for text in project["dependencies"])
     return Built(folder, project["name"], requirements, sdist, wheel)
 
@@ -157,7 +153,7 @@ def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Wheelhouse:
     house = tmp_path_factory.mktemp("wheelhouse")
     download = (sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:")
     run((*download, "-d", house, "-c", CONSTRAINTS, *sorted(third_party())), house, None)
-    packages = tuple(build_package(folder, house, house) for folder in FOLDERS)
+    packages = tuple(build_package(folder, house) for folder in FOLDERS)
     return Wheelhouse(house, packages)
 
 

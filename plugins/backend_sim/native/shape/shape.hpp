@@ -37,12 +37,6 @@ inline bool empty(const pto_core_mask& mask) noexcept {
   return (mask.words[0] | mask.words[1]) == 0;
 }
 
-// Without counting: the base instruction set has no instruction for that.
-inline bool has_one(const pto_core_mask& mask) noexcept {
-  const uint64_t word = mask.words[0] | mask.words[1];
-  return (mask.words[0] == 0 || mask.words[1] == 0) && word != 0 && (word & (word - 1)) == 0;
-}
-
 // Takes the lowest core out of a mask that is not empty.
 inline uint32_t take_first(pto_core_mask& mask) noexcept {
   uint64_t& word = mask.words[0] != 0 ? mask.words[0] : mask.words[1];

@@ -99,7 +99,6 @@ class OneThread {
   // Of the last run: which task had to follow which.
   const std::set<std::pair<int64_t, int64_t>>& edges() const { return edges_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
-  bool was_proven() const { return was_proven_; }
   const std::map<std::string, uint64_t>& statistics() const { return statistics_; }
 
   // Whoever waits hears of nothing: only that the run stalls lets it go on.

@@ -32,7 +32,6 @@ class Capture {
   void scope_end();
   void add_dependency(int64_t producer, int64_t consumer);
 
-  uint64_t task_count() const { return graph_->tasks.size(); }
   // Throws Refusal where a scope is open.
   std::shared_ptr<CapturedGraph> finish();
 
@@ -64,7 +63,6 @@ class Capture {
   std::shared_ptr<CapturedGraph> graph_;
   std::map<uint64_t, Base> bases_;                                  // by address
   std::vector<std::pair<uint32_t, CapturedGraph::Patch>> patches_;  // base, patch
-  std::vector<int64_t> numbers_;  // of the engine's, for each task of the graph
   uint32_t depth_ = 0;
   std::vector<Member> members_;
 };

@@ -14,9 +14,7 @@ from pto_core.errors import UsageError
 from pto_core.kernels.direction import Direction, TaskSignature, task_signature
 
 if TYPE_CHECKING:
-    import numpy as np
-
-from pto_core._hierarchy import TaskArgsView
+    from pto_core._hierarchy import TaskArgsView
 
 _TAGS = {
     Direction.IN: TensorArgType.INPUT,

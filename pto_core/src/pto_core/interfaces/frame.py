@@ -16,7 +16,6 @@ _FRAME = struct.Struct("=32sQiIQIHH")
 _ANSWER = struct.Struct("=QIHH")
 
 FRAME_HEAD_BYTES = _FRAME.size
-ANSWER_HEAD_BYTES = _ANSWER.size
 
 
 class FrameKind(IntEnum):
