@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
-import sysconfig
 import tomllib
 from pathlib import Path
 
 import pytest
+from native_builds import tool
 
 import pto_core
 
@@ -40,13 +39,6 @@ def new_plugin(folder: Path, family: str, name: str) -> Path:
     command = [pto, "new", "plugin", family, name]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return folder / f"pto-{family}-{name}"
-
-
-def tool(name: str) -> str:
-    """Find a build tool beside this Python, or on the path."""
-    found = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
-    assert found is not None, f"{name} is needed; install it with pip or apt"
-    return found
 
 
 def install(project: Path, site: Path) -> None:

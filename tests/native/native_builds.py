@@ -38,6 +38,20 @@ def tool(name: str) -> str:
     return found
 
 
+def symbols(library: Path, which: str, nm: str = "nm") -> set[str]:
+    """Name the symbols of a library, ``--undefined-only`` or ``--defined-only``."""
+    listed = subprocess.run(
+        [nm, "-D", which, "--format=posix", library], check=True, capture_output=True, text=True
+    )
+    return {line.split()[0].split("@")[0] for line in listed.stdout.splitlines()}
+
+
+def allowed_symbols(package: Path) -> set[str]:
+    """Name those that the libraries of a runtime may take from others."""
+    lines = (package / "native" / "allowed_symbols.txt").read_text().splitlines()
+    return {line for line in lines if line and not line.startswith("#")}
+
+
 def flags(settings: tuple[str, ...]) -> str:
     text = " ".join(settings)
     if "PTO_SANITIZE=" in text:

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from native_builds import NativeBuild
+from native_builds import NativeBuild, symbols
 
 pytestmark = pytest.mark.toolchain
 
@@ -50,14 +50,7 @@ def test_one_seed_gives_one_hash_in_two_processes(native_build: NativeBuild) -> 
 
 def test_the_library_exports_one_function(native_build: NativeBuild) -> None:
     library = native_build(PACKAGE) / "libpto_backend_sim.so"
-    listed = subprocess.run(
-        ["nm", "-D", "--defined-only", "--format=posix", library],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    names = {line.split()[0] for line in listed.stdout.splitlines()}
-    assert names == {"pto_backend_entry"}
+    assert symbols(library, "--defined-only") == {"pto_backend_entry"}
 
 
 def randomises_addresses() -> bool:

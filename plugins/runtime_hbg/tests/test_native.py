@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from native_builds import NativeBuild
+from native_builds import NativeBuild, allowed_symbols, symbols
 
 pytestmark = pytest.mark.toolchain
 
@@ -44,25 +44,13 @@ def test_planted_bug_is_found(native_build: NativeBuild) -> None:
         assert outcome.returncode == 1, outcome.stdout[-500:]
 
 
-def symbols(nm: str, library: Path, which: str) -> set[str]:
-    listed = subprocess.run(
-        [nm, "-D", which, "--format=posix", library], check=True, capture_output=True, text=True
-    )
-    return {line.split()[0].split("@")[0] for line in listed.stdout.splitlines()}
-
-
-def allowed_symbols() -> set[str]:
-    lines = (PACKAGE / "native" / "allowed_symbols.txt").read_text().splitlines()
-    return {line for line in lines if line and not line.startswith("#")}
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_libraries_take_and_give_only_what_is_allowed(
     native_build: NativeBuild, variant: str
 ) -> None:
     library = native_build(PACKAGE) / "native" / f"libpto_{variant}.so"
-    assert symbols("nm", library, "--undefined-only") <= allowed_symbols()
-    assert symbols("nm", library, "--defined-only") == {"pto_runtime_entry"}
+    assert symbols(library, "--undefined-only") <= allowed_symbols(PACKAGE)
+    assert symbols(library, "--defined-only") == {"pto_runtime_entry"}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -78,4 +66,5 @@ def test_sources_build_for_the_aicpu(tmp_path: Path, variant: str) -> None:
         ],
         check=True,
     )
-    assert symbols("aarch64-linux-gnu-nm", library, "--undefined-only") <= allowed_symbols()
+    taken = symbols(library, "--undefined-only", nm="aarch64-linux-gnu-nm")
+    assert taken <= allowed_symbols(PACKAGE)

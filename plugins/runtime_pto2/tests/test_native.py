@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from native_builds import NativeBuild
+from native_builds import NativeBuild, allowed_symbols, symbols
 
 PACKAGE = Path(__file__).parents[1]
 ROOT = PACKAGE.parents[1]
@@ -117,23 +117,11 @@ def test_the_states_page_is_what_the_tables_say(native_build: NativeBuild) -> No
     )
 
 
-def symbols(nm: str, library: Path, which: str) -> set[str]:
-    listed = subprocess.run(
-        [nm, "-D", which, "--format=posix", library], check=True, capture_output=True, text=True
-    )
-    return {line.split()[0].split("@")[0] for line in listed.stdout.splitlines()}
-
-
-def allowed_symbols() -> set[str]:
-    lines = (PACKAGE / "native" / "allowed_symbols.txt").read_text().splitlines()
-    return {line for line in lines if line and not line.startswith("#")}
-
-
 @pytest.mark.toolchain
 def test_the_library_takes_and_gives_only_what_is_allowed(native_build: NativeBuild) -> None:
     library = native_build(PACKAGE) / "native" / "libpto_tensormap_and_ringbuffer.so"
-    assert symbols("nm", library, "--undefined-only") <= allowed_symbols()
-    assert symbols("nm", library, "--defined-only") == {"pto_runtime_entry"}
+    assert symbols(library, "--undefined-only") <= allowed_symbols(PACKAGE)
+    assert symbols(library, "--defined-only") == {"pto_runtime_entry"}
 
 
 @pytest.mark.toolchain
@@ -147,4 +135,5 @@ def test_sources_build_for_the_aicpu(tmp_path: Path) -> None:
         *("-o", str(library), "-lc", "-lgcc"),
     ]
     subprocess.run(command, check=True)
-    assert symbols("aarch64-linux-gnu-nm", library, "--undefined-only") <= allowed_symbols()
+    taken = symbols(library, "--undefined-only", nm="aarch64-linux-gnu-nm")
+    assert taken <= allowed_symbols(PACKAGE)
