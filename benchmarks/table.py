@@ -71,9 +71,9 @@ names:
   driver's own thread where that sleeps, too.
 - `Worker, submit_many`, `Worker, replay`: what a submit takes is work of the parent, two lines of
   slot, an edge and a queue; a tensor that is changed is also searched for and remembered. The run
-  included is what the child takes, and dispatch, frames and completions. The CPU of the parent over
-  a whole replay misses the 0.1 us that the submits alone keep: dispatch, frames, completions and
-  the parent's waiting are twice as much again, the same as in every run.
+  included is what the child takes, and dispatch, frames and completions. To the submits, the
+  CPU of the parent over a whole replay adds dispatch, frames, completions and the parent's waiting,
+  the same as in every run; on two loaded cores that was twice as much again.
 - `Python submit`, `idle Worker`: over by less than runs differ; other runs gave 0.37 us and 0.28 %.
   A Python submit reads its arguments and their types; an idle Worker is three processes that look
   every 50 ms after signals and after each other.
