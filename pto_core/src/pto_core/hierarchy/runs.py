@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pto_core._hierarchy import CapturedGraph, Orchestrator, TaskArgs, TaskHandle
+from pto_core.config.options import HAZARDS
 from pto_core.errors import AbortedError, PtoError, UsageError, WorkerClosedError
 from pto_core.hierarchy.crew import Crew
 from pto_core.hierarchy.failures import (
@@ -20,7 +21,6 @@ from pto_core.hierarchy.failures import (
 from pto_core.hierarchy.progress import Progress
 from pto_core.kernels import CallConfig
 
-HAZARDS = {"raw": 0, "full": 1}
 _NONE = -1
 _NO_ARGUMENTS = TaskArgs().view()
 _DEFAULT = CallConfig()
@@ -83,7 +83,7 @@ class Runs:
         hazards: str,
     ) -> CapturedGraph:
         """Record the submits of a graph function; see ``Worker.capture``."""
-        self._driver.capture_begin(_hazards_number(hazards), config, args)
+        self._driver.capture_begin(hazards_number(hazards), config, args)
         try:
             graph(
                 self._orchestrator,
@@ -120,7 +120,7 @@ class Runs:
         """Open a run; raises UsageError inside another one."""
         was_running = self.is_running
         try:
-            self._driver.run_begin(_hazards_number(hazards), config)
+            self._driver.run_begin(hazards_number(hazards), config)
             self._supervise()
         except BaseException as error:
             if self.is_running and not was_running and not isinstance(error, PtoError):
@@ -214,13 +214,13 @@ class Runs:
         return Progress(counts["submitted"], counts["finished"], counts["failed"], is_over=is_over)
 
 
-def _hazards_number(hazards: str) -> int:
-    number = HAZARDS.get(hazards)
-    if number is None:
+def hazards_number(hazards: str) -> int:
+    """Give what the engine knows ``hazards`` by; raises UsageError."""
+    if hazards not in HAZARDS:
         raise UsageError(
             f"hazards is {hazards!r}; give 'raw' or 'full'", name="hazards", value=hazards
         )
-    return number
+    return HAZARDS.index(hazards)
 
 
 def _given(number: int) -> int | None:

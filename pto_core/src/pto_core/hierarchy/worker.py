@@ -17,7 +17,7 @@ from pto_core.hierarchy.child_memory import ChildMemory
 from pto_core.hierarchy.crew import Crew
 from pto_core.hierarchy.memory import Budget, SharedArena
 from pto_core.hierarchy.registry import Registration, Registry
-from pto_core.hierarchy.runs import HAZARDS, Runs
+from pto_core.hierarchy.runs import Runs, hazards_number
 from pto_core.hierarchy.settings import WorkerSettings, worker_settings
 from pto_core.interrupts import Interrupts
 
@@ -217,8 +217,7 @@ class Worker:
         from pto_core.hierarchy.session import Session
 
         self._check_usable()
-        if hazards not in HAZARDS:
-            raise UsageError(f"hazards is {hazards!r}; give 'raw' or 'full'", name="hazards")
+        hazards_number(hazards)  # refused here, not at the beginning of the block
         return Session(self, config, hazards, progress)
 
     def statistics(self) -> dict[str, Any]:
