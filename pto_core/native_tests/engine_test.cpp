@@ -232,11 +232,13 @@ class World {
 
   void lose(int32_t number, Child& child) {
     while (child.reported < child.outcomes.size()) report(number, child);
+    const bool may_have_begun = !child.queue.empty() && child.queue.front().required_child == kNone;
+    const uint64_t started = child.reported + (may_have_begun && chance(0.5));
     child.outcomes.resize(child.outcomes.size() + child.queue.size(), Outcome::kFailed);
     child.reported = child.outcomes.size();
     child.queue.clear();
     child.is_alive = false;
-    engine_.child_lost(number, 8, true, out_);
+    engine_.child_lost(number, 8, started, true, out_);
   }
 
   void follow() {

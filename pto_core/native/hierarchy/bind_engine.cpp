@@ -296,9 +296,9 @@ void bind_reports(nb::class_<EngineCore>& core) {
              return core.tell([&](Engine& e, Out& out) { e.child_ready(child, out); });
            })
       .def("child_lost",
-           [](EngineCore& core, int32_t child, int64_t cause, bool returns) {
+           [](EngineCore& core, int32_t child, int64_t cause, uint64_t started, bool returns) {
              return core.tell(
-                 [&](Engine& e, Out& out) { e.child_lost(child, cause, returns, out); });
+                 [&](Engine& e, Out& out) { e.child_lost(child, cause, started, returns, out); });
            })
       .def("deadline",
            [](EngineCore& core, int32_t child, uint64_t count, int64_t cause) {

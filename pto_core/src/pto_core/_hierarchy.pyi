@@ -159,7 +159,7 @@ class EngineCore:
         self, arg: int, /
     ) -> list[tuple[int, int, int, int, int, int, int, int, int, int, int]]: ...
     def child_lost(
-        self, arg0: int, arg1: int, arg2: bool, /
+        self, arg0: int, arg1: int, arg2: int, arg3: bool, /
     ) -> list[tuple[int, int, int, int, int, int, int, int, int, int, int]]: ...
     def deadline(
         self, arg0: int, arg1: int, arg2: int, /

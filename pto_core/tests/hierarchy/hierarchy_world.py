@@ -109,6 +109,8 @@ class World:
         self.address: dict[int, int] = {b: USER + b * 4096 for b in range(program.user_buffers)}
         self.plans: dict[int, Plan] = {}
         self.attempts: dict[int, int] = {}
+        self.begun: dict[int, set[int]] = {}
+        """Attempts of each task of which a member has begun."""
         self.seen: dict[int, dict[int, object]] = {}
         self.ended: set[int] = set()
         """Tasks that the engine called finished, or that have succeeded and not been reported."""
@@ -275,15 +277,17 @@ class World:
             return
         while child.reported < len(child.outcomes):
             self._report(number)
+        started = len(child.outcomes)
         if child.inputs is not None:
             self._spoil(child.queue[0])
+            started += 1
         child.outcomes += [Outcome.FAILED] * len(child.queue)
         child.reported = len(child.outcomes)
         child.queue.clear()
         child.inputs = None
         child.is_alive = False
         child.returns = self.numbers.random() < 0.8
-        self.tell(ChildLost(number, cause, child.returns))
+        self.tell(ChildLost(number, cause, started, child.returns))
 
     def _can_start(self, child: SimulatedChild) -> bool:
         required = child.queue[0].requirement
@@ -302,6 +306,7 @@ class World:
                     child.outcomes.append(Outcome.SKIPPED)
                     return
             self._assert_may_start(frame)
+            self.begun.setdefault(frame.task, set()).add(self.attempts[frame.task])
             member = self.plans[frame.task].members[frame.member]
             child.inputs = tuple(self._read(cell) for cell in read_cells(member))
             return

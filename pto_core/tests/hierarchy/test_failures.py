@@ -143,7 +143,7 @@ def test_what_is_lost_with_a_child_fails_with_that_cause():
     tasks = [rig.submit(pins=(0,)) for _ in range(2)]
     other = rig.submit(pins=(1,))
     rig.dispatch()
-    lost = rig.tell(ChildLost(0, 77))
+    lost = rig.tell(ChildLost(0, 77, 1))
     assert lost == [TaskFinished(task, Result.FAILED, 77) for task in tasks]
     assert rig.state(other) == "RUNNING"
 
@@ -152,7 +152,7 @@ def test_with_repeats_what_was_not_started_goes_elsewhere():
     rig = Rig(2, repeats_lost=True)
     started, queued = rig.submit(pins=(0,), is_hint=True), rig.submit(pins=(0,), is_hint=True)
     rig.dispatch()
-    assert rig.tell(ChildLost(0, 77)) == [TaskFinished(started, Result.FAILED, 77)]
+    assert rig.tell(ChildLost(0, 77, 1)) == [TaskFinished(started, Result.FAILED, 77)]
     assert [(send.child, send.task) for send in rig.dispatch()] == [(1, queued)]
 
 
@@ -160,12 +160,81 @@ def test_with_repeats_what_is_safe_to_repeat_runs_again_also_if_it_was_started()
     rig = Rig(1, repeats_lost=True)
     task = rig.submit(retries=1)
     rig.dispatch()
-    rig.tell(ChildLost(0, 77, returns=True))
+    rig.tell(ChildLost(0, 77, 1, returns=True))
     assert rig.dispatch() == []
     assert not rig.engine.is_quiescent()
     rig.tell(ChildReady(0))
     assert rig.dispatch() == [Send(0, 2, task, 0)], "frame 1 counts as completed"
-    assert rig.tell(ChildLost(0, 78)) == [TaskFinished(task, Result.FAILED, 78)]
+    assert rig.tell(ChildLost(0, 78, 2)) == [TaskFinished(task, Result.FAILED, 78)]
+
+
+def test_with_repeats_the_oldest_frame_goes_again_if_it_had_not_begun():
+    rig = Rig(1, repeats_lost=True)
+    plain, safe = rig.submit(updates(X)), rig.submit(retries=1)
+    rig.dispatch()
+    assert rig.tell(ChildLost(0, 77, 0, returns=True)) == []
+    assert (rig.task(plain)["attempts"], rig.task(safe)["attempts"]) == (0, 1)
+    rig.tell(ChildReady(0))
+    assert [(send.task, send.count) for send in rig.dispatch()] == [(plain, 3), (safe, 4)]
+    rig.complete(0, 3)
+    assert rig.complete(0, 4) == [TaskFinished(safe, Result.COMPLETED)]
+
+
+def test_without_repeats_what_had_not_begun_fails_too():
+    rig = Rig(1)
+    task = rig.submit(retries=3)
+    rig.dispatch()
+    assert rig.tell(ChildLost(0, 77, 0)) == [TaskFinished(task, Result.FAILED, 77)]
+
+
+def test_a_task_that_was_sent_early_goes_again_if_it_had_not_begun():
+    rig = Rig(2, repeats_lost=True)
+    producer, reader = rig.submit(writes(X), pins=(0,)), rig.submit(reads(X), pins=(1,))
+    rig.dispatch()
+    assert rig.tell(ChildLost(1, 77, 0, returns=True)) == []
+    assert rig.state(reader) == "PENDING"
+    assert rig.complete(0, 1) == [TaskFinished(producer, Result.COMPLETED)]
+    rig.tell(ChildReady(1))
+    assert [(send.task, send.count) for send in rig.dispatch()] == [(reader, 2)]
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_a_group_goes_again_if_no_member_of_it_had_begun(retries):
+    rig = Rig(2, repeats_lost=True)
+    group = rig.submit(members=(Member(), Member()), retries=retries)
+    rig.dispatch()
+    for child in range(2):
+        assert rig.tell(ChildLost(child, 77, 0, returns=True)) == []
+    assert (rig.state(group), rig.task(group)["attempts"]) == ("READY", retries)
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_group_of_which_a_member_had_begun_is_not_repeated_for_nothing(is_lost):
+    rig = Rig(2, repeats_lost=True)
+    group = rig.submit(members=(Member(), Member()), retries=1)
+    for retries_left in (1, 0):
+        assert rig.task(group)["attempts"] == retries_left
+        (_, second) = rig.dispatch()
+        assert rig.tell(ChildLost(0, 77, second.count - 1, returns=True)) == []
+        if is_lost:
+            finished = rig.tell(ChildLost(1, 78, second.count, returns=True))
+            rig.tell(ChildReady(1))
+        else:
+            finished = rig.complete(1, second.count)
+        rig.tell(ChildReady(0))
+    assert finished == [TaskFinished(group, Result.FAILED, 77)]
+
+
+@pytest.mark.parametrize("started", [0, 3])
+def test_a_child_is_lost_with_what_can_have_begun(started):
+    rig = Rig(1)
+    for _ in range(2):
+        rig.submit()
+    rig.dispatch()
+    rig.complete(0, 1)
+    with pytest.raises(ProtocolError, match=f"{started} frames begun; 1 have completed and 2 were"):
+        rig.tell(ChildLost(0, 1, started))
+    rig.tell(ChildLost(0, 1, 1))
 
 
 def test_a_frame_that_required_a_lost_one_waits_for_its_producer_again():
@@ -174,7 +243,7 @@ def test_a_frame_that_required_a_lost_one_waits_for_its_producer_again():
     producer = rig.submit(writes(X), pins=(0,), is_hint=True)
     reader = rig.submit(reads(X), pins=(1,))
     rig.dispatch()
-    rig.tell(ChildLost(0, 77))
+    rig.tell(ChildLost(0, 77, 1))
     with pytest.raises(ProtocolError):
         rig.complete(1, 1)
     rig.complete(1, 1, SKIPPED)
@@ -184,7 +253,7 @@ def test_a_frame_that_required_a_lost_one_waits_for_its_producer_again():
 
 def test_a_task_for_which_no_child_is_left_fails():
     rig = Rig(2)
-    rig.tell(ChildLost(1, 55))
+    rig.tell(ChildLost(1, 55, 0))
     pinned = rig.submit(pins=(1,))
     group = rig.submit(members=(Member(), Member()))
     anyone = rig.submit()
@@ -201,7 +270,7 @@ def test_a_child_past_a_deadline_is_ended_and_the_task_fails_with_it():
     rig.dispatch()
     assert rig.tell(Deadline(0, 1, 66)) == [EndChild(0, 66)]
     assert rig.tell(Deadline(0, 1, 67)) == [], "once is enough"
-    assert rig.tell(ChildLost(0, 9)) == [
+    assert rig.tell(ChildLost(0, 9, 1)) == [
         TaskFinished(task, Result.FAILED, 66),
         TaskFinished(later, Result.FAILED, 9),
     ]
@@ -237,9 +306,9 @@ def test_children_report_in_an_order_that_can_be():
     rig = Rig(1)
     with pytest.raises(ProtocolError, match="reports that it is ready"):
         rig.tell(ChildReady(0))
-    rig.tell(ChildLost(0, 1))
+    rig.tell(ChildLost(0, 1, 0))
     with pytest.raises(ProtocolError, match="lost already"):
-        rig.tell(ChildLost(0, 1))
+        rig.tell(ChildLost(0, 1, 0))
     with pytest.raises(ProtocolError):
         rig.tell(ChildReady(0))
     rig.tell(Submit(SUB))

@@ -107,8 +107,9 @@ class Stream:
     def lose(self, child: int, *, returns: bool) -> None:
         self.alive.discard(child)
         before = len(self.engine.snapshot()["queues"]["singles"])
+        started = min(self.done[child] + 1, self.sent[child])
         self.done[child] = self.sent[child]
-        self.tell(ChildLost(child, 9, returns))
+        self.tell(ChildLost(child, 9, started, returns))
         self.waiting_singles += len(self.engine.snapshot()["queues"]["singles"]) - before
 
 

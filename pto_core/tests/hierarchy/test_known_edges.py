@@ -129,7 +129,10 @@ class Stream:
         child = self.numbers.randrange(len(self.in_flight))
         if self.numbers.random() < 0.1:
             self.tell(Cancel(9))
-        elif self.tell(ChildLost(child, 8, returns=True)):
+            return
+        started = self.engine.snapshot()["children"][child]["completed"]
+        started += bool(self.in_flight[child]) and self.numbers.random() < 0.5
+        if self.tell(ChildLost(child, 8, started, returns=True)):
             self.in_flight[child] = []
             self.tell(ChildReady(child))
 

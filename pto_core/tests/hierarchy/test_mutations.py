@@ -58,7 +58,8 @@ def written(configuration: Configuration) -> Recording:
         Completion(0, 2, Outcome.SKIPPED),
         task,
         AddDependency(0, 3),
-        *(ChildLost(child, 8) for child in range(len(configuration.children))),
+        ChildLost(0, 8, 2),
+        *(ChildLost(child, 8, 0) for child in range(1, len(configuration.children))),
         Dispatch(),
         RunEnd(),
     ]

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from pto_core.hierarchy.engine import ReferenceEngine
-from pto_core.hierarchy.engine.events import Event, Hazards
-from pto_core.hierarchy.engine.instructions import Instruction, Result
+from pto_core.hierarchy.engine.events import Dispatch, Event, Hazards
+from pto_core.hierarchy.engine.instructions import Instruction, Result, TaskFinished
 
 SEEDS = st.integers(0, 2**32 - 1)
 CALM = Chances()
@@ -95,6 +95,18 @@ def check_answer(world: World) -> None:
             assert world._read(cell) == content
 
 
+def check_charges(world: World) -> None:
+    """No task fails for attempts that had not begun, unless nobody is left that could run it."""
+    if not world.engine._core.configuration.repeats_lost:
+        return
+    for event, answer in zip(world.events, world.answers, strict=True):
+        for each in answer:
+            is_failure = isinstance(each, TaskFinished) and each.result is Result.FAILED
+            if is_failure and not isinstance(event, Dispatch):
+                began = len(world.begun.get(each.task, ()))
+                assert began > world.plans[each.task].retries, f"task {each.task} began {began}"
+
+
 def check_failures(world: World) -> None:
     """Without losses exactly those fail that fail more often than they may."""
     run = world.finished
@@ -137,6 +149,7 @@ def test_lost_children_and_deadlines_leave_the_rest_right(examples):
         check_end(world)
         check_poison(world)
         check_answer(world)
+        check_charges(world)
 
     check()
 

@@ -1,4 +1,6 @@
 // Children that come, go, and are told something.
+#include <algorithm>
+
 #include "driver/driver.hpp"
 #include "driver/role.hpp"
 #include "pto/engine/bell.hpp"
@@ -51,6 +53,7 @@ void Driver::lose(int32_t child, int64_t cause, bool returns) {
   while ((got = link.poll(answers, 16)) > 0) take_answers(child, answers, got);
   read_board(child);
   process();
+  const uint64_t started = last_started(child);
   for (uint64_t count = link.completed() + 1; count <= link.sent(); ++count)
     skip_consumers(child, count);
   for (const uint64_t number : link.lose()) {
@@ -62,9 +65,24 @@ void Driver::lose(int32_t child, int64_t cause, bool returns) {
   link.loss_cause = cause;
   std::erase_if(actions_, [&](const Action& action) { return action.child == child; });
   board_.lose(child, link.sent());
-  engine_->child_lost(child, cause, returns, out_);
+  engine_->child_lost(child, cause, started, returns, out_);
   is_dirty_ = true;
   process();
+}
+
+// The last frame that has begun in a child that is gone: the one it was killed in or, where it had
+// no time to tell how that ended, after. A skip is marked as an end that had no beginning.
+uint64_t Driver::last_started(int32_t child) const {
+  const ChildLink& link = *links_[static_cast<size_t>(child)];
+  const ChildRecord& seen = board_.child(child);
+  const uint64_t started =
+      std::clamp(seen.started.load(std::memory_order_acquire), link.completed(), link.sent());
+  if (started == link.completed() || seen.completed.load() < started) return started;
+  const Frame& frame = link.frame(started);
+  const bool is_skip = frame.required_child != kNone &&
+                       board_.requirement(child, started, frame.required_child,
+                                          frame.required_count) == Requirement::kFailed;
+  return is_skip ? started - 1 : started;
 }
 
 uint64_t Driver::control(int32_t child, std::string data) {

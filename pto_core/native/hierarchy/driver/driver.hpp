@@ -202,6 +202,7 @@ class Driver : private FrameSource {
   // with the role
   void lose(int32_t child, int64_t cause, bool returns);
   void lose_all(int64_t cause);
+  uint64_t last_started(int32_t child) const;
   void end_scopes();
   void forget_causes();
 

@@ -45,8 +45,9 @@ class ReferenceEngine : public Engine {
   void child_ready(int32_t child, Instructions& out) override {
     handle(event("ChildReady", child), out);
   }
-  void child_lost(int32_t child, int64_t cause, bool returns, Instructions& out) override {
-    handle(event("ChildLost", child, cause, returns), out);
+  void child_lost(int32_t child, int64_t cause, uint64_t started, bool returns,
+                  Instructions& out) override {
+    handle(event("ChildLost", child, cause, started, returns), out);
   }
   void deadline(int32_t child, uint64_t count, int64_t cause, Instructions& out) override {
     handle(event("Deadline", child, count, cause), out);

@@ -9,14 +9,26 @@ void Endings::settle(uint32_t index) {
 
 void Endings::member_ended(uint32_t index, Outcome outcome, int64_t cause) {
   Slot& slot = core_.slots[index];
+  slot.has_begun = true;
+  count_member(slot, outcome, cause);
+  if (slot.ended == slot.members) end_attempt(index);
+  tell_consumers();
+}
+
+void Endings::member_never_began(uint32_t index, int64_t cause) {
+  Slot& slot = core_.slots[index];
+  count_member(slot, Outcome::kFailed, cause);
+  if (slot.ended == slot.members) end_attempt(index);
+  tell_consumers();
+}
+
+void Endings::count_member(Slot& slot, Outcome outcome, int64_t cause) {
   ++slot.ended;
   if (outcome == Outcome::kFailed && !slot.has_failure) {
     slot.has_failure = true;
     slot.failure = cause;
   }
   slot.was_skipped = slot.was_skipped || outcome == Outcome::kSkipped;
-  if (slot.ended == slot.members) end_attempt(index);
-  tell_consumers();
 }
 
 void Endings::leave_child(uint32_t index) {
@@ -76,6 +88,8 @@ void Endings::end_attempt(uint32_t index) {
     return;
   } else if (slot.poison != kNotPoisoned) {
     poison_one(index);
+  } else if (!slot.has_begun) {
+    leave_one(index);
   } else if (!slot.has_failure) {
     end(index, StateEvent::kFinish, Result::kCompleted, kNone, kNone);
   } else if (slot.attempts > 0 && !core_.cancelled) {
@@ -91,6 +105,7 @@ void Endings::leave_one(uint32_t index) {
   if (slot.poison != kNotPoisoned) return poison_one(index);
   slot.ended = 0;
   slot.has_failure = false;
+  slot.has_begun = false;
   slot.was_skipped = false;
   slot.child = static_cast<int32_t>(kNone);
   for (uint32_t member = 0; slot.members > 1 && member < slot.members; ++member) {

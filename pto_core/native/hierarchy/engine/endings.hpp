@@ -21,6 +21,9 @@ class Endings {
   void settle(uint32_t index);
   // Counts a member; the last one ends the attempt.
   void member_ended(uint32_t index, Outcome outcome, int64_t cause);
+  // Counts a member of a group that was lost before it began. Where all were, the attempt costs
+  // nothing; else it has failed.
+  void member_never_began(uint32_t index, int64_t cause);
   // Lets a RUNNING task that is to run again, or never ran, wait anew, or end poisoned.
   void leave_child(uint32_t index);
   // Ends a task with its own failure.
@@ -37,6 +40,7 @@ class Endings {
 
  private:
   void settle_one(uint32_t index);
+  void count_member(Slot& slot, Outcome outcome, int64_t cause);
   void end_attempt(uint32_t index);
   void leave_one(uint32_t index);
   void fail_one(uint32_t index, int64_t cause);

@@ -178,7 +178,9 @@ class Engine {
   virtual void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
                           Instructions& out) = 0;
   virtual void child_ready(int32_t child, Instructions& out) = 0;
-  virtual void child_lost(int32_t child, int64_t cause, bool returns, Instructions& out) = 0;
+  // `started`: the last frame that has begun in the child; only what had is charged for the loss.
+  virtual void child_lost(int32_t child, int64_t cause, uint64_t started, bool returns,
+                          Instructions& out) = 0;
   virtual void deadline(int32_t child, uint64_t count, int64_t cause, Instructions& out) = 0;
   virtual void cancel(int64_t cause, Instructions& out) = 0;
 

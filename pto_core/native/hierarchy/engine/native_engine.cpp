@@ -115,9 +115,10 @@ void NativeEngine::child_ready(int32_t child, Instructions& out) {
   parts_->reports.ready(child);
 }
 
-void NativeEngine::child_lost(int32_t child, int64_t cause, bool returns, Instructions& out) {
+void NativeEngine::child_lost(int32_t child, int64_t cause, uint64_t started, bool returns,
+                              Instructions& out) {
   begin_event(out);
-  parts_->reports.lost(child, cause, returns);
+  parts_->reports.lost(child, cause, started, returns);
   end_event();
 }
 

@@ -30,7 +30,8 @@ class NativeEngine final : public Engine {
   void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
                   Instructions& out) override;
   void child_ready(int32_t child, Instructions& out) override;
-  void child_lost(int32_t child, int64_t cause, bool returns, Instructions& out) override;
+  void child_lost(int32_t child, int64_t cause, uint64_t started, bool returns,
+                  Instructions& out) override;
   void deadline(int32_t child, uint64_t count, int64_t cause, Instructions& out) override;
   void cancel(int64_t cause, Instructions& out) override;
 

@@ -78,28 +78,35 @@ void Reports::ready(int32_t number) {
   child.state = ChildState::kReady;
 }
 
-void Reports::lost(int32_t number, int64_t cause, bool returns) {
+void Reports::lost(int32_t number, int64_t cause, uint64_t started, bool returns) {
   Child& child = core_.children.reported(number);
   if (child.state == ChildState::kLost) refuse(name_of(child) + " is lost already");
+  if (started < child.completed || started > child.sent) {
+    refuse(name_of(child) + " is lost with " + std::to_string(started) + " frames begun; " +
+           std::to_string(child.completed) + " have completed and " + std::to_string(child.sent) +
+           " were sent");
+  }
   child.state = returns ? ChildState::kExpected : ChildState::kLost;
   child.cause = cause;
   const uint64_t first = child.completed + 1;
   child.lose();
   for (uint64_t count = first; count <= child.sent; ++count) {
-    member_lost(child.frame(count), child.deadline(count, cause), count == first);
+    member_lost(child.frame(count), child.deadline(count, cause), count <= started);
   }
   child.forget_deadlines();
 }
 
-// A group is never repeated in part; a frame that was not started can always go again.
-void Reports::member_lost(const InFlight& frame, int64_t cause, bool was_started) {
+// What had not begun can always go again; a group, where no member of it had, for it is never
+// repeated in part.
+void Reports::member_lost(const InFlight& frame, int64_t cause, bool has_begun) {
   Slot& slot = core_.slots[frame.slot];
-  const bool repeats = core_.configuration.repeats_lost;
-  const bool can_go_again = repeats && !was_started && slot.members == 1;
-  if (slot.poison != kNotPoisoned || can_go_again) {
+  const bool goes_again = core_.configuration.repeats_lost && !has_begun;
+  if (slot.poison != kNotPoisoned || (goes_again && slot.members == 1)) {
     endings_.leave_child(frame.slot);
+  } else if (goes_again) {
+    endings_.member_never_began(frame.slot, cause);
   } else {
-    if (!repeats) slot.attempts = 0;
+    if (!core_.configuration.repeats_lost) slot.attempts = 0;
     endings_.member_ended(frame.slot, Outcome::kFailed, cause);
   }
 }

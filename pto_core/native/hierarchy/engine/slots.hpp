@@ -49,6 +49,7 @@ struct alignas(64) Slot {
   bool keeps_regions : 1;   // saved before it is first sent
   bool has_saved : 1;       // regions
   bool was_skipped : 1;     // in this attempt
+  bool has_begun : 1;       // a member of this attempt; known when it ends
   bool has_failure : 1;     // in this attempt: `failure` is the cause of the first
   bool has_root : 1;        // it has failed or was poisoned, finally: `failure` is the root
   uint16_t members;         // 0: an allocation

@@ -188,13 +188,16 @@ class ChildReady:
 class ChildLost:
     """The child is gone, and all completions that it reported have been told.
 
-    ``returns``: a ``ChildReady`` or another ``ChildLost`` will follow. Its frames in flight count
-    as completed and failed from now on, also for frames elsewhere that require them: the driver
-    tells the other children so, and they skip those.
+    ``started``: the last frame that has begun in it; ``completed`` when none has since. Where
+    ``repeats_lost`` is set only what had begun fails, or costs its task a retry. ``returns``: a
+    ``ChildReady`` or another ``ChildLost`` will follow. Its frames in flight count as completed and
+    failed from now on, also for frames elsewhere that require them: the driver tells the other
+    children so, and they skip those.
     """
 
     child: int
     cause: int
+    started: int
     returns: bool = False
 
 

@@ -148,8 +148,8 @@ class NativeEngine:
                 return core.completion(child, max(count, 0), outcome, cause)
             case ChildReady(child):
                 return core.child_ready(child)
-            case ChildLost(child, cause, returns):
-                return core.child_lost(child, cause, returns)
+            case ChildLost(child, cause, started, returns):
+                return core.child_lost(child, cause, started % 2**64, returns)
             case Deadline(child, count, cause):
                 return core.deadline(child, max(count, 0), cause)
             case _:

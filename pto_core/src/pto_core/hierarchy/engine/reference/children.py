@@ -66,7 +66,7 @@ class Child:
         return self.frames.popleft()
 
     def lose(self) -> list[InFlight]:
-        """Give what was in flight; the first may have been started, the others were not."""
+        """Give what was in flight."""
         lost = list(self.frames)
         self.frames.clear()
         self.lost.append(range(self.completed + 1, self.sent + 1))

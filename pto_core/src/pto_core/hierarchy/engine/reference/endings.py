@@ -30,13 +30,15 @@ class Endings:
 
     def member_ended(self, task: Task, outcome: Outcome, cause: int) -> None:
         """Count a member; the last one ends the attempt."""
-        task.ended += 1
-        if outcome is Outcome.FAILED and task.failure is None:
-            task.failure = cause
-        task.was_skipped = task.was_skipped or outcome is Outcome.SKIPPED
-        if task.ended == task.members:
-            self._end_attempt(task)
-        self._tell_consumers()
+        task.has_begun = True
+        self._count_member(task, outcome, cause)
+
+    def member_never_began(self, task: Task, cause: int) -> None:
+        """Count a member of a group that was lost before it began.
+
+        Where all were, the attempt costs nothing; else it has failed.
+        """
+        self._count_member(task, Outcome.FAILED, cause)
 
     def leave_child(self, task: Task) -> None:
         """Let a RUNNING task that is to run again, or never ran, wait anew, or end poisoned."""
@@ -98,6 +100,15 @@ class Endings:
             core.slots.move(task, StateEvent.SATISFY)
             core.queues.add(task.number, is_group=task.members > 1)
 
+    def _count_member(self, task: Task, outcome: Outcome, cause: int) -> None:
+        task.ended += 1
+        if outcome is Outcome.FAILED and task.failure is None:
+            task.failure = cause
+        task.was_skipped = task.was_skipped or outcome is Outcome.SKIPPED
+        if task.ended == task.members:
+            self._end_attempt(task)
+        self._tell_consumers()
+
     def _end_attempt(self, task: Task) -> None:
         """All members have ended. One sent early may have been told before its producer."""
         if task.was_skipped:
@@ -106,6 +117,8 @@ class Endings:
             return
         elif task.poison is not None:
             self._poison(task)
+        elif not task.has_begun:
+            self._leave_child(task)
         elif task.failure is None:
             self._end(task, StateEvent.FINISH, Result.COMPLETED)
         elif task.attempts > 0 and self._core.cancelled is None:
@@ -120,6 +133,7 @@ class Endings:
             return
         task.ended = 0
         task.failure = None
+        task.has_begun = False
         task.was_skipped = False
         task.children = ()
         self._core.slots.move(task, StateEvent.REPEAT)

@@ -89,19 +89,27 @@ class Reports:
         child = self._core.children[event.child]
         if child.state is ChildState.LOST:
             raise ProtocolError(f"child {event.child} is lost already", child=event.child)
+        if not child.completed <= event.started <= child.sent:
+            raise ProtocolError(
+                f"child {event.child} is lost with {event.started} frames begun; "
+                f"{child.completed} have completed and {child.sent} were sent",
+                child=event.child,
+            )
         child.state = ChildState.EXPECTED if event.returns else ChildState.LOST
         child.cause = event.cause
-        for place, frame in enumerate(child.lose()):
+        for frame in child.lose():
             task = self._core.slots.tasks[frame.task]
             cause = event.cause if frame.deadline is None else frame.deadline
-            self._member_lost(task, frame, cause, was_started=place == 0)
+            self._member_lost(task, cause, has_begun=frame.count <= event.started)
 
-    def _member_lost(self, task: Task, frame: InFlight, cause: int, *, was_started: bool) -> None:
-        """A group is never repeated in part; a frame that was not started can always go again."""
+    def _member_lost(self, task: Task, cause: int, *, has_begun: bool) -> None:
+        """Let what had not begun go again, and a group if no member of it had."""
         repeats = self._core.configuration.repeats_lost
-        can_go_again = repeats and not was_started and task.members == 1
-        if task.poison is not None or can_go_again:
+        goes_again = repeats and not has_begun
+        if task.poison is not None or (goes_again and task.members == 1):
             self._endings.leave_child(task)
+        elif goes_again:
+            self._endings.member_never_began(task, cause)
         else:
             if not repeats:
                 task.attempts = 0

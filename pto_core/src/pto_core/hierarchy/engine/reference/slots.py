@@ -62,6 +62,8 @@ class Task:
     """Members of this attempt that have ended."""
     failure: int | None = None
     """The cause of the first member that failed in this attempt."""
+    has_begun: bool = False
+    """A member of this attempt; known when it ends."""
     was_skipped: bool = False
     poison: int | None = None
     """The root of its poison, while it is still at a child."""
