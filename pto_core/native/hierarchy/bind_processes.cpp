@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "bindings.hpp"
 #include "processes/child_signals.hpp"
@@ -28,6 +29,53 @@ auto as_os_error(Call call) {
     PyErr_SetObject(PyExc_OSError, nb::make_tuple(error.code().value(), error.what()).ptr());
     throw nb::python_error();
   }
+}
+
+// A range of a mapping that was handed out. Where the last reference goes, it is zeroed, and `note`
+// told its offset and bytes: a function in C. In a frame of Python a signal's handler could run,
+// and what it raises would be dropped.
+class SharedBlock {
+ public:
+  SharedBlock(nb::object mapping, uint64_t offset, uint64_t bytes, nb::object note)
+      : mapping_(std::move(mapping)), note_(std::move(note)), offset_(offset), bytes_(bytes) {}
+
+  ~SharedBlock() {
+    auto* mapping = nb::inst_ptr<SharedMapping>(mapping_);
+    if (!mapping->is_owner()) return;  // a forked process lets go of what its parent still uses
+    mapping->zero(offset_, bytes_);
+    const nb::error_scope caller;
+    const nb::object place = nb::steal(Py_BuildValue("(KK)", offset_, bytes_));
+    const nb::object noted = nb::steal(PyObject_CallOneArg(note_.ptr(), place.ptr()));
+    if (!noted.is_valid()) PyErr_Clear();
+  }
+  SharedBlock(const SharedBlock&) = delete;
+  SharedBlock& operator=(const SharedBlock&) = delete;
+
+  nb::typed<nb::dict, nb::str, nb::object> array_interface() const {
+    nb::dict made;
+    made["version"] = 3;
+    made["shape"] = nb::make_tuple(bytes_);
+    made["typestr"] = "|u1";
+    const auto* mapping = nb::inst_ptr<SharedMapping>(mapping_);
+    made["data"] = nb::make_tuple(mapping->address() + offset_, false);
+    return nb::borrow<nb::typed<nb::dict, nb::str, nb::object>>(made);
+  }
+
+ private:
+  nb::object mapping_, note_;
+  uint64_t offset_, bytes_;
+};
+
+void bind_block(nb::module_& module) {
+  nb::class_<SharedBlock>(module, "SharedBlock")
+      .def(
+          "__init__",
+          [](SharedBlock* self, nb::handle_t<SharedMapping> mapping, uint64_t offset,
+             uint64_t bytes, nb::object note) {
+            new (self) SharedBlock(nb::borrow(mapping), offset, bytes, std::move(note));
+          },
+          nb::arg("mapping"), nb::arg("offset"), nb::arg("bytes"), nb::arg("note"))
+      .def_prop_ro("__array_interface__", &SharedBlock::array_interface);
 }
 
 void bind_mapping(nb::module_& module) {
@@ -57,6 +105,7 @@ void bind_mapping(nb::module_& module) {
 
 void bind_processes(nb::module_& module) {
   bind_mapping(module);
+  bind_block(module);
   module.def(
       "watch_parent", [](int parent) { as_os_error([&] { watch_parent(parent); }); },
       nb::arg("parent"));

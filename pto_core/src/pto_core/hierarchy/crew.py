@@ -86,9 +86,10 @@ class Crew:
         )
         self.control = Control(self.driver, self.paths)
         # The driver and its open run refer to each other, and a policy perhaps to handles of tasks.
-        weakref.finalize(self, self.driver.close)
+        # close() calls them itself: what a signal's handler raises where an object goes is dropped.
+        self._endings = [weakref.finalize(self, self.driver.close)]
         if self.placement is not None:
-            weakref.finalize(self, self.placement.forget)
+            self._endings.append(weakref.finalize(self, self.placement.forget))
 
     @property
     def paths(self) -> list[str]:
@@ -204,7 +205,8 @@ class Crew:
         with Interrupts(), ExitStack() as steps:  # all of them, whatever comes out of one
             steps.callback(self.memory.close)
             steps.callback(self.processes.kill_all)  # nobody looks after them any more
-            steps.callback(self.driver.close)
+            for ending in self._endings:
+                steps.callback(ending)
             steps.callback(self.driver.stop, cause)
             # Nobody wants the results of tasks whose run ends here.
             grace_s = _CUT_SHORT_S if self.driver.is_running else _GRACE_S

@@ -32,13 +32,11 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         # The handlers come first and go last: nothing is half done when a signal raises.
-        if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
-                if signal.getsignal(number) not in (signal.SIG_IGN, None):
-                    self._old[number] = signal.signal(number, self._note)
         try:
+            if threading.current_thread() is threading.main_thread():
+                self._install()
             self.descriptor, self._write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        except OSError:
+        except BaseException:  # also the handler of another signal that was not replaced yet
             self._restore()
             raise
         if self.signal is not None:
@@ -57,12 +55,25 @@ class Interrupts:
             os.close(descriptor)
         self._restore()
 
+    def _install(self) -> None:
+        for number in _SIGNALS:
+            handler = signal.getsignal(number)
+            if handler not in (signal.SIG_IGN, None):
+                self._old[number] = handler
+                signal.signal(number, self._note)
+
     def _restore(self) -> None:
         """Put the handlers back, and let a signal that was noted take its course."""
-        for number, handler in self._old.items():
-            signal.signal(number, handler)
-        if self.signal is not None:
-            signal.raise_signal(self.signal)
+        try:
+            while self._old:
+                number = next(iter(self._old))
+                signal.signal(number, self._old[number])
+                del self._old[number]
+            if self.signal is not None:
+                signal.raise_signal(self.signal)
+        finally:
+            if self._old:  # one that was back has raised
+                self._restore()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.signal is None:

@@ -8,11 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from types import CodeType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 _PLAIN = (int, float, complex, str, bytes, type(None))
 _numbers = itertools.count()
-_registrations: WeakKeyDictionary[Callable[..., Any], int] = WeakKeyDictionary()
+# References without a callback: one in Python would run where a callable goes, and what a signal's
+# handler raises there is dropped. So those of callables that are gone leave when there are many.
+_registrations: dict[ref[Callable[..., Any]], int] = {}
+_many = 64
 
 
 def digest_of(*parts: str | bytes) -> bytes:
@@ -53,10 +56,20 @@ def function_digest(function: Callable[..., Any]) -> bytes:
 
 def _registration(function: Callable[..., Any]) -> int:
     """Give a number that no other callable of this process has; the same for the same one."""
+    if len(_registrations) >= _many:
+        _forget_gone()
     try:
-        return _registrations.setdefault(function, next(_numbers))
+        return _registrations.setdefault(ref(function), next(_numbers))
     except TypeError:  # neither hashable nor weakly referable
         return next(_numbers)
+
+
+def _forget_gone() -> None:
+    global _many
+    for known in list(_registrations):
+        if known() is None:
+            _registrations.pop(known, None)
+    _many = max(_many, 2 * len(_registrations))
 
 
 def _code_digest(code: CodeType) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pto_core._hierarchy import SharedMapping
+from pto_core._hierarchy import SharedBlock, SharedMapping
 from pto_core.errors import CapacityError, UsageError
 from pto_core.hierarchy.memory.budget import LIMIT_SETTING, Budget
 from pto_core.hierarchy.memory.free_list import FreeList
@@ -40,6 +40,9 @@ class SharedArena:
     It is reserved when it is made, before the first child, and takes memory only where arrays were
     written. An array lives as long as a view of it does; then its memory is zeroed, given back, and
     handed out again. It outlives :meth:`close`. Any thread may call; a forked process only reads.
+
+    Where a view goes no Python runs: what a signal's handler raises there would be dropped. So
+    native code zeroes the memory, and the books follow with the next call.
     """
 
     def __init__(
@@ -56,7 +59,7 @@ class SharedArena:
         self._arrays = 0
         self._nbytes = 0
         self._lock = Lock()
-        # Blocks whose last view is gone: the garbage collector may say so while we hold the lock.
+        # Offset and bytes of blocks whose last view is gone, zeroed. Any thread adds at any time.
         self._gone: deque[tuple[int, int]] = deque()
         self._process = os.getpid()
         self._is_closed = False
@@ -80,12 +83,12 @@ class SharedArena:
         taken = max(-(-nbytes // _ALIGNMENT) * _ALIGNMENT, _ALIGNMENT)
         what = f"an array of {_text(extents)} {kind.name.lower()}"
         offset = self._take(taken, what)
-        block = _Block(self, offset, taken, extents, kind.numpy)
-        return np.asarray(block).view(kind.numpy).reshape(extents)
+        block = SharedBlock(self._mapping, offset, taken, self._gone.append)
+        return np.asarray(block)[:nbytes].view(kind.numpy).reshape(extents)
 
     def statistics(self) -> ArenaStatistics:
         """Count what lives."""
-        self._collect()
+        self.settle()
         with self._lock:
             return ArenaStatistics(
                 self._arrays, self._nbytes, self._free.largest, self._mapping.nbytes
@@ -94,10 +97,23 @@ class SharedArena:
     def close(self) -> None:
         """Hand out nothing any more; arrays that live on stay valid."""
         self._is_closed = True
-        self._collect()
+        self.settle()
+
+    def settle(self) -> None:
+        """Make free, also in the budget, what is gone; whoever is at it already sees it, too."""
+        while self._gone and self._lock.acquire(blocking=False):
+            try:
+                while self._gone:
+                    offset, nbytes = self._gone.popleft()
+                    self._free.give_back(offset, nbytes)
+                    self.budget.give_back(nbytes)
+                    self._arrays -= 1
+                    self._nbytes -= nbytes
+            finally:
+                self._lock.release()
 
     def _take(self, nbytes: int, what: str) -> int:
-        self._collect()
+        self.settle()
         with self._lock:
             self.budget.take(nbytes, what)
             offset = self._free.take(nbytes)
@@ -116,27 +132,6 @@ class SharedArena:
             self._nbytes += nbytes
             return offset
 
-    def _release(self, offset: int, nbytes: int) -> None:
-        """Take back a block; from any thread, also in the middle of another call."""
-        if os.getpid() != self._process:
-            return  # a forked process lets go of what its parent still uses
-        self._gone.append((offset, nbytes))
-        self._collect()
-
-    def _collect(self) -> None:
-        """Make free what is gone, unless somebody is at it: then they will see it."""
-        while self._gone and self._lock.acquire(blocking=False):
-            try:
-                while self._gone:
-                    offset, nbytes = self._gone.popleft()
-                    self._mapping.zero(offset, nbytes)
-                    self._free.give_back(offset, nbytes)
-                    self.budget.give_back(nbytes)
-                    self._arrays -= 1
-                    self._nbytes -= nbytes
-            finally:
-                self._lock.release()
-
     def _check_usable(self) -> None:
         if os.getpid() != self._process:
             raise UsageError(
@@ -145,31 +140,6 @@ class SharedArena:
             )
         if self._is_closed:
             raise UsageError("shared_array was called after close; make the array before it")
-
-
-class _Block:
-    """The memory of one array, which its views keep alive."""
-
-    def __init__(
-        self,
-        arena: SharedArena,
-        offset: int,
-        nbytes: int,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-    ) -> None:
-        self._arena = arena
-        self._place = (offset, nbytes)
-        used = math.prod(shape) * dtype.itemsize
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": (used,),
-            "typestr": "|u1",
-            "data": (arena.mapping.address + offset, False),
-        }
-
-    def __del__(self) -> None:
-        self._arena._release(*self._place)
 
 
 def _default_capacity(budget: Budget) -> int:

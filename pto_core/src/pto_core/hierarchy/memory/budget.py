@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Protocol
-from weakref import WeakSet
+from weakref import ref
 
 from pto_core.errors import CapacityError
 from pto_core.hierarchy.memory.available import Availability, available
@@ -34,11 +34,12 @@ class Budget:
         self.limit = limit
         self.handed_out = 0
         self._measure = measure
-        self._backings: WeakSet[Backing] = WeakSet()  # one that is gone takes no memory
+        self._backings: list[ref[Backing]] = []  # one that is gone takes no memory
 
     def add_backing(self, backing: Backing) -> None:
         """Count the pages of ``backing``, as long as it lives, as what is handed out lies in it."""
-        self._backings.add(backing)
+        known = [one for one in self._backings if one() is not None]
+        self._backings = [*known, ref(backing)]
 
     def take(self, nbytes: int, what: str) -> None:
         """Hand out ``nbytes``; ``what`` names them in the CapacityError."""
@@ -69,5 +70,5 @@ class Budget:
         return free.nbytes - promised, reason
 
 
-def _resident(backings: Iterable[Backing]) -> int:
-    return sum(backing.resident_bytes for backing in backings)
+def _resident(backings: Iterable[ref[Backing]]) -> int:
+    return sum(known.resident_bytes for one in backings if (known := one()) is not None)

@@ -78,6 +78,7 @@ class WorkerMemory:
         granted = self._granted[ring]
         if nbytes <= granted:
             return granted
+        self.arena.settle()
         wanted = min(max(nbytes, granted + _GRANT), self._heap_ring_size)
         try:
             self.arena.budget.take(wanted - granted, f"heap ring {ring}")

@@ -77,7 +77,7 @@ class ChildProcesses:
         self._start_method = start_method
         self._timeout_s = timeout_s
         self._family = _Family(os.getpid())
-        self._finalizer = weakref.finalize(self, self._family.end)
+        self._finalizer = self._when_gone()
 
     def __len__(self) -> int:
         return len(self._family.processes)
@@ -97,6 +97,8 @@ class ChildProcesses:
         After an error no child is left.
         """
         bodies = self._bodies(plans)
+        if not self._finalizer.alive:
+            self._finalizer = self._when_gone()
         self._family.open()
         try:
             with Interrupts() as interrupts:
@@ -138,10 +140,19 @@ class ChildProcesses:
             end_all(list(self._family.processes), grace_s, interrupts)
             if forgets:
                 self._family.forget()
+                self._finalizer.detach()
 
     def kill_all(self) -> None:
         """End all children at once, and forget them."""
         self._family.end()
+        self._finalizer.detach()
+
+    def _when_gone(self) -> weakref.finalize[[], ChildProcesses]:
+        """End children where nobody has; who has needs no call there.
+
+        What a signal's handler raises in such a call is dropped.
+        """
+        return weakref.finalize(self, self._family.end)
 
     def _bodies(self, plans: Sequence[ChildPlan]) -> list[bytes]:
         if self._start_method == "fork":

@@ -15,6 +15,9 @@ from pto_core._hierarchy import SharedMapping
 from pto_core.hierarchy.processes.parking import fork_lock
 
 _parents: set[int] = set()
+# Mappings close theirs themselves. Without a callback: one in Python would run where a mapping
+# goes, and what a signal's handler raises there is dropped.
+_mappings: list[weakref.ref[SharedMapping]] = []
 
 
 def parent_only(descriptor: int) -> int:
@@ -36,15 +39,18 @@ def close_parent_only(descriptor: int) -> None:
 
 def parent_only_mapping(mapping: SharedMapping) -> SharedMapping:
     """Do so for the descriptor of a mapping, which closes it itself; gives the mapping back."""
-    # In this order: a signal in between must not leave the number of what is closed in the list.
-    weakref.finalize(mapping, _parents.discard, mapping.descriptor).atexit = False
-    parent_only(mapping.descriptor)
+    global _mappings
+    with fork_lock():
+        known = [one for one in _mappings if one() is not None]
+        _mappings = [*known, weakref.ref(mapping)]
     return mapping
 
 
 def close_in_child(others: Iterable[int] = ()) -> None:
     """Close all of them, and ``others``: called in a forked child, which has no need of them."""
-    for descriptor in (*_parents, *others):
+    mappings = [mapping for one in _mappings if (mapping := one()) is not None]
+    for descriptor in (*_parents, *(one.descriptor for one in mappings), *others):
         with contextlib.suppress(OSError):
             os.close(descriptor)
     _parents.clear()
+    _mappings.clear()

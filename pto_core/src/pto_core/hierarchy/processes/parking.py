@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Protocol
-from weakref import WeakSet
+from weakref import ref
 
 
 class Parkable(Protocol):
@@ -65,14 +65,18 @@ class ForkLock:
                 self._lock.release()
 
 
-_parkables: WeakSet[Parkable] = WeakSet()
+# References without a callback: one in Python would run where an engine goes, and what a signal's
+# handler raises there is dropped.
+_parkables: list[ref[Parkable]] = []
 _fork_lock = ForkLock()
 
 
 def register_parkable(parkable: Parkable) -> None:
     """Park it at every fork, as long as it lives."""
+    global _parkables
     with _fork_lock:
-        _parkables.add(parkable)
+        _parkables = [known for known in _parkables if known() not in (None, parkable)]
+        _parkables.append(ref(parkable))
 
 
 def fork_lock() -> ForkLock:
@@ -84,9 +88,11 @@ def fork_lock() -> ForkLock:
 def parked() -> Iterator[None]:
     """Within the context every registered thread is parked, and nobody else forks."""
     with _fork_lock, ExitStack() as parking:
-        for parkable in list(_parkables):
-            parkable.park()
-            parking.callback(parkable.unpark)
+        for known in _parkables:
+            parkable = known()
+            if parkable is not None:
+                parkable.park()
+                parking.callback(parkable.unpark)
         yield
 
 
@@ -94,7 +100,7 @@ def _forget() -> None:
     """In a forked process no registered thread exists, and who held the lock is gone."""
     global _fork_lock, _parkables
     _fork_lock = ForkLock()
-    _parkables = WeakSet()
+    _parkables = []
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,83 @@
+"""No Python runs where an object of a Worker goes: an interrupt that comes there would be dropped.
+
+CPython prints what a callback of a weak reference or a ``__del__`` raises, and goes on.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from pto_core import Out, Worker, task
+from pto_core.kernels import digest
+from pto_core.kernels.digest import function_digest
+
+
+@task
+def write(value: int, out: Out) -> None:
+    out[:] = value
+
+
+def calls_of(act: Callable[[], object]) -> list[tuple[CodeType, CodeType]]:
+    """Call ``act``; give the Python functions that were called meanwhile, each with its caller."""
+    found: list[tuple[CodeType, CodeType]] = []
+
+    def note(frame: FrameType, event: str, arg: object) -> None:
+        if event == "call" and frame.f_back is not None:
+            found.append((frame.f_code, frame.f_back.f_code))
+
+    gc.collect()
+    gc.disable()  # what others have left is not ours
+    sys.setprofile(note)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+    return found
+
+
+def is_callback(code: CodeType, caller: CodeType) -> bool:
+    """Whether it is called where an object goes; ``close`` calls a finalizer by an ExitStack."""
+    if Path(code.co_filename).name not in ("weakref.py", "_weakrefset.py"):
+        # importlib.metadata tries to open each file of sys.path that is not there as a zip file.
+        return code.co_name == "__del__" and Path(code.co_filename).name != "zipfile.py"
+    if code.co_name == "__call__":
+        return Path(caller.co_filename).name != "contextlib.py"
+    return code.co_name in ("remove", "_remove")
+
+
+def whole_life(engine: str) -> None:
+    with Worker(3, num_sub_workers=1, engine=engine, heap_ring_size=1 << 24) as worker:
+        out = worker.shared_array(8)
+        with worker.session() as s:
+            s.submit(write, 3, out)
+        assert (out == 3).all()
+
+
+def test_none_runs_while_a_worker_is_used_closed_and_let_go(engine) -> None:
+    whole_life(engine)  # modules that are imported for the first time
+    calls = calls_of(lambda: whole_life(engine))
+    assert [code for code, caller in calls if is_callback(code, caller)] == []
+
+
+def test_none_runs_where_an_array_goes(make) -> None:
+    held: list[Any] = [make(num_sub_workers=1).shared_array(8)]
+    assert len(calls_of(held.clear)) == 0
+
+
+def test_none_runs_where_a_registered_function_goes() -> None:
+    kept = "closed over"
+    held: list[Any] = [lambda: kept]
+    function_digest(held[0])
+    assert len(calls_of(held.clear)) == 0
+
+
+def test_of_functions_that_are_gone_few_are_remembered() -> None:
+    for number in range(500):
+        function_digest(lambda number=[number]: number)
+    assert len(digest._registrations) <= 2 * 64 + 1
