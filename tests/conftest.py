@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +20,8 @@ import pytest
 PTO = str(Path(sys.executable).with_name("pto"))
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PATIENCE_S = 10
+LIMIT_S = 300
+"""What a command has at most, on a machine with much else to do: far more than any needs."""
 
 GOLDEN = """
 import ctypes
@@ -98,6 +102,48 @@ extern "C" int graph(Runtime* runtime) {{
 SOURCES = {"host_build_graph": ("host.cpp", HOST), "aicpu_build_graph": ("aicpu.cpp", AICPU)}
 
 
+class Run(subprocess.Popen[str]):
+    """A command that ends within a limit; else the test says what its processes were doing."""
+
+    def communicate(
+        self, input: str | None = None, timeout: float | None = None
+    ) -> tuple[str, str]:
+        limit_s = LIMIT_S if timeout is None else timeout
+        try:
+            return super().communicate(input, limit_s)
+        except subprocess.TimeoutExpired:
+            doing = self._doing()
+            os.killpg(self.pid, signal.SIGKILL)
+            _, errors = super().communicate(timeout=PATIENCE_S)
+            raise AssertionError(f"runs on after {limit_s} s: {doing}\n{errors}") from None
+
+    def until_said(self, words: str) -> None:
+        """Wait until it has written these words among its errors."""
+        assert self.stderr is not None
+        heard, deadline = b"", time.monotonic() + LIMIT_S
+        while words.encode() not in heard:
+            left = max(0, deadline - time.monotonic())
+            assert select.select([self.stderr], [], [], left)[0], (heard, self._doing())
+            got = os.read(self.stderr.fileno(), 1 << 16)
+            assert got, (heard, self.poll())
+            heard += got
+
+    def _doing(self) -> list[str]:
+        """Names and states of the processes of its session, and where in the kernel they are."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                name, _, rest = (entry / "stat").read_text().rpartition(")")
+                if int(rest.split()[3]) == self.pid:
+                    places = [task.read_text() for task in (entry / "task").glob("*/wchan")]
+                    found.append(f"{name}) {rest.split()[0]} {places}")
+            except OSError:
+                continue
+        return found
+
+
 @dataclass
 class Case:
     """A case folder with its cache and temporary folder; a mark tells which processes are its."""
@@ -139,20 +185,18 @@ class Case:
         own = {"PTO_CACHE_DIR": self.cache, "TMPDIR": self.temporary, "CASE_MARK": self.mark}
         return {**os.environ, **{key: str(value) for key, value in own.items()}, **self.variables}
 
-    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **options: Any) -> Run:
         """Start `pto run` as a shell does: in the foreground of a session of its own."""
         return self.start_command("run", str(self.folder), *arguments, **options)
 
-    def start_command(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    def start_command(self, *arguments: str, **options: Any) -> Run:
         usual = {
             "stdin": subprocess.DEVNULL,
             "stdout": subprocess.PIPE,
             "stderr": subprocess.PIPE,
             "start_new_session": True,
         }
-        return subprocess.Popen(
-            [PTO, *arguments], text=True, env=self.environment, **{**usual, **options}
-        )
+        return Run([PTO, *arguments], text=True, env=self.environment, **{**usual, **options})
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self.command("run", str(self.folder), *arguments)

@@ -230,9 +230,7 @@ def test_interrupt_while_a_survivor_holds_the_pipes(case) -> None:
     statement = "import os; os.fork(); print('here', flush=True)\n    while True: pass\n"
     case.write("golden.py", golden + f"    {statement}")
     run = case.start()
-    assert run.stderr is not None
-    while "here" not in run.stderr.readline():
-        pass
+    run.until_said("here")
     run.send_signal(signal.SIGINT)
     run.communicate()
     assert run.returncode == 130
@@ -256,9 +254,7 @@ def interrupted_at(case, phase: str, random_: random.Random) -> subprocess.Popen
         golden = (case.folder / "golden.py").read_text()
         case.write("golden.py", golden + "    print('here')\n    while True: pass\n")
     run = case.start()
-    assert run.stderr is not None
-    while "here" not in run.stderr.readline():
-        pass
+    run.until_said("here")
     return run
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from observer import INTERRUPTED, again_until_interrupted, left_of, planted, spin_until
+from observer import INTERRUPTED, again_until_interrupted, code_of, left_of, planted, spin_until
 
 from pto_core.hierarchy.memory import Budget, SharedArena, WorkerMemory
 from pto_core.hierarchy.processes import ChildPlan, ChildProcesses
@@ -92,7 +92,7 @@ def test_a_killed_top_takes_the_whole_tree_along(repetitions) -> None:
             tree.read(ALL + 1)
             begun = time.monotonic()
             os.kill(tree.top, signal.SIGKILL)
-            os.waitpid(tree.top, 0)
+            assert code_of(tree.top) == -signal.SIGKILL
             pids = [pid for pid, _ in tree.seen if pid]
             assert len(pids) == ALL
             assert left_of(pids) == []
@@ -110,7 +110,7 @@ def test_a_killed_middle_takes_what_is_below_and_is_named_above(repetitions, ran
             assert tree.seen[-1] == (victim, signal.SIGKILL)
             assert time.monotonic() - begun < 1
             assert left_of([pid for pid, _ in tree.seen if pid]) == []
-            assert os.waitpid(tree.top, 0)[1] == 0
+            assert code_of(tree.top) == 0
 
 
 def test_a_top_killed_at_any_instant_of_its_start_leaves_nothing(repetitions, random_) -> None:
@@ -140,7 +140,6 @@ def test_interrupt_at_random_instants(repetitions, random_) -> None:
             wait = random_.uniform(0, 0.1)
             spin_until(time.monotonic() + wait)
             os.kill(tree.top, signal.SIGINT)
-            _, status = os.waitpid(tree.top, 0)
-            assert os.waitstatus_to_exitcode(status) == INTERRUPTED, wait
+            assert code_of(tree.top) == INTERRUPTED, wait
             tree.read(1 << 30)
             assert left_of([pid for pid, _ in tree.seen if pid]) == [], wait

@@ -95,15 +95,13 @@ PHASES: dict[str, tuple[Maker, ...]] = {
 }
 
 
-def wait_for_the_phase(case, phase: str, run: subprocess.Popen[str]) -> None:
+def wait_for_the_phase(case, phase: str, run) -> None:
     """Return when a compiler runs, or when the phase itself has said that it began."""
     if phase == "compile":
         while not any("cc1plus" in line for line in case.processes()):
             assert run.poll() is None, run.communicate()
         return
-    assert run.stderr is not None
-    while (line := run.stderr.readline()) != "here\n":
-        assert line, run.communicate()
+    run.until_said("here\n")
 
 
 def interrupt_after(run: subprocess.Popen[str], after_s: float) -> None:
