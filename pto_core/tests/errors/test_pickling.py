@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pto_core import errors
 from pto_core.errors import PtoError, tree
 
 CLASSES = [
@@ -60,4 +61,8 @@ def test_round_trip_with_nothing_given(kind: type[PtoError]) -> None:
 
 def test_every_class_is_tried() -> None:
     assert {PtoError, tree.TaskFailedError, tree.WrongResultError} <= set(CLASSES)
-    assert all(kind.__module__ == tree.__name__ for kind in CLASSES)
+
+
+def test_a_traceback_names_a_class_as_programs_import_it() -> None:
+    assert {kind.__name__ for kind in CLASSES} <= set(errors.__all__)
+    assert all(kind.__module__ == errors.__name__ for kind in CLASSES)

@@ -83,3 +83,7 @@ __all__ = [
     "WorkerClosedError",
     "WrongResultError",
 ]
+
+# A traceback names them as programs import them.
+for _name in __all__:
+    globals()[_name].__module__ = __name__
