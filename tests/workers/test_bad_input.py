@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from pto_core import (
     task,
 )
 from pto_core.errors import (
+    CapacityError,
     ConfigError,
     TaskFailedError,
     UnsupportedError,
@@ -504,6 +505,20 @@ def test_what_has_retries_and_lies_where_nothing_can_be_saved_is_refused(make) -
             orch.submit_sub(handle, made)
 
     worker.run(graph)
+
+
+def test_what_no_queue_holds_names_the_setting(make) -> None:
+    worker = make(num_sub_workers=1, child_queue_bytes=4096)
+    handle = worker.register(nothing)
+    large = TaskArgs()
+    for number in range(1000):
+        large.add_scalar(number)
+    with pytest.raises(CapacityError, match="set a larger child_queue_bytes"):
+        worker.run(lambda orch, args, config: orch.submit_sub(handle, large))
+    late = FunctionType(compile(f"'{'long' * 2000}'", "late", "eval"), {})
+    with pytest.raises(CapacityError, match="set a larger child_queue_bytes"):
+        worker.register(late, serialise=True)
+    worker.run(lambda orch, args, config: orch.submit_sub(handle))
 
 
 def test_memory_that_was_shared_is_not_known_any_more(make) -> None:

@@ -95,9 +95,10 @@ uint64_t Driver::control(int32_t child, std::string data) {
   }
   const size_t bytes = sizeof(pto_frame) + data.size();
   if (bytes > link.largest_frame_bytes()) {
-    throw Refusal(Refusal::Kind::kCapacity,
-                  "a control frame of " + std::to_string(bytes) + " bytes; the child takes up to " +
-                      std::to_string(link.largest_frame_bytes()) + ", set a larger queue_bytes");
+    throw Refusal(Refusal::Kind::kCapacity, "a control frame of " + std::to_string(bytes) +
+                                                " bytes; the child takes up to " +
+                                                std::to_string(link.largest_frame_bytes()) +
+                                                ", set a larger child_queue_bytes");
   }
   const uint64_t number = next_control_++;
   // Of those that are there to be asked for, somebody who forgot to would keep all of them.

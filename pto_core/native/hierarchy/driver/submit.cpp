@@ -42,7 +42,7 @@ void Driver::check_sizes(const Call& call) const {
                     "the arguments of a task make a frame of " + std::to_string(bytes) +
                         " bytes, the child's queue takes frames up to " +
                         std::to_string(link->largest_frame_bytes()) +
-                        "; pass fewer arguments, or set a larger queue_bytes");
+                        "; pass fewer arguments, or set a larger child_queue_bytes");
     }
   }
 }

@@ -227,19 +227,22 @@ class Worker:
     # ---- memory of a chip ----
 
     def malloc(self, nbytes: int, worker: int = 0) -> int:
-        """Give the address of ``nbytes`` of new memory on the chip of child ``worker``."""
+        """Give the address of ``nbytes`` of new memory on the chip of child ``worker``.
+
+        Raises UsageError where there is no such chip, ControlError where the chip refuses.
+        """
         return self._child_memory("malloc").malloc(worker, nbytes)
 
     def free(self, address: int, worker: int = 0) -> None:
-        """Give memory of a chip back."""
+        """Give memory of a chip back; raises UsageError as long as tasks may use it."""
         self._child_memory("free").free(worker, address)
 
     def copy_to(self, address: int, source: Any, worker: int = 0) -> None:
-        """Copy an array, or bytes, to memory of a chip."""
+        """Copy all of a contiguous array, or bytes, to memory of a chip, and wait for that."""
         self._child_memory("copy_to").copy_to(worker, address, source)
 
     def copy_from(self, target: Any, address: int, worker: int = 0) -> None:
-        """Copy memory of a chip into a writable array."""
+        """Fill a contiguous, writable array from memory of a chip, and wait for that."""
         self._child_memory("copy_from").copy_from(worker, target, address)
 
     # ---- the end ----

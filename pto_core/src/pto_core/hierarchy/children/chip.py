@@ -41,7 +41,7 @@ class ChipBody:
         with open_device(config=config) as device:
             chip = _Chip(device)
             try:
-                serve(start, self.post, chip.run, chip.operations, {"device": device.name})
+                serve(start, self.post, chip.run, chip.operations)
             finally:
                 chip.free_all()
 

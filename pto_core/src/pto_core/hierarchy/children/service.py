@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -26,9 +25,8 @@ def serve(
     post: Post,
     invoke: Invoke | None = None,
     operations: Mapping[str, Operation] | None = None,
-    facts: Mapping[str, Any] | None = None,
 ) -> None:
-    """Say ready, with ``facts``, and run tasks until the parent asks to close.
+    """Say ready, and run tasks until the parent asks to close.
 
     ``invoke(callable, args, config)`` runs one; without, the loop calls it. ``operations`` are
     requests that this kind of child knows beside those that all do.
@@ -44,7 +42,7 @@ def serve(
     for digest, callable_ in post.callables().items():
         loop.add(digest, callable_)
     service = _Service(loop, operations or {})
-    start.ready({"pid": os.getpid(), **(facts or {})})
+    start.ready()
     loop.run(control=service, invoke=None if invoke is None else service.invoking(invoke))
 
 
@@ -61,7 +59,6 @@ class _Service:
             "config": self._configure,
             "callable": self._deliver,
             "forget": loop.forget,
-            "ping": lambda: None,
             "close": loop.stop,
             **operations,
         }
