@@ -201,6 +201,54 @@ TEST(the_thread_of_the_driver_goes_on_while_the_program_does_something_else) {
   }
 }
 
+TEST(the_thread_of_the_driver_goes_on_after_a_pause_in_which_it_fell_asleep) {
+  std::atomic<int> ran = 0;
+  Crew crew(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
+    ran += 1;
+    return true;
+  });
+  std::vector<uint64_t> words(1);
+  for (int round = 0; round < 2; ++round) {
+    crew.driver->run_begin(Hazards::kRaw);
+    for (int i = 0; i < 9; ++i) submit(crew, words[0]);
+    for (int i = 0; ran < 9 * (round + 1); ++i) {
+      CHECK(i < kSoonMs);
+      crew.give_up();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      crew.take();
+    }
+    crew.driver->run_end();
+    if (round == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  }
+}
+
+TEST(a_run_wakes_the_child_that_began_the_last_one) {
+  Crew crew(2, 4, fold);
+  std::vector<uint64_t> words(1);
+  const auto run = [&](int32_t pin) {
+    Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 1);
+    submit(crew, task, pin);
+    crew.driver->run_end();
+  };
+  const auto sleeps = [&](int32_t child) {
+    return pto::engine::has_sleepers(&crew.board().child(child).bell);
+  };
+  crew.driver->run_begin(Hazards::kRaw);
+  run(1);
+  for (int i = 0; !sleeps(0) || !sleeps(1); ++i) {
+    CHECK(i < kSoonMs);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const auto rung = [&](int32_t child) {
+    return __atomic_load_n(&crew.board().child(child).bell.rung, __ATOMIC_SEQ_CST);
+  };
+  const uint32_t first = rung(0), second = rung(1);
+  crew.driver->run_begin(Hazards::kRaw);
+  CHECK_EQUAL(rung(0), first);
+  CHECK_EQUAL(rung(1), second + 1);
+  run(0);
+}
+
 TEST(the_host_may_fork_from_the_thread_of_the_driver) {
   std::atomic<bool> was_parked = false;
   Crew crew(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {

@@ -153,6 +153,7 @@ class Crew : public Host {
     driver->child_ready(child);
   }
 
+  Board board() const { return *board_; }
   ThreadChild& child(int32_t child) { return *children_[static_cast<size_t>(child)]; }
 
   void kill(int32_t child, bool returns) {

@@ -26,6 +26,7 @@ class ChildEnd {
         end_(end),
         bell_(&board.child(child).bell),
         waiter_(bell_, board.spin_places(), Board::spinner(child)),
+        sleeper_(bell_, nullptr, Board::spinner(child), {0, 0, engine::WaitPolicy().longest_ns}),
         is_python_(is_python) {}
   ~ChildEnd() { close(); }
   ChildEnd(const ChildEnd&) = delete;
@@ -41,14 +42,18 @@ class ChildEnd {
   // False: no room. Throws as receive() does.
   bool try_answer(const pto_answer& answer) { return checked(api_.answer(end_, &answer)) != 0; }
 
-  // Until the next receive() may show something; at most 50 ms. Without the GIL.
-  void wait_for_frames() {
+  // Until the next receive() may show something, or somebody rings; false after 50 ms, or a signal.
+  // Without the GIL. Who has waited in vain sleeps at once the next time: to spin and yield again
+  // every 50 ms is most of what an idle Worker costs.
+  bool wait_for_frames() {
+    if (!is_python_) seen_ = rung();
     pto_frame_view frame;
-    if (is_python_) {
-      waiter_.wait([&] { return rung() != seen_; });
-    } else {
-      waiter_.wait([&] { return api_.receive(end_, &frame, 1) != 0; });
-    }
+    const auto has_come = [&] {
+      return rung() != seen_ || (!is_python_ && api_.receive(end_, &frame, 1) != 0);
+    };
+    const bool came = (is_idle_ ? sleeper_ : waiter_).wait(has_come);
+    is_idle_ = !came;
+    return came;
   }
 
   // As try_answer(), waiting at most 50 ms. Without the GIL.
@@ -83,7 +88,9 @@ class ChildEnd {
   pto_child_end* end_;
   pto_bell* bell_;
   engine::Waiter waiter_;
-  uint32_t seen_ = 0;  // of the bell, before the last receive()
+  engine::Waiter sleeper_;
+  bool is_idle_ = false;  // the last wait for frames was in vain
+  uint32_t seen_ = 0;     // of the bell, before the last receive() or wait
   const bool is_python_;
 };
 

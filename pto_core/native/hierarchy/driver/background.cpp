@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -10,12 +9,17 @@
 
 #include "driver/driver.hpp"
 #include "driver/waiting.hpp"
+#include "processes/current_process.hpp"
 
 namespace pto::hierarchy {
 namespace {
 
-constexpr auto kNap = std::chrono::milliseconds(1);
-constexpr uint32_t kIdleNaps = 20;  // without work, until it sleeps
+constexpr std::chrono::nanoseconds kNap = std::chrono::milliseconds(1);
+// Without work naps grow after so many, by an eighth each: a run that is then left alone is driven
+// later by an eighth of the pause before it at most. To wake this thread costs a run more than its
+// own calls do, so it sleeps only after a pause of almost a second.
+constexpr uint32_t kIdleNaps = 20;
+constexpr std::chrono::nanoseconds kLongestNap = std::chrono::milliseconds(100);
 // How long the newest task waits for add_dependency while the program keeps its handle and does
 // something else.
 constexpr uint64_t kLongestHoldNs = 20'000'000;
@@ -35,7 +39,7 @@ class ProgramSignals {
 }  // namespace
 
 void Background::start() {
-  if (thread_.joinable() && process_ == getpid()) {
+  if (thread_.joinable() && process_ == current_process()) {
     wake_if_asleep();
     return;
   }
@@ -51,12 +55,12 @@ void Background::start() {
     if (rest_) std::exchange(rest_, nullptr)();
   });
   pthread_sigmask(SIG_SETMASK, &program_mask_, nullptr);
-  process_ = getpid();
+  process_ = current_process();
 }
 
 void Background::stop() {
   if (!thread_.joinable()) return;
-  if (process_ != getpid()) {  // it stayed with the parent
+  if (process_ != current_process()) {  // it stayed with the parent
     thread_.detach();
     return;
   }
@@ -83,7 +87,7 @@ void Background::park() {
     std::unique_lock lock(mutex_);
     parks_ += 1;
     is_park_wanted_ = true;
-    if (!thread_.joinable() || process_ != getpid()) return;
+    if (!thread_.joinable() || process_ != current_process()) return;
     // It starts a child itself, out of Host::look(): no lock and no role is held there.
     if (thread_.get_id() == std::this_thread::get_id()) return;
   }
@@ -118,6 +122,7 @@ void Background::loop() {
   std::unique_lock lock(mutex_);
   uint64_t drives = 0;
   uint32_t idle_naps = 0;
+  std::chrono::nanoseconds nap = kNap;
   while (!is_stopping_) {
     if (parks_ > 0) {
       is_parked_ = true;
@@ -126,16 +131,17 @@ void Background::loop() {
       is_parked_ = false;
       continue;
     }
-    if (idle_naps >= kIdleNaps) {
+    if (nap > kLongestNap) {
       is_asleep_ = true;
       // Who brings work marks it, then looks whether this sleeps: one of the two is seen.
       if (driver_.has_work_ && driver_.waiting_ == 0) is_asleep_ = false;
       changed_.wait(lock, [this] { return !is_asleep_ || is_stopping_ || parks_ > 0; });
       is_asleep_ = false;
       idle_naps = 0;
+      nap = kNap;
       continue;
     }
-    changed_.wait_for(lock, kNap);
+    changed_.wait_for(lock, nap);
     note_held();
     const uint64_t now = driver_.drives_.load(std::memory_order_relaxed);
     const bool is_driven = now != drives;
@@ -143,6 +149,7 @@ void Background::loop() {
     const bool is_wanted = driver_.has_work_.load(std::memory_order_relaxed) &&
                            driver_.waiting_.load(std::memory_order_relaxed) == 0;
     idle_naps = is_wanted || is_driven ? 0 : idle_naps + 1;
+    nap = idle_naps < kIdleNaps ? kNap : nap + nap / 8;
     if (is_driven || !is_wanted || is_stopping_ || parks_ > 0) continue;
     lock.unlock();
     drive(drives);

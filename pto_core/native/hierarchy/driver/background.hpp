@@ -1,8 +1,8 @@
 // The driver's own thread: drives a run while the program neither submits nor waits.
 //
-// It looks every millisecond whether the program has driven meanwhile, takes the role when it has
-// not and there is work, and sleeps when there is none. It starts with the first run. Around a fork
-// it stands still, holding nothing.
+// It looks every millisecond whether the program has driven meanwhile, and takes the role when it
+// has not and there is work. Where there is none for long it looks less often, then sleeps. It
+// starts with the first run. Around a fork it stands still, holding nothing.
 #pragma once
 
 #include <signal.h>

@@ -69,6 +69,7 @@ void Driver::run_begin(Hazards hazards) {
   {
     Role role(*this);
     check_open();
+    wake_first_child();
     engine_->run_begin(hazards, out_);
     stale = std::exchange(failure_, nullptr);
     forget_causes();

@@ -218,6 +218,7 @@ class Driver : private FrameSource {
   void skip_consumers(int32_t child, uint64_t count);
   void flush_children();
   void process();
+  void wake_first_child();
   void send(const Instruction& instruction);
   void finish(const Instruction& instruction);
   void stop_clocks();
@@ -296,6 +297,8 @@ class Driver : private FrameSource {
   int64_t next_cause_ = 0;
   int64_t first_cause_ = 0;  // of those given since the last run began
   uint64_t next_control_ = 1;
+  int32_t first_child_ = static_cast<int32_t>(kNone);  // that got the first task of the last run
+  bool has_sent_ = false;                              // a task, in this run
   uint32_t scope_depth_ = 0;
   uint32_t since_pump_ = 0;
   uint32_t since_clock_ = 0;  // submits

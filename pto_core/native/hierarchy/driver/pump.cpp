@@ -194,8 +194,17 @@ void Driver::process() {
   out_.clear();
 }
 
+// Where it sleeps, it comes to itself while the program makes the first task, which is likely to go
+// there again.
+void Driver::wake_first_child() {
+  has_sent_ = false;
+  if (first_child_ != kNone) engine::ring_published(&board_.child(first_child_).bell);
+}
+
 void Driver::send(const Instruction& instruction) {
   ChildLink& link = *links_[static_cast<size_t>(instruction.child)];
+  if (!has_sent_) first_child_ = instruction.child;
+  has_sent_ = true;
   const TaskRecord& record = *records_.find(instruction.task);
   for (; link.configs_sent <= record.config && link.configs_sent < configs_.size();
        ++link.configs_sent)

@@ -32,7 +32,6 @@ class Runs:
     """Begins and ends runs, one after the other; handles of their tasks ask it, also later."""
 
     def __init__(self, crew: Crew) -> None:
-        self.process = crew.process
         self._paths = crew.paths
         self._driver = crew.driver
         self._placement = crew.placement

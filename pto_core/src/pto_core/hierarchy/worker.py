@@ -310,11 +310,8 @@ class Worker:
         return self._runs
 
     def _runs_here(self) -> Runs:
-        """Give them quickly; raises UsageError in a fork of the program."""
-        runs = self._runs
-        if runs is None or runs.process != os.getpid():
-            runs = self.started_runs()
-        return runs
+        """Give them quickly; in a fork of the program they refuse whatever is asked."""
+        return self._runs or self.started_runs()
 
     def submittable(self, task: object) -> tuple[CallableHandle, Any]:
         """Give a handle and what it is a handle of; for sessions.

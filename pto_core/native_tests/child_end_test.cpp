@@ -1,0 +1,74 @@
+// How the child's end of a connection waits for frames, over a transport that never has any.
+#include "child/child_end.hpp"
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+
+// How often it was asked for frames.
+struct pto_child_end {
+  int looks = 0;
+};
+
+namespace {
+
+using namespace pto::hierarchy;
+
+int32_t receive(pto_child_end* end, pto_frame_view*, int32_t) {
+  end->looks += 1;
+  return 0;
+}
+
+pto_transport_api quiet() {
+  pto_transport_api api{};
+  api.name = "quiet";
+  api.receive = receive;
+  api.close_child = [](pto_child_end*) {};
+  return api;
+}
+
+struct alignas(64) Line {
+  std::byte bytes[64];
+};
+
+// The only child of a Worker, with nothing to do.
+struct IdleChild {
+  std::vector<Line> memory{Board::bytes_needed(1) / sizeof(Line) + 1};
+  Board board = Board::create(memory.data(), 1, 2);
+  pto_transport_api api = quiet();
+  pto_child_end raw;
+  ChildEnd end{api, &raw, board, 0, false};
+};
+
+TEST(who_waited_in_vain_sleeps_at_once) {
+  constexpr int kLooksOfASleep = 3;
+  constexpr int kWaits = 4;
+  IdleChild child;
+  CHECK(!child.end.wait_for_frames());
+  child.raw.looks = 0;
+  for (int i = 0; i < kWaits; ++i) CHECK(!child.end.wait_for_frames());
+  CHECK_EQUAL(child.raw.looks, kWaits * kLooksOfASleep);
+}
+
+TEST(a_ring_brings_back_who_waits_though_there_is_nothing_to_see) {
+  IdleChild child;
+  std::atomic<bool> is_over{false};
+  std::thread ringing([&] {
+    while (!is_over) {
+      pto::engine::ring_published(&child.board.child(0).bell);
+      std::this_thread::yield();
+    }
+  });
+  for (int i = 0; !child.end.wait_for_frames(); ++i) CHECK(i < 600);
+  is_over = true;
+  ringing.join();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return check::run_all(argc, argv);
+}
