@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pto_core.hierarchy.engine import (
@@ -55,6 +56,17 @@ def ignores(address: int, nbytes: int = 64) -> Tensor:
     return Tensor(address, nbytes, Tag.NO_DEP)
 
 
+def rig_configuration(
+    kinds: Iterable[Kind], window: int = 64, ring_size: int = 1 << 20, repeats_lost: bool = False
+) -> Configuration:
+    """Children of those kinds, and heap rings far apart."""
+    return Configuration(
+        tuple(ChildConfiguration(kind, window) for kind in kinds),
+        tuple(RingConfiguration(HEAP + APART * ring, ring_size) for ring in range(4)),
+        repeats_lost,
+    )
+
+
 class Rig:
     """An engine in a run, with all its children ready."""
 
@@ -73,12 +85,7 @@ class Rig:
     ) -> None:
         kinds = kinds or (SUB,) * children
         self.engine: Engine = self.engine_type(
-            Configuration(
-                tuple(ChildConfiguration(kind, window) for kind in kinds),
-                tuple(RingConfiguration(HEAP + APART * ring, ring_size) for ring in range(4)),
-                repeats_lost,
-            ),
-            **options,
+            rig_configuration(kinds, window, ring_size, repeats_lost), **options
         )
         for child in range(len(kinds)):
             self.tell(ChildReady(child))

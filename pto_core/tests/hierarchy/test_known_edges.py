@@ -7,10 +7,9 @@ from collections import Counter
 
 import pytest
 from hierarchy_compared import ComparedEngine, Difference
-from hierarchy_rig import APART, HEAP, Rig, reads, updates, writes
+from hierarchy_rig import SUB, Rig, reads, rig_configuration, updates, writes
 
 from pto_core.errors import PtoError, UsageError
-from pto_core.hierarchy.engine import ChildConfiguration, Configuration, RingConfiguration
 from pto_core.hierarchy.engine.events import (
     Allocate,
     Cancel,
@@ -20,7 +19,6 @@ from pto_core.hierarchy.engine.events import (
     Dispatch,
     Event,
     Hazards,
-    Kind,
     Known,
     Member,
     Outcome,
@@ -108,7 +106,7 @@ class Stream:
             tensors += (updates(4096),)
         size = 2 if len(self.in_flight) > 1 and numbers.random() < 0.2 else 1
         return Submit(
-            Kind.SUB,
+            SUB,
             (Member(tensors),) * size,
             retries=retries,
             known=Known(
@@ -151,12 +149,9 @@ def test_random_edges_with_failures_losses_groups_and_scopes(pytestconfig: pytes
         numbers = random.Random(seed)
         children = numbers.randint(1, 3)
         window = numbers.choice((1, 3, 16))
+        repeats_lost = numbers.random() < 0.5
         engine = ComparedEngine(
-            Configuration(
-                (ChildConfiguration(Kind.SUB, window),) * children,
-                tuple(RingConfiguration(HEAP + APART * ring, 1 << 20) for ring in range(4)),
-                numbers.random() < 0.5,
-            )
+            rig_configuration((SUB,) * children, window, repeats_lost=repeats_lost)
         )
         stream = Stream(engine, numbers, children)
         try:
@@ -192,14 +187,9 @@ def test_a_given_edge_is_one_that_was_found() -> None:
 
 
 def test_edges_to_what_is_no_earlier_task_are_refused() -> None:
-    engine = ComparedEngine(
-        Configuration(
-            (ChildConfiguration(Kind.SUB, 4),),
-            tuple(RingConfiguration(HEAP + APART * ring, 1 << 20) for ring in range(4)),
-        )
-    )
+    engine = ComparedEngine(rig_configuration((SUB,)))
     engine.handle(RunBegin())
-    engine.handle(Submit(Kind.SUB))
+    engine.handle(Submit(SUB))
     for known, words in (
         (Known(((2, 1),)), "the task 2 before it, which is none of this run"),
         (Known(((0, 1),)), "the task 0 before it"),
@@ -207,5 +197,5 @@ def test_edges_to_what_is_no_earlier_task_are_refused() -> None:
         (Known((), (1,)), "which has none in an open scope"),
     ):
         with pytest.raises(UsageError, match=words):
-            engine.handle(Submit(Kind.SUB, (Member((Tensor(0, 8, Tag.OUTPUT),)),), known=known))
+            engine.handle(Submit(SUB, (Member((Tensor(0, 8, Tag.OUTPUT),)),), known=known))
     engine.validate()
