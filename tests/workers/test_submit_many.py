@@ -89,15 +89,14 @@ def test_tasks_run_while_the_graph_does_something_else(make):
     w.run(graph)
 
 
-def test_a_program_that_waits_for_ever_is_told_at_once(make):
+def test_a_program_that_waits_for_ever_is_told(make):
+    """At once: see pto_core/native_tests/deadlock_test.cpp."""
     w = make(num_sub_workers=1)
 
     def graph(orch, args, cfg):
         for _ in range(100):
             orch.alloc((1 << 20,), "int8")
 
-    begin = time.monotonic()
     with pytest.raises(DeadlockError, match="Set heap_ring_size to at least"):
         w.run(graph)
-    assert time.monotonic() - begin < 20
     w.run(lambda orch, args, cfg: None)

@@ -118,8 +118,10 @@ class ThreadChild {
 // Children of one kind, and the host: its lock stands for the GIL.
 class Crew : public Host {
  public:
+  using MakeEngine = std::function<std::unique_ptr<Engine>(const Configuration&)>;
+
   Crew(uint32_t children, uint32_t window, Body body, bool repeats_lost = false,
-       uint64_t ring_bytes = 1 << 16)
+       uint64_t ring_bytes = 1 << 16, const MakeEngine& make_engine = make_native)
       : memory_(Board::bytes_needed(children) / 64 + 2),
         heap_(ring_bytes * kRings / 1024 + 1),
         lock_(gil_) {
@@ -131,8 +133,7 @@ class Crew : public Host {
     void* board = memory_.data();
     board_ = std::make_unique<Board>(Board::create(board, children, 2));
     configuration.board = board;
-    driver = std::make_unique<Driver>(configuration,
-                                      std::make_unique<NativeEngine>(configuration.engine), *this);
+    driver = std::make_unique<Driver>(configuration, make_engine(configuration.engine), *this);
     noop = driver->add_callable(Digest{}, "noop");
     for (uint32_t i = 0; i < children; ++i) {
       children_.push_back(std::make_unique<ThreadChild>(*board_, static_cast<int32_t>(i), body));
@@ -151,6 +152,10 @@ class Crew : public Host {
     driver->attach(child, &queue_transport::api(), static_cast<pto_parent_end*>(end), 4096, false);
     children_[static_cast<size_t>(child)]->start(end);
     driver->child_ready(child);
+  }
+
+  static std::unique_ptr<Engine> make_native(const Configuration& configuration) {
+    return std::make_unique<NativeEngine>(configuration);
   }
 
   Board board() const { return *board_; }

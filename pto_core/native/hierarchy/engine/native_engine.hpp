@@ -12,7 +12,7 @@
 
 namespace pto::hierarchy {
 
-class NativeEngine final : public Engine {
+class NativeEngine : public Engine {
  public:
   // Throws Refusal for a configuration that cannot be. An empty policy is the least loaded child.
   explicit NativeEngine(const Configuration& configuration, Policy policy = {},

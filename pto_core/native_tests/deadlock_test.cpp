@@ -1,0 +1,94 @@
+// When the driver proves a deadlock: by what happens, whatever a clock says.
+#include <thread>
+
+#include "check.hpp"
+#include "driver/crew.hpp"
+
+namespace {
+
+constexpr uint64_t kRingBytes = 4096;
+
+// Counts how often memory is asked for in vain since the last task has ended.
+class WatchedEngine : public NativeEngine {
+ public:
+  WatchedEngine(const Configuration& configuration, std::atomic<int>* in_vain)
+      : NativeEngine(configuration), in_vain_(*in_vain) {}
+
+  Submitted allocate(uint64_t bytes, uint64_t* address, Instructions& out) override {
+    const Submitted answer = NativeEngine::allocate(bytes, address, out);
+    if (answer.task == kNone) in_vain_ += 1;
+    return answer;
+  }
+  void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
+                  Instructions& out) override {
+    NativeEngine::completion(child, count, outcome, cause, out);
+    in_vain_ = 0;
+  }
+
+ private:
+  std::atomic<int>& in_vain_;
+};
+
+class World {
+ public:
+  explicit World(Body body)
+      : crew(1, 16, std::move(body), false, kRingBytes, [this](const Configuration& configuration) {
+          return std::make_unique<WatchedEngine>(configuration, &in_vain);
+        }) {}
+
+  // Allocates more than a ring has, in one scope; gives whether that was proven to be in vain.
+  bool allocates_too_much() {
+    uint64_t address = 0;
+    try {
+      for (uint64_t bytes = 0; bytes <= kRingBytes; bytes += 1024)
+        crew.driver->allocate(1024, &address);
+    } catch (const DeadlockFound& found) {
+      return found.proof.size == kRingBytes;
+    }
+    return false;
+  }
+
+  std::atomic<int> in_vain{0};
+  Crew crew;
+};
+
+}  // namespace
+
+TEST(where_nothing_runs_the_first_vain_attempt_is_the_proof) {
+  World world([](int32_t, const pto_frame&, const uint64_t*, std::string*) { return true; });
+  world.crew.driver->run_begin(Hazards::kRaw);
+  CHECK(world.allocates_too_much());
+  CHECK_EQUAL(world.in_vain.load(), 1);
+  world.crew.driver->run_end();
+}
+
+// A task may let go of what is asked for, for as long as it runs; the end of the last one is the
+// proof that none will.
+TEST(a_task_that_runs_is_waited_for_and_its_end_is_the_proof) {
+  std::atomic<bool> is_open{false};
+  World world([&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
+    is_open.wait(false);
+    return true;
+  });
+  world.crew.driver->run_begin(Hazards::kRaw);
+  Call call;
+  call.kind = Kind::kSub;
+  call.callable = world.crew.noop;
+  const MemberCall member{};
+  call.members = {&member, 1};
+  world.crew.driver->let_go(world.crew.driver->submit(call));
+  std::thread opener([&] {
+    while (world.in_vain < 3) std::this_thread::yield();
+    is_open = true;
+    is_open.notify_all();
+  });
+  CHECK(world.allocates_too_much());
+  CHECK_EQUAL(world.in_vain.load(), 1);
+  CHECK(is_open);
+  opener.join();
+  world.crew.driver->run_end();
+}
+
+int main(int argc, char** argv) {
+  return check::run_all(argc, argv);
+}
