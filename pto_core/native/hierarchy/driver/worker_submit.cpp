@@ -38,9 +38,10 @@ uint32_t milliseconds_of(PyObject* object) {
 }
 
 // What a task that may run again changes in place is saved here, and put back; memory of a child is
-// refused by the driver.
-bool is_saved(const pto_tensor& tensor, Tag tag) {
-  return tag == Tag::kInout && !tensor.child_memory;
+// refused by the driver, and buffers of a capture are made by its replays.
+bool is_saved(const ContinuousTensor& tensor, Tag tag) {
+  const bool is_captured = tensor.origin == Origin::kHeap && Capture::is_captured(tensor.data.data);
+  return tag == Tag::kInout && !tensor.data.child_memory && !is_captured;
 }
 
 void add_member(PyObject* object, size_t position, const SubmitWords& words, bool is_repeated,
@@ -57,7 +58,7 @@ void add_member(PyObject* object, size_t position, const SubmitWords& words, boo
   for (uint32_t i = 0; i < args->tensor_count; ++i) {
     const ContinuousTensor& tensor = *args->notes[i].tensor;
     const Tag tag = args->notes[i].tag;
-    if (tensor.origin == Origin::kArray || (is_repeated && is_saved(tensors[i], tag)))
+    if (tensor.origin == Origin::kArray || (is_repeated && is_saved(tensor, tag)))
       check_shared(tensor, i);
     keys.push_back({tensors[i].data, tensor.bytes, nullptr, tag});
   }

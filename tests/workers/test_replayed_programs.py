@@ -1,0 +1,66 @@
+"""A random graph that is replayed gives the bytes that it gives when it is submitted."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import numpy as np
+import pytest
+from memory_programs import (
+    ARGUMENTS,
+    CONSTANTS,
+    RING_BYTES,
+    Programmer,
+    sequential,
+    submits,
+    work_at_leisure,
+)
+from sequential_programs import INOUT, WORDS
+
+from pto_core import TaskArgs
+
+CHILDREN = 3
+
+
+@pytest.fixture
+def seeds(request: pytest.FixtureRequest) -> list[int]:
+    if request.config.getoption("--full"):
+        return [secrets.randbits(32) for _ in range(100)]
+    return list(range(5))
+
+
+def given(rows: Any) -> TaskArgs:
+    args = TaskArgs()
+    for row in rows:
+        args.add_tensor(row, INOUT)
+    return args
+
+
+def begin(rows: Any, seed: int) -> Any:
+    """Fill them with what each program begins with."""
+    rows[:] = np.arange(len(rows) * WORDS).reshape(rows.shape) * 7 + seed % 1000
+    return rows.copy()
+
+
+@pytest.mark.parametrize("hazards", ["raw", "full"])
+def test_a_replay_gives_the_bytes_of_a_run(make: Any, hazards: str, seeds: list[int]) -> None:
+    worker = make(num_sub_workers=CHILDREN, child_window=16, heap_ring_size=RING_BYTES)
+    handle = worker.register(work_at_leisure)
+    sets = [worker.shared_array((ARGUMENTS, WORDS), "int64") for _ in range(2)]
+    constants = worker.shared_array((CONSTANTS, WORDS), "int64")
+    for seed in seeds:
+        steps = Programmer(seed, CHILDREN, hazards).program()
+        graph = submits(handle, steps, constants)
+        expected = np.concatenate([begin(sets[0], seed), begin(constants, seed)])
+        sequential(steps, expected)
+        worker.run(graph, given(sets[0]), hazards=hazards)
+        of_the_run = np.concatenate([sets[0], constants])
+        np.testing.assert_array_equal(of_the_run, expected, f"the run, seed {seed}")
+        begin(constants, seed)
+        captured = worker.capture(graph, given(sets[1]), hazards=hazards)
+        for arguments in (sets[1], sets[0], sets[0]):
+            begin(arguments, seed), begin(constants, seed)
+            worker.replay(captured, given(arguments))
+            found = np.concatenate([arguments, constants])
+            np.testing.assert_array_equal(found, of_the_run, f"seed {seed}")
