@@ -177,3 +177,32 @@ def test_groups_start_as_soon_with_a_child_killed(make, groups) -> None:
     assert max(passed) <= SOON
     counts = worker.statistics()
     assert (counts["deaths"], counts["restarts"]) == (1, 0)
+
+
+def rest(args: Any) -> None:
+    """Take a while without a processor."""
+    time.sleep(5e-3)
+
+
+def test_a_parent_whose_groups_wait_rests_meanwhile(make) -> None:
+    """It costs next to nothing in processor time, which a busy machine does not make more.
+
+    A parent that spins takes as much as goes by, on a machine that lets it.
+    """
+    worker = make(num_sub_workers=CHILDREN, child_window=WINDOW)
+    handle = worker.register(rest)
+    chosen = random.Random(4)
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        for _ in range(20):
+            for _ in range(15):
+                orch.submit_sub(handle, TaskArgs())
+            pins = chosen.sample(range(CHILDREN), chosen.randint(2, CHILDREN))
+            orch.submit_sub_group(handle, [TaskArgs() for _ in pins], workers=pins)
+
+    worker.init()
+    begin_s, used_s = time.monotonic(), time.process_time()
+    worker.run(graph)
+    wall_s, used_s = time.monotonic() - begin_s, time.process_time() - used_s
+    assert wall_s > 300 * 5e-3 / CHILDREN
+    assert used_s < wall_s / 10, f"{used_s:.3f} of {wall_s:.3f} s"

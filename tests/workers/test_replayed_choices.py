@@ -7,19 +7,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from task_arguments import given
+
 from pto_core import CallConfig, TaskArgs, TensorArgType
 
 INOUT, NO_DEP = TensorArgType.INOUT, TensorArgType.NO_DEP
 CHILDREN = 3
 PATIENCE_S = 20
-
-
-def given(array: Any, tag: TensorArgType, *scalars: int) -> TaskArgs:
-    args = TaskArgs()
-    args.add_tensor(array, tag)
-    for scalar in scalars:
-        args.add_scalar(scalar)
-    return args
 
 
 def tell_process(args: Any) -> None:
@@ -45,7 +39,7 @@ def pids(worker: Any) -> list[int]:
 
     def graph(orch: Any, args: Any, config: Any) -> None:
         for child, place in enumerate(found):
-            orch.submit_sub(who, given(place, INOUT), worker=child)
+            orch.submit_sub(who, given((place, INOUT)), worker=child)
 
     worker.run(graph)
     return [int(pid) for pid in found[:, 0]]
@@ -61,17 +55,14 @@ def test_each_task_has_its_configuration_and_the_others_that_of_the_capture(make
     def graph(orch: Any, args: Any, config: Any) -> None:
         rows = args.tensors
         for by in (1, 2):
-            orch.submit_next_level(handle, given(rows[by - 1], INOUT), CallConfig(by))
-        orch.submit_next_level(handle, given(rows[2], INOUT))
-        both = [given(row, INOUT) for row in rows[3:5]]
+            orch.submit_next_level(handle, given((rows[by - 1], INOUT)), CallConfig(by))
+        orch.submit_next_level(handle, given((rows[2], INOUT)))
+        both = [given((row, INOUT)) for row in rows[3:5]]
         orch.submit_next_level_group(handle, both, CallConfig(5, 1))
-        orch.submit_next_level(handle, given(rows[5], INOUT), CallConfig())
+        orch.submit_next_level(handle, given((rows[5], INOUT)), CallConfig())
 
     def args() -> TaskArgs:
-        made = TaskArgs()
-        for row in told:
-            made.add_tensor(row, INOUT)
-        return made
+        return given(*((row, INOUT) for row in told))
 
     captured = [(2, top.capture(graph, args(), CallConfig(9, 2)))]
     captured.append((3, top.capture(graph, args())))
@@ -89,12 +80,14 @@ def test_a_wish_is_replayed_and_holds_nothing_up(make: Any) -> None:
 
     def graph(orch: Any, args: Any, config: Any) -> None:
         for place in range(CHILDREN):
-            orch.submit_sub(handle, given(args.tensors[0], NO_DEP, place), worker=1, hint=True)
+            orch.submit_sub(
+                handle, given((args.tensors[0], NO_DEP), scalars=(place,)), worker=1, hint=True
+            )
 
-    captured = worker.capture(graph, given(found, INOUT))
+    captured = worker.capture(graph, given((found, INOUT)))
     for _ in range(3):
         found[:] = 0
-        worker.replay(captured, given(found, INOUT))
+        worker.replay(captured, given((found, INOUT)))
         assert known.index(found[0]) == 1, "it had room"
         assert {known.index(pid) for pid in found[1:]} == {0, 2}, "then it had none"
 
@@ -105,13 +98,11 @@ def test_the_wishes_of_a_group_are_replayed(make: Any) -> None:
     found = worker.shared_array((2, 1), "int64")
 
     def graph(orch: Any, args: Any, config: Any) -> None:
-        members = [given(row, INOUT) for row in args.tensors]
+        members = [given((row, INOUT)) for row in args.tensors]
         orch.submit_sub_group(handle, members, workers=[2, 1], hint=True)
 
     def args() -> TaskArgs:
-        made = given(found[0], INOUT)
-        made.add_tensor(found[1], INOUT)
-        return made
+        return given(*((row, INOUT) for row in found))
 
     captured = worker.capture(graph, args())
     for _ in range(3):
@@ -133,12 +124,12 @@ def test_the_policy_chooses_in_a_replay(make: Any) -> None:
 
     def graph(orch: Any, args: Any, config: Any) -> None:
         for _ in range(2):
-            orch.submit_sub(handle, given(args.tensors[0], INOUT))
+            orch.submit_sub(handle, given((args.tensors[0], INOUT)))
 
-    captured = worker.capture(graph, given(found, INOUT))
+    captured = worker.capture(graph, given((found, INOUT)))
     assert asked == [], "pins leave nothing to choose, and a capture runs nothing"
     for replays in range(1, 4):
         found[:] = 0
-        worker.replay(captured, given(found, INOUT))
+        worker.replay(captured, given((found, INOUT)))
         assert known.index(found[0]) == CHILDREN - 1
         assert len(asked) >= replays

@@ -17,6 +17,7 @@ from memory_programs import (
     work_at_leisure,
 )
 from sequential_programs import INOUT, WORDS
+from task_arguments import given
 
 from pto_core import TaskArgs
 
@@ -30,11 +31,8 @@ def seeds(request: pytest.FixtureRequest) -> list[int]:
     return list(range(5))
 
 
-def given(rows: Any) -> TaskArgs:
-    args = TaskArgs()
-    for row in rows:
-        args.add_tensor(row, INOUT)
-    return args
+def all_of(rows: Any) -> TaskArgs:
+    return given(*((row, INOUT) for row in rows))
 
 
 def begin(rows: Any, seed: int) -> Any:
@@ -54,13 +52,14 @@ def test_a_replay_gives_the_bytes_of_a_run(make: Any, hazards: str, seeds: list[
         graph = submits(handle, steps, constants)
         expected = np.concatenate([begin(sets[0], seed), begin(constants, seed)])
         sequential(steps, expected)
-        worker.run(graph, given(sets[0]), hazards=hazards)
+        worker.run(graph, all_of(sets[0]), hazards=hazards)
         of_the_run = np.concatenate([sets[0], constants])
         np.testing.assert_array_equal(of_the_run, expected, f"the run, seed {seed}")
         begin(constants, seed)
-        captured = worker.capture(graph, given(sets[1]), hazards=hazards)
+        captured = worker.capture(graph, all_of(sets[1]), hazards=hazards)
         for arguments in (sets[1], sets[0], sets[0]):
-            begin(arguments, seed), begin(constants, seed)
-            worker.replay(captured, given(arguments))
+            begin(arguments, seed)
+            begin(constants, seed)
+            worker.replay(captured, all_of(arguments))
             found = np.concatenate([arguments, constants])
             np.testing.assert_array_equal(found, of_the_run, f"seed {seed}")
