@@ -8,7 +8,7 @@ import textwrap
 from pathlib import Path
 
 MODULE = """
-    from pto_core import Out, TaskArgs, kernel
+    from pto_core import In, Out, TaskArgs, kernel
 
 
     def add(args):
@@ -22,6 +22,15 @@ MODULE = """
 
     def on_chip(rt, out: Out):
         rt.submit(fill, out)
+
+
+    @kernel(core="aiv")
+    def double(a: In, b: Out) -> None:
+        b[:] = 2 * a
+
+
+    def double_on_chip(rt, a: In, b: Out):
+        rt.submit(double, a, b)
 
 
     def args_of(tensor, tag):
@@ -138,3 +147,44 @@ POD = """
 def test_children_of_a_spawned_worker_see_the_memory_of_all_levels(tmp_path) -> None:
     done = run(tmp_path, POD)
     assert (done.stdout, done.stderr) == ("16.0 8.0\n", "")
+
+
+BELOW_FORKED = """
+    import added
+
+    from pto_core import ChipCallable, TensorArgType, Worker
+
+    CHIP = {"platform": "a2a3sim", "runtime": "tensormap_and_ringbuffer", "device_ids": [0]}
+
+
+    def forwarding(chip):
+        def on_host(orch, args, config):
+            given = added.args_of(args.tensors[0], TensorArgType.INPUT)
+            given.add_tensor(args.tensors[1], TensorArgType.OUTPUT)
+            orch.submit_next_level(chip, given, config)
+
+        return on_host
+
+
+    if __name__ == "__main__":
+        with Worker(4, heap_ring_size=1 << 20) as w4:
+            a = w4.shared_array(8)
+            w3 = Worker(3, start_method="spawn", heap_ring_size=1 << 20, **CHIP)
+            chip = w3.register(ChipCallable(added.double_on_chip))
+            host = w4.register(forwarding(chip))
+            w4.add_worker(w3)
+            a[:], b = 3, w4.shared_array(8)
+
+            def graph(orch, args, config):
+                given = added.args_of(a, TensorArgType.INPUT)
+                given.add_tensor(b, TensorArgType.OUTPUT)
+                orch.submit_next_level(host, given, config)
+
+            w4.run(graph)
+            print(b.sum())
+"""
+
+
+def test_a_chip_of_a_spawned_host_below_a_forked_top_sees_its_memory(tmp_path) -> None:
+    done = run(tmp_path, BELOW_FORKED)
+    assert (done.stdout, done.stderr) == ("48.0\n", "")

@@ -159,13 +159,13 @@ def test_what_is_registered_while_a_child_is_started_anew_reaches_it(make, monke
     array = worker.shared_array(8)
     still_works(worker, array)
     processes = worker._crew.processes
-    restart, handles = processes.restart, []
+    begin, handles = processes.begin, []
 
-    def register_meanwhile(index: int, plan: Any) -> Any:
+    def register_meanwhile(index: int, plan: Any) -> None:
         handles.append(worker.register(fill, serialise=True))
-        return restart(index, plan)
+        begin(index, plan)
 
-    monkeypatch.setattr(processes, "restart", register_meanwhile)
+    monkeypatch.setattr(processes, "begin", register_meanwhile)
     os.kill(processes[0].pid, signal.SIGKILL)
     limit = time.monotonic() + 20
     while worker.statistics()["restarts"] == 0 and time.monotonic() < limit:

@@ -82,10 +82,10 @@ void bind_mapping(nb::module_& module) {
   nb::class_<SharedMapping>(module, "SharedMapping", nb::is_weak_referenceable())
       .def(
           "__init__",
-          [](SharedMapping* self, uint64_t bytes, bool at_hint) {
-            as_os_error([&] { new (self) SharedMapping(bytes, at_hint); });
+          [](SharedMapping* self, uint64_t bytes) {
+            as_os_error([&] { new (self) SharedMapping(bytes); });
           },
-          nb::arg("bytes"), nb::arg("at_hint") = false)
+          nb::arg("bytes"))
       .def_static(
           "attach",
           [](int descriptor, uint64_t bytes, uint64_t address) {

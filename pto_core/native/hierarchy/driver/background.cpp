@@ -198,7 +198,8 @@ void Background::drive(uint64_t drives) {
       return driver_.guarded([&] { return look(drives, &has_actions); }, error);
     });
     if (error) driver_.keep_failure(error);
-    const bool is_due = engine::monotonic_ns() - driver_.last_look_ns_ >= kSliceNs;
+    const bool is_due =
+        engine::monotonic_ns() - driver_.last_look_ns_ >= driver_.longest_slice_ns();
     if (has_actions || is_due) call_host(has_actions);
     if (error) return;
   }

@@ -93,6 +93,7 @@ class ChildLink {
   uint64_t late = 0;              // the last frame whose deadline was told
   bool is_ready = false;
   bool is_lost = false;        // and does not come back
+  bool is_returning = false;   // lost, and another is being started
   int64_t loss_cause = kNone;  // of the last loss, which later tasks may fail for
 
  private:

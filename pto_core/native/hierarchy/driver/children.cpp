@@ -29,7 +29,9 @@ void Driver::child_ready(int32_t child) {
   Role role(*this);
   if (is_closed_) return;
   engine_->child_ready(child, out_);
-  links_[static_cast<size_t>(child)]->is_ready = true;
+  ChildLink& link = *links_[static_cast<size_t>(child)];
+  link.is_ready = true;
+  note_returning(&link, false);
   is_dirty_ = true;
   process();
   pump(false);
@@ -41,6 +43,12 @@ void Driver::child_lost(int32_t child, int64_t cause, bool returns) {
   lose(child, cause, returns);
   pump(false);
   engine::ring(board_.parent_bell());
+}
+
+void Driver::note_returning(ChildLink* link, bool returns) {
+  if (link->is_returning == returns) return;
+  link->is_returning = returns;
+  returns ? ++returning_ : --returning_;
 }
 
 // What it answered, then the successes that it marked on the board without an answer, then the rest
@@ -62,6 +70,7 @@ void Driver::lose(int32_t child, int64_t cause, bool returns) {
   }
   link.detach();
   link.is_lost = !returns;
+  note_returning(&link, returns);
   link.loss_cause = cause;
   std::erase_if(actions_, [&](const Action& action) { return action.child == child; });
   board_.lose(child, link.sent());

@@ -203,6 +203,7 @@ class Driver : private FrameSource {
   void lose(int32_t child, int64_t cause, bool returns);
   void lose_all(int64_t cause);
   uint64_t last_started(int32_t child) const;
+  void note_returning(ChildLink* link, bool returns);
   void end_scopes();
   void forget_causes();
 
@@ -237,6 +238,7 @@ class Driver : private FrameSource {
   void note_if_look_due();
   void look_around_if_due();
   uint64_t slice_ns(uint64_t deadline_ns, uint64_t* longest_ns) const;
+  uint64_t longest_slice_ns() const;
   bool wait_for_run(uint64_t timeout_ns);
   void end_interrupted();
 
@@ -308,9 +310,10 @@ class Driver : private FrameSource {
 
   std::atomic<bool> is_running_{false};
   std::atomic<bool> is_closed_{false};
-  std::atomic<bool> needs_python_;     // the engine does, or an end did
-  std::atomic<uint32_t> timeouts_{0};  // live tasks that have one
-  std::atomic<int64_t> held_{kNone};   // the newest task, while its handle is kept
+  std::atomic<bool> needs_python_;      // the engine does, or an end did
+  std::atomic<uint32_t> timeouts_{0};   // live tasks that have one
+  std::atomic<uint32_t> returning_{0};  // children that are lost and come back
+  std::atomic<int64_t> held_{kNone};    // the newest task, while its handle is kept
   std::atomic<int64_t> oldest_live_{0};
   std::atomic<uint64_t> drives_{0};   // how often the program has taken the role
   std::atomic<uint32_t> waiting_{0};  // threads of the program that wait

@@ -4,10 +4,17 @@
 
 namespace pto::hierarchy {
 
+// The host is asked that often, and more often while it starts a child anew: nobody rings when that
+// is ready.
+uint64_t Driver::longest_slice_ns() const {
+  return returning_ > 0 ? kSliceNs / 10 : kSliceNs;
+}
+
 // A wait with a deadline, or with deadlines of tasks to watch, comes back in time for them.
 uint64_t Driver::slice_ns(uint64_t deadline_ns, uint64_t* longest_ns) const {
   constexpr uint64_t kShortest = 100'000;
-  uint64_t slice = std::min(*longest_ns, timeouts_ > 0 ? kSliceNs / 5 : kSliceNs);
+  uint64_t slice = std::min(*longest_ns, longest_slice_ns());
+  if (timeouts_ > 0) slice = std::min(slice, kSliceNs / 5);
   *longest_ns = std::min(2 * *longest_ns, kSliceNs);
   if (deadline_ns != UINT64_MAX) {
     const uint64_t now = engine::monotonic_ns();
@@ -43,7 +50,7 @@ void Driver::look_around(bool is_callers) {
 }
 
 void Driver::note_if_look_due() {
-  is_look_due_ = engine::monotonic_ns() - last_look_ns_ >= kSliceNs;
+  is_look_due_ = engine::monotonic_ns() - last_look_ns_ >= longest_slice_ns();
 }
 
 // A program that submits all the time never waits.

@@ -74,11 +74,10 @@ void* map_at_hint(int file, uint64_t bytes) {
 
 }  // namespace
 
-SharedMapping::SharedMapping(uint64_t bytes, bool at_hint)
+SharedMapping::SharedMapping(uint64_t bytes)
     : bytes_(std::max(up_to_page(bytes), page_bytes())), owner_(getpid()) {
   descriptor_ = create_file(bytes_);
-  memory_ = at_hint ? map_at_hint(descriptor_, bytes_)
-                    : mmap(nullptr, bytes_, kProtection, kFlags, descriptor_, 0);
+  memory_ = map_at_hint(descriptor_, bytes_);
   if (memory_ == MAP_FAILED) {
     const int error = errno;
     close(descriptor_);

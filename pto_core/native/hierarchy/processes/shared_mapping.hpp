@@ -14,9 +14,9 @@ namespace pto::hierarchy {
 
 class SharedMapping {
  public:
-  // Rounded up to whole pages. With `at_hint` it lies where other programs put nothing, so that a
-  // process started anew finds the place free. Throws std::system_error.
-  SharedMapping(uint64_t bytes, bool at_hint);
+  // Rounded up to whole pages. It lies where other programs put nothing, so that a process started
+  // anew, at whatever depth, finds the place free. Throws std::system_error.
+  explicit SharedMapping(uint64_t bytes);
   // Maps `descriptor`, which stays the caller's, exactly at `address`. Throws std::system_error:
   // EEXIST when something else is there.
   SharedMapping(int descriptor, uint64_t bytes, uint64_t address);

@@ -21,7 +21,7 @@ from pto_core.hierarchy.processes import ChildPlan, ChildProcesses, register_par
 from pto_core.hierarchy.registry import Registration, Registry
 from pto_core.hierarchy.roster import Member, roster
 from pto_core.hierarchy.settings import WorkerSettings
-from pto_core.hierarchy.supervision import Supervision
+from pto_core.hierarchy.supervision import Restart, Supervision
 from pto_core.interrupts import Interrupts
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ class Crew:
             connection_bytes=[self.opener.memory_bytes] * count,
             heap_ring_size=config["heap_ring_size"],
             arena=arena,
-            at_hint=config["start_method"] == "spawn",
         )
         _hierarchy.create_board(self.memory.boards, count, len(os.sched_getaffinity(0)))
         self.processes = ChildProcesses(
@@ -152,23 +151,26 @@ class Crew:
             body = WorkerBody(post, member.worker)
         else:
             body = SubBody(post)
-        has_children = member.worker is not None
-        return ChildPlan(member.path, body, self.memory.mappings, passes_on=has_children)
+        passes_on = member.worker is not None and member.worker.spawns
+        return ChildPlan(member.path, body, self.memory.mappings, passes_on=passes_on)
 
-    def restart(self, child: int) -> None:
-        """Start a child in the place of one that is lost; raises PtoError."""
+    def begin(self, child: int) -> Restart:
+        """Start a child in the place of one that is lost, and wait for nobody; raises PtoError."""
         self.memory.reset_connection(child)
         connection = self.connect(child)
         try:
             known = self.registry.digests()  # at least in the plan
-            plan = self.plan(child, connection)
-            self.processes.restart(child, plan)
-            self.attach(child, connection)
+            self.processes.begin(child, self.plan(child, connection))
         except BaseException:
             connection.discard()
             raise
+        return Restart(connection, known)
+
+    def finish(self, child: int, restart: Restart) -> None:
+        """Give tasks to a child that was started anew and is ready now."""
+        self.attach(child, restart.connection)
         # Who registers another one from here on finds the child attached, and tells it.
-        for late in self.registry.since(known, self.members[child].space):
+        for late in self.registry.since(restart.known, self.members[child].space):
             self.control.tell(child, "callable", late.identity.digest, late.identity.delivery)
         self.driver.child_ready(child)
 
@@ -186,7 +188,8 @@ class Crew:
         self.control.ask_all(self._targets(known.space), "forget", known.digest)
 
     def ask(self, child: int, operation: str, *arguments: Any) -> Any:
-        """Let a child do something beside tasks; raises ControlError."""
+        """Let a child do something beside tasks, once it is there; raises ControlError."""
+        self.supervision.await_return(child)
         return self.control.ask(child, operation, *arguments)
 
     def statistics(self) -> dict[str, Any]:
@@ -200,7 +203,6 @@ class Crew:
         """
         if self.process != os.getpid():
             return
-        self.supervision.stop()
         cause = self.driver.add_cause(_CLOSED.pack())
         with Interrupts(), ExitStack() as steps:  # all of them, whatever comes out of one
             steps.callback(self.memory.close)
@@ -211,6 +213,7 @@ class Crew:
             # Nobody wants the results of tasks whose run ends here.
             grace_s = _CUT_SHORT_S if self.driver.is_running else _GRACE_S
             steps.callback(self.processes.end, grace_s, forgets=False)
+            self.supervision.stop()
             self.driver.cancel(cause)
             self.control.close_all(range(len(self.processes)))
 

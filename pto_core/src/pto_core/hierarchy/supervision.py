@@ -6,9 +6,10 @@ The driver calls back on the thread of whoever waits, or on its own, with the GI
 from __future__ import annotations
 
 import signal
+import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from pto_core import log
@@ -20,13 +21,22 @@ from pto_core.interrupts import Interrupts
 
 if TYPE_CHECKING:
     from pto_core.hierarchy.crew import Crew
+    from pto_core.hierarchy.endpoints import Endpoint
     from pto_core.hierarchy.runs import Runs
 
 _END_S = 5.0
+_NAP_S = 0.002  # of who needs a child that is being started
 _QUICK_DEATHS_MAX = 5
 _NONE = -1
 
 Reason = Callable[[ChildEnding], PtoError]
+
+
+class Restart(NamedTuple):
+    """A child that takes the place of a lost one, while it starts."""
+
+    connection: Endpoint
+    known: frozenset[bytes]  # the callables that it starts with, by digest
 
 
 class Supervision:
@@ -42,7 +52,8 @@ class Supervision:
         self._interruption: BaseException | None = None  # for whoever waits
         self._is_policy_told = False  # in this run
         self._endings: list[ChildEnding] = []  # found, and not told yet
-        self._to_restart: list[int] = []
+        # Children on their way back; None for one that is to be begun.
+        self._returning: dict[int, Restart | None] = {}
         self._is_closing = False
         self._counts = {"deaths": 0, "restarts": 0}
         self._tasks_at_death: dict[int, int] = {}
@@ -74,11 +85,22 @@ class Supervision:
         self._interruption = error
 
     def stop(self) -> None:
-        """Start nobody any more: the Worker closes."""
-        self._is_closing = True
+        """Start nobody any more, and let go of who is on the way: the Worker closes."""
+        with fork_lock():  # another thread may be in the middle of a look
+            self._is_closing = True
+            returning, self._returning = self._returning, {}
+        for restart in returning.values():
+            if restart is not None:
+                restart.connection.discard()
+
+    def await_return(self, child: int) -> None:
+        """Return when a child is not, or not any more, on its way back; at once mostly."""
+        while child in self._returning:
+            self.look()
+            time.sleep(_NAP_S)
 
     def look(self) -> None:
-        """Find children that are gone; nothing while another thread of the process may fork.
+        """Find children that are gone, or back; nothing while another thread may fork.
 
         Not waiting for that matters: it may wait for the driver's own thread, which calls this, to
         stand still. So losses are also told one after the other. Raises WorkerClosedError when the
@@ -95,11 +117,10 @@ class Supervision:
         try:
             self._tell_policy(crew)
             self._endings += crew.processes.poll()
-            if self._endings:
+            if self._endings or self._returning:
                 with Interrupts():  # who is told half an ending waits for ever
                     self._lose_all(crew)
-            while self._to_restart:
-                self._restart(crew, self._to_restart[0])
+                    self._go_on_with_all(crew)
         finally:
             lock.release()
 
@@ -160,6 +181,9 @@ class Supervision:
     def _lose(self, crew: Crew, ending: ChildEnding) -> None:
         child = ending.index
         process = crew.processes[child]
+        if child in self._returning or process.pid != ending.pid:
+            self._endings.remove(ending)  # seen where its start is looked at
+            return
         error = self._reasons.get(process, child_died)(ending)
         returns = self._returns and not self._is_closing and self._is_worth_it(crew, child)
         crew.driver.child_lost(child, crew.driver.add_cause(Failure.of(error).pack()), returns)
@@ -168,20 +192,43 @@ class Supervision:
         self._counts["deaths"] += 1
         self._tasks_at_death[child] = crew.completed_by(child)  # with those that were lost
         if returns:
-            self._to_restart.append(child)
+            self._returning[child] = None
 
-    def _restart(self, crew: Crew, child: int) -> None:
-        try:
-            self._to_restart.remove(child)
-            crew.restart(child)
-        except BaseException as error:
-            # Whatever it was: nobody may wait for this child any more.
-            log.get(__name__).error("child not started anew", reason=str(error))
-            crew.driver.child_lost(child, crew.driver.add_cause(Failure.of(error).pack()), False)
-            if not isinstance(error, Exception):
-                raise
-        else:
-            self._counts["restarts"] += 1
+    def _go_on_with_all(self, crew: Crew) -> None:
+        """Bring each child that is on its way back as far as it comes without waiting."""
+        for child in list(self._returning):
+            try:
+                self._go_on(crew, child)
+            except BaseException as error:
+                self._give_up(crew, child, error)
+                if not isinstance(error, Exception):
+                    raise
+
+    def _go_on(self, crew: Crew, child: int) -> None:
+        restart = self._returning[child]
+        if restart is not None:
+            start = crew.processes.look(child)
+            if start.is_ready:
+                crew.finish(child, restart)
+                del self._returning[child]
+                self._counts["restarts"] += 1
+            if start.failure is None:
+                return
+            restart.connection.discard()
+            self._returning[child] = None
+            log.get(__name__).warning("child lost while it was started", reason=str(start.failure))
+            if not self._is_worth_it(crew, child):
+                raise start.failure
+        self._returning[child] = crew.begin(child)
+
+    def _give_up(self, crew: Crew, child: int, error: BaseException) -> None:
+        """Whatever it was: nobody may wait for this child any more."""
+        log.get(__name__).error("child not started anew", reason=str(error))
+        restart = self._returning.pop(child)
+        crew.processes.give_up(child)
+        if restart is not None:
+            restart.connection.discard()
+        crew.driver.child_lost(child, crew.driver.add_cause(Failure.of(error).pack()), False)
 
     def _is_worth_it(self, crew: Crew, child: int) -> bool:
         """Give up on a child that has died several times in a row without completing anything."""

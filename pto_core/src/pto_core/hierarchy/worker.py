@@ -302,6 +302,12 @@ class Worker:
         self._arena = None
         self._start()
 
+    @property
+    def spawns(self) -> bool:
+        """Whether it, or a Worker at any depth below, starts children anew; for its parent."""
+        is_own = self._settings.config["start_method"] == "spawn"
+        return is_own or any(worker.spawns for worker in self._workers)
+
     def started_runs(self) -> Runs:
         """Start if need be, and give what begins and ends runs; for sessions."""
         self._check_usable()
@@ -331,10 +337,7 @@ class Worker:
 
     def _shared_arena(self) -> SharedArena:
         if self._arena is None:
-            config = self._settings.config
-            self._arena = SharedArena(
-                Budget(config["shared_memory_limit"]), at_hint=config["start_method"] == "spawn"
-            )
+            self._arena = SharedArena(Budget(self._settings.config["shared_memory_limit"]))
         return self._arena
 
     def _child_memory(self, what: str) -> ChildMemory:

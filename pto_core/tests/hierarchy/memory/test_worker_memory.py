@@ -83,7 +83,7 @@ def test_a_ring_without_bytes_is_refused() -> None:
 
 
 def test_a_place_that_is_taken_is_an_error_that_says_so() -> None:
-    mapping = SharedMapping(MIB, at_hint=True)
+    mapping = SharedMapping(MIB)
     assert 0x1000_0000_0000 <= mapping.address < 0x5000_0000_0000
     with pytest.raises(FileExistsError):
         SharedMapping.attach(mapping.descriptor, mapping.nbytes, mapping.address)

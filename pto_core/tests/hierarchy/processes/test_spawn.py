@@ -41,6 +41,21 @@ PROGRAM = """
             links = [os.readlink(name) for name in names if os.path.lexists(name)]
             start.ready((os.environ.get('OMP_NUM_THREADS'), sum('memfd' in one for one in links)))
 
+    @dataclass
+    class Parent:
+        '''Starts a child of its own, and it another; each reports what the last found.'''
+
+        start_methods: tuple
+        body: Adding
+
+        def __call__(self, start):
+            processes = ChildProcesses(self.start_methods[0])
+            more = self.start_methods[1:]
+            below = Parent(more, self.body) if more else self.body
+            plan = ChildPlan(start.path + '/below', below, passes_on='spawn' in more)
+            start.ready(processes.start([plan])[0])
+            processes.end(0)
+
     def failing(start):
         raise ValueError('not today')
 
@@ -56,8 +71,8 @@ def test_memory_is_at_the_same_address_and_the_value_comes_back(tmp_path) -> Non
         + """
     if __name__ == '__main__':
         os.environ.pop('OMP_NUM_THREADS', None)
-        arena = SharedArena(Budget(1 << 20), at_hint=True)
-        memory = WorkerMemory(board_bytes=64, connection_bytes=[], arena=arena, at_hint=True)
+        arena = SharedArena(Budget(1 << 20))
+        memory = WorkerMemory(board_bytes=64, connection_bytes=[], arena=arena)
         array = arena.array(3, 'int64')
         array[:] = 4, 5, 0
         processes = ChildProcesses('spawn')
@@ -81,6 +96,33 @@ def test_memory_is_at_the_same_address_and_the_value_comes_back(tmp_path) -> Non
     assert lines[1] == "L3/sub1 ValueError('not today') 0"
     assert "L3/sub0 cannot be started with start_method='spawn'" in lines[2]
     assert "start_method='fork'" in lines[2]
+
+
+@pytest.mark.parametrize(
+    "start_methods", [("fork", "spawn"), ("fork", "fork", "spawn"), ("spawn", "fork", "spawn")]
+)
+def test_memory_of_the_top_is_there_however_the_levels_between_start(
+    tmp_path, start_methods
+) -> None:
+    done = run(
+        PROGRAM
+        + f"""
+    if __name__ == '__main__':
+        os.environ.pop('OMP_NUM_THREADS', None)
+        arena = SharedArena(Budget(1 << 20))
+        memory = WorkerMemory(board_bytes=64, connection_bytes=[], arena=arena)
+        array = arena.array(3, 'int64')
+        array[:] = 4, 5, 0
+        first, *others = {start_methods!r}
+        processes = ChildProcesses(first)
+        body = Parent(others, Adding(array.ctypes.data))
+        plan = ChildPlan('L5/pod0', body, memory.mappings, passes_on=True)
+        print(processes.start([plan]), array[2])
+        processes.end()
+    """,
+        tmp_path,
+    )
+    assert (done.stdout, done.stderr) == ("[('1', 0)] 9\n", "")
 
 
 def test_a_program_without_a_guard_is_told_so(tmp_path) -> None:
@@ -108,9 +150,7 @@ def test_a_taken_address_is_tried_again_and_then_a_clear_error(monkeypatch, tmp_
         return spawn(*arguments)
 
     monkeypatch.setattr(spawning, "spawnv_passfds", counting)
-    memory = WorkerMemory(
-        board_bytes=64, connection_bytes=[], arena=SharedArena(Budget(1 << 16)), at_hint=True
-    )
+    memory = WorkerMemory(board_bytes=64, connection_bytes=[], arena=SharedArena(Budget(1 << 16)))
 
     class Elsewhere:
         """A mapping that would need nearly every address there is."""

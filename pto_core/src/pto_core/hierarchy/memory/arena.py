@@ -50,10 +50,9 @@ class SharedArena:
         budget: Budget | None = None,
         *,
         capacity: int | None = None,
-        at_hint: bool = False,
     ) -> None:
         self.budget = budget or Budget()
-        self._mapping = _reserved(capacity or _default_capacity(self.budget), at_hint)
+        self._mapping = _reserved(capacity or _default_capacity(self.budget))
         self.budget.add_backing(self._mapping)
         self._free = FreeList(self._mapping.nbytes)
         self._arrays = 0
@@ -149,11 +148,11 @@ def _default_capacity(budget: Budget) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _reserved(capacity: int, at_hint: bool) -> SharedMapping:
+def _reserved(capacity: int) -> SharedMapping:
     """Reserve addresses; fewer where a limit of the process (``ulimit -v``) refuses so many."""
     while True:
         try:
-            return parent_only_mapping(SharedMapping(capacity, at_hint))
+            return parent_only_mapping(SharedMapping(capacity))
         except OSError as error:
             if capacity // 2 < _LEAST_CAPACITY:
                 raise CapacityError(

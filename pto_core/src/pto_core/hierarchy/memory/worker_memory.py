@@ -32,15 +32,14 @@ class WorkerMemory:
         connection_bytes: Sequence[int],
         heap_ring_size: int = 1 << 30,
         arena: SharedArena | None = None,
-        at_hint: bool = False,
     ) -> None:
-        self.arena = arena or SharedArena(at_hint=at_hint)
+        self.arena = arena or SharedArena()
         self._owns_arena = arena is None
         self._heap_ring_size = _pages(heap_ring_size)
         sizes = [board_bytes, *connection_bytes, *[heap_ring_size] * RING_COUNT]
         self._parts = _laid_out(sizes)
         self._connections = len(connection_bytes)
-        self._mapping = _reserved(sum(self._parts[-1]), heap_ring_size, at_hint)
+        self._mapping = _reserved(sum(self._parts[-1]), heap_ring_size)
         self.arena.budget.add_backing(self._mapping)
         self._granted = [0] * RING_COUNT
 
@@ -114,7 +113,7 @@ def _pages(nbytes: int) -> int:
     return -(-nbytes // _PAGE) * _PAGE
 
 
-def _reserved(nbytes: int, heap_ring_size: int, at_hint: bool) -> SharedMapping:
+def _reserved(nbytes: int, heap_ring_size: int) -> SharedMapping:
     if heap_ring_size <= 0:
         raise UsageError(
             f"{_HEAP_SETTING} is {heap_ring_size}; give a positive number of bytes",
@@ -122,7 +121,7 @@ def _reserved(nbytes: int, heap_ring_size: int, at_hint: bool) -> SharedMapping:
             value=heap_ring_size,
         )
     try:
-        return parent_only_mapping(SharedMapping(nbytes, at_hint))
+        return parent_only_mapping(SharedMapping(nbytes))
     except OSError as error:
         raise CapacityError(
             f"reserving {nbytes} bytes of addresses for {RING_COUNT} heap rings of "

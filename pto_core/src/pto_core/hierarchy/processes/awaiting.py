@@ -1,4 +1,4 @@
-"""Waiting until children are ready, all at once, and saying why one never will be."""
+"""Seeing that children become ready, all at once or one by one, and why one never will be."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from pto_core.errors import AbortedError, ChildStartError
 from pto_core.hierarchy.failures import Failure
-from pto_core.hierarchy.processes.child_process import ChildProcess
+from pto_core.hierarchy.processes.child_process import ChildEnding, ChildProcess
 from pto_core.hierarchy.processes.descriptors import close_parent_only
 from pto_core.hierarchy.processes.reports import ReportReader
 from pto_core.hierarchy.processes.spawning import AddressTakenError
@@ -65,10 +65,25 @@ class Starting:
             return
         self.take_reports()
         if not self.is_over:
-            raise start_error(
-                self.process,
-                f"{ending.in_words} while {self.doing}, before it was ready",
-            )
+            raise self._ended(ending)
+
+    def look(self, timeout_s: float) -> None:
+        """See how far it is, without waiting, and whether it is still there.
+
+        One that has ended and said nothing has a ``failure``, for another one may come further.
+        Raises ChildStartError when it failed, or is not ready after ``timeout_s``.
+        """
+        ending = self.process.poll()
+        self.take_reports()
+        if self.failure is None and ending is not None:
+            self.is_ready, self.failure = False, self._ended(ending)
+        if not self.is_over and time.monotonic() >= self.begun + timeout_s:
+            raise _too_slow([self], timeout_s)
+
+    def _ended(self, ending: ChildEnding) -> ChildStartError:
+        return start_error(
+            self.process, f"{ending.in_words} while {self.doing}, before it was ready"
+        )
 
 
 def await_ready(

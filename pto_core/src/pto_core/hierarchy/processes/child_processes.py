@@ -38,6 +38,7 @@ class _Family:
 
     owner: int  # the process that it belongs to; one that is forked from it has only a copy
     processes: list[ChildProcess] = field(default_factory=list)
+    starting: dict[int, Starting] = field(default_factory=dict)  # of those, begun one by one
     parent: int = -1  # a pidfd of the owner, while there are children
 
     def open(self) -> None:
@@ -54,6 +55,8 @@ class _Family:
     def forget(self) -> None:
         """Let go of what has ended."""
         self.processes.clear()
+        while self.starting:
+            self.starting.popitem()[1].close()
         if self.parent >= 0:
             descriptor, self.parent = self.parent, -1
             close_parent_only(descriptor)
@@ -111,15 +114,42 @@ class ChildProcesses:
             raise
         return values
 
-    def restart(self, index: int, plan: ChildPlan) -> Any:
-        """Start a child in the place of one that is gone, or is ended now.
+    def begin(self, index: int, plan: ChildPlan) -> None:
+        """Start a child in the place of one that is gone, or is ended now; :meth:`look` follows.
 
-        Raises as :meth:`start`; then there is none at ``index``, and the others go on.
+        Raises as :meth:`start`, of which it has the part that waits for nobody; then there is none
+        at ``index``, and the others go on.
         """
         body = self._bodies([plan])[0]
-        kill_all([self._family.processes[index]])
+        self.give_up(index)
         with Interrupts() as interrupts:
-            return self._start_ready({index: (plan, body)}, interrupts)[0]
+            self._family.starting[index] = self._start_one(index, plan, body, interrupts)
+
+    def look(self, index: int) -> Starting:
+        """See how far a child is that :meth:`begin` started; never waits.
+
+        Once it is ready it is a child like the others, and :meth:`poll` tells its end. Where it has
+        a ``failure`` it is gone, and another one may come further. Raises ChildStartError for one
+        that failed, or took too long: it is gone, too.
+        """
+        start = self._family.starting[index]
+        try:
+            start.look(self._timeout_s)
+        except BaseException:
+            self.give_up(index)
+            raise
+        if start.is_ready:
+            del self._family.starting[index]
+        elif start.failure is not None:
+            self.give_up(index)
+        return start
+
+    def give_up(self, index: int) -> None:
+        """End a child, however far it is, and leave its place empty."""
+        kill_all([self._family.processes[index]])
+        start = self._family.starting.pop(index, None)
+        if start is not None:
+            start.close()
 
     def poll(self) -> list[ChildEnding]:
         """Give the children that have ended since the last call; never waits."""
@@ -132,11 +162,14 @@ class ChildProcesses:
     def end(self, grace_s: float = 2.0, *, forgets: bool = True) -> None:
         """Wait for children that were told to close; those left after ``grace_s`` are ended.
 
-        Twice is fine. A signal (Ctrl-C) does not cut it short but to the wait: it takes its course
-        when all children are gone. With ``forgets`` false other threads may still ask for them,
-        and start one anew, until :meth:`kill_all`.
+        Those whose start is not over are ended at once. Twice is fine. A signal (Ctrl-C) does not
+        cut it short but to the wait: it takes its course when all children are gone. With
+        ``forgets`` false other threads may still ask for them, and start one anew, until
+        :meth:`kill_all`.
         """
         with Interrupts() as interrupts:
+            for index in list(self._family.starting):
+                self.give_up(index)
             end_all(list(self._family.processes), grace_s, interrupts)
             if forgets:
                 self._family.forget()

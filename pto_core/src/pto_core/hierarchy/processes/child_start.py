@@ -79,9 +79,9 @@ def run_child(
         os._exit(code)
 
 
-def after_fork(others: Iterable[int]) -> None:
+def after_fork(others: Iterable[int], kept: Iterable[int]) -> None:
     """Leave behind what a fork brought along but belongs to the parent, such as descriptors."""
-    close_in_child(others)
+    close_in_child(others, kept)
     gc.freeze()  # a collection would write to every page of what was inherited
     _reseed()
 

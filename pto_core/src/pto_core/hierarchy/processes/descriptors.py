@@ -46,10 +46,11 @@ def parent_only_mapping(mapping: SharedMapping) -> SharedMapping:
     return mapping
 
 
-def close_in_child(others: Iterable[int] = ()) -> None:
-    """Close all of them, and ``others``: called in a forked child, which has no need of them."""
+def close_in_child(others: Iterable[int] = (), kept: Iterable[int] = ()) -> None:
+    """Close them and ``others``, but for those ``kept``: called in a forked child, for its sake."""
     mappings = [mapping for one in _mappings if (mapping := one()) is not None]
-    for descriptor in (*_parents, *(one.descriptor for one in mappings), *others):
+    named = {*_parents, *(one.descriptor for one in mappings), *others}
+    for descriptor in named.difference(kept):
         with contextlib.suppress(OSError):
             os.close(descriptor)
     _parents.clear()

@@ -12,6 +12,7 @@ from pto_core.hierarchy.processes.child_start import (
     run_child,
 )
 from pto_core.hierarchy.processes.descriptors import parent_only
+from pto_core.hierarchy.processes.from_above import Place, keep, passed_on
 from pto_core.hierarchy.processes.parking import parked
 from pto_core.hierarchy.processes.plan import ChildPlan
 from pto_core.hierarchy.processes.reports import ReportReader
@@ -28,13 +29,14 @@ def fork_child(
     """
     flush_output()
     _hierarchy.find_thread_pools()
+    places = passed_on(plan)
     with parked():
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
         mask = _hierarchy.block_signals()
         try:
             pid = os.fork()
             if pid == 0:
-                _be_child(plan, parent, write_end, (read_end, *parents_alone), mask)
+                _be_child(plan, places, parent, write_end, (read_end, *parents_alone), mask)
         except OSError:
             os.close(read_end)
             raise
@@ -47,6 +49,7 @@ def fork_child(
 
 def _be_child(
     plan: ChildPlan,
+    places: list[Place],
     parent: int,
     reports: int,
     parents_alone: tuple[int, ...],
@@ -54,7 +57,8 @@ def _be_child(
 ) -> None:
     try:
         parent = os.dup(parent)
-        after_fork(parents_alone)
+        after_fork(parents_alone, [descriptor for descriptor, _, _ in places])
+        keep(places)
         run_child(ChildStart(plan.path, reports), lambda: plan.body, parent, mask)
     finally:
         os._exit(1)

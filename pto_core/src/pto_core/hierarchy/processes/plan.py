@@ -17,7 +17,7 @@ class ChildPlan:
 
     ``path`` names the child in every message (``"L4/host0"``). A forked child gets ``body`` as it
     is; one that is started anew gets it pickled, with ``mappings`` at the addresses that they have
-    here. ``passes_on``: it will have children itself, which need the mappings, too.
+    here. ``passes_on``: below it others are started anew, which need the mappings, too.
     """
 
     path: str

@@ -1,9 +1,10 @@
 """Starting one child as a program of its own, where a fork is not possible.
 
-The new interpreter gets a job through a pipe: the mappings to attach at their addresses, before
-anything else is imported, then what multiprocessing prepares (the path, the main module), then the
-body. So a body, and what it refers to, has to pickle. A child that will have children of its own
-keeps the descriptors and passes the mappings on: every depth sees the memory of all levels above.
+The new interpreter gets a job in a file without a name, which nobody waits for: the mappings to
+attach at their addresses, before anything else is imported, then what multiprocessing prepares (the
+path, the main module), then the body. So a body, and what it refers to, has to pickle. A child
+below which others are started anew keeps the descriptors and passes the mappings on: every depth
+sees the memory of all levels above.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pto_core import _hierarchy
 from pto_core.errors import UsageError
 from pto_core.hierarchy.processes.child_start import ChildStart, flush_output, run_child
 from pto_core.hierarchy.processes.descriptors import parent_only
+from pto_core.hierarchy.processes.from_above import Place, keep, places_for
 from pto_core.hierarchy.processes.parking import parked
 from pto_core.hierarchy.processes.plan import ChildPlan
 from pto_core.hierarchy.processes.reports import ReportReader
@@ -28,17 +30,15 @@ _COMMAND = (
     "import sys; sys.path[:] = {path!r}; "
     "from pto_core.hierarchy.processes.spawning import main; main()"
 )
+_MFD_NOEXEC_SEAL = 0x8  # hardened kernels refuse a file that could be executed
 _is_importing_main = False
-_from_above: list[tuple[int, int, int]] = []
-"""The mappings that this process was started with, to pass on: descriptor, bytes, address."""
-os.register_at_fork(after_in_child=_from_above.clear)  # its descriptors are closed there
 
 
 class _Job(NamedTuple):
     """What a new process is told; the two last need the first to be done."""
 
     path: str
-    mappings: list[tuple[int, int, int]]  # descriptor, bytes, address
+    mappings: list[Place]
     passes_on: bool
     mask: bytes
     preparation: bytes
@@ -76,37 +76,48 @@ def pickled_body(plan: ChildPlan) -> bytes:
 def spawn_child(plan: ChildPlan, parent: int, body: bytes) -> tuple[int, ReportReader]:
     """Start a child with its ``body`` pickled; else as :func:`fork_child`."""
     flush_output()
-    own = [(m.descriptor, m.nbytes, m.address) for m in plan.mappings]
-    mappings = [*_from_above, *own]
+    mappings = places_for(plan)
     preparation = spawn.get_preparation_data(plan.path)
     preparation.pop("authkey", None)  # of multiprocessing's own connections
+    prepared = pickle.dumps(preparation)
     with parked():
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
-        try:
-            job_read, job_write = os.pipe2(os.O_CLOEXEC)
-        except OSError:
-            os.close(read_end)
-            os.close(write_end)
-            raise
         mask = _hierarchy.block_signals()
         try:
-            command = [os.fsencode(sys.executable), b"-P", b"-c"]
-            command.append(_COMMAND.format(path=sys.path).encode())
-            command += [str(number).encode() for number in (job_read, write_end, parent)]
-            passed = [job_read, write_end, parent, *(descriptor for descriptor, _, _ in mappings)]
-            pid = spawnv_passfds(command[0], command, passed)
+            job = _Job(plan.path, mappings, plan.passes_on, mask, prepared, body)
+            pid = _spawn(job, write_end, parent)
         except BaseException:
             os.close(read_end)
-            os.close(job_write)
             raise
         finally:
             _hierarchy.restore_signals(mask)
-            os.close(job_read)
             os.close(write_end)
         parent_only(read_end)
-    job = _Job(plan.path, mappings, plan.passes_on, mask, pickle.dumps(preparation), body)
-    _send_job(job_write, pickle.dumps(job))
     return pid, ReportReader(read_end)
+
+
+def _spawn(job: _Job, reports: int, parent: int) -> int:
+    source = _unnamed_file()
+    try:
+        with os.fdopen(source, "wb", closefd=False) as opened:
+            pickle.dump(job, opened)
+        os.lseek(source, 0, os.SEEK_SET)
+        command = [os.fsencode(sys.executable), b"-P", b"-c"]
+        command.append(_COMMAND.format(path=sys.path).encode())
+        command += [str(number).encode() for number in (source, reports, parent)]
+        passed = [source, reports, parent, *(descriptor for descriptor, _, _ in job.mappings)]
+        return int(spawnv_passfds(command[0], command, passed))
+    finally:
+        os.close(source)
+
+
+def _unnamed_file() -> int:
+    try:
+        return os.memfd_create("pto-job", os.MFD_CLOEXEC | _MFD_NOEXEC_SEAL)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return os.memfd_create("pto-job", os.MFD_CLOEXEC)  # an older kernel
 
 
 def main() -> NoReturn:
@@ -147,18 +158,10 @@ def _attached(descriptor: int, nbytes: int, address: int) -> _hierarchy.SharedMa
 
 
 def _keep_or_close(job: _Job) -> None:
-    for descriptor, nbytes, address in job.mappings:
+    for descriptor, _, _ in job.mappings:
         if job.passes_on:
             os.set_inheritable(descriptor, False)
-            _from_above.append((parent_only(descriptor), nbytes, address))
         else:
             os.close(descriptor)
-
-
-def _send_job(descriptor: int, job: bytes) -> None:
-    """Write it all; a child that is gone already is explained by its end."""
-    try:
-        with os.fdopen(descriptor, "wb") as target:
-            target.write(job)
-    except BrokenPipeError:
-        pass
+    if job.passes_on:
+        keep(job.mappings)
