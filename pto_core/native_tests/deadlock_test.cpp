@@ -3,6 +3,7 @@
 
 #include "check.hpp"
 #include "driver/crew.hpp"
+#include "driver/tasks.hpp"
 
 namespace {
 
@@ -87,6 +88,40 @@ TEST(a_task_that_runs_is_waited_for_and_its_end_is_the_proof) {
   CHECK(is_open);
   opener.join();
   world.crew.driver->run_end();
+}
+
+TEST(a_full_ring_blocks_until_a_task_has_ended_and_a_deadlock_is_proven) {
+  std::atomic<int> sum = 0;
+  Crew crew(
+      2, 16,
+      [&](int32_t, const pto_frame&, const uint64_t* data, std::string*) {
+        CHECK(data[1] != 0);
+        *word_of(data) = 1;
+        sum += 1;
+        return true;
+      },
+      false, 4096);
+  crew.driver->run_begin(Hazards::kRaw);
+  for (int i = 0; i < 2000; ++i) {
+    crew.driver->scope_begin();
+    Task task(0, 1500, Tag::kOutput, 0);
+    submit(crew, task);
+    CHECK(task.key.address != 0);
+    crew.driver->scope_end();
+  }
+  bool was_stuck = false;
+  try {
+    for (int i = 0; i < 10; ++i) {
+      uint64_t address = 0;
+      crew.driver->allocate(1024, &address);
+    }
+  } catch (const DeadlockFound& found) {
+    was_stuck = true;
+    CHECK_EQUAL(found.proof.size, uint64_t{4096});
+  }
+  CHECK(was_stuck);
+  crew.driver->run_end();
+  CHECK_EQUAL(sum.load(), 2000);
 }
 
 int main(int argc, char** argv) {

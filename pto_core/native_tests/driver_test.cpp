@@ -6,6 +6,7 @@
 
 #include "check.hpp"
 #include "driver/crew.hpp"
+#include "driver/tasks.hpp"
 
 namespace {
 
@@ -15,55 +16,6 @@ constexpr int kSoonMs = 30'000;
 int64_t tasks() {
   const char* given = std::getenv("PTO_TEST_TASKS");
   return given ? std::atoll(given) : kTasks;
-}
-
-// A task with one tensor and one scalar.
-struct Task {
-  pto_tensor tensor{};
-  Tensor key{};
-  uint64_t scalar = 0;
-
-  Task(uint64_t address, uint64_t bytes, Tag tag, uint64_t value) : scalar(value) {
-    tensor.data = address;
-    tensor.shapes[0] = static_cast<uint32_t>(bytes);
-    tensor.ndims = 1;
-    tensor.dtype = 5;
-    key = {address, bytes, nullptr, tag};
-  }
-};
-
-int64_t submit(Crew& crew, Task& task, int32_t pin = -1, int32_t retries = 0,
-               uint32_t timeout_ms = 0) {
-  const MemberCall member{{&task.tensor, 1}, {&task.key, 1}, {&task.scalar, 1}};
-  Call call;
-  call.kind = Kind::kSub;
-  call.callable = crew.noop;
-  call.members = {&member, 1};
-  call.retries = retries;
-  call.timeout_ms = timeout_ms;
-  if (pin >= 0) call.pins = {&pin, 1};
-  const int64_t number = crew.driver->submit(call);
-  crew.driver->let_go(number);
-  return number;
-}
-
-int64_t submit(Crew& crew, uint64_t& word) {
-  Task task(reinterpret_cast<uintptr_t>(&word), 8, Tag::kInout, 1);
-  return submit(crew, task);
-}
-
-uint64_t* word_of(const uint64_t* data) {
-  return reinterpret_cast<uint64_t*>(static_cast<uintptr_t>(data[1]));
-}
-uint64_t scalar_of(const uint64_t* data) {
-  return data[6];
-}
-
-// word = 3 * word + scalar: what it is in the end tells the order.
-bool fold(int32_t, const pto_frame&, const uint64_t* data, std::string*) {
-  uint64_t* word = word_of(data);
-  *word = *word * 3 + scalar_of(data);
-  return true;
 }
 
 }  // namespace
@@ -137,40 +89,6 @@ TEST(a_child_that_is_lost_again_and_again_loses_no_task) {
     CHECK_EQUAL(crew.driver->failures().size(), size_t{0});
   }
   for (size_t i = 0; i < words.size(); ++i) CHECK_EQUAL(words[i], expected[i]);
-}
-
-TEST(a_full_ring_blocks_until_a_task_has_ended_and_a_deadlock_is_proven) {
-  std::atomic<int> sum = 0;
-  Crew crew(
-      2, 16,
-      [&](int32_t, const pto_frame&, const uint64_t* data, std::string*) {
-        CHECK(data[1] != 0);
-        *word_of(data) = 1;
-        sum += 1;
-        return true;
-      },
-      false, 4096);
-  crew.driver->run_begin(Hazards::kRaw);
-  for (int i = 0; i < 2000; ++i) {
-    crew.driver->scope_begin();
-    Task task(0, 1500, Tag::kOutput, 0);
-    submit(crew, task);
-    CHECK(task.key.address != 0);
-    crew.driver->scope_end();
-  }
-  bool was_stuck = false;
-  try {
-    for (int i = 0; i < 10; ++i) {
-      uint64_t address = 0;
-      crew.driver->allocate(1024, &address);
-    }
-  } catch (const DeadlockFound& found) {
-    was_stuck = true;
-    CHECK_EQUAL(found.proof.size, uint64_t{4096});
-  }
-  CHECK(was_stuck);
-  crew.driver->run_end();
-  CHECK_EQUAL(sum.load(), 2000);
 }
 
 TEST(the_thread_of_the_driver_goes_on_while_the_program_does_something_else) {

@@ -1,0 +1,56 @@
+// Tasks that tests give to a crew.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "driver/crew.hpp"
+
+// A task with one tensor and one scalar.
+struct Task {
+  pto_tensor tensor{};
+  Tensor key{};
+  uint64_t scalar = 0;
+
+  Task(uint64_t address, uint64_t bytes, Tag tag, uint64_t value) : scalar(value) {
+    tensor.data = address;
+    tensor.shapes[0] = static_cast<uint32_t>(bytes);
+    tensor.ndims = 1;
+    tensor.dtype = 5;
+    key = {address, bytes, nullptr, tag};
+  }
+};
+
+inline int64_t submit(Crew& crew, Task& task, int32_t pin = -1, int32_t retries = 0,
+                      uint32_t timeout_ms = 0) {
+  const MemberCall member{{&task.tensor, 1}, {&task.key, 1}, {&task.scalar, 1}};
+  Call call;
+  call.kind = Kind::kSub;
+  call.callable = crew.noop;
+  call.members = {&member, 1};
+  call.retries = retries;
+  call.timeout_ms = timeout_ms;
+  if (pin >= 0) call.pins = {&pin, 1};
+  const int64_t number = crew.driver->submit(call);
+  crew.driver->let_go(number);
+  return number;
+}
+
+inline int64_t submit(Crew& crew, uint64_t& word) {
+  Task task(reinterpret_cast<uintptr_t>(&word), 8, Tag::kInout, 1);
+  return submit(crew, task);
+}
+
+inline uint64_t* word_of(const uint64_t* data) {
+  return reinterpret_cast<uint64_t*>(static_cast<uintptr_t>(data[1]));
+}
+inline uint64_t scalar_of(const uint64_t* data) {
+  return data[6];
+}
+
+// word = 3 * word + scalar: what it is in the end tells the order.
+inline bool fold(int32_t, const pto_frame&, const uint64_t* data, std::string*) {
+  uint64_t* word = word_of(data);
+  *word = *word * 3 + scalar_of(data);
+  return true;
+}
