@@ -246,10 +246,11 @@ class Driver : private FrameSource {
   template <class Attempt>
   void attempt_or_wait(Attempt attempt);
   void ensure_granted(uint64_t bytes);
-  int64_t try_submit(const Call& call);
+  int64_t try_submit(const Call& call, uint32_t submits_a_pump);
   bool is_stuck(Deadlock* proof) const;
   void keep(const Call& call, int64_t task);
-  void after_submit(int64_t task, Kind kind);
+  void after_submit(int64_t task);
+  bool is_pump_due(Kind kind, uint32_t submits);
   void note_allocated(uint64_t address, uint64_t bytes);
   uint64_t find_regions(const Call& call, std::vector<SavedRange>* ranges) const;
   void check_sizes(const Call& call) const;
@@ -266,7 +267,7 @@ class Driver : private FrameSource {
   void fill_members(const CapturedTask& task, bool has_keys);
   uint64_t ranges_of(const CapturedTask& task, std::vector<SavedRange>* ranges) const;
   void keep(const CapturedTask& task, int64_t number);
-  void after_resubmit(int64_t task, Kind kind);
+  void after_resubmit(int64_t task);
 
   const DriverConfiguration configuration_;
   const std::unique_ptr<Engine> engine_;

@@ -115,7 +115,8 @@ bool Driver::try_resubmit(const CapturedTask& task, bool is_known) {
     if (is_known || (each.why & kExplicit) == 0) continue;
     engine_->add_dependency(answer.task - each.distance, answer.task, out_);
   }
-  after_resubmit(answer.task, task.kind);
+  after_resubmit(answer.task);
+  if (is_pump_due(task.kind, kTasksAPump)) pump(true);
   return true;
 }
 
@@ -169,18 +170,11 @@ void Driver::keep(const CapturedTask& task, int64_t number) {
 }
 
 // Nobody has a handle to add dependencies with, so nothing is held back.
-void Driver::after_resubmit(int64_t task, Kind kind) {
+void Driver::after_resubmit(int64_t task) {
   counts_.submitted += 1;
   newest_ = task;
   is_dirty_ = true;
   if (!out_.empty()) process();
-  since_pump_ += 1;
-  bool is_due = since_pump_ >= kTasksAPump;
-  for (size_t i = 0; i < links_.size() && !is_due; ++i) {
-    const ChildLink& link = *links_[i];
-    is_due = link.is_ready && link.in_flight() == 0 && link.configuration.kind == kind;
-  }
-  if (is_due) pump(true);
 }
 
 }  // namespace pto::hierarchy

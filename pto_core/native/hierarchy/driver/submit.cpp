@@ -10,6 +10,8 @@ namespace pto::hierarchy {
 namespace {
 
 constexpr uint32_t kSubmitsAPump = 8;
+// Where the program does nothing in between; a quarter of the largest window.
+constexpr uint32_t kSubmitsAPumpTogether = 64;
 // Below 50 ms for a program that submits so often that the driver's own thread leaves it alone.
 constexpr uint32_t kSubmitsAClock = 32;
 
@@ -115,7 +117,7 @@ int64_t Driver::submit(const Call& call) {
   if (allocated > 0) ensure_granted(allocated);
   int64_t task = kNone;
   attempt_or_wait([&] {
-    task = try_submit(call);
+    task = try_submit(call, kSubmitsAPump);
     return task != kNone;
   });
   background_.wake_if_asleep();
@@ -134,7 +136,7 @@ int64_t Driver::submit_each(const Call& call, int64_t count,
       const int64_t stop = std::min(count, i + kTasksARole);
       do {
         prepare(i);
-        task = bytes_to_allocate(call) > 0 ? kNone : try_submit(call);
+        task = bytes_to_allocate(call) > 0 ? kNone : try_submit(call, kSubmitsAPumpTogether);
         if (first == kNone) first = task;
       } while (task != kNone && ++i < stop);
     }
@@ -144,11 +146,15 @@ int64_t Driver::submit_each(const Call& call, int64_t count,
     i += 1;
   }
   let_go(newest_);
+  {
+    Role role(*this);
+    pump(true);
+  }
   background_.wake_if_asleep();
   return first;
 }
 
-int64_t Driver::try_submit(const Call& call) {
+int64_t Driver::try_submit(const Call& call, uint32_t submits_a_pump) {
   check_open();
   check_sizes(call);
   std::vector<SavedRange> ranges;
@@ -171,7 +177,8 @@ int64_t Driver::try_submit(const Call& call) {
   }
   keep(call, answer.task);
   if (saved > 0) regions_.reserve(answer.task, std::move(ranges), saved);
-  after_submit(answer.task, call.kind);
+  after_submit(answer.task);
+  if (is_pump_due(call.kind, submits_a_pump)) pump(false);
   return answer.task;
 }
 
@@ -202,7 +209,7 @@ void Driver::keep(const Call& call, int64_t task) {
 }
 
 // The task that was just submitted is held back while the program may add to what it waits for.
-void Driver::after_submit(int64_t task, Kind kind) {
+void Driver::after_submit(int64_t task) {
   counts_.submitted += 1;
   newest_ = task;
   held_.store(task, std::memory_order_relaxed);
@@ -213,13 +220,17 @@ void Driver::after_submit(int64_t task, Kind kind) {
     since_clock_ = 0;
     note_if_look_due();
   }
+}
+
+// A child without work does not wait for so many submits.
+bool Driver::is_pump_due(Kind kind, uint32_t submits) {
   since_pump_ += 1;
-  bool is_due = since_pump_ >= kSubmitsAPump;
+  bool is_due = since_pump_ >= submits;
   for (size_t i = 0; i < links_.size() && !is_due; ++i) {
     const ChildLink& link = *links_[i];
     is_due = link.is_ready && link.in_flight() == 0 && link.configuration.kind == kind;
   }
-  if (is_due) pump(false);
+  return is_due;
 }
 
 int64_t Driver::allocate(uint64_t bytes, uint64_t* address) {
