@@ -46,6 +46,7 @@ PyObject** place_of(Form form, SubmitWords* words, PyObject* name) {
   if (is("retries")) return &words->retries;
   if (is("timeout_s")) return &words->timeout_s;
   if (is("hint")) return &words->hint;
+  if (is("after")) return &words->after;
   return nullptr;
 }
 
@@ -94,25 +95,26 @@ PyObject* submit(PyObject* self, PyObject* const* values, Py_ssize_t count, PyOb
 PyMethodDef methods[] = {
     {"submit_next_level", method_of(&submit<Form::kNextLevel>), METH_FASTCALL | METH_KEYWORDS,
      "submit_next_level($self, handle, args, config=None, *, worker=-1, retries=0, "
-     "timeout_s=None, hint=False)\n--\n\n"
+     "timeout_s=None, hint=False, after=())\n--\n\n"
      "Submit a task for a chip, or for a Worker of the level below, and give its TaskHandle.\n\n"
      "`args`: a TaskArgs, whose tags say what the task waits for. `config`: None is the run's. "
      "`worker`: the child that is to run it, -1 for any; with `hint`, a wish. `retries`: how often "
      "it may run again, which says that it is safe to repeat. `timeout_s`: how long it may run. "
+     "`after`: handles of tasks that it waits for, too, which poison it where they fail. "
      "Waits where a heap ring is full; raises DeadlockError where it would wait for ever."},
     {"submit_next_level_group", method_of(&submit<Form::kNextLevelGroup>),
      METH_FASTCALL | METH_KEYWORDS,
      "submit_next_level_group($self, handle, args_list, config=None, *, workers=None, retries=0, "
-     "timeout_s=None, hint=False)\n--\n\n"
+     "timeout_s=None, hint=False, after=())\n--\n\n"
      "Submit one task that runs on as many children at once as `args_list` has members."},
     {"submit_sub", method_of(&submit<Form::kSub>), METH_FASTCALL | METH_KEYWORDS,
      "submit_sub($self, handle, args=None, *, worker=-1, retries=0, timeout_s=None, "
-     "hint=False)\n--\n\n"
+     "hint=False, after=())\n--\n\n"
      "Submit a task for a SUB child: a Python function, called without arguments where `args` is "
      "None."},
     {"submit_sub_group", method_of(&submit<Form::kSubGroup>), METH_FASTCALL | METH_KEYWORDS,
      "submit_sub_group($self, handle, args_list, *, workers=None, retries=0, timeout_s=None, "
-     "hint=False)\n--\n\n"
+     "hint=False, after=())\n--\n\n"
      "Submit one task that runs on as many SUB children at once as `args_list` has members."},
     {nullptr, nullptr, 0, nullptr}};
 

@@ -294,6 +294,7 @@ class Orchestrator:
         retries: int = 0,
         timeout_s: float | None = None,
         hint: bool = False,
+        after: Sequence[TaskHandle] = (),
     ) -> TaskHandle: ...
     def submit_next_level_group(
         self,
@@ -305,6 +306,7 @@ class Orchestrator:
         retries: int = 0,
         timeout_s: float | None = None,
         hint: bool = False,
+        after: Sequence[TaskHandle] = (),
     ) -> TaskHandle: ...
     def submit_sub(
         self,
@@ -315,6 +317,7 @@ class Orchestrator:
         retries: int = 0,
         timeout_s: float | None = None,
         hint: bool = False,
+        after: Sequence[TaskHandle] = (),
     ) -> TaskHandle: ...
     def submit_sub_group(
         self,
@@ -325,6 +328,7 @@ class Orchestrator:
         retries: int = 0,
         timeout_s: float | None = None,
         hint: bool = False,
+        after: Sequence[TaskHandle] = (),
     ) -> TaskHandle: ...
     def submit_sub_many(
         self, handle: CallableHandle, args: TaskArgs, scalars: object | None = None

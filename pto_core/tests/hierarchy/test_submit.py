@@ -247,7 +247,7 @@ def test_the_last_task_can_be_made_to_wait_until_it_is_sent():
         with pytest.raises(UsageError):
             rig.tell(AddDependency(producer, consumer))
     rig.dispatch()
-    with pytest.raises(UsageError, match="right after the submit"):
+    with pytest.raises(UsageError, match="give the submit what it waits for"):
         rig.tell(AddDependency(one, three))
 
 

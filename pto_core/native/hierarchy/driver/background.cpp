@@ -20,9 +20,6 @@ constexpr std::chrono::nanoseconds kNap = std::chrono::milliseconds(1);
 // own calls do, so it sleeps only after a pause of almost a second.
 constexpr uint32_t kIdleNaps = 20;
 constexpr std::chrono::nanoseconds kLongestNap = std::chrono::milliseconds(100);
-// How long the newest task waits for add_dependency while the program keeps its handle and does
-// something else.
-constexpr uint64_t kLongestHoldNs = 20'000'000;
 
 // While the host may fork from this thread: the child gets the mask that the program has.
 class ProgramSignals {
@@ -142,7 +139,7 @@ void Background::loop() {
       continue;
     }
     changed_.wait_for(lock, nap);
-    note_held();
+    driver_.hold_.left_ns();
     const uint64_t now = driver_.drives_.load(std::memory_order_relaxed);
     const bool is_driven = now != drives;
     drives = now;
@@ -169,20 +166,6 @@ bool Background::is_wanted(uint64_t drives) const {
          driver_.has_work_.load(std::memory_order_relaxed) && !is_stopping_ && !is_park_wanted_;
 }
 
-// Since when the task that was submitted last is held back, to the millisecond.
-void Background::note_held() {
-  const int64_t held = driver_.held_.load(std::memory_order_relaxed);
-  if (held == held_) return;
-  held_ = held;
-  held_since_ns_ = engine::monotonic_ns();
-}
-
-// UINT64_MAX when none is, or not any more.
-uint64_t Background::hold_left_ns() const {
-  const uint64_t held_ns = held_ == kNone ? UINT64_MAX : engine::monotonic_ns() - held_since_ns_;
-  return held_ns < kLongestHoldNs ? kLongestHoldNs - held_ns : UINT64_MAX;
-}
-
 void Background::drive(uint64_t drives) {
   uint64_t longest_ns = kShortestSliceNs;
   while (is_wanted(drives)) {
@@ -190,7 +173,7 @@ void Background::drive(uint64_t drives) {
     policy.spin_ns = 0;
     policy.yield_ns = 0;
     policy.longest_ns = driver_.slice_ns(UINT64_MAX, &longest_ns);
-    policy.longest_ns = std::min(policy.longest_ns, hold_left_ns());
+    policy.longest_ns = std::min(policy.longest_ns, driver_.hold_.left_ns());
     engine::Waiter waiter(driver_.board_.parent_bell(), nullptr, Board::kParentSpinner, policy);
     bool has_actions = false;
     std::exception_ptr error;
@@ -220,8 +203,7 @@ void Background::call_host(bool has_actions) {
 // Whether there is something else to do than to look again when the bell rings.
 bool Background::look(uint64_t drives, bool* has_actions) {
   if (!is_wanted(drives)) return true;
-  note_held();
-  driver_.pump(hold_left_ns() == UINT64_MAX);
+  driver_.pump(driver_.hold_.left_ns() == Hold::kNotHeld);
   driver_.look_for_deadlines();
   *has_actions = !driver_.actions_.empty();
   return *has_actions;

@@ -48,8 +48,6 @@ class Background {
   bool is_wanted(uint64_t drives) const;
   void call_host(bool has_actions);
   bool look(uint64_t drives, bool* has_actions);
-  void note_held();
-  uint64_t hold_left_ns() const;
 
   Driver& driver_;
   std::thread thread_;
@@ -58,8 +56,6 @@ class Background {
   sigset_t program_mask_{};
   std::mutex mutex_;
   std::condition_variable changed_;
-  int64_t held_ = -1;  // the thread's own: the task that it saw held back last
-  uint64_t held_since_ns_ = 0;
   uint32_t parks_ = 0;      // park() calls without unpark()
   bool is_parked_ = false;  // or at its end
   std::atomic<bool> is_stopping_{false};

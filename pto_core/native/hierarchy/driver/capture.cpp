@@ -135,18 +135,9 @@ int64_t Capture::submit(const Call& call) {
     for (const Tensor& key : call.members[i].keys)
       graph_->keys.push_back({key, static_cast<uint32_t>(i), kNoBase, 0, 0});
   }
-  members_.clear();
-  for (const MemberCall& member : call.members) members_.push_back({member.keys});
-  Submission submission;
-  submission.kind = call.kind;
-  submission.is_hint = call.is_hint;
-  submission.retries = call.retries;
-  submission.timeout_ms = call.timeout_ms;
-  submission.members = members_;
-  submission.pins = call.pins;
   int64_t number = kNone;
   try {
-    number = engine_->submit(submission, out_).task;
+    number = engine_->submit(submission_of(call, members_), out_).task;
   } catch (...) {
     graph_->keys.resize(task.first_key);
     throw;
@@ -164,6 +155,7 @@ int64_t Capture::submit(const Call& call) {
   graph_->steps.push_back(
       {CapturedStep::What::kSubmit, static_cast<uint32_t>(graph_->tasks.size()), kNoBase, 0});
   graph_->tasks.push_back(task);
+  for (const int64_t producer : call.after) add_dependency(producer, number);
   return number;
 }
 

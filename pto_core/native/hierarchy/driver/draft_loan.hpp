@@ -18,6 +18,7 @@ class WorkerDriver::DraftLoan {
     draft_->keys.clear();
     draft_->members.clear();
     draft_->pins.clear();
+    draft_->after.clear();
   }
   ~DraftLoan() { owner_.drafts_.push_back(std::move(draft_)); }
   DraftLoan(const DraftLoan&) = delete;

@@ -128,7 +128,7 @@ void Driver::add_dependency(int64_t producer, int64_t consumer) {
 }
 
 void Driver::let_go(int64_t task) {
-  held_.compare_exchange_strong(task, kNone, std::memory_order_relaxed);
+  hold_.let_go(task);
 }
 
 void Driver::cancel(int64_t cause) {

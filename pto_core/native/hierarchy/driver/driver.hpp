@@ -26,6 +26,7 @@
 #include "driver/background.hpp"
 #include "driver/captured_graph.hpp"
 #include "driver/child_link.hpp"
+#include "driver/hold.hpp"
 #include "driver/host.hpp"
 #include "driver/outcomes.hpp"
 #include "driver/records.hpp"
@@ -60,7 +61,11 @@ struct Call {
   Place place;
   std::span<const MemberCall> members;
   std::span<const int32_t> pins;
+  std::span<const int64_t> after;  // earlier tasks of the run that it waits for, too
 };
+
+// `members` keeps what the submission refers to.
+Submission submission_of(const Call& call, std::vector<Member>& members);
 
 struct DriverStatistics {
   int64_t submitted = 0;  // of the run
@@ -109,8 +114,8 @@ class Driver : private FrameSource {
   void scope_begin();
   void scope_end();
   void add_dependency(int64_t producer, int64_t consumer);
-  // The program can no longer call add_dependency for the task, so it need not be held back. From
-  // any thread.
+  // The program can no longer call add_dependency for the task, so it need not be held back, see
+  // hold.hpp. From any thread.
   void let_go(int64_t task);
 
   void cancel(int64_t cause);
@@ -247,6 +252,7 @@ class Driver : private FrameSource {
   void attempt_or_wait(Attempt attempt);
   void ensure_granted(uint64_t bytes);
   int64_t try_submit(const Call& call, uint32_t submits_a_pump);
+  void check_producers(const Call& call) const;
   bool is_stuck(Deadlock* proof) const;
   void keep(const Call& call, int64_t task);
   void after_submit(int64_t task);
@@ -314,7 +320,7 @@ class Driver : private FrameSource {
   std::atomic<bool> needs_python_;      // the engine does, or an end did
   std::atomic<uint32_t> timeouts_{0};   // live tasks that have one
   std::atomic<uint32_t> returning_{0};  // children that are lost and come back
-  std::atomic<int64_t> held_{kNone};    // the newest task, while its handle is kept
+  Hold hold_;
   std::atomic<int64_t> oldest_live_{0};
   std::atomic<uint64_t> drives_{0};   // how often the program has taken the role
   std::atomic<uint32_t> waiting_{0};  // threads of the program that wait

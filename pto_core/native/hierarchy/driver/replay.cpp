@@ -21,7 +21,7 @@ void Driver::replay(std::shared_ptr<CapturedGraph> graph, bool is_known) {
   {
     Role role(*this);
     replayed_ = std::move(graph);
-    held_.store(kNone, std::memory_order_relaxed);
+    hold_.let_go();
     has_work_.store(true, std::memory_order_relaxed);
   }
   const std::vector<CapturedStep>& steps = replayed_->steps;

@@ -33,6 +33,19 @@ size_t bytes_of(const MemberCall& member) {
 
 }  // namespace
 
+Submission submission_of(const Call& call, std::vector<Member>& members) {
+  members.clear();
+  for (const MemberCall& member : call.members) members.push_back({member.keys});
+  Submission submission;
+  submission.kind = call.kind;
+  submission.is_hint = call.is_hint;
+  submission.retries = call.retries;
+  submission.timeout_ms = call.timeout_ms;
+  submission.members = members;
+  submission.pins = call.pins;
+  return submission;
+}
+
 // Throws where a frame of the task could never be sent.
 void Driver::check_sizes(const Call& call) const {
   for (const auto& link : links_) {
@@ -154,28 +167,32 @@ int64_t Driver::submit_each(const Call& call, int64_t count,
   return first;
 }
 
+// Throws for what the engine would refuse when the task has been submitted.
+void Driver::check_producers(const Call& call) const {
+  for (const int64_t producer : call.after) {
+    if (producer >= outcomes_->first_task && producer <= newest_) continue;
+    throw Refusal(Refusal::Kind::kUsage, "task " + std::to_string(producer) +
+                                             " is no earlier task of this run, so none can wait "
+                                             "for it");
+  }
+}
+
 int64_t Driver::try_submit(const Call& call, uint32_t submits_a_pump) {
   check_open();
   check_sizes(call);
+  if (!call.after.empty()) check_producers(call);
   std::vector<SavedRange> ranges;
   const uint64_t saved = call.retries > 0 ? find_regions(call, &ranges) : 0;
   if (!regions_.fits(saved)) return kNone;
-  members_.clear();
-  for (const MemberCall& member : call.members) members_.push_back({member.keys});
-  Submission submission;
-  submission.kind = call.kind;
-  submission.is_hint = call.is_hint;
-  submission.retries = call.retries;
-  submission.timeout_ms = call.timeout_ms;
-  submission.members = members_;
-  submission.pins = call.pins;
-  const Submitted answer = engine_->submit(submission, out_);
+  const Submitted answer = engine_->submit(submission_of(call, members_), out_);
   if (answer.task == kNone) {
     Deadlock proof;
     if (is_stuck(&proof)) throw DeadlockFound{proof};
     return kNone;
   }
   keep(call, answer.task);
+  // Before anybody can send it: the role is held since the submit.
+  for (const int64_t producer : call.after) engine_->add_dependency(producer, answer.task, out_);
   if (saved > 0) regions_.reserve(answer.task, std::move(ranges), saved);
   after_submit(answer.task);
   if (is_pump_due(call.kind, submits_a_pump)) pump(false);
@@ -212,7 +229,7 @@ void Driver::keep(const Call& call, int64_t task) {
 void Driver::after_submit(int64_t task) {
   counts_.submitted += 1;
   newest_ = task;
-  held_.store(task, std::memory_order_relaxed);
+  hold_.begin(task);
   is_dirty_ = true;
   if (!has_work_.load(std::memory_order_relaxed)) has_work_ = true;
   process();

@@ -122,7 +122,9 @@ PyMethodDef methods[] = {
     {"add_dep", method_of(&add_dep), METH_FASTCALL,
      "add_dep($self, *producers)\n--\n\n"
      "Let this task, the one submitted last, also wait for those tasks (handles). Raises "
-     "UsageError when another task was submitted since, or it was sent already."},
+     "UsageError when another task was submitted since, or it was sent already: it is held back "
+     "until its thread submits, waits, or does something else for 20 ms. `after` of a submit is "
+     "never too late."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyMemberDef members[] = {

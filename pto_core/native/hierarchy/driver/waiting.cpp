@@ -70,6 +70,7 @@ void Driver::keep_failure(std::exception_ptr error) {
 }
 
 bool Driver::wait(int64_t task, uint64_t timeout_ns) {
+  let_go(task);
   const auto has_ended = [&] { return records_.find(task) == nullptr; };
   {
     Role role(*this);
@@ -89,6 +90,7 @@ void Driver::run_end(bool is_interrupted) {
     check_open();
     if (is_cancelled_) end_scopes();
     engine_->run_end(out_);
+    hold_.let_go();
     is_dirty_ = true;
     process();
     pump(true);

@@ -49,6 +49,7 @@ struct SubmitWords {
   PyObject* retries = nullptr;
   PyObject* timeout_s = nullptr;
   PyObject* hint = nullptr;
+  PyObject* after = nullptr;
 };
 
 struct WorkerSettings {
@@ -118,6 +119,7 @@ class WorkerDriver {
     std::vector<Tensor> keys;
     std::vector<MemberCall> members;
     std::vector<int32_t> pins;
+    std::vector<int64_t> after;
   };
   class DraftLoan;
 
@@ -128,6 +130,8 @@ class WorkerDriver {
     return kind == Kind::kSub ? CallableSpace::kLocalPython : settings_.next_level_space;
   }
   void read_workers(const SubmitWords& words, std::vector<int32_t>& pins) const;
+  void read_producers(const SubmitWords& words, std::vector<int64_t>& producers) const;
+  TaskHandle* producer_of(PyObject* object, const char* text) const;
   int32_t child_of(PyObject* worker, Kind kind) const;
   uint32_t config_number(PyObject* config);
   uint32_t intern_config(nb::handle config);

@@ -190,6 +190,24 @@ void WorkerDriver::read_workers(const SubmitWords& words, std::vector<int32_t>& 
     pins.push_back(child_of(PySequence_Fast_GET_ITEM(list.ptr(), i), words.kind));
 }
 
+// Handles of tasks that were submitted before, of this run or of this capture.
+void WorkerDriver::read_producers(const SubmitWords& words, std::vector<int64_t>& producers) const {
+  const nb::object list = nb::steal(PySequence_Fast(words.after, ""));
+  PyErr_Clear();
+  if (!list.is_valid())
+    core::raise_usage("after is " + core::shown(words.after) + "; give a list of handles of tasks");
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list.ptr()); ++i)
+    producers.push_back(producer_of(PySequence_Fast_GET_ITEM(list.ptr(), i), "after has ")->task);
+}
+
+TaskHandle* WorkerDriver::producer_of(PyObject* object, const char* text) const {
+  TaskHandle* producer = task_handle_of(object);
+  if (!producer || producer->run->driver != this)
+    core::raise_usage(text + core::shown(object) + "; give handles of tasks of this Worker");
+  check_run(*producer);
+  return producer;
+}
+
 // All but what the members are.
 Call WorkerDriver::begin_call(const SubmitWords& words, Draft& draft) {
   if (process_ != current_process()) refuse_fork();
@@ -207,6 +225,8 @@ Call WorkerDriver::begin_call(const SubmitWords& words, Draft& draft) {
   call.pins = draft.pins;
   call.timeout_ms = settings_.task_timeout_ms;
   read_options(words, &call);
+  if (words.after) read_producers(words, draft.after);
+  call.after = draft.after;
   call.place = place_of_caller();
   return call;
 }
@@ -270,12 +290,7 @@ void WorkerDriver::add_dependencies(const TaskHandle& consumer, PyObject* const*
                                     Py_ssize_t count) {
   check_run(consumer);
   for (Py_ssize_t i = 0; i < count; ++i) {
-    TaskHandle* producer = task_handle_of(producers[i]);
-    if (!producer || producer->run->driver != this) {
-      core::raise_usage("add_dep got " + core::shown(producers[i]) +
-                        "; give handles of tasks of this Worker");
-    }
-    check_run(*producer);
+    const TaskHandle* producer = producer_of(producers[i], "add_dep got ");
     or_error([&] {
       capture_ ? capture_->add_dependency(producer->task, consumer.task)
                : driver().add_dependency(producer->task, consumer.task);
@@ -288,8 +303,9 @@ void WorkerDriver::check_run(const TaskHandle& handle) const {
   const bool is_of_capture = handle.run->outcomes == nullptr;
   if (is_of_capture ? handle.run == run_ : !capture_) return;
   core::raise_usage("task " + std::to_string(handle.task) +
-                    (is_of_capture ? " is of a captured graph; add_dep belongs into its function"
-                                   : " is of a run, not of the graph that is captured"));
+                    (is_of_capture
+                         ? " is of a captured graph; what waits for it belongs into its function"
+                         : " is of a run, not of the graph that is captured"));
 }
 
 }  // namespace pto::hierarchy

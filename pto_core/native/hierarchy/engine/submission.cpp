@@ -81,7 +81,7 @@ void SubmissionPart::add_dependency(int64_t producer, int64_t consumer) {
   if (state != State::kPending && state != State::kReady && state != State::kFailed) {
     refuse("task " + std::to_string(consumer) +
            " takes no more dependencies: only the task submitted last, before it is sent, does; "
-           "add them right after the submit");
+           "give the submit what it waits for (after=)");
   }
   const int64_t first = core_.slots.next_number() - static_cast<int64_t>(core_.tasks);
   if (producer < first || producer >= consumer) {

@@ -53,10 +53,6 @@ class Runs:
         """What graph functions submit to; of use only inside a run."""
         return self._orchestrator
 
-    def has(self, handle: TaskHandle) -> bool:
-        """Whether it is the handle of a task of this Worker."""
-        return handle.driver is self._driver
-
     def run(
         self,
         graph: Callable[[Any, Any, Any], Any],

@@ -123,7 +123,6 @@ class Session:
         UsageError.
         """
         call = self._call(task, args)
-        self._check_producers(after)
         to = self.orchestrator
         submit = to.submit_next_level if call.is_chips else to.submit_sub
         submitted: TaskHandle = submit(
@@ -132,8 +131,10 @@ class Session:
             hint=hint,
             retries=call.retries if retries is None else retries,
             timeout_s=timeout_s,
+            after=after,
         )
-        return _with_outputs(submitted, call.written, after)
+        submitted.outputs = call.written
+        return submitted
 
     def submit_group(
         self,
@@ -154,7 +155,6 @@ class Session:
         calls = [self._call(task, args) for args in members]
         if not calls:
             raise UsageError("a group without members; give the arguments of one at least")
-        self._check_producers(after)
         first, to = calls[0], self.orchestrator
         submit = to.submit_next_level_group if first.is_chips else to.submit_sub_group
         submitted: TaskHandle = submit(
@@ -163,9 +163,10 @@ class Session:
             hint=hint,
             retries=first.retries if retries is None else retries,
             timeout_s=timeout_s,
+            after=after,
         )
-        written = tuple(array for call in calls for array in call.written)
-        return _with_outputs(submitted, written, after)
+        submitted.outputs = tuple(array for call in calls for array in call.written)
+        return submitted
 
     def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> ContinuousTensor:
         """Give a tensor of the heap ring for an intermediate result.
@@ -185,16 +186,6 @@ class Session:
         if self._runs is None:
             raise UsageError("a session submits inside its block: `with worker.session() as s:`")
         return self._runs.orchestrator
-
-    def _check_producers(self, after: Sequence[TaskHandle]) -> None:
-        """Refuse what cannot be waited for before anything is submitted."""
-        for one in after:
-            if not isinstance(one, TaskHandle) or self._runs is None or not self._runs.has(one):
-                raise UsageError(
-                    f"after has {one!r}; give handles of tasks of this Worker",
-                    name="after",
-                    value=one,
-                )
 
     def _call(self, task: Submittable, args: Sequence[Any]) -> _Call:
         handle, target = self._worker.submittable(task)
@@ -222,12 +213,3 @@ class _Call:
 def _positional(call: _Call, args: object, config: CallConfig | None) -> tuple[Any, ...]:
     """Give what a submit takes by position; SUB children have no use for a configuration."""
     return (call.handle, args, config) if call.is_chips else (call.handle, args)
-
-
-def _with_outputs(
-    submitted: TaskHandle, written: tuple[Any, ...], after: Sequence[TaskHandle]
-) -> TaskHandle:
-    submitted.outputs = written
-    if after:
-        submitted.add_dep(*after)
-    return submitted

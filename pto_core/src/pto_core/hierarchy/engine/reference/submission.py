@@ -109,7 +109,7 @@ class Submission:
         if task is None or not is_open:
             raise UsageError(
                 f"task {event.consumer} takes no more dependencies: only the task submitted last, "
-                "before it is sent, does; add them right after the submit",
+                "before it is sent, does; give the submit what it waits for (after=)",
                 name="consumer",
                 value=event.consumer,
             )

@@ -1,0 +1,165 @@
+"""Edges that no tensor shows: `after` of a submit is never too late, `add_dep` may be."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from pto_core import In, InOut, Out, TaskArgs, TensorArgType, Worker, task
+from pto_core.errors import TaskFailedError, TaskPoisonedError, UsageError
+
+LIMIT_S = 30
+SLOW_S = 0.1
+SUBMITS = ("submit_sub", "submit_sub_group")
+
+
+@task
+def hold(entrance: int, out: InOut) -> None:
+    os.read(entrance, 1)
+    out[:] = 1
+
+
+@task
+def one_more(x: In, out: Out) -> None:
+    out[:] = x + 1
+
+
+@task
+def fail(out: Out) -> None:
+    raise ValueError("no luck today")
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    entrance, way_out = os.pipe()
+    yield entrance, way_out
+    os.close(entrance)
+    os.close(way_out)
+
+
+@contextmanager
+def slow_after_submits() -> Iterator[list[str]]:
+    """Let the thread stand still as soon as the native part of a submit is over."""
+    seen: list[str] = []
+
+    def profile(frame: Any, event: str, what: Any) -> None:
+        if event == "c_return" and getattr(what, "__name__", "") in SUBMITS:
+            seen.append(what.__name__)
+            time.sleep(SLOW_S)
+
+    sys.setprofile(profile)
+    try:
+        yield seen
+    finally:
+        sys.setprofile(None)
+
+
+def look(seen: Any, target: Any) -> Callable[[], None]:
+    def look_at_what_no_tensor_shows() -> None:
+        target[:] = 1 + seen
+
+    return look_at_what_no_tensor_shows
+
+
+def started(make: Any) -> tuple[Worker, Any, Any]:
+    """Give a Worker, rows, and the handle of a task that writes 1 + the first into the second."""
+    worker = make(num_sub_workers=3)
+    rows = worker.shared_array((4, 8))
+    handle = worker.register(look(rows[0], rows[1]))
+    for one in (hold, one_more, fail):
+        worker.register(one)
+    worker.init()
+    return worker, rows, handle
+
+
+def test_after_holds_however_slow_the_program_is(make, pipe) -> None:
+    worker, rows, handle = started(make)
+    with worker.session() as s:
+        held = s.submit(hold, pipe[0], rows[0])
+        with slow_after_submits() as seen:
+            last = s.orchestrator.submit_sub(handle, after=[held])
+            typed = s.submit(one_more, rows[3], rows[2], after=(last,))
+            group = s.submit_group(one_more, [(rows[2], rows[3])], after=[typed, held, typed])
+        assert not any(one.wait(0.01) for one in (last, typed, group))
+        os.write(pipe[1], b"!")
+    assert seen == ["submit_sub", "submit_sub", "submit_sub_group"]
+    assert (rows[1] == 2).all()
+    assert (rows[2] == 1).all()
+    assert (rows[3] == 2).all()
+
+
+def test_who_waits_by_hand_is_poisoned_too(make) -> None:
+    worker, rows, handle = started(make)
+    with pytest.raises(TaskFailedError), worker.session() as s:  # noqa: PT012
+        failed = s.submit(fail, rows[0])
+        last = s.orchestrator.submit_sub(handle, after=[failed])
+        assert isinstance(last.exception(LIMIT_S), TaskPoisonedError)
+        # One that has failed before the submit.
+        late = s.orchestrator.submit_sub(handle, after=[failed])
+        assert isinstance(late.exception(LIMIT_S), TaskPoisonedError)
+    assert (rows[1] == 0).all()
+
+
+def test_add_dep_to_a_task_that_was_sent_is_refused_with_what_to_do(make, pipe) -> None:
+    worker, rows, handle = started(make)
+    with worker.session() as s:
+        held = s.submit(hold, pipe[0], rows[0])
+        sent = s.orchestrator.submit_sub(handle)
+        limit = time.monotonic() + LIMIT_S
+        while not sent.done:  # by the driver's own thread, which lets go of it
+            assert time.monotonic() < limit
+            time.sleep(0.001)
+        with pytest.raises(UsageError, match=r"before it is sent, does; give the submit .*after="):
+            sent.add_dep(held)
+        os.write(pipe[1], b"!")
+    assert (rows[1] == 1).all()
+
+
+def test_what_cannot_be_waited_for_is_refused_before_the_submit(make) -> None:
+    worker, rows, handle = started(make)
+    with worker.session() as s:
+        earlier = s.submit(one_more, rows[0], rows[2])
+    with worker.session() as s:
+        for after, words in (
+            ([earlier], "task 0 is no earlier task of this run"),
+            ([None], "after has None; give handles of tasks"),
+            (7, "after is 7; give a list of handles"),
+        ):
+            with pytest.raises(UsageError, match=words):
+                s.orchestrator.submit_sub(handle, after=after)
+        assert worker.statistics()["submitted"] == 0
+
+
+def test_a_captured_graph_keeps_what_its_tasks_wait_for(make, pipe) -> None:
+    worker, rows, handle = started(make)
+    holding = worker.register(hold_by_number)
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        entrance = TaskArgs()
+        entrance.add_tensor(args.tensors[0], TensorArgType.INOUT)
+        entrance.add_scalar(pipe[0])
+        held = orch.submit_sub(holding, entrance, worker=0)
+        orch.submit_sub(handle, worker=1, after=[held, held])
+
+    def arguments() -> TaskArgs:
+        args = TaskArgs()
+        args.add_tensor(rows[0], TensorArgType.INOUT)
+        return args
+
+    captured = worker.capture(graph, arguments())
+    os.write(pipe[1], b"!!")
+    for times in (1, 2):
+        worker.replay(captured, arguments())
+        assert (rows[1] == times + 1).all()
+
+
+def hold_by_number(args: Any) -> None:
+    os.read(args.scalar(0), 1)
+    time.sleep(0.02)
+    args.tensor(0)[:] += 1
