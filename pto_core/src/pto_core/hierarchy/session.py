@@ -122,8 +122,8 @@ class Session:
         instead of what ``@task`` says. ``timeout_s``: the limit for its time in the child. Raises
         UsageError.
         """
-        call = self._call(task, args)
         to = self.orchestrator
+        call = self._call(task, args)
         submit = to.submit_next_level if call.is_chips else to.submit_sub
         submitted: TaskHandle = submit(
             *_positional(call, call.args, config),
@@ -152,10 +152,11 @@ class Session:
 
         ``workers``: the child of each, all different; with ``hint``, the ones that should.
         """
+        to = self.orchestrator
         calls = [self._call(task, args) for args in members]
         if not calls:
             raise UsageError("a group without members; give the arguments of one at least")
-        first, to = calls[0], self.orchestrator
+        first = calls[0]
         submit = to.submit_next_level_group if first.is_chips else to.submit_sub_group
         submitted: TaskHandle = submit(
             *_positional(first, [call.args or TaskArgs() for call in calls], config),
