@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -151,6 +153,36 @@ def test_who_looks_after_children_that_a_close_has_ended_finds_them(make: Any) -
     crew.processes.end = end_and_look
     worker.close()
     assert looks == [None]
+
+
+def test_a_run_that_a_close_ends_is_not_ended_by_who_looks_after_children_meanwhile(
+    make: Any,
+) -> None:
+    """They were told to go: their tasks fail for the close, and not for a death."""
+    worker = make(num_sub_workers=1)
+    handle = worker.register(wait_long)
+    x = worker.shared_array(4)
+    worker.init()
+    crew = worker._crew
+    end, is_submitted, found = crew.processes.end, threading.Event(), []
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        orch.submit_sub(handle, given((x, TensorArgType.INOUT)))
+        is_submitted.set()
+
+    def look_and_end(*args: Any, **named: Any) -> None:
+        os.kill(crew.processes[0].pid, signal.SIGKILL)
+        os.waitid(os.P_PID, crew.processes[0].pid, os.WEXITED | os.WNOWAIT)
+        found.append(Elsewhere(crew.supervision.look).end())
+        found.append(crew.driver.is_running)
+        end(*args, **named)
+
+    crew.processes.end = look_and_end
+    running = Elsewhere(lambda: worker.run(graph))
+    assert is_submitted.wait(SOON_S)
+    worker.close()
+    assert found == [None, True]
+    assert isinstance(running.end(), WorkerClosedError)
 
 
 def test_close_while_another_thread_submits(make: Any) -> None:

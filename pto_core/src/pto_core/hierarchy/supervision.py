@@ -115,6 +115,8 @@ class Supervision:
         if not lock.acquire(blocking=False):
             return
         try:
+            if self._is_closing:
+                return  # whoever closes ends children, and then the run for all of them
             self._tell_policy(crew)
             self._endings += crew.processes.poll()
             if self._endings or self._returning:
