@@ -143,10 +143,14 @@ void Background::loop() {
     const uint64_t now = driver_.drives_.load(std::memory_order_relaxed);
     const bool is_driven = now != drives;
     drives = now;
-    const bool is_wanted = driver_.has_work_.load(std::memory_order_relaxed) &&
-                           driver_.waiting_.load(std::memory_order_relaxed) == 0;
+    const bool has_work = driver_.has_work_.load(std::memory_order_relaxed);
+    const bool is_wanted = has_work && driver_.waiting_.load(std::memory_order_relaxed) == 0;
     idle_naps = is_wanted || is_driven ? 0 : idle_naps + 1;
-    nap = idle_naps < kIdleNaps ? kNap : nap + nap / 8;
+    // Whoever waits while there is work wakes it from a sleep, not from a nap, see Waiting.
+    if (idle_naps < kIdleNaps)
+      nap = kNap;
+    else
+      nap = has_work ? 2 * kLongestNap : nap + nap / 8;
     if (is_driven || !is_wanted || is_stopping_ || parks_ > 0) continue;
     lock.unlock();
     drive(drives);
