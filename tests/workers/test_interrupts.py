@@ -15,6 +15,7 @@ import pytest
 from pto_core import Out, task
 from pto_core.errors import UsageError
 from pto_core.hierarchy.failures import Failure
+from pto_core.hierarchy.processes import ChildProcesses
 
 
 @task
@@ -26,6 +27,11 @@ def write(value: int, out: Out) -> None:
 def hang(out: Out) -> None:
     while True:
         time.sleep(1)
+
+
+@task
+def die(out: Out) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def still_works(worker: Any) -> None:
@@ -98,15 +104,59 @@ def test_an_interrupt_while_a_run_begins_leaves_none_open(make, monkeypatch) -> 
 def test_an_interrupt_while_a_run_is_abandoned_leaves_none_open(make, monkeypatch) -> None:
     worker = make(num_sub_workers=1)
     runs = worker.started_runs()
-
-    def fail(orch: Any, args: Any, config: Any) -> None:
-        raise ZeroDivisionError
-
     with monkeypatch.context() as patched:
         patched.setattr(Failure, "of", interrupt)
         with pytest.raises(KeyboardInterrupt):
             worker.run(fail)
     assert not runs.is_running
+    still_works(worker)
+
+
+@pytest.mark.parametrize("what", ["end", "_wait"])
+@pytest.mark.parametrize("how", ["run", "failing run", "session", "replay"])
+def test_an_interrupt_just_before_the_end_is_asked_for_leaves_none_open(
+    make, monkeypatch, what, how
+) -> None:
+    worker = make(num_sub_workers=1)
+    runs = worker.started_runs()
+    captured = worker.capture(nothing)
+    found, calls = getattr(type(runs), what), [interrupt]
+
+    def first_interrupted(*args: Any, **keywords: Any) -> Any:
+        return (calls.pop() if calls else found)(*args, **keywords)
+
+    def act() -> None:
+        if how == "session":
+            with worker.session():
+                pass
+        elif how == "replay":
+            worker.replay(captured)
+        else:
+            worker.run(fail if how == "failing run" else nothing)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(runs), what, first_interrupted)
+        with pytest.raises((KeyboardInterrupt, ZeroDivisionError)):
+            act()
+    assert not runs.is_running
+    still_works(worker)
+
+
+def test_an_interrupt_while_an_ending_is_found_loses_none(make, monkeypatch) -> None:
+    worker = make(num_sub_workers=1)
+    poll, signals = ChildProcesses.poll, [signal.SIGINT]
+
+    def interrupted(processes: ChildProcesses) -> Any:
+        found = poll(processes)
+        if found and signals:
+            os.kill(os.getpid(), signals.pop())
+        return found
+
+    monkeypatch.setattr(ChildProcesses, "poll", interrupted)
+    out = worker.shared_array(8)
+    with pytest.raises(KeyboardInterrupt), worker.session() as s:
+        s.submit(die, out)
+    assert worker.statistics()["deaths"] == 1
     still_works(worker)
 
 
@@ -120,8 +170,16 @@ def test_a_run_inside_another_is_refused_and_leaves_that_one_alone(make) -> None
     assert (out == 3).all()
 
 
-def interrupt(*args: Any) -> None:
+def interrupt(*args: Any, **keywords: Any) -> None:
     raise KeyboardInterrupt
+
+
+def nothing(orch: Any, args: Any, config: Any) -> None:
+    pass
+
+
+def fail(orch: Any, args: Any, config: Any) -> None:
+    raise ZeroDivisionError
 
 
 def until_sent(worker: Any) -> None:

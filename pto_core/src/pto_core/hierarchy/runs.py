@@ -22,6 +22,7 @@ from pto_core.hierarchy.progress import Progress
 from pto_core.kernels import CallConfig
 
 _NONE = -1
+_TRIES = 10  # to end a run, each of which an interrupt may come in between of
 _NO_ARGUMENTS = TaskArgs().view()
 _DEFAULT = CallConfig()
 # A task that was past its deadline when its child ended for another reason.
@@ -64,11 +65,17 @@ class Runs:
         view = _NO_ARGUMENTS if args is None else args.view() if type(args) is TaskArgs else args
         self.begin(hazards, config)
         try:
-            graph(self._orchestrator, view, config or _DEFAULT)
-        except BaseException as error:
-            self.abandon(error)
+            try:
+                graph(self._orchestrator, view, config or _DEFAULT)
+            except BaseException as error:
+                self.abandon(error)
+                raise
+            self.end()
+        except Exception:
             raise
-        self.end()
+        except BaseException:
+            self.leave_none_open()
+            raise
 
     def capture(
         self,
@@ -93,7 +100,13 @@ class Runs:
     def replay(self, graph: CapturedGraph, args: TaskArgs | None) -> None:
         """Run a captured graph; see ``Worker.replay``."""
         self.begin_replay(graph, args)
-        self.end()
+        try:
+            self.end()
+        except Exception:
+            raise
+        except BaseException:
+            self.leave_none_open()
+            raise
 
     def begin_replay(self, graph: CapturedGraph, args: TaskArgs | None) -> None:
         """Open a run and make all submits of a captured graph; :meth:`end` follows."""
@@ -155,10 +168,18 @@ class Runs:
             try:
                 failure = Failure.of(AbortedError(words))
                 self._driver.cancel(self._driver.add_cause(failure.pack()))
+                self._wait(is_interrupted=not isinstance(reason, Exception))
             except BaseException:  # another interruption, perhaps: the run ends all the same
-                self._wait(is_interrupted=True)
+                self.leave_none_open()
                 raise
-            self._wait(is_interrupted=not isinstance(reason, Exception))
+
+    def leave_none_open(self) -> None:
+        """End a run that an interrupt left open: it came before the end was asked for."""
+        for _ in range(_TRIES):
+            with contextlib.suppress(BaseException):  # another one
+                if self.is_running:
+                    self._wait(is_interrupted=True)
+                return
 
     def _wait(self, *, is_interrupted: bool) -> UsageError | None:
         """Wait for the end of the run; gives what was wrong with the policy."""

@@ -74,6 +74,11 @@ class Session:
                 runs.end()
             else:
                 runs.abandon(error)
+        except Exception:
+            raise
+        except BaseException:
+            runs.leave_none_open()
+            raise
         finally:
             follower, self._follower = self._follower, None
             if follower is not None:

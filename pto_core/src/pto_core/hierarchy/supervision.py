@@ -118,9 +118,9 @@ class Supervision:
             if self._is_closing:
                 return  # whoever closes ends children, and then the run for all of them
             self._tell_policy(crew)
-            self._endings += crew.processes.poll()
-            if self._endings or self._returning:
-                with Interrupts():  # who is told half an ending waits for ever
+            if self._endings or self._returning or crew.processes.have_ended():
+                with Interrupts():  # who is told half an ending, or none, waits for ever
+                    self._endings += crew.processes.poll()
                     self._lose_all(crew)
                     self._go_on_with_all(crew)
         finally:

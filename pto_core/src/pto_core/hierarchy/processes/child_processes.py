@@ -13,7 +13,7 @@ from typing import Any
 
 from pto_core.errors import CapacityError, UsageError
 from pto_core.hierarchy.processes.awaiting import Starting, await_ready
-from pto_core.hierarchy.processes.child_process import ChildEnding, ChildProcess
+from pto_core.hierarchy.processes.child_process import ChildEnding, ChildProcess, wait_for_any
 from pto_core.hierarchy.processes.descriptors import close_parent_only, parent_only
 from pto_core.hierarchy.processes.ending import end_all, kill_all
 from pto_core.hierarchy.processes.forking import fork_child
@@ -151,8 +151,13 @@ class ChildProcesses:
         if start is not None:
             start.close()
 
+    def have_ended(self) -> bool:
+        """Whether :meth:`poll` has some to give; takes none, and never waits."""
+        alive = [child for child in self._family.processes if child.is_alive]
+        return bool(alive) and wait_for_any(alive, 0)
+
     def poll(self) -> list[ChildEnding]:
-        """Give the children that have ended since the last call; never waits."""
+        """Give the children that have ended since the last call, once; never waits."""
         return [
             ending
             for child in self._family.processes
