@@ -171,6 +171,7 @@ class Crew : public Host {
   void take() override {
     std::unique_lock lock(gil_);
     lock_of_thread() = std::move(lock);
+    if (on_take && std::this_thread::get_id() == maker_) on_take();
   }
   void leave() override {}
   void look(bool) override {
@@ -195,6 +196,7 @@ class Crew : public Host {
   int ended = 0;
   std::string broken;
   std::function<void()> on_look;
+  std::function<void()> on_take;  // of the thread that made the crew
   std::function<void(int32_t)> on_end;
 
  private:

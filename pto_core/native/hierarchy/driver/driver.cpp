@@ -48,6 +48,7 @@ void Driver::stop(int64_t cause) {
 
 void Driver::lose_all(int64_t cause) {
   if (is_running_) {
+    outcomes_->is_stopped = true;
     engine_->cancel(cause, out_);
     process();
   }

@@ -36,6 +36,7 @@ struct EndedTask {
 struct RunOutcomes {
   int64_t first_task = 0;  // of the run
   std::atomic<bool> is_over{false};
+  std::atomic<bool> is_stopped{false};           // it was open when the driver was
   std::unordered_map<int64_t, EndedTask> ended;  // those that did not complete
   std::unordered_map<int64_t, Cause> causes;     // of the failures of frames
 

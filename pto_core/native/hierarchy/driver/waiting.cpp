@@ -85,9 +85,11 @@ bool Driver::wait_for_run(uint64_t timeout_ns) {
 }
 
 void Driver::run_end(bool is_interrupted) {
+  std::shared_ptr<RunOutcomes> outcomes;
   {
     Role role(*this);
     check_open();
+    outcomes = outcomes_;
     if (is_cancelled_) end_scopes();
     engine_->run_end(out_);
     hold_.let_go();
@@ -107,15 +109,17 @@ void Driver::run_end(bool is_interrupted) {
       std::rethrow_exception(interruption);
     }
   }
-  check_open();  // a stop() ends the run, too
+  if (outcomes->is_stopped) check_open();
 }
 
 // What has not started does not; what runs gets some time, then its child is ended. Another
-// interruption cuts the time short.
+// interruption cuts the time short, and nothing else: this returns when the run is over. A host
+// that never tells of an end is given up.
 void Driver::end_interrupted() {
+  constexpr int kAttempts = 100;
   const int64_t cause = add_cause({});
   cancel(cause);
-  for (int attempt = 0; attempt < 2; ++attempt) {
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
     try {
       if (wait_for_run(configuration_.patience_ns)) return;
     } catch (...) {
@@ -126,7 +130,12 @@ void Driver::end_interrupted() {
       for (size_t i = 0; i < links_.size(); ++i)
         if (links_[i]->in_flight() > 0) busy.push_back(static_cast<int32_t>(i));
     }
-    for (const int32_t child : busy) host_.end_child(child, cause);
+    for (const int32_t child : busy) {
+      try {
+        host_.end_child(child, cause);
+      } catch (...) {
+      }
+    }
   }
 }
 
