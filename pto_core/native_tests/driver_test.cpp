@@ -288,54 +288,6 @@ TEST(a_run_that_is_stopped_while_its_end_is_waited_for_says_so) {
   CHECK_EQUAL(refused.load(), 1);
 }
 
-TEST(a_run_that_is_over_before_the_driver_is_stopped_does_not_say_so) {
-  std::atomic<bool> may_end = false;
-  Crew crew(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
-    while (!may_end) std::this_thread::yield();
-    return true;
-  });
-  std::vector<uint64_t> words(1);
-  crew.driver->run_begin(Hazards::kRaw);
-  Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
-  submit(crew, task);
-  crew.on_look = [&] { may_end = true; };
-  bool is_stopped = false;
-  crew.on_take = [&] {
-    if (crew.driver->is_running() || is_stopped) return;
-    is_stopped = true;  // as another thread would, before the one that waited goes on
-    crew.driver->stop(crew.driver->add_cause("closed"));
-  };
-  crew.driver->run_end();
-  crew.on_take = nullptr;
-  CHECK(is_stopped);
-  CHECK(crew.driver->failures().empty());
-}
-
-TEST(an_interrupted_run_is_over_however_late_the_end_of_a_child_is_told) {
-  Crew crew(1, 4, fold);
-  crew.child(0).stop();  // what it is sent stays in flight
-  std::vector<uint64_t> words(1);
-  crew.driver->run_begin(Hazards::kRaw);
-  Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
-  submit(crew, task);
-  crew.on_look = [] { throw std::runtime_error("interrupted"); };
-  int asked = 0;
-  crew.on_end = [&](int32_t) {
-    if (++asked < 5) throw std::runtime_error("interrupted again");
-  };
-  std::string words_of_error;
-  try {
-    crew.driver->run_end();
-  } catch (const std::runtime_error& error) {
-    words_of_error = error.what();
-  }
-  CHECK_EQUAL(words_of_error, std::string("interrupted"));
-  crew.on_look = nullptr;
-  crew.on_end = nullptr;
-  CHECK_EQUAL(asked, 5);
-  CHECK(!crew.driver->is_running());
-}
-
 TEST(a_task_past_its_deadline_ends_its_child_and_runs_again) {
   std::vector<uint64_t> words(1, 5);
   std::atomic<int> attempts = 0;

@@ -15,9 +15,12 @@ INCLUDE = SOURCES.parent / "include"
 TESTS = (
     *("heap_ring_test", "scope_stack_test", "region_index_test", "region_property_test"),
     *("bell_test", "board_test", "blob_test", "child_end_test"),
-    *("deadlock_test", "driver_test", "engine_test"),
+    *("deadlock_test", "driver_test", "engine_test", "run_end_test"),
 )
-THREADED = ("bell_test", "board_test", "child_end_test", "deadlock_test", "driver_test")
+THREADED = (
+    *("bell_test", "board_test", "child_end_test", "deadlock_test", "driver_test"),
+    "run_end_test",
+)
 AICPU_FLAGS = (
     *("-std=c++17", "-O2", "-fno-exceptions", "-fno-rtti"),
     *("-Wall", "-Wextra", "-Wpedantic", "-Werror"),
