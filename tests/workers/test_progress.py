@@ -186,6 +186,20 @@ def test_a_terminal_is_left_clean_where_nothing_can_follow(
     assert text.count(HIDDEN) == text.count(SHOWN)
 
 
+def test_a_process_forked_while_a_bar_is_drawn_prints_past_it(terminal: Terminal) -> None:
+    with terminal:
+        bar = TerminalBar("L3")
+        bar(Progress(2, 1, 0))
+        assert sys.stderr is not terminal.file  # what is printed goes above the bar
+        child = os.fork()
+        if child == 0:
+            os._exit(sys.stderr is not terminal.file)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        bar(Progress(2, 2, 0, is_over=True))
+        assert sys.stderr is terminal.file
+    check_is_cleared(terminal)
+
+
 def test_a_terminal_is_left_clean_when_the_count_cannot_be_had(terminal: Terminal) -> None:
     def source() -> Progress:
         raise RuntimeError("nobody counts")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 _INTERVAL_S = 0.1
 _LINE_INTERVAL_S = 1.0
@@ -25,6 +26,19 @@ class Progress:
 
 Listener = Callable[[Progress], None]
 Source = Callable[[], Progress]
+
+# Standard output and error of the program while bars are drawn, when others stand in for them.
+_behind_bars: dict[TerminalBar, tuple[TextIO, TextIO]] = {}
+
+
+def _leave_bars() -> None:
+    """In a forked process nobody draws, and who did may have held the lock of the stand-ins."""
+    if _behind_bars:
+        sys.stdout, sys.stderr = next(iter(_behind_bars.values()))
+        _behind_bars.clear()
+
+
+os.register_at_fork(after_in_child=_leave_bars)
 
 
 def default_listener(label: str) -> Listener:
@@ -74,6 +88,7 @@ class TerminalBar:
 
     def __call__(self, progress: Progress) -> None:
         """Draw it anew."""
+        _behind_bars.setdefault(self, (sys.stdout, sys.stderr))
         self._bar.start()
         failed = f"{progress.failed} failed" if progress.failed else ""
         self._bar.update(
@@ -82,6 +97,7 @@ class TerminalBar:
         self._bar.refresh()
         if progress.is_over:
             self._bar.stop()
+            _behind_bars.pop(self, None)
 
 
 class Follower:
