@@ -10,6 +10,7 @@
 
 #include "bindings.hpp"
 #include "driver/deciding.hpp"
+#include "driver/held_signals.hpp"
 #include "driver/python_engine.hpp"
 #include "driver/task_handle.hpp"
 #include "driver/worker_driver.hpp"
@@ -39,8 +40,10 @@ uint64_t nanoseconds_of(nb::handle seconds) {
 // and may not ask the driver anything.
 nb::object guarded(const nb::object& policy) {
   if (policy.is_none()) return policy;
+  HeldSignals::prepare();
   return nb::cpp_function([policy](nb::handle candidates, nb::handle preferred) {
     const Deciding deciding;
+    const HeldSignals held;
     return nb::object(policy(candidates, preferred));
   });
 }
@@ -291,6 +294,15 @@ void bind_driver(nb::module_& module) {
   bind_runs(bound);
   bind_children(bound);
   bind_capture(module, bound);
+  module.def(
+      "call_with_signals",
+      [](const nb::object& function, const nb::args& args) {
+        return call_with_signals(function, args);
+      },
+      nb::sig("def call_with_signals(function: collections.abc.Callable[..., typing.Any], *args: "
+              "typing.Any) -> typing.Any"),
+      "Call the program's `function`, with handlers of signals running also where an engine holds "
+      "them back.");
 }
 
 }  // namespace pto::hierarchy

@@ -38,6 +38,7 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/hierarchy/driver/child_link.cpp
   native/hierarchy/driver/children.cpp
   native/hierarchy/driver/driver.cpp
+  native/hierarchy/driver/held_signals.cpp
   native/hierarchy/driver/hold.cpp
   native/hierarchy/driver/pump.cpp
   native/hierarchy/driver/python_engine.cpp

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import enum
 from typing import Any
 
@@ -258,6 +258,8 @@ class CapturedGraph:
     @property
     def tensor_count(self) -> int: ...
     def __repr__(self) -> str: ...
+
+def call_with_signals(function: Callable[..., Any], *args: Any) -> Any: ...
 
 class ConnectionPlace:
     def __init__(

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "driver/held_signals.hpp"
+
 namespace pto::hierarchy {
 namespace {
 
@@ -14,9 +16,11 @@ nb::tuple tuple_of(nb::list list) {
   return nb::steal<nb::tuple>(PyList_AsTuple(list.ptr()));
 }
 
+// A handler that raised in the middle of an event would leave it half done: signals wait meanwhile.
 class ReferenceEngine : public Engine {
  public:
   ReferenceEngine(const Configuration& configuration, const nb::object& policy) {
+    HeldSignals::prepare();
     module_ = nb::module_::import_("pto_core.hierarchy.engine");
     events_ = nb::module_::import_("pto_core.hierarchy.engine.events");
     nb::list children, rings;
@@ -34,30 +38,51 @@ class ReferenceEngine : public Engine {
   }
 
   void run_begin(Hazards hazards, Instructions& out) override {
+    const HeldSignals held;
     failed_.clear();
     poisoned_.clear();
     handle(event("RunBegin", enumerator("Hazards", static_cast<int>(hazards))), out);
   }
-  void run_end(Instructions& out) override { handle(event("RunEnd"), out); }
-  void scope_begin() override { handle_quietly(event("ScopeBegin")); }
-  void scope_end(Instructions& out) override { handle(event("ScopeEnd"), out); }
-  void dispatch(bool newest, Instructions& out) override { handle(event("Dispatch", newest), out); }
+  void run_end(Instructions& out) override {
+    const HeldSignals held;
+    handle(event("RunEnd"), out);
+  }
+  void scope_begin() override {
+    const HeldSignals held;
+    handle_quietly(event("ScopeBegin"));
+  }
+  void scope_end(Instructions& out) override {
+    const HeldSignals held;
+    handle(event("ScopeEnd"), out);
+  }
+  void dispatch(bool newest, Instructions& out) override {
+    const HeldSignals held;
+    handle(event("Dispatch", newest), out);
+  }
   void child_ready(int32_t child, Instructions& out) override {
+    const HeldSignals held;
     handle(event("ChildReady", child), out);
   }
   void child_lost(int32_t child, int64_t cause, uint64_t started, bool returns,
                   Instructions& out) override {
+    const HeldSignals held;
     handle(event("ChildLost", child, cause, started, returns), out);
   }
   void deadline(int32_t child, uint64_t count, int64_t cause, Instructions& out) override {
+    const HeldSignals held;
     handle(event("Deadline", child, count, cause), out);
   }
-  void cancel(int64_t cause, Instructions& out) override { handle(event("Cancel", cause), out); }
+  void cancel(int64_t cause, Instructions& out) override {
+    const HeldSignals held;
+    handle(event("Cancel", cause), out);
+  }
   void add_dependency(int64_t producer, int64_t consumer, Instructions& out) override {
+    const HeldSignals held;
     handle(event("AddDependency", producer, consumer), out);
   }
   void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
                   Instructions& out) override {
+    const HeldSignals held;
     try {
       handle(event("Completion", child, count, enumerator("Outcome", static_cast<int>(outcome)),
                    cause),
@@ -69,6 +94,7 @@ class ReferenceEngine : public Engine {
   }
 
   Submitted submit(const Submission& submission, Instructions& out) override {
+    const HeldSignals held;
     nb::list members, pins;
     for (const Member& member : submission.members) members.append(member_of(member));
     for (const int32_t pin : submission.pins) pins.append(pin);
@@ -93,15 +119,20 @@ class ReferenceEngine : public Engine {
   }
 
   Submitted allocate(uint64_t bytes, uint64_t* address, Instructions& out) override {
+    const HeldSignals held;
     nb::object addresses;
     const Submitted answer = handle(event("Allocate", bytes), out, &addresses);
     if (answer.task != kNone) *address = nb::cast<uint64_t>(addresses[0]);
     return answer;
   }
 
-  bool is_quiescent() const override { return nb::cast<bool>(engine_.attr("is_quiescent")()); }
+  bool is_quiescent() const override {
+    const HeldSignals held;
+    return nb::cast<bool>(engine_.attr("is_quiescent")());
+  }
 
   bool deadlock(Deadlock* proof) const override {
+    const HeldSignals held;
     const nb::object found = engine_.attr("deadlock")();
     if (found.is_none()) return false;
     proof->ring = nb::cast<uint32_t>(found.attr("ring"));

@@ -8,6 +8,7 @@ from __future__ import annotations
 import _thread
 from collections.abc import Sequence
 
+from pto_core._hierarchy import call_with_signals
 from pto_core.errors import UsageError
 from pto_core.hierarchy.engine.interface import Policy, least_loaded
 
@@ -52,7 +53,7 @@ class Placement:
 
     def _pick(self, candidates: Sequence[tuple[int, int]], preferred: int) -> int | None:
         try:
-            picked = self._policy(candidates, preferred)
+            picked = call_with_signals(self._policy, candidates, preferred)
         except KeyboardInterrupt:
             _thread.interrupt_main()  # where it is of use
             return None
