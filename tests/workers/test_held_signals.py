@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import signal
+import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from task_arguments import given
 
-from pto_core import Out, hierarchy, task
+from pto_core import Out, TensorArgType, Worker, hierarchy, task
 from pto_core.hierarchy.engine import events
 
 
@@ -20,8 +26,9 @@ def write(value: int, out: Out) -> None:
 
 def one_run(worker: Any, rows: Any) -> None:
     with worker.session() as s, s.scope():
+        first = s.submit(write, 3, s.empty((8,), np.float64))
         for row in rows:
-            s.submit(write, 3, row)
+            s.submit(write, 3, row, after=[first])
 
 
 @pytest.fixture
@@ -30,7 +37,18 @@ def engine() -> str:
 
 
 @pytest.mark.parametrize(
-    "kind", ["RunBegin", "ScopeBegin", "Submit", "Dispatch", "Completion", "ScopeEnd", "RunEnd"]
+    "kind",
+    [
+        "RunBegin",
+        "ScopeBegin",
+        "Allocate",
+        "Submit",
+        "AddDependency",
+        "Dispatch",
+        "Completion",
+        "ScopeEnd",
+        "RunEnd",
+    ],
 )
 def test_an_interrupt_inside_an_event_is_raised_behind_it(make, monkeypatch, kind) -> None:
     worker = make(num_sub_workers=1)
@@ -92,3 +110,54 @@ def test_a_signal_while_a_policy_is_asked_reaches_the_policy(make, handler, engi
     assert (rows == 3).all()
     with pytest.raises(InterruptedError, match="by the handler"):
         signal.raise_signal(signal.SIGUSR1)
+
+
+def test_a_signal_that_waited_is_told_once_and_changes_no_system_call(make, monkeypatch) -> None:
+    engine = hierarchy.engine.ReferenceEngine
+    handle = engine.handle
+    handled: list[int] = []
+    told, tells = socket.socketpair()
+
+    def signalled(self: Any, event: Any) -> Any:
+        if isinstance(event, events.Submit) and not handled:
+            signal.raise_signal(signal.SIGUSR1)
+        return handle(self, event)
+
+    worker = make(num_sub_workers=1)
+    worker.init()
+    rows = worker.shared_array((1, 8))
+    monkeypatch.setattr(engine, "handle", signalled)
+    with told, tells, contextlib.ExitStack() as after:
+        before = signal.signal(signal.SIGUSR1, lambda number, frame: handled.append(number))
+        after.callback(signal.signal, signal.SIGUSR1, before)
+        signal.siginterrupt(signal.SIGUSR1, False)
+        course = course_of(signal.SIGUSR1)
+        tells.setblocking(False)
+        after.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(tells.fileno()))
+        one_run(worker, rows)
+        assert told.recv(64).count(signal.SIGUSR1) == len(handled) > 0
+        assert course_of(signal.SIGUSR1) == course
+
+
+def course_of(number: int) -> bytes:
+    """What the system does at a signal: handler, mask and flags of the C library's sigaction."""
+    course = ctypes.create_string_buffer(152)
+    assert ctypes.CDLL(None).sigaction(number, None, course) == 0
+    return course.raw[:16] + course.raw[136:140]
+
+
+def caught_here(orch: Any, args: Any, config: Any) -> None:
+    """Write whether a handler of this process catches SIGUSR1, after events of its engine."""
+    caught = Path("/proc/self/status").read_text().partition("SigCgt:")[2].split()[0]
+    args.tensor(0)[:] = int(caught, 16) >> (signal.SIGUSR1 - 1) & 1
+
+
+def test_a_host_takes_up_no_handler_of_its_parent(make, handler, engine) -> None:
+    worker = make(level=4)
+    graph = worker.register(caught_here)
+    worker.add_worker(Worker(3, num_sub_workers=1, engine=engine, heap_ring_size=1 << 24))
+    caught = worker.shared_array(1)
+    caught[:] = 7
+    arguments = given((caught, TensorArgType.INOUT))
+    worker.run(lambda orch, args, config: orch.submit_next_level(graph, arguments))
+    assert caught[0] == 0

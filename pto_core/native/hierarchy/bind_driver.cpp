@@ -40,7 +40,6 @@ uint64_t nanoseconds_of(nb::handle seconds) {
 // and may not ask the driver anything.
 nb::object guarded(const nb::object& policy) {
   if (policy.is_none()) return policy;
-  HeldSignals::prepare();
   return nb::cpp_function([policy](nb::handle candidates, nb::handle preferred) {
     const Deciding deciding;
     const HeldSignals held;
@@ -265,6 +264,7 @@ void bind_children(nb::class_<WorkerDriver>& bound) {
 }  // namespace
 
 void bind_driver(nb::module_& module) {
+  HeldSignals::prepare();
   nb::register_exception_translator(translate_refusal);
   bind_task_handle(module);
   nb::class_<WorkerDriver> bound(module, "Driver", nb::is_weak_referenceable(),

@@ -150,7 +150,8 @@ void bind_orchestrator(nb::module_& module) {
                   "object | None = None) -> range"),
           "Submit a task for each part of the arguments: task i gets the i-th part of each tensor "
           "along its first dimension, the scalars of `args`, and row i of `scalars`, an array of "
-          "8-byte numbers. Gives the tasks' numbers.")
+          "8-byte numbers. Gives the tasks' numbers; those of tasks that another thread submits "
+          "meanwhile lie among them.")
       .def(
           "submit_next_level_many",
           [](Orchestrator& self, nb::handle handle, nb::handle args, nb::handle scalars,

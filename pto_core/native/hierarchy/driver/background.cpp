@@ -17,9 +17,9 @@ namespace {
 constexpr std::chrono::nanoseconds kNap = std::chrono::milliseconds(1);
 // Without work naps grow after so many, by an eighth each: a run that is then left alone is driven
 // later by an eighth of the pause before it at most. To wake this thread costs a run more than its
-// own calls do, so it sleeps only after a pause of almost a second.
+// own calls do, so it sleeps only after a pause of a third of a second.
 constexpr uint32_t kIdleNaps = 20;
-constexpr std::chrono::nanoseconds kLongestNap = std::chrono::milliseconds(100);
+constexpr std::chrono::nanoseconds kLongestNap = std::chrono::milliseconds(40);
 
 // While the host may fork from this thread: the child gets the mask that the program has.
 class ProgramSignals {

@@ -83,6 +83,17 @@ struct DeadlockFound {
   Deadlock proof;
 };
 
+// Tasks of one thread, in whose numbers others may lie that another thread has submitted meanwhile.
+struct TaskRange {
+  int64_t first = kNone;
+  int64_t last = kNone;
+
+  void add(int64_t task) {
+    if (first == kNone) first = task;
+    last = task;
+  }
+};
+
 class Driver : private FrameSource {
  public:
   Driver(const DriverConfiguration& configuration, std::unique_ptr<Engine> engine, Host& host);
@@ -102,9 +113,10 @@ class Driver : private FrameSource {
   // The number of the task. Throws Refusal, DeadlockFound, or what Host::look() throws while it
   // waits for room; then nothing has changed.
   int64_t submit(const Call& call);
-  // `count` tasks, numbered from what it gives on; `prepare(i)` makes `call` that of task i. Where
-  // it throws, those before have been submitted.
-  int64_t submit_each(const Call& call, int64_t count, const std::function<void(int64_t)>& prepare);
+  // `count` tasks; `prepare(i)` makes `call` that of task i. `made` follows: where it throws, those
+  // before have been submitted.
+  void submit_each(const Call& call, int64_t count, const std::function<void(int64_t)>& prepare,
+                   TaskRange& made);
   // Throws where a submit of this never could be, whatever has been submitted before.
   void check(const Call& call) const;
   // Makes all submits of a graph, whose bases say where its arguments lie. `is_known`: they lie

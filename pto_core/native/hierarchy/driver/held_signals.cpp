@@ -1,6 +1,8 @@
 #include "driver/held_signals.hpp"
 
-#include <csignal>
+#include <pthread.h>
+#include <signal.h>
+
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -21,7 +23,7 @@ std::vector<std::pair<int, nb::object>> replaced;
 
 // The functions in C: those of the module `signal` are Python, where handlers run. Never freed.
 struct Functions {
-  PyObject *signal, *getsignal, *note;
+  PyObject *signal, *getsignal, *set_wakeup_fd, *note;
 };
 
 const Functions& functions() {
@@ -30,30 +32,48 @@ const Functions& functions() {
     const nb::object note = nb::cpp_function([](int number, nb::handle) { noted |= 1u << number; });
     return Functions{nb::object(module.attr("signal")).release().ptr(),
                      nb::object(module.attr("getsignal")).release().ptr(),
+                     nb::object(module.attr("set_wakeup_fd")).release().ptr(),
                      nb::object(note).release().ptr()};
   }();
   return found;
 }
 
+unsigned long main_thread = 0;
+
+// The thread that forks is the main thread of the process that it makes.
+void note_fork() {
+  main_thread = PyThread_get_thread_ident();
+}
+
 bool is_main_thread() {
-  static const auto main_thread = nb::cast<unsigned long>(
-      nb::module_::import_("threading").attr("main_thread")().attr("ident"));
   return PyThread_get_thread_ident() == main_thread;
 }
 
-// It runs the handlers of what has come before, and changes nothing where one raises.
+// Changes what Python does at a signal; what the system does, such as going on with its calls,
+// stays. It runs the handlers of what has come before, and changes nothing where one raises.
 void set_handler(int number, nb::handle handler) {
+  struct sigaction course;
+  sigaction(number, nullptr, &course);
   while (true) {
     const nb::object done = nb::steal(PyObject_CallFunctionObjArgs(
         functions().signal, nb::int_(number).ptr(), handler.ptr(), nullptr));
-    if (done.is_valid()) return;
+    if (done.is_valid()) break;
     keep_interruption();
   }
+  sigaction(number, &course, nullptr);
+}
+
+// A child lets the system end it where Python has the handlers of its parent still.
+bool reaches_python(int number) {
+  struct sigaction course;
+  return sigaction(number, nullptr, &course) == 0 && course.sa_handler != SIG_DFL &&
+         course.sa_handler != SIG_IGN;
 }
 
 void hold() {
   is_holding = true;
   for (int number = 1; number < kNumbers; ++number) {
+    if (!reaches_python(number)) continue;
     const nb::object handler =
         nb::steal(PyObject_CallOneArg(functions().getsignal, nb::int_(number).ptr()));
     if (!handler.is_valid()) PyErr_Clear();
@@ -66,16 +86,32 @@ void hold() {
 void let_in() {
   is_holding = false;
   for (const auto& [number, handler] : std::exchange(replaced, {})) set_handler(number, handler);
-  for (int number = 1; noted != 0; ++number, noted >>= 1) {
-    if (noted & 2) PyErr_SetInterruptEx(number);
+}
+
+nb::object set_wakeup_fd(const nb::object& descriptor) {
+  nb::object before = nb::steal(PyObject_CallOneArg(functions().set_wakeup_fd, descriptor.ptr()));
+  if (!before.is_valid()) keep_interruption();
+  return before;
+}
+
+// As if the signals came now, but for the descriptor that was told of them when they did.
+void send_noted() {
+  if (noted == 0) return;
+  const nb::object descriptor = set_wakeup_fd(nb::int_(-1));
+  for (int number = 1; number < kNumbers; ++number) {
+    if (noted >> number & 1) PyErr_SetInterruptEx(number);
   }
+  noted = 0;
+  if (descriptor.is_valid()) set_wakeup_fd(descriptor);
 }
 
 }  // namespace
 
 void HeldSignals::prepare() {
   functions();
-  is_main_thread();
+  main_thread = nb::cast<unsigned long>(
+      nb::module_::import_("threading").attr("main_thread")().attr("ident"));
+  pthread_atfork(nullptr, nullptr, &note_fork);
 }
 
 HeldSignals::HeldSignals() {
@@ -85,7 +121,9 @@ HeldSignals::HeldSignals() {
 }
 
 HeldSignals::~HeldSignals() {
-  if (holds_) let_in();
+  if (!holds_) return;
+  let_in();
+  send_noted();
 }
 
 nb::object call_with_signals(const nb::object& function, const nb::args& args) {

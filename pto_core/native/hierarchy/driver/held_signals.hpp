@@ -9,7 +9,7 @@ namespace pto::hierarchy {
 // they take their course. Inside another one, and on other threads, it does nothing. With the GIL.
 class HeldSignals {
  public:
-  static void prepare();  // once before the first; it may raise
+  static void prepare();  // once, when the module is made
 
   HeldSignals();
   ~HeldSignals();

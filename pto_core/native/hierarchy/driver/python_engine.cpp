@@ -20,7 +20,6 @@ nb::tuple tuple_of(nb::list list) {
 class ReferenceEngine : public Engine {
  public:
   ReferenceEngine(const Configuration& configuration, const nb::object& policy) {
-    HeldSignals::prepare();
     module_ = nb::module_::import_("pto_core.hierarchy.engine");
     events_ = nb::module_::import_("pto_core.hierarchy.engine.events");
     nb::list children, rings;

@@ -137,10 +137,9 @@ int64_t Driver::submit(const Call& call) {
   return task;
 }
 
-int64_t Driver::submit_each(const Call& call, int64_t count,
-                            const std::function<void(int64_t)>& prepare) {
+void Driver::submit_each(const Call& call, int64_t count,
+                         const std::function<void(int64_t)>& prepare, TaskRange& made) {
   constexpr int64_t kTasksARole = 256;
-  int64_t first = kNone;
   for (int64_t i = 0; i < count;) {
     int64_t task = kNone;
     look_around_if_due();
@@ -150,21 +149,19 @@ int64_t Driver::submit_each(const Call& call, int64_t count,
       do {
         prepare(i);
         task = bytes_to_allocate(call) > 0 ? kNone : try_submit(call, kSubmitsAPumpTogether);
-        if (first == kNone) first = task;
+        if (task != kNone) made.add(task);
       } while (task != kNone && ++i < stop);
     }
     if (task != kNone) continue;
-    task = submit(call);
-    if (first == kNone) first = task;
+    made.add(submit(call));
     i += 1;
   }
-  let_go(newest_);
+  hold_.let_go(made.last);
   {
     Role role(*this);
-    pump(true);
+    pump(hold_.left_ns() == Hold::kNotHeld);
   }
   background_.wake_if_asleep();
-  return first;
 }
 
 // Throws for what the engine would refuse when the task has been submitted.

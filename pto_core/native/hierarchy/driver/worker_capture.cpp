@@ -110,11 +110,9 @@ void WorkerDriver::check_origins(const Draft& draft) const {
 }
 
 int64_t WorkerDriver::submit_call(const Call& call) {
-  if (!capture_) return or_error([&] { return driver().submit(call); });
-  return or_error([&] {
-    driver_->check(call);
-    return capture_->submit(call);
-  });
+  if (!capture_) return driver().submit(call);
+  driver_->check(call);
+  return capture_->submit(call);
 }
 
 void WorkerDriver::scope_begin() {

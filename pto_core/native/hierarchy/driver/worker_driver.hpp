@@ -140,8 +140,8 @@ class WorkerDriver {
   void learn_addresses(const Draft& draft, int64_t task);
   void keep(PyObject* owner, int64_t task);
   Call begin_call(const SubmitWords& words, Draft& draft);
-  int64_t capture_each(const Call& call, int64_t count,
-                       const std::function<void(int64_t)>& prepare);
+  void capture_each(const Call& call, int64_t count, const std::function<void(int64_t)>& prepare,
+                    TaskRange& made);
   void check_origins(const Draft& draft) const;
   int64_t submit_call(const Call& call);
   void keep_handle(PyObject* handle);

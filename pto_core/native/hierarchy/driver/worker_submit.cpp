@@ -193,6 +193,7 @@ void WorkerDriver::read_workers(const SubmitWords& words, std::vector<int32_t>& 
 // Handles of tasks that were submitted before, of this run or of this capture.
 void WorkerDriver::read_producers(const SubmitWords& words, std::vector<int64_t>& producers) const {
   const nb::object list = nb::steal(PySequence_Fast(words.after, ""));
+  if (!list.is_valid() && !PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
   PyErr_Clear();
   if (!list.is_valid())
     core::raise_usage("after is " + core::shown(words.after) + "; give a list of handles of tasks");
@@ -239,8 +240,11 @@ PyObject* WorkerDriver::submit(const SubmitWords& words) {
   if (!capture_) check_origins(draft);
   call.members = draft.members;
   call.has_arguments = !draft.args.empty();
-  const int64_t task = submit_call(call);
-  learn_addresses(draft, task);
+  int64_t task = kNone;
+  or_error([&] {
+    task = submit_call(call);
+    learn_addresses(draft, task);
+  });
   drop_kept(driver_->oldest_live_task());
   // What was let go of just now may have closed it.
   if (!run_) or_error([&] { driver_->check_open(); });
@@ -268,7 +272,7 @@ void WorkerDriver::keep(PyObject* owner, int64_t task) {
     return;
   }
   if (!kept_.empty() && kept_.back().owner == owner)
-    kept_.back().task = task;
+    kept_.back().task = std::max(kept_.back().task, task);
   else
     kept_.push_back({task, Py_NewRef(owner)});
 }

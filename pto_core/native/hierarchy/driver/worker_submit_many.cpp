@@ -110,25 +110,34 @@ nb::object WorkerDriver::submit_many(const SubmitWords& words, PyObject* scalars
     if (rows.columns() > 0)
       std::memcpy(values.data() + fixed, rows.row(index), rows.columns() * sizeof(uint64_t));
   };
-  const int64_t first = capture_
-                            ? capture_each(call, count, prepare)
-                            : or_error([&] { return driver_->submit_each(call, count, prepare); });
-  const int64_t begin = std::max<int64_t>(first, 0);
-  for (uint32_t i = 0; i < args->tensor_count && count > 0; ++i)
-    keep(args->notes[i].tensor->owner, begin + count - 1);
+  TaskRange made;
+  const auto keep_arrays = [&] {
+    for (uint32_t i = 0; i < args->tensor_count && made.last != kNone; ++i)
+      keep(args->notes[i].tensor->owner, made.last);
+  };
+  try {
+    or_error([&] {
+      if (capture_)
+        capture_each(call, count, prepare, made);
+      else
+        driver_->submit_each(call, count, prepare, made);
+    });
+  } catch (...) {
+    keep_arrays();
+    throw;
+  }
+  keep_arrays();
   drop_kept(driver_->oldest_live_task());
-  return nb::module_::import_("builtins").attr("range")(begin, begin + count);
+  const int64_t begin = std::max<int64_t>(made.first, 0);
+  return nb::module_::import_("builtins").attr("range")(begin, made.last + 1);
 }
 
-int64_t WorkerDriver::capture_each(const Call& call, int64_t count,
-                                   const std::function<void(int64_t)>& prepare) {
-  int64_t first = kNone;
+void WorkerDriver::capture_each(const Call& call, int64_t count,
+                                const std::function<void(int64_t)>& prepare, TaskRange& made) {
   for (int64_t i = 0; i < count; ++i) {
     prepare(i);
-    const int64_t task = submit_call(call);
-    if (i == 0) first = task;
+    made.add(submit_call(call));
   }
-  return first;
 }
 
 }  // namespace pto::hierarchy
