@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -62,3 +64,31 @@ def test_a_signal_between_the_handlers_leaves_none_replaced(monkeypatch, arrivin
         pass
     assert caught.value.args == (arriving,)
     assert all(signal.getsignal(number) is end for number in SIGNALS)
+
+
+@pytest.mark.parametrize("asks_first", [True, False])
+def test_the_descriptor_is_readable_from_the_first_signal_on(asks_first) -> None:
+    seen: list[bool] = []
+
+    def is_readable(interrupts: Interrupts) -> bool:
+        return bool(select.select([interrupts.descriptor], [], [], 0)[0])
+
+    def hold() -> None:
+        with Interrupts() as interrupts:
+            if asks_first:
+                seen.append(is_readable(interrupts))
+            signal.raise_signal(signal.SIGINT)
+            seen.append(is_readable(interrupts))
+
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(Ended):
+        hold()
+    assert seen == [False, True][not asks_first :]
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_who_only_holds_signals_back_needs_no_descriptor() -> None:
+    before = os.listdir("/proc/self/fd")
+    with Interrupts() as interrupts:
+        assert os.listdir("/proc/self/fd") == before
+        assert interrupts.descriptors == ()

@@ -23,24 +23,34 @@ class Interrupts:
     def __init__(self) -> None:
         self.signal: int | None = None
         self._old: dict[signal.Signals, Any] = {}
-        self.descriptor = self._write_end = -1
+        self._pipe: tuple[int, int] | None = None
 
     @property
-    def descriptors(self) -> tuple[int, int]:
-        """Both, for a forked process to close."""
-        return self.descriptor, self._write_end
+    def descriptor(self) -> int:
+        """Readable from the first signal on; made for who asks within the context.
+
+        So who only holds signals back needs no descriptor, and has none that a fork would pass on.
+        Raises OSError.
+        """
+        if self._pipe is None:
+            self._pipe = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            if self.signal is not None:
+                self._make_readable()
+        return self._pipe[0]
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """Those that are open, for a forked process to close."""
+        return self._pipe or ()
 
     def __enter__(self) -> Interrupts:
         # The handlers come first and go last: nothing is half done when a signal raises.
         try:
             if threading.current_thread() is threading.main_thread():
                 self._install()
-            self.descriptor, self._write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         except BaseException:  # also the handler of another signal that was not replaced yet
             self._restore()
             raise
-        if self.signal is not None:
-            self._make_readable()
         return self
 
     def __exit__(
@@ -49,8 +59,7 @@ class Interrupts:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        ends = self.descriptors
-        self.descriptor = self._write_end = -1
+        ends, self._pipe = self.descriptors, None
         for descriptor in ends:
             os.close(descriptor)
         self._restore()
@@ -81,5 +90,6 @@ class Interrupts:
         self._make_readable()
 
     def _make_readable(self) -> None:
-        with contextlib.suppress(OSError):
-            os.write(self._write_end, b"!")
+        if self._pipe is not None:
+            with contextlib.suppress(OSError):
+                os.write(self._pipe[1], b"!")
