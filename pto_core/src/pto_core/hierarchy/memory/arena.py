@@ -87,8 +87,8 @@ class SharedArena:
 
     def statistics(self) -> ArenaStatistics:
         """Count what lives."""
-        self.settle()
         with self._lock:
+            self._settle()
             return ArenaStatistics(
                 self._arrays, self._nbytes, self._free.largest, self._mapping.nbytes
             )
@@ -96,24 +96,23 @@ class SharedArena:
     def close(self) -> None:
         """Hand out nothing any more; arrays that live on stay valid."""
         self._is_closed = True
-        self.settle()
 
     def settle(self) -> None:
-        """Make free, also in the budget, what is gone; whoever is at it already sees it, too."""
-        while self._gone and self._lock.acquire(blocking=False):
-            try:
-                while self._gone:
-                    offset, nbytes = self._gone.popleft()
-                    self._free.give_back(offset, nbytes)
-                    self.budget.give_back(nbytes)
-                    self._arrays -= 1
-                    self._nbytes -= nbytes
-            finally:
-                self._lock.release()
+        """Make free, also in the budget, what is gone."""
+        with self._lock:
+            self._settle()
+
+    def _settle(self) -> None:
+        while self._gone:
+            offset, nbytes = self._gone.popleft()
+            self._free.give_back(offset, nbytes)
+            self.budget.give_back(nbytes)
+            self._arrays -= 1
+            self._nbytes -= nbytes
 
     def _take(self, nbytes: int, what: str) -> int:
-        self.settle()
         with self._lock:
+            self._settle()
             self.budget.take(nbytes, what)
             offset = self._free.take(nbytes)
             if offset is None:
