@@ -71,7 +71,7 @@ class Runs:
                 self.abandon(error)
                 raise
             self.end()
-        except Exception:
+        except PtoError:  # the run is over
             raise
         except BaseException:
             self.leave_none_open()
@@ -102,7 +102,7 @@ class Runs:
         self.begin_replay(graph, args)
         try:
             self.end()
-        except Exception:
+        except PtoError:  # the run is over
             raise
         except BaseException:
             self.leave_none_open()

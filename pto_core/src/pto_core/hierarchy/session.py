@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from pto_core._hierarchy import CallableHandle, ContinuousTensor, Orchestrator, TaskArgs, TaskHandle
-from pto_core.errors import AbortedError, UsageError
+from pto_core.errors import AbortedError, PtoError, UsageError
 from pto_core.hierarchy.chip_task import chip_arguments
 from pto_core.hierarchy.progress import Follower, Listener, default_listener
 from pto_core.hierarchy.tasks import Task
@@ -74,7 +74,7 @@ class Session:
                 runs.end()
             else:
                 runs.abandon(error)
-        except Exception:
+        except PtoError:  # the run is over
             raise
         except BaseException:
             runs.leave_none_open()
