@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -69,10 +71,16 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Gate]]:
 
 def kill(worker: Any, child: int = 0) -> int:
     """Kill a child, and let the Worker see it; gives who it was."""
+    pid = kill_unseen(worker, child)
+    worker._crew.supervision.look()
+    return pid
+
+
+def kill_unseen(worker: Any, child: int = 0) -> int:
+    """Kill a child, and wait for its end, which the Worker is left to take; gives who it was."""
     pid = int(worker._crew.processes[child].pid)
     os.kill(pid, signal.SIGKILL)
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # the Worker takes the end
-    worker._crew.supervision.look()
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     return pid
 
 
@@ -135,7 +143,7 @@ def test_one_that_never_comes_as_far_is_given_up_and_says_why(make, gate) -> Non
 
 @pytest.mark.parametrize("fault", ["is too slow", "raises"])
 def test_one_that_fails_to_start_is_given_up_at_once(make, gate, monkeypatch, fault) -> None:
-    worker = make(num_sub_workers=1, child_start_timeout_s=0.2 if fault == "is too slow" else 60)
+    worker = make(num_sub_workers=1)
     out = worker.shared_array(8)
     worker.init()
     words = "was not ready after 0.2 s: it was .*; look for what it waits for"
@@ -143,6 +151,7 @@ def test_one_that_fails_to_start_is_given_up_at_once(make, gate, monkeypatch, fa
         words = "could not start: ValueError: not today"
         monkeypatch.setattr(SubBody, "__call__", raising)
     else:
+        worker._crew.processes._timeout_s = 0.2  # not of the first start, on a busy machine
         gate()
     kill(worker)
     with pytest.raises(TaskFailedError, match=words), worker.session() as s:
@@ -186,7 +195,8 @@ def test_closing_waits_for_nobody_who_starts(make, gate) -> None:
     assert started.ending.signal == signal.SIGKILL, "it had no time to end, and was not asked to"
 
 
-def test_who_needs_a_chip_that_starts_waits_for_it(make, gate) -> None:
+@pytest.mark.parametrize("kill", [kill, kill_unseen])
+def test_who_needs_a_chip_that_starts_waits_for_it(make, gate, kill) -> None:
     worker = make(device_ids=[0], platform="a2a3sim", runtime="tensormap_and_ringbuffer")
     worker.init()
     entrance = gate()
@@ -197,3 +207,49 @@ def test_who_needs_a_chip_that_starts_waits_for_it(make, gate) -> None:
     opener.join()
     worker.free(address)
     assert worker.statistics()["restarts"] == 1
+
+
+def test_an_end_is_told_once_whatever_comes_out_of_it(make) -> None:
+    worker = make(num_sub_workers=1)
+    worker.init()
+    telling = worker._crew.driver = Telling(worker._crew.driver)
+    with pytest.raises(MemoryError):
+        kill(worker)
+    assert restarts(worker, 1) == 1
+    assert telling.told == 1
+    still_works(worker)
+
+
+class Telling:
+    """A driver that fails when it was told of the end of a child."""
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+        self.told = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+    def child_lost(self, *arguments: Any) -> None:
+        self.told += 1
+        self._driver.child_lost(*arguments)
+        raise MemoryError
+
+
+def test_neither_a_child_nor_one_in_its_place_has_a_pipe_of_its_parent(make) -> None:
+    worker = make(num_sub_workers=1)
+    before = pipes(os.getpid())
+    still_works(worker)  # it has closed what it told its start with
+    found = [pipes(worker._crew.processes[0].pid) - before]
+    kill(worker)
+    still_works(worker)
+    found.append(pipes(worker._crew.processes[0].pid) - before)
+    assert found == [set(), set()]
+
+
+def pipes(pid: int) -> set[str]:
+    found = set()
+    for one in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the one that lists them
+            found.add(os.readlink(one))
+    return {name for name in found if name.startswith("pipe:")}

@@ -94,10 +94,14 @@ class Supervision:
                 restart.connection.discard()
 
     def await_return(self, child: int) -> None:
-        """Return when a child is not, or not any more, on its way back; at once mostly."""
+        """Return when a child is not, or not any more, on its way back; at once mostly.
+
+        Nobody else may have looked since it died.
+        """
+        self._look_after()
         while child in self._returning:
-            self.look()
             time.sleep(_NAP_S)
+            self._look_after()
 
     def look(self) -> None:
         """Find children that are gone, or back; nothing while another thread may fork.
@@ -106,29 +110,44 @@ class Supervision:
         stand still. So losses are also told one after the other. Raises WorkerClosedError when the
         Worker is gone: nobody will do what is waited for.
         """
-        crew, lock = self._crew(), fork_lock()
         interruption, self._interruption = self._interruption, None
         if interruption is not None:
             raise interruption
+        self._look_after()
+
+    def _look_after(self) -> None:
+        crew, lock = self._crew(), fork_lock()
         if crew is None:
             raise WorkerClosedError("the Worker of this task is gone; keep it, and close it")
-        if not lock.acquire(blocking=False):
+        if not self._is_due(crew):
             return
-        try:
-            if self._is_closing:
-                return  # whoever closes ends children, and then the run for all of them
-            self._tell_policy(crew)
-            if self._endings or self._returning or crew.processes.have_ended():
-                with Interrupts():  # who is told half an ending, or none, waits for ever
-                    self._endings += crew.processes.poll()
-                    self._lose_all(crew)
-                    self._go_on_with_all(crew)
-        finally:
-            lock.release()
+        # Who is told half an ending, or none, waits for ever, and so does who needs the lock.
+        with Interrupts():
+            if not lock.acquire(blocking=False):
+                return
+            try:
+                if self._is_closing:
+                    return  # whoever closes ends children, and then the run for all of them
+                self._tell_policy(crew)
+                self._endings += crew.processes.poll()
+                self._lose_all(crew)
+                self._go_on_with_all(crew)
+            finally:
+                lock.release()
+
+    def _is_due(self, crew: Crew) -> bool:
+        """Whether there is something to do; that may change, for nothing is locked."""
+        if self._endings or self._returning or self._is_policy_news(crew):
+            return True
+        return crew.processes.have_ended()
+
+    def _is_policy_news(self, crew: Crew) -> bool:
+        is_bad = crew.placement is not None and crew.placement.is_bad
+        return is_bad and not self._is_policy_told
 
     def _tell_policy(self, crew: Crew) -> None:
         """Let nothing more start in a run whose policy is of no use."""
-        if crew.placement is not None and crew.placement.is_bad and not self._is_policy_told:
+        if self._is_policy_news(crew):
             self._is_policy_told = True
             failure = Failure.of(AbortedError("the placement policy of the run is of no use"))
             crew.driver.cancel(crew.driver.add_cause(failure.pack()))
@@ -188,13 +207,16 @@ class Supervision:
             return
         error = self._reasons.get(process, child_died)(ending)
         returns = self._returns and not self._is_closing and self._is_worth_it(crew, child)
-        crew.driver.child_lost(child, crew.driver.add_cause(Failure.of(error).pack()), returns)
-        self._endings.remove(ending)
-        self._reasons.pop(process, None)
-        self._counts["deaths"] += 1
-        self._tasks_at_death[child] = crew.completed_by(child)  # with those that were lost
-        if returns:
-            self._returning[child] = None
+        cause = crew.driver.add_cause(Failure.of(error).pack())
+        try:
+            crew.driver.child_lost(child, cause, returns)
+        finally:  # whatever comes out of it: twice would be worse
+            self._endings.remove(ending)
+            self._reasons.pop(process, None)
+            self._counts["deaths"] += 1
+            self._tasks_at_death[child] = crew.completed_by(child)  # with those that were lost
+            if returns:
+                self._returning[child] = None
 
     def _go_on_with_all(self, crew: Crew) -> None:
         """Bring each child that is on its way back as far as it comes without waiting."""
