@@ -11,6 +11,7 @@ import itertools
 import os
 import pickle
 import random
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -152,8 +153,7 @@ def test_a_killed_host_is_named_and_takes_its_chips_along(repetitions, random_) 
     for _ in range(repetitions):
         with running_tree(random_) as (top, processes, reports):
             path = f"L4/host{random_.randrange(2)}"
-            host, message = killed(top, path, reports)
-            assert message.startswith(f"{path}: process {host} was ended by SIGKILL"), message
+            killed(top, top, path, reports, processes)
             assert code_of(top) == 0
             assert left_of(processes[1:]) == []
 
@@ -165,34 +165,46 @@ def test_a_killed_leaf_is_named_by_its_path_at_the_top(repetitions, random_, kin
             number = random_.randrange(2)
             host = children(top)[number]
             path = f"L4/host{number}/{kind}0"
-            leaf, message = killed(host, path, reports)
-            assert message.startswith(f"{path}: process {leaf} was ended by SIGKILL"), message
+            killed(top, host, path, reports, processes)
             assert code_of(top) == 0
             assert left_of(processes[1:]) == []
 
 
-def killed(parent: int, path: str, reports: int) -> tuple[int, str]:
-    """Kill a child in the middle of a task; give its number and what the top said of that.
+def killed(top: int, parent: int, path: str, reports: int, processes: list[int]) -> None:
+    """Kill a child in the middle of a task, and see that the top names it within a second.
 
-    One that has no task at that moment is only started anew, so that one is killed then.
+    One that has no task at that moment is only started anew, so that one is killed then: until the
+    top says something, perhaps of one before the last. ``processes`` gets who was started anew.
     """
+    killed_at: dict[int, float] = {}
     for _ in range(KILLS_MAX):
-        victim = child_at(parent, path)
-        os.kill(victim, signal.SIGKILL)
+        victim = child_at(parent, path, reports)
+        processes += set(below(top)).difference(processes)
+        if victim is not None:
+            killed_at.setdefault(victim, time.monotonic())
+            with contextlib.suppress(ProcessLookupError):  # the top has said it just now, and ends
+                os.kill(victim, signal.SIGKILL)
         if is_readable(reports, TOLD_S):
+            took_s = {pid: time.monotonic() - at for pid, at in killed_at.items()}
             kind, message = pickle.loads(os.read(reports, 1 << 16))
             assert kind in ("ChildDiedError", "TaskFailedError")
-            return victim, message
+            told = re.match(rf"{path}: process (\d+) was ended by SIGKILL", message)
+            assert told is not None, message
+            assert took_s[int(told[1])] < 1
+            return
     raise AssertionError(f"{path} was killed {KILLS_MAX} times, and the top said nothing")
 
 
-def child_at(parent: int, path: str) -> int:
-    """The child of that name, as soon as it runs."""
+def child_at(parent: int, path: str, reports: int) -> int | None:
+    """The child of that name, as soon as it runs; none where there is a report instead."""
     deadline = time.monotonic() + END_S
     while time.monotonic() < deadline:
-        for child in children(parent):
-            if not is_gone(child) and Path(f"/proc/{child}/comm").read_text().strip() == path:
-                return child
+        if is_readable(reports, 0):
+            return None
+        with contextlib.suppress(OSError):  # one that goes meanwhile
+            for child in children(parent):
+                if not is_gone(child) and Path(f"/proc/{child}/comm").read_text().strip() == path:
+                    return child
     raise AssertionError(f"no {path} runs")
 
 

@@ -205,4 +205,4 @@ def test_a_parent_whose_groups_wait_rests_meanwhile(make) -> None:
     worker.run(graph)
     wall_s, used_s = time.monotonic() - begin_s, time.process_time() - used_s
     assert wall_s > 300 * 5e-3 / CHILDREN
-    assert used_s < wall_s / 10, f"{used_s:.3f} of {wall_s:.3f} s"
+    assert used_s < wall_s / 4, f"{used_s:.3f} of {wall_s:.3f} s"
