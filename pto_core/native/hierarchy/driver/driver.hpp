@@ -1,7 +1,7 @@
 // The driver of a Worker: one engine, a link to each child, and whoever drives them.
 //
 // The Scheduler is a role, `role_`: whoever submits or waits holds it for the time of a call, and a
-// thread of the driver's own takes it when nobody has for a millisecond, see background.hpp. All
+// thread of the driver's own takes it when nobody has for a while, see background.hpp. All
 // that is not said to be atomic is the role's. Order of locks: nobody waits for the role, or for a
 // bell, while holding what Host::give_up() gives up; where the engine or an end is Python, what
 // Host::take() takes is held before the role is taken.
