@@ -64,14 +64,15 @@ names:
 - `Worker, independent`, `Worker, submit`, `Worker, four`, `Worker, chain in one child`: in this run
   all, the plain call of the function too, took 1.5 to 1.9 times what it took hours before on
   the same machine, when these rows read 0.24, 0.23, 0.67 and 0.33 us. Taken in turns with the build
-  of that time, independent tasks take 4 to 8 % more today: the newest task is held for its thread.
+  of that time, independent tasks take 4 to 8 % more today. A submit notes its thread now, to hold
+  the newest task for it; how much of the difference that is has not been measured.
 - `Worker, chain alternating`, `Worker, groups of two, pipelined`, `one-task run on a busy Worker`:
   a task that alternates between children, or runs alone, waits for a cache line or a bell on the
   way there and back. With three processes on two cores a child gives its core up every second task
   of the alternating chain; the parent sleeps and wakes once for 20 tasks.
 - `one-task run on a parked Worker`: cold code. The child is woken when the run begins, and comes
   while the program makes the task. After a pause of 2 ms on an idle machine begin took 18 to 29 us,
-  about 8 of them for the wake, submit 7 and the end 23, where the bare trip took 12; a Worker that
+  5 to 8 of them for the wake, submit 7 and the end 23, where the bare trip took 12; a Worker that
   is not parked takes 1 us for begin and submit.
 - `Worker, submit_many`, `Worker, replay`: what a submit takes is work of the parent, two lines of
   slot, an edge and a queue, and dispatch, frames and completions of what the child gets through

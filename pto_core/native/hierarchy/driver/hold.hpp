@@ -2,8 +2,9 @@
 // waits for.
 //
 // It is held until that thread submits or waits, somebody waits for the task, or nobody has its
-// handle; and no longer than until the thread has slept or computed for 20 ms instead. A thread
-// that waits for a core all that time could not have said anything: the hold goes on.
+// handle; and no longer than until the thread has slept or computed for 20 ms instead, from when
+// another thread that drives meets the hold. A thread that waits for a core all that time could not
+// have said anything: the hold goes on.
 #pragma once
 
 #include <sys/types.h>
