@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from task_arguments import given
 
-from pto_core import Out, TensorArgType, Worker, hierarchy, task
+from pto_core import In, Out, TensorArgType, Worker, hierarchy, task
 from pto_core.hierarchy.engine import events
 
 
@@ -161,3 +161,36 @@ def test_a_host_takes_up_no_handler_of_its_parent(make, handler, engine) -> None
     arguments = given((caught, TensorArgType.INOUT))
     worker.run(lambda orch, args, config: orch.submit_next_level(graph, arguments))
     assert caught[0] == 0
+
+
+@task
+def copy(x: In, out: Out) -> None:
+    out[:] = x
+
+
+def test_what_a_task_reads_stays_where_its_submit_raises(make, handler, monkeypatch) -> None:
+    """Only the submit has the array, which would be zeroed with the last reference to it."""
+    engine = hierarchy.engine.ReferenceEngine
+    handle = engine.handle
+    sent: list[int] = []
+
+    def signalled(self: Any, event: Any) -> Any:
+        if isinstance(event, events.Submit) and not sent:
+            sent.append(signal.SIGUSR1)
+            signal.raise_signal(signal.SIGUSR1)
+        return handle(self, event)
+
+    worker = make(num_sub_workers=1)
+    worker.init()
+    x, out = worker.shared_array(8), worker.shared_array(8)
+    x[:] = 5
+    monkeypatch.setattr(engine, "handle", signalled)
+    is_raised = False
+    with worker.session() as s:
+        try:
+            s.submit(copy, x, out)
+        except InterruptedError:
+            is_raised = True
+        del x
+    assert is_raised
+    assert (out == 5).all()
