@@ -256,6 +256,63 @@ TEST(a_failure_that_nobody_waited_for_goes_with_its_run) {
   crew.driver->run_end();
 }
 
+// Nobody waits for the host with the role while somebody waits for the role with the host: once it
+// saw the one, ThreadSanitizer reports the other.
+TEST(a_failure_of_the_drivers_thread_is_kept_without_the_host) {
+  static std::atomic<bool> is_in_event;
+  is_in_event = false;
+  struct SlowEngine : NativeEngine {
+    using NativeEngine::NativeEngine;
+    void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
+                    Instructions& out) override {
+      if (!is_in_event.exchange(true)) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      NativeEngine::completion(child, count, outcome, cause, out);
+    }
+  };
+  std::atomic<bool> is_submitted = false;
+  std::atomic<bool> has_failed = false;
+  const auto body = [&](int32_t, const pto_frame&, const uint64_t* data, std::string*) {
+    while (!(scalar_of(data) == 0 ? is_submitted : has_failed)) std::this_thread::yield();
+    return true;
+  };
+  Crew crew(1, 4, body, false, 1 << 16, [](const Configuration& configuration) {
+    return std::make_unique<SlowEngine>(configuration);
+  });
+  std::atomic<bool> may_fail = false;
+  crew.on_look = [&] {
+    if (!crew.driver->is_own_thread() || !may_fail || has_failed.exchange(true)) return;
+    throw std::runtime_error("of the look");
+  };
+  const auto wait_for = [&](const std::atomic<bool>& flag) {
+    crew.give_up();
+    for (int i = 0; !flag; ++i) {
+      CHECK(i < kSoonMs);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    crew.take();
+  };
+  std::vector<uint64_t> words(1);
+  crew.driver->run_begin(Hazards::kRaw);
+  for (const uint64_t scalar : {0, 1}) {
+    Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, scalar);
+    submit(crew, task);
+  }
+  is_submitted = true;
+  wait_for(is_in_event);
+  bool has_waited = false;  // with the role, for the host
+  crew.on_take = [&] { has_waited = true; };
+  crew.driver->statistics();
+  crew.on_take = nullptr;
+  CHECK(has_waited);
+  may_fail = true;
+  wait_for(has_failed);
+  try {
+    crew.driver->run_end();
+  } catch (const std::runtime_error& error) {
+    CHECK_EQUAL(std::string(error.what()), std::string("of the look"));
+  }
+}
+
 TEST(a_run_that_is_stopped_while_its_end_is_waited_for_says_so) {
   Crew crew(1, 4, fold);
   crew.child(0).stop();  // what it is sent stays in flight

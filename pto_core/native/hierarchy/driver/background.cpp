@@ -193,15 +193,19 @@ void Background::drive(uint64_t drives) {
 }
 
 void Background::call_host(bool has_actions) {
+  std::exception_ptr error;
   driver_.host_.take();
-  const ProgramSignals signals(program_mask_);
-  try {
-    if (has_actions) driver_.run_actions();
-    driver_.look_around(false);
-  } catch (...) {
-    driver_.keep_failure(std::current_exception());
+  {
+    const ProgramSignals signals(program_mask_);
+    try {
+      if (has_actions) driver_.run_actions();
+      driver_.look_around(false);
+    } catch (...) {
+      error = std::current_exception();
+    }
   }
   driver_.host_.give_up();
+  if (error) driver_.keep_failure(error);
 }
 
 // Whether there is something else to do than to look again when the bell rings.

@@ -250,6 +250,7 @@ class Driver : private FrameSource {
   template <class Call>
   bool guarded(Call call, std::exception_ptr& error) noexcept;
   void run_actions();
+  // With nothing of the host: who waits for that may hold the role.
   void keep_failure(std::exception_ptr error);
   void look_around(bool is_callers);
   void note_if_look_due();
