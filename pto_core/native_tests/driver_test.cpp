@@ -259,17 +259,20 @@ TEST(a_failure_that_nobody_waited_for_goes_with_its_run) {
 // Nobody waits for the host with the role while somebody waits for the role with the host: once it
 // saw the one, ThreadSanitizer reports the other.
 TEST(a_failure_of_the_drivers_thread_is_kept_without_the_host) {
-  static std::atomic<bool> is_in_event;
-  is_in_event = false;
+  static std::atomic<bool> is_in_event, has_asked;
+  is_in_event = has_asked = false;
   struct SlowEngine : NativeEngine {
     using NativeEngine::NativeEngine;
     void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
                     Instructions& out) override {
-      if (!is_in_event.exchange(true)) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      const bool is_first = !is_in_event.exchange(true);
+      for (int i = 0; is_first && !has_asked && i < kSoonMs; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
       NativeEngine::completion(child, count, outcome, cause, out);
     }
   };
   std::atomic<bool> is_submitted = false;
+  std::atomic<bool> may_fail = false;
   std::atomic<bool> has_failed = false;
   const auto body = [&](int32_t, const pto_frame&, const uint64_t* data, std::string*) {
     while (!(scalar_of(data) == 0 ? is_submitted : has_failed)) std::this_thread::yield();
@@ -278,7 +281,6 @@ TEST(a_failure_of_the_drivers_thread_is_kept_without_the_host) {
   Crew crew(1, 4, body, false, 1 << 16, [](const Configuration& configuration) {
     return std::make_unique<SlowEngine>(configuration);
   });
-  std::atomic<bool> may_fail = false;
   crew.on_look = [&] {
     if (!crew.driver->is_own_thread() || !may_fail || has_failed.exchange(true)) return;
     throw std::runtime_error("of the look");
@@ -299,11 +301,10 @@ TEST(a_failure_of_the_drivers_thread_is_kept_without_the_host) {
   }
   is_submitted = true;
   wait_for(is_in_event);
-  bool has_waited = false;  // with the role, for the host
-  crew.on_take = [&] { has_waited = true; };
+  crew.on_give_up = [&] { has_asked = true; };  // and waits for the role, then with it for the host
   crew.driver->statistics();
-  crew.on_take = nullptr;
-  CHECK(has_waited);
+  crew.on_give_up = nullptr;
+  CHECK(has_asked);
   may_fail = true;
   wait_for(has_failed);
   try {
@@ -314,13 +315,13 @@ TEST(a_failure_of_the_drivers_thread_is_kept_without_the_host) {
 }
 
 TEST(a_run_that_is_stopped_while_its_end_is_waited_for_says_so) {
+  std::atomic<bool> is_looked = false;
   Crew crew(1, 4, fold);
   crew.child(0).stop();  // what it is sent stays in flight
   std::vector<uint64_t> words(1);
   crew.driver->run_begin(Hazards::kRaw);
   Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
   submit(crew, task);
-  std::atomic<bool> is_looked = false;
   crew.on_look = [&] { is_looked = is_looked || !crew.driver->is_own_thread(); };
   std::atomic<int> refused = 0;
   std::thread ending([&] {
@@ -348,26 +349,21 @@ TEST(a_run_that_is_stopped_while_its_end_is_waited_for_says_so) {
 TEST(a_task_past_its_deadline_ends_its_child_and_runs_again) {
   std::vector<uint64_t> words(1, 5);
   std::atomic<int> attempts = 0;
-  std::atomic<bool> is_over = false;
+  Crew* all = nullptr;
   Crew crew(
       2, 16,
-      [&](int32_t, const pto_frame&, const uint64_t* data, std::string*) {
+      [&](int32_t child, const pto_frame&, const uint64_t* data, std::string*) {
         *word_of(data) += 1;
         if (attempts.fetch_add(1) > 0) return true;
-        while (!is_over) std::this_thread::yield();
+        while (!all->child(child).is_stopping()) std::this_thread::yield();
         return true;
       },
       true);
-  crew.on_look = [&] { is_over = crew.ended > 0 || is_over; };
-  std::thread ender([&] {  // what kill() does to a process, a thread has to be asked for
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    is_over = true;
-  });
+  all = &crew;
   crew.driver->run_begin(Hazards::kRaw);
   Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
-  submit(crew, task, -1, 1, 20);
+  submit(crew, task, -1, 1, 200);
   crew.driver->run_end();
-  ender.join();
   CHECK_EQUAL(crew.ended, 1);
   CHECK_EQUAL(attempts.load(), 2);
   CHECK_EQUAL(words[0], uint64_t{6});  // its region was put back
@@ -414,6 +410,7 @@ TEST(an_interrupted_run_cancels_and_stays_usable) {
     submit(crew, task);
   }
   crew.on_look = [&] {
+    if (crew.driver->is_own_thread()) return;
     crew.on_look = [&] { may_end = true; };
     throw std::runtime_error("interrupted");
   };
@@ -492,7 +489,7 @@ TEST(the_end_of_a_child_that_was_started_anew_meanwhile_is_not_asked_for) {
   crew.driver->run_begin(Hazards::kRaw);
   for (int32_t child = 0; child < 2; ++child) {
     Task task(reinterpret_cast<uintptr_t>(&words[static_cast<size_t>(child)]), 8, Tag::kInout, 1);
-    submit(crew, task, child, 0, 20);
+    submit(crew, task, child, 0, 200);
   }
   crew.driver->run_end();
   CHECK_EQUAL(crew.ended, 1);

@@ -14,7 +14,7 @@ TEST(a_run_that_is_over_before_the_driver_is_stopped_does_not_say_so) {
   std::vector<uint64_t> words(1);
   crew.driver->run_begin(Hazards::kRaw);
   submit(crew, words[0]);
-  crew.on_look = [&] { may_end = true; };
+  crew.on_look = [&] { may_end = may_end || !crew.driver->is_own_thread(); };
   bool is_stopped = false;
   crew.on_take = [&] {
     if (crew.driver->is_running() || is_stopped) return;

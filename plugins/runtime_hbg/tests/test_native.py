@@ -27,14 +27,14 @@ AICPU_FLAGS = (
 
 @pytest.mark.parametrize("name", TESTS)
 def test_plain(native_build: NativeBuild, name: str) -> None:
-    subprocess.run([native_build(PACKAGE) / PROGRAMS / name], check=True, timeout=300)
+    subprocess.run([native_build(PACKAGE) / PROGRAMS / name], check=True, timeout=900)
 
 
 @pytest.mark.parametrize("name", TESTS)
 @pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
 def test_under_sanitizers(native_build: NativeBuild, sanitizers: str, name: str) -> None:
     folder = native_build(PACKAGE, f"PTO_SANITIZE={sanitizers}")
-    subprocess.run([folder / PROGRAMS / name], check=True, timeout=600)
+    subprocess.run([folder / PROGRAMS / name], check=True, timeout=900)
 
 
 def test_planted_bug_is_found(native_build: NativeBuild) -> None:

@@ -40,7 +40,7 @@ AICPU_FLAGS = (
 @pytest.mark.toolchain
 @pytest.mark.parametrize("name", TESTS)
 def test_plain(native_build: NativeBuild, name: str) -> None:
-    subprocess.run([native_build(PACKAGE) / PROGRAMS / name], check=True, timeout=300)
+    subprocess.run([native_build(PACKAGE) / PROGRAMS / name], check=True, timeout=900)
 
 
 @pytest.mark.toolchain
@@ -51,7 +51,7 @@ def test_under_sanitizers(native_build: NativeBuild, sanitizers: str, name: str)
     subprocess.run(
         [folder / PROGRAMS / name],
         check=True,
-        timeout=600,
+        timeout=900,
         env={**os.environ, "LSAN_OPTIONS": LEAK_OPTIONS},
     )
 
@@ -65,7 +65,7 @@ def test_on_the_simulators_threads(native_build: NativeBuild, settings: tuple[st
     subprocess.run(
         [program, simulator, "20"],
         check=True,
-        timeout=300,
+        timeout=900,
         env={**os.environ, "LSAN_OPTIONS": LEAK_OPTIONS},
     )
 
@@ -75,13 +75,18 @@ def test_on_the_simulators_threads(native_build: NativeBuild, settings: tuple[st
 def test_planted_bug_is_found(native_build: NativeBuild, plant: str) -> None:
     program, test = PLANTS[plant]
     folder = native_build(PACKAGE, f"PTO_PLANT_{plant}=ON", target=program)
+
+    def is_found(repeats: int, seed: int) -> bool:
+        command = [folder / PROGRAMS / program, test, str(repeats), str(seed)]
+        outcome = subprocess.run(command, capture_output=True, timeout=300)
+        assert outcome.returncode in (0, 1), outcome.stdout[-500:] + outcome.stderr[-500:]
+        return outcome.returncode == 1
+
     missed = 0
     for number in range(ROUNDS):
-        outcome = subprocess.run(
-            [folder / PROGRAMS / program, test, "40", str(1 + 1000 * number)], capture_output=True
-        )
-        assert outcome.returncode in (0, 1), outcome.stdout[-500:] + outcome.stderr[-500:]
-        missed += outcome.returncode == 0
+        seed = 1 + 1000 * number
+        # Beside busy programs two threads seldom run at once: then it takes longer.
+        missed += not (is_found(40, seed) or is_found(160, seed + 500))
     assert missed <= MISSED_AT_MOST
 
 

@@ -17,14 +17,14 @@ TESTS = ("mailbox_test", "stress_test", "fuzz_test")
 
 @pytest.mark.parametrize("name", TESTS)
 def test_plain(native_build: NativeBuild, name: str) -> None:
-    subprocess.run([native_build(PACKAGE) / PROGRAMS / name], check=True, timeout=300)
+    subprocess.run([native_build(PACKAGE) / PROGRAMS / name], check=True, timeout=900)
 
 
 @pytest.mark.parametrize("name", TESTS)
 @pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
 def test_under_sanitizers(native_build: NativeBuild, sanitizers: str, name: str) -> None:
     folder = native_build(PACKAGE, f"PTO_SANITIZE={sanitizers}")
-    subprocess.run([folder / PROGRAMS / name], check=True, timeout=600)
+    subprocess.run([folder / PROGRAMS / name], check=True, timeout=900)
 
 
 def test_the_library_gives_one_symbol(native_build: NativeBuild) -> None:

@@ -38,6 +38,7 @@ class ThreadChild {
     is_stopping_ = true;
     if (thread_.joinable()) thread_.join();
   }
+  bool is_stopping() const { return is_stopping_; }
 
   std::atomic<bool> dies_of_skip{false};  // after the mark on the board, before the answer
   std::atomic<bool> has_died{false};
@@ -167,11 +168,14 @@ class Crew : public Host {
     if (returns) connect(child);
   }
 
-  void give_up() override { lock_of_thread().unlock(); }
+  void give_up() override {
+    if (std::this_thread::get_id() == maker_ && on_give_up) on_give_up();
+    lock_of_thread().unlock();
+  }
   void take() override {
     std::unique_lock lock(gil_);
     lock_of_thread() = std::move(lock);
-    if (on_take && std::this_thread::get_id() == maker_) on_take();
+    if (std::this_thread::get_id() == maker_ && on_take) on_take();
   }
   void leave() override {}
   void look(bool) override {
@@ -196,7 +200,7 @@ class Crew : public Host {
   int ended = 0;
   std::string broken;
   std::function<void()> on_look;
-  std::function<void()> on_take;  // of the thread that made the crew
+  std::function<void()> on_take, on_give_up;  // of the thread that made the crew
   std::function<void(int32_t)> on_end;
 
  private:

@@ -66,8 +66,10 @@ TEST(random_buffers_never_overlap) {
       const size_t offset = random() % (bytes + 1);
       const size_t rest = bytes - offset;
       CHECK_EQUAL(memory.copy_out(host.data(), address + offset, rest, nullptr), PTO_OK);
-      CHECK_EQUAL(memory.copy_out(host.data(), address + offset, rest + 1, nullptr),
-                  PTO_ERROR_ADDRESS);
+      // What begins at the end of one buffer may be another.
+      if (offset < bytes || bytes == 0)
+        CHECK_EQUAL(memory.copy_out(host.data(), address + offset, rest + 1, nullptr),
+                    PTO_ERROR_ADDRESS);
     }
     for (const auto& [address, bytes] : live) CHECK_EQUAL(memory.free(address, nullptr), PTO_OK);
     CHECK_EQUAL(memory.leaks().buffers, 0u);
