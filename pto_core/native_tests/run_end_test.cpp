@@ -52,6 +52,157 @@ TEST(an_interrupted_run_is_over_however_late_the_end_of_a_child_is_told) {
   CHECK(!crew.driver->is_running());
 }
 
+TEST(a_failure_that_nobody_waited_for_goes_with_its_run) {
+  std::atomic<bool> has_failed = false;
+  Crew crew(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
+    while (!has_failed) std::this_thread::yield();
+    return true;
+  });
+  crew.on_look = [&] {
+    if (!crew.driver->is_own_thread() || has_failed.exchange(true)) return;
+    throw std::runtime_error("of the first run");
+  };
+  std::vector<uint64_t> words(1);
+  crew.driver->run_begin(Hazards::kRaw);
+  Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
+  submit(crew, task);
+  for (int i = 0; !has_failed || crew.driver->statistics().finished == 0; ++i) {
+    CHECK(i < kSoonMs);
+    crew.give_up();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    crew.take();
+  }
+  crew.driver->run_end();  // over already, so it does not wait
+  crew.driver->run_begin(Hazards::kRaw);
+  CHECK(crew.driver->wait(submit(crew, task), UINT64_MAX));
+  crew.driver->run_end();
+}
+
+// Nobody waits for the host with the role while somebody waits for the role with the host: once it
+// saw the one, ThreadSanitizer reports the other.
+TEST(a_failure_of_the_drivers_thread_is_kept_without_the_host) {
+  static std::atomic<bool> is_in_event, has_asked;
+  is_in_event = has_asked = false;
+  struct SlowEngine : NativeEngine {
+    using NativeEngine::NativeEngine;
+    void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
+                    Instructions& out) override {
+      const bool is_first = !is_in_event.exchange(true);
+      for (int i = 0; is_first && !has_asked && i < kSoonMs; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      NativeEngine::completion(child, count, outcome, cause, out);
+    }
+  };
+  std::atomic<bool> is_submitted = false;
+  std::atomic<bool> may_fail = false;
+  std::atomic<bool> has_failed = false;
+  const auto body = [&](int32_t, const pto_frame&, const uint64_t* data, std::string*) {
+    while (!(scalar_of(data) == 0 ? is_submitted : has_failed)) std::this_thread::yield();
+    return true;
+  };
+  Crew crew(1, 4, body, false, 1 << 16, [](const Configuration& configuration) {
+    return std::make_unique<SlowEngine>(configuration);
+  });
+  crew.on_look = [&] {
+    if (!crew.driver->is_own_thread() || !may_fail || has_failed.exchange(true)) return;
+    throw std::runtime_error("of the look");
+  };
+  const auto wait_for = [&](const std::atomic<bool>& flag) {
+    crew.give_up();
+    for (int i = 0; !flag; ++i) {
+      CHECK(i < kSoonMs);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    crew.take();
+  };
+  std::vector<uint64_t> words(1);
+  crew.driver->run_begin(Hazards::kRaw);
+  for (const uint64_t scalar : {0, 1}) {
+    Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, scalar);
+    submit(crew, task);
+  }
+  is_submitted = true;
+  wait_for(is_in_event);
+  crew.on_give_up = [&] { has_asked = true; };  // and waits for the role, then with it for the host
+  crew.driver->statistics();
+  crew.on_give_up = nullptr;
+  CHECK(has_asked);
+  may_fail = true;
+  wait_for(has_failed);
+  try {
+    crew.driver->run_end();
+  } catch (const std::runtime_error& error) {
+    CHECK_EQUAL(std::string(error.what()), std::string("of the look"));
+  }
+}
+
+TEST(a_run_that_is_stopped_while_its_end_is_waited_for_says_so) {
+  std::atomic<bool> is_looked = false;
+  Crew crew(1, 4, fold);
+  crew.child(0).stop();  // what it is sent stays in flight
+  std::vector<uint64_t> words(1);
+  crew.driver->run_begin(Hazards::kRaw);
+  Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
+  submit(crew, task);
+  crew.on_look = [&] { is_looked = is_looked || !crew.driver->is_own_thread(); };
+  std::atomic<int> refused = 0;
+  std::thread ending([&] {
+    crew.take();
+    try {
+      crew.driver->run_end();
+    } catch (const Refusal& refusal) {
+      refused += refusal.kind == Refusal::Kind::kClosed;
+    }
+    crew.give_up();
+  });
+  for (int i = 0; !is_looked; ++i) {  // it waits
+    CHECK(i < kSoonMs);
+    crew.give_up();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    crew.take();
+  }
+  crew.driver->stop(crew.driver->add_cause("closed"));
+  crew.give_up();
+  ending.join();
+  crew.take();
+  CHECK_EQUAL(refused.load(), 1);
+}
+
+TEST(an_interrupted_run_cancels_and_stays_usable) {
+  std::atomic<bool> may_end = false;
+  Crew crew(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
+    while (!may_end) std::this_thread::yield();
+    return true;
+  });
+  std::vector<uint64_t> words(1);
+  crew.driver->run_begin(Hazards::kRaw);
+  for (int i = 0; i < 20; ++i) {
+    Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
+    submit(crew, task);
+  }
+  crew.on_look = [&] {
+    if (crew.driver->is_own_thread()) return;
+    crew.on_look = [&] { may_end = true; };
+    throw std::runtime_error("interrupted");
+  };
+  std::string words_of_error;
+  try {
+    crew.driver->run_end();
+  } catch (const std::runtime_error& error) {
+    words_of_error = error.what();
+  }
+  CHECK_EQUAL(words_of_error, std::string("interrupted"));
+  CHECK(!crew.driver->is_running());
+  CHECK(crew.driver->poisonings().size() >= 10);
+  crew.on_look = nullptr;
+  crew.driver->run_begin(Hazards::kRaw);
+  Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
+  const int64_t number = submit(crew, task);
+  CHECK(crew.driver->wait(number, UINT64_MAX));
+  crew.driver->run_end();
+  CHECK_EQUAL(crew.driver->failures().size(), size_t{0});
+}
+
 int main(int argc, char** argv) {
   return check::run_all(argc, argv);
 }

@@ -17,6 +17,8 @@
 
 using namespace pto::hierarchy;
 
+constexpr int kSoonMs = 30'000;  // within which what is waited for happens, however loaded
+
 // Runs a task; false fails it, with the words that it leaves.
 using Body = std::function<bool(int32_t child, const pto_frame& frame, const uint64_t* data,
                                 std::string* words)>;
