@@ -73,14 +73,19 @@ class Terminal:
             assert time.monotonic() < limit, self.text
             time.sleep(1e-3)
 
-    def close(self) -> str:
-        """End it, and give all that was written to it."""
+    def end_with(self, words: str) -> str:
+        """Write a last line, and give all that was written; the kernel delivers it in its time."""
+        self.file.write(words + "\n")
+        self.await_text(words)
+        self.close()
+        return self.text
+
+    def close(self) -> None:
         if not self.file.closed:
             self._is_over.set()
             self._reader.join()
             self.file.close()
             os.close(self._reading)
-        return self.text
 
 
 def screen(text: str) -> list[str]:
@@ -125,8 +130,7 @@ def engine() -> str:
 
 def check_is_cleared(terminal: Terminal) -> None:
     """What follows the run begins in an empty line, and the cursor is seen again."""
-    terminal.file.write("what follows\n")
-    text = terminal.close()
+    text = terminal.end_with("what follows")
     assert screen(text) == ["what follows"], text
     assert text.count(HIDDEN) == text.count(SHOWN) == 1
     assert text.index(HIDDEN) < text.index(SHOWN)
@@ -180,8 +184,7 @@ def test_a_terminal_is_left_clean_where_nothing_can_follow(
         with pytest.raises(RuntimeError, match="no more threads"), worker.session(progress=True):
             pass
         assert sys.stderr is terminal.file
-    terminal.file.write("what follows\n")
-    text = terminal.close()
+    text = terminal.end_with("what follows")
     assert screen(text) == ["what follows"], text
     assert text.count(HIDDEN) == text.count(SHOWN)
 
