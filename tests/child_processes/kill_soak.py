@@ -26,13 +26,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kill_workers import be_shot_at
-from observer import below
+from observer import PATIENCE_S, below
 from sight import Sight, session, shared_mappings, who_maps
 from subject import Fault, Subject
 
 WORKERS_OF_A_PROCESS = 25
 SILENCE_S = 120
-PATIENCE_S = 10
 SOON_S = 1.0
 """In which everything below a process that was killed has to be gone."""
 FAULTS_SHOWN = 20

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-PATIENCE_S = 10
+PATIENCE_S = 60
 END_S = 60
 """What a watched process has at most to end, on a machine with much else to do."""
 INTERRUPTED = 130

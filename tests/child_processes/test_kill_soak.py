@@ -7,11 +7,17 @@ import secrets
 import kill_soak
 
 SECONDS, WORKERS_OF_A_PROCESS = 2, 4
+TRIES_MAX = 10
 
 
 def test_kills_lose_nothing_and_leave_nothing() -> None:
+    """On a busy machine the top may be killed before the first run each time: on with the next."""
     seed = secrets.randbits(31)
     print("first seed", seed)
-    counts, faults = kill_soak.soak(SECONDS, seed, WORKERS_OF_A_PROCESS)
-    assert not faults
-    assert counts["runs"] > 0
+    for _ in range(TRIES_MAX):
+        counts, faults = kill_soak.soak(SECONDS, seed, WORKERS_OF_A_PROCESS)
+        assert not faults
+        if counts["runs"]:
+            return
+        seed = counts["seeds"]
+    raise AssertionError("there was no run")
