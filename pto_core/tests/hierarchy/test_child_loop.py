@@ -453,18 +453,24 @@ class TestWaiting:
         assert child.outcomes == {1: Outcome.SUCCEEDED}
 
     def test_ends_with_what_a_handler_raises(self) -> None:
-        child = Child()
-        child.end.when_empty = lambda: None
+        child, has_looked = Child(), threading.Event()
+        child.end.when_empty = has_looked.set
 
         def leave(number, frame) -> None:
             raise SystemExit(7)
 
+        def disturb() -> None:
+            if has_looked.wait(60):  # it must not come outside the loop, which goes on until then
+                os.kill(os.getpid(), signal.SIGUSR1)
+
         before = signal.signal(signal.SIGUSR1, leave)
-        threading.Timer(0.02, lambda: os.kill(os.getpid(), signal.SIGUSR1)).start()
+        thread = threading.Thread(target=disturb)
         try:
+            thread.start()
             with pytest.raises((SystemExit, ProtocolError)):
                 child.run()
         finally:
+            thread.join()
             signal.signal(signal.SIGUSR1, before)
 
 
