@@ -110,7 +110,7 @@ def in_a_fork(body: Callable[[], None]) -> str:
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        signal.alarm(20)
+        signal.alarm(120)
         try:
             body()
             os.write(writing, b"nothing was raised")

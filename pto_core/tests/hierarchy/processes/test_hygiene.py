@@ -181,10 +181,13 @@ def test_what_the_user_set_stands() -> None:
 
 
 def test_a_child_has_little_memory_of_its_own() -> None:
-    """4 MB is the budget of a whole child; this is what it is born with, numpy imported."""
+    """4 MB is the budget of a whole child; this is what it is born with, numpy imported.
+
+    The least of some: a page that its parent writes to meanwhile counts as the child's own.
+    """
 
     def private_kb() -> int:
         lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
         return sum(int(line.split()[1]) for line in lines if line.startswith("Private_Dirty"))
 
-    assert max(ask(private_kb, private_kb)) < 4096
+    assert min(max(ask(private_kb, private_kb)) for _ in range(3)) < 4096

@@ -138,11 +138,11 @@ def test_one_that_is_not_ready_in_time_is_named_with_what_it_does(is_gone) -> No
         start.doing("looking for its glasses")
         signal.pause()
 
-    processes = ChildProcesses(timeout_s=1)
+    processes = ChildProcesses(timeout_s=5)
     begun = time.monotonic()
-    with pytest.raises(ChildStartError, match=r"after 1 s: it was looking for its gl.*start_ti"):
+    with pytest.raises(ChildStartError, match=r"after 5 s: it was looking for its gl.*start_ti"):
         processes.start(plans(waiting, slow))
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 60
     assert len(processes) == 0
 
 
