@@ -61,6 +61,19 @@ extern "C" void kernel_entry(int64_t* args) {{
 }}
 """
 
+# Minutes of work for a compiler, so that one which survives is found.
+SLOW_TO_COMPILE = """
+#include <cstdint>
+template <long N> constexpr long count() {{
+  long sum = {salt}L + N;
+  for (long i = 0; i < 400; ++i) for (long j = 0; j < 300; ++j) sum ^= i * j;
+  return sum;
+}}
+template <long N> constexpr long value = count<N>() ^ value<N - 1>;
+template <> constexpr long value<0> = 0;
+extern "C" void kernel_entry(int64_t* args) {{ args[0] += value<800> & 0; }}
+"""
+
 HOST = """
 #include <cstdio>
 
@@ -171,6 +184,10 @@ class Case:
     def kernel(self, statement: str = "") -> Case:
         """Let the kernel begin with ``statement``, which knows ``a`` and ``f``."""
         return self.write("kernels/twice.cpp", KERNEL.format(statement=statement))
+
+    def slow_to_compile(self, name: str, salt: int) -> Case:
+        """Write a kernel that takes a compiler minutes; no cache has one with a new ``salt``."""
+        return self.write(f"kernels/{name}", SLOW_TO_COMPILE.format(salt=salt))
 
     def graph(self, runtime: str, statement: str = "") -> Case:
         """Let the orchestration for ``runtime`` do ``statement`` before it adds its one task.

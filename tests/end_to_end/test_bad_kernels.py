@@ -13,6 +13,7 @@ MODES = {"threads": (), "deterministic": ("--seed", "7")}
 # Only in the case "first", so that "second" compiles all that "first" needs.
 CRASH = "if (a[0] == 2) *reinterpret_cast<volatile int*>(16) = 1;"
 FOREVER = "if (a[0] == 2) for (volatile int64_t i = 0;; i = i + 1) {}"
+LIMIT_S = 8
 
 
 def run_case(case, runtime: str, mode: str, timeout_s: float | None = None):
@@ -41,12 +42,13 @@ def test_crash(case, runtime: str, mode: str) -> None:
 def test_kernel_that_never_returns(case, runtime: str, mode: str) -> None:
     case.kernel(FOREVER)
     assert case.run("-r", runtime, "--case", "second").returncode == 0
-    done = case.run("-r", runtime, "--timeout", "1", *MODES[mode])
+    done = case.run("-r", runtime, "--timeout", str(LIMIT_S), *MODES[mode])
     assert done.returncode == 4, done.stderr
-    assert "ended after its limit of 1 s (--timeout): kernel 'twice' (func_id 3)" in done.stderr
+    limit = f"ended after its limit of {LIMIT_S} s (--timeout)"
+    assert f"{limit}: kernel 'twice' (func_id 3)" in done.stderr
     assert "task 0, on AIV " in done.stderr
     assert "did not return; look for an endless loop" in done.stderr
-    error = run_case(case, runtime, mode, timeout_s=2)
+    error = run_case(case, runtime, mode, timeout_s=LIMIT_S)
     assert isinstance(error, TaskTimeoutError)
-    assert (error.task, error.func_id, error.kernel, error.timeout_s) == (0, 3, "twice", 2)
+    assert (error.task, error.func_id, error.kernel, error.timeout_s) == (0, 3, "twice", LIMIT_S)
     case.assert_all_is_well()

@@ -18,48 +18,37 @@ INSTANTS_FULL = 20
 # Every phase here lasts many times this long, so that the signal comes within it.
 LATEST_S = 0.4
 # Code that does not return is killed after 2 s; the rest is for a slow machine.
-END_S = 10
+END_S = 60
 
-# Minutes of work for a compiler, so that one which survives is found.
-SLOW_TO_COMPILE = """
-#include <cstdint>
-template <long N> constexpr long count() {{
-  long sum = {salt}L + N;
-  for (long i = 0; i < 400; ++i) for (long j = 0; j < 300; ++j) sum ^= i * j;
-  return sum;
-}}
-template <long N> constexpr long value = count<N>() ^ value<N - 1>;
-template <> constexpr long value<0> = 0;
-extern "C" void kernel_entry(int64_t* args) {{ args[0] += value<800> & 0; }}
-"""
 SOURCES = 4
 HERE = 'std::puts("here");'
 HERE_ONCE = f"static std::atomic<bool> begun{{false}}; if (!begun.exchange(true)) {HERE}"
 SPIN = "for (volatile int i = 0; i < 500'000; i = i + 1) {}"
+# A runtime takes tens of millions of tasks, which are added within seconds: with this, minutes.
+BREATH = "for (volatile int i = 0; i < 1'000; i = i + 1) {}"
 TASKS = 100_000
 # 4 MiB arrays, copied again and again.
 COPIED_COUNT = 1 << 20
-COPIES = 20_000
+COPIES = 100_000
 
 
 def compiling(case, random_: random.Random) -> None:
     """Compile kernels that no cache has seen, each of which takes a while."""
     ids = range(SOURCES)
     for func_id in ids:
-        text = SLOW_TO_COMPILE.format(salt=random_.getrandbits(60))
-        case.write(f"kernels/slow{func_id}.cpp", text)
+        case.slow_to_compile(f"slow{func_id}.cpp", random_.getrandbits(60))
     listed = "{'func_id': i + 4, 'source': f'slow{i}.cpp', 'core_type': 'aiv'}"
     case.config(f"KERNELS += [{listed} for i in {list(ids)}]\n")
 
 
 def building(case, random_: random.Random) -> None:
     """Add tasks until the runtime takes no more."""
-    case.graph("host_build_graph", f"{HERE}\n  while (add()) {{}}")
+    case.graph("host_build_graph", f"{HERE}\n  while (add()) {BREATH}")
 
 
 def building_while_running(case, random_: random.Random) -> None:
     """Add tasks beside the schedulers until the runtime takes no more."""
-    case.graph("aicpu_build_graph", f"{HERE}\n  while (add()) {{}}")
+    case.graph("aicpu_build_graph", f"{HERE}\n  while (add()) {BREATH}")
     case.config("RUNTIME_CONFIG = {'runtime': 'aicpu_build_graph'}\n")
 
 

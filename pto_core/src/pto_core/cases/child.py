@@ -69,7 +69,6 @@ class _Events:
 
 def _run(text: str, emit: _Events, activity: int) -> None:
     """Run the job; its failure before any case is an event, as its results are."""
-    emit("phase", phase="loading")
     from pto_core.cases.report import error_to_json
     from pto_core.errors import InternalError, PtoError
 
@@ -99,6 +98,7 @@ def _run_job(text: str, emit: _Events, activity: int) -> None:
     from pto_core.device import open_device
     from pto_core.toolchain import BuildEvent, Toolchain
 
+    emit("phase", phase="loading")  # the first word: the time of the user's files begins
     sys.dont_write_bytecode = True  # a case's folder stays as it is
     job = Job.from_json(text)
     kernel_config = load_kernel_config(job.kernel_config)

@@ -31,6 +31,7 @@ from pto_core.toolchain.children import ProcessGroup
 
 _TICK_S = 0.1
 _STUCK_CHECK_S = 0.05
+_START_S = 60.0  # what a child has beside its limit to start and to import what is ours
 _GRACE_S = 2.0
 _GRACE_AT_LIMIT_S = 0.5  # its time is over already
 _COMMAND = "from pto_core.cases.child import main; main()"
@@ -192,8 +193,12 @@ class _Watch:
             return _TICK_S
         if self._suspects is not None:
             return _STUCK_CHECK_S
-        left = self._started + self._timeout_s - time.monotonic()
-        return min(_TICK_S, max(left, 0.0))
+        return min(_TICK_S, max(-self._over_s(self._timeout_s), 0.0))
+
+    def _over_s(self, timeout_s: float) -> float:
+        """Say by how much the limit was exceeded: the one in force now."""
+        limit_s = timeout_s if self._has_spoken else timeout_s + _START_S
+        return time.monotonic() - self._started - limit_s
 
     def _locate(self, child: subprocess.Popen[bytes]) -> None:
         """Find out where a child without a stuck kernel is."""
@@ -208,7 +213,7 @@ class _Watch:
         """Look twice at what runs: a kernel that is still the same one is stuck."""
         if self._timeout_s is None or self._state.finished:
             return False
-        over = time.monotonic() - self._started - self._timeout_s
+        over = self._over_s(self._timeout_s)
         if over < 0:
             self._suspects = None
             return False
@@ -258,7 +263,7 @@ class _Watch:
         state = self._state
         if not self._has_spoken:
             self._has_spoken = True
-            self._started = time.monotonic()  # starting an interpreter is not the user's time
+            self._started = time.monotonic()  # until then it was not the user's time
         match event["event"]:
             case "listing":
                 state.cases = event["run"]
