@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +10,6 @@ import pytest
 import pto_core
 from pto_core import In, Out, kernel
 from pto_core.errors import TaskFailedError
-
-
-def threads() -> int:
-    return len(os.listdir("/proc/self/task"))
 
 
 def run_and_close(runtime: str, body: object, size: int = 1 << 16) -> None:
@@ -24,7 +20,7 @@ def run_and_close(runtime: str, body: object, size: int = 1 << 16) -> None:
         device.run(graph, np.ones(size), np.zeros(size))
 
 
-def test_a_kept_array_outlives_its_device(runtime: str) -> None:
+def test_a_kept_array_outlives_its_device(runtime: str, threads: Any) -> None:
     kept = []
 
     @kernel(core="aiv")
@@ -32,17 +28,17 @@ def test_a_kept_array_outlives_its_device(runtime: str) -> None:
         kept.append(a)
         kept.append(out[5:])
 
-    before = threads()
+    before = threads.now()
     with pytest.warns(RuntimeWarning, match="'keep' kept its argument 0 .* keep a copy"):
         run_and_close(runtime, keep)
     for array in kept:
         array.sum()
     assert [array.flags.writeable for array in kept] == [False, True]
     kept[1][0] = 3
-    assert threads() > before
+    assert threads.now() - before
     kept.clear()
     del array
-    assert threads() == before
+    assert not threads.since(before)
 
 
 def test_an_array_in_an_exception_outlives_its_device(runtime: str) -> None:
@@ -59,7 +55,9 @@ def test_an_array_in_an_exception_outlives_its_device(runtime: str) -> None:
     caught.value.__cause__.args[0].sum()
 
 
-def test_using_arrays_is_not_keeping_them(runtime: str, recwarn: pytest.WarningsRecorder) -> None:
+def test_using_arrays_is_not_keeping_them(
+    runtime: str, threads: Any, recwarn: pytest.WarningsRecorder
+) -> None:
     kept = []
 
     @kernel(core="aiv")
@@ -70,8 +68,8 @@ def test_using_arrays_is_not_keeping_them(runtime: str, recwarn: pytest.Warnings
         kept.append(a.copy())
         return out
 
-    before = threads()
+    before = threads.now()
     run_and_close(runtime, use)
-    assert threads() <= before
+    assert not threads.since(before)
     assert kept[0].sum() == 1 << 16
     assert not recwarn.list

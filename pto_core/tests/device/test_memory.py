@@ -164,7 +164,7 @@ def test_arrays_left_at_close_are_a_warning(runtime: str) -> None:
         device.run(graph, np.zeros(3))
 
 
-def test_a_forgotten_device_is_closed(runtime: str) -> None:
+def test_a_forgotten_device_is_closed(runtime: str, threads: Any) -> None:
     """Also when a kernel or an orchestration refers to it."""
 
     def use_and_forget() -> weakref.ref[Device]:
@@ -181,30 +181,25 @@ def test_a_forgotten_device_is_closed(runtime: str) -> None:
         device.run(knows_it_too, np.zeros(3))
         return weakref.ref(device)
 
-    threads = threads_of_this_process()
+    before = threads.now()
     reference = use_and_forget()
     with pytest.warns(ResourceWarning, match="was never closed"):
         gc.collect()
     assert reference() is None
-    assert threads_of_this_process() <= threads
+    assert not threads.since(before)
 
 
-def threads_of_this_process() -> set[str]:
-    """The ids of the threads. One that was joined may be listed for a moment longer."""
-    return set(os.listdir("/proc/self/task"))
-
-
-def test_nothing_is_left_after_close(runtime: str) -> None:
+def test_nothing_is_left_after_close(runtime: str, threads: Any) -> None:
     def once() -> None:
         with pto_core.open_device("a2a3sim", runtime=runtime) as device:
             device.run(graph, np.zeros(3))
 
     once()
-    threads = threads_of_this_process()
+    before = threads.now()
     files = os.listdir("/proc/self/fd")
     for _ in range(5):
         once()
-    assert threads_of_this_process() <= threads
+    assert not threads.since(before)
     assert len(os.listdir("/proc/self/fd")) == len(files)
 
 

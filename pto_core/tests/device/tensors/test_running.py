@@ -7,8 +7,9 @@ import pickle
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from pto_core.errors import (
     UnsupportedError,
     UsageError,
 )
+
+PATIENCE_S = 60
 
 
 @kernel(core="aiv")
@@ -160,6 +163,7 @@ def test_a_full_ring_blocks_and_other_threads_go_on(open_narrow: Callable[..., D
     device = open_narrow()
     others = 0
     is_over = threading.Event()
+    deadline = time.monotonic() + PATIENCE_S
 
     def count() -> None:
         nonlocal others
@@ -170,7 +174,9 @@ def test_a_full_ring_blocks_and_other_threads_go_on(open_narrow: Callable[..., D
     @kernel(core="aiv")
     def slow(x: InOut):
         x += 1
-        time.sleep(0.01)
+        enough = others + 2
+        while others < enough and time.monotonic() < deadline:
+            time.sleep(0.001)
 
     def graph(rt, x):
         for _ in range(20):
@@ -180,68 +186,82 @@ def test_a_full_ring_blocks_and_other_threads_go_on(open_narrow: Callable[..., D
     thread = threading.Thread(target=count)
     thread.start()
     x = np.zeros(4)
-    device.run(graph, x)
-    is_over.set()
-    thread.join()
+    try:
+        device.run(graph, x)
+        assert time.monotonic() < deadline
+    finally:
+        is_over.set()
+        thread.join()
     assert (x == 20).all()
-    assert others > 20
+    assert others >= 40
+
+
+class Gate:
+    """Holds each kernel until it is opened, or for a time."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+        self.entered = threading.Event()
+
+    def orchestration(self, limit_s: float) -> Callable[..., None]:
+        """Give one whose third submit waits for a kernel that waits here."""
+
+        @kernel(core="aiv")
+        def hold(x: InOut):
+            self.entered.set()
+            self.opened.wait(limit_s)
+
+        def graph(rt, x):
+            for _ in range(100):
+                with rt.scope():
+                    rt.submit(hold, x)
+
+        return graph
 
 
 @pytest.fixture
-def opened() -> Any:
-    gate = threading.Event()
-    yield gate
-    gate.set()
+def gate() -> Iterator[Gate]:
+    made = Gate()
+    yield made
+    made.opened.set()
 
 
-def held(gate: threading.Event, limit_s: float) -> Callable[..., None]:
-    """Give an orchestration whose third submit waits for a kernel that waits for the gate."""
-
-    @kernel(core="aiv")
-    def hold(x: InOut):
-        gate.wait(limit_s)
-
-    def graph(rt, x):
-        for _ in range(100):
-            with rt.scope():
-                rt.submit(hold, x)
-
-    return graph
-
-
-def test_ctrl_c_while_a_submit_waits(
-    open_narrow: Callable[..., Device], opened: threading.Event
-) -> None:
+def test_ctrl_c_while_a_submit_waits(open_narrow: Callable[..., Device], gate: Gate) -> None:
     device = open_narrow()
-    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
-    late = threading.Timer(0.8, opened.set)
-    timer.start()
-    late.start()
-    with pytest.raises(KeyboardInterrupt):
-        device.run(held(opened, 60), np.zeros(4))
+
+    def interrupt() -> None:
+        gate.entered.wait()
+        time.sleep(0.3)  # by then the third submit waits
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def notice(number: int, frame: FrameType | None) -> None:
+        gate.opened.set()
+        signal.default_int_handler(number, frame)
+
+    before = signal.signal(signal.SIGINT, notice)
+    threading.Thread(target=interrupt, daemon=True).start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            device.run(gate.orchestration(PATIENCE_S), np.zeros(4))
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert not device.is_lost
     assert device.run(lambda rt, x: rt.submit(increase, x), np.zeros(4)).tasks == 1
 
 
-def test_time_limits_while_a_submit_waits(
-    open_narrow: Callable[..., Device], opened: threading.Event
-) -> None:
+def test_time_limits_while_a_submit_waits(open_narrow: Callable[..., Device], gate: Gate) -> None:
     device = open_narrow()
-    late = threading.Timer(0.8, opened.set)
-    late.start()
     with pytest.raises(RunTimeoutError):
-        device.run(held(opened, 60), np.zeros(4), timeout_s=0.2)
+        device.run(gate.orchestration(0.8), np.zeros(4), timeout_s=0.2)
     assert device.run(lambda rt, x: rt.submit(increase, x), np.zeros(4)).tasks == 1
 
 
 def test_the_limit_of_a_task_while_a_submit_waits(
-    open_narrow: Callable[..., Device], opened: threading.Event
+    open_narrow: Callable[..., Device], gate: Gate
 ) -> None:
-    device = open_narrow(task_timeout_s=0.2)
-    late = threading.Timer(1, opened.set)
-    late.start()
+    device = open_narrow(task_timeout_s=1)
     with pytest.raises(TaskTimeoutError, match="kernel 'hold'"):
-        device.run(held(opened, 60), np.zeros(4))
+        device.run(gate.orchestration(2), np.zeros(4))
     assert device.run(lambda rt, x: rt.submit(increase, x), np.zeros(4)).tasks == 1
 
 
