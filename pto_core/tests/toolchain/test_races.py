@@ -8,7 +8,11 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 BUILD = """
     import sys
@@ -25,14 +29,6 @@ BUILD = """
     for path in toolchain.build_many(requests):
         print(path)
 """
-# Long enough to compile that a signal always comes in the middle.
-SLOW = """
-    #include <cstdint>
-    template <int N> struct Slow { static constexpr long value = Slow<N - 1>::value + 1; };
-    template <> struct Slow<0> { static constexpr long value = 0; };
-    template <int N> long many() { if constexpr (N > 0) return many<N - 1>() + N; else return 0; }
-    extern "C" void kernel_entry(int64_t* args) { args[0] = many<800>() + Slow<800>::value; }
-"""
 
 
 def start(bench, *sources: Path, script: str = BUILD) -> subprocess.Popen[str]:
@@ -40,6 +36,24 @@ def start(bench, *sources: Path, script: str = BUILD) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
+
+
+@pytest.fixture
+def held(bench, kernel) -> Path:
+    """Give a source that a compiler does not get to the end of: it includes a pipe."""
+    os.mkfifo(bench.sources / "pipe.h")
+    return bench.write("held.cpp", kernel("1", '#include "pipe.h"'))
+
+
+@contextmanager
+def compiling(bench, held: Path) -> Iterator[subprocess.Popen[str]]:
+    """Give a builder of ``held`` whose compiler has begun, and stays where it is."""
+    builder = start(bench, held)
+    held_by = os.open(held.with_name("pipe.h"), os.O_WRONLY)  # waits for the compiler
+    try:
+        yield builder
+    finally:
+        os.close(held_by)
 
 
 def living_children(marker: str) -> list[str]:
@@ -57,10 +71,10 @@ def living_children(marker: str) -> list[str]:
     return found
 
 
-def wait_until_gone(marker: str, patience_s: float = 20) -> list[str]:
+def wait_until_gone(marker: str, patience_s: float = 60) -> list[str]:
     deadline = time.monotonic() + patience_s
     while (left := living_children(marker)) and time.monotonic() < deadline:
-        os.sched_yield()
+        time.sleep(0.01)
     return left
 
 
@@ -75,19 +89,17 @@ def test_eight_processes_build_the_same_kernels(bench, kernel) -> None:
     assert bench.leftovers() == []
 
 
-def test_killed_builder_leaves_nothing_that_hurts(bench, kernel) -> None:
-    slow = bench.write("slow.cpp", SLOW)
-    builder = start(bench, slow)
-    assert builder.stdout is not None
-    while builder.stdout.readline().strip() != "started":
-        pass
-    builder.kill()
-    builder.communicate()
-    assert wait_until_gone(str(slow)) == [], "its compilers are gone too"
+def test_killed_builder_leaves_nothing_that_hurts(bench, kernel, held) -> None:
+    with compiling(bench, held) as builder:
+        builder.kill()
+        builder.communicate()
+        assert wait_until_gone(str(held)) == [], "its compilers are gone too"
     assert not list((bench.cache / "artefacts").glob("*"))
     bench.build(bench.write("other.cpp", kernel("1")))
     assert bench.leftovers() == [], "the next build swept what it left"
-    assert bench.build(slow).is_file()
+    held.with_name("pipe.h").unlink()
+    bench.write("pipe.h", "")
+    assert bench.build(held).is_file()
 
 
 # Owns a scratch folder, and dies of SIGKILL as soon as its standard input ends.
@@ -132,15 +144,11 @@ def test_a_folder_that_lost_its_lock_is_swept(bench, kernel) -> None:
     assert bench.leftovers() == []
 
 
-def test_interrupted_builder_cleans_up_at_once(bench) -> None:
-    slow = bench.write("slow.cpp", SLOW)
-    builder = start(bench, slow)
-    assert builder.stdout is not None
-    while builder.stdout.readline().strip() != "started":
-        pass
-    builder.send_signal(signal.SIGINT)
-    builder.communicate()
-    assert living_children(str(slow)) == []
+def test_interrupted_builder_cleans_up_at_once(bench, held) -> None:
+    with compiling(bench, held) as builder:
+        builder.send_signal(signal.SIGINT)
+        builder.communicate()
+        assert living_children(str(held)) == []
     assert bench.leftovers() == []
 
 
