@@ -34,7 +34,10 @@ void Run::end_early() {
   const nb::error_scope pending;
   try {
     stop("the run could not go on");
-    if (program_.is_python()) device_.backend()->orchestration_done(device_.handle(), -1);
+    if (program_.is_python()) {
+      ReleasedGil released;
+      device_.backend()->orchestration_done(device_.handle(), -1);
+    }
     drain();
     finish();
   } catch (...) {

@@ -251,13 +251,15 @@ void bind_children(nb::class_<WorkerDriver>& bound) {
            nb::sig("def reply(self, number: int, timeout: float | None = None) -> bytes | None"),
            "Wait for a reply and give it, once. None where the child is lost; raises TimeoutError.")
       .def(
-          "park", [](WorkerDriver& self) { self.driver().park(); },
+          "park", [](WorkerDriver& self) { or_error([&] { self.driver().park(); }); },
           "Let the driver's own thread stand still, until unpark(); around a fork.")
       .def("unpark", [](WorkerDriver& self) { self.driver().unpark(); })
       .def("stop", &WorkerDriver::stop, nb::arg("cause"),
            "End a run that is open: what was in flight is lost for this cause. Each later submit "
            "and "
            "wait raises WorkerClosedError. When this returns, no thread uses the board any more.")
+      .def("refuse_inside", &WorkerDriver::refuse_inside,
+           "Raise UsageError on a thread that is in a call of the driver, by which it came here.")
       .def("close", &WorkerDriver::close, "Close all connections. Twice is fine.");
 }
 

@@ -51,6 +51,7 @@ void Background::start() {
     loop();
     if (rest_) std::exchange(rest_, nullptr)();
   });
+  id_ = thread_.get_id();
   pthread_sigmask(SIG_SETMASK, &program_mask_, nullptr);
   process_ = current_process();
 }
@@ -59,6 +60,7 @@ void Background::stop() {
   if (!thread_.joinable()) return;
   if (process_ != current_process()) {  // it stayed with the parent
     thread_.detach();
+    id_ = std::thread::id();
     return;
   }
   {
@@ -70,6 +72,7 @@ void Background::stop() {
   driver_.host_.give_up();
   thread_.join();
   driver_.host_.take();
+  id_ = std::thread::id();
   is_stopping_ = false;
 }
 
@@ -77,6 +80,7 @@ void Background::end_by_itself(std::function<void()> rest) {
   is_stopping_ = true;
   rest_ = std::move(rest);
   thread_.detach();
+  id_ = std::thread::id();
 }
 
 void Background::park() {
@@ -84,9 +88,9 @@ void Background::park() {
     std::unique_lock lock(mutex_);
     parks_ += 1;
     is_park_wanted_ = true;
-    if (!thread_.joinable() || process_ != current_process()) return;
+    if (id_.load() == std::thread::id() || process_ != current_process()) return;
     // It starts a child itself, out of Host::look(): no lock and no role is held there.
-    if (thread_.get_id() == std::this_thread::get_id()) return;
+    if (is_own_thread()) return;
   }
   changed_.notify_all();
   engine::ring(driver_.board_.parent_bell());

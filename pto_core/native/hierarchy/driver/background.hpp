@@ -29,7 +29,7 @@ class Background {
   void start();
   // On its own thread, out of Host::look(), it ends after this: see end_by_itself().
   void stop();
-  bool is_own_thread() const { return thread_.get_id() == std::this_thread::get_id(); }
+  bool is_own_thread() const { return id_ == std::this_thread::get_id(); }
   // On its own thread: nobody waits for its end. The last that it does is to call `rest`, which may
   // delete the driver.
   void end_by_itself(std::function<void()> rest);
@@ -50,9 +50,10 @@ class Background {
   bool look(uint64_t drives, bool* has_actions);
 
   Driver& driver_;
-  std::thread thread_;
-  std::function<void()> rest_;  // its own thread's
-  pid_t process_ = 0;           // that the thread is of
+  std::thread thread_;                 // of start() and stop() alone
+  std::atomic<std::thread::id> id_{};  // its, while there is one
+  std::function<void()> rest_;         // its own thread's
+  pid_t process_ = 0;                  // that the thread is of
   sigset_t program_mask_{};
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -88,7 +88,7 @@ class ChildLink {
   uint32_t largest_frame_bytes() const { return largest_frame_bytes_; }
 
   const ChildConfiguration configuration;
-  uint32_t configs_sent = 0;      // numbers below this are known to the child
+  uint32_t configs_sent = 0;      // numbers up to this are known to the child
   std::vector<uint64_t> awaited;  // numbers of control frames without a reply
   uint64_t late = 0;              // the last frame whose deadline was told
   bool is_ready = false;

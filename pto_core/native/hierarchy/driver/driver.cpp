@@ -30,6 +30,15 @@ void Driver::check_open() const {
   if (is_closed_) throw Refusal(Refusal::Kind::kClosed, "this Worker was closed; make another one");
 }
 
+// A transport, an engine or a policy in Python was called with the role; that, or the handler of a
+// signal that arrived there, asks for more.
+void Driver::refuse_inside() const {
+  if (role_holder_.load(std::memory_order_relaxed) != std::this_thread::get_id()) return;
+  throw Refusal(Refusal::Kind::kUsage,
+                "the Worker is used inside a call of it, perhaps by the handler of a signal; let "
+                "the handler only note the signal, or raise");
+}
+
 void Driver::stop(int64_t cause) {
   {
     Role role(*this);
@@ -60,6 +69,7 @@ void Driver::lose_all(int64_t cause) {
 }
 
 void Driver::close() {
+  refuse_inside();  // its own thread may wait for the role
   background_.stop();
   // Frames of its own thread may hold the role: the connections go with the driver then.
   if (!is_own_thread()) detach_all();
@@ -109,6 +119,7 @@ void Driver::scope_end() {
   engine_->scope_end(out_);
   scope_depth_ -= 1;
   process();
+  wake_waiting();
 }
 
 // Those that the program has left open.
@@ -140,6 +151,12 @@ void Driver::cancel(int64_t cause) {
   is_dirty_ = true;
   process();
   flush_children();
+  wake_waiting();
+}
+
+// After what others may wait for, such as room.
+void Driver::wake_waiting() {
+  if (waiting_.load(std::memory_order_relaxed) > 0) engine::ring(board_.parent_bell());
 }
 
 bool Driver::has_ended(int64_t task) {
@@ -159,7 +176,7 @@ uint32_t Driver::add_callable(const Digest& digest, const std::string& name) {
 uint32_t Driver::add_config(std::string frame) {
   Role role(*this, Role::kAsks);
   configs_.push_back(std::make_shared<const std::string>(std::move(frame)));
-  return static_cast<uint32_t>(configs_.size() - 1);
+  return static_cast<uint32_t>(configs_.size());
 }
 
 int64_t Driver::add_cause(std::string data) {

@@ -135,7 +135,8 @@ class Driver : private FrameSource {
   bool wait(int64_t task, uint64_t timeout_ns);
   bool has_ended(int64_t task);
 
-  // A callable and a configuration by number; the same digest gives the same number.
+  // A callable and a configuration by number, those of configurations from 1; the same digest gives
+  // the same number.
   uint32_t add_callable(const Digest& digest, const std::string& name);
   // `frame` gives the data of the control frame that brings it to a child.
   uint32_t add_config(std::string frame);
@@ -177,8 +178,13 @@ class Driver : private FrameSource {
   bool is_running() const { return is_running_; }
   const Configuration& engine_configuration() const { return configuration_.engine; }
 
+  // Throws Refusal where this thread has the role: it is in a call of the driver.
+  void refuse_inside() const;
   // Around a fork: the driver's own thread stands at a safe point between the two.
-  void park() { background_.park(); }
+  void park() {
+    refuse_inside();  // its own thread may wait for the role
+    background_.park();
+  }
   void unpark() { background_.unpark(); }
   // Ends a run that is open: what was in flight is lost for this cause, and nothing starts any
   // more. Who waits comes back: with the end of its task, or with Refusal (closed), which each
@@ -223,6 +229,7 @@ class Driver : private FrameSource {
   void note_returning(ChildLink* link, bool returns);
   void end_scopes();
   void forget_causes();
+  void wake_waiting();
 
   // pump.cpp, with the role
   // `waiters`: those among the waiting that call.
@@ -277,15 +284,14 @@ class Driver : private FrameSource {
   int64_t try_allocate(uint64_t bytes, uint64_t* address);
 
   // replay.cpp, with the role
-  uint64_t bytes_to_reserve(const CapturedStep& step) const;
-  bool is_granted(const CapturedStep& step) const;
-  bool try_step(const CapturedStep& step, bool is_known);
-  bool try_allocate(const CapturedStep& step);
-  bool try_resubmit(const CapturedTask& task, bool is_known);
-  void fill_keys(const CapturedTask& task);
-  void fill_members(const CapturedTask& task, bool has_keys);
+  bool is_granted(const CapturedGraph& graph, const CapturedStep& step) const;
+  bool try_step(CapturedGraph& graph, const CapturedStep& step, bool is_known);
+  bool try_allocate(CapturedGraph& graph, const CapturedStep& step);
+  bool try_resubmit(CapturedGraph& graph, const CapturedTask& task, bool is_known);
+  void fill_keys(const CapturedGraph& graph, const CapturedTask& task);
+  void fill_members(const CapturedGraph& graph, const CapturedTask& task, bool has_keys);
   uint64_t ranges_of(const CapturedTask& task, std::vector<SavedRange>* ranges) const;
-  void keep(const CapturedTask& task, int64_t number);
+  void keep(CapturedGraph& graph, const CapturedTask& task, int64_t number);
   void after_resubmit(int64_t task);
 
   const DriverConfiguration configuration_;

@@ -40,7 +40,8 @@ const Functions& functions() {
 
 unsigned long main_thread = 0;
 
-// The thread that forks is the main thread of the process that it makes.
+// The thread that forks is the main thread of the process that it makes. That may be another one
+// than holds signals back, see release_forked().
 void note_fork() {
   main_thread = PyThread_get_thread_ident();
 }
@@ -85,7 +86,17 @@ void hold() {
 
 void let_in() {
   is_holding = false;
-  for (const auto& [number, handler] : std::exchange(replaced, {})) set_handler(number, handler);
+  while (!replaced.empty()) {
+    const auto [number, handler] = std::move(replaced.back());
+    replaced.pop_back();
+    set_handler(number, handler);
+  }
+}
+
+// In a forked process whose parent held signals back, in a thread that is not here.
+void release_forked() {
+  noted = 0;
+  let_in();
 }
 
 nb::object set_wakeup_fd(const nb::object& descriptor) {
@@ -112,6 +123,8 @@ void HeldSignals::prepare() {
   main_thread = nb::cast<unsigned long>(
       nb::module_::import_("threading").attr("main_thread")().attr("ident"));
   pthread_atfork(nullptr, nullptr, &note_fork);
+  nb::module_::import_("os").attr("register_at_fork")(nb::arg("after_in_child") =
+                                                          nb::cpp_function(&release_forked));
 }
 
 HeldSignals::HeldSignals() {

@@ -58,7 +58,7 @@ bool is_runnable(pid_t thread) {
 
 void Hold::begin(int64_t task) {
   thread_.store(current_thread(), std::memory_order_relaxed);
-  task_.store(task, std::memory_order_relaxed);
+  task_.store(task, std::memory_order_release);
 }
 
 void Hold::let_go(int64_t task) {
@@ -70,7 +70,7 @@ void Hold::let_go() {
 }
 
 uint64_t Hold::left_ns() {
-  const int64_t task = task_.load(std::memory_order_relaxed);
+  const int64_t task = task_.load(std::memory_order_acquire);
   if (task == -1) return kNotHeld;
   const bool is_its_own = thread_.load(std::memory_order_relaxed) == current_thread();
   const uint64_t left = is_its_own ? kNotHeld : look_ns(task);

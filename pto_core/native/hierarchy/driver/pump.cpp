@@ -206,8 +206,7 @@ void Driver::send(const Instruction& instruction) {
   if (!has_sent_) first_child_ = instruction.child;
   has_sent_ = true;
   const TaskRecord& record = *records_.find(instruction.task);
-  for (; link.configs_sent <= record.config && link.configs_sent < configs_.size();
-       ++link.configs_sent)
+  for (; link.configs_sent < record.config; ++link.configs_sent)
     link.control(next_control_++, configs_[link.configs_sent]);
   if (record.timeout_ms > 0)
     board_.child(instruction.child).wants_clock.store(1, std::memory_order_relaxed);

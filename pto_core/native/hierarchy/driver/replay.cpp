@@ -14,53 +14,57 @@ bool is_allocated(const CapturedKey& key) {
   return key.tensor.tag == Tag::kOutput && key.tensor.address == 0;
 }
 
+// To be reserved in a heap ring.
+uint64_t bytes_to_reserve(const CapturedGraph& graph, const CapturedStep& step) {
+  if (step.what == CapturedStep::What::kAllocate) return rounded(step.bytes);
+  if (step.what != CapturedStep::What::kSubmit) return 0;
+  const CapturedTask& task = graph.tasks[step.task];
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; task.needs_keys && i < task.keys; ++i) {
+    const CapturedKey& key = graph.keys[task.first_key + i];
+    if (is_allocated(key)) bytes += rounded(key.tensor.bytes);
+  }
+  return bytes;
+}
+
 }  // namespace
 
+// The run may end meanwhile, by another thread, and lets go of the graph then.
 void Driver::replay(std::shared_ptr<CapturedGraph> graph, bool is_known) {
   constexpr size_t kStepsARole = 1024;
   {
     Role role(*this);
-    replayed_ = std::move(graph);
+    replayed_ = graph;
     hold_.let_go();
     has_work_.store(true, std::memory_order_relaxed);
   }
-  const std::vector<CapturedStep>& steps = replayed_->steps;
+  const std::vector<CapturedStep>& steps = graph->steps;
   for (size_t at = 0; at < steps.size();) {
     note_if_look_due();
     look_around_if_due();
     {
       Role role(*this);
       const size_t stop = std::min(steps.size(), at + kStepsARole);
-      while (at < stop && is_granted(steps[at]) && try_step(steps[at], is_known)) ++at;
+      while (at < stop && is_granted(*graph, steps[at]) && try_step(*graph, steps[at], is_known))
+        ++at;
       if (at == stop) continue;
     }
-    ensure_granted(bytes_to_reserve(steps[at]));
-    attempt_or_wait([&] { return try_step(steps[at], is_known); });
+    ensure_granted(bytes_to_reserve(*graph, steps[at]));
+    attempt_or_wait([&] { return try_step(*graph, steps[at], is_known); });
     at += 1;
   }
   background_.wake_if_asleep();
 }
 
-// To be reserved in a heap ring.
-uint64_t Driver::bytes_to_reserve(const CapturedStep& step) const {
-  if (step.what == CapturedStep::What::kAllocate) return rounded(step.bytes);
-  if (step.what != CapturedStep::What::kSubmit) return 0;
-  const CapturedTask& task = replayed_->tasks[step.task];
-  uint64_t bytes = 0;
-  for (uint32_t i = 0; task.needs_keys && i < task.keys; ++i) {
-    const CapturedKey& key = replayed_->keys[task.first_key + i];
-    if (is_allocated(key)) bytes += rounded(key.tensor.bytes);
-  }
-  return bytes;
-}
-
-bool Driver::is_granted(const CapturedStep& step) const {
-  const uint64_t bytes = bytes_to_reserve(step);
+bool Driver::is_granted(const CapturedGraph& graph, const CapturedStep& step) const {
+  const uint64_t bytes = bytes_to_reserve(graph, step);
   return bytes == 0 || is_granted(bytes);
 }
 
-bool Driver::try_step(const CapturedStep& step, bool is_known) {
+bool Driver::try_step(CapturedGraph& graph, const CapturedStep& step, bool is_known) {
   check_open();
+  if (replayed_.get() != &graph)
+    throw Refusal(Refusal::Kind::kUsage, "the run of this replay was ended by another thread");
   switch (step.what) {
     case CapturedStep::What::kScopeBegin:
       engine_->scope_begin();
@@ -72,24 +76,23 @@ bool Driver::try_step(const CapturedStep& step, bool is_known) {
       process();
       return true;
     case CapturedStep::What::kAllocate:
-      return try_allocate(step);
+      return try_allocate(graph, step);
     default:
-      return try_resubmit(replayed_->tasks[step.task], is_known);
+      return try_resubmit(graph, graph.tasks[step.task], is_known);
   }
 }
 
-bool Driver::try_allocate(const CapturedStep& step) {
+bool Driver::try_allocate(CapturedGraph& graph, const CapturedStep& step) {
   uint64_t address = 0;
   if (try_allocate(step.bytes, &address) == kNone) return false;
-  replayed_->locate(step.base, address);
+  graph.locate(step.base, address);
   return true;
 }
 
-bool Driver::try_resubmit(const CapturedTask& task, bool is_known) {
-  CapturedGraph& graph = *replayed_;
+bool Driver::try_resubmit(CapturedGraph& graph, const CapturedTask& task, bool is_known) {
   std::vector<SavedRange> ranges;
   const bool needs_keys = task.needs_keys || !is_known;
-  if (needs_keys) fill_keys(task);
+  if (needs_keys) fill_keys(graph, task);
   const uint64_t saved = task.retries > 0 && needs_keys ? ranges_of(task, &ranges) : 0;
   if (!regions_.fits(saved)) return false;
   Submission submission;
@@ -98,7 +101,7 @@ bool Driver::try_resubmit(const CapturedTask& task, bool is_known) {
   submission.retries = task.retries;
   submission.timeout_ms = task.timeout_ms;
   submission.pins = {graph.pins.data() + task.first_pin, task.pins};
-  fill_members(task, needs_keys);
+  fill_members(graph, task, needs_keys);
   submission.members = members_;
   const std::span producers(graph.producers.data() + task.first_producer, task.producers);
   const Known known{producers, {graph.owners.data() + task.first_owner, task.owners}};
@@ -110,7 +113,7 @@ bool Driver::try_resubmit(const CapturedTask& task, bool is_known) {
     return false;
   }
   if (saved > 0) regions_.reserve(answer.task, std::move(ranges), saved);
-  keep(task, answer.task);
+  keep(graph, task, answer.task);
   for (const Known::Producer& each : producers) {
     if (is_known || (each.why & kExplicit) == 0) continue;
     engine_->add_dependency(answer.task - each.distance, answer.task, out_);
@@ -121,21 +124,21 @@ bool Driver::try_resubmit(const CapturedTask& task, bool is_known) {
 }
 
 // The tensors of the task, where they lie now.
-void Driver::fill_keys(const CapturedTask& task) {
+void Driver::fill_keys(const CapturedGraph& graph, const CapturedTask& task) {
   keys_.clear();
   for (uint32_t i = 0; i < task.keys; ++i) {
-    const CapturedKey& key = replayed_->keys[task.first_key + i];
+    const CapturedKey& key = graph.keys[task.first_key + i];
     keys_.push_back(key.tensor);
     if (key.base != kNoBase && !is_allocated(key))
-      keys_.back().address = replayed_->bases[key.base] + key.offset;
+      keys_.back().address = graph.bases[key.base] + key.offset;
   }
 }
 
-void Driver::fill_members(const CapturedTask& task, bool has_keys) {
+void Driver::fill_members(const CapturedGraph& graph, const CapturedTask& task, bool has_keys) {
   members_.assign(task.members, Member{});
   Tensor* first = keys_.data();
   for (uint32_t i = 0; has_keys && i < task.keys; ++i) {
-    Member& member = members_[replayed_->keys[task.first_key + i].member];
+    Member& member = members_[graph.keys[task.first_key + i].member];
     if (member.tensors.empty()) member.tensors = {first + i, 0};
     member.tensors = {member.tensors.data(), member.tensors.size() + 1};
   }
@@ -151,9 +154,9 @@ uint64_t Driver::ranges_of(const CapturedTask& task, std::vector<SavedRange>* ra
   return bytes;
 }
 
-void Driver::keep(const CapturedTask& task, int64_t number) {
+void Driver::keep(CapturedGraph& graph, const CapturedTask& task, int64_t number) {
   TaskRecord& record = records_.append(number, 0);
-  record.blobs = replayed_->blobs() + task.blobs;
+  record.blobs = graph.blobs() + task.blobs;
   record.callable = task.callable;
   record.config = task.config;
   record.timeout_ms = task.timeout_ms;
@@ -162,9 +165,9 @@ void Driver::keep(const CapturedTask& task, int64_t number) {
   if (task.has_arguments) record.flags |= TaskRecord::kHasArguments;
   if (task.timeout_ms > 0) timeouts_ += 1;
   for (uint32_t i = 0; task.needs_keys && i < task.keys; ++i) {
-    const CapturedKey& key = replayed_->keys[task.first_key + i];
+    const CapturedKey& key = graph.keys[task.first_key + i];
     if (!is_allocated(key)) continue;
-    replayed_->locate(key.base, keys_[i].address);
+    graph.locate(key.base, keys_[i].address);
     if (key.tensor.bytes > 0) note_allocated(keys_[i].address, key.tensor.bytes);
   }
 }

@@ -57,12 +57,7 @@ class Driver::Role {
                     "a placement policy asks the Worker that waits for its decision; decide by the "
                     "candidates alone");
     }
-    // A transport or an engine in Python was called with the role, and a signal arrived there.
-    if (driver_.role_holder_.load(std::memory_order_relaxed) == std::this_thread::get_id()) {
-      throw Refusal(Refusal::Kind::kUsage,
-                    "the Worker is used inside a call of it, perhaps by the handler of a signal; "
-                    "let the handler only note the signal, or raise");
-    }
+    driver_.refuse_inside();
     driver_.host_.give_up();
     lock_.lock();
     driver_.host_.take();

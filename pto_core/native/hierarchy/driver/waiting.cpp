@@ -67,6 +67,7 @@ void Driver::look_around_if_due() {
 void Driver::keep_failure(std::exception_ptr error) {
   const std::lock_guard role(role_);
   if (!failure_) failure_ = std::move(error);
+  wake_waiting();
 }
 
 bool Driver::wait(int64_t task, uint64_t timeout_ns) {
@@ -151,6 +152,7 @@ Driver::ReplyState Driver::reply(uint64_t number, uint64_t timeout_ns, std::stri
     }
     return true;
   };
+  refuse_inside();
   wait_until(take, saturating_add(engine::monotonic_ns(), timeout_ns));
   return state;
 }

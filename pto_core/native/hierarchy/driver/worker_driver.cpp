@@ -23,7 +23,10 @@ WorkerDriver::WorkerDriver(const DriverConfiguration& configuration, std::unique
     : host_(std::make_unique<PythonHost>(std::move(hooks))),
       driver_(std::make_unique<Driver>(configuration, std::move(engine), *host_)),
       settings_(settings),
-      process_(getpid()) {
+      process_(getpid()),
+      own_folder_(nb::cast<std::string>(nb::module_::import_("os.path").attr("dirname")(
+                      nb::module_::import_("pto_core").attr("__file__"))) +
+                  "/") {
   int32_t number = 0;
   for (const ChildConfiguration& child : configuration.engine.children)
     children_[static_cast<size_t>(child.kind)].push_back(number++);
@@ -58,10 +61,14 @@ void WorkerDriver::stop(int64_t cause) {
 
 void WorkerDriver::close() {
   if (process_ != getpid()) return;
-  driver_->close();
+  or_error([&] { driver_->close(); });
   drop_kept(INT64_MAX);
   // It holds this object through driver_object.
   Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_, nullptr)));
+}
+
+void WorkerDriver::refuse_inside() const {
+  if (process_ == getpid()) or_error([&] { driver_->refuse_inside(); });
 }
 
 void WorkerDriver::refuse_fork() const {
@@ -135,10 +142,8 @@ uint32_t WorkerDriver::code_number(PyObject* code) {
   if (code == last_code_) return last_code_number_;
   const auto [found, is_new] = code_numbers_.try_emplace(code, 0);
   if (is_new) {
-    static const std::string own = nb::cast<std::string>(nb::module_::import_("os.path").attr(
-        "dirname")(nb::module_::import_("pto_core").attr("__file__")));
     const auto file = nb::cast<std::string>(nb::handle(code).attr("co_filename"));
-    if (file.starts_with(own + "/")) {
+    if (file.starts_with(own_folder_)) {
       own_codes_.push_back(nb::borrow(code));
     } else {
       found->second = static_cast<uint32_t>(codes_.size());

@@ -102,6 +102,8 @@ class WorkerDriver {
   nb::object place_of(const Place& place) const;
   void stop(int64_t cause);
   void close();
+  // Raises UsageError on a thread that is in a call of the driver, by which it came here.
+  void refuse_inside() const;
 
  private:
   struct KnownHandle {
@@ -156,7 +158,8 @@ class WorkerDriver {
   const WorkerSettings settings_;
   std::array<std::vector<int32_t>, 2> children_;  // by kind, as the program counts them
   const pid_t process_;
-  RunObject* run_ = nullptr;  // a reference, while there is one
+  const std::string own_folder_;  // of this package
+  RunObject* run_ = nullptr;      // a reference, while there is one
 
   std::array<KnownHandle, 64> known_handles_;
   nb::object last_config_, last_version_;

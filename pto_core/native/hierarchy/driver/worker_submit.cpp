@@ -152,15 +152,14 @@ uint32_t WorkerDriver::intern_config(nb::handle config) {
                       "run's");
   }
   const nb::bytes packed = nb::cast<nb::bytes>(config.attr("pack")());
-  const auto number = static_cast<uint32_t>(config_numbers_.size() + 1);
-  const auto [found, is_new] =
-      config_numbers_.try_emplace(std::string(packed.c_str(), packed.size()), number);
-  if (is_new) {
-    const nb::bytes frame = nb::cast<nb::bytes>(nb::module_::import_("pickle").attr("dumps")(
-        nb::make_tuple("config", nb::make_tuple(number, packed))));
-    driver_->add_config(std::string(frame.c_str(), frame.size()));
-  }
-  return found->second;
+  std::string key(packed.c_str(), packed.size());
+  const auto found = config_numbers_.find(key);
+  if (found != config_numbers_.end()) return found->second;
+  // Other threads may come in between, with the same one: then it has two numbers.
+  const nb::bytes frame = nb::cast<nb::bytes>(nb::module_::import_("pickle").attr("dumps")(
+      nb::make_tuple("config", nb::make_tuple(packed))));
+  const uint32_t number = driver_->add_config(std::string(frame.c_str(), frame.size()));
+  return config_numbers_.try_emplace(std::move(key), number).first->second;
 }
 
 // Children of a kind count from 0 for the program.
@@ -236,6 +235,7 @@ PyObject* WorkerDriver::submit(const SubmitWords& words) {
   DraftLoan loan(*this);
   Draft& draft = *loan;
   Call call = begin_call(words, draft);
+  const nb::object run = nb::borrow(reinterpret_cast<PyObject*>(run_));
   add_members(words, call.retries > 0, draft);
   if (!capture_) check_origins(draft);
   call.members = draft.members;
@@ -246,9 +246,11 @@ PyObject* WorkerDriver::submit(const SubmitWords& words) {
     learn_addresses(draft, task);
   });
   drop_kept(driver_->oldest_live_task());
-  // What was let go of just now may have closed it.
+  // What was let go of just now may have closed it, or other threads ended the run or began one.
   if (!run_) or_error([&] { driver_->check_open(); });
-  PyObject* handle = make_task_handle(task, run_);
+  const bool is_of_next = run_ && run_->outcomes && task >= run_->outcomes->first_task;
+  PyObject* handle =
+      make_task_handle(task, is_of_next ? run_ : reinterpret_cast<RunObject*>(run.ptr()));
   if (!handle) throw nb::python_error();
   return handle;
 }

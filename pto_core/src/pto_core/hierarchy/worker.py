@@ -251,6 +251,8 @@ class Worker:
         """End the children and give everything back; twice is fine. Handles are dead then."""
         if self._is_closed:
             return
+        if self._crew is not None:
+            self._crew.driver.refuse_inside()
         self._is_closed = True
         crew, self._crew, self._runs = self._crew, None, None
         try:

@@ -94,11 +94,15 @@ def test_callables_come_and_go(asked, loop) -> None:
 def test_configurations_are_found_by_their_numbers(asked) -> None:
     calls = []
     invoke = asked.service.invoking(lambda *given: calls.append(given))
-    config = CallConfig(block_dim=2)
-    asked("config", 7, config.pack())
-    invoke(len, "args", 7)
+    configs = [CallConfig(block_dim=2), CallConfig(block_dim=3)]
+    for config in configs:
+        asked("config", config.pack())
+    invoke(len, "args", 2)
+    invoke(len, "args", 1)
     invoke(len, None, 0)
-    assert calls == [(len, "args", config), (len, None, None)]
+    assert calls == [(len, "args", configs[1]), (len, "args", configs[0]), (len, None, None)]
+    with pytest.raises(IndexError):
+        invoke(len, None, 3)
 
 
 def test_close_stops_the_loop(asked, loop) -> None:

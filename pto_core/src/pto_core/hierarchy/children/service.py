@@ -54,7 +54,7 @@ class _Service:
 
     def __init__(self, loop: ChildLoop, operations: Mapping[str, Operation]) -> None:
         self._loop = loop
-        self._configs: dict[int, CallConfig] = {}
+        self._configs: list[CallConfig | None] = [None]  # number 0: that of the run
         self._operations: dict[str, Operation] = {
             "config": self._configure,
             "callable": self._deliver,
@@ -76,12 +76,12 @@ class _Service:
         """Give what the loop calls for a task: configurations have come before, by number."""
 
         def run(callable_: Any, args: Any, config: int) -> None:
-            invoke(callable_, args, self._configs.get(config))
+            invoke(callable_, args, self._configs[config])
 
         return run
 
-    def _configure(self, number: int, packed: bytes) -> None:
-        self._configs[number] = CallConfig.unpack(packed)
+    def _configure(self, packed: bytes) -> None:
+        self._configs.append(CallConfig.unpack(packed))
 
     def _deliver(self, digest: bytes, delivery: Delivery) -> None:
         self._loop.add(digest, delivery.materialise())

@@ -1,0 +1,202 @@
+"""What another thread does in the middle of a call, or a fork there, changes nothing for it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+from task_arguments import given
+
+from pto_core import CallConfig, In, InOut, Out, TensorArgType, Worker, hierarchy, task
+from pto_core.errors import UsageError
+from pto_core.hierarchy.engine import events
+
+SOON_S = 60
+
+
+@task
+def add_when(told: In, x: InOut) -> None:
+    while not told[0]:
+        time.sleep(1e-4)
+    x += 1
+
+
+@task
+def write(value: int, out: Out) -> None:
+    out[:] = value
+
+
+def block_dim(orch: Any, args: Any, config: CallConfig) -> None:
+    args.tensor(0)[0] = config.block_dim
+
+
+@pytest.mark.parametrize("engine", ["native"])  # the other one needs the interpreter for a submit
+def test_a_run_that_ends_in_a_submit_has_its_task(make: Any) -> None:
+    """The thread that submits does not get the interpreter until the other has ended the run."""
+    worker = make(num_sub_workers=1, snapshot_limit=1 << 13, on_worker_death="restart")
+    told, x = worker.shared_array(1, "int64"), worker.shared_array(1 << 10, "int64")
+    handles: list[Any] = []
+
+    def submit() -> None:
+        handles.append(session.submit(add_when, told, x, retries=1))
+
+    submitting = threading.Thread(target=submit)
+    interval = sys.getswitchinterval()
+    try:
+        with worker.session() as session:
+            session.submit(add_when, told, x, retries=1)
+            submitting.start()  # it waits until the snapshot of the first task is not needed
+            time.sleep(0.2)
+            sys.setswitchinterval(SOON_S)
+            told[0] = 1
+            spin_until(lambda: x[0] == 2)
+            spin_until(lambda: False, 0.005)  # the child says so
+    finally:
+        sys.setswitchinterval(interval)
+    submitting.join(SOON_S)
+    (handle,) = handles
+    with worker.session() as session:
+        session.submit(write, 7, x)
+    assert handle.done
+
+
+def spin_until(is_met: Any, limit_s: float = 3) -> None:
+    """Without giving up the interpreter."""
+    until = time.monotonic() + limit_s
+    while not is_met() and time.monotonic() < until:
+        pass
+
+
+@pytest.fixture
+def hosts(make: Any, engine: str) -> Worker:
+    pod: Worker = make(level=4)
+    pod.add_worker(Worker(3, num_sub_workers=1, engine=engine, heap_ring_size=1 << 24))
+    return pod
+
+
+def submit_block_dim(pod: Worker, orch: Any, row: Any, value: int) -> None:
+    handle = pod.register(block_dim)
+    args = given((row, TensorArgType.OUTPUT_EXISTING))
+    orch.submit_next_level(handle, args, CallConfig(block_dim=value))
+
+
+def test_a_configuration_that_two_threads_bring_at_once_is_theirs(hosts, monkeypatch) -> None:
+    rows = hosts.shared_array((2, 1), "int64")
+    begun, gone = threading.Event(), threading.Event()
+    dumps = pickle.dumps
+
+    def slowly(value: Any) -> bytes:
+        if isinstance(value, tuple) and value[0] == "config" and not begun.is_set():
+            begun.set()
+            assert gone.wait(SOON_S)
+        return dumps(value)
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        def other() -> None:
+            assert begun.wait(SOON_S)
+            submit_block_dim(hosts, orch, rows[1], 5)
+            gone.set()
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        submit_block_dim(hosts, orch, rows[0], 5)
+        thread.join(SOON_S)
+
+    hosts.init()
+    monkeypatch.setattr(pickle, "dumps", slowly)
+    hosts.run(graph)
+    assert rows.tolist() == [[5], [5]]
+
+
+def test_a_configuration_that_was_not_brought_is_brought_next_time(hosts, monkeypatch) -> None:
+    rows = hosts.shared_array((2, 1), "int64")
+    dumps = pickle.dumps
+    refused: list[Any] = []
+
+    def refuse_first(value: Any) -> bytes:
+        if isinstance(value, tuple) and value[0] == "config" and not refused:
+            refused.append(value)
+            raise InterruptedError
+        return dumps(value)
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        with pytest.raises(InterruptedError):
+            submit_block_dim(hosts, orch, rows[0], 5)
+        submit_block_dim(hosts, orch, rows[0], 5)
+        submit_block_dim(hosts, orch, rows[1], 6)
+
+    hosts.init()
+    monkeypatch.setattr(pickle, "dumps", refuse_first)
+    hosts.run(graph)
+    assert rows.tolist() == [[5], [6]]
+
+
+def test_a_policy_that_closes_its_worker_is_refused_and_the_worker_is_open(make: Any) -> None:
+    refused: list[str] = []
+
+    def policy(candidates: Any, preferred: int) -> int:
+        with pytest.raises(UsageError) as caught:
+            worker.close()
+        time.sleep(0.01)  # the driver's own thread looks whether it is wanted
+        refused.append(str(caught.value))
+        return int(candidates[0][0])
+
+    worker = make(num_sub_workers=2, policy=policy)
+    rows = worker.shared_array((20, 8))
+    with worker.session() as session:
+        for row in rows:
+            session.submit(write, 1, row)
+    assert (rows == 1).all()
+    assert refused
+    assert set(refused) == {refused[0]}
+    assert "used inside a call of it" in refused[0]
+
+
+def test_a_policy_that_starts_another_worker_is_refused(make: Any) -> None:
+    def policy(candidates: Any, preferred: int) -> int:
+        time.sleep(0.01)  # the driver's own thread waits for this decision
+        make(num_sub_workers=1).init()
+        return int(candidates[0][0])
+
+    worker = make(num_sub_workers=2, policy=policy)
+    rows = worker.shared_array((20, 8))
+    with pytest.raises(UsageError, match="used inside a call of it"), worker.session() as session:  # noqa: PT012
+        for row in rows:
+            session.submit(write, 1, row)
+
+
+@pytest.mark.parametrize("engine", ["reference"])
+def test_a_process_that_was_forked_inside_an_event_has_the_handlers_of_the_program(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = hierarchy.engine.ReferenceEngine
+    handle = engine.handle
+    outcomes: list[int] = []
+
+    def forked(self: Any, event: Any) -> Any:
+        if isinstance(event, events.Submit) and not outcomes:
+            thread = threading.Thread(target=lambda: outcomes.append(handlers_in_a_fork()))
+            thread.start()
+            thread.join(SOON_S)
+        return handle(self, event)
+
+    monkeypatch.setattr(engine, "handle", forked)
+    worker = make(num_sub_workers=1)
+    x = worker.shared_array(8)
+    with worker.session() as session:
+        session.submit(write, 3, x)
+    assert (x == 3).all()
+    assert outcomes == [0]
+
+
+def handlers_in_a_fork() -> int:
+    child = os.fork()
+    if child == 0:
+        os._exit(signal.getsignal(signal.SIGINT) is not signal.default_int_handler)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
