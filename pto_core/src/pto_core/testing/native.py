@@ -17,7 +17,7 @@ from typing import Any
 from pto_core.testing import abi
 from pto_core.testing.failure import ContractError
 
-RUN_LIMIT_S = 30.0
+RUN_LIMIT_S = 60.0
 """How long a run of the kit may take before it counts as hung."""
 
 _WAIT_SLICE_NS = 50_000_000
