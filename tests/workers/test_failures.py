@@ -323,6 +323,18 @@ def test_a_child_that_is_killed_while_idle_is_replaced(make) -> None:
     assert restarts(worker, 2) == 2
 
 
+@pytest.mark.parametrize("killed", [1, 2])
+def test_a_run_after_a_pause_fails_for_no_child_that_died_in_it(make, killed) -> None:
+    worker = make(num_sub_workers=2)
+    still_works(worker)
+    for child in psutil.Process().children()[:killed]:
+        child.kill()
+        wait_until_dead(child.pid)
+    time.sleep(0.06)
+    still_works(worker)
+    assert restarts(worker, killed) == killed
+
+
 def test_a_look_never_waits_for_who_forks(make) -> None:
     """Who forks lets the drivers' own threads stand still, and these look, too."""
     worker = make(num_sub_workers=1)

@@ -166,7 +166,8 @@ def test_a_policy_that_starts_another_worker_is_refused(make: Any) -> None:
 
     worker = make(num_sub_workers=2, policy=policy)
     rows = worker.shared_array((20, 8))
-    with pytest.raises(UsageError, match="used inside a call of it"), worker.session() as session:  # noqa: PT012
+    words = "used inside a call of it"
+    with pytest.raises(UsageError, match=words), worker.session() as session:  # noqa: PT012
         for row in rows:
             session.submit(write, 1, row)
 

@@ -126,19 +126,22 @@ class Runs:
 
     def begin(self, hazards: str, config: CallConfig | None) -> None:
         """Open a run; raises UsageError inside another one."""
-        was_running = self.is_running
+        was_running, is_open = self.is_running, False
         try:
             self._driver.run_begin(hazards_number(hazards), config)
+            is_open = True
             self._supervise()
         except BaseException as error:
-            if self.is_running and not was_running and not isinstance(error, PtoError):
-                self.abandon(error)  # interrupted when it was open already
+            # Interrupted when it was open already, or refused because another thread's is?
+            if self.is_running and not was_running and (is_open or not isinstance(error, PtoError)):
+                self.abandon(error)
             raise
 
     def _supervise(self) -> None:
         self._supervision.begin()
         if self._placement is not None:
             self._placement.begin()
+        self._supervision.look_after_pause()
 
     def end(self) -> None:
         """Wait for all tasks; raises one error for all failures, the first one.

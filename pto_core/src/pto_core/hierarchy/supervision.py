@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _END_S = 5.0
 _NAP_S = 0.002  # of who needs a child that is being started
+_PAUSE_NS = 50_000_000  # as often as the driver looks while it has work
 _QUICK_DEATHS_MAX = 5
 _NONE = -1
 
@@ -51,6 +52,7 @@ class Supervision:
         self._reasons: WeakKeyDictionary[ChildProcess, Reason] = WeakKeyDictionary()
         self._interruption: BaseException | None = None  # for whoever waits
         self._is_policy_told = False  # in this run
+        self._begun_ns = 0
         self._endings: list[ChildEnding] = []  # found, and not told yet
         # Children on their way back; None for one that is to be begun.
         self._returning: dict[int, Restart | None] = {}
@@ -79,6 +81,17 @@ class Supervision:
         """Forget what was of the last run: another one begins."""
         self._interruption = None
         self._is_policy_told = False
+
+    def look_after_pause(self) -> None:
+        """Find children that died since the last run: no task of the new one fails for that.
+
+        To look takes a good part of a short run, so this does not where runs follow each other at
+        once.
+        """
+        now = time.monotonic_ns()
+        if now - self._begun_ns >= _PAUSE_NS:
+            self._look_after()
+        self._begun_ns = now
 
     def interrupt(self, error: BaseException) -> None:
         """Let whoever waits for the run raise ``error``, as a signal would on the main thread."""
