@@ -69,7 +69,7 @@ void Driver::lose_all(int64_t cause) {
 }
 
 void Driver::close() {
-  refuse_inside();  // its own thread may wait for the role
+  if (!is_own_thread()) refuse_inside();  // its own thread may wait for the role
   background_.stop();
   // Frames of its own thread may hold the role: the connections go with the driver then.
   if (!is_own_thread()) detach_all();

@@ -234,8 +234,8 @@ Call WorkerDriver::begin_call(const SubmitWords& words, Draft& draft) {
 PyObject* WorkerDriver::submit(const SubmitWords& words) {
   DraftLoan loan(*this);
   Draft& draft = *loan;
-  Call call = begin_call(words, draft);
   const nb::object run = nb::borrow(reinterpret_cast<PyObject*>(run_));
+  Call call = begin_call(words, draft);
   add_members(words, call.retries > 0, draft);
   if (!capture_) check_origins(draft);
   call.members = draft.members;
