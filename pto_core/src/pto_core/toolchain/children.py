@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,8 @@ class ProcessGroup:
     """
 
     def __init__(self) -> None:
+        # While it is held no child is on its way into the group, where the end would miss it.
+        self._lock = threading.RLock()
         read_end, self._lifeline = os.pipe2(os.O_CLOEXEC)
         try:
             self._leader = subprocess.Popen(
@@ -70,17 +73,23 @@ class ProcessGroup:
         environment: Mapping[str, str] | None = None,
         pass_descriptors: Sequence[int] = (),
     ) -> subprocess.Popen[bytes]:
-        """Start a child whose error output goes where its output goes."""
-        return subprocess.Popen(
-            command,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            env=None if environment is None else dict(environment),
-            pass_fds=pass_descriptors,
-            process_group=self._leader.pid,
-        )
+        """Start a child whose error output goes where its output goes.
+
+        Raises OSError when it cannot be started, as in a group that was closed.
+        """
+        with self._lock:
+            if self._lifeline < 0:
+                raise ProcessLookupError("the group was closed")
+            return subprocess.Popen(
+                command,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env=None if environment is None else dict(environment),
+                pass_fds=pass_descriptors,
+                process_group=self._leader.pid,
+            )
 
     def give_time(self, process: subprocess.Popen[bytes]) -> None:
         """Let ``process`` have SIGTERM and two seconds when we die; call it once."""
@@ -99,7 +108,9 @@ class ProcessGroup:
 
     def close(self) -> None:
         """Kill every process of the group; closing twice is fine."""
-        if self._lifeline >= 0:
+        with self._lock:
+            if self._lifeline < 0:
+                return
             # The leader has not been waited for, so the group's number is still ours.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._leader.pid, signal.SIGKILL)
