@@ -25,7 +25,7 @@ CAPABILITY_FLAGS = {
 
 _SEEDS = 16
 _FRESH_PROCESS_LIMIT_S = 60
-_STUCK_MS = 1500
+_STUCK_MS = 5000
 
 
 def check_table(backend: BackendSubject) -> None:

@@ -11,6 +11,6 @@ extern "C" void kernel_entry(int64_t* args) {
   __atomic_store_n(&gate[0], 1, __ATOMIC_RELEASE);
   while (__atomic_load_n(&gate[1], __ATOMIC_ACQUIRE) == 0) {
     if (std::chrono::steady_clock::now() > limit) return;
-    std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
