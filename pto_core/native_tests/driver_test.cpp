@@ -245,7 +245,7 @@ TEST(a_task_past_its_deadline_ends_its_child_and_runs_again) {
   all = &crew;
   crew.driver->run_begin(Hazards::kRaw);
   Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
-  submit(crew, task, -1, 1, 200);
+  submit(crew, task, -1, 1, 500);
   crew.driver->run_end();
   CHECK_EQUAL(crew.ended, 1);
   CHECK_EQUAL(attempts.load(), 2);

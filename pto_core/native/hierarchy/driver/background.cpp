@@ -188,11 +188,12 @@ void Background::drive(uint64_t drives) {
     waiter.wait([&]() noexcept {
       return driver_.guarded([&] { return look(drives, &has_actions); }, error);
     });
-    if (error) driver_.keep_failure(error);
+    const bool has_failed = error != nullptr;
+    if (has_failed) driver_.keep_failure(std::exchange(error, nullptr));
     const bool is_due =
         engine::monotonic_ns() - driver_.last_look_ns_ >= driver_.longest_slice_ns();
     if (has_actions || is_due) call_host(has_actions);
-    if (error) return;
+    if (has_failed) return;
   }
 }
 
@@ -209,7 +210,7 @@ void Background::call_host(bool has_actions) {
     }
   }
   driver_.host_.give_up();
-  if (error) driver_.keep_failure(error);
+  if (error) driver_.keep_failure(std::exchange(error, nullptr));
 }
 
 // Whether there is something else to do than to look again when the bell rings.

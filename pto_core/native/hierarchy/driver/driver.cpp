@@ -173,10 +173,16 @@ uint32_t Driver::add_callable(const Digest& digest, const std::string& name) {
   return found->second;
 }
 
-uint32_t Driver::add_config(std::string frame) {
+uint32_t Driver::next_config() {
   Role role(*this, Role::kAsks);
+  return static_cast<uint32_t>(configs_.size() + 1);
+}
+
+bool Driver::add_config(uint32_t number, std::string frame) {
+  Role role(*this, Role::kAsks);
+  if (number != configs_.size() + 1) return false;
   configs_.push_back(std::make_shared<const std::string>(std::move(frame)));
-  return static_cast<uint32_t>(configs_.size());
+  return true;
 }
 
 int64_t Driver::add_cause(std::string data) {

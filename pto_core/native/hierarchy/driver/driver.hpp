@@ -135,11 +135,12 @@ class Driver : private FrameSource {
   bool wait(int64_t task, uint64_t timeout_ns);
   bool has_ended(int64_t task);
 
-  // A callable and a configuration by number, those of configurations from 1; the same digest gives
-  // the same number.
+  // The same digest gives the same number.
   uint32_t add_callable(const Digest& digest, const std::string& name);
-  // `frame` gives the data of the control frame that brings it to a child.
-  uint32_t add_config(std::string frame);
+  // A configuration, from number 1 on: whether `number` was the next one still. `frame` gives the
+  // data of the control frame that brings it to a child.
+  uint32_t next_config();
+  bool add_config(uint32_t number, std::string frame);
   int64_t add_cause(std::string data);
   // Of the last run, or of the one with those outcomes.
   std::optional<Cause> cause(int64_t number, const RunOutcomes* of = nullptr);

@@ -65,9 +65,15 @@ void Driver::look_around_if_due() {
 }
 
 void Driver::keep_failure(std::exception_ptr error) {
-  const std::lock_guard role(role_);
-  if (!failure_) failure_ = std::move(error);
-  wake_waiting();
+  {
+    const std::lock_guard role(role_);
+    if (!failure_) failure_ = std::exchange(error, nullptr);
+    wake_waiting();
+  }
+  if (!error) return;
+  host_.take();  // it may be a Python one
+  error = nullptr;
+  host_.give_up();
 }
 
 bool Driver::wait(int64_t task, uint64_t timeout_ns) {

@@ -68,6 +68,7 @@ void WorkerDriver::capture_begin(nb::object self, Hazards hazards, nb::handle co
   if (!run) throw nb::python_error();
   Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_, run)));
   run_config_ = number;
+  replayed_.reset();
   captured_ = std::make_unique<CapturedObject>();
   captured_->owner = settings_.owner;
   capture_ = std::move(made);

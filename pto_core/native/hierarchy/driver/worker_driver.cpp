@@ -94,6 +94,7 @@ void WorkerDriver::run_begin(nb::object self, Hazards hazards, nb::handle config
 
 void WorkerDriver::run_end(bool is_interrupted) {
   or_error([&] { driver().run_end(is_interrupted); });
+  replayed_.reset();
   drop_kept(INT64_MAX);
   Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_, nullptr)));
 }

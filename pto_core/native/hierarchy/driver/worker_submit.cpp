@@ -152,14 +152,18 @@ uint32_t WorkerDriver::intern_config(nb::handle config) {
                       "run's");
   }
   const nb::bytes packed = nb::cast<nb::bytes>(config.attr("pack")());
-  std::string key(packed.c_str(), packed.size());
-  const auto found = config_numbers_.find(key);
-  if (found != config_numbers_.end()) return found->second;
-  // Other threads may come in between, with the same one: then it has two numbers.
-  const nb::bytes frame = nb::cast<nb::bytes>(nb::module_::import_("pickle").attr("dumps")(
-      nb::make_tuple("config", nb::make_tuple(packed))));
-  const uint32_t number = driver_->add_config(std::string(frame.c_str(), frame.size()));
-  return config_numbers_.try_emplace(std::move(key), number).first->second;
+  const std::string key(packed.c_str(), packed.size());
+  const nb::object dumps = nb::module_::import_("pickle").attr("dumps");
+  // Other threads may bring this one or others in between.
+  while (true) {
+    const auto found = config_numbers_.find(key);
+    if (found != config_numbers_.end()) return found->second;
+    const uint32_t number = driver_->next_config();
+    const auto frame =
+        nb::cast<nb::bytes>(dumps(nb::make_tuple("config", nb::make_tuple(number, packed))));
+    if (driver_->add_config(number, std::string(frame.c_str(), frame.size())))
+      return config_numbers_.try_emplace(key, number).first->second;
+  }
 }
 
 // Children of a kind count from 0 for the program.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pto_core import _hierarchy
 from pto_core._hierarchy import CallableSpace, Driver
-from pto_core.errors import AbortedError
+from pto_core.errors import AbortedError, UsageError
 from pto_core.hierarchy.children import ChipBody, Post, SubBody, WorkerBody
 from pto_core.hierarchy.control import Control
 from pto_core.hierarchy.endpoints import Endpoint, Opener
@@ -86,7 +88,8 @@ class Crew:
         self.control = Control(self.driver, self.paths)
         # The driver and its open run refer to each other, and a policy perhaps to handles of tasks.
         # close() calls them itself: what a signal's handler raises where an object goes is dropped.
-        self._endings = [weakref.finalize(self, self.driver.close)]
+        closing = partial(close_driver, self.driver)
+        self._endings = [weakref.finalize(self, closing)]
         if self.placement is not None:
             self._endings.append(weakref.finalize(self, self.placement.forget))
 
@@ -219,3 +222,11 @@ class Crew:
 
     def _targets(self, space: CallableSpace) -> list[int]:
         return [child for child, member in enumerate(self.members) if member.space == space]
+
+
+def close_driver(driver: Driver) -> None:
+    """Close it; where this thread is in a call of it, as the garbage collector may be, later."""
+    try:
+        driver.close()
+    except UsageError:
+        threading.Thread(target=driver.close).start()

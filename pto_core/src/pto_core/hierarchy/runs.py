@@ -121,7 +121,8 @@ class Runs:
             self._supervise()
             self._driver.replay()
         except BaseException as error:
-            self.abandon(error)
+            if self.is_running:  # no other thread has ended it
+                self.abandon(error)
             raise
 
     def begin(self, hazards: str, config: CallConfig | None) -> None:

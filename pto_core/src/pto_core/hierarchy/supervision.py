@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from pto_core import log
-from pto_core.errors import AbortedError, PtoError, WorkerClosedError
+from pto_core.errors import AbortedError, PtoError, UsageError, WorkerClosedError
 from pto_core.hierarchy.failures import Failure, child_broken, child_died, child_hung
-from pto_core.hierarchy.processes import ChildEnding, ChildProcess
+from pto_core.hierarchy.processes import ChildEnding, ChildProcess, refuse_inside
 from pto_core.hierarchy.processes.parking import fork_lock
 from pto_core.interrupts import Interrupts
 
@@ -134,6 +134,10 @@ class Supervision:
             raise WorkerClosedError("the Worker of this task is gone; keep it, and close it")
         if not self._is_due(crew):
             return
+        try:
+            refuse_inside()
+        except UsageError:
+            return  # nobody can fork in a policy of another Worker: the next look does it
         # Who is told half an ending, or none, waits for ever, and so does who needs the lock.
         with Interrupts():
             if not lock.acquire(blocking=False):

@@ -16,6 +16,7 @@ from pto_core.errors import UsageError, WorkerClosedError
 from pto_core.hierarchy.child_memory import ChildMemory
 from pto_core.hierarchy.crew import Crew
 from pto_core.hierarchy.memory import Budget, SharedArena
+from pto_core.hierarchy.processes import refuse_inside
 from pto_core.hierarchy.registry import Registration, Registry
 from pto_core.hierarchy.runs import Runs, hazards_number
 from pto_core.hierarchy.settings import WorkerSettings, worker_settings
@@ -156,6 +157,7 @@ class Worker:
                     "this Worker is the child of another one, which starts it in a process of its "
                     "own; call init() of that one"
                 )
+            refuse_inside()
             self._start()
         return self
 
@@ -251,8 +253,7 @@ class Worker:
         """End the children and give everything back; twice is fine. Handles are dead then."""
         if self._is_closed:
             return
-        if self._crew is not None:
-            self._crew.driver.refuse_inside()
+        refuse_inside()
         self._is_closed = True
         crew, self._crew, self._runs = self._crew, None, None
         try:

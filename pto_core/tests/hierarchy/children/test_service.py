@@ -95,13 +95,13 @@ def test_configurations_are_found_by_their_numbers(asked) -> None:
     calls = []
     invoke = asked.service.invoking(lambda *given: calls.append(given))
     configs = [CallConfig(block_dim=2), CallConfig(block_dim=3)]
-    for config in configs:
-        asked("config", config.pack())
-    invoke(len, "args", 2)
-    invoke(len, "args", 1)
+    for number, config in zip((7, 8), configs, strict=True):
+        asked("config", number, config.pack())
+    invoke(len, "args", 8)
+    invoke(len, "args", 7)
     invoke(len, None, 0)
     assert calls == [(len, "args", configs[1]), (len, "args", configs[0]), (len, None, None)]
-    with pytest.raises(IndexError):
+    with pytest.raises(KeyError):  # its own would be a wrong one
         invoke(len, None, 3)
 
 

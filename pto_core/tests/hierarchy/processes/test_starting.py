@@ -262,6 +262,9 @@ def test_engine_threads_are_parked_over_each_fork(processes, monkeypatch) -> Non
         def unpark(self) -> None:
             events.append("unpark")
 
+        def refuse_inside(self) -> None:
+            pass
+
     engine, fork = Engine(), os.fork
 
     def noting_fork() -> int:

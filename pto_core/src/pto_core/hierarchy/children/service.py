@@ -54,7 +54,7 @@ class _Service:
 
     def __init__(self, loop: ChildLoop, operations: Mapping[str, Operation]) -> None:
         self._loop = loop
-        self._configs: list[CallConfig | None] = [None]  # number 0: that of the run
+        self._configs: dict[int, CallConfig | None] = {0: None}  # that of the run
         self._operations: dict[str, Operation] = {
             "config": self._configure,
             "callable": self._deliver,
@@ -80,8 +80,8 @@ class _Service:
 
         return run
 
-    def _configure(self, packed: bytes) -> None:
-        self._configs.append(CallConfig.unpack(packed))
+    def _configure(self, number: int, packed: bytes) -> None:
+        self._configs[number] = CallConfig.unpack(packed)
 
     def _deliver(self, digest: bytes, delivery: Delivery) -> None:
         self._loop.add(digest, delivery.materialise())

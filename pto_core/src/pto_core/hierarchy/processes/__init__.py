@@ -8,7 +8,12 @@ from pto_core.hierarchy.processes.child_process import ChildEnding, ChildProcess
 from pto_core.hierarchy.processes.child_processes import ChildProcesses
 from pto_core.hierarchy.processes.child_start import ChildStart
 from pto_core.hierarchy.processes.descriptors import close_parent_only, parent_only
-from pto_core.hierarchy.processes.parking import Parkable, parked, register_parkable
+from pto_core.hierarchy.processes.parking import (
+    Parkable,
+    parked,
+    refuse_inside,
+    register_parkable,
+)
 from pto_core.hierarchy.processes.plan import ChildPlan
 
 __all__ = [
@@ -21,5 +26,6 @@ __all__ = [
     "close_parent_only",
     "parent_only",
     "parked",
+    "refuse_inside",
     "register_parkable",
 ]

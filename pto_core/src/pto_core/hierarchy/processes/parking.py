@@ -23,6 +23,9 @@ class Parkable(Protocol):
     def unpark(self) -> None:
         """Let its thread go on."""
 
+    def refuse_inside(self) -> None:
+        """Raise UsageError on a thread that is in a call of it: it could not be parked there."""
+
 
 class ForkLock:
     """Held over every fork; reentrant. What may not happen meanwhile is done when it is free.
@@ -44,7 +47,9 @@ class ForkLock:
         self._catch_up()
 
     def __enter__(self) -> ForkLock:
-        self._lock.acquire()
+        if not self._lock.acquire(blocking=False):
+            refuse_inside()  # whoever has it may wait for that call
+            self._lock.acquire()
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -77,6 +82,14 @@ def register_parkable(parkable: Parkable) -> None:
     with _fork_lock:
         _parkables = [known for known in _parkables if known() not in (None, parkable)]
         _parkables.append(ref(parkable))
+
+
+def refuse_inside() -> None:
+    """Raise UsageError on a thread that is in a call of a registered one, as in a policy."""
+    for known in _parkables:
+        parkable = known()
+        if parkable is not None:
+            parkable.refuse_inside()
 
 
 def fork_lock() -> ForkLock:
