@@ -92,10 +92,10 @@ def hosts(make: Any, engine: str) -> Worker:
     return pod
 
 
-def submit_block_dim(pod: Worker, orch: Any, row: Any, value: int) -> None:
+def submit_block_dim(pod: Worker, orch: Any, row: Any, value: int) -> Any:
     handle = pod.register(block_dim)
     args = given((row, TensorArgType.OUTPUT_EXISTING))
-    orch.submit_next_level(handle, args, CallConfig(block_dim=value))
+    return orch.submit_next_level(handle, args, CallConfig(block_dim=value))
 
 
 def test_a_configuration_that_two_threads_bring_at_once_is_theirs(hosts, monkeypatch) -> None:
@@ -112,7 +112,7 @@ def test_a_configuration_that_two_threads_bring_at_once_is_theirs(hosts, monkeyp
     def graph(orch: Any, args: Any, config: Any) -> None:
         def other() -> None:
             assert begun.wait(SOON_S)
-            submit_block_dim(hosts, orch, rows[1], 5)
+            submit_block_dim(hosts, orch, rows[1], 5).wait()
             gone.set()
 
         thread = threading.Thread(target=other)
