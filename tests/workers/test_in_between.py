@@ -16,6 +16,7 @@ from task_arguments import given
 
 from pto_core import CallConfig, In, InOut, Out, TensorArgType, Worker, hierarchy, task
 from pto_core.errors import UsageError
+from pto_core.hierarchy.crew import close_driver
 from pto_core.hierarchy.engine import events
 from pto_core.hierarchy.processes.parking import fork_lock
 
@@ -149,12 +150,23 @@ def test_a_configuration_that_was_not_brought_is_brought_next_time(hosts, monkey
     assert rows.tolist() == [[5], [6]]
 
 
-def test_a_policy_that_closes_its_worker_is_refused_and_the_worker_is_open(make: Any) -> None:
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda worker: worker.close(),
+        lambda worker: worker._crew.driver.park(),
+        lambda worker: worker._crew.driver.reply(1 << 40, 0.0),
+    ],
+    ids=["close", "park", "reply"],
+)
+def test_a_policy_that_would_wait_for_itself_is_refused_and_its_worker_is_open(
+    make: Any, ask: Any
+) -> None:
     refused: list[str] = []
 
     def policy(candidates: Any, preferred: int) -> int:
         with pytest.raises(UsageError) as caught:
-            worker.close()
+            ask(worker)
         time.sleep(0.01)  # the driver's own thread looks whether it is wanted
         refused.append(str(caught.value))
         return int(candidates[0][0])
@@ -246,3 +258,16 @@ def handlers_in_a_fork() -> int:
     if child == 0:
         os._exit(signal.getsignal(signal.SIGINT) is not signal.default_int_handler)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_driver_that_is_dropped_inside_a_call_of_it_is_closed_by_another_thread() -> None:
+    inside, closed = threading.get_ident(), threading.Event()
+
+    class Called:
+        def close(self) -> None:
+            if threading.get_ident() == inside:
+                raise UsageError("inside a call")
+            closed.set()
+
+    close_driver(Called())
+    assert closed.wait(SOON_S)
