@@ -14,51 +14,51 @@ ChildEnd::ChildEnd(const pto_connection& connection)
 
 int32_t ChildEnd::receive(pto_frame_view* frames, int32_t count) {
   const uint32_t wanted = count < 0 ? 0 : static_cast<uint32_t>(count);
-  if (behind_ - first_ < wanted && !words_.is_broken()) {
-    // First: what was submitted before the parent closed is then seen below.
+  if (past_last_ - first_ < wanted && !error_.is_broken()) {
+    // Read the close flag first. Frames submitted before the close are then visible below.
     const bool is_closed = load(indices_->parent_end) == static_cast<uint32_t>(End::kClosed);
-    if (!frames_.look()) {
-      words_.break_off("the parent says that it has submitted %llu bytes, which do not fit",
-                       static_cast<unsigned long long>(load(indices_->submitted)));
+    if (!frames_.refresh()) {
+      error_.set_broken("the parent says that it has submitted %llu bytes, which do not fit",
+                        static_cast<unsigned long long>(load(indices_->submitted)));
     }
-    while (behind_ - first_ < wanted && behind_ - first_ < kShown && show_more()) {
+    while (past_last_ - first_ < wanted && past_last_ - first_ < kVisible && read_next()) {
     }
-    if (behind_ == first_ && is_closed && !words_.is_broken()) return PTO_ENDPOINT_CLOSED;
+    if (past_last_ == first_ && is_closed && !error_.is_broken()) return PTO_ENDPOINT_CLOSED;
   }
-  if (behind_ == first_ && words_.is_broken()) return PTO_ENDPOINT_PROTOCOL;
-  const uint32_t shown = behind_ - first_ < wanted ? behind_ - first_ : wanted;
-  for (uint32_t i = 0; i < shown; ++i) {
-    const Item& item = shown_[(first_ + i) % kShown];
+  if (past_last_ == first_ && error_.is_broken()) return PTO_ENDPOINT_PROTOCOL;
+  const uint32_t visible = past_last_ - first_ < wanted ? past_last_ - first_ : wanted;
+  for (uint32_t i = 0; i < visible; ++i) {
+    const Item& item = visible_[(first_ + i) % kVisible];
     frames[i] = {&item.head, item.data};
   }
-  return static_cast<int32_t>(shown);
+  return static_cast<int32_t>(visible);
 }
 
-bool ChildEnd::show_more() {
-  if (words_.is_broken()) return false;
-  Item& item = shown_[behind_ % kShown];
+bool ChildEnd::read_next() {
+  if (error_.is_broken()) return false;
+  Item& item = visible_[past_last_ % kVisible];
   const auto found = frames_.next(item);
   if (found == Reader<pto_frame>::Found::kNothing) return false;
   const uint16_t kind = item.head.kind;
   if (found == Reader<pto_frame>::Found::kBroken) {
-    words_.break_off("a frame has %u bytes of data, which do not fit", item.head.bytes);
+    error_.set_broken("a frame has %u bytes of data, which do not fit", item.head.bytes);
   } else if (kind != PTO_FRAME_TASK && kind != PTO_FRAME_CONTROL) {
-    words_.break_off("a frame has the kind %u", kind);
+    error_.set_broken("a frame has the kind %u", kind);
   } else {
-    ++behind_;
+    ++past_last_;
     return true;
   }
   return false;
 }
 
 void ChildEnd::take(int32_t count) {
-  const uint32_t shown = behind_ - first_;
-  if (count <= 0 || shown == 0) return;
-  first_ += static_cast<uint32_t>(count) < shown ? static_cast<uint32_t>(count) : shown;
-  const uint64_t end = shown_[(first_ - 1) % kShown].end;
+  const uint32_t visible = past_last_ - first_;
+  if (count <= 0 || visible == 0) return;
+  first_ += static_cast<uint32_t>(count) < visible ? static_cast<uint32_t>(count) : visible;
+  const uint64_t end = visible_[(first_ - 1) % kVisible].end;
   frames_.free_until(end);
   publish(indices_->taken, end);
-  if (load(indices_->parent_wants_room) != 0) engine::ring_published(connection_.parent_bell);
+  if (load(indices_->parent_wants_space) != 0) engine::ring_published(connection_.parent_bell);
 }
 
 // --- Answers ------------------------------------------------------------------------------------
@@ -67,53 +67,53 @@ int32_t ChildEnd::answer(const pto_answer& answer) {
   if (answers_.is_broken()) return PTO_ENDPOINT_PROTOCOL;
   if (load(indices_->parent_end) == static_cast<uint32_t>(End::kClosed)) return PTO_ENDPOINT_CLOSED;
   const bool is_completed = answer.kind == PTO_ANSWER_COMPLETED;
-  if (is_completed && answer.number <= ended_) {
-    words_.refuse("task frame %llu is answered after %llu",
-                  static_cast<unsigned long long>(answer.number),
-                  static_cast<unsigned long long>(ended_));
+  if (is_completed && answer.number <= answered_) {
+    error_.set_refused("task frame %llu is answered after %llu",
+                       static_cast<unsigned long long>(answer.number),
+                       static_cast<unsigned long long>(answered_));
     return PTO_ENDPOINT_PROTOCOL;
   }
   if (is_completed && answer.outcome == PTO_OUTCOME_SUCCEEDED && answer.bytes == 0) {
     succeeded_ = answer.number;
     publish(indices_->completed, succeeded_);
   } else {
-    const int32_t given = put(answer);
-    if (given != 1) return given;
+    const int32_t count = put(answer);
+    if (count != 1) return count;
   }
-  if (is_completed) ended_ = answer.number;
+  if (is_completed) answered_ = answer.number;
   engine::ring_published(connection_.parent_bell);
   return 1;
 }
 
 int32_t ChildEnd::put(const pto_answer& answer) {
   if (uint64_t{answer.bytes} + kLine > connection_.queue_bytes) {
-    words_.refuse("an answer with %u bytes of data is too large: at most %llu", answer.bytes,
-                  static_cast<unsigned long long>(connection_.queue_bytes - kLine));
+    error_.set_refused("an answer with %u bytes of data is too large: at most %llu", answer.bytes,
+                       static_cast<unsigned long long>(connection_.queue_bytes - kLine));
     return PTO_ENDPOINT_PROTOCOL;
   }
   const Record record{answer.number, succeeded_, answer.bytes, answer.kind, answer.outcome, {}};
   bool is_put = answers_.put(record, answer.data, answer.bytes);
   if (!is_put) {
-    // The parent may have made room before it could see that somebody waits for it.
-    ask_for_room(true);
+    // Set the request, then try again: the parent may have freed space before it saw the request.
+    request_space(true);
     is_put = answers_.put(record, answer.data, answer.bytes);
   }
   if (answers_.is_broken()) {
-    words_.break_off("the parent says that it has polled %llu bytes of %llu that were given",
-                     static_cast<unsigned long long>(load(indices_->polled)),
-                     static_cast<unsigned long long>(answers_.end()));
+    error_.set_broken("the parent says that it has polled %llu bytes of %llu that were answered",
+                      static_cast<unsigned long long>(load(indices_->polled)),
+                      static_cast<unsigned long long>(answers_.end()));
     return PTO_ENDPOINT_PROTOCOL;
   }
   if (!is_put) return 0;
-  ask_for_room(false);
-  publish(indices_->given, answers_.end());
+  request_space(false);
+  publish(indices_->answered, answers_.end());
   return 1;
 }
 
-void ChildEnd::ask_for_room(bool wanted) {
-  if (wanted == wants_room_) return;
-  wants_room_ = wanted;
-  publish(indices_->child_wants_room, wanted ? 1u : 0u);
+void ChildEnd::request_space(bool wanted) {
+  if (wanted == wants_space_) return;
+  wants_space_ = wanted;
+  publish(indices_->child_wants_space, wanted ? 1u : 0u);
 }
 
 void ChildEnd::close() {

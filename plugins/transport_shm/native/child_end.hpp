@@ -1,9 +1,10 @@
-// The child's end: frames out, answers in. One thread at a time.
+// The child's end of a mailbox. It receives frames and sends answers. One thread at a time calls
+// it.
 #pragma once
 
+#include "error_text.hpp"
 #include "layout.hpp"
 #include "reader.hpp"
-#include "words.hpp"
 #include "writer.hpp"
 
 namespace pto::shm {
@@ -16,32 +17,32 @@ class ChildEnd {
   void take(int32_t count);
   int32_t answer(const pto_answer& answer);
   void close();
-  const char* error() const { return words_.text(); }
+  const char* error() const { return error_.text(); }
 
  private:
   using Item = Reader<pto_frame>::Item;
-  // Frames that are shown at once.
-  static constexpr uint32_t kShown = 64;
-  static_assert((kShown & (kShown - 1)) == 0);
+  // The largest number of frames that receive() returns before take().
+  static constexpr uint32_t kVisible = 64;
+  static_assert((kVisible & (kVisible - 1)) == 0);
 
-  bool show_more();
+  bool read_next();
   int32_t put(const pto_answer& answer);
-  void ask_for_room(bool wanted);
+  void request_space(bool wanted);
 
   const pto_connection connection_;
   Indices* const indices_;
 
   Reader<pto_frame> frames_;
-  Item shown_[kShown];
-  uint32_t first_ = 0;   // counts; its place in shown_ is the rest modulo kShown
-  uint32_t behind_ = 0;  // likewise
+  Item visible_[kVisible];
+  uint32_t first_ = 0;      // running count; the index in visible_ is the count modulo kVisible
+  uint32_t past_last_ = 0;  // running count, one past the last visible frame
 
   Writer<Record> answers_;
-  uint64_t succeeded_ = 0;  // what was published as `completed`
-  uint64_t ended_ = 0;      // the last task frame that was answered
-  bool wants_room_ = false;
+  uint64_t succeeded_ = 0;  // the published value of `completed`
+  uint64_t answered_ = 0;   // number of the last answered task frame
+  bool wants_space_ = false;
 
-  Words words_;
+  ErrorText error_;
 };
 
 }  // namespace pto::shm

@@ -1,15 +1,16 @@
-// Where things lie in the memory of one connection.
+// The memory layout of one connection.
 //
-//   page 0   indices, each in a pair of cache lines that one side alone writes; a quiet line
+//   page 0   indices, each in two cache lines that only one side writes; a line of rare flags
 //   frames   ring, parent to child: a pto_frame and its data, rounded up to whole lines
 //   answers  ring, child to parent: a Record and its data, rounded up to whole lines
 //
-// Indices count bytes since the connection was opened and never fall; modulo its size they are
-// places in a ring. What does not fit before the end of a ring starts at its beginning, after a
-// head that says so. Rings are large enough for one such gap.
+// Indices count bytes since the connection was opened and never decrease. An index modulo the size
+// of its ring is an offset in that ring. An item never wraps: if it does not fit before the end of
+// the ring, a head of kind kGap fills the rest and the item starts at offset 0. Each ring has space
+// for one such gap.
 //
-// Everything is zero when the connection is opened. An index is stored after what it covers, with
-// seq_cst: then pto/engine/bell.hpp may skip its own write.
+// All bytes are zero when the connection is opened. A side stores an index after the bytes that the
+// index covers, with seq_cst. This order lets pto/engine/bell.hpp skip its own write.
 #pragma once
 
 #include <atomic>
@@ -23,12 +24,13 @@ namespace pto::shm {
 
 constexpr uint64_t kLine = 64;
 constexpr uint64_t kPage = 4096;
-constexpr uint16_t kGap = 0xFFFF;  // as a kind: go on at the beginning of the ring
+constexpr uint16_t kGap = 0xFFFF;  // kind of a head after which the reader continues at offset 0
 
-// Answers that cannot be merged; successes in a row are the number `Indices::completed`.
+// An answer that cannot be merged. Consecutive successes need no record: `Indices::completed`
+// counts them.
 struct Record {
   uint64_t number;
-  uint64_t succeeded;  // what `completed` was when this was given
+  uint64_t succeeded;  // the value of `completed` when the child wrote this record
   uint32_t bytes;
   uint16_t kind;
   uint16_t outcome;
@@ -38,20 +40,20 @@ static_assert(sizeof(Record) == kLine);
 
 enum class End : uint32_t { kUsed = 0, kClosed = 1 };
 
-// Two lines each: processors fetch lines in pairs.
+// Each index has two cache lines, because processors prefetch lines in pairs.
 struct alignas(2 * kLine) Indices {
   // Written by the parent.
   alignas(2 * kLine) uint64_t submitted;
-  alignas(2 * kLine) uint64_t polled;  // records whose room can be used again
+  alignas(2 * kLine) uint64_t polled;  // records before this index can be overwritten
   // Written by the child.
   alignas(2 * kLine) uint64_t taken;
-  alignas(2 * kLine) uint64_t given;  // records
-  uint64_t completed;                 // task frames up to here have ended, the last well
-  // Seldom written, so both sides can look at them for nothing.
+  alignas(2 * kLine) uint64_t answered;  // end of the records
+  uint64_t completed;  // all task frames up to this number have ended, the last one with success
+  // Rarely written, so reads of this line stay in the cache of each side.
   alignas(2 * kLine) uint32_t parent_end;
   uint32_t child_end;
-  uint32_t parent_wants_room;  // a submit came back with less than it was given
-  uint32_t child_wants_room;   // an answer was refused
+  uint32_t parent_wants_space;  // the last submit did not fit completely
+  uint32_t child_wants_space;   // the last answer did not fit
 };
 static_assert(sizeof(Indices) <= kPage);
 
@@ -59,13 +61,13 @@ constexpr uint64_t whole_lines(uint64_t bytes) {
   return (bytes + kLine - 1) & ~(kLine - 1);
 }
 
-// A power of two each.
+// The sizes of both rings in bytes, each a power of two.
 struct RingSizes {
   uint64_t frames;
   uint64_t answers;
 
-  // A frame takes less than twice its bytes, as it has at least a line; a gap is smaller than the
-  // largest frame.
+  // A frame has at least one line, so rounding up to whole lines less than doubles its size. A gap
+  // is smaller than the largest frame.
   explicit constexpr RingSizes(const pto_connection& connection) {
     const uint64_t largest = whole_lines(connection.queue_bytes) + kLine;
     const uint64_t small_ones = 2 * kLine * connection.queue_frames;
@@ -87,7 +89,7 @@ void publish(Word& word, Word value) {
   std::atomic_ref<Word>(word).store(value, std::memory_order_seq_cst);
 }
 
-// A ring as either side sees it.
+// One ring, as either side addresses it.
 struct Ring {
   std::byte* start;
   uint64_t size;  // a power of two

@@ -8,26 +8,26 @@ ParentEnd::ParentEnd(const pto_connection& connection)
     : connection_(connection),
       indices_(indices_of(connection)),
       frames_(frames_of(connection), &indices_->taken),
-      answers_(answers_of(connection), &indices_->given, connection.queue_bytes) {}
+      answers_(answers_of(connection), &indices_->answered, connection.queue_bytes) {}
 
 // --- Frames -------------------------------------------------------------------------------------
 
 int32_t ParentEnd::submit(const pto_frame_view* frames, int32_t count) {
-  if (words_.is_broken()) return PTO_ENDPOINT_PROTOCOL;
+  if (error_.is_broken()) return PTO_ENDPOINT_PROTOCOL;
   if (load(indices_->child_end) == static_cast<uint32_t>(End::kClosed)) return PTO_ENDPOINT_CLOSED;
   if (count <= 0) return 0;
-  if (!can_be_sent(*frames[0].frame)) return PTO_ENDPOINT_PROTOCOL;
-  int32_t put_ones = put(frames, count);
-  if (put_ones < count) {
-    // The child may have made room before it could see that somebody waits for it.
-    ask_for_room(true);
-    put_ones += put(frames + put_ones, count - put_ones);
+  if (!is_sendable(*frames[0].frame)) return PTO_ENDPOINT_PROTOCOL;
+  int32_t put_count = put(frames, count);
+  if (put_count < count) {
+    // Set the request, then try again: the child may have freed space before it saw the request.
+    request_space(true);
+    put_count += put(frames + put_count, count - put_count);
   }
-  if (put_ones == count) ask_for_room(false);
+  if (put_count == count) request_space(false);
   if (frames_.is_broken()) {
-    words_.break_off("the child says that it has taken %llu bytes of %llu that were submitted",
-                     static_cast<unsigned long long>(load(indices_->taken)),
-                     static_cast<unsigned long long>(frames_.end()));
+    error_.set_broken("the child says that it has taken %llu bytes of %llu that were submitted",
+                      static_cast<unsigned long long>(load(indices_->taken)),
+                      static_cast<unsigned long long>(frames_.end()));
     return PTO_ENDPOINT_PROTOCOL;
   }
   if (frames_.end() != published_) {
@@ -35,132 +35,135 @@ int32_t ParentEnd::submit(const pto_frame_view* frames, int32_t count) {
     publish(indices_->submitted, published_);
     engine::ring_published(connection_.child_bell);
   }
-  return put_ones;
+  return put_count;
 }
 
-// What cannot is refused alone, at the head of a submit; what is before it goes.
-bool ParentEnd::can_be_sent(const pto_frame& frame) {
+// Check one frame. submit() sends the frames before an invalid one; a submit that starts with an
+// invalid frame fails.
+bool ParentEnd::is_sendable(const pto_frame& frame) {
   const uint64_t bytes = sizeof frame + uint64_t{frame.bytes};
   if (bytes > connection_.queue_bytes) {
-    words_.refuse("a frame of %llu bytes is too large: at most %u (queue_bytes)",
-                  static_cast<unsigned long long>(bytes), connection_.queue_bytes);
+    error_.set_refused("a frame of %llu bytes is too large: at most %u (queue_bytes)",
+                       static_cast<unsigned long long>(bytes), connection_.queue_bytes);
     return false;
   }
   if (frame.kind != PTO_FRAME_TASK && frame.kind != PTO_FRAME_CONTROL) {
-    words_.refuse("there is no kind %u of frames", frame.kind);
+    error_.set_refused("there is no kind %u of frames", frame.kind);
     return false;
   }
   return true;
 }
 
 int32_t ParentEnd::put(const pto_frame_view* frames, int32_t count) {
-  int32_t put_ones = 0;
-  for (; put_ones < count; ++put_ones) {
-    const pto_frame& frame = *frames[put_ones].frame;
-    if (!can_be_sent(frame) || !frames_.put(frame, frames[put_ones].data, frame.bytes)) break;
+  int32_t put_count = 0;
+  for (; put_count < count; ++put_count) {
+    const pto_frame& frame = *frames[put_count].frame;
+    if (!is_sendable(frame) || !frames_.put(frame, frames[put_count].data, frame.bytes)) break;
     submitted_tasks_ += frame.kind == PTO_FRAME_TASK;
   }
-  return put_ones;
+  return put_count;
 }
 
-void ParentEnd::ask_for_room(bool wanted) {
-  if (wanted == wants_room_) return;
-  wants_room_ = wanted;
-  publish(indices_->parent_wants_room, wanted ? 1u : 0u);
+void ParentEnd::request_space(bool wanted) {
+  if (wanted == wants_space_) return;
+  wants_space_ = wanted;
+  publish(indices_->parent_wants_space, wanted ? 1u : 0u);
 }
 
 // --- Answers ------------------------------------------------------------------------------------
 
 int32_t ParentEnd::poll(pto_answer* answers, int32_t count) {
-  if (words_.is_broken()) return PTO_ENDPOINT_PROTOCOL;
-  free_told();
-  // First: what was given before the child closed is then seen below.
+  if (error_.is_broken()) return PTO_ENDPOINT_PROTOCOL;
+  free_reported();
+  // Read the close flag first. Answers written before the close are then visible below.
   const bool is_closed = load(indices_->child_end) == static_cast<uint32_t>(End::kClosed);
-  if (!look()) return PTO_ENDPOINT_PROTOCOL;
-  int32_t given = 0;
-  if (!tell_records(answers, count, given)) return given > 0 ? given : PTO_ENDPOINT_PROTOCOL;
+  if (!refresh()) return PTO_ENDPOINT_PROTOCOL;
+  int32_t reported = 0;
+  if (!report_records(answers, count, reported))
+    return reported > 0 ? reported : PTO_ENDPOINT_PROTOCOL;
   const bool has_more = has_waiting_ || answers_.has_more();
-  if (!has_more && completed_ > told_ && given < count)
-    tell_successes(completed_, answers[given++]);
-  const bool is_all = !has_more && completed_ <= told_;
-  return given == 0 && is_closed && is_all ? PTO_ENDPOINT_CLOSED : given;
+  if (!has_more && completed_ > reported_ && reported < count)
+    report_successes(completed_, answers[reported++]);
+  const bool is_all = !has_more && completed_ <= reported_;
+  return reported == 0 && is_closed && is_all ? PTO_ENDPOINT_CLOSED : reported;
 }
 
-// The caller is done with what the last poll told.
-void ParentEnd::free_told() {
-  if (answers_.freed() == told_index_) return;
-  answers_.free_until(told_index_);
-  publish(indices_->polled, told_index_);
-  if (load(indices_->child_wants_room) != 0) engine::ring_published(connection_.child_bell);
+// Free the records of the previous poll. The caller does not read them any more.
+void ParentEnd::free_reported() {
+  if (answers_.freed() == reported_index_) return;
+  answers_.free_until(reported_index_);
+  publish(indices_->polled, reported_index_);
+  if (load(indices_->child_wants_space) != 0) engine::ring_published(connection_.child_bell);
 }
 
-// `completed` before the records: one that was given before it is then seen too.
-bool ParentEnd::look() {
+// Read `completed` before the record index. The records that the child wrote before it advanced
+// `completed` are then visible.
+bool ParentEnd::refresh() {
   const uint64_t completed = load(indices_->completed);
   if (completed < completed_ || completed > submitted_tasks_) {
-    words_.break_off("the child says that %llu task frames have ended, of %llu submitted",
-                     static_cast<unsigned long long>(completed),
-                     static_cast<unsigned long long>(submitted_tasks_));
+    error_.set_broken("the child says that %llu task frames have ended, of %llu submitted",
+                      static_cast<unsigned long long>(completed),
+                      static_cast<unsigned long long>(submitted_tasks_));
     return false;
   }
   completed_ = completed;
-  if (answers_.look()) return true;
-  words_.break_off("the child says that it gave %llu bytes of answers, which do not fit",
-                   static_cast<unsigned long long>(load(indices_->given)));
+  if (answers_.refresh()) return true;
+  error_.set_broken("the child says that it gave %llu bytes of answers, which do not fit",
+                    static_cast<unsigned long long>(load(indices_->answered)));
   return false;
 }
 
-bool ParentEnd::tell_records(pto_answer* answers, int32_t count, int32_t& given) {
-  while (given < count) {
+bool ParentEnd::report_records(pto_answer* answers, int32_t count, int32_t& reported) {
+  while (reported < count) {
     if (!has_waiting_) {
       const auto found = answers_.next(waiting_);
       if (found == Reader<Record>::Found::kNothing) return true;
       if (found == Reader<Record>::Found::kBroken) {
-        words_.break_off("an answer has %u bytes of data, which do not fit", waiting_.head.bytes);
+        error_.set_broken("an answer has %u bytes of data, which do not fit", waiting_.head.bytes);
         return false;
       }
-      if (!can_be(waiting_.head)) return false;
+      if (!is_valid(waiting_.head)) return false;
       has_waiting_ = true;
     }
-    if (waiting_.head.succeeded > told_) {
-      tell_successes(waiting_.head.succeeded, answers[given++]);
+    if (waiting_.head.succeeded > reported_) {
+      report_successes(waiting_.head.succeeded, answers[reported++]);
     } else {
-      tell(waiting_, answers[given++]);
+      report(waiting_, answers[reported++]);
       has_waiting_ = false;
     }
   }
   return true;
 }
 
-bool ParentEnd::can_be(const Record& record) {
+bool ParentEnd::is_valid(const Record& record) {
   const bool is_completed = record.kind == PTO_ANSWER_COMPLETED;
   if ((!is_completed && record.kind != PTO_ANSWER_REPLY) || record.outcome > PTO_OUTCOME_SKIPPED) {
-    words_.break_off("an answer has the kind %u and the outcome %u", record.kind, record.outcome);
+    error_.set_broken("an answer has the kind %u and the outcome %u", record.kind, record.outcome);
     return false;
   }
-  const uint64_t before = record.succeeded > told_ ? record.succeeded : told_;
+  const uint64_t before = record.succeeded > reported_ ? record.succeeded : reported_;
   if (before > submitted_tasks_ ||
       (is_completed && (record.number <= before || record.number > submitted_tasks_))) {
-    words_.break_off("an answer is about task frame %llu after %llu, of %llu submitted",
-                     static_cast<unsigned long long>(record.number),
-                     static_cast<unsigned long long>(before),
-                     static_cast<unsigned long long>(submitted_tasks_));
+    error_.set_broken("an answer is about task frame %llu after %llu, of %llu submitted",
+                      static_cast<unsigned long long>(record.number),
+                      static_cast<unsigned long long>(before),
+                      static_cast<unsigned long long>(submitted_tasks_));
     return false;
   }
   return true;
 }
 
-void ParentEnd::tell(const Reader<Record>::Item& item, pto_answer& answer) {
+void ParentEnd::report(const Reader<Record>::Item& item, pto_answer& answer) {
   const Record& record = item.head;
   answer = {record.number, record.bytes == 0 ? nullptr : item.data, record.bytes, record.kind,
             record.outcome};
-  if (record.kind == PTO_ANSWER_COMPLETED) told_ = record.number;
-  told_index_ = item.end;
+  if (record.kind == PTO_ANSWER_COMPLETED) reported_ = record.number;
+  reported_index_ = item.end;
 }
 
-void ParentEnd::tell_successes(uint64_t number, pto_answer& answer) {
+void ParentEnd::report_successes(uint64_t number, pto_answer& answer) {
   answer = {number, nullptr, 0, PTO_ANSWER_COMPLETED, PTO_OUTCOME_SUCCEEDED};
-  told_ = number;
+  reported_ = number;
 }
 
 void ParentEnd::close() {

@@ -1,7 +1,8 @@
-// The side of a ring that takes things out: one thread at a time.
+// The reading side of a ring. One thread at a time calls it.
 //
-// What lies in the ring may be anything. Heads are copied before they are looked at, so that they
-// cannot change afterwards, and followed only where they stay inside what was published.
+// The reader does not trust the ring. It copies each head before it checks it, so that a later
+// write cannot change the checked value, and it rejects a head whose item exceeds the published
+// bytes.
 #pragma once
 
 #include <cstring>
@@ -20,20 +21,20 @@ class Reader {
   struct Item {
     Head head;
     const std::byte* data;
-    uint64_t end;  // index behind it
+    uint64_t end;  // index of the byte after the item
   };
 
-  // `largest` data of one item, in bytes.
+  // `largest`: the limit for the data of one item, in bytes.
   Reader(const Ring& ring, const uint64_t* published, uint64_t largest)
       : ring_(ring), published_(published), largest_(largest) {}
 
-  // Sees what was put in meanwhile. False: the index cannot be.
-  bool look() {
+  // Load the published index. Return false if its value is impossible.
+  bool refresh() {
     const uint64_t published = load(*published_);
     if (published == seen_) return true;
-    const bool cannot_be =
+    const bool is_invalid =
         published < seen_ || published % kLine != 0 || published - freed_ > ring_.size;
-    if (cannot_be) return false;
+    if (is_invalid) return false;
     seen_ = published;
     fetch_ahead(next_);
     return true;
@@ -41,12 +42,12 @@ class Reader {
 
   bool has_more() const { return next_ != seen_; }
 
-  // The next one of what look() saw.
+  // Read the next item that refresh() made visible.
   Found next(Item& item) {
     if (!has_more()) return Found::kNothing;
     std::memcpy(&item.head, ring_.at(next_), kLine);
     if (item.head.kind == kGap) {
-      // A gap hides nothing: something follows it, at the beginning.
+      // An item must follow a gap, at offset 0.
       if (ring_.until_end(next_) >= seen_ - next_) return Found::kBroken;
       next_ += ring_.until_end(next_);
       std::memcpy(&item.head, ring_.at(next_), kLine);
@@ -62,12 +63,12 @@ class Reader {
     return Found::kHead;
   }
 
-  // Everything before `index` is done with.
+  // Mark all items before `index` as free.
   void free_until(uint64_t index) { freed_ = index; }
   uint64_t freed() const { return freed_; }
 
  private:
-  // The lines come from another core, and each head says where the next one is.
+  // Prefetch the lines of the next item: another core wrote them.
   void fetch_ahead(uint64_t index) const {
     for (uint64_t line = 0; line < kAhead; line += kLine)
       __builtin_prefetch(ring_.at(index + line));
@@ -78,9 +79,9 @@ class Reader {
   const Ring ring_;
   const uint64_t* const published_;
   const uint64_t largest_;
-  uint64_t seen_ = 0;   // published, as last looked at
-  uint64_t next_ = 0;   // the next head
-  uint64_t freed_ = 0;  // what the other side was told
+  uint64_t seen_ = 0;   // published index at the last refresh()
+  uint64_t next_ = 0;   // index of the next head
+  uint64_t freed_ = 0;  // index up to which items are free
 };
 
 }  // namespace pto::shm

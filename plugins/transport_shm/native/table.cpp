@@ -1,4 +1,4 @@
-// The table that the core asks for: each entry is one call of an end.
+// The function table for the core. Each entry calls one method of an end.
 
 #include <cstring>
 #include <new>

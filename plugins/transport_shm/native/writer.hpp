@@ -1,6 +1,6 @@
-// The side of a ring that puts things in: one thread at a time.
+// The writing side of a ring. One thread at a time calls it.
 //
-// Heads are a line each (pto_frame, Record) and have a member `kind`.
+// A head (pto_frame, Record) is one cache line and has a member `kind`.
 #pragma once
 
 #include <cstring>
@@ -14,15 +14,16 @@ class Writer {
   static_assert(sizeof(Head) == kLine);
 
  public:
-  // `freed` is the other side's index.
+  // `freed`: the index that the other side writes.
   Writer(const Ring& ring, const uint64_t* freed) : ring_(ring), freed_(freed) {}
 
-  // Whether it fitted. Nothing is seen before published().
+  // Copy an item into the ring. Return false if there is no space. The reader sees it only after
+  // the caller has published end().
   bool put(const Head& head, const void* data, uint64_t bytes) {
     const uint64_t lines = kLine + whole_lines(bytes);
     const uint64_t to_end = ring_.until_end(end_);
     const uint64_t gap = lines > to_end ? to_end : 0;
-    if (!has_room(gap + lines)) return false;
+    if (!has_space(gap + lines)) return false;
     if (gap != 0) put_gap();
     std::byte* place = ring_.at(end_ + gap);
     std::memcpy(place, &head, kLine);
@@ -31,14 +32,14 @@ class Writer {
     return true;
   }
 
-  // What to publish; nothing new when it is what it was.
+  // Return the index to publish.
   uint64_t end() const { return end_; }
 
-  // Whether the other side's index cannot be: then it is not followed.
+  // Return whether the other side's index had an impossible value. The writer then ignores it.
   bool is_broken() const { return is_broken_; }
 
  private:
-  bool has_room(uint64_t bytes) {
+  bool has_space(uint64_t bytes) {
     if (end_ + bytes - seen_freed_ <= ring_.size) return true;
     const uint64_t freed = load(*freed_);
     if (freed > end_ || freed < seen_freed_) {
@@ -58,7 +59,7 @@ class Writer {
   const Ring ring_;
   const uint64_t* const freed_;
   uint64_t end_ = 0;
-  uint64_t seen_freed_ = 0;  // at most what it is
+  uint64_t seen_freed_ = 0;  // a lower bound of the current value
   bool is_broken_ = false;
 };
 

@@ -1,4 +1,4 @@
-"""Builds the library and its native tests, plain and under sanitizers, and runs them."""
+"""Build and run the native tests, plain and under sanitizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plugin object: what it says of itself."""
+"""Test the plugin object's properties."""
 
 from __future__ import annotations
 

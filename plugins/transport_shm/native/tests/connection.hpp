@@ -1,4 +1,4 @@
-// A connection in this process's memory, its two ends, and frames whose data says who they are.
+// A connection in the memory of this process with both ends, and frames whose data identifies them.
 #pragma once
 
 #include <sys/mman.h>
@@ -35,7 +35,7 @@ class Connection {
   }
   Connection(const Connection&) = delete;
 
-  // As the core does for a child that takes the place of one that is gone.
+  // Reopen the connection, as the core does for a restarted child.
   void reopen() {
     close();
     std::memset(values_.memory, 0, values_.memory_bytes);
@@ -75,7 +75,7 @@ class Connection {
   pto_child_end* child_ = nullptr;
 };
 
-// Data of `bytes` bytes that tells `number` and any loss or mixture.
+// Return `bytes` bytes that encode `number`, so that a test detects lost or mixed data.
 inline std::vector<uint8_t> pattern(uint64_t number, uint32_t bytes) {
   std::vector<uint8_t> data(bytes);
   for (uint32_t i = 0; i < bytes; ++i) data[i] = static_cast<uint8_t>(number * 31 + i * 7 + 1);

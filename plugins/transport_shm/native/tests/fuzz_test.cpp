@@ -1,5 +1,6 @@
-// Whatever bytes lie in the memory: a call gives a count, CLOSED or PROTOCOL with words, and points
-// at nothing outside. Run it under a sanitizer, too: then pointing is touching.
+// Corrupt the shared memory at random. Each call returns a count, CLOSED, or PROTOCOL with an error
+// text, and returns no pointer outside the connection. The test reads through each pointer, so that
+// a sanitizer finds a wrong one.
 
 #include <algorithm>
 
@@ -48,21 +49,21 @@ class Victim {
     uint8_t* memory = connection_.memory();
     const uint64_t size = range_.bytes;
     switch (random_.below(5)) {
-      case 0:  // anywhere
+      case 0:  // at any place
         for (uint64_t n = random_.below(200); n > 0; --n)
           memory[random_.below(size)] = random_.byte();
         break;
-      case 1:  // an index
+      case 1:  // an index, to any value
         set_word(random_.below(1024) / 8 * 8, random_.next());
         break;
-      case 2:  // an index, by a little: what looks nearly right
+      case 2:  // an index, by a small amount: almost valid
         add_word(random_.below(1024) / 8 * 8, 64 * (random_.below(40) - 20));
         break;
-      case 3:  // a line at the beginning of a line: a head
+      case 3:  // at the start of a line: a head
         for (uint64_t at = random_.below(size / 64) * 64, i = 0; i < 64; ++i)
           memory[at + i] = random_.one_in(3) ? random_.byte() : 0xFF;
         break;
-      default:  // a length in a head, and what it is
+      default:  // the length and kind in a head
         for (int n = 0; n < 8; ++n) {
           const uint64_t at = 4096 + random_.below((size - 4096) / 64) * 64;
           std::memcpy(memory + at + 56, kLengths + random_.below(std::size(kLengths)), 4);
@@ -130,8 +131,8 @@ class Victim {
     for (int32_t i = 0; i < count; ++i) {
       CHECK(answers[i].kind <= PTO_ANSWER_REPLY && answers[i].outcome <= PTO_OUTCOME_SKIPPED);
       if (answers[i].kind == PTO_ANSWER_COMPLETED) {
-        CHECK(answers[i].number > told_ && answers[i].number <= sent_);
-        told_ = answers[i].number;
+        CHECK(answers[i].number > reported_ && answers[i].number <= sent_);
+        reported_ = answers[i].number;
       }
       CHECK(answers[i].bytes == 0 || range_.holds(answers[i].data, answers[i].bytes));
       sum_ += touched(answers[i].data, answers[i].bytes);
@@ -146,7 +147,7 @@ class Victim {
   }
 
   void check_that_errors_stay() {
-    // A broken end says so whatever happens next, also when the memory is good again.
+    // A broken end stays broken, even when the memory is valid again.
     if (!is_broken_parent()) return;
     std::memset(connection_.memory(), 0, range_.bytes);
     CHECK(is_broken_parent());
@@ -168,7 +169,7 @@ class Victim {
   const Range range_;
   uint64_t sent_ = 0;
   uint64_t answered_ = 0;
-  uint64_t told_ = 0;
+  uint64_t reported_ = 0;
   uint64_t parent_broke_ = 0;
   uint64_t child_broke_ = 0;
   uint64_t sum_ = 0;
@@ -183,7 +184,7 @@ TEST(random_bytes_only_ever_are_a_protocol_error) {
     victim.run(60);
     errors += victim.protocol_errors();
   }
-  CHECK(errors > 1000);  // the bytes were bad enough
+  CHECK(errors > 1000);  // the corrupted bytes reached the checks
 }
 
 }  // namespace

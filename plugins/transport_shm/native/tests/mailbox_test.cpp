@@ -1,4 +1,4 @@
-// What each call promises, one thread doing both sides in turn.
+// The contract of each call. One thread calls both ends in turn.
 
 #include <string>
 
@@ -11,7 +11,7 @@ int32_t receive_one(Connection& from, pto_frame_view& frame) {
   return shm().receive(from.child(), &frame, 1);
 }
 
-// Takes the next frame, which has to be `number`.
+// Receive and take the next frame, and check that it is `number`.
 void expect_frame(Connection& from, uint64_t number, uint32_t bytes) {
   pto_frame_view view{};
   CHECK_EQUAL(receive_one(from, view), 1);
@@ -64,10 +64,10 @@ TEST(many_are_shown_at_once_and_taken_in_parts) {
   std::vector<pto_frame_view> views(300);
   uint64_t next = 1;
   while (next <= 200) {
-    const int32_t shown = shm().receive(connection.child(), views.data(), 300);
-    CHECK(shown > 0);
-    for (int32_t i = 0; i < shown; ++i) CHECK_EQUAL(views[i].frame->number, next + i);
-    const int32_t part = shown > 3 ? shown / 2 : shown;
+    const int32_t visible = shm().receive(connection.child(), views.data(), 300);
+    CHECK(visible > 0);
+    for (int32_t i = 0; i < visible; ++i) CHECK_EQUAL(views[i].frame->number, next + i);
+    const int32_t part = visible > 3 ? visible / 2 : visible;
     shm().take(connection.child(), part);
     next += part;
   }
@@ -80,15 +80,15 @@ void fill_and_empty(Connection& connection, uint32_t count, uint32_t bytes) {
 }
 
 TEST(what_was_asked_for_fits_at_once_wherever_the_ring_stands) {
-  // 4032 and 960 give rings that are a power of two without any slack.
+  // With 4032 and 960 the ring sizes are powers of two without slack.
   for (const uint32_t queue_bytes : {4096u, 4032u, 960u}) {
     const uint32_t frames = queue_bytes / 128;
     const uint32_t largest = queue_bytes - sizeof(pto_frame);
     Connection connection(frames, queue_bytes);
     for (uint32_t turn = 0; turn < 400; ++turn) {
       fill_and_empty(connection, frames, 64);
-      fill_and_empty(connection, 1, turn * 7 % largest);  // moves the ring on
-      fill_and_empty(connection, queue_bytes / 72, 8);    // these waste most
+      fill_and_empty(connection, 1, turn * 7 % largest);  // moves the start of the ring
+      fill_and_empty(connection, queue_bytes / 72, 8);    // these sizes waste the most space
       fill_and_empty(connection, 1, largest);
     }
   }
@@ -111,7 +111,7 @@ TEST(a_frame_of_the_limit_goes_and_one_byte_more_does_not) {
   CHECK_EQUAL(submit(connection, task(1, 936)), 1);
   CHECK_EQUAL(submit(connection, task(2, 937)), PTO_ENDPOINT_PROTOCOL);
   CHECK_CONTAINS(std::string(shm().parent_error(connection.parent())), "1001 bytes is too large");
-  // Behind good ones it is only not taken.
+  // After valid frames, submit() stops before the invalid one.
   const pto_frame good = task(2, 8);
   const pto_frame large = task(3, 2000);
   const std::vector<uint8_t> data = pattern(2, 2000);
@@ -176,23 +176,23 @@ TEST(one_answer_at_a_time_gives_the_same) {
 TEST(a_full_ring_of_answers_refuses_until_the_parent_polls_again) {
   Connection connection(4, 1024);
   const std::vector<uint8_t> data = pattern(1, 500);
-  uint64_t given = 0;
+  uint64_t count = 0;
   const auto reply = [&] {
-    return give(connection, {given + 1, data.data(), 500, PTO_ANSWER_REPLY, 0});
+    return give(connection, {count + 1, data.data(), 500, PTO_ANSWER_REPLY, 0});
   };
-  while (reply() == 1) ++given;
-  CHECK(given >= 2);
+  while (reply() == 1) ++count;
+  CHECK(count >= 2);
   pto_answer answers[64];
-  CHECK_EQUAL(shm().poll(connection.parent(), answers, 64), static_cast<int32_t>(given));
-  // The answers of a poll stay until the next one.
+  CHECK_EQUAL(shm().poll(connection.parent(), answers, 64), static_cast<int32_t>(count));
+  // The answers of a poll stay valid until the next poll.
   CHECK_EQUAL(reply(), 0);
-  for (uint64_t n = 0; n < given; ++n) CHECK(has_pattern(answers[n].data, 1, 500));
+  for (uint64_t n = 0; n < count; ++n) CHECK(has_pattern(answers[n].data, 1, 500));
   CHECK_EQUAL(shm().poll(connection.parent(), answers, 64), 0);
   CHECK_EQUAL(reply(), 1);
   CHECK_EQUAL(shm().poll(connection.parent(), answers, 64), 1);
 }
 
-TEST(an_answer_that_waits_for_its_turn_keeps_its_room) {
+TEST(a_polled_answer_stays_until_the_next_poll) {
   Connection connection(4, 1024);
   submit_tasks(connection, 2);
   const std::vector<uint8_t> why = pattern(2, 500);
@@ -216,7 +216,7 @@ TEST(an_answer_that_waits_for_its_turn_keeps_its_room) {
   CHECK(has_pattern(answer.data, 2, 500));
 }
 
-// A frame in the last line of the ring, another one behind it at the beginning.
+// One frame is in the last line of the ring. The next frame starts at offset 0.
 TEST(a_frame_does_not_reach_over_the_end_of_the_ring) {
   Connection connection(4, 1024);
   const pto::shm::Ring ring = pto::shm::frames_of(connection.values());
@@ -267,7 +267,7 @@ TEST(memory_is_used_again_for_another_child) {
   CHECK_EQUAL(shm().poll(connection.parent(), &answer, 1), 0);
   CHECK_EQUAL(submit(connection, task(6)), 1);
   expect_frame(connection, 6, 0);
-  CHECK_EQUAL(give(connection, completed(1)), 1);  // counted from here
+  CHECK_EQUAL(give(connection, completed(1)), 1);  // the count starts here
   CHECK_EQUAL(shm().poll(connection.parent(), &answer, 1), 1);
 }
 
@@ -281,13 +281,13 @@ TEST(a_child_answers_in_order) {
   CHECK_EQUAL(give(connection, completed(4)), 1);
 }
 
-// How often the bell of one who goes to sleep each time is rung.
+// Return how often a bell was rung, and register a sleeper for the next ring.
 uint32_t rings_of(pto_bell& bell) {
   bell.sleepers = 1;
   return bell.rung;
 }
 
-TEST(whoever_sleeps_is_woken) {
+TEST(a_sleeping_side_is_woken) {
   Connection connection(4, 1024);
   pto_bell& child = connection.child_bell();
   pto_bell& parent = connection.parent_bell();
@@ -297,7 +297,7 @@ TEST(whoever_sleeps_is_woken) {
   CHECK_EQUAL(give(connection, completed(1)), 1);
   CHECK_EQUAL(rings_of(parent), 1u);
   expect_frame(connection, 1, 0);
-  CHECK_EQUAL(rings_of(parent), 1u);  // nobody asked for room
+  CHECK_EQUAL(rings_of(parent), 1u);  // no request for space is set
   uint64_t sent = 1;
   while (submit(connection, task(sent + 1, 100)) == 1) ++sent;
   expect_frame(connection, 2, 100);
@@ -306,7 +306,7 @@ TEST(whoever_sleeps_is_woken) {
   CHECK_EQUAL(rings_of(parent), 3u);
 }
 
-TEST(a_child_that_has_no_room_is_woken_when_there_is_some) {
+TEST(a_child_without_space_is_woken_when_space_is_free) {
   Connection connection(4, 1024);
   connection.child_bell().sleepers = 1;
   const std::vector<uint8_t> data = pattern(1, 500);
@@ -315,16 +315,16 @@ TEST(a_child_that_has_no_room_is_woken_when_there_is_some) {
   while (give(connection, reply) == 1) {
   }
   CHECK(shm().poll(connection.parent(), answers, 64) > 0);
-  CHECK_EQUAL(connection.child_bell().rung, 0u);  // the answers are still being read
+  CHECK_EQUAL(connection.child_bell().rung, 0u);  // the caller may still read the answers
   CHECK_EQUAL(shm().poll(connection.parent(), answers, 64), 0);
   CHECK_EQUAL(connection.child_bell().rung, 1u);
   CHECK_EQUAL(give(connection, reply), 1);
   CHECK_EQUAL(shm().poll(connection.parent(), answers, 64), 1);
   CHECK_EQUAL(shm().poll(connection.parent(), answers, 64), 0);
-  CHECK_EQUAL(connection.child_bell().rung, 1u);  // it wants none any more
+  CHECK_EQUAL(connection.child_bell().rung, 1u);  // the child no longer requests space
 }
 
-TEST(nobody_is_woken_who_does_not_sleep) {
+TEST(a_side_that_is_awake_is_not_rung) {
   Connection connection(4, 1024);
   CHECK_EQUAL(submit(connection, task(1)), 1);
   CHECK_EQUAL(give(connection, completed(1)), 1);

@@ -1,6 +1,6 @@
-// What a frame costs: streamed from one thread to another, there and back, and beside each the
-// floor: the same words moved by two bare atomics. Prints minimum and median of several turns; not
-// a test.
+// Measure the cost of a frame: streamed between two threads, and as a round trip. Beside each
+// figure stands its floor, the same words moved by two bare atomics. Print minimum and median of
+// several rounds.
 
 #include <pthread.h>
 #include <sched.h>
@@ -36,7 +36,7 @@ void report(const char* what, Turn turn) {
   std::printf("%-58s %7.1f ns   (median %.1f)\n", what, ns.front(), ns[ns.size() / 2]);
 }
 
-// Frames of `bytes` data, `kBatch` a call, until all are answered.
+// Stream frames of `bytes` data, `kBatch` per call, until all are answered.
 double stream(uint32_t bytes) {
   Connection connection(256, 1 << 16);
   std::atomic<bool> is_ready{false};
@@ -45,13 +45,13 @@ double stream(uint32_t bytes) {
     pto_frame_view views[64];
     is_ready = true;
     for (uint64_t ended = 0; ended < kFrames;) {
-      const int32_t shown = shm().receive(connection.child(), views, 64);
-      if (shown == 0) {
+      const int32_t visible = shm().receive(connection.child(), views, 64);
+      if (visible == 0) {
         pto::engine::pause_core();
         continue;
       }
-      shm().take(connection.child(), shown);
-      ended += static_cast<uint64_t>(shown);
+      shm().take(connection.child(), visible);
+      ended += static_cast<uint64_t>(visible);
       const pto_answer done = completed(ended);
       shm().answer(connection.child(), &done);
     }
@@ -64,18 +64,18 @@ double stream(uint32_t bytes) {
   std::fill_n(views, kBatch, pto_frame_view{&frame, data.data()});
   const uint64_t begin = monotonic_ns();
   pto_answer answer{};
-  for (uint64_t sent = 0, told = 0; told < kFrames;) {
+  for (uint64_t sent = 0, answered = 0; answered < kFrames;) {
     const auto batch = static_cast<int32_t>(std::min<uint64_t>(kBatch, kFrames - sent));
     if (batch > 0) sent += static_cast<uint64_t>(shm().submit(connection.parent(), views, batch));
-    if (sent - told < 128 && sent < kFrames) continue;
-    if (shm().poll(connection.parent(), &answer, 1) == 1) told = answer.number;
+    if (sent - answered < 128 && sent < kFrames) continue;
+    if (shm().poll(connection.parent(), &answer, 1) == 1) answered = answer.number;
   }
   const double ns = static_cast<double>(monotonic_ns() - begin) / kFrames;
   child.join();
   return ns;
 }
 
-// Both sides in one thread: the instructions without the traffic.
+// Run both ends in one thread: instructions only, without cache traffic.
 double alone(uint32_t bytes) {
   Connection connection(256, 1 << 16);
   const std::vector<uint8_t> data(bytes);
@@ -85,8 +85,8 @@ double alone(uint32_t bytes) {
   const uint64_t begin = monotonic_ns();
   for (uint64_t ended = 0; ended < kFrames; ended += kBatch) {
     shm().submit(connection.parent(), views, kBatch);
-    pto_frame_view shown[kBatch];
-    shm().take(connection.child(), shm().receive(connection.child(), shown, kBatch));
+    pto_frame_view visible[kBatch];
+    shm().take(connection.child(), shm().receive(connection.child(), visible, kBatch));
     pto_answer done = completed(ended + kBatch);
     shm().answer(connection.child(), &done);
     shm().poll(connection.parent(), &done, 1);

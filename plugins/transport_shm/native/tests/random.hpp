@@ -1,4 +1,4 @@
-// Numbers that a printed seed repeats.
+// Random numbers that a printed seed reproduces.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ class Random {
  public:
   explicit Random(uint64_t seed) : engine_(seed) {}
 
-  // 0 to `limit` - 1
+  // A number from 0 to `limit` - 1.
   uint64_t below(uint64_t limit) { return engine_() % limit; }
   bool one_in(uint64_t n) { return below(n) == 0; }
   uint8_t byte() { return static_cast<uint8_t>(engine_()); }
@@ -20,10 +20,10 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-// PTO_TEST_SEED, or a new one each time; printed, so that a failure can be repeated.
+// Return PTO_TEST_SEED, or a new seed. Print it, so that a failure can be reproduced.
 inline uint64_t chosen_seed() {
-  const char* given = std::getenv("PTO_TEST_SEED");
-  const uint64_t seed = given ? std::strtoull(given, nullptr, 0) : std::random_device()();
+  const char* value = std::getenv("PTO_TEST_SEED");
+  const uint64_t seed = value ? std::strtoull(value, nullptr, 0) : std::random_device()();
   std::printf("  PTO_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
   std::fflush(stdout);
   return seed;

@@ -1,5 +1,5 @@
-// Both ends at once, each in a thread: nothing is lost, doubled, mixed up or out of order, whatever
-// the sizes, through rings that are nearly always full; and a sleeper is always woken.
+// Run both ends at once, each in a thread, through rings that are almost always full. No frame or
+// answer is lost, duplicated, mixed or reordered, for all sizes, and each sleeping thread is woken.
 
 #include <atomic>
 #include <thread>
@@ -18,10 +18,10 @@ struct Plan {
   uint64_t tasks;
   uint64_t failed_one_in;
   uint64_t control_one_in;
-  bool merges = true;  // successes of what was shown at once
+  bool merges = true;  // all frames visible at once succeed
 };
 
-// What the frame or answer `number` carries depends on the number alone, so both sides know it.
+// The data of frame or answer `number` depends on the number only, so both sides can compute it.
 uint32_t bytes_of(const Plan& plan, uint64_t number) {
   const uint64_t mixed = (number + 1) * 0x9E3779B97F4A7C15u >> 20;
   const uint32_t limit = plan.queue_bytes - sizeof(pto_frame) + 1;
@@ -35,7 +35,7 @@ bool has_failed(const Plan& plan, uint64_t number) {
   return number % plan.failed_one_in == 0;
 }
 
-// A wait without a limit: tests end by their time limit when a bell is lost.
+// Wait without a limit. If a ring is lost, the test's own time limit ends it.
 template <class Ready>
 void wait_for(pto_bell* bell, Ready ready) {
   Waiter waiter(bell, nullptr, 1, {.spin_ns = 0, .yield_ns = 2000, .longest_ns = 10'000'000'000});
@@ -49,16 +49,16 @@ class Child {
   void run() {
     pto_frame_view views[16];
     while (true) {
-      int32_t shown = 0;
+      int32_t visible = 0;
       wait_for(&connection_.child_bell(), [&] {
-        shown = shm().receive(connection_.child(), views, 16);
-        return shown != 0;
+        visible = shm().receive(connection_.child(), views, 16);
+        return visible != 0;
       });
-      if (shown == PTO_ENDPOINT_CLOSED) break;
-      CHECK(shown > 0);
-      for (int32_t i = 0; i < shown; ++i) handle(views[i]);
-      shm().take(connection_.child(), shown);
-      tell_successes();  // merged: one for what was shown at once
+      if (visible == PTO_ENDPOINT_CLOSED) break;
+      CHECK(visible > 0);
+      for (int32_t i = 0; i < visible; ++i) handle(views[i]);
+      shm().take(connection_.child(), visible);
+      report_successes();  // merged: one answer for all frames visible at once
     }
     CHECK_EQUAL(received_, plan_.tasks);
   }
@@ -70,22 +70,22 @@ class Child {
     CHECK_EQUAL(view.frame->bytes, bytes_of(plan_, number));
     CHECK(has_pattern(view.data, number, view.frame->bytes));
     if (is_control(plan_, number)) {
-      tell_successes();
+      report_successes();
       answer(number, PTO_ANSWER_REPLY, 0);
       return;
     }
-    ++ended_;
-    if (!plan_.merges && !has_failed(plan_, number)) tell_successes();
+    ++answered_;
+    if (!plan_.merges && !has_failed(plan_, number)) report_successes();
     if (!has_failed(plan_, number)) return;
-    answer(ended_, PTO_ANSWER_COMPLETED, PTO_OUTCOME_FAILED);
-    told_ = ended_;
+    answer(answered_, PTO_ANSWER_COMPLETED, PTO_OUTCOME_FAILED);
+    reported_ = answered_;
   }
 
-  void tell_successes() {
-    if (ended_ == told_) return;
-    const pto_answer done = completed(ended_);
+  void report_successes() {
+    if (answered_ == reported_) return;
+    const pto_answer done = completed(answered_);
     CHECK_EQUAL(shm().answer(connection_.child(), &done), 1);
-    told_ = ended_;
+    reported_ = answered_;
   }
 
   void answer(uint64_t number, uint16_t kind, uint16_t outcome) {
@@ -98,8 +98,8 @@ class Child {
   Connection& connection_;
   const Plan& plan_;
   uint64_t received_ = 0;
-  uint64_t ended_ = 0;  // task frames
-  uint64_t told_ = 0;
+  uint64_t answered_ = 0;  // task frames
+  uint64_t reported_ = 0;
 };
 
 class Parent {
@@ -117,7 +117,7 @@ class Parent {
   }
 
  private:
-  bool is_done() const { return sent_ == plan_.tasks && ended_ == tasks_ && replies_.empty(); }
+  bool is_done() const { return sent_ == plan_.tasks && answered_ == tasks_ && replies_.empty(); }
 
   bool send() {
     pto_frame frames[8];
@@ -159,12 +159,12 @@ class Parent {
     if (answer.kind == PTO_ANSWER_REPLY) {
       CHECK(!replies_.empty());
       CHECK_EQUAL(answer.number, replies_.front().number);
-      CHECK_EQUAL(ended_, replies_.front().tasks_before);  // in order with the tasks
+      CHECK_EQUAL(answered_, replies_.front().tasks_before);  // in order with the tasks
       replies_.erase(replies_.begin());
       check_data(answer, answer.number);
       return;
     }
-    CHECK(answer.number > ended_);
+    CHECK(answer.number > answered_);
     CHECK(answer.number <= tasks_);
     const bool is_failure = !failures_.empty() && failures_.front().tasks_before == answer.number;
     if (!failures_.empty()) CHECK(answer.number <= failures_.front().tasks_before);
@@ -173,7 +173,7 @@ class Parent {
       check_data(answer, answer.number);
       failures_.erase(failures_.begin());
     }
-    ended_ = answer.number;
+    answered_ = answer.number;
   }
 
   void check_data(const pto_answer& answer, uint64_t number) {
@@ -183,15 +183,15 @@ class Parent {
 
   struct Awaited {
     uint64_t number;
-    uint64_t tasks_before;  // of a failure: its own count
+    uint64_t tasks_before;  // a failure has a number of its own
   };
 
   Connection& connection_;
   const Plan& plan_;
   Random random_;
   uint64_t sent_ = 0;   // frames
-  uint64_t tasks_ = 0;  // task frames among them
-  uint64_t ended_ = 0;
+  uint64_t tasks_ = 0;  // number of task frames among them
+  uint64_t answered_ = 0;
   std::vector<Awaited> replies_;
   std::vector<Awaited> failures_;
 };
@@ -205,7 +205,7 @@ void run(const Plan& plan, uint64_t seed) {
 
 constexpr uint64_t kTasks = 100'000;
 
-TEST(small_frames_through_a_roomy_queue) {
+TEST(small_frames_through_a_large_queue) {
   run({256, 1 << 16, kTasks, 1000, 500}, chosen_seed());
 }
 TEST(small_frames_through_a_tiny_queue) {
@@ -214,7 +214,7 @@ TEST(small_frames_through_a_tiny_queue) {
 TEST(sizes_up_to_the_limit_wrap_around) {
   run({4, 3000, kTasks / 2, 7, 11}, chosen_seed());
 }
-TEST(every_second_task_fails_and_each_is_told) {
+TEST(every_second_task_fails_and_each_is_reported) {
   run({64, 1 << 14, kTasks, 2, 1u << 30, false}, chosen_seed());
 }
 TEST(every_task_fails) {
@@ -250,16 +250,16 @@ TEST(a_child_takes_the_place_of_one_that_is_gone_again_and_again) {
         if (n % 3 != 0) continue;
         const pto_answer done = completed(n);
         CHECK_EQUAL(shm().answer(connection.child(), &done), 1);
-      }  // and is gone in the middle of things, without closing
+      }  // the child disappears without closing
     });
     for (uint64_t n = 1; n <= last; ++n) {
       while (submit(connection, task(n, n * 13 % 300)) == 0) std::this_thread::yield();
     }
     child.join();
     pto_answer answer{};
-    uint64_t told = 0;
-    while (shm().poll(connection.parent(), &answer, 1) == 1) told = answer.number;
-    CHECK_EQUAL(told, last - last % 3);
+    uint64_t answered = 0;
+    while (shm().poll(connection.parent(), &answer, 1) == 1) answered = answer.number;
+    CHECK_EQUAL(answered, last - last % 3);
     connection.reopen();
   }
 }

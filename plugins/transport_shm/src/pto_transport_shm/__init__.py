@@ -1,4 +1,4 @@
-"""Children on the same machine: a mailbox in shared memory for each."""
+"""Connect a Worker to children on the same machine, through mailboxes in shared memory."""
 
 from pto_transport_shm.mailbox import SharedMemoryTransport, plugin
 

@@ -1,4 +1,4 @@
-"""The plugin object; its work is done by the native library."""
+"""The plugin object. The native library does the work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PACKAGE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class SharedMemoryTransport:
-    """The transport ``shm``: two rings in memory that parent and child share."""
+    """The transport ``shm``: two rings in memory shared by parent and child."""
 
     name: str = "shm"
     api_version: int = API_VERSION
@@ -20,7 +20,7 @@ class SharedMemoryTransport:
     frame_limit: int = 1 << 30
 
     def health(self) -> Health:
-        """Say whether the native library is there; it needs nothing else of the machine."""
+        """Check that the native library exists. The transport has no other requirement."""
         if self.library().is_file():
             return Health(ok=True)
         return Health(
@@ -30,7 +30,7 @@ class SharedMemoryTransport:
         )
 
     def library(self) -> Path:
-        """Give the native library that exports ``pto_transport_entry``."""
+        """Return the path of the native library that exports ``pto_transport_entry``."""
         return _PACKAGE / "libpto_transport_shm.so"
 
 

@@ -1,4 +1,4 @@
-// What an end says about bytes that cannot be; the first ones stay.
+// The error text of an end. The first error that breaks the end is kept.
 #pragma once
 
 #include <cstdarg>
@@ -6,10 +6,10 @@
 
 namespace pto::shm {
 
-class Words {
+class ErrorText {
  public:
-  // For good: nothing that arrives later is believed.
-  [[gnu::format(printf, 2, 3)]] void break_off(const char* format, ...) {
+  // Record an error in the data of the other side. The end stays broken.
+  [[gnu::format(printf, 2, 3)]] void set_broken(const char* format, ...) {
     va_list arguments;
     va_start(arguments, format);
     if (!is_broken_) std::vsnprintf(text_, sizeof text_, format, arguments);
@@ -17,8 +17,8 @@ class Words {
     is_broken_ = true;
   }
 
-  // About one call, which changes nothing.
-  [[gnu::format(printf, 2, 3)]] void refuse(const char* format, ...) {
+  // Record an error in the arguments of one call. The call changes nothing.
+  [[gnu::format(printf, 2, 3)]] void set_refused(const char* format, ...) {
     va_list arguments;
     va_start(arguments, format);
     std::vsnprintf(text_, sizeof text_, format, arguments);
