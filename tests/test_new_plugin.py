@@ -73,12 +73,13 @@ def build(project: Path, folder: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def run_tests(project: Path, site: Path) -> int:
-    """Run the project's tests, which all have to pass; give how many there are."""
-    paths = (site, project / "src", os.environ.get("PYTHONPATH", ""))
-    options = ("-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(project))
+def run_tests(site: Path, *projects: Path) -> int:
+    """Run the projects' tests in one call, require that all pass, and return their number."""
+    paths = (site, *(each / "src" for each in projects), os.environ.get("PYTHONPATH", ""))
+    options = ("-q", "-p", "no:cacheprovider", "-c", os.devnull)
+    folders = [str(each / "tests") for each in projects]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(project / "tests")],
+        [sys.executable, "-m", "pytest", *options, "--rootdir", str(site), *folders],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, filter(None, paths)))},
         capture_output=True,
         text=True,
@@ -99,7 +100,14 @@ def test_a_new_plugin_keeps_its_contract_untouched(tmp_path: Path, family: str) 
     install(project, tmp_path / "site")
     if family == "backend":
         (project / "tests" / "test_waiting_runtime.py").write_text(WAITING_RUNTIME)
-    assert run_tests(project, tmp_path / "site") >= TESTS[family]
+    assert run_tests(tmp_path / "site", project) >= TESTS[family]
+
+
+def test_new_plugins_are_tested_in_one_call(tmp_path: Path) -> None:
+    projects = [new_plugin(tmp_path, "transport", name) for name in ("pigeon", "raven")]
+    for project in projects:
+        install(project, tmp_path / "site")
+    assert run_tests(tmp_path / "site", *projects) >= 2 * TESTS["transport"]
 
 
 def test_the_page_shows_a_new_plugin_as_it_is(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ PAGES = [page for page in dict.fromkeys(PAGES) if not {".venv", "build"} & set(p
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 OURS = ("pto ", "./quickstart ")
-QUICKSTART_COMMANDS = {"run", "test", "setup"}
+QUICKSTART_COMMANDS = {"run", "test", "setup", "wheels"}
 # The real command line up to where the command would act.
 PARSE = """
 import json, sys
@@ -163,6 +163,33 @@ def test_links_lead_somewhere(page):
             continue
         path = (page.parent / target.partition("#")[0]).resolve()
         assert path.exists(), f"{name(page)} links to {target}, which does not exist"
+
+
+INDEX_INSTALL = re.compile(r"pip3? install(?![^`\n]*--no-index)[^`\n]*?[\s'\"](ptorun|pto)[-_]")
+
+
+def test_no_text_installs_our_packages_from_an_index(checkout):
+    """The index has none of them: a stranger could publish packages under these names."""
+    for path in checkout.with_suffix(".md", ".py", ".cpp", ".hpp", ".h", ".toml", ".yml", ""):
+        if path.suffix == "" and not path.read_bytes().startswith(b"#!"):
+            continue
+        found = INDEX_INSTALL.search(path.read_text())
+        assert found is None, f"{checkout.name(path)}: {found[0]}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_found"),
+    [
+        ("ptorun-core ptorun-backend-sim", True),
+        ("'ptorun-core[sim]'` adds it", True),
+        ("--upgrade pto-backend-mychip", True),
+        ("--no-index --find-links DIR 'ptorun-core[sim]'", False),
+        ("--no-build-isolation ./pto-backend-mychip", False),
+        ("torch`, or ptorun-core", False),
+    ],
+)
+def test_an_installation_from_an_index_is_found(arguments, is_found):
+    assert bool(INDEX_INSTALL.search(f"pip install {arguments}")) == is_found
 
 
 def test_the_readme_opens_with_its_two_commands():

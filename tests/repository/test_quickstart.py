@@ -11,13 +11,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def quickstart(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a copy, so that whatever it does it does to another folder."""
+def quickstart(
+    tmp_path: Path, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a copy in another folder, so that this checkout stays as it is."""
     copy = tmp_path / "quickstart"
     copy.write_text((ROOT / "quickstart").read_text())
     copy.chmod(0o755)
     return subprocess.run(
-        [copy, "setup"],
+        [copy, *(arguments or ("setup",))],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -73,10 +75,33 @@ def test_it_builds_every_package_the_core_first(checkout):
     assert sorted(listed) == sorted(folders)
 
 
+def test_wheels_without_one_folder_is_refused_before_anything_is_made(tmp_path):
+    for folders in ([], ["one", "two"]):
+        result = quickstart(tmp_path, "wheels", *folders)
+        assert result.returncode == 1
+        assert f"wheels takes one folder, {len(folders)} were given" in result.stderr
+        assert [path.name for path in tmp_path.iterdir()] == ["quickstart"]
+
+
+def listed_in(text: str, array: str) -> set[str]:
+    body = re.search(rf"^{array}=\((.*?)\)$", text, re.MULTILINE | re.DOTALL)[1]
+    words = {word for line in body.splitlines() for word in line.partition("#")[0].split()}
+    return words - {'"${run_time[@]}"'}
+
+
+def test_the_wheels_are_those_that_the_packages_declare(checkout):
+    declared = {
+        re.match(r"[\w-]+", requirement)[0]
+        for package in checkout.packages
+        for requirement in package.pyproject["project"]["dependencies"]
+    }
+    third_party = {name for name in declared if not name.startswith("ptorun-")}
+    assert listed_in((ROOT / "quickstart").read_text(), "run_time") == third_party
+
+
 def test_it_installs_every_declared_dependency(checkout):
     text = (ROOT / "quickstart").read_text()
-    body = re.search(r"^third_party=\((.*?)^\)", text, re.MULTILINE | re.DOTALL)[1]
-    listed = {word for line in body.splitlines() for word in line.partition("#")[0].split()}
+    listed = listed_in(text, "third_party") | listed_in(text, "run_time")
     pins = {
         line.partition("==")[0]
         for line in (ROOT / "constraints.txt").read_text().splitlines()

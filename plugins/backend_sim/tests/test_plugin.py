@@ -50,17 +50,6 @@ def test_both_names_lead_to_it() -> None:
     assert names == {"a2a3sim": "pto_backend_sim:plugin", "sim": "pto_backend_sim:plugin"}
 
 
-def test_health_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    library = tmp_path / "libpto_backend_sim.so"
-    monkeypatch.setattr("pto_backend_sim.simulator._LIBRARY", library)
-    health = plugin.health()
-    assert not health.ok
-    assert str(library) in health.reason
-    assert "ptorun-backend-sim" in health.fix
-    library.touch()
-    assert plugin.health().ok
-
-
 @pytest.mark.parametrize(
     ("key", "text", "value"),
     [

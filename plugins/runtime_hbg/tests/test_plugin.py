@@ -69,12 +69,6 @@ class TestVariant:
         assert variant.library().is_file()
         assert variant.orchestration_build().wrapper.is_file()
 
-    def test_missing_library_is_unhealthy(self, variant: BuildGraphVariant) -> None:
-        health = BuildGraphVariant("no_such", variant.capabilities).health()
-        assert not health.ok
-        assert "libpto_no_such.so is missing" in health.reason
-        assert health.fix
-
     def test_is_an_entry_point_under_its_name(self, variant: BuildGraphVariant) -> None:
         project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
         entry = project["entry-points"]["pto.runtimes"][variant.name]

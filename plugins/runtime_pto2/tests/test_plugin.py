@@ -16,7 +16,7 @@ from pto_core.config import load_core
 from pto_core.errors import CompileError
 from pto_core.interfaces import API_VERSION, KernelToolchain, Option, Runtime
 from pto_core.toolchain import Toolchain
-from pto_runtime_pto2 import plugin, variant
+from pto_runtime_pto2 import plugin
 
 PACKAGE = Path(__file__).parents[1]
 PUBLISHED = Path(__file__).with_name("published")
@@ -85,16 +85,6 @@ def test_both_names_lead_to_it() -> None:
     value = "pto_runtime_pto2:plugin"
     names = {"tensormap_and_ringbuffer": value, "pto2": value}
     assert project["entry-points"]["pto.runtimes"] == names
-
-
-def test_health_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(variant, "_PACKAGE", tmp_path)
-    health = plugin.health()
-    assert not health.ok
-    assert "libpto_tensormap_and_ringbuffer.so is missing" in health.reason
-    assert "ptorun-runtime-pto2" in health.fix
-    plugin.library().touch()
-    assert plugin.health().ok
 
 
 def test_settings_have_the_published_names_and_defaults() -> None:

@@ -123,7 +123,7 @@ PLUGIN_FILES = {
         "pyproject.toml",
         "src/pto_backend_my_wire/__init__.py",
         "src/pto_backend_my_wire/py.typed",
-        "tests/test_contract.py",
+        "tests/test_my_wire_backend.py",
     ],
     "runtime": [
         "CMakeLists.txt",
@@ -137,15 +137,15 @@ PLUGIN_FILES = {
         "src/pto_runtime_my_wire/include/runtime.h",
         "src/pto_runtime_my_wire/py.typed",
         "tests/graph.cpp",
-        "tests/test_contract.py",
-        "tests/test_orchestration.py",
+        "tests/test_my_wire_orchestration.py",
+        "tests/test_my_wire_runtime.py",
     ],
     "transport": [
         "README.md",
         "pyproject.toml",
         "src/pto_transport_my_wire/__init__.py",
         "src/pto_transport_my_wire/py.typed",
-        "tests/test_contract.py",
+        "tests/test_my_wire_transport.py",
     ],
 }
 
@@ -170,6 +170,16 @@ def test_a_new_plugin_has_its_name_everywhere(site, tmp_path, family):
     stated = tomllib.loads((tmp_path / project / "pyproject.toml").read_text())["project"]
     assert stated["name"] == project
     assert stated["entry-points"] == {f"pto.{family}s": {"my_wire": f"{package.name}:plugin"}}
+
+
+def test_new_plugins_have_no_test_module_of_the_same_name(site, tmp_path):
+    """Pytest imports test files by base name: two of one name cannot run in one call."""
+    for family in PLUGIN_FILES:
+        for name in ("red", "blue"):
+            assert site.pto("new", "plugin", family, name, cwd=tmp_path).returncode == 0
+    modules = [path.name for path in tmp_path.glob("pto-*/tests/*.py")]
+    assert len(modules) == 8
+    assert len(set(modules)) == len(modules)
 
 
 def test_every_family_with_a_contract_has_a_skeleton():

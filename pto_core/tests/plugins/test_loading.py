@@ -165,7 +165,8 @@ def test_another_abi_version_names_both_numbers(site, native_library, family):
 
 def test_a_library_that_is_not_there(site):
     site.backend("red")
-    with pytest.raises(PluginLoadError, match=r"no native library at .*reinstall"):
+    advice = "install a version of fake-red for this core, from where you obtained it"
+    with pytest.raises(PluginLoadError, match=rf"no native library at .*; {advice}"):
         plugins.load_backend("red")
 
 

@@ -37,14 +37,8 @@ class BuildGraphVariant:
     api_version: int = API_VERSION
 
     def health(self) -> Health:
-        """Say whether the native library is there; it needs nothing else of the machine."""
-        if self.library().is_file():
-            return Health(ok=True)
-        return Health(
-            ok=False,
-            reason=f"{self.library()} is missing",
-            fix="reinstall ptorun-runtime-hbg",
-        )
+        """Return a healthy state. The variant needs only its library, which the core checks."""
+        return Health(ok=True)
 
     def library(self) -> Path:
         """Give the native library that exports ``pto_runtime_entry``."""

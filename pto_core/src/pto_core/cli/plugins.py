@@ -7,6 +7,7 @@ from typing import Any
 
 from pto_core.cli.show import show_json, show_table
 from pto_core.plugins import Inspection, inspect_all
+from pto_core.plugins.advice import install
 
 _COLUMNS = ("family", "name", "aliases", "distribution", "version", "capabilities", "health")
 
@@ -24,7 +25,7 @@ def run(namespace: argparse.Namespace) -> int:
     elif found:
         show_table("plugins", _COLUMNS, [_row(inspection) for inspection in found])
     else:
-        print("no plugins are installed; `pip install 'ptorun-core[sim]'` adds the simulator")
+        print(f"no plugins are installed; to install the simulator, {install()}")
     return 0
 
 

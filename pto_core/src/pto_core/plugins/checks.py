@@ -8,6 +8,7 @@ from pto_core.errors import PluginLoadError, PluginVersionError
 from pto_core.errors.suggestion import suggestion
 from pto_core.interfaces.command import RESERVED_COMMANDS
 from pto_core.interfaces.plugin import API_VERSION, Health, Option
+from pto_core.plugins.advice import reinstall
 from pto_core.plugins.records import PluginRecord
 
 _NAMED = ("name", "api_version", "capabilities")
@@ -88,8 +89,7 @@ def version_error(
     """Make the error for a plugin that was built for another version of ``what``."""
     return PluginVersionError(
         f"{record.family} {record.name!r} ({record.source}) is for version {found} of the {what}, "
-        f"this core has version {wanted}; install a release of {record.distribution} that fits, "
-        f"or the ptorun-core that it was built for",
+        f"this core has version {wanted}; {reinstall(record.distribution)}",
         family=record.family,
         plugin=record.name,
         distribution=record.distribution,

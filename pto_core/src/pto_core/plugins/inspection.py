@@ -8,6 +8,7 @@ from typing import Any
 
 from pto_core.errors import PluginError
 from pto_core.interfaces import Health
+from pto_core.plugins.advice import reinstall
 from pto_core.plugins.checks import health_of
 from pto_core.plugins.loading import load_record
 from pto_core.plugins.native import library_error
@@ -44,8 +45,8 @@ def inspect(record: PluginRecord, others: Sequence[PluginRecord] = ()) -> Inspec
         if record.family == "observer":
             check_observer(record, plugin)
     except PluginError as error:
-        fix = f"pip install --upgrade {record.distribution}"
-        return Inspection(record, nothing, Health(False, error.message, fix))
+        health = Health(False, error.message, reinstall(record.distribution))
+        return Inspection(record, nothing, health)
     capabilities = frozenset(getattr(plugin, "capabilities", ()))
     return Inspection(record, capabilities, _health(record, plugin))
 
@@ -57,5 +58,5 @@ def _health(record: PluginRecord, plugin: Any) -> Health:
     if health.ok and hasattr(plugin, "library"):
         problem = library_error(record, plugin.library())
         if problem is not None:
-            return Health(False, problem.message, f"pip install --upgrade {record.distribution}")
+            return Health(False, problem.message, reinstall(record.distribution))
     return health

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pto_core.errors import PluginLoadError, PluginVersionError
 from pto_core.interfaces import ABI_VERSION
+from pto_core.plugins.advice import reinstall
 from pto_core.plugins.checks import load_error, version_error
 from pto_core.plugins.records import PluginRecord
 
@@ -22,11 +23,8 @@ def check_library(record: PluginRecord, path: Path) -> None:
 def library_error(record: PluginRecord, path: Path) -> PluginLoadError | PluginVersionError | None:
     """Say what is wrong with a plugin's native library, if anything."""
     if not path.is_file():
-        return load_error(
-            record,
-            f"has no native library at {path}; reinstall it with "
-            f"`pip install --force-reinstall {record.distribution}`",
-        )
+        fix = reinstall(record.distribution)
+        return load_error(record, f"has no native library at {path}; {fix}")
     symbol = f"pto_{record.family}_entry"
     try:
         library = ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)

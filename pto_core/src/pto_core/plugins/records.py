@@ -13,18 +13,23 @@ from pto_core.errors import (
     UnknownPluginError,
 )
 from pto_core.errors.suggestion import suggestion
+from pto_core.plugins.advice import install
 
 FAMILIES = ("backend", "runtime", "transport", "command", "observer")
 
-# Our own plugins, for the answer to "how do I get it".
-_OURS = {
-    ("backend", "a2a3sim"): "ptorun-backend-sim",
-    ("backend", "sim"): "ptorun-backend-sim",
-    ("runtime", "host_build_graph"): "ptorun-runtime-hbg",
-    ("runtime", "aicpu_build_graph"): "ptorun-runtime-hbg",
-    ("transport", "shm"): "ptorun-transport-shm",
-}
-# Backends of ours that no release has yet, and what stands in for each.
+# Our own plugins, for messages about how to install them.
+_OURS = frozenset(
+    {
+        ("backend", "a2a3sim"),
+        ("backend", "sim"),
+        ("runtime", "host_build_graph"),
+        ("runtime", "aicpu_build_graph"),
+        ("runtime", "tensormap_and_ringbuffer"),
+        ("runtime", "pto2"),
+        ("transport", "shm"),
+    }
+)
+# Backends that do not exist yet, and the simulator of each.
 _LATER = {"a2a3": "a2a3sim"}
 
 
@@ -133,9 +138,9 @@ def duplicate_error(
 def _unknown(family: str, name: str, candidates: Sequence[PluginRecord]) -> PtoError:
     known = sorted({known for record in candidates for known in record.names})
     listed = f"installed: {', '.join(known) or 'none'}"
-    ours = _OURS.get((family, name))
-    if family == "backend" and (ours or name in _LATER):
-        fix = f"`pip install {ours}` adds it" if ours else _later(name)
+    is_ours = (family, name) in _OURS
+    if family == "backend" and (is_ours or name in _LATER):
+        fix = install() if is_ours else _later(name)
         return BackendUnavailableError(
             f"the backend {name!r} is not installed; {listed}; {fix}",
             backend=name,
@@ -143,15 +148,10 @@ def _unknown(family: str, name: str, candidates: Sequence[PluginRecord]) -> PtoE
             fix=fix,
         )
     message = f"no {family} called {name!r} is installed{suggestion(name, known)}; {listed}"
-    if ours:
-        message += f"; `pip install {ours}` adds it"
-    elif not known and family in ("backend", "runtime", "transport"):
-        message += "; `pip install 'ptorun-core[sim]'` adds what a laptop needs"
+    if is_ours or (not known and family in ("backend", "runtime", "transport")):
+        message += f"; to install our plugins, {install()}"
     return UnknownPluginError(message, family=family, plugin=name, known=tuple(known))
 
 
 def _later(name: str) -> str:
-    return (
-        f"this release does not come with it; its distribution will be ptorun-backend-{name}, and "
-        f"-p {_LATER[name]} runs the same cases in simulation"
-    )
+    return f"pto has no such backend yet; -p {_LATER[name]} runs the same cases in simulation"

@@ -12,6 +12,7 @@ from pathlib import Path
 from pto_core.cli.diagnosis.finding import Finding
 from pto_core.config import Config
 from pto_core.plugins import inspect_all
+from pto_core.plugins.advice import install
 
 LAPTOP_SET = (("backend", "a2a3sim"), ("runtime", "host_build_graph"))
 FOR_WORKERS = (("transport", "shm"),)
@@ -43,8 +44,7 @@ def _plugins() -> Iterator[Finding]:
         if not any(f.record.family == family and name in f.record.names for f in found):
             required = (family, name) in LAPTOP_SET
             detail = "not installed" if required else "not installed; a Worker needs it"
-            fix = "pip install 'ptorun-core[sim]'"
-            yield Finding(f"{family} {name}", False, required, detail, fix)
+            yield Finding(f"{family} {name}", False, required, detail, install())
     for each in found:
         record = each.record
         required = any((record.family, name) in LAPTOP_SET for name in record.names)

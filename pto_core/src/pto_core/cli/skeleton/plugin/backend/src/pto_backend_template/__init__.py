@@ -21,7 +21,7 @@ class TemplateBackend:
         return Health(
             ok=False,
             reason=f"{LIBRARY} is missing",
-            fix="install pto-backend-template again",
+            fix="install the folder of this plugin again",
         )
 
     def library(self) -> Path:

@@ -21,7 +21,7 @@ class TemplateRuntime:
         return Health(
             ok=False,
             reason=f"{self.library()} is missing",
-            fix="install pto-runtime-template again",
+            fix="install the folder of this plugin again",
         )
 
     def library(self) -> Path:
