@@ -64,8 +64,7 @@ names:
 - `Worker, independent`, `Worker, submit`, `Worker, four`, `Worker, chain in one child`: in this run
   all, the plain call of the function too, took 1.5 to 1.9 times what it took hours before on
   the same machine, when these rows read 0.24, 0.23, 0.67 and 0.33 us. Taken in turns with the build
-  of that time, independent tasks take 4 to 8 % more today. A submit notes its thread now, to hold
-  the newest task for it; how much of the difference that is has not been measured.
+  of that time, independent tasks take 4 to 8 % more today.
 - `Worker, chain alternating`, `Worker, groups of two, pipelined`, `one-task run on a busy Worker`:
   a task that alternates between children, or runs alone, waits for a cache line or a bell on the
   way there and back. With three processes on two cores a child gives its core up every second task

@@ -77,7 +77,7 @@ TEST(a_task_that_runs_is_waited_for_and_its_end_is_the_proof) {
   call.callable = world.crew.noop;
   const MemberCall member{};
   call.members = {&member, 1};
-  world.crew.driver->let_go(world.crew.driver->submit(call));
+  world.crew.driver->submit(call);
   std::thread opener([&] {
     while (world.in_vain < 3) std::this_thread::yield();
     is_open = true;

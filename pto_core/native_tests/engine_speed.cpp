@@ -62,7 +62,7 @@ class Round {
     while (left > 0) {
       out_.clear();
       const double before = nanoseconds();
-      engine_.dispatch(true, out_);
+      engine_.dispatch(out_);
       const double sent = nanoseconds();
       for (const Instruction& each : out_) {
         done_[static_cast<uint32_t>(each.child)] = each.count;

@@ -190,7 +190,7 @@ class World {
   }
 
   void advance() {
-    engine_.dispatch(chance(0.8), out_);
+    engine_.dispatch(out_);
     follow();
     const auto number = static_cast<int32_t>(below(children_.size()));
     Child& child = children_[static_cast<uint32_t>(number)];
@@ -345,7 +345,7 @@ class Prompt {
  private:
   void advance() {
     out_.clear();
-    engine_.dispatch(true, out_);
+    engine_.dispatch(out_);
     uint64_t sent[2] = {completed_[0], completed_[1]};
     for (const Instruction& each : out_) {
       if (each.what == Instruction::What::kSend) sent[each.child] = each.count;

@@ -59,7 +59,7 @@ class Task:
     pins: list[int] = field(default_factory=list)
     is_hint: bool = False
     after: int | None = None
-    """An earlier task, by its place, that it is told to wait for."""
+    """An earlier task, by its place, that it also waits for."""
     pause_us: int = 0
 
 
@@ -178,9 +178,7 @@ def submit_all(orch: Any, handles: tuple[Any, Any], program: Program, given: Any
     tasks: list[Any] = []
     for step in program.steps:
         if isinstance(step, Task):
-            tasks.append(submit(orch, handles, step, len(tasks), arrays))
-            if step.after is not None:
-                tasks[-1].add_dep(tasks[step.after])
+            tasks.append(submit(orch, handles, step, tasks, arrays))
         elif isinstance(step, Allocate):
             arrays[step.array] = orch.alloc((WORDS,), "int64")
         elif step.begins:
@@ -192,9 +190,9 @@ def submit_all(orch: Any, handles: tuple[Any, Any], program: Program, given: Any
 
 
 def submit(
-    orch: Any, handles: tuple[Any, Any], task: Task, number: int, arrays: dict[int, Any]
+    orch: Any, handles: tuple[Any, Any], task: Task, earlier: list[Any], arrays: dict[int, Any]
 ) -> Any:
-    made = []
+    made, number = [], len(earlier)
     for index, member in enumerate(task.members):
         args = TaskArgs()
         for array, tag in zip(member.arrays, member.tags, strict=True):
@@ -202,6 +200,8 @@ def submit(
         for scalar in (number, index, task.behaviour, member.bits, task.pause_us):
             args.add_scalar(scalar)
         made.append(args)
+    if task.after is not None:
+        made[-1].add_dep(earlier[task.after])
     handle = handles[task.is_sub]
     if len(made) > 1:
         call = orch.submit_sub_group if task.is_sub else orch.submit_next_level_group

@@ -194,10 +194,10 @@ def test_arguments_that_lay_apart_and_are_one_get_the_edges_of_a_run(make: Any) 
             orch.submit_sub(plus, given((y, IN), (between, INOUT), scalars=(0,)), worker=1)
             orch.submit_sub(plus, given((between, IN), (out, INOUT), scalars=(0,)), worker=1)
             unseen = given((x, TensorArgType.NO_DEP), (seen, INOUT), scalars=(0,))
+            unseen.add_dep(writes)
             reads = orch.submit_sub(plus, unseen, worker=1)
-            reads.add_dep(writes)
             changes = given((y, INOUT), (tries, TensorArgType.NO_DEP))
-            orch.submit_sub(once, changes, retries=1).add_dep(reads)
+            orch.submit_sub(once, changes, retries=1, after=[reads])
 
     def args(y: Any) -> TaskArgs:
         return given((x, INOUT), (y, INOUT), (out, INOUT), (seen, INOUT), (tries, INOUT))
@@ -222,7 +222,7 @@ def test_pins_dependencies_and_time_limits_are_those_of_the_capture(make: Any) -
             orch.submit_sub(who, given((pids[place : place + 1], INOUT)), worker=child)
         writes = orch.submit_sub(late, given((x, OUT)), worker=0)
         unseen = given((x, TensorArgType.NO_DEP), (seen, INOUT), scalars=(0,))
-        orch.submit_sub(plus, unseen, worker=1).add_dep(writes)
+        orch.submit_sub(plus, unseen, worker=1, after=[writes])
 
     def args() -> TaskArgs:
         return given((x, INOUT), (seen, INOUT), (pids, INOUT))
@@ -293,7 +293,9 @@ def test_retries_pins_groups_dependencies_and_many_are_replayed(make: Any) -> No
             handle, [given((counts[0], INOUT)), given((counts[1], INOUT))], workers=[1, 0]
         )
         first = orch.submit_sub(handle, given((counts[2], INOUT)), worker=1)
-        orch.submit_sub(handle, given((counts[3], INOUT)), worker=0, hint=True).add_dep(first)
+        last = given((counts[3], INOUT))
+        last.add_dep(first)
+        orch.submit_sub(handle, last, worker=0, hint=True)
         args = given((counts[4], INOUT), (tries, TensorArgType.NO_DEP))
         orch.submit_sub(twice, args, retries=2, timeout_s=60)
 
@@ -336,7 +338,7 @@ def refusals(worker: Any, handle: Any, row: Any) -> dict[str, Any]:
 
     def after_a_run(orch: Any, args: Any, config: Any) -> None:
         orch.submit_sub(handle, given((row, INOUT)))
-        orch.submit_sub(handle, given((row, INOUT))).add_dep(task)
+        orch.submit_sub(handle, given((row, INOUT)), after=[task])
 
     def submit(orch: Any) -> Any:
         return orch.submit_sub(handle, given((row, INOUT)))

@@ -1,12 +1,10 @@
-"""Edges that no tensor shows: `after` of a submit is never too late, `add_dep` may be."""
+"""Edges that no tensor shows: `after` of a submit, and `TaskArgs.add_dep` before it."""
 
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -15,8 +13,6 @@ from pto_core import In, InOut, Out, TaskArgs, TensorArgType, Worker, task
 from pto_core.errors import TaskFailedError, TaskPoisonedError, UsageError
 
 LIMIT_S = 30
-SLOW_S = 0.1
-SUBMITS = ("submit_sub", "submit_sub_group")
 
 
 @task
@@ -35,6 +31,22 @@ def fail(out: Out) -> None:
     raise ValueError("no luck today")
 
 
+def touch(args: Any) -> None:
+    pass
+
+
+def add_first_to_second(args: Any) -> None:
+    args.tensor(1)[:] += args.tensor(0)
+
+
+def given(*arrays: Any) -> TaskArgs:
+    """Make arguments that order nothing by their tensors."""
+    args = TaskArgs()
+    for array in arrays:
+        args.add_tensor(array, TensorArgType.NO_DEP)
+    return args
+
+
 @pytest.fixture
 def pipe() -> Iterator[tuple[int, int]]:
     entrance, way_out = os.pipe()
@@ -43,25 +55,8 @@ def pipe() -> Iterator[tuple[int, int]]:
     os.close(way_out)
 
 
-@contextmanager
-def slow_after_submits() -> Iterator[list[str]]:
-    """Let the thread stand still as soon as the native part of a submit is over."""
-    seen: list[str] = []
-
-    def profile(frame: Any, event: str, what: Any) -> None:
-        if event == "c_return" and getattr(what, "__name__", "") in SUBMITS:
-            seen.append(what.__name__)
-            time.sleep(SLOW_S)
-
-    sys.setprofile(profile)
-    try:
-        yield seen
-    finally:
-        sys.setprofile(None)
-
-
 def look(seen: Any, target: Any) -> Callable[[], None]:
-    def look_at_what_no_tensor_shows() -> None:
+    def look_at_what_no_tensor_shows(args: Any = None) -> None:
         target[:] = 1 + seen
 
     return look_at_what_no_tensor_shows
@@ -78,47 +73,57 @@ def started(make: Any) -> tuple[Worker, Any, Any]:
     return worker, rows, handle
 
 
-def test_after_holds_however_slow_the_program_is(make, pipe) -> None:
+def test_a_submit_waits_for_what_after_names(make, pipe) -> None:
     worker, rows, handle = started(make)
     with worker.session() as s:
         held = s.submit(hold, pipe[0], rows[0])
-        with slow_after_submits() as seen:
-            last = s.orchestrator.submit_sub(handle, after=[held])
-            typed = s.submit(one_more, rows[3], rows[2], after=(last,))
-            group = s.submit_group(one_more, [(rows[2], rows[3])], after=[typed, held, typed])
+        last = s.orchestrator.submit_sub(handle, after=[held])
+        typed = s.submit(one_more, rows[3], rows[2], after=(last,))
+        group = s.submit_group(one_more, [(rows[2], rows[3])], after=[typed, held, typed])
         assert not any(one.wait(0.01) for one in (last, typed, group))
         os.write(pipe[1], b"!")
-    assert seen == ["submit_sub", "submit_sub", "submit_sub_group"]
     assert (rows[1] == 2).all()
     assert (rows[2] == 1).all()
     assert (rows[3] == 2).all()
 
 
-def test_who_waits_by_hand_is_poisoned_too(make) -> None:
+def test_a_submit_waits_for_what_its_arguments_name(make, pipe) -> None:
+    worker, rows, handle = started(make)
+    plain, adding = worker.register(touch), worker.register(add_first_to_second)
+    with worker.session() as s:
+        held = s.submit(hold, pipe[0], rows[0])
+        alone = TaskArgs()
+        alone.add_dep()
+        alone.add_dep(held)
+        last = s.orchestrator.submit_sub(handle, alone)
+        members = [given(rows[0], rows[2]), given(rows[0], rows[3])]
+        members[1].add_dep(last, held)
+        group = s.orchestrator.submit_sub_group(adding, members)
+        parts = given(rows[1:2], counts := worker.shared_array((1, 8)))
+        parts.add_dep(group)
+        s.orchestrator.submit_sub_many(adding, parts)
+        assert not any(one.wait(0.01) for one in (last, group))
+        # The submit has consumed the edges: the same arguments wait for nothing now.
+        assert s.orchestrator.submit_sub(plain, alone).wait(LIMIT_S)
+        assert not held.done
+        os.write(pipe[1], b"!")
+    assert (rows[1] == 2).all()
+    assert (rows[2:] == 1).all()
+    assert (counts == 2).all()
+
+
+def test_a_task_is_poisoned_by_what_it_waits_for_by_hand(make) -> None:
     worker, rows, handle = started(make)
     with pytest.raises(TaskFailedError), worker.session() as s:  # noqa: PT012
         failed = s.submit(fail, rows[0])
         last = s.orchestrator.submit_sub(handle, after=[failed])
         assert isinstance(last.exception(LIMIT_S), TaskPoisonedError)
-        # One that has failed before the submit.
-        late = s.orchestrator.submit_sub(handle, after=[failed])
+        # The producer has failed before this submit.
+        args = TaskArgs()
+        args.add_dep(failed)
+        late = s.orchestrator.submit_sub(handle, args)
         assert isinstance(late.exception(LIMIT_S), TaskPoisonedError)
     assert (rows[1] == 0).all()
-
-
-def test_add_dep_to_a_task_that_was_sent_is_refused_with_what_to_do(make, pipe) -> None:
-    worker, rows, handle = started(make)
-    with worker.session() as s:
-        held = s.submit(hold, pipe[0], rows[0])
-        sent = s.orchestrator.submit_sub(handle)
-        limit = time.monotonic() + LIMIT_S
-        while not sent.done:  # by the driver's own thread, which lets go of it
-            assert time.monotonic() < limit
-            time.sleep(0.001)
-        with pytest.raises(UsageError, match=r"before it is sent, does; give the submit .*after="):
-            sent.add_dep(held)
-        os.write(pipe[1], b"!")
-    assert (rows[1] == 1).all()
 
 
 def test_what_cannot_be_waited_for_is_refused_before_the_submit(make) -> None:
@@ -133,6 +138,14 @@ def test_what_cannot_be_waited_for_is_refused_before_the_submit(make) -> None:
         ):
             with pytest.raises(UsageError, match=words):
                 s.orchestrator.submit_sub(handle, after=after)
+        for producer, words in (
+            (earlier, "task 0 is no earlier task of this run"),
+            (None, "add_dep got None; give handles of tasks"),
+        ):
+            args = TaskArgs()
+            args.add_dep(producer)
+            with pytest.raises(UsageError, match=words):
+                s.orchestrator.submit_sub(handle, args)
         assert worker.statistics()["submitted"] == 0
 
 

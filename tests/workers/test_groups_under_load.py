@@ -113,7 +113,6 @@ def submit_group(
     args = [starts.args() for _ in pins]
     members = range(first, starts.submitted)
     handle = orch.submit_sub_group(starts.handle, args, workers=pins)
-    stream.submit()  # the newest task is held back until the next one comes: now it is ready
     return Group(handle, pins, could_run, time.monotonic_ns(), members)
 
 

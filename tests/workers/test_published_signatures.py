@@ -30,7 +30,8 @@ NATIVE = {
         "submit_sub_many": "(self, handle, args, scalars=None)",
         "submit_next_level_many": "(self, handle, args, scalars=None, config=None)",
     },
-    "TaskHandle": {"wait": "(self, timeout=None)", "add_dep": "(self, *producers)"},
+    "TaskArgs": {"add_dep": "(self, *producers)"},
+    "TaskHandle": {"wait": "(self, timeout=None)"},
 }
 PYTHON = {
     Worker: {

@@ -173,7 +173,8 @@ std::tuple<SubmittedTuple, Addresses, Answer> submit(EngineCore& core, int kind,
                                                      const MemberList& members,
                                                      const std::vector<int32_t>& pins, bool is_hint,
                                                      int32_t retries, uint32_t timeout_ms,
-                                                     const std::optional<KnownTuple>& given) {
+                                                     const std::optional<KnownTuple>& given,
+                                                     const std::vector<int64_t>& after) {
   const Arguments arguments(members);
   Submission submission;
   submission.kind = static_cast<Kind>(kind);
@@ -182,6 +183,7 @@ std::tuple<SubmittedTuple, Addresses, Answer> submit(EngineCore& core, int kind,
   submission.timeout_ms = timeout_ms;
   submission.members = arguments.members();
   submission.pins = pins;
+  submission.after = after;
   std::vector<Known::Producer> producers;
   Known known;
   if (given) {
@@ -320,7 +322,7 @@ void bind_engine(nb::module_& module) {
            nb::arg("transitions"))
       .def("submit", &submit, nb::arg("kind"), nb::arg("members"), nb::arg("pins"),
            nb::arg("is_hint"), nb::arg("retries"), nb::arg("timeout_ms"),
-           nb::arg("known").none() = nb::none())
+           nb::arg("known").none() = nb::none(), nb::arg("after") = std::vector<int64_t>())
       .def("allocate", &allocate)
       .def("run_begin",
            [](EngineCore& core, int hazards) {
@@ -329,18 +331,13 @@ void bind_engine(nb::module_& module) {
            })
       .def("run_end",
            [](EngineCore& core) { return core.tell([](Engine& e, Out& out) { e.run_end(out); }); })
-      .def("add_dependency",
-           [](EngineCore& core, int64_t producer, int64_t consumer) {
-             return core.tell(
-                 [&](Engine& e, Out& out) { e.add_dependency(producer, consumer, out); });
-           })
       .def("scope_begin",
            [](EngineCore& core) { return core.tell([](Engine& e, Out&) { e.scope_begin(); }); })
       .def(
           "scope_end",
           [](EngineCore& core) { return core.tell([](Engine& e, Out& out) { e.scope_end(out); }); })
-      .def("dispatch", [](EngineCore& core, bool newest) {
-        return core.tell([&](Engine& e, Out& out) { e.dispatch(newest, out); });
+      .def("dispatch", [](EngineCore& core) {
+        return core.tell([](Engine& e, Out& out) { e.dispatch(out); });
       });
   bind_reports(core);
   core.def("is_quiescent", [](EngineCore& core) { return core.engine().is_quiescent(); })

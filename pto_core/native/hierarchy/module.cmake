@@ -39,7 +39,6 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/hierarchy/driver/children.cpp
   native/hierarchy/driver/driver.cpp
   native/hierarchy/driver/held_signals.cpp
-  native/hierarchy/driver/hold.cpp
   native/hierarchy/driver/pump.cpp
   native/hierarchy/driver/python_engine.cpp
   native/hierarchy/driver/python_host.cpp

@@ -31,9 +31,7 @@ inline int64_t submit(Crew& crew, Task& task, int32_t pin = -1, int32_t retries 
   call.retries = retries;
   call.timeout_ms = timeout_ms;
   if (pin >= 0) call.pins = {&pin, 1};
-  const int64_t number = crew.driver->submit(call);
-  crew.driver->let_go(number);
-  return number;
+  return crew.driver->submit(call);
 }
 
 inline int64_t submit(Crew& crew, uint64_t& word) {

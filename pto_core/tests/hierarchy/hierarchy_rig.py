@@ -111,8 +111,8 @@ class Rig:
         assert isinstance(answer, Submitted), answer
         return answer.task, answer.addresses[0]
 
-    def dispatch(self, *, newest: bool = True) -> list[Send]:
-        return [each for each in self.tell(Dispatch(newest)) if isinstance(each, Send)]
+    def dispatch(self) -> list[Send]:
+        return [each for each in self.tell(Dispatch()) if isinstance(each, Send)]
 
     def complete(
         self, child: int, count: int, outcome: Outcome = SUCCEEDED, cause: int = -1

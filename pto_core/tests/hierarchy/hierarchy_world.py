@@ -31,7 +31,6 @@ from pto_core.hierarchy.engine import (
     RingConfiguration,
 )
 from pto_core.hierarchy.engine.events import (
-    AddDependency,
     Allocate,
     Cancel,
     ChildLost,
@@ -210,8 +209,6 @@ class World:
             self.address[view.buffer] = address
             for cell in view.cells():
                 self.memory[self._at(cell)] = ("fresh", *cell)
-        for producer in plan.after:
-            self.tell(AddDependency(producer, plan.number))
         return True
 
     def _event(self, plan: Plan) -> Submit | Allocate:
@@ -226,6 +223,7 @@ class World:
             pins=plan.pins,
             is_hint=plan.is_hint,
             retries=plan.retries,
+            after=plan.after,
         )
 
     def _tensor(self, view: View) -> Tensor:
@@ -235,7 +233,7 @@ class World:
     def advance(self) -> bool:
         """Do one thing that can happen next; False when nothing can."""
         before = len(self.answers)
-        self.tell(Dispatch(newest=self.numbers.random() < 0.8 or self.finished is None))
+        self.tell(Dispatch())
         self._mishap()
         has_changed = any(self.answers[before:]) or len(self.answers) > before + 1
         moves = []

@@ -7,7 +7,6 @@ from hierarchy_rig import FAILED, SKIPPED, SUB, Rig, ignores, reads, updates, wr
 
 from pto_core.errors import ProtocolError
 from pto_core.hierarchy.engine.events import (
-    AddDependency,
     Cancel,
     ChildLost,
     ChildReady,
@@ -50,7 +49,7 @@ def test_a_failure_poisons_descendants_and_nothing_else():
     rig.complete(1, 2, SKIPPED)
     assert rig.complete(0, 2) == [TaskFinished(sibling, Result.COMPLETED)]
     late = rig.submit(reads(Y))
-    rig.tell(AddDependency(failing, rig.submit()))
+    rig.submit(after=(failing,))
     (finished,) = [each for each in rig.tell(RunEnd()) if isinstance(each, RunFinished)]
     assert finished.failed == ((failing, 42),)
     assert [task for task, _ in finished.poisoned] == [child, grandchild, late, late + 1]

@@ -12,7 +12,7 @@ from hierarchy_world import Chances, World, configuration_of
 from pto_core.errors import PtoError
 from pto_core.hierarchy.engine import Configuration, NativeEngine, ReferenceEngine
 from pto_core.hierarchy.engine.events import (
-    AddDependency,
+    Cancel,
     ChildLost,
     ChildReady,
     Completion,
@@ -43,21 +43,23 @@ def recorded(seed: int) -> Recording:
 
 
 def written(configuration: Configuration) -> Recording:
-    """What random programs seldom do: wait for running and failed tasks, skip, lose everyone."""
+    """Do what random programs seldom do: cancel what is ready, wait for failed tasks, lose all."""
     task = Submit(Kind.SUB)
     return configuration, [
+        RunBegin(),
+        task,
+        Cancel(9),
+        RunEnd(),
         RunBegin(),
         ChildReady(0),
         task,
         Dispatch(),
+        Submit(Kind.SUB, after=(1,)),
+        Dispatch(),
         task,
-        AddDependency(0, 1),
-        task,
-        Dispatch(newest=False),
         Completion(0, 1, Outcome.FAILED, 7),
         Completion(0, 2, Outcome.SKIPPED),
-        task,
-        AddDependency(0, 3),
+        Submit(Kind.SUB, after=(1,)),
         ChildLost(0, 8, 2),
         *(ChildLost(child, 8, 0) for child in range(1, len(configuration.children))),
         Dispatch(),

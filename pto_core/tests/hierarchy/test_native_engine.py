@@ -13,7 +13,6 @@ from hierarchy_world import Chances, World, configuration_of
 
 from pto_core.errors import PtoError
 from pto_core.hierarchy.engine.events import (
-    AddDependency,
     ChildLost,
     ChildReady,
     Completion,
@@ -80,8 +79,8 @@ class Heckled(ComparedEngine):
                 ChildLost(99, 1, 0),
                 ChildLost(child, 1, sent + 1),
                 ChildLost(child, 1, completed - 1 if completed else sent + 1),
-                AddDependency(1 << 40, 1 << 41),
-                AddDependency(0, 0),
+                Submit(kinds[child], after=(1 << 40,)),
+                Submit(kinds[child], after=(-1,)),
                 Submit(kinds[child], ()),
                 Submit(kinds[child], (some,) * (len(children) + 1)),
                 Submit(kinds[child], (some,), (len(children),)),
@@ -97,6 +96,8 @@ def _features(event: Event, answer: list[Instruction]) -> list[str]:
     names = [type(event).__name__, *(type(each).__name__ for each in answer)]
     if isinstance(event, Completion):
         names.append(event.outcome.name)
+    if isinstance(event, Submit):
+        names += ["after"] * (event.after != ())
     for each in answer:
         if isinstance(each, Send):
             names += ["early"] * (each.requirement is not None) + ["member"] * each.member
@@ -129,7 +130,7 @@ def test_random_programs_with_failures_groups_retries_and_early_tasks(events: in
         told += engine.events
         seed += 1
     expected = "early member FAILED SKIPPED ChildLost EndChild Cancel SaveRegions RestoreRegions"
-    for feature in [*expected.split(), "DropRegions", "Blocked", "RoomFreed", "AddDependency"]:
+    for feature in [*expected.split(), "DropRegions", "Blocked", "RoomFreed", "after"]:
         assert seen[feature] >= told // 5000, f"{feature}: {seen}"
 
 

@@ -29,7 +29,6 @@ FREE ALLOCATE COMPLETED
 PENDING SATISFY READY
 PENDING DISPATCH_EARLY RUNNING
 PENDING POISON FAILED
-READY HOLD PENDING
 READY DISPATCH RUNNING
 READY FAIL FAILED
 READY POISON FAILED
@@ -87,7 +86,7 @@ def test_the_page_is_what_the_tables_say():
 
 def test_a_stale_page_is_found():
     page = PAGE.read_text()
-    stale = page.replace("| `READY` | | | | `PENDING` |", "| `READY` | | | | |")
+    stale = page.replace("| `READY` | | | | `RUNNING` |", "| `READY` | | | | |")
     assert stale != page
     assert states_page.with_part(stale) == page
 

@@ -17,7 +17,6 @@ from hierarchy_rig import (
 
 from pto_core.errors import CapacityError, UsageError
 from pto_core.hierarchy.engine.events import (
-    AddDependency,
     Allocate,
     Box,
     Event,
@@ -235,20 +234,25 @@ def test_more_than_a_whole_ring_is_refused_at_once():
         rig.tell(Allocate(4097))
 
 
-def test_the_last_task_can_be_made_to_wait_until_it_is_sent():
+def test_a_task_waits_for_the_tasks_that_its_submit_names():
     rig = Rig()
-    one, two = rig.submit(), rig.submit()
-    rig.tell(AddDependency(one, two))
+    one = rig.submit()
+    two = rig.submit(after=(one, one))
     assert rig.state(two) == "PENDING"
-    assert [send.task for send in rig.dispatch(newest=False)] == [one]
-    assert rig.task(one)["references"]["CONSUMER"] == 0, "it keeps no buffer"
-    three = rig.submit()
-    for consumer, producer in ((two, one), (three, three), (three, 17), (99, one)):
-        with pytest.raises(UsageError):
-            rig.tell(AddDependency(producer, consumer))
-    rig.dispatch()
-    with pytest.raises(UsageError, match="give the submit what it waits for"):
-        rig.tell(AddDependency(one, three))
+    assert rig.waits_for(two) == [one]
+    assert rig.task(one)["references"]["CONSUMER"] == 0, "the edge keeps no buffer"
+    assert rig.submit(after=()) == two + 1
+
+
+@pytest.mark.parametrize("producer", [-1, 2, 17, 1 << 40])
+def test_a_submit_names_earlier_tasks_of_its_run_alone(producer):
+    rig = Rig()
+    rig.submit()
+    rig.submit()
+    before = rig.engine.snapshot()
+    with pytest.raises(UsageError, match=f"task {producer} is no earlier task of this run"):
+        rig.submit(after=(producer,))
+    assert rig.engine.snapshot() == before
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ PyObject* construct(PyObject* type, PyObject* const*, size_t count, PyObject* na
   if (!args) return nullptr;
   args->blob = args->inline_blob;
   args->notes = args->inline_notes;
+  args->producers = nullptr;
   args->tensor_count = args->scalar_count = 0;
   args->blob_capacity = TaskArgs::kInlineBytes;
   args->note_capacity = TaskArgs::kInlineTensors;
@@ -35,6 +36,7 @@ PyObject* construct(PyObject* type, PyObject* const*, size_t count, PyObject* na
 void deallocate(PyObject* self) {
   TaskArgs* args = self_of(self);
   for (uint32_t i = 0; i < args->tensor_count; ++i) Py_DECREF(args->notes[i].tensor);
+  Py_XDECREF(args->producers);
   if (args->blob != args->inline_blob) PyMem_Free(args->blob);
   if (args->notes != args->inline_notes) PyMem_Free(args->notes);
   free_object(self);
@@ -152,6 +154,15 @@ PyObject* add_scalar(PyObject* self, PyObject* value) {
   });
 }
 
+// The submit checks them: only the Worker knows which tasks may be waited for.
+PyObject* add_dep(PyObject* self, PyObject* const* producers, Py_ssize_t count) {
+  TaskArgs* args = self_of(self);
+  if (!args->producers) args->producers = PyList_New(0);
+  for (Py_ssize_t i = 0; args->producers && i < count; ++i)
+    if (PyList_Append(args->producers, producers[i]) != 0) return nullptr;
+  return args->producers ? Py_NewRef(Py_None) : nullptr;
+}
+
 PyObject* tag(PyObject* self, PyObject* index) {
   return or_raise([&] {
     const TaskArgs* args = self_of(self);
@@ -199,6 +210,10 @@ PyMethodDef methods[] = {
     {"add_scalar", &add_scalar, METH_O,
      "add_scalar($self, value, /)\n--\n\n"
      "Add a number as 64 bits: integers sign-extended, floats as their bit pattern."},
+    {"add_dep", method_of(&add_dep), METH_FASTCALL,
+     "add_dep($self, *producers)\n--\n\n"
+     "Let the next submit of these arguments also wait for those tasks (TaskHandles).\n\n"
+     "The submit consumes them. It raises UsageError for what is no earlier task of its run."},
     {"tag", &tag, METH_O, "tag($self, index, /)\n--\n\nGive the tag of a tensor."},
     {"view", &view, METH_NOARGS,
      "view($self, /)\n--\n\nGive the arguments as they are now, as a task sees them."},

@@ -30,6 +30,7 @@ struct TaskArgs {
 
   PyObject_HEAD std::byte* blob;  // inline_blob, or memory of PyMem
   TensorNote* notes;              // inline_notes, or memory of PyMem
+  PyObject* producers;            // list of what add_dep() was given, or null; the submit takes it
   uint32_t tensor_count;
   uint32_t scalar_count;
   uint32_t blob_capacity;  // bytes

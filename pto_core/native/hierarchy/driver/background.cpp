@@ -143,7 +143,6 @@ void Background::loop() {
       continue;
     }
     changed_.wait_for(lock, nap);
-    driver_.hold_.left_ns();
     const uint64_t now = driver_.drives_.load(std::memory_order_relaxed);
     const bool is_driven = now != drives;
     drives = now;
@@ -181,7 +180,6 @@ void Background::drive(uint64_t drives) {
     policy.spin_ns = 0;
     policy.yield_ns = 0;
     policy.longest_ns = driver_.slice_ns(UINT64_MAX, &longest_ns);
-    policy.longest_ns = std::min(policy.longest_ns, driver_.hold_.left_ns());
     engine::Waiter waiter(driver_.board_.parent_bell(), nullptr, Board::kParentSpinner, policy);
     bool has_actions = false;
     std::exception_ptr error;
@@ -216,7 +214,7 @@ void Background::call_host(bool has_actions) {
 // Whether there is something else to do than to look again when the bell rings.
 bool Background::look(uint64_t drives, bool* has_actions) {
   if (!is_wanted(drives)) return true;
-  driver_.pump(driver_.hold_.left_ns() == Hold::kNotHeld);
+  driver_.pump();
   driver_.look_for_deadlines();
   *has_actions = !driver_.actions_.empty();
   return *has_actions;

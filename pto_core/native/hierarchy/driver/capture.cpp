@@ -155,7 +155,6 @@ int64_t Capture::submit(const Call& call) {
   graph_->steps.push_back(
       {CapturedStep::What::kSubmit, static_cast<uint32_t>(graph_->tasks.size()), kNoBase, 0});
   graph_->tasks.push_back(task);
-  for (const int64_t producer : call.after) add_dependency(producer, number);
   return number;
 }
 
@@ -227,22 +226,6 @@ void Capture::scope_end() {
   out_.clear();
   depth_ -= 1;
   graph_->steps.push_back({CapturedStep::What::kScopeEnd, 0, kNoBase, 0});
-}
-
-// The engine takes it for the task submitted last alone, which is the last one here then.
-void Capture::add_dependency(int64_t producer, int64_t consumer) {
-  engine_->add_dependency(producer, consumer, out_);
-  CapturedTask& task = graph_->tasks.back();
-  const auto distance = static_cast<uint32_t>(consumer - producer);
-  const auto begin = graph_->producers.begin() + task.first_producer;
-  const auto known = std::find_if(begin, graph_->producers.end(),
-                                  [&](const auto& each) { return each.distance == distance; });
-  if (known != graph_->producers.end()) {
-    known->why |= kExplicit | kCertain;
-    return;
-  }
-  graph_->producers.push_back({distance, kExplicit | kCertain});
-  task.producers += 1;
 }
 
 std::shared_ptr<CapturedGraph> Capture::finish() {

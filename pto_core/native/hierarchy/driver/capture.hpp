@@ -30,7 +30,6 @@ class Capture {
   int64_t allocate(uint64_t bytes, uint64_t* address);
   void scope_begin();
   void scope_end();
-  void add_dependency(int64_t producer, int64_t consumer);
 
   // Throws Refusal where a scope is open.
   std::shared_ptr<CapturedGraph> finish();

@@ -34,14 +34,14 @@ void Driver::child_ready(int32_t child) {
   note_returning(&link, false);
   is_dirty_ = true;
   process();
-  pump(false);
+  pump();
 }
 
 void Driver::child_lost(int32_t child, int64_t cause, bool returns) {
   Role role(*this);
   if (is_closed_) return;
   lose(child, cause, returns);
-  pump(false);
+  pump();
   engine::ring(board_.parent_bell());
 }
 
@@ -116,7 +116,7 @@ uint64_t Driver::control(int32_t child, std::string data) {
                   [](const auto& each) { return each.second.state != ReplyState::kPending; });
   replies_[number];
   link.control(number, std::make_shared<const std::string>(std::move(data)));
-  pump(false);
+  pump();
   return number;
 }
 

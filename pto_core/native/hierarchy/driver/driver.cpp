@@ -131,18 +131,6 @@ void Driver::end_scopes() {
   }
 }
 
-void Driver::add_dependency(int64_t producer, int64_t consumer) {
-  Role role(*this);
-  check_open();
-  engine_->add_dependency(producer, consumer, out_);
-  is_dirty_ = true;
-  process();
-}
-
-void Driver::let_go(int64_t task) {
-  hold_.let_go(task);
-}
-
 void Driver::cancel(int64_t cause) {
   Role role(*this);
   if (is_closed_) return;

@@ -26,7 +26,6 @@
 #include "driver/background.hpp"
 #include "driver/captured_graph.hpp"
 #include "driver/child_link.hpp"
-#include "driver/hold.hpp"
 #include "driver/host.hpp"
 #include "driver/outcomes.hpp"
 #include "driver/records.hpp"
@@ -61,7 +60,7 @@ struct Call {
   Place place;
   std::span<const MemberCall> members;
   std::span<const int32_t> pins;
-  std::span<const int64_t> after;  // earlier tasks of the run that it waits for, too
+  std::span<const int64_t> after;  // earlier tasks of the run that it also waits for
 };
 
 // `members` keeps what the submission refers to.
@@ -125,10 +124,6 @@ class Driver : private FrameSource {
   int64_t allocate(uint64_t bytes, uint64_t* address);
   void scope_begin();
   void scope_end();
-  void add_dependency(int64_t producer, int64_t consumer);
-  // The program can no longer call add_dependency for the task, so it need not be held back, see
-  // hold.hpp. From any thread.
-  void let_go(int64_t task);
 
   void cancel(int64_t cause);
   // Whether the task has ended, within `timeout_ns`.
@@ -233,8 +228,8 @@ class Driver : private FrameSource {
   void wake_waiting();
 
   // pump.cpp, with the role
-  // `waiters`: those among the waiting that call.
-  bool pump(bool newest, uint32_t waiters = 0);
+  // `waiters`: how many of the waiting threads this call is made for.
+  bool pump(uint32_t waiters = 0);
   bool poll_children();
   bool read_board(int32_t child);
   void take_answers(int32_t child, const pto_answer* answers, int32_t count);
@@ -273,7 +268,6 @@ class Driver : private FrameSource {
   void attempt_or_wait(Attempt attempt);
   void ensure_granted(uint64_t bytes);
   int64_t try_submit(const Call& call, uint32_t submits_a_pump);
-  void check_producers(const Call& call) const;
   bool is_stuck(Deadlock* proof) const;
   void keep(const Call& call, int64_t task);
   void after_submit(int64_t task);
@@ -289,6 +283,7 @@ class Driver : private FrameSource {
   bool try_step(CapturedGraph& graph, const CapturedStep& step, bool is_known);
   bool try_allocate(CapturedGraph& graph, const CapturedStep& step);
   bool try_resubmit(CapturedGraph& graph, const CapturedTask& task, bool is_known);
+  std::span<const int64_t> explicit_producers(std::span<const Known::Producer> producers);
   void fill_keys(const CapturedGraph& graph, const CapturedTask& task);
   void fill_members(const CapturedGraph& graph, const CapturedTask& task, bool has_keys);
   uint64_t ranges_of(const CapturedTask& task, std::vector<SavedRange>* ranges) const;
@@ -318,6 +313,7 @@ class Driver : private FrameSource {
   Instructions out_;
   std::vector<Member> members_;              // of the submit under way
   std::vector<Tensor> keys_;                 // of the task of a replay under way
+  std::vector<int64_t> after_;               // of the same
   std::shared_ptr<CapturedGraph> replayed_;  // of the run: records of its tasks point at the blobs
   uint64_t granted_[kRings] = {};
   uint64_t high_water_[kRings] = {};
@@ -330,9 +326,8 @@ class Driver : private FrameSource {
   bool has_sent_ = false;                              // a task, in this run
   uint32_t scope_depth_ = 0;
   uint32_t since_pump_ = 0;
-  uint32_t since_clock_ = 0;  // submits
-  bool is_dirty_ = false;     // the engine may have something to send
-  bool has_kept_back_ = false;
+  uint32_t since_clock_ = 0;   // submits
+  bool is_dirty_ = false;      // the engine may have something to send
   bool is_cancelled_ = false;  // the run
 
   std::atomic<bool> is_running_{false};
@@ -340,7 +335,6 @@ class Driver : private FrameSource {
   std::atomic<bool> needs_python_;      // the engine does, or an end did
   std::atomic<uint32_t> timeouts_{0};   // live tasks that have one
   std::atomic<uint32_t> returning_{0};  // children that are lost and come back
-  Hold hold_;
   std::atomic<int64_t> oldest_live_{0};
   std::atomic<uint64_t> drives_{0};   // how often the program has taken the role
   std::atomic<uint32_t> waiting_{0};  // threads of the program that wait

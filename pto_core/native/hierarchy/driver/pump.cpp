@@ -13,14 +13,13 @@ constexpr int32_t kAnswersAPoll = 64;
 }  // namespace
 
 // Whether anything has happened.
-bool Driver::pump(bool newest, uint32_t waiters) {
+bool Driver::pump(uint32_t waiters) {
   since_pump_ = 0;
   if (is_closed_) return false;
   bool has_moved = poll_children();
-  if (is_dirty_ || (newest && has_kept_back_)) {
+  if (is_dirty_) {
     is_dirty_ = false;
-    has_kept_back_ = !newest;
-    engine_->dispatch(newest, out_);
+    engine_->dispatch(out_);
     has_moved = has_moved || !out_.empty();
     process();
   }

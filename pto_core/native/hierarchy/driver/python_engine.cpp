@@ -54,9 +54,9 @@ class ReferenceEngine : public Engine {
     const HeldSignals held;
     handle(event("ScopeEnd"), out);
   }
-  void dispatch(bool newest, Instructions& out) override {
+  void dispatch(Instructions& out) override {
     const HeldSignals held;
-    handle(event("Dispatch", newest), out);
+    handle(event("Dispatch"), out);
   }
   void child_ready(int32_t child, Instructions& out) override {
     const HeldSignals held;
@@ -75,10 +75,6 @@ class ReferenceEngine : public Engine {
     const HeldSignals held;
     handle(event("Cancel", cause), out);
   }
-  void add_dependency(int64_t producer, int64_t consumer, Instructions& out) override {
-    const HeldSignals held;
-    handle(event("AddDependency", producer, consumer), out);
-  }
   void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
                   Instructions& out) override {
     const HeldSignals held;
@@ -94,12 +90,14 @@ class ReferenceEngine : public Engine {
 
   Submitted submit(const Submission& submission, Instructions& out) override {
     const HeldSignals held;
-    nb::list members, pins;
+    nb::list members, pins, after;
     for (const Member& member : submission.members) members.append(member_of(member));
     for (const int32_t pin : submission.pins) pins.append(pin);
+    for (const int64_t producer : submission.after) after.append(producer);
     nb::dict fields;
     fields["members"] = tuple_of(members);
     fields["pins"] = tuple_of(pins);
+    fields["after"] = tuple_of(after);
     fields["is_hint"] = submission.is_hint;
     fields["retries"] = submission.retries;
     fields["timeout_ms"] = submission.timeout_ms;

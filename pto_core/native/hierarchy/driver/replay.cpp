@@ -35,7 +35,6 @@ void Driver::replay(std::shared_ptr<CapturedGraph> graph, bool is_known) {
   {
     Role role(*this);
     replayed_ = graph;
-    hold_.let_go();
     has_work_.store(true, std::memory_order_relaxed);
   }
   const std::vector<CapturedStep>& steps = graph->steps;
@@ -105,7 +104,10 @@ bool Driver::try_resubmit(CapturedGraph& graph, const CapturedTask& task, bool i
   submission.members = members_;
   const std::span producers(graph.producers.data() + task.first_producer, task.producers);
   const Known known{producers, {graph.owners.data() + task.first_owner, task.owners}};
-  if (is_known) submission.known = &known;
+  if (is_known)
+    submission.known = &known;
+  else
+    submission.after = explicit_producers(producers);
   const Submitted answer = engine_->submit(submission, out_);
   if (answer.task == kNone) {
     Deadlock proof;
@@ -114,13 +116,17 @@ bool Driver::try_resubmit(CapturedGraph& graph, const CapturedTask& task, bool i
   }
   if (saved > 0) regions_.reserve(answer.task, std::move(ranges), saved);
   keep(graph, task, answer.task);
-  for (const Known::Producer& each : producers) {
-    if (is_known || (each.why & kExplicit) == 0) continue;
-    engine_->add_dependency(answer.task - each.distance, answer.task, out_);
-  }
   after_resubmit(answer.task);
-  if (is_pump_due(task.kind, kTasksAPump)) pump(true);
+  if (is_pump_due(task.kind, kTasksAPump)) pump();
   return true;
+}
+
+// The next task's producers that the program named.
+std::span<const int64_t> Driver::explicit_producers(std::span<const Known::Producer> producers) {
+  after_.clear();
+  for (const Known::Producer& each : producers)
+    if ((each.why & kExplicit) != 0) after_.push_back(newest_ + 1 - each.distance);
+  return after_;
 }
 
 // The tensors of the task, where they lie now.
@@ -172,7 +178,6 @@ void Driver::keep(CapturedGraph& graph, const CapturedTask& task, int64_t number
   }
 }
 
-// Nobody has a handle to add dependencies with, so nothing is held back.
 void Driver::after_resubmit(int64_t task) {
   counts_.submitted += 1;
   newest_ = task;

@@ -43,6 +43,7 @@ Submission submission_of(const Call& call, std::vector<Member>& members) {
   submission.timeout_ms = call.timeout_ms;
   submission.members = members;
   submission.pins = call.pins;
+  submission.after = call.after;
   return submission;
 }
 
@@ -156,28 +157,16 @@ void Driver::submit_each(const Call& call, int64_t count,
     made.add(submit(call));
     i += 1;
   }
-  hold_.let_go(made.last);
   {
     Role role(*this);
-    pump(hold_.left_ns() == Hold::kNotHeld);
+    pump();
   }
   background_.wake_if_asleep();
-}
-
-// Throws for what the engine would refuse when the task has been submitted.
-void Driver::check_producers(const Call& call) const {
-  for (const int64_t producer : call.after) {
-    if (producer >= outcomes_->first_task && producer <= newest_) continue;
-    throw Refusal(Refusal::Kind::kUsage, "task " + std::to_string(producer) +
-                                             " is no earlier task of this run, so none can wait "
-                                             "for it");
-  }
 }
 
 int64_t Driver::try_submit(const Call& call, uint32_t submits_a_pump) {
   check_open();
   check_sizes(call);
-  if (!call.after.empty()) check_producers(call);
   std::vector<SavedRange> ranges;
   const uint64_t saved = call.retries > 0 ? find_regions(call, &ranges) : 0;
   if (!regions_.fits(saved)) return kNone;
@@ -188,11 +177,9 @@ int64_t Driver::try_submit(const Call& call, uint32_t submits_a_pump) {
     return kNone;
   }
   keep(call, answer.task);
-  // Before anybody can send it: the role is held since the submit.
-  for (const int64_t producer : call.after) engine_->add_dependency(producer, answer.task, out_);
   if (saved > 0) regions_.reserve(answer.task, std::move(ranges), saved);
   after_submit(answer.task);
-  if (is_pump_due(call.kind, submits_a_pump)) pump(false);
+  if (is_pump_due(call.kind, submits_a_pump)) pump();
   return answer.task;
 }
 
@@ -222,11 +209,9 @@ void Driver::keep(const Call& call, int64_t task) {
   }
 }
 
-// The task that was just submitted is held back while the program may add to what it waits for.
 void Driver::after_submit(int64_t task) {
   counts_.submitted += 1;
   newest_ = task;
-  hold_.begin(task);
   is_dirty_ = true;
   if (!has_work_.load(std::memory_order_relaxed)) has_work_ = true;
   process();

@@ -30,7 +30,6 @@ void delete_run(PyObject* self) {
 
 void delete_handle(PyObject* self) {
   TaskHandle* handle = self_of(self);
-  if (handle->run->outcomes) handle->run->driver->let_go(handle->task);
   Py_DECREF(reinterpret_cast<PyObject*>(handle->run));
   Py_XDECREF(handle->outputs);
   PyTypeObject* type = Py_TYPE(self);
@@ -103,14 +102,6 @@ PyObject* wait(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObje
   });
 }
 
-PyObject* add_dep(PyObject* self, PyObject* const* producers, Py_ssize_t count) {
-  return or_raise([&]() -> PyObject* {
-    TaskHandle* handle = self_of(self);
-    handle->run->driver->add_dependencies(*handle, producers, count);
-    Py_RETURN_NONE;
-  });
-}
-
 PyObject* shown(PyObject* self) {
   return PyUnicode_FromFormat("<TaskHandle %lld>", static_cast<long long>(self_of(self)->task));
 }
@@ -119,12 +110,6 @@ PyMethodDef methods[] = {
     {"wait", method_of(&wait), METH_FASTCALL | METH_KEYWORDS,
      "wait($self, timeout=None)\n--\n\n"
      "Wait until the task has ended, however it did; False after `timeout` seconds."},
-    {"add_dep", method_of(&add_dep), METH_FASTCALL,
-     "add_dep($self, *producers)\n--\n\n"
-     "Let this task, the one submitted last, also wait for those tasks (handles). Raises "
-     "UsageError when another task was submitted since, or it was sent already: it is held back "
-     "until its thread submits, waits, or does something else for 20 ms. `after` of a submit is "
-     "never too late."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyMemberDef members[] = {

@@ -77,7 +77,6 @@ void Driver::keep_failure(std::exception_ptr error) {
 }
 
 bool Driver::wait(int64_t task, uint64_t timeout_ns) {
-  let_go(task);
   const auto has_ended = [&] { return records_.find(task) == nullptr; };
   {
     Role role(*this);
@@ -99,10 +98,9 @@ void Driver::run_end(bool is_interrupted) {
     outcomes = outcomes_;
     if (is_cancelled_) end_scopes();
     engine_->run_end(out_);
-    hold_.let_go();
     is_dirty_ = true;
     process();
-    pump(true);
+    pump();
     if (!is_running_) return;
   }
   if (is_interrupted) {

@@ -64,7 +64,7 @@ bool Driver::wait_until(Done done, uint64_t deadline_ns) {
     const auto look = [&] {
       if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
       if (!is_closed_) {
-        pump(hold_.left_ns() == Hold::kNotHeld, 1);
+        pump(1);
         look_for_deadlines();
       }
       is_done = done();
@@ -72,7 +72,7 @@ bool Driver::wait_until(Done done, uint64_t deadline_ns) {
       return is_done || !actions_.empty();
     };
     engine::WaitPolicy policy;
-    policy.longest_ns = std::min(slice_ns(deadline_ns, &longest_ns), hold_.left_ns());
+    policy.longest_ns = slice_ns(deadline_ns, &longest_ns);
     engine::Waiter waiter(board_.parent_bell(), board_.spin_places(), Board::kParentSpinner,
                           policy);
     host_.give_up();
@@ -94,7 +94,7 @@ void Driver::attempt_or_wait(Attempt attempt) {
   {
     Role role(*this);
     if (attempt()) return;
-    pump(hold_.left_ns() == Hold::kNotHeld);
+    pump();
   }
   wait_until(attempt, UINT64_MAX);
 }

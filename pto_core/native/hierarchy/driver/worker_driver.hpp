@@ -69,7 +69,6 @@ class WorkerDriver {
     if (process_ != current_process()) refuse_fork();
     return *driver_;
   }
-  void let_go(int64_t task) noexcept { driver_->let_go(task); }
   nb::object& hooks() { return host_->hooks(); }
 
   void run_begin(nb::object self, Hazards hazards, nb::handle config);
@@ -82,7 +81,6 @@ class WorkerDriver {
   // of `scalars` after its scalars. Gives the range of the tasks' numbers.
   nb::object submit_many(const SubmitWords& words, PyObject* scalars);
   nb::object allocate(nb::handle shape, nb::handle dtype);
-  void add_dependencies(const TaskHandle& consumer, PyObject* const* producers, Py_ssize_t count);
 
   void scope_begin();
   void scope_end();
@@ -132,8 +130,8 @@ class WorkerDriver {
     return kind == Kind::kSub ? CallableSpace::kLocalPython : settings_.next_level_space;
   }
   void read_workers(const SubmitWords& words, std::vector<int32_t>& pins) const;
-  void read_producers(const SubmitWords& words, std::vector<int64_t>& producers) const;
-  TaskHandle* producer_of(PyObject* object, const char* text) const;
+  void read_producers(const SubmitWords& words, Draft& draft) const;
+  int64_t producer_of(PyObject* object, const char* text) const;
   int32_t child_of(PyObject* worker, Kind kind) const;
   uint32_t config_number(PyObject* config);
   uint32_t intern_config(nb::handle config);

@@ -193,23 +193,31 @@ void WorkerDriver::read_workers(const SubmitWords& words, std::vector<int32_t>& 
     pins.push_back(child_of(PySequence_Fast_GET_ITEM(list.ptr(), i), words.kind));
 }
 
-// Handles of tasks that were submitted before, of this run or of this capture.
-void WorkerDriver::read_producers(const SubmitWords& words, std::vector<int64_t>& producers) const {
-  const nb::object list = nb::steal(PySequence_Fast(words.after, ""));
-  if (!list.is_valid() && !PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
-  PyErr_Clear();
-  if (!list.is_valid())
-    core::raise_usage("after is " + core::shown(words.after) + "; give a list of handles of tasks");
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list.ptr()); ++i)
-    producers.push_back(producer_of(PySequence_Fast_GET_ITEM(list.ptr(), i), "after has ")->task);
+// The tasks that `after` and TaskArgs.add_dep() name, of this run or of this capture.
+void WorkerDriver::read_producers(const SubmitWords& words, Draft& draft) const {
+  if (words.after) {
+    const nb::object list = nb::steal(PySequence_Fast(words.after, ""));
+    if (!list.is_valid() && !PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
+    PyErr_Clear();
+    if (!list.is_valid()) {
+      core::raise_usage("after is " + core::shown(words.after) +
+                        "; give a list of handles of tasks");
+    }
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list.ptr()); ++i)
+      draft.after.push_back(producer_of(PySequence_Fast_GET_ITEM(list.ptr(), i), "after has "));
+  }
+  for (const TaskArgs* args : draft.args) {
+    for (Py_ssize_t i = 0; args->producers && i < PyList_GET_SIZE(args->producers); ++i)
+      draft.after.push_back(producer_of(PyList_GET_ITEM(args->producers, i), "add_dep got "));
+  }
 }
 
-TaskHandle* WorkerDriver::producer_of(PyObject* object, const char* text) const {
-  TaskHandle* producer = task_handle_of(object);
+int64_t WorkerDriver::producer_of(PyObject* object, const char* text) const {
+  const TaskHandle* producer = task_handle_of(object);
   if (!producer || producer->run->driver != this)
     core::raise_usage(text + core::shown(object) + "; give handles of tasks of this Worker");
   check_run(*producer);
-  return producer;
+  return producer->task;
 }
 
 // All but what the members are.
@@ -229,8 +237,6 @@ Call WorkerDriver::begin_call(const SubmitWords& words, Draft& draft) {
   call.pins = draft.pins;
   call.timeout_ms = settings_.task_timeout_ms;
   read_options(words, &call);
-  if (words.after) read_producers(words, draft.after);
-  call.after = draft.after;
   call.place = place_of_caller();
   return call;
 }
@@ -242,6 +248,8 @@ PyObject* WorkerDriver::submit(const SubmitWords& words) {
   Call call = begin_call(words, draft);
   add_members(words, call.retries > 0, draft);
   if (!capture_) check_origins(draft);
+  read_producers(words, draft);
+  call.after = draft.after;
   call.members = draft.members;
   call.has_arguments = !draft.args.empty();
   int64_t task = kNone;
@@ -259,7 +267,8 @@ PyObject* WorkerDriver::submit(const SubmitWords& words) {
   return handle;
 }
 
-// What was allocated for the task's outputs, and what must stay until it has ended.
+// Writes the addresses of the task's outputs, keeps the owners of its memory until it has ended,
+// and takes its edges by hand.
 void WorkerDriver::learn_addresses(const Draft& draft, int64_t task) {
   const Tensor* key = draft.keys.data();
   for (TaskArgs* args : draft.args) {
@@ -268,6 +277,7 @@ void WorkerDriver::learn_addresses(const Draft& draft, int64_t task) {
       if (tensors[i].data != key->address) args->set_address(i, key->address, Origin::kHeap);
       keep(args->notes[i].tensor->owner, task);
     }
+    Py_CLEAR(args->producers);
   }
 }
 
@@ -294,18 +304,6 @@ nb::object WorkerDriver::allocate(nb::handle shape, nb::handle dtype) {
                     : driver().allocate(bytes, &tensor.data);
   });
   return nb::steal(reinterpret_cast<PyObject*>(make_tensor(tensor, Origin::kHeap, nullptr)));
-}
-
-void WorkerDriver::add_dependencies(const TaskHandle& consumer, PyObject* const* producers,
-                                    Py_ssize_t count) {
-  check_run(consumer);
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    const TaskHandle* producer = producer_of(producers[i], "add_dep got ");
-    or_error([&] {
-      capture_ ? capture_->add_dependency(producer->task, consumer.task)
-               : driver().add_dependency(producer->task, consumer.task);
-    });
-  }
 }
 
 // Tasks of a capture and tasks of runs do not know each other.

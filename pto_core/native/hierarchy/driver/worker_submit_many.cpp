@@ -93,6 +93,8 @@ nb::object WorkerDriver::submit_many(const SubmitWords& words, PyObject* scalars
   args->take_addresses();
   draft.args.push_back(args);
   if (!capture_) check_origins(draft);
+  read_producers(words, draft);
+  call.after = draft.after;
   const ScalarRows rows(scalars);
   std::vector<pto_tensor> tensors;
   const int64_t count = cut(*args, rows, &tensors, &draft.keys);
@@ -127,6 +129,7 @@ nb::object WorkerDriver::submit_many(const SubmitWords& words, PyObject* scalars
     throw;
   }
   keep_arrays();
+  Py_CLEAR(args->producers);
   drop_kept(driver_->oldest_live_task());
   const int64_t begin = std::max<int64_t>(made.first, 0);
   return nb::module_::import_("builtins").attr("range")(begin, made.last + 1);

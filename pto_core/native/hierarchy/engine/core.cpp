@@ -62,8 +62,6 @@ void Core::restart(Hazards run_hazards) {
   is_ending = false;
   cancelled.reset();
   tasks = key_count = conservative_edges = 0;
-  newest = kNoSlot;
-  newest_number = kNone;
   roots.clear();
   failed.clear();
   poisoned.clear();

@@ -83,10 +83,6 @@ struct Core {
 
   GroupMember* group(const Slot& slot) { return members.at(slot.pin); }
   const GroupMember* group(const Slot& slot) const { return members.at(slot.pin); }
-  // The newest task's slot while it is alive.
-  uint32_t newest_slot() const {
-    return newest != kNoSlot && slots[newest].number == newest_number ? newest : kNoSlot;
-  }
 
   const Configuration configuration;
   Slots slots;
@@ -107,9 +103,7 @@ struct Core {
   Hazards hazards = Hazards::kRaw;
   std::optional<int64_t> cancelled;  // the cause, once the run is cancelled
   uint64_t tasks = 0;                // submitted in this run
-  uint32_t newest = kNoSlot;
-  int64_t newest_number = kNone;
-  uint64_t key_count = 0;  // keys given to OUTPUT tensors of size 0 without an address
+  uint64_t key_count = 0;            // keys given to OUTPUT tensors of size 0 without an address
   uint64_t conservative_edges = 0;
   std::unordered_map<int64_t, int64_t> roots;  // of tasks that have failed in this run
   std::vector<std::pair<int64_t, int64_t>> failed;

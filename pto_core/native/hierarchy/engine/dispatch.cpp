@@ -12,8 +12,7 @@ Dispatcher::Dispatcher(Core& core, Endings& endings, Policy policy)
   candidates_.reserve(core.children.size());
 }
 
-void Dispatcher::dispatch(bool newest) {
-  held_back_ = newest ? kNoSlot : core_.newest_slot();
+void Dispatcher::dispatch() {
   while (pass()) {
   }
 }
@@ -50,7 +49,7 @@ bool Dispatcher::try_groups() {
     if (index == kNoSlot) return has_sent;
     const Slot& slot = core_.slots[index];
     next[slot.kind] = slot.next;
-    if (index != held_back_) has_sent = try_group(index) || has_sent;
+    has_sent = try_group(index) || has_sent;
   }
 }
 
@@ -155,13 +154,13 @@ bool Dispatcher::try_oldest_single() {
     oldest = index;
   };
   for (uint8_t kind = 0; kind < 2; ++kind) {
-    const uint32_t index = core_.queues.oldest(Queues::single_list(kind), held_back_);
+    const uint32_t index = core_.queues.list(Queues::single_list(kind)).head;
     if (index != kNoSlot && may_change(kind)) consider(index);
   }
   if (core_.queues.pinned() > 0) {
     for (const Child& child : core_.children.all()) {
       if (!is_of_use(child)) continue;
-      consider(core_.queues.oldest(core_.queues.pinned_list(child.number), held_back_));
+      consider(core_.queues.list(core_.queues.pinned_list(child.number)).head);
     }
   }
   return oldest != kNoSlot && try_single(oldest);
@@ -234,7 +233,7 @@ bool Dispatcher::try_oldest_early() {
   Child* target = nullptr;
   for (Child& child : core_.children.all()) {
     if (!takes(child)) continue;
-    const uint32_t index = core_.queues.oldest(core_.queues.early_list(child.number), held_back_);
+    const uint32_t index = core_.queues.list(core_.queues.early_list(child.number)).head;
     if (index == kNoSlot) continue;
     if (oldest != kNoSlot && core_.slots[oldest].arrival < core_.slots[index].arrival) continue;
     oldest = index;

@@ -24,8 +24,8 @@ class Dispatcher {
  public:
   Dispatcher(Core& core, Endings& endings, Policy policy);
 
-  // Sends until nothing more can be sent. `newest` false keeps back the task submitted last.
-  void dispatch(bool newest);
+  // Sends until nothing more can be sent.
+  void dispatch();
 
  private:
   // After as many groups, a single task that waits goes first.
@@ -69,8 +69,7 @@ class Dispatcher {
   Core& core_;
   Endings& endings_;
   const Policy policy_;
-  uint64_t pass_ = 0;  // children whose `reserved` is this are promised to a group that waits
-  uint32_t held_back_ = kNoSlot;
+  uint64_t pass_ = 0;       // children whose `reserved` is this are promised to a group that waits
   bool is_closed_[2] = {};  // kinds of which no more groups are looked at in this pass
   std::vector<Child*> allowed_;
   std::vector<Child*> chosen_;

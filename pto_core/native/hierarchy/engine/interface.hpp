@@ -82,7 +82,8 @@ struct Submission {
   int32_t retries = 0;
   uint32_t timeout_ms = 0;
   std::span<const Member> members;
-  std::span<const int32_t> pins;  // none, or one child for each member
+  std::span<const int32_t> pins;   // none, or one child for each member
+  std::span<const int64_t> after;  // earlier tasks of the run that it also waits for
   // Of a replay: the tensors are neither looked up nor remembered. Those that are not allocated
   // and, where there are retries, not INOUT may be left out.
   const Known* known = nullptr;
@@ -170,11 +171,10 @@ class Engine {
   virtual void run_end(Instructions& out) = 0;
   virtual Submitted submit(const Submission& submission, Instructions& out) = 0;
   virtual Submitted allocate(uint64_t bytes, uint64_t* address, Instructions& out) = 0;
-  virtual void add_dependency(int64_t producer, int64_t consumer, Instructions& out) = 0;
   virtual void scope_begin() = 0;
   virtual void scope_end(Instructions& out) = 0;
-  // The only one that sends. `newest` false keeps back the task submitted last.
-  virtual void dispatch(bool newest, Instructions& out) = 0;
+  // Sends what can be sent. No other call sends.
+  virtual void dispatch(Instructions& out) = 0;
   virtual void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
                           Instructions& out) = 0;
   virtual void child_ready(int32_t child, Instructions& out) = 0;

@@ -74,13 +74,6 @@ Submitted NativeEngine::allocate(uint64_t bytes, uint64_t* address, Instructions
   return submitted;
 }
 
-void NativeEngine::add_dependency(int64_t producer, int64_t consumer, Instructions& out) {
-  begin_event(out);
-  check_open("add_dep");
-  parts_->submission.add_dependency(producer, consumer);
-  end_event();
-}
-
 void NativeEngine::scope_begin() {
   parts_->blocked.requested = 0;
   check_open("scope");
@@ -97,9 +90,9 @@ void NativeEngine::scope_end(Instructions& out) {
   end_event();
 }
 
-void NativeEngine::dispatch(bool newest, Instructions& out) {
+void NativeEngine::dispatch(Instructions& out) {
   begin_event(out);
-  parts_->dispatcher.dispatch(newest);
+  parts_->dispatcher.dispatch();
   end_event();
 }
 

@@ -23,10 +23,9 @@ class NativeEngine : public Engine {
   void run_end(Instructions& out) override;
   Submitted submit(const Submission& submission, Instructions& out) override;
   Submitted allocate(uint64_t bytes, uint64_t* address, Instructions& out) override;
-  void add_dependency(int64_t producer, int64_t consumer, Instructions& out) override;
   void scope_begin() override;
   void scope_end(Instructions& out) override;
-  void dispatch(bool newest, Instructions& out) override;
+  void dispatch(Instructions& out) override;
   void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
                   Instructions& out) override;
   void child_ready(int32_t child, Instructions& out) override;

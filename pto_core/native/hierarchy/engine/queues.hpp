@@ -62,12 +62,6 @@ class Queues {
     slot.list = 0;
   }
 
-  // Of a list, the oldest task but for this one.
-  uint32_t oldest(uint16_t list, uint32_t but_for) const {
-    const uint32_t head = lists_[list].head;
-    return head != kNoSlot && head == but_for ? slots_[head].next : head;
-  }
-
   uint32_t groups_in_a_row = 0;  // sent since the last single task, while one waited
 
  private:

@@ -24,17 +24,16 @@ enum class StateEvent : uint8_t {
   kSubmit = 0,
   kAllocate = 1,
   kSatisfy = 2,
-  kHold = 3,
-  kDispatch = 4,
-  kDispatchEarly = 5,
-  kFinish = 6,
-  kRepeat = 7,
-  kFail = 8,
-  kPoison = 9,
-  kRelease = 10,
-  kRecycle = 11
+  kDispatch = 3,
+  kDispatchEarly = 4,
+  kFinish = 5,
+  kRepeat = 6,
+  kFail = 7,
+  kPoison = 8,
+  kRelease = 9,
+  kRecycle = 10
 };
-constexpr uint32_t kStateEvents = 12;
+constexpr uint32_t kStateEvents = 11;
 
 // clang-format off
 constexpr const char* kStateNames[] = {
@@ -50,7 +49,6 @@ constexpr const char* kStateEventNames[] = {
     "SUBMIT",
     "ALLOCATE",
     "SATISFY",
-    "HOLD",
     "DISPATCH",
     "DISPATCH_EARLY",
     "FINISH",
@@ -67,13 +65,13 @@ struct Transitions {
 };
 
 constexpr Transitions kTransitions = {{
-    {1, 4, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255},  // FREE
-    {255, 255, 2, 255, 255, 3, 255, 255, 255, 5, 255, 255},  // PENDING
-    {255, 255, 255, 1, 3, 255, 255, 255, 5, 5, 255, 255},  // READY
-    {255, 255, 255, 255, 255, 255, 4, 1, 5, 5, 255, 255},  // RUNNING
-    {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 6, 255},  // COMPLETED
-    {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 6, 255},  // FAILED
-    {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0},  // CONSUMED
+    {1, 4, 255, 255, 255, 255, 255, 255, 255, 255, 255},  // FREE
+    {255, 255, 2, 255, 3, 255, 255, 255, 5, 255, 255},  // PENDING
+    {255, 255, 255, 3, 255, 255, 255, 5, 5, 255, 255},  // READY
+    {255, 255, 255, 255, 255, 4, 1, 5, 5, 255, 255},  // RUNNING
+    {255, 255, 255, 255, 255, 255, 255, 255, 255, 6, 255},  // COMPLETED
+    {255, 255, 255, 255, 255, 255, 255, 255, 255, 6, 255},  // FAILED
+    {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0},  // CONSUMED
 }};
 // clang-format on
 

@@ -35,13 +35,16 @@ Submitted SubmissionPart::submit(const Submission& submission) {
     find(submission);
   else
     take_known(*submission.known);
+  if (!submission.after.empty()) find_explicit(submission.after);
+  if (producers_.size() > 1) merge_producers();
+  if (owners_.size() > 1) merge_owners();
   const uint64_t bytes = bytes_of(submission);
   core_.ring().check_size(bytes);
   reserve();
   const auto address = bytes > 0 ? core_.ring().try_reserve(bytes) : 0;
   if (!address) return blocked(bytes);
   const uint32_t index = take(bytes);
-  place(submission, *address);
+  place(index, submission, *address);
   describe(index, submission);
   core_.slots.move(core_.slots[index], StateEvent::kSubmit);
   core_.slots[index].is_unfinished = true;
@@ -75,39 +78,6 @@ Submitted SubmissionPart::allocate(uint64_t bytes, uint64_t* address) {
   return {core_.slots[index].number};
 }
 
-void SubmissionPart::add_dependency(int64_t producer, int64_t consumer) {
-  const uint32_t index = consumer == core_.newest_number ? core_.newest_slot() : kNoSlot;
-  const State state = index == kNoSlot ? State::kFree : core_.slots[index].state;
-  if (state != State::kPending && state != State::kReady && state != State::kFailed) {
-    refuse("task " + std::to_string(consumer) +
-           " takes no more dependencies: only the task submitted last, before it is sent, does; "
-           "give the submit what it waits for (after=)");
-  }
-  const int64_t first = core_.slots.next_number() - static_cast<int64_t>(core_.tasks);
-  if (producer < first || producer >= consumer) {
-    refuse("task " + std::to_string(producer) + " is no earlier task of this run, so " +
-           std::to_string(consumer) + " cannot wait for it");
-  }
-  // One that was poisoned at once: what else it waits for makes no difference.
-  if (state == State::kFailed) return;
-  core_.edges.reserve(1);
-  Slot& slot = core_.slots[index];
-  const auto root = core_.roots.find(producer);
-  const uint32_t producer_slot = core_.slots.numbers().slot(producer);
-  link(index, {producer, producer_slot, root == core_.roots.end() ? kNotPoisoned : root->second},
-       kExplicit | kCertain);
-  if (state == State::kPending) {
-    core_.queues.remove(slot);
-    endings_.settle(index);
-  } else if (slot.unfinished > 0) {
-    core_.slots.move(slot, StateEvent::kHold);
-    core_.queues.remove(slot);
-    endings_.settle(index);
-  } else if (slot.poison != kNotPoisoned) {
-    endings_.poison(index);
-  }
-}
-
 void SubmissionPart::find(const Submission& submission) {
   accesses_.clear();
   producers_.clear();
@@ -133,8 +103,6 @@ void SubmissionPart::find(const Submission& submission) {
       }
     }
   }
-  if (producers_.size() > 1) merge_producers();
-  if (owners_.size() > 1) merge_owners();
 }
 
 void SubmissionPart::take_known(const Known& known) {
@@ -148,14 +116,7 @@ void SubmissionPart::take_known(const Known& known) {
            std::to_string(distance) + " before it, which is none of this run");
   };
   for (const Known::Producer& each : known.producers) {
-    const int64_t producer = earlier(each.distance);
-    const uint32_t slot = core_.slots.numbers().slot(producer);
-    int64_t root = kNotPoisoned;
-    if (!core_.roots.empty()) {
-      const auto found = core_.roots.find(producer);
-      if (found != core_.roots.end()) root = found->second;
-    }
-    producers_.push_back({{producer, slot, root}, each.why});
+    producers_.push_back(producer_of(earlier(each.distance), each.why));
   }
   for (const uint32_t distance : known.owners) {
     const uint32_t slot = core_.slots.numbers().slot(earlier(distance));
@@ -166,8 +127,26 @@ void SubmissionPart::take_known(const Known& known) {
     }
     owners_.push_back(slot);
   }
-  if (producers_.size() > 1) merge_producers();
-  if (owners_.size() > 1) merge_owners();
+}
+
+void SubmissionPart::find_explicit(std::span<const int64_t> producers) {
+  const int64_t number = core_.slots.next_number();
+  for (const int64_t producer : producers) {
+    if (producer < number - static_cast<int64_t>(core_.tasks) || producer >= number) {
+      refuse("task " + std::to_string(producer) + " is no earlier task of this run, so task " +
+             std::to_string(number) + " cannot wait for it");
+    }
+    producers_.push_back(producer_of(producer, kExplicit | kCertain));
+  }
+}
+
+SubmissionPart::Producer SubmissionPart::producer_of(int64_t number, uint8_t why) {
+  int64_t root = kNotPoisoned;
+  if (!core_.roots.empty()) {
+    const auto found = core_.roots.find(number);
+    if (found != core_.roots.end()) root = found->second;
+  }
+  return {{number, core_.slots.numbers().slot(number), root}, why};
 }
 
 void SubmissionPart::tell_found(std::vector<std::pair<int64_t, uint8_t>>* producers,
@@ -233,7 +212,7 @@ uint64_t SubmissionPart::bytes_of(const Submission& submission) {
   return bytes;
 }
 
-void SubmissionPart::place(const Submission& submission, uint64_t address) {
+void SubmissionPart::place(uint32_t index, const Submission& submission, uint64_t address) {
   uint32_t at = 0;
   for (const Member& member : submission.members) {
     for (Tensor& tensor : member.tensors) {
@@ -243,7 +222,7 @@ void SubmissionPart::place(const Submission& submission, uint64_t address) {
       tensor.address = tensor.bytes > 0 ? address : next_key();
       if (tensor.bytes > 0) address += rounded(tensor.bytes);
       if (access == nullptr) continue;
-      if (tensor.bytes > 0) access->owner = core_.newest;
+      if (tensor.bytes > 0) access->owner = index;
       locate(access->region, tensor);
     }
   }
@@ -273,8 +252,6 @@ uint32_t SubmissionPart::take(uint64_t bytes) {
     slot.slab_ring = static_cast<uint8_t>(core_.ring().number());
   }
   ++core_.tasks;
-  core_.newest = index;
-  core_.newest_number = slot.number;
   slot.is_in_scope = true;
   ScopeTasks& scope = core_.scope_tasks.back();
   (scope.first == kNoSlot ? scope.first : core_.slots[scope.last].scope_next) = index;
@@ -327,12 +304,6 @@ void SubmissionPart::link(uint32_t index, const Found& producer, uint8_t why) {
 void SubmissionPart::wait_for(uint32_t index, uint32_t producer, uint8_t why) {
   Slot& slot = core_.slots[index];
   Slot& other = core_.slots[producer];
-  const uint32_t known = edge_to(producer, index);
-  if (known != kNoEdge) {
-    slot.poisoning += !poisons(core_.edges[known].why) && poisons(why);
-    core_.edges[known].why |= why;
-    return;
-  }
   const uint32_t edge = make_edge(index, producer, why);
   core_.edges[edge].is_waited_for = true;
   (other.consumers == kNoEdge ? other.consumers : core_.edges[other.last_consumer].next_consumer) =
@@ -342,11 +313,6 @@ void SubmissionPart::wait_for(uint32_t index, uint32_t producer, uint8_t why) {
   slot.unfinished_sum ^= producer;
   slot.poisoning += poisons(why);
   if ((why & kData) != 0) hold(edge);
-}
-
-uint32_t SubmissionPart::edge_to(uint32_t producer, uint32_t index) const {
-  const uint32_t last = core_.slots[producer].last_consumer;
-  return last != kNoEdge && core_.edges[last].consumer == index ? last : kNoEdge;
 }
 
 void SubmissionPart::hold(uint32_t edge) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -20,8 +21,6 @@ class SubmissionPart {
   Submitted submit(const Submission& submission);
   // Takes a buffer, unless its ring has no room: a task that has already completed.
   Submitted allocate(uint64_t bytes, uint64_t* address);
-  // Adds an edge; it is too late once the task is sent or another is submitted.
-  void add_dependency(int64_t producer, int64_t consumer);
   // The edges and owners of the last submit, as numbers of tasks, for whoever captures it.
   void tell_found(std::vector<std::pair<int64_t, uint8_t>>* producers,
                   std::vector<int64_t>* owners) const;
@@ -37,6 +36,9 @@ class SubmissionPart {
   void find_overlaps(Access& access, uint8_t why);
   // The same without looking at tensors; throws kUsage for what is no earlier task of the run.
   void take_known(const Known& known);
+  // Adds the edges that the program asks for; throws kUsage for what is no earlier task of the run.
+  void find_explicit(std::span<const int64_t> producers);
+  Producer producer_of(int64_t number, uint8_t why);
   // The slot whose slab the region lies in; throws kUsage for memory of a ring that is nobody's.
   uint32_t owner_of(const engine::Region& region);
   void merge_producers();
@@ -44,7 +46,7 @@ class SubmissionPart {
   // Of what is to be allocated.
   static uint64_t bytes_of(const Submission& submission);
   // Addresses for what is to be allocated, from a slab at `address`.
-  void place(const Submission& submission, uint64_t address);
+  void place(uint32_t index, const Submission& submission, uint64_t address);
   // An address for the next key that has none.
   uint64_t next_key();
   Submitted blocked(uint64_t bytes);
@@ -54,8 +56,6 @@ class SubmissionPart {
   void describe(uint32_t index, const Submission& submission);
   void link(uint32_t index, const Found& producer, uint8_t why);
   void wait_for(uint32_t index, uint32_t producer, uint8_t why);
-  // The edge of the newest task to a producer that it waits for, or kNoEdge.
-  uint32_t edge_to(uint32_t producer, uint32_t index) const;
   void hold(uint32_t edge);
   uint32_t make_edge(uint32_t consumer, uint32_t producer, uint8_t why);
   void enter_regions(uint32_t index);

@@ -30,15 +30,14 @@ class StateEvent(IntEnum):
     SUBMIT = 0
     ALLOCATE = 1
     SATISFY = 2
-    HOLD = 3
-    DISPATCH = 4
-    DISPATCH_EARLY = 5
-    FINISH = 6
-    REPEAT = 7
-    FAIL = 8
-    POISON = 9
-    RELEASE = 10
-    RECYCLE = 11
+    DISPATCH = 3
+    DISPATCH_EARLY = 4
+    FINISH = 5
+    REPEAT = 6
+    FAIL = 7
+    POISON = 8
+    RELEASE = 9
+    RECYCLE = 10
 
 
 class Reference(IntEnum):
@@ -58,7 +57,6 @@ TRANSITIONS: Transitions = {
     (State.PENDING, StateEvent.SATISFY): State.READY,
     (State.PENDING, StateEvent.DISPATCH_EARLY): State.RUNNING,
     (State.PENDING, StateEvent.POISON): State.FAILED,
-    (State.READY, StateEvent.HOLD): State.PENDING,
     (State.READY, StateEvent.DISPATCH): State.RUNNING,
     (State.READY, StateEvent.FAIL): State.FAILED,
     (State.READY, StateEvent.POISON): State.FAILED,
@@ -85,7 +83,6 @@ EVENT_MEANINGS = {
     StateEvent.SUBMIT: "it gets its slot and its slab",
     StateEvent.ALLOCATE: "the same, for a buffer that no task has written",
     StateEvent.SATISFY: "no producer is unfinished any more",
-    StateEvent.HOLD: "an explicit dependency on an unfinished producer is added",
     StateEvent.DISPATCH: "its members are sent, all at once",
     StateEvent.DISPATCH_EARLY: "it is sent with its only unfinished producer as requirement",
     StateEvent.FINISH: "its last member has ended, and all have succeeded",

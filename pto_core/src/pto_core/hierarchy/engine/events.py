@@ -109,7 +109,8 @@ class Submit:
 
     ``pins``: none, or one child for each member; distinct in a group. ``is_hint``: they are wishes.
     ``retries``: how often it may run again after a failure or the loss of its child; more than 0
-    declares it safe to repeat. ``timeout_ms`` 0 is none; the driver keeps time. ``known``: of a
+    declares it safe to repeat. ``timeout_ms`` 0 is none; the driver keeps time. ``after``: earlier
+    tasks of the run that it also waits for, and whose failure poisons it. ``known``: of a
     replay, whose tensors are neither looked up nor remembered; those that are not allocated and,
     where there are retries, not INOUT may be left out then.
     """
@@ -121,6 +122,7 @@ class Submit:
     retries: int = 0
     timeout_ms: int = 0
     known: Known | None = None
+    after: tuple[int, ...] = ()
 
     @property
     def is_pinned(self) -> bool:
@@ -136,14 +138,6 @@ class Allocate:
 
 
 @dataclass(frozen=True, slots=True)
-class AddDependency:
-    """``consumer``, the task submitted last and not sent yet, also waits for ``producer``."""
-
-    producer: int
-    consumer: int
-
-
-@dataclass(frozen=True, slots=True)
 class ScopeBegin:
     """A scope opens inside the innermost one."""
 
@@ -155,12 +149,7 @@ class ScopeEnd:
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Send what can be sent. The only event that sends, so the driver decides on batches.
-
-    ``newest`` False keeps back the task submitted last, whose dependencies may still be added to.
-    """
-
-    newest: bool = True
+    """Send what can be sent. No other event sends, so the driver decides on batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +211,6 @@ Event = (
     | RunEnd
     | Submit
     | Allocate
-    | AddDependency
     | ScopeBegin
     | ScopeEnd
     | Dispatch

@@ -13,7 +13,6 @@ from pto_core.errors import UsageError
 from pto_core.hierarchy.engine.configuration import Configuration
 from pto_core.hierarchy.engine.events import (
     NONE,
-    AddDependency,
     Allocate,
     Cancel,
     ChildLost,
@@ -111,6 +110,7 @@ class NativeEngine:
                 event.retries,
                 event.timeout_ms,
                 known,
+                event.after,
             )
         except TypeError:
             check_submit_sizes(event)  # a number that no native structure holds
@@ -140,10 +140,8 @@ class NativeEngine:
     def _tell(self, event: Event) -> Sequence[_Tuple]:
         core = self._core
         match event:
-            case AddDependency(producer, consumer):
-                return core.add_dependency(producer, consumer)
-            case Dispatch(newest):
-                return core.dispatch(newest)
+            case Dispatch():
+                return core.dispatch()
             case Completion(child, count, outcome, cause):
                 return core.completion(child, max(count, 0), outcome, cause)
             case ChildReady(child):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pto_core.hierarchy.engine.configuration import Configuration
-from pto_core.hierarchy.engine.events import NONE, Hazards
+from pto_core.hierarchy.engine.events import Hazards
 from pto_core.hierarchy.engine.instructions import Instruction
 from pto_core.hierarchy.engine.reference.children import Children
 from pto_core.hierarchy.engine.reference.heap import HeapRing
@@ -40,7 +40,6 @@ class Core:
         """The cause, once the run is cancelled."""
         self.tasks = 0
         """Submitted in this run."""
-        self.newest = NONE
         self.key_count = 0
         """Keys given to OUTPUT tensors of size 0 without an address."""
         self.conservative_edges = 0

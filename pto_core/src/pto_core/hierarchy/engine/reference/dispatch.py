@@ -36,11 +36,9 @@ class Dispatcher:
         """Children that a waiting group will have next; of this pass."""
         self._closed: set[Kind] = set()
         """Of which no more groups are looked at; of this pass."""
-        self._held_back = NONE
 
-    def dispatch(self, *, newest: bool) -> None:
+    def dispatch(self) -> None:
         """Send until nothing more can be sent."""
-        self._held_back = NONE if newest else self._core.newest
         while self._pass():
             pass
 
@@ -78,9 +76,9 @@ class Dispatcher:
         )
 
     def _ready(self, number: int) -> Task | None:
-        """Give the task if it is still READY and not held back: a pass may end other tasks."""
+        """Return the task if it is still READY: a pass may end other tasks."""
         task = self._core.slots.tasks.get(number)
-        if task is None or number == self._held_back:
+        if task is None:
             return None
         return task if self._core.slots.state(task) is State.READY else None
 
@@ -151,8 +149,6 @@ class Dispatcher:
         """Send a task after its only unfinished producer, if it can go now."""
         core = self._core
         task = core.slots.tasks[number]
-        if number == self._held_back:
-            return False
         (producer,) = task.unfinished
         ((required, count),) = core.slots.tasks[producer].children
         spec = spec_of(task)

@@ -8,7 +8,6 @@ from pto_core.errors import UsageError
 from pto_core.hierarchy.engine.configuration import Configuration
 from pto_core.hierarchy.engine.events import (
     NONE,
-    AddDependency,
     Allocate,
     Cancel,
     ChildLost,
@@ -78,11 +77,8 @@ class ReferenceEngine:
             case Allocate():
                 check_open(self._core, "alloc")
                 self._submission.allocate(event)
-            case AddDependency():
-                check_open(self._core, "add_dep")
-                self._submission.add_dependency(event)
-            case Dispatch(newest):
-                self._dispatcher.dispatch(newest=newest)
+            case Dispatch():
+                self._dispatcher.dispatch()
             case Completion():
                 self._reports.completed(event)
             case ChildReady(child):

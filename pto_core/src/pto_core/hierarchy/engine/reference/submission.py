@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from pto_core.errors import UsageError
 from pto_core.hierarchy.engine.events import (
-    AddDependency,
     Allocate,
     Hazards,
     Known,
@@ -25,7 +24,7 @@ from pto_core.hierarchy.engine.reference.endings import Endings
 from pto_core.hierarchy.engine.reference.heap import Slab, rounded
 from pto_core.hierarchy.engine.reference.regions import Region, region_of
 from pto_core.hierarchy.engine.reference.slots import Edge, Task, spec_of
-from pto_core.hierarchy.states import Reference, State, StateEvent
+from pto_core.hierarchy.states import Reference, StateEvent
 
 KEY_BIT = 1 << 63
 """Of the addresses given to OUTPUT tensors of size 0: no memory has them."""
@@ -56,7 +55,7 @@ class Draft:
 
 
 class Submission:
-    """The events Submit, Allocate and AddDependency."""
+    """The events Submit and Allocate."""
 
     def __init__(self, core: Core, endings: Endings) -> None:
         self._core = core
@@ -98,41 +97,6 @@ class Submission:
         region = Region(draft.allocated[0], draft.allocated[0] + event.nbytes)
         task.entries.append(self._core.regions.add(region, task.number, is_writer=True))
 
-    def add_dependency(self, event: AddDependency) -> None:
-        """Add an edge; it is too late once the task is sent or another is submitted."""
-        core = self._core
-        task = core.slots.tasks.get(event.consumer)
-        state = None if task is None else core.slots.state(task)
-        is_open = event.consumer == core.newest and (
-            state in (State.PENDING, State.READY, State.FAILED)
-        )
-        if task is None or not is_open:
-            raise UsageError(
-                f"task {event.consumer} takes no more dependencies: only the task submitted last, "
-                "before it is sent, does; give the submit what it waits for (after=)",
-                name="consumer",
-                value=event.consumer,
-            )
-        if not core.slots.next_number - core.tasks <= event.producer < event.consumer:
-            raise UsageError(
-                f"task {event.producer} is no earlier task of this run, so {event.consumer} "
-                "cannot wait for it",
-                name="producer",
-                value=event.producer,
-            )
-        if state is State.FAILED:
-            return  # it was poisoned at once; what else it waits for makes no difference
-        self._link(task, event.producer, Edge.EXPLICIT | Edge.CERTAIN)
-        if state is State.PENDING:
-            core.queues.remove(task.number)
-            self._endings.settle(task)
-        elif task.unfinished:
-            core.slots.move(task, StateEvent.HOLD)
-            core.queues.remove(task.number)
-            self._endings.settle(task)
-        elif task.poison is not None:
-            self._endings.poison(task)
-
     def _draft(self, spec: Submit | None, nbytes: int) -> Draft | None:
         """Find the edges, owners and room; None, and the answer, when there is no room."""
         core = self._core
@@ -142,6 +106,8 @@ class Submission:
             self._take_known(spec.known, draft)
         elif spec is not None:
             self._find(spec, draft)
+        if spec is not None:
+            self._add_explicit(spec.after, draft)
         begin = ring.begin_of(nbytes)
         if begin is None:
             core.instructions.append(Blocked(ring.number, nbytes, ring.used, ring.size))
@@ -185,6 +151,19 @@ class Submission:
                     "an open scope"
                 )
             draft.owners.add(number - distance)
+
+    def _add_explicit(self, producers: tuple[int, ...], draft: Draft) -> None:
+        number = self._core.slots.next_number
+        for producer in producers:
+            if not number - self._core.tasks <= producer < number:
+                raise UsageError(
+                    f"task {producer} is no earlier task of this run, so task {number} cannot wait "
+                    "for it",
+                    name="after",
+                    value=producer,
+                )
+            edge = draft.edges.get(producer, Edge.ORDERS)
+            draft.edges[producer] = edge | Edge.EXPLICIT | Edge.CERTAIN
 
     def _find_overlaps(self, draft: Draft, region: Region, edge: Edge, *, writers: bool) -> None:
         for entry in self._core.regions.overlapping(region, writers=writers):
@@ -236,7 +215,6 @@ class Submission:
             task.slab = ring.reserve(task.number, draft.begin, draft.nbytes)
         core.key_count += draft.keys
         core.tasks += 1
-        core.newest = task.number
         core.scopes.enter(task.number)
         self._refer(task, Reference.SCOPE)
         core.instructions.append(Submitted(task.number, tuple(draft.allocated)))
