@@ -1,7 +1,7 @@
 // The arguments of one run: checked, placed in device memory, copied in and back.
 //
-// Used with the GIL held; large copies give it up meanwhile. Memory placed here is freed by the
-// destructor, and the handles made for a Python orchestration stop working then.
+// Used with the GIL held; large copies release it. The destructor frees the memory placed here, and
+// the handles made for a Python orchestration become invalid.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -21,7 +21,7 @@ struct CopyTotals {
 
 class Arguments {
  public:
-  // Checks everything that can be checked; raises UsageError, having changed nothing.
+  // Check all arguments. Raises UsageError without any change.
   Arguments(Device& device, nb::handle device_object, const Program& program, nb::tuple given);
   ~Arguments();
   Arguments(const Arguments&) = delete;
@@ -30,10 +30,11 @@ class Arguments {
   void copy_in();
   void copy_out();
 
-  // What a C++ orchestration gets; valid after copy_in().
+  // Return the arguments of a C++ orchestration; valid after copy_in().
   const std::vector<uint64_t>& values() const { return values_; }
   const std::vector<pto_host_range>& ranges() const { return ranges_; }
-  // What a Python orchestration gets, the graph first; slot 0 is None until then.
+  // Return the arguments of a Python orchestration, the graph first; slot 0 is None until the graph
+  // exists.
   nb::object call_tuple(nb::handle graph) const;
   const CopyTotals& totals() const { return totals_; }
 
@@ -43,8 +44,8 @@ class Arguments {
     size_t position;
     bool copy_in;
     bool copy_out;
-    bool is_read_only;  // declared In, or not declared and its host memory cannot be written
-    size_t buffer;      // which of buffers_; tensors over the same host memory share one
+    bool is_read_only;  // declared In, or undeclared with host memory that is read-only
+    size_t buffer;      // index in buffers_; tensors over the same host memory share one
   };
 
   void check_count() const;
@@ -59,7 +60,7 @@ class Arguments {
   nb::handle device_object_;
   const Program& program_;
   nb::tuple given_;
-  bool on_host_;  // host pointers are passed, the orchestration copies by itself
+  bool on_host_;  // host pointers are passed; the orchestration copies by itself
   std::vector<Tensor> tensors_;
   size_t tensors_seen_ = 0;
   std::vector<uint64_t> values_;

@@ -5,7 +5,7 @@
 namespace pto::core {
 namespace {
 
-// A scope of a graph, as a context manager: its end comes also when the block raises.
+// A scope of a graph as a context manager. It also ends when the block raises.
 struct Scope {
   nb::object graph;
 
@@ -16,7 +16,7 @@ struct Scope {
   }
 };
 
-// A cluster for the time of a block.
+// A cluster that is held during a block.
 struct HeldCluster {
   nb::object graph;
   nb::object cluster = nb::none();
@@ -42,7 +42,8 @@ PyObject* submit(PyObject* self, PyObject* const* arguments, Py_ssize_t count, P
   return nullptr;
 }
 
-// By hand, because these are called once a task: no tuple and no dictionary is made for a call.
+// Implemented by hand, because these run once per task: a call allocates no tuple and no
+// dictionary.
 PyMethodDef methods[] = {
     {"submit", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&submit<false>)),
      METH_FASTCALL | METH_KEYWORDS,

@@ -1,4 +1,4 @@
-// Where the Python code is that called into this module.
+// The position of the Python code that called into this module.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -13,15 +13,16 @@ namespace pto::core {
 namespace nb = nanobind;
 
 struct Place {
-  const char* file = nullptr;  // NULL when there is no Python code
+  const char* file = nullptr;  // NULL if there is no Python code
   int line = -1;
 };
 
-// A program calls from few places again and again, and to read a line out of a code object costs
-// more than a submit; so places are remembered by code object and instruction.
+// A program calls from few places repeatedly, and reading a line number from a code object costs
+// more than a submit. So positions are cached by code object and instruction.
 class Callers {
  public:
-  // Of the innermost Python code; `file` lives as long as this object. With the GIL held.
+  // Return the position of the innermost Python code; `file` lives as long as this object. Call
+  // with the GIL held.
   Place here();
 
  private:

@@ -1,4 +1,4 @@
-// The host's clock, for time limits and for the copies that this module makes.
+// The host's clock, for time limits and for the copies of this module.
 #pragma once
 
 #include <algorithm>

@@ -16,10 +16,10 @@
 namespace pto::core {
 namespace {
 
-// Copies at least this long are made without the GIL.
+// Copies of at least this size release the GIL.
 constexpr uint64_t kLongCopy = 1 << 20;
 
-// Keys and values as the ABI wants them; the texts live as long as this.
+// Keys and values in the form of the ABI. The texts live as long as this object.
 class OptionList {
  public:
   explicit OptionList(const nb::dict& options) {
@@ -87,7 +87,7 @@ Device::~Device() {
 
 namespace {
 
-// The device that a closed Device left to those who still see its memory.
+// The backend device after Device.close(), kept while arrays still show its memory.
 struct MappedMemory {
   const pto_backend_api* backend = nullptr;
   void* handle = nullptr;  // null while the Device is open
@@ -98,8 +98,8 @@ constexpr const char* kPinName = "pto_core.MappedMemory";
 
 void unmap(PyObject* capsule) {
   auto* memory = static_cast<MappedMemory*>(PyCapsule_GetPointer(capsule, kPinName));
-  // While the interpreter ends, and in a forked process, threads of the device cannot be waited
-  // for.
+  // During interpreter shutdown, and in a forked process, the threads of the device cannot be
+  // joined.
   if (memory->handle && memory->forks == fork_count() && !is_finalizing()) {
     ReleasedGil released;
     pto_leak_report leaks{};
@@ -117,8 +117,8 @@ nb::object Device::pin_memory() {
   return pin_;
 }
 
-// Closes the backend's device, now or when the last array that shows its memory is gone. Gives
-// buffers and bytes that nobody freed.
+// Close the backend's device, now or when the last array that shows its memory is freed. Return the
+// number of buffers and bytes that were not freed.
 std::pair<uint64_t, uint64_t> Device::release_backend(uint64_t buffers, uint64_t bytes) {
   const bool is_pinned = pin_.is_valid() && Py_REFCNT(pin_.ptr()) > 1;
   if (is_pinned) {
@@ -256,7 +256,7 @@ nb::object Device::to_device(nb::handle self, nb::handle array) {
 
 namespace {
 
-// Marks the device as running for as long as this lives.
+// Mark the device as running while this object lives.
 class RunGuard {
  public:
   RunGuard(Run*& slot, unsigned long& thread, Run* run) : slot_(slot) {
@@ -288,7 +288,7 @@ nb::tuple Device::run(nb::handle self, const Program& program, nb::tuple argumen
     nb::tuple report = run->execute();
     return report;
   } catch (...) {
-    // A thread that never returns may still hold the device, and read what the run owns.
+    // A thread that never returns may still hold the device, and read the data of the run.
     if (is_lost_) {
       Py_INCREF(self.ptr());
       run.release()->leave_behind();

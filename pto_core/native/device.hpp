@@ -1,8 +1,8 @@
 // An open device: one backend with one runtime attached.
 //
-// Used with the GIL held. One thread uses it at a time: while a run is going, other threads may
-// only ask for activity. In a process that was forked after opening, every call is refused and
-// closing does nothing, for the threads of the device exist in the parent only.
+// Used with the GIL held. One thread at a time uses it; during a run, other threads may only ask
+// for activity. In a process that was forked after opening, every call is refused and closing does
+// nothing, because the threads of the device exist in the parent only.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -45,7 +45,8 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  // Closes once; later calls say zero leaks. Gives buffers and bytes that nobody freed.
+  // Close once; later calls return zero leaks. Return the number of buffers and bytes that were not
+  // freed.
   nb::tuple close();
   nb::tuple run(nb::handle self, const Program& program, nb::tuple arguments, nb::bytes call_config,
                 std::optional<double> timeout_s, std::optional<double> task_timeout_s,
@@ -54,9 +55,9 @@ class Device {
   nb::object to_device(nb::handle self, nb::handle array);
   nb::list activity() const;
 
-  // `load(kernel)` is called for a kernel object that an orchestration uses first; it ends with
-  // load_kernel(). `declared` gives (code, shape) for an array, (code, None) for a scalar; `task`
-  // is (parameters, required, takes more, direction of the rest), a parameter (name, direction,
+  // `load(kernel)` is called for a kernel object at its first use by an orchestration; it ends with
+  // load_kernel(). `declared` has (code, shape) for an array and (code, None) for a scalar. `task`
+  // is (parameters, required, takes more, direction of the rest); a parameter is (name, direction,
   // code).
   void set_loader(nb::object load) { loader_ = std::move(load); }
   void load_kernel(nb::object callable, const std::string& name, int32_t core_type,
@@ -69,7 +70,7 @@ class Device {
   int traverse(visitproc visit, void* arg) const;
   void clear() { close(); }
 
-  // Below: for the other classes of the module.
+  // The rest is for the other classes of the module.
   void require_usable();
   void require_thread_of_run() const;
   std::shared_ptr<Buffer> allocate(uint64_t bytes, bool of_run);
@@ -79,7 +80,7 @@ class Device {
   void forget(Buffer* buffer) { buffers_.erase(buffer); }
   void copy_in(uint64_t address, const void* host, uint64_t bytes);
   void copy_out(void* host, uint64_t address, uint64_t bytes);
-  // Gives an object that keeps device memory mapped, after close() too, as long as it lives.
+  // Return an object that keeps device memory mapped while it lives, also after close().
   nb::object pin_memory();
   void mark_lost() { is_lost_ = true; }
   bool is_open() const;
@@ -92,7 +93,7 @@ class Device {
   const KernelTable& kernels() const { return kernels_; }
   ViewTable& views() { return views_; }
   Run* current_run() const { return run_; }
-  // How many blocks the device has, and a run of this configuration.
+  // Return the number of blocks of the device, and of a run with this configuration.
   uint32_t blocks() const { return blocks_; }
   uint32_t blocks_of(const pto_call_config& call) const {
     return call.block_dim > 0 ? static_cast<uint32_t>(call.block_dim) : blocks_;
@@ -104,8 +105,8 @@ class Device {
     return (runtime_api_->capabilities & PTO_RUNTIME_HOST_ORCHESTRATION) != 0;
   }
 
-  // Calls into the runtime from the orchestrator. Where that can run kernels on another thread and
-  // wait for them, the GIL is given up meanwhile.
+  // Calls into the runtime from the orchestrator. A call that can run kernels on another thread and
+  // wait for them releases the GIL.
   template <class Call>
   auto handing_over(Call call) {
     if (!submit_may_wait_) return call();
@@ -125,7 +126,7 @@ class Device {
   void* handle_ = nullptr;
   void* runtime_ = nullptr;
   int32_t number_;
-  pid_t process_;  // that opened it, and its fork_count()
+  pid_t process_;  // process that opened it, and its fork_count()
   uint64_t forks_;
   uint32_t blocks_;
   size_t max_task_arguments_;
@@ -139,7 +140,7 @@ class Device {
   KernelTable kernels_;
   std::unordered_set<Buffer*> buffers_;
   std::vector<uint64_t> to_free_;
-  nb::object pin_;  // a capsule of MappedMemory, once somebody asked for it
+  nb::object pin_;  // a capsule of MappedMemory, created on demand
 };
 
 void bind_device(nb::module_& module);

@@ -1,7 +1,7 @@
 // Arrays in device memory, as Python sees them.
 //
-// Used with the GIL held. `buffer->live` turns false when the memory is freed, by the user, by the
-// end of the run it belonged to, or by closing the device; every use checks it.
+// Used with the GIL held. `buffer->live` becomes false when the memory is freed: by the user, by
+// the end of its run, or by closing the device. Every use checks it.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -18,14 +18,14 @@ namespace nb = nanobind;
 
 class Device;
 
-// Tells that a run is over; the tensors of its graph share it.
+// A flag that a run is over, shared by the tensors of its graph.
 struct RunMark {
   bool is_over = false;
 };
 
-// One allocation. Freed by whoever made it: a run its own, the last array that shares it the rest.
-// A tensor of a graph has no memory until a submit that writes it takes some from a heap ring; then
-// `address`, and the task that is its owner, are set once.
+// One allocation. A run frees its own allocations; the last array that shares an allocation frees
+// any other. A tensor of a graph has no memory until a submit that writes it allocates some from a
+// heap ring; then `address` and the owner task are set once.
 struct Buffer {
   Device* device;
   uint64_t address = 0;
@@ -52,7 +52,7 @@ class DeviceArray {
   static DeviceArray pipe(nb::object device, std::shared_ptr<Buffer> buffer, const View* view);
 
   const View& view() const { return *view_; }
-  // Of the first element; 0 as long as there is no memory.
+  // Return the address of the first element; 0 while there is no memory.
   uint64_t address() const;
   const Buffer& buffer() const { return *buffer_; }
   bool belongs_to(const Device* device) const {
@@ -62,13 +62,14 @@ class DeviceArray {
   void set_read_only() { is_read_only_ = true; }
   bool is_contiguous() const { return is_flat_ || core::is_contiguous(data_); }
 
-  // Raises UsageError when the memory is gone or belongs to another device than `device`.
+  // Raise UsageError if the memory was freed or belongs to another device than `device`.
   void require(const Device* device) const;
-  // Raises UsageError, beginning with `what`, when there is no memory or it is not contiguous.
+  // Raise UsageError, with `what` as the start of the message, if there is no memory or it is not
+  // contiguous.
   void require_contiguous(const std::string& what) const;
 
-  // For a submit: what the buffer knows by now, and back what the submit found. Raises UsageError
-  // when the array has more dimensions than a task takes.
+  // For a submit: export the known buffer state, and import the state that the submit found. Raises
+  // UsageError if the array has more dimensions than a task accepts.
   pto_tensor_data& tensor() {
     if (is_flat_) refuse_dimensions();
     if (data_.buffer.addr == 0 && buffer_->address != 0) {
@@ -83,9 +84,9 @@ class DeviceArray {
   }
 
   nb::object to_host(nb::handle out) const;
-  // Copies an array of as many bytes here.
+  // Copy an array with the same number of bytes into this one.
   void from_host(nb::handle array);
-  // A part of contiguous memory, `offset` bytes in, as another type and shape.
+  // Return a part of contiguous memory, from byte `offset`, with another type and shape.
   DeviceArray retyped(uint64_t offset, nb::handle shape, nb::handle dtype) const;
   void free();
   DeviceArray item(nb::handle index) const;
@@ -100,11 +101,11 @@ class DeviceArray {
   DeviceArray with(const pto_tensor_data& data) const;
   [[noreturn]] void refuse_dimensions() const;
 
-  nb::object device_;  // declared first: the buffer goes before the device it is in
+  nb::object device_;  // declared first: the buffer is destroyed before its device
   std::shared_ptr<Buffer> buffer_;
   const View* view_;           // shape and type as Python shows them
   bool is_flat_ = false;       // more dimensions than a tensor has: `data_` is one-dimensional
-  bool is_read_only_ = false;  // what a kernel writes here would be lost
+  bool is_read_only_ = false;  // a write of a kernel here would be lost
   pto_tensor_data data_;
 };
 

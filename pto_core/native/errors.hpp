@@ -1,4 +1,4 @@
-// Python exceptions of the error tree, raised from native code.
+// The Python exceptions of the error tree, raised by native code.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,28 +12,27 @@ namespace pto::core {
 
 namespace nb = nanobind;
 
-// A pto_error with every member that does not apply set so.
+// Return a pto_error in which every member is set to "does not apply".
 pto_error empty_error();
 pto_error make_error(pto_status status, const std::string& message);
 
-// Raises the class `name` of pto_core.errors with `message` and the keyword `fields`.
+// Raise the class `name` of pto_core.errors with `message` and the keyword `fields`.
 [[noreturn]] void raise_error(const char* name, const std::string& message,
                               const nb::dict& fields = nb::dict());
 [[noreturn]] void raise_usage(const std::string& message);
 [[noreturn]] void raise_exception(const nb::object& exception);
 
-// Words that came from elsewhere, or were cut to fit, as a Python string: what is not UTF-8 in them
-// is replaced.
+// Return external or truncated text as a Python string. Bytes that are not UTF-8 are replaced.
 nb::object text_of(const std::string& text);
 
-// Turns a native error into an exception of the tree, without raising it. `kernel` is the name of
-// the kernel that error.func_id means, empty when there is none.
+// Convert a native error into an exception of the error tree, without raising it. `kernel` is the
+// name of the kernel that error.func_id means, or empty.
 nb::object exception_of(const pto_error& error, const std::string& kernel);
 
-// Takes the exception that is set, as one object with its traceback.
+// Take the current exception as one object with its traceback.
 nb::object take_exception();
 
-// repr() for messages; never fails.
+// Return repr() for messages. It never fails.
 std::string shown(nb::handle object);
 std::string type_text(nb::handle object);
 

@@ -1,5 +1,5 @@
-// How many forks lie between this process and the one that loaded the module: two readings differ
-// exactly when a fork lies between them. Cheaper than getpid(), which is a system call.
+// Return the number of forks between this process and the one that loaded the module: two values
+// differ exactly if a fork lies between them. Cheaper than getpid(), which is a system call.
 #pragma once
 
 #include <cstdint>

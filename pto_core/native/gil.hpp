@@ -1,8 +1,8 @@
-// Giving up the GIL and taking it back, also while the interpreter ends.
+// Release and acquire the GIL, also during interpreter shutdown.
 //
-// Before Python 3.14 a thread that asks for the GIL of an ending interpreter is unwound with
-// pthread_exit, through destructors that use Python objects without the GIL. Such a thread is
-// parked instead, until the process is gone.
+// Before Python 3.14, a thread that requests the GIL during interpreter shutdown is unwound with
+// pthread_exit, through destructors that use Python objects without the GIL. This module parks such
+// a thread until the process exits.
 #pragma once
 
 #include <Python.h>
@@ -19,7 +19,7 @@ inline bool is_finalizing() {
 #endif
 }
 
-// Calls what may take the GIL; a thread that never gets it stays inside for good.
+// Call a function that may acquire the GIL. A thread that never gets it stays inside forever.
 template <class Call>
 auto or_park(Call call) {
   try {
@@ -29,7 +29,7 @@ auto or_park(Call call) {
   }
 }
 
-// Without the GIL as long as this lives.
+// Releases the GIL while this object lives.
 class ReleasedGil {
  public:
   ReleasedGil() : saved_(PyEval_SaveThread()) {}

@@ -1,7 +1,7 @@
-// What a Python orchestration calls `rt`: the submit path of the runtime, for the time of one run.
+// The object `rt` of a Python orchestration: the submit path of the runtime, for one run.
 //
-// Used with the GIL held, on the thread that called Device.run. A call makes no Python object but
-// the task id that it returns. Afterwards every call raises UsageError.
+// Used with the GIL held, on the thread that called Device.run. A call creates no Python object
+// except the task id that it returns. After the run every call raises UsageError.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -25,7 +25,7 @@ class Run;
 struct KernelUse {
   const LoadedKernel* kernel = nullptr;
   int32_t func_id = 0;
-  uint64_t cookie = 0;  // the signature of its last task, most likely that of the next; 0 is none
+  uint64_t cookie = 0;  // the signature of its last task, usually that of the next one; 0 is none
 };
 
 class Graph {
@@ -35,33 +35,33 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // For runtimes whose user adds the edges.
+  // For runtimes whose user states the edges.
   int64_t add_task(nb::handle kernel, nb::handle arguments);
   void add_successor(nb::handle from, nb::handle to);
   void publish(nb::handle task);
 
-  // For runtimes that find the edges by what tasks read and write. The arguments are those of a
+  // For runtimes that find the edges from the accesses of the tasks. The arguments are those of a
   // vectorcall: the kernel, the task's arguments, then the values of `names`.
   int64_t submit(PyObject* const* arguments, size_t count, PyObject* names, bool is_block);
   void add_dep(nb::handle from, nb::handle to);
   nb::object tensor(nb::handle shape, nb::handle dtype);
   nb::object pipe();
   void scope_begin();
-  // False when the runtime has an error; raise_latched() says which.
+  // Return false if the runtime has an error; raise_latched() raises it.
   bool scope_end();
   int32_t allocate_cluster();
   bool free_cluster(nb::handle cluster);
 
   nb::object empty(nb::handle shape, nb::handle dtype);
   [[noreturn]] void raise_latched();
-  // Raises UsageError when `rt` cannot be used here and now.
+  // Raise UsageError if `rt` cannot be used now.
   Run& run();
-  // Raises UnsupportedError, naming `call` and what to use instead.
+  // Raise UnsupportedError, which names `call` and its replacement.
   void require(uint32_t capability, const char* call, const char* instead);
 
   void deactivate();
   const CallSignature* signature(uint64_t cookie) const { return signatures_[cookie - 1].get(); }
-  // The name of the kernel that has this id in the graph, empty when there is none.
+  // Return the name of the kernel with this id in the graph, or an empty one.
   std::string kernel_name(int32_t func_id) const;
 
  private:

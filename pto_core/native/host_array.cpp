@@ -30,7 +30,7 @@ constexpr const char* kSupported =
               "back if it is an output");
 }
 
-// Strides in elements (`unit` 1) or bytes; the strides of extents 0 and 1 mean nothing.
+// Check strides in elements (`unit` 1) or bytes; the strides of extents 0 and 1 are ignored.
 template <class Shape, class Stride>
 bool is_contiguous(int dimensions, const Shape* shape, const Stride* strides, int64_t unit) {
   if (!strides) return true;
@@ -132,7 +132,7 @@ bool HostArray::take_buffer(nb::handle object, const Describe& describe) {
   return true;
 }
 
-// Asks for DLPack 1, and for DLPack 0 when the exporter does not know the argument.
+// Request DLPack 1, and DLPack 0 if the exporter does not know the argument.
 nb::object HostArray::take_capsule(nb::handle object, const Describe& describe) {
   nb::object method = nb::getattr(object, "__dlpack__");
   nb::dict keywords;

@@ -1,6 +1,6 @@
-// The memory of an array that a user handed in: NumPy, buffer protocol or DLPack, never copied.
+// The memory of a user's array: NumPy, buffer protocol or DLPack, never copied.
 //
-// Used with the GIL held. The memory stays pinned as long as the HostArray lives.
+// Used with the GIL held. The memory stays pinned while the HostArray lives.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -17,14 +17,14 @@ namespace pto::core {
 
 namespace nb = nanobind;
 
-// How messages speak of an array; built only when there is something to say.
+// A description of an array for messages, built only when a message needs it.
 using Describe = std::function<std::string()>;
 
 class HostArray {
  public:
-  // Raises UsageError, beginning with describe(), when `object` is no C-contiguous array in host
-  // memory of a supported data type, or is read-only although `must_write`. `others`: what the
-  // caller takes besides, as the end of the message.
+  // Raise UsageError, with describe() as the start of the message, if `object` is no C-contiguous
+  // array in host memory of a supported data type, or if it is read-only and `must_write` is set.
+  // `others`: the other accepted types, for the end of the message.
   HostArray(nb::handle object, bool must_write, const Describe& describe,
             const std::string& others = "");
 
@@ -41,7 +41,7 @@ class HostArray {
   nb::object take_capsule(nb::handle object, const Describe& describe);
   void finish(nb::handle object, bool must_write, const Describe& describe);
 
-  std::shared_ptr<void> hold_;  // gives the memory back to its owner
+  std::shared_ptr<void> hold_;  // returns the memory to its owner
 };
 
 }  // namespace pto::core

@@ -1,8 +1,7 @@
-// The kernels that a device has loaded, by the Python object they were loaded from.
+// The loaded kernels of a device, by the Python object they were loaded from.
 //
-// Used with the GIL held. A loaded kernel stays loaded, and at its place in memory, until the
-// device is closed; when the device is lost it stays for good, because a thread may still be
-// inside.
+// Used with the GIL held. A loaded kernel stays loaded, at a fixed address, until the device is
+// closed. A lost device keeps its kernels forever, because a thread may still run one.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -23,8 +22,8 @@ namespace nb = nanobind;
 
 class Device;
 
-// What a Python kernel gets for one argument: a ScalarKind, or a View* (which has a larger value)
-// whose lowest bit says that it may only be read. 0: a tensor, whose TensorData says everything.
+// The value of one argument of a Python kernel: a ScalarKind, or a View* (a larger value) whose
+// lowest bit marks it as read-only. 0: a tensor, which TensorData describes.
 using ArgumentSpec = uintptr_t;
 using CallSignature = std::vector<ArgumentSpec>;
 
@@ -57,14 +56,14 @@ enum class Direction : uint8_t {
   kNoDep = 6
 };
 
-// A parameter of a kernel, as far as its signature or its annotations say.
+// A parameter of a kernel, as its signature or annotations describe it.
 struct TaskParameter {
   std::string name;
   Direction direction;
-  int code;  // of a scalar: its data type; -1 where nobody said
+  int code;  // of a scalar: its data type; -1: undeclared
 };
 
-// How a kernel is submitted to a runtime that finds dependencies by itself.
+// The signature of a kernel for a runtime that finds dependencies.
 struct TaskSignature {
   std::vector<TaskParameter> parameters;
   size_t required = 0;
@@ -79,11 +78,11 @@ struct LoadedKernel {
   std::string name;
   int32_t core_type = 0;
   uint64_t address = 0;
-  bool is_declared = false;  // `declared` says what the kernel gets under a C++ orchestration
+  bool is_declared = false;  // `declared` describes the arguments under a C++ orchestration
   CallSignature declared;
   TaskSignature task;
-  CallSignature scalars;  // what `task` says of scalars, for a C++ orchestration with tensors
-  mutable bool was_kept = false;  // it kept an array, and its user was told
+  CallSignature scalars;          // the scalars of `task`, for a C++ orchestration with tensors
+  mutable bool was_kept = false;  // it kept an array, and the user was warned
 
   bool is_python() const { return function.is_valid(); }
 };
@@ -94,18 +93,18 @@ class KernelTable {
   LoadedKernel* add(std::unique_ptr<LoadedKernel> kernel);
   const LoadedKernel* at_address(uint64_t address) const;
   int traverse(visitproc visit, void* arg) const;
-  // For a lost device: gives the kernels up instead of freeing them.
+  // For a lost device: leak the kernels.
   void abandon();
 
  private:
   std::unordered_map<PyObject*, std::unique_ptr<LoadedKernel>> kernels_;
 };
 
-// Whether the calling thread is inside a Python kernel: also the caller of Device.run, where a
-// backend runs kernels inside the calls of the orchestration.
+// Return whether the calling thread runs a Python kernel. This includes the caller of Device.run if
+// a backend runs kernels inside the calls of the orchestration.
 bool in_python_kernel();
 
-// The pto_kernel_callback of Python kernels; `context` is the LoadedKernel. Takes the GIL.
+// The pto_kernel_callback of Python kernels; `context` is the LoadedKernel. It acquires the GIL.
 int32_t call_python_kernel(void* context, const pto_payload* payload, uint32_t core,
                            pto_error* error);
 

@@ -1,5 +1,5 @@
-// Loading backend and runtime libraries. They stay loaded until the process ends: a thread that a
-// lost device left behind may still be inside one.
+// Load backend and runtime libraries. They stay loaded until the process exits, because a thread of
+// a lost device may still run their code.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace pto::core {
 
-// Raise PluginLoadError when the library or its entry is missing, PluginVersionError when it was
-// built for another version of the ABI.
+// Raise PluginLoadError if the library or its entry is missing, PluginVersionError if it was built
+// for another version of the ABI.
 const pto_backend_api* load_backend_library(const std::string& path);
 const pto_runtime_api* load_runtime_library(const std::string& path, const std::string& variant);
 
-// A C++ symbol as its source has it; any other as it is.
+// Return a C++ symbol demangled, and any other symbol unchanged.
 std::string demangled(const std::string& symbol);
 
 }  // namespace pto::core

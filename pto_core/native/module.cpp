@@ -15,7 +15,7 @@ namespace nb = nanobind;
 
 NB_MODULE(_native, module) {
   module.doc() = "The native half of pto_core.device; not a public interface.";
-  // A lost device is kept on purpose, for a thread that may still be inside it.
+  // A lost device is leaked on purpose: a thread may still run inside it.
   nb::set_leak_warnings(false);
   pto::core::import_numpy();
   module.attr("ABI_VERSION") = PTO_ABI_VERSION;

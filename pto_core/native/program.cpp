@@ -37,7 +37,7 @@ void make_program(Program* program, std::string name, std::vector<std::string> p
   program->entry = std::move(entry);
 }
 
-// An orchestration may refer, by its globals, to the device that keeps its program.
+// An orchestration may refer, through its globals, to the device that keeps its program.
 int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<Program>(self)->function.ptr());

@@ -1,4 +1,4 @@
-// What is known about a chip before it runs: made once, used by every run of it.
+// The properties of a ChipCallable that do not change between runs; built once.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -20,14 +20,14 @@ struct Child {
 
 struct Program {
   std::string name;
-  std::vector<std::string> parameters;  // of the orchestration, as far as their names are known
+  std::vector<std::string> parameters;  // names of the orchestration's parameters, if known
   int64_t required = 0;                 // fewest arguments
   int64_t maximum = -1;                 // most arguments, -1 is any number
-  std::vector<Direction> directions;    // by argument, or by tensor when `by_tensor`
+  std::vector<Direction> directions;    // by argument, or by tensor if `by_tensor`
   bool by_tensor = false;
   nb::object function;   // the Python orchestration; invalid for a C++ one
   uint64_t library = 0;  // the C++ orchestration
-  std::string entry;     // its function, empty for the runtime's default
+  std::string entry;     // its entry function; empty: the runtime's default
   std::vector<Child> children;
 
   bool is_python() const { return function.is_valid(); }

@@ -1,5 +1,4 @@
-// Kernels that are Python functions: called by a backend's thread, with NumPy views of device
-// memory.
+// Python functions as kernels: a backend thread calls them with NumPy views of device memory.
 
 #include <cstring>
 #include <utility>
@@ -16,12 +15,12 @@
 namespace pto::core {
 namespace {
 
-// The Python state of a backend's thread, kept between kernels: making one costs more than a
+// The Python state of a backend thread, kept between kernels: creating one costs more than a
 // kernel.
 class ThreadState {
  public:
   ThreadState() {
-    if (PyGILState_GetThisThreadState()) return;  // a thread that Python made
+    if (PyGILState_GetThisThreadState()) return;  // a thread created by Python
     state_ = or_park([] { return PyGILState_Ensure(); });
     saved_ = PyEval_SaveThread();
   }
@@ -38,7 +37,7 @@ class ThreadState {
   PyThreadState* saved_ = nullptr;
 };
 
-// The objects of one call; slot 0 is left free for the callee, as vectorcall likes it.
+// The objects of one call. Slot 0 is free for the callee, as vectorcall requires.
 class CallArguments {
  public:
   explicit CallArguments(const pto_payload* payload)
@@ -49,8 +48,9 @@ class CallArguments {
   CallArguments(const CallArguments&) = delete;
   CallArguments& operator=(const CallArguments&) = delete;
 
-  // `signature` says what the arguments are that TensorData does not describe; the block numbers
-  // that a submit appends are in none. False, with an exception set, when that is not possible.
+  // Build the arguments. `signature` describes the arguments that TensorData does not; it does not
+  // contain the block numbers that a submit appends. Return false, with an exception set, if that
+  // is impossible.
   bool fill(const CallSignature* signature) {
     const auto* values = reinterpret_cast<const uint64_t*>(payload_ + 1);
     for (size_t i = 0; i < count_; ++i) {
@@ -63,7 +63,7 @@ class CallArguments {
     return true;
   }
 
-  // The kernel has returned: memory that it still shows stays mapped as long as it does.
+  // The kernel has returned. Keep the memory mapped that it still references.
   void pin_kept(const LoadedKernel& kernel) {
     for (size_t i = 0; i < count_; ++i) {
       PyObject* object = objects_[i + 1];
@@ -114,9 +114,10 @@ class CallArguments {
   PyObject* objects_[PTO_MAX_KERNEL_ARGS + 1] = {};
 };
 
-// Where tasks have tensors, TensorData says what an array is: only the kinds of scalars are left.
-// Else a Python orchestration says everything, in the cookie, and under a C++ one, which cannot,
-// the kernel's declared signature holds. False, and an exception set, when there is none that fits.
+// If tasks have tensors, TensorData describes the arrays, and the signature only the kinds of the
+// scalars. Otherwise a Python orchestration describes all arguments in the cookie. A C++
+// orchestration cannot, so the declared signature of the kernel applies. Return false, with an
+// exception set, if none fits.
 bool find_signature(const LoadedKernel& kernel, const pto_payload* payload,
                     const CallSignature** found) {
   const Run* run = kernel.device->current_run();
@@ -134,7 +135,7 @@ bool find_signature(const LoadedKernel& kernel, const pto_payload* payload,
   return false;
 }
 
-// The frames of a failed kernel hold views of memory that goes away with the run.
+// The frames of a failed kernel hold views of memory that the end of the run frees.
 void release_frames(const nb::object& exception) {
   nb::object module = nb::steal(PyImport_ImportModule("pto_core.errors.frames"));
   nb::object done =
@@ -144,7 +145,7 @@ void release_frames(const nb::object& exception) {
   if (!done.is_valid()) PyErr_Clear();
 }
 
-// Gives what the kernel raised, nothing when it succeeded.
+// Return the exception of the kernel, or nothing if it succeeded.
 nb::object call(const LoadedKernel& kernel, const pto_payload* payload) {
   const CallSignature* signature = nullptr;
   if (!find_signature(kernel, payload, &signature)) return take_exception();
@@ -161,7 +162,7 @@ nb::object call(const LoadedKernel& kernel, const pto_payload* payload) {
   return exception;
 }
 
-// Runs during the call, so the run that it belongs to may be asked.
+// This runs during the call, so the run still exists.
 std::string core_text(const LoadedKernel& kernel, uint32_t core) {
   const Run* run = kernel.device->current_run();
   const auto number = static_cast<int32_t>(core);
@@ -202,7 +203,7 @@ int32_t call_python_kernel(void* context, const pto_payload* payload, uint32_t c
   const bool succeeded = !exception.is_valid();
   if (!succeeded) {
     describe_failure(kernel, payload, core, exception, error);
-    // Looked up again: while the kernel ran, a run that lost its device may have ended.
+    // Look the run up again: a run that lost its device may have ended while the kernel ran.
     if (Run* run = kernel.device->current_run()) run->keep_failure(payload->task, exception);
     exception.reset();
   }

@@ -29,7 +29,7 @@ void Run::leave_behind() {
   if (graph_) graph_->deactivate();
 }
 
-// Something unforeseen, such as no memory on the host, kept execute() from ending the run.
+// An unexpected error, such as exhausted host memory, prevented execute() from ending the run.
 void Run::end_early() {
   const nb::error_scope pending;
   try {
@@ -102,8 +102,8 @@ void Run::orchestrate() {
                                         orchestration_failure_.is_valid() ? -1 : 0);
 }
 
-// KeyboardInterrupt is the user's. Anything else that would end the process, SystemExit above all,
-// is a failure of the orchestration.
+// KeyboardInterrupt belongs to the user. Any other exception that would end the process, such as
+// SystemExit, is a failure of the orchestration.
 void Run::keep_orchestration_failure(nb::object failure) {
   orchestration_failure_ = std::move(failure);
   if (PyObject_IsInstance(orchestration_failure_.ptr(), PyExc_KeyboardInterrupt)) {
@@ -114,7 +114,7 @@ void Run::keep_orchestration_failure(nb::object failure) {
   }
 }
 
-// As in C++, an orchestration fails by returning another number than zero.
+// As in C++, an orchestration fails if it returns a number other than zero.
 void Run::judge_result(nb::handle result) {
   if (result.is_none()) return;
   nb::object judge = nb::module_::import_("pto_core.errors.native").attr("from_result");
@@ -137,7 +137,7 @@ void Run::raise_latched(pto_status status) {
 }
 
 void Run::keep_failure(uint64_t task, const nb::object& exception) {
-  constexpr size_t kKept = 64;  // only the first counts; which one it is, the runtime decides
+  constexpr size_t kKept = 64;  // only the first one counts; the runtime decides which
   if (failures_.size() < kKept) failures_.emplace_back(task, exception);
 }
 
@@ -152,7 +152,7 @@ void Run::finish() {
 void Run::conclude() {
   if (interruption_.is_valid()) raise_interruption();
   if (late_task_ || is_late_) {
-    // What a call of rt raised says where the orchestration was.
+    // The exception of a call of rt has the position in the orchestration.
     if (raised_late_.is_valid() && !stuck_task_) raise_exception(raised_late_);
     raise_timeout();
   }
@@ -185,7 +185,7 @@ void Run::raise_native_error() {
   raise_exception(exception);
 }
 
-// A call that failed while a plan was made told of the deadlock before there was any advice.
+// A call that failed during planning reported the deadlock before any advice existed.
 void Run::complete_latched() {
   nb::object whole = final_exception();
   const nb::object traceback = nb::steal(PyException_GetTraceback(latched_.ptr()));
@@ -194,7 +194,7 @@ void Run::complete_latched() {
   latched_ = std::move(whole);
 }
 
-// The native error as an exception; for a Python kernel its own exception is the cause.
+// Return the native error as an exception. For a Python kernel, its own exception is the cause.
 nb::object Run::final_exception() {
   nb::object exception = exception_of(error_, kernel_name(error_.func_id));
   for (const auto& [task, failure] : failures_) {

@@ -1,8 +1,8 @@
 // One run of a program on a device, from the arguments to the report.
 //
-// Lives as long as Device::run, with the GIL held except while it waits; for ever when the device
-// is lost, because a thread that never returns may still read what it owns. The first error wins;
-// whatever happens, the device is ready for the next run afterwards, or lost.
+// Lives as long as Device::run. The GIL is held except during waits. If the device is lost, the
+// object lives forever, because a thread that never returns may still read its data. The first
+// error wins. Afterwards the device is either ready for the next run or lost.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -19,7 +19,7 @@
 
 namespace pto::core {
 
-// What a user set for one run.
+// The user's settings for one run.
 struct RunSettings {
   pto_call_config call;
   std::optional<double> timeout_s;       // of the run
@@ -37,25 +37,25 @@ class Run {
 
   // The fields of pto_core.device.RunReport, in order.
   nb::tuple execute();
-  // The device is lost: this object stays, out of reach of the orchestration's `rt`.
+  // The device is lost. This object stays alive, and the `rt` of the orchestration cannot reach it.
   void leave_behind();
 
   Device& device() const { return device_; }
   nb::handle device_object() const { return device_object_; }
   const Program& program() const { return program_; }
   const Graph* graph() const { return graph_; }
-  // "AIC 3" or "AIV 7", as people name a core.
+  // Return the name of a core, such as "AIC 3" or "AIV 7".
   std::string core_name(int32_t core) const;
-  // Raises RunTimeoutError, and ends the run, when its limit has passed.
+  // Raise RunTimeoutError, and end the run, if its limit has passed.
   void require_time() {
     if (limit_ns_ != UINT64_MAX || late_task_) check_time();
   }
 
-  // Called by the backend, without the GIL, while a call of `rt` waits: signals and time limits end
+  // The backend calls it, without the GIL, while a call of `rt` waits: signals and time limits end
   // the run.
   void attend();
 
-  // For the submit path: raises the error that the runtime has latched, or `status` without words.
+  // For the submit path: raise the error that the runtime has latched, or `status` without a text.
   [[noreturn]] void raise_latched(pto_status status);
   void keep_failure(uint64_t task, const nb::object& exception);
   void keep_temporary(std::shared_ptr<Buffer> buffer) { temporaries_.push_back(std::move(buffer)); }
@@ -85,7 +85,7 @@ class Run {
   nb::object core_usage() const;
   nb::object statistics() const;
   std::string kernel_name(int32_t func_id) const;
-  // Kernel, task and core, as people name them.
+  // Return the names of kernel, task and core.
   std::string describe(const RunningTask& task) const;
 
   Device& device_;
@@ -95,24 +95,24 @@ class Run {
   Arguments arguments_;
   std::vector<std::shared_ptr<Buffer>> temporaries_;
   std::vector<pto_kernel_entry> kernels_;
-  pto_run run_{};  // the backend reads it, and what it points at, until finish()
+  pto_run run_{};  // the backend reads it, and what it references, until finish()
 
   nb::object graph_object_;
   Graph* graph_ = nullptr;            // set for a Python orchestration
-  nb::object latched_;                // what the submit path raised for a native error
-  nb::object orchestration_failure_;  // what the orchestration raised
-  nb::object interruption_;           // what a signal handler raised, in the wait or not
-  std::vector<std::pair<uint64_t, nb::object>> failures_;  // of Python kernels, by task
+  nb::object latched_;                // the exception of the submit path for a native error
+  nb::object orchestration_failure_;  // the exception of the orchestration
+  nb::object interruption_;           // the exception of a signal handler
+  std::vector<std::pair<uint64_t, nb::object>> failures_;  // exceptions of Python kernels, by task
 
   uint64_t begin_ns_ = 0;
   uint64_t limit_ns_ = UINT64_MAX;        // timeout_s, from begin_ns_
   std::optional<RunningTask> late_task_;  // the task that ran longer than task_timeout_s
   bool is_late_ = false;                  // the run took longer than timeout_s
-  nb::object raised_late_;                // what a call of rt raised for that
+  nb::object raised_late_;                // the exception that a call of rt raised for it
   bool was_stopped_ = false;
   TaskWatch watch_;
   bool is_in_progress_ = false;            // started and not finished
-  std::optional<RunningTask> stuck_task_;  // the task that the device was given up for
+  std::optional<RunningTask> stuck_task_;  // the task that caused the loss of the device
   pto_status status_ = PTO_OK;
   pto_error error_;
   pto_run_report report_;

@@ -1,4 +1,4 @@
-// Waiting for a run: in slices, so that signals and time limits always get through.
+// Wait for a run in slices, so that signals and time limits are handled.
 
 #include <algorithm>
 #include "clock.hpp"
@@ -10,7 +10,7 @@ namespace pto::core {
 namespace {
 
 constexpr uint64_t kSlice = 50'000'000;
-// After a stop, how long kernels that are on a core may take to return before the device is lost.
+// After a stop, the time that running kernels have to return before the device is lost.
 constexpr uint64_t kPatience = 2'000'000'000;
 
 std::string seconds_text(double seconds) {
@@ -21,7 +21,7 @@ std::string seconds_text(double seconds) {
 
 }  // namespace
 
-// True when the run is over.
+// Return true if the run is over.
 bool Run::wait_slice(uint64_t nanoseconds) {
   ReleasedGil released;
   const pto_status status =
@@ -33,7 +33,7 @@ void Run::wait_until_over() {
   if (interruption_.is_valid() || is_late_ || late_task_) return drain();
   const uint64_t task_limit = task_limit_ns();
   uint64_t passed = now_ns() - begin_ns_;
-  if (passed >= limit_ns_) {  // a Python orchestration came back late
+  if (passed >= limit_ns_) {  // a Python orchestration returned late
     is_late_ = true;
     stop("the time limit of the run has passed");
     return drain();
@@ -87,7 +87,7 @@ void Run::check_time() {
   raise_late();
 }
 
-// The same exception each time.
+// Return the same exception each time.
 void Run::raise_late() {
   if (!raised_late_.is_valid()) {
     try {
@@ -106,7 +106,7 @@ void Run::stop(const char* why) {
   device_.backend()->abort(device_.handle(), &cause, 0);
 }
 
-// After a stop: waits for the kernels that are on a core, a bounded time; a second signal ends it.
+// After a stop, wait a bounded time for running kernels. A second signal ends the wait.
 void Run::drain() {
   const uint64_t begin = now_ns();
   while (now_ns() - begin < kPatience) {

@@ -69,7 +69,7 @@ std::optional<Scalar> of_memory(const void* memory, uint8_t code) {
   }
 }
 
-// ctypes and NumPy scalars: a buffer without dimensions.
+// ctypes and NumPy scalars are buffers without dimensions.
 std::optional<Scalar> of_buffer(PyObject* object) {
   Py_buffer buffer;
   if (PyObject_GetBuffer(object, &buffer, PyBUF_FORMAT | PyBUF_ND) != 0) {

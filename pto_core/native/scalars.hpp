@@ -1,4 +1,4 @@
-// Scalar arguments: a Python number becomes the 64-bit value that a kernel gets, and back.
+// Scalar arguments: convert a Python number to the 64-bit value of a kernel argument, and back.
 //
 // Signed integers are sign-extended; a float is its own bit pattern, zero-extended (a Python float
 // is a double, so 64 bits; ctypes.c_float and numpy.float32 give 32).
@@ -18,14 +18,15 @@ struct Scalar {
   ScalarKind kind;
 };
 
-// Empty when `object` is no scalar: arrays, None, strings, ... Raises UsageError for an integer
-// outside -2**63 .. 2**64 - 1.
+// Return nothing if `object` is no scalar: arrays, None, strings, ... Raises UsageError for an
+// integer outside -2**63 .. 2**64 - 1.
 std::optional<Scalar> scalar_of(nanobind::handle object);
 
-// The kind that a declared scalar of this data type code has; raises UsageError for complex types.
+// Return the kind of a declared scalar with this data type code. Raises UsageError for complex
+// types.
 ScalarKind scalar_kind_of(uint8_t code);
 
-// A new reference to the Python bool, int or float.
+// Return a new reference to the Python bool, int or float.
 PyObject* number_of(uint64_t bits, ScalarKind kind);
 
 }  // namespace pto::core

@@ -1,4 +1,4 @@
-// The submit path of runtimes that find the edges by what tasks read and write.
+// The submit path of runtimes that find the edges from the accesses of the tasks.
 #include "data_types.hpp"
 #include "device.hpp"
 #include "device_array.hpp"

@@ -34,7 +34,7 @@ uint32_t tag_of(Direction direction) {
   return PTO_TAG_SCALAR;
 }
 
-// A Python number as a scalar of a declared type; others are what they are.
+// Convert a Python number to a scalar of the declared type; other objects stay unchanged.
 Scalar scalar_of_type(const LoadedKernel& kernel, size_t position, PyObject* number, int code) {
   const bool is_float = PyFloat_CheckExact(number);
   const ScalarKind kind = scalar_kind_of(static_cast<uint8_t>(code));
@@ -56,7 +56,7 @@ Scalar scalar_of_type(const LoadedKernel& kernel, size_t position, PyObject* num
   return {bits, kind};
 }
 
-// An argument with its direction said at the call, as in In(a).
+// An argument whose direction the call states, as in In(a).
 struct Directed {
   PyObject* object;
   Direction direction;
@@ -93,7 +93,7 @@ bool TaskParameters::fits(size_t count) const {
   return count >= task.required && (task.takes_more || count <= task.parameters.size());
 }
 
-// A signature may list the block numbers that a submit appends, or leave them out.
+// A signature may list or omit the block numbers that a submit appends.
 void TaskParameters::check_count(size_t count, size_t appended) const {
   const TaskSignature& task = kernel_.task;
   if (count > PTO_MAX_KERNEL_ARGS) refuse(count, PTO_MAX_KERNEL_ARGS, " arguments");
@@ -157,7 +157,7 @@ void TaskParameters::take_array(size_t position, DeviceArray& array, Direction d
   ++tensors_;
 }
 
-// What is refused, and what the submit will allocate.
+// Refused arguments, and arguments that the submit allocates.
 void TaskParameters::look_at_odd(size_t position, DeviceArray& array, Direction direction,
                                  uint32_t tag) {
   if (direction == Direction::kScalar) {

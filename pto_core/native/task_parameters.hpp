@@ -1,6 +1,6 @@
-// The parameters of one task of a submit with tensors: checked, and in the form of the ABI.
+// The parameters of one task with tensors, checked and in the form of the ABI.
 //
-// Used with the GIL held, for the time of one submit, on the stack: nothing is allocated.
+// Used with the GIL held, during one submit, on the stack: it allocates nothing.
 #pragma once
 
 #include <string>

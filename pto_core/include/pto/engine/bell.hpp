@@ -1,16 +1,18 @@
-// Bells: how one side tells another, in another thread or process, that there is something to see;
-// and how one waits for it.
+// A bell (a doorbell in shared memory): one thread or process notifies others of new data, and they
+// wait for it.
 //
-// Nothing is lost: whoever sleeps has read `rung`, then set `sleepers`, then looked; whoever rings
-// has published, then looks at `sleepers`, and where it was set clears it, counts `rung` up and
-// wakes all. All of it is seq_cst: so one of the two sees the other, and who was cleared does not
-// sleep on the old count. A bell carries nothing but "look again"; it may ring for nothing.
+// No notification is lost. A sleeper reads `rung`, sets `sleepers`, then checks its condition. A
+// ringer publishes, then reads `sleepers`; if it is set, the ringer clears it, increments `rung`
+// and wakes all sleepers. All accesses are seq_cst, so either the sleeper sees the publication or
+// the ringer sees the sleeper, and a sleeper whose flag was cleared does not sleep on the old
+// count. A bell carries no data, and a wake-up without a reason is possible.
 //
-// Waiting gives way by steps: a spin of about 1 us for as many waiters as there are idle cores,
-// then sched_yield, then sleep. A pure spin among more threads than cores costs milliseconds.
+// A wait has three phases: a spin of about 1 us, for as many waiters as there are idle cores; then
+// sched_yield; then sleep. A pure spin with more threads than cores costs milliseconds.
 //
-// Memory: a pto_bell is shared and zeroed; several threads and processes may ring and wait at once.
-// One who is killed while it sleeps leaves `sleepers` set, which costs the next ring a system call.
+// Memory: a pto_bell is shared and starts zeroed. Several threads and processes may ring and wait
+// at once. A waiter that is killed while it sleeps leaves `sleepers` set, which costs the next ring
+// one system call.
 #pragma once
 
 #include <linux/futex.h>
@@ -27,14 +29,14 @@
 
 namespace pto::engine {
 
-// Whether someone sleeps on the bell, or is about to, and was not rung for since; a hint, true or
-// false a moment later.
+// Return whether a waiter sleeps on the bell, or is about to, and was not rung since. The answer
+// may be outdated a moment later.
 inline bool has_sleepers(const pto_bell* bell) {
   return __atomic_load_n(&bell->sleepers, __ATOMIC_RELAXED) != 0;
 }
 
-// Cheap, as it writes nothing while nobody sleeps: only after a publication that was a seq_cst
-// store, or exchange, of a word that the waiter's `ready` reads with seq_cst.
+// Ring after a publication that was a seq_cst store or exchange of a word that the waiter's `ready`
+// reads with seq_cst. Cheap: it writes nothing while no waiter sleeps.
 inline void ring_published(pto_bell* bell) {
   if (__atomic_load_n(&bell->sleepers, __ATOMIC_SEQ_CST) == 0) return;
   __atomic_exchange_n(&bell->sleepers, 0, __ATOMIC_SEQ_CST);
@@ -42,7 +44,7 @@ inline void ring_published(pto_bell* bell) {
   syscall(SYS_futex, &bell->rung, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// After any kind of publication, by any means: the count makes it one of those above.
+// Ring after a publication with any memory order. The increment of the count orders it.
 inline void ring(pto_bell* bell) {
   __atomic_fetch_add(&bell->rung, 1, __ATOMIC_SEQ_CST);
   ring_published(bell);
@@ -62,21 +64,22 @@ inline void pause_core() {
 #endif
 }
 
-// Who may spin, shared by all the waiters of a Worker; zeroed. A place names its holder, so that it
-// can be taken back from one who was killed.
+// The places for spinning waiters, shared by all waiters of a Worker; starts zeroed. A place
+// records its holder, so that it can be freed after the holder was killed.
 struct SpinPlaces {
   static constexpr uint32_t kPlaces = 15;
 
-  uint32_t limit;            // places in use; 0: nobody spins
-  uint32_t holder[kPlaces];  // 0 where nobody spins
+  uint32_t limit;            // places in use
+  uint32_t holder[kPlaces];  // the holder of each place; 0: free
 
-  // One for each core but that of whoever is waited for. Before anybody waits.
+  // Provide one place for each core, less the one of the awaited thread. Call it before the first
+  // wait.
   void set_limit(uint32_t cores) {
     const uint32_t others = cores > 0 ? cores - 1 : 0;
     limit = others < kPlaces ? others : kPlaces;
   }
 
-  // `who` is not 0. -1: none is free.
+  // Take a place for `who`, which is not 0. Return -1 if none is free.
   int32_t take(uint32_t who) {
     for (uint32_t i = 0; i < limit; ++i) {
       uint32_t nobody = 0;
@@ -90,7 +93,7 @@ struct SpinPlaces {
 
   void give_back(int32_t place) { __atomic_store_n(&holder[place], 0, __ATOMIC_RELAXED); }
 
-  // Of one who is gone.
+  // Free the places of a process that is gone.
   void give_back_all(uint32_t who) {
     for (uint32_t& place : holder) {
       uint32_t expected = who;
@@ -104,24 +107,25 @@ static_assert(sizeof(SpinPlaces) == 64, "spin places have a cache line of their 
 struct WaitPolicy {
   uint64_t spin_ns = 1000;
   uint64_t yield_ns = 75000;         // since the wait began
-  uint64_t longest_ns = 50'000'000;  // then the caller looks for signals, deaths, deadlines
+  uint64_t longest_ns = 50'000'000;  // then the caller checks signals, deaths and deadlines
 };
 
-// One thread at a time. `places` may be null: no spinning then.
+// One thread at a time uses a waiter. `places` may be null: the waiter does not spin then.
 class Waiter {
  public:
   Waiter(pto_bell* bell, SpinPlaces* places, uint32_t who, const WaitPolicy& policy = {})
       : bell_(bell), places_(places), who_(who), policy_(policy) {}
 
-  // Whether `ready()`, within at most `longest_ns`; earlier where a signal interrupted the sleep.
-  // `ready` reads what ringers publish with seq_cst, or with acquire where they use ring().
+  // Wait at most `longest_ns` until `ready()`, and return its last value. Return earlier if a
+  // signal interrupts the sleep. `ready` must read the publications of ringers with seq_cst, or
+  // with acquire if they use ring().
   template <class Ready>
   bool wait(Ready ready) {
     return wait(ready, [] {});
   }
 
-  // `announce()` is called before each sleep, and `ready()` once more after it: for whoever has to
-  // tell others that it wants to be rung for.
+  // Call `announce()` before each sleep, and `ready()` again after it: for a waiter that must
+  // announce that it needs a ring.
   template <class Ready, class Announce>
   bool wait(Ready ready, Announce announce) {
     if (ready()) return true;
@@ -168,7 +172,7 @@ class Waiter {
     return ready();
   }
 
-  // False when a signal came.
+  // Return false if a signal interrupted the sleep.
   bool park(uint32_t seen, uint64_t at_most_ns) {
     const timespec limit{static_cast<time_t>(at_most_ns / 1000000000u),
                          static_cast<long>(at_most_ns % 1000000000u)};

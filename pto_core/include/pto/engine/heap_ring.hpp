@@ -1,13 +1,13 @@
-// A ring of ranges that are reserved at the head and freed in order at the tail.
+// A ring of ranges: reserved at the head, freed in order at the tail.
 //
-// Offsets are virtual: 64 bits, never wrapping; lap k of a ring of n units is [k * n, (k + 1) * n).
-// A range lies in one lap: what does not fit in the rest of a lap starts the next one.
+// Offsets are virtual: 64 bits, never wrapping. Lap k of a ring of n units is [k * n, (k + 1) * n).
+// A range lies in one lap: a range that does not fit in the rest of a lap starts the next lap.
 //
-// Invariants: where a range lies depends on the ring's size and the ranges reserved before it,
-// never on what has been freed; a refused reservation changes nothing; ranges between the tail and
-// the head do not overlap in the ring.
+// Invariants: the place of a range depends only on the ring's size and the ranges reserved before
+// it, not on what was freed; a refused reservation changes nothing; ranges between tail and head do
+// not overlap in the ring.
 //
-// Owner thread: whoever reserves. The tail is given with each call.
+// Owner thread: the thread that reserves. Each call passes the tail.
 #pragma once
 
 #include <cstdint>
@@ -20,21 +20,21 @@ class HeapRing {
     bool fits;
     uint64_t begin;     // virtual
     uint64_t end;       // virtual
-    uint64_t position;  // of the first unit in the ring, counted with the unusable units
+    uint64_t position;  // offset of the first unit in the ring, counted
   };
 
-  // A ring of `size` units, of which the first `unusable` are never given out.
+  // Create a ring of `size` units. The first `unusable` units are never reserved.
   explicit HeapRing(uint64_t size = 0, uint64_t unusable = 0) { restart(size, unusable); }
 
-  // Empty, at offset 0.
+  // Empty the ring and continue at offset 0.
   void restart(uint64_t size, uint64_t unusable = 0) {
     capacity_ = size - unusable;
     unusable_ = unusable;
     head_ = lap_ = skip_begin_ = skip_end_ = 0;
   }
 
-  // `tail`: the end of the newest freed range, or 0. Whoever keeps ranges in multiples of an
-  // alignment, in a ring that is one, gets aligned ranges.
+  // Reserve a range. `tail`: the end of the newest freed range, or 0. If the ring and all sizes are
+  // multiples of an alignment, so are the offsets.
   Range try_reserve(uint64_t units, uint64_t tail) {
     const uint64_t next_lap = lap_ + capacity_;
     if (head_ + units <= next_lap) {
@@ -42,7 +42,7 @@ class HeapRing {
       if (used + units > capacity_) return {false, 0, 0, 0};
       return take(units);
     }
-    // Nothing before the next lap counts any more where all that was reserved has been freed.
+    // If all reserved ranges are freed, continue at the next lap.
     const uint64_t oldest = tail == head_ ? next_lap : after_skip(tail);
     if (units > capacity_ || next_lap + units - oldest > capacity_) return {false, 0, 0, 0};
     skip_begin_ = head_;
@@ -50,7 +50,7 @@ class HeapRing {
     return take(units);
   }
 
-  // False: not even an empty ring has room.
+  // Return whether the range fits into an empty ring.
   bool can_ever_fit(uint64_t units) const { return units <= capacity_; }
 
   uint64_t capacity() const { return capacity_; }
@@ -59,8 +59,8 @@ class HeapRing {
   uint64_t used(uint64_t tail) const { return head_ - after_skip(tail); }
 
  private:
-  // Units that were skipped at the end of a lap belong to no range. Only the newest skip can lie
-  // behind the tail: an older one is at least a whole ring away from the head.
+  // Units skipped at the end of a lap belong to no range. Only the newest skip can be after the
+  // tail: an older skip is at least one ring size before the head.
   uint64_t after_skip(uint64_t tail) const {
     return tail >= skip_begin_ && tail < skip_end_ ? skip_end_ : tail;
   }
@@ -76,7 +76,7 @@ class HeapRing {
   uint64_t capacity_;
   uint64_t unusable_;
   uint64_t head_;  // the next range begins here or at the next lap
-  uint64_t lap_;   // where the lap of the head begins: lap_ <= head_ < lap_ + capacity_
+  uint64_t lap_;   // start of the head's lap: lap_ <= head_ < lap_ + capacity_
   uint64_t skip_begin_;
   uint64_t skip_end_;
 };

@@ -25,12 +25,12 @@ class KernelTable {
 
   static bool is_id(int32_t func_id) { return func_id >= 0 && func_id < kMaxFunctions; }
 
-  // 0 when nothing is registered under `func_id`.
+  // Return the address of kernel `func_id`, or 0 if none is registered.
   uint64_t address(int32_t func_id) const {
     return is_id(func_id) ? kernels_->address[func_id] : 0;
   }
 
-  // -1 when the kernel came without one.
+  // Return the core type of the kernel, or -1 if the caller did not state it.
   int32_t core_type(int32_t func_id) const {
     return address(func_id) != 0 ? kernels_->core_type[func_id] : -1;
   }
@@ -41,7 +41,7 @@ class KernelTable {
     if (func_id >= end_) end_ = func_id + 1;
   }
 
-  // Registers a kernel of a run; a mistake of the caller is latched. Gives the status of the run.
+  // Register a kernel of a run. Latch an error for invalid arguments. Return the status of the run.
   pto_status add(const pto_kernel_entry& kernel, ErrorLatch& latch) {
     const int32_t func_id = kernel.func_id;
     ErrorFacts facts{PTO_ERROR_USAGE, -1, -1, func_id};
@@ -61,10 +61,10 @@ class KernelTable {
     return latch.status();
   }
 
-  // All addresses, kMaxFunctions of them, 0 where there is no kernel.
+  // Return kMaxFunctions addresses; 0 where no kernel is registered.
   const uint64_t* addresses() const { return kernels_->address; }
 
-  // One more than the largest registered id.
+  // Return the largest registered id plus one.
   int32_t end() const { return end_; }
 
   void clear() {

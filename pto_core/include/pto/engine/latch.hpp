@@ -1,4 +1,4 @@
-// The first error of a run. Any thread may report; the first one wins and stays until clear().
+// The first error of a run. Any thread may report an error. The first one stays until clear().
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 
 namespace pto::engine {
 
-// What a program wants to know about an error; the sentence for the person comes beside it.
+// The facts of an error for a program. The latch also holds a sentence for the user.
 struct ErrorFacts {
   pto_status status;
   int64_t task = -1;
@@ -28,7 +28,7 @@ class ErrorLatch {
   pto_status status() const { return is_set() ? error_.status : PTO_OK; }
   const pto_error* error() const { return is_set() ? &error_ : &none_; }
 
-  // Latches the facts with a sentence put together from `parts`; nothing if an error came before.
+  // Latch the facts and a sentence made of `parts`. Does nothing if an error is latched already.
   template <class... Parts>
   void latch(const ErrorFacts& facts, Parts... parts) {
     if (!claim()) return;
@@ -48,7 +48,7 @@ class ErrorLatch {
     state_.store(kSet, std::memory_order_release);
   }
 
-  // Only while no other thread uses the latch.
+  // Call it only while no other thread uses the latch.
   void clear() {
     reset(error_);
     reset(none_);

@@ -1,7 +1,6 @@
-// Memory of the runtime: chunks from the platform, kept from run to run, given back in destroy().
+// Memory of the runtime: chunks from the platform, kept between runs and freed in destroy().
 //
-// Nothing here is cleared between runs: a warm run writes only what it uses and touches no new
-// page.
+// Runs do not clear memory: a warm run writes only what it uses and touches no new page.
 #pragma once
 
 #include <atomic>
@@ -14,7 +13,7 @@
 
 namespace pto::engine {
 
-// The platform's reserve() with a count of what is held. Any thread.
+// Call the platform's reserve() and count the bytes. Any thread.
 class Memory {
  public:
   explicit Memory(const pto_platform* platform) : platform_(platform) {}
@@ -31,8 +30,8 @@ class Memory {
     bytes_.fetch_sub(bytes, std::memory_order_relaxed);
   }
 
-  // A larger array with the first `used` elements of this one, which it replaces. False when
-  // memory is exhausted; nothing has changed then.
+  // Replace this array by a larger one with the same first `used` elements. Return false, and
+  // change nothing, if memory is exhausted.
   template <class Element>
   bool enlarge(Element*& array, uint64_t used, uint64_t capacity, uint64_t larger_capacity) {
     static_assert(std::is_trivially_copyable_v<Element>, "elements are moved as bytes");
@@ -51,8 +50,8 @@ class Memory {
   std::atomic<size_t> bytes_{0};
 };
 
-// An array that grows by chunks and never moves. One thread grows it; others may read an element
-// that was handed to them by an operation that synchronises.
+// An array that grows by chunks and never moves its elements. One thread grows it. Other threads
+// may read an element after an operation that synchronises with its writer.
 template <class Element, uint32_t kChunkBits>
 class ChunkedArray {
  public:
@@ -73,7 +72,8 @@ class ChunkedArray {
     memory_->release(directory_, kDirectoryEntries * sizeof(Element*));
   }
 
-  // Makes element `index` usable, where all before it are. False when memory is exhausted.
+  // Make element `index` usable; all elements before it must be. Return false if memory is
+  // exhausted.
   bool grow_to(uint64_t index) { return (index >> kChunkBits) < chunks_ || add_chunk(); }
 
   Element& operator[](uint64_t index) const {
@@ -97,7 +97,7 @@ class ChunkedArray {
   uint32_t chunks_ = 0;
 };
 
-// Storage for records of different length, each contiguous and aligned to 8 bytes. One thread.
+// Storage for records of different sizes, each contiguous and aligned to 8 bytes. One thread.
 class Arena {
  public:
   bool create(Memory& memory) { return chunks_.create(memory); }
@@ -109,7 +109,7 @@ class Arena {
     used_ = 0;
   }
 
-  // `bytes`: a multiple of 8, at most kChunkBytes. NULL when memory is exhausted.
+  // Allocate `bytes`, a multiple of 8 and at most kChunkBytes. Return NULL if memory is exhausted.
   void* allocate(size_t bytes) {
     if (static_cast<size_t>(end_ - next_) < bytes && !next_chunk()) return nullptr;
     char* memory = next_;

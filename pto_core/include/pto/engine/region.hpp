@@ -1,13 +1,14 @@
-// A piece of memory as tasks name it: a range of bytes, a box of a frame, or a key.
+// The memory that a task names: a byte range, a box of a frame, or a key.
 //
 // A frame is a buffer with its raw shape: first byte, dimensions in memory order, incarnation. A
-// box is what a view takes of each dimension. Dimensions of size 1 are left out and the fastest one
-// is counted in bytes, so that equal memory in equal order is an equal frame whatever its data type
-// and however it is permuted. A box that is all of its frame is a range.
+// box is the part of each dimension that a view selects. A frame leaves out dimensions of size 1
+// and counts the fastest dimension in bytes, so equal memory in equal order is the same frame for
+// all data types and permutations. A box that covers its whole frame is a range.
 //
-// Two regions overlap exactly as their boxes do when they share a frame; otherwise when their byte
-// hulls do, which is exact for ranges and contiguous boxes and conservative for others. A key has
-// an address and no bytes; it overlaps keys of the same address, and nothing else.
+// Two regions of the same frame overlap exactly if their boxes overlap. Regions of different frames
+// overlap if their byte hulls overlap, which is exact for ranges and contiguous boxes and
+// conservative for others. A key has an address and no bytes; it overlaps only keys with the same
+// address.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +19,12 @@ constexpr uint32_t kMaxDims = 5;
 
 struct Region {
   uint64_t begin = 0;  // the byte hull is [begin, end)
-  uint64_t end = 0;    // begin: a key
+  uint64_t end = 0;    // equal to begin: a key
   uint64_t base = 0;   // of the frame
-  int64_t tag = -1;    // which incarnation of the memory; equal memory with another tag is dead
+  int64_t tag = -1;    // the incarnation of the memory; an entry with another tag is dead
   uint32_t dims = 0;   // of the frame; 0: a range or a key
   bool contiguous = true;
-  // Fastest dimension first, in bytes. A range has its hull in low[0] and high[0].
+  // Fastest dimension first, in bytes. A range stores its hull in low[0] and high[0].
   uint64_t raw[kMaxDims];
   uint64_t low[kMaxDims];
   uint64_t high[kMaxDims];
@@ -52,10 +53,11 @@ struct Region {
   }
 };
 
-// Puts a region together from its dimensions, the fastest first.
+// Build a region from its dimensions, the fastest first.
 class RegionBuilder {
  public:
-  // `first_byte`: of the view, not of the buffer. `region` is a new one; finish() completes it.
+  // `first_byte`: address of the first byte of the view, not of the buffer. `region` is a new one;
+  // finish() completes it.
   RegionBuilder(Region& region, uint64_t first_byte, uint64_t element_bytes, int64_t tag)
       : region_(region),
         first_byte_(first_byte),
@@ -66,7 +68,8 @@ class RegionBuilder {
     region.tag = tag;
   }
 
-  // `extent` elements from `low` of a dimension of `raw`: low + extent <= raw.
+  // Add a dimension: `extent` elements from `low` of a dimension of `raw` elements; low + extent <=
+  // raw.
   void add(uint64_t raw, uint64_t low, uint64_t extent) {
     volume_ *= extent;
     if (raw == 1) return;
@@ -100,8 +103,8 @@ class RegionBuilder {
   uint64_t first_byte_;
   uint64_t volume_;      // bytes of the view
   uint64_t stride_;      // bytes of one step in the next dimension
-  uint64_t scale_;       // of the next dimension; the bytes of an element until there was one
-  uint64_t last_;        // bytes from the first to the end of the last
+  uint64_t scale_;       // stride of the next dimension; at first, the bytes of an element
+  uint64_t last_;        // bytes from the first to the end of the last element
   uint64_t before_ = 0;  // bytes of the frame before the view
   uint32_t dims_ = 0;
   bool is_whole_ = true;
@@ -115,7 +118,7 @@ inline bool boxes_meet(const uint64_t* low_a, const uint64_t* high_a, const uint
   return true;
 }
 
-// Whether the first box lies in the second.
+// Return whether the first box lies in the second.
 inline bool box_lies_in(const uint64_t* low_a, const uint64_t* high_a, const uint64_t* low_b,
                         const uint64_t* high_b, uint32_t dims) {
   for (uint32_t dim = 0; dim < dims; ++dim) {

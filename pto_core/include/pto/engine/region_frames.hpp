@@ -1,7 +1,9 @@
-// The frames of a region index: found by base, raw shape and tag; kept for a while when empty.
+// The frames of a region index, found by base, raw shape and tag. Empty frames are kept for a
+// while.
 //
-// An empty frame remembers that nothing is known of its memory, so that lookups of memory that no
-// task has written stay cheap. The oldest empty frame goes when there are too many.
+// An empty frame records that no region of its memory is in the index, so that lookups of memory
+// that no task has written stay cheap. If there are too many empty frames, the oldest one is
+// removed.
 //
 // One thread.
 #pragma once
@@ -21,15 +23,15 @@ struct Frame {
   uint32_t dims;
   uint32_t first_layer;
   uint32_t live;  // boxes
-  bool shared;    // ranges or other frames may lie in the same memory
+  bool shared;    // ranges or other frames may cover the same memory
   bool in_use;
-  uint8_t misses;  // searches of that memory which found nothing, since they last found something
+  uint8_t misses;          // consecutive searches of that memory without a result
   uint64_t raw[kMaxDims];  // fastest first, in bytes
-  uint32_t node;           // that stands for it among the ranges
-  uint32_t next;           // in the bucket, or among the free
-  uint32_t empty_next;     // younger, where live is 0
+  uint32_t node;           // node that represents it among the ranges
+  uint32_t next;           // next in the bucket, or in the free list
+  uint32_t empty_next;     // next younger empty frame
   uint32_t empty_previous;
-  uint32_t found_next;  // in what a search has found
+  uint32_t found_next;  // next in the result of a search
 
   uint64_t bytes() const {
     uint64_t product = 1;
@@ -50,7 +52,7 @@ class Frames {
  public:
   static constexpr uint32_t kMaxEmpty = 256;
 
-  // At most `frames` of them that are not empty.
+  // Create a table for at most `frames` frames that are not empty.
   bool create(Memory& memory, uint32_t frames) {
     memory_ = &memory;
     limit_ = frames + kMaxEmpty + 2;
@@ -67,7 +69,7 @@ class Frames {
     memory_->release(buckets_, bucket_count_ * sizeof(Bucket));
   }
 
-  // Room for more; every index stays what it is. False when memory is exhausted.
+  // Grow. All indices stay valid. Return false if memory is exhausted.
   bool grow(uint32_t frames) {
     const uint32_t limit = frames + kMaxEmpty + 2;
     if (!memory_->enlarge(frames_, next_, limit_, limit)) return false;
@@ -83,7 +85,7 @@ class Frames {
   }
 
   Frame& operator[](uint32_t index) const { return frames_[index]; }
-  // Frames ever used since the restart are 1 to end() - 1.
+  // The frames used since the restart are 1 to end() - 1.
   uint32_t end() const { return next_; }
 
   uint32_t find(const Region& region) const {
@@ -93,10 +95,10 @@ class Frames {
     return index;
   }
 
-  // An empty frame that has to go before add() is called, or kNoFrame.
+  // Return an empty frame to remove before add() is called, or kNoFrame.
   uint32_t surplus() const { return empty_count_ >= kMaxEmpty ? oldest_empty_ : kNoFrame; }
 
-  // A new frame, empty. There is always room, where what surplus() named has gone.
+  // Return a new, empty frame. It always fits after the frame named by surplus() was removed.
   uint32_t add(const Region& region) {
     const uint32_t index = take();
     Frame& frame = frames_[index];
@@ -115,7 +117,7 @@ class Frames {
     return index;
   }
 
-  // The frame is empty and nothing refers to it any more.
+  // Free the frame. It is empty and unreferenced.
   void remove(uint32_t index) {
     Frame& frame = frames_[index];
     not_empty(index);
@@ -164,7 +166,7 @@ class Frames {
     return buckets_[mixed >> 40 & (bucket_count_ - 1)];
   }
 
-  // Once in 2^32 runs.
+  // Happens once in 2^32 runs.
   void clear_stamps() {
     for (uint64_t index = 0; index < bucket_count_; ++index) buckets_[index].stamp = 0;
     stamp_ = 1;

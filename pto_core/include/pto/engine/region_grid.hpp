@@ -1,4 +1,4 @@
-// The boxes of many frames in one hash table of cells: storage and search of the region index.
+// The boxes of many frames in one hash table of cells: the storage and search of the region index.
 //
 // A frame's boxes are divided into layers. Each layer has one cell size, and each of its boxes is
 // in the cell of its lowest corner:
@@ -7,9 +7,9 @@
 //   power of 2 no box is larger than a cell. A search also looks one cell further down.
 // Where a search would look at more cells than the layer has boxes, it looks at the boxes instead.
 //
-// A bucket is a node of its own, so that finding a box that is first in its bucket touches one
-// cache line; further boxes of the bucket are in nodes after all the buckets. Nothing is cleared
-// between runs: a bucket whose stamp is not the run's is empty.
+// A bucket is itself a node, so the first box of a bucket costs one cache line. Further boxes of
+// the bucket are in nodes after all buckets. Runs clear nothing: a bucket whose stamp is not the
+// run's is empty.
 //
 // One thread.
 #pragma once
@@ -24,19 +24,19 @@ namespace pto::engine {
 constexpr uint32_t kNoNode = 0;
 constexpr uint32_t kNoLayer = 0;
 
-// The smallest power of 2 that is not below `value`, as an exponent of at most 63.
+// Return the exponent of the smallest power of 2 that is at least `value`, at most 63.
 inline uint32_t power_above(uint64_t value) {
   if (value <= 1) return 0;
   const uint32_t power = 64 - static_cast<uint32_t>(__builtin_clzll(value - 1));
   return power < 63 ? power : 63;
 }
 
-// The grid that a layer's cells form.
+// The grid formed by the cells of a layer.
 struct CellGrid {
   struct Dim {
     uint64_t size;   // of a cell
     uint64_t magic;  // 0: the size is 1 << shift
-    uint64_t step;   // from a cell to the next in this dimension, in cell numbers
+    uint64_t step;   // difference of the cell numbers of neighbours in this dimension
     uint64_t raw;    // of the frame
     uint32_t shift;
 
@@ -68,7 +68,7 @@ struct CellGrid {
     }
   }
 
-  // Cells of the box's own size.
+  // Make cells of the size of the box.
   void set_tiles(const uint64_t* raw, const uint64_t* low, const uint64_t* high,
                  uint32_t dimensions) {
     uint64_t cell_size[kMaxDims];
@@ -76,7 +76,7 @@ struct CellGrid {
     set(raw, cell_size, dimensions, true);
   }
 
-  // Cells no smaller than the box. `low` may be NULL: 0.
+  // Make cells at least as large as the box. `low` may be NULL: 0.
   void set_powers(const uint64_t* raw, const uint64_t* low, const uint64_t* high,
                   uint32_t dimensions) {
     uint64_t cell_size[kMaxDims];
@@ -94,7 +94,7 @@ struct CellGrid {
     return true;
   }
 
-  // Whether a cell is large enough for the box.
+  // Return whether the box fits into a cell.
   bool holds(const uint64_t* low, const uint64_t* high) const {
     for (uint32_t at = 0; at < dims; ++at) {
       if (high[at] - low[at] > dim[at].size) return false;
@@ -102,14 +102,14 @@ struct CellGrid {
     return true;
   }
 
-  // The number of the cell of the lowest corner.
+  // Return the number of the cell with the lowest corner.
   uint64_t number(const uint64_t* low) const {
     uint64_t sum = 0;
     for (uint32_t at = 0; at < dims; ++at) sum += dim[at].cell(low[at]) * dim[at].step;
     return sum;
   }
 
-  // Whether the box is one of the tiles; if so gives its cell.
+  // Return whether the box is one of the tiles, and its cell.
   bool is_tile(const uint64_t* low, const uint64_t* high, uint64_t* number) const {
     uint64_t sum = 0;
     for (uint32_t at = 0; at < dims; ++at) {
@@ -124,7 +124,7 @@ struct CellGrid {
     return true;
   }
 
-  // The first of the cells that may hold boxes which reach `low`.
+  // Return the first cell that may hold boxes which reach `low`.
   uint64_t first_cell(uint32_t at, uint64_t low) const {
     const uint64_t slack = is_tiles ? 0 : dim[at].size - 1;
     return dim[at].cell(low > slack ? low - slack : 0);
@@ -142,17 +142,17 @@ class RegionGrid {
     CellGrid grid;
   };
 
-  // What a search touches first: one cache line with a value of up to 24 bytes.
+  // The part that a search reads first: one cache line with a value of up to 24 bytes.
   struct Node {
     uint64_t cell;
-    uint32_t layer;     // kNoLayer: a bucket that holds no box itself
-    uint32_t stamp;     // of the run, in a bucket
+    uint32_t layer;     // kNoLayer: an empty bucket
+    uint32_t stamp;     // in a bucket: the run in which it was written
     uint32_t next;      // in the bucket
-    uint32_t previous;  // in the bucket; there is one, but for the bucket itself
+    uint32_t previous;  // in the bucket, if any
     uint32_t layer_next;
     uint32_t layer_previous;
     uint32_t extent;
-    bool shared;  // others of its frame may overlap it
+    bool shared;  // other boxes of its frame may overlap it
     Value value;
   };
 
@@ -161,11 +161,12 @@ class RegionGrid {
     uint64_t end;
     uint64_t low[kMaxDims];
     uint64_t high[kMaxDims];
-    uint32_t stands_for;  // a frame, or 0: a region with a value. Of a free one: the next
+    uint32_t stands_for;  // a frame, or 0: a region with a value. In a free node: the next one
     bool contiguous;
   };
 
-  // At most `nodes` boxes in at most `layers` layers; best for up to `usual` boxes.
+  // Create a grid for at most `nodes` boxes in at most `layers` layers; fastest for up to `usual`
+  // boxes.
   bool create(Memory& memory, uint32_t usual, uint32_t nodes, uint32_t layers) {
     memory_ = &memory;
     buckets_ = 64;
@@ -186,7 +187,7 @@ class RegionGrid {
     memory_->release(layers_, layer_limit_ * sizeof(Layer));
   }
 
-  // Room for more; every index stays what it is. False when memory is exhausted.
+  // Grow. All indices stay valid. Return false if memory is exhausted.
   bool grow(uint32_t nodes, uint32_t layers) {
     const uint32_t limit = buckets_ + nodes + 1;
     if (!memory_->enlarge(nodes_, next_node_, node_limit_, limit)) return false;
@@ -212,10 +213,10 @@ class RegionGrid {
   Extent& extent(uint32_t index) const { return extents_[nodes_[index].extent]; }
   Layer& layer(uint32_t index) const { return layers_[index]; }
   uint32_t live() const { return live_; }
-  // Cells and boxes that searches have looked at.
+  // Return the number of cells and boxes that searches have read.
   uint64_t visited() const { return visited_; }
 
-  // kNoLayer when there is none left.
+  // Return kNoLayer if none is left.
   uint32_t take_layer() {
     if (free_layer_ != kNoLayer) {
       const uint32_t index = free_layer_;
@@ -230,8 +231,8 @@ class RegionGrid {
     free_layer_ = index;
   }
 
-  // A box with this lowest corner's cell, whose extent and value the caller fills in. There must be
-  // room.
+  // Add a box in the cell of its lowest corner. The caller fills in extent and value. There must be
+  // free space.
   uint32_t add(uint32_t layer_index, uint64_t cell) {
     const uint32_t index = take_node(bucket_of(layer_index, cell));
     Layer& layer = layers_[layer_index];
@@ -265,7 +266,7 @@ class RegionGrid {
     if (index > buckets_) free_node(index);
   }
 
-  // Calls visit(index) for each box of the cell. It may remove the box that it got.
+  // Call visit(index) for each box of the cell. visit may remove that box.
   template <class Visit>
   void in_cell(uint32_t layer, uint64_t cell, Visit&& visit) {
     uint32_t index = first_in_bucket(layer, cell);
@@ -279,7 +280,7 @@ class RegionGrid {
     }
   }
 
-  // The only box of a tile, or kNoNode.
+  // Return the only box of a tile, or kNoNode.
   uint32_t tile(uint32_t layer, uint64_t cell) {
     uint32_t index = first_in_bucket(layer, cell);
     ++visited_;
@@ -290,14 +291,14 @@ class RegionGrid {
     return index;
   }
 
-  // Brings what a search of the cell touches first closer.
+  // Prefetch the first bucket of the cell.
   void prefetch(uint32_t layer, uint64_t cell) const {
     __builtin_prefetch(&nodes_[bucket_of(layer, cell)], 1);
   }
 
   void prefetch(uint32_t index) const { __builtin_prefetch(&nodes_[index], 1); }
 
-  // The box of a power-of-2 layer that is exactly this one, or kNoNode.
+  // Return the box of a power-of-2 layer that equals this one, or kNoNode.
   uint32_t box(uint32_t layer, const uint64_t* low, const uint64_t* high) {
     const uint32_t dims = layers_[layer].grid.dims;
     uint32_t found = kNoNode;
@@ -311,7 +312,8 @@ class RegionGrid {
     return found;
   }
 
-  // Calls visit(index) for each box of the layer that meets [low, high). It may remove that box.
+  // Call visit(index) for each box of the layer that overlaps [low, high). visit may remove that
+  // box.
   template <class Visit>
   void search(uint32_t layer_index, const uint64_t* low, const uint64_t* high, Visit&& visit) {
     const Layer& layer = layers_[layer_index];
@@ -331,10 +333,10 @@ class RegionGrid {
   }
 
  private:
-  // The cells that a search looks at, one after the other.
+  // Iterate over the cells of a search.
   class CellRange {
    public:
-    // False when there are more than `limit` cells.
+    // Return false if there are more than `limit` cells.
     bool set(const CellGrid& grid, const uint64_t* low, const uint64_t* high, uint64_t limit) {
       grid_ = &grid;
       uint64_t cells = 1;
@@ -381,7 +383,8 @@ class RegionGrid {
     }
   }
 
-  // Apart from the nodes, so that the same few are used again where few boxes live at a time.
+  // Extents are stored apart from the nodes, so that few of them are in use when few boxes are
+  // alive.
   uint32_t take_extent() {
     if (free_extent_ == 0) return next_extent_++;
     const uint32_t index = free_extent_;
@@ -389,7 +392,7 @@ class RegionGrid {
     return index;
   }
 
-  // The bucket itself where it holds no box, else a node behind it.
+  // Return the bucket if it is empty, else a node after the buckets.
   uint32_t take_node(uint32_t bucket) {
     Node& first = nodes_[bucket];
     if (first.stamp != stamp_) {
@@ -420,7 +423,7 @@ class RegionGrid {
     free_node_ = index;
   }
 
-  // Neighbouring cells are neighbours here too: they share pages.
+  // Neighbouring cells have neighbouring buckets: they share pages.
   uint32_t bucket_of(uint32_t layer, uint64_t cell) const {
     const uint64_t mixed = cell + (cell >> 16) * 0x9E3779B1u + layer * uint64_t{0x9E3779B97F4A7C15};
     return static_cast<uint32_t>(mixed & (buckets_ - 1)) + 1;
@@ -431,7 +434,7 @@ class RegionGrid {
     return nodes_[bucket].stamp == stamp_ ? bucket : kNoNode;
   }
 
-  // Once in 2^32 runs.
+  // Happens once in 2^32 runs.
   void clear_stamps() {
     for (uint32_t bucket = 1; bucket <= buckets_; ++bucket) nodes_[bucket].stamp = 0;
     stamp_ = 1;
@@ -441,7 +444,7 @@ class RegionGrid {
   Node* nodes_ = nullptr;
   Extent* extents_ = nullptr;
   Layer* layers_ = nullptr;
-  uint32_t buckets_ = 0;  // a power of 2; nodes 1 to buckets_
+  uint32_t buckets_ = 0;  // a power of 2; the buckets are nodes 1 to buckets_
   uint32_t node_limit_ = 0;
   uint32_t extent_limit_ = 0;
   uint32_t layer_limit_ = 0;

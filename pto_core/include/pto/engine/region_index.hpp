@@ -1,16 +1,17 @@
-// Values by region of memory: who wrote it, or reads it. Finds overlaps across frames and ranges.
+// A map from regions of memory to values, such as the writer and the readers. It finds overlaps
+// across frames and ranges.
 //
-// Each region has at most one value. Ranges lie in layers of their own, by address; boxes in the
-// layers of their frame; each frame also stands among the ranges as the memory that it covers. What
-// a lookup costs follows from the overlaps that it finds: a region that is known and that nothing
-// else overlaps is one probe, marked by `shared` being false on its node and on its frame.
+// Each region has at most one value. Ranges lie in layers of their own, by address. Boxes lie in
+// the layers of their frame. Each frame is also a range: the memory that it covers. The cost of a
+// lookup depends on the overlaps that it finds. A known region that no other overlaps costs one
+// probe; its node and its frame have `shared` false.
 //
-// Invariants: a node whose `shared` is false overlaps no live node of its frame (or no range and no
-// frame, if it is a range); a frame whose `shared` is false overlaps no live range and no other
-// frame that has boxes. So whatever is added marks what it meets, and a mark is taken back only
-// after a search that found nothing.
+// Invariants: a node whose `shared` is false overlaps no live node of its frame (a range: no range
+// and no frame); a frame whose `shared` is false overlaps no live range and no other frame with
+// boxes. So each insertion marks what it overlaps, and only a search without a result clears a
+// mark.
 //
-// What a Policy is, stands in region_place.hpp.
+// region_place.hpp describes the Policy.
 //
 // One thread.
 #pragma once
@@ -32,7 +33,7 @@ class RegionIndex {
   using Extent = typename Grid::Extent;
 
  public:
-  // At most `capacity` values. False when memory is exhausted.
+  // Create an index for at most `capacity` values. Return false if memory is exhausted.
   bool create(Memory& memory, uint32_t capacity) {
     capacity_ = capacity;
     const uint32_t nodes = nodes_for(capacity);
@@ -40,8 +41,8 @@ class RegionIndex {
            grid_.create(memory, capacity, nodes, nodes + kRangeLayers);
   }
 
-  // Room for more values, which keep their nodes. Searches of more values than it was created for
-  // become slower. False when memory is exhausted.
+  // Grow. Values keep their nodes. Searches become slower if there are more values than at
+  // creation. Return false if memory is exhausted.
   bool grow(uint32_t capacity) {
     const uint32_t nodes = nodes_for(capacity);
     if (!frames_.grow(capacity) || !grid_.grow(nodes, nodes + kRangeLayers)) return false;
@@ -54,7 +55,7 @@ class RegionIndex {
     grid_.destroy();
   }
 
-  // Forgets everything, at no cost.
+  // Remove all values, in constant time.
   void restart() {
     grid_.restart();
     frames_.restart();
@@ -67,13 +68,13 @@ class RegionIndex {
 
   bool has_room(uint32_t values) const { return live_ + values <= capacity_; }
   uint32_t live() const { return live_; }
-  // Cells and nodes that lookups and insertions have looked at.
+  // Return the number of cells and nodes that lookups and insertions have read.
   uint64_t visited() const { return grid_.visited(); }
 
   Value& value(uint32_t index) const { return grid_.node(index).value; }
 
-  // Of any use only some time before find() or replace(): a region that is one of the tiles of its
-  // frame, or a range, is on its way from memory meanwhile.
+  // Start to load the node of a region that is a tile of its frame, or a range. It helps only some
+  // time before find() or replace().
   void prepare(const Region& region, RegionPlace& place) const {
     if (region.dims > 0) {
       place.frame = frames_.find(region);
@@ -96,11 +97,11 @@ class RegionIndex {
     grid_.prefetch(place.layer, place.cell);
   }
 
-  // Brings a value that will be asked for soon closer.
+  // Prefetch a value.
   void prefetch(uint32_t index) const { grid_.prefetch(index); }
 
-  // Calls visit(Value&, bool conservative) for each live value whose region overlaps. A value that
-  // is not live and gets in the way leaves the index.
+  // Call visit(Value&, bool conservative) for each live value whose region overlaps. The search
+  // removes values that are not live.
   template <class Policy, class Visit>
   void find(const Region& region, RegionPlace& place, Policy& policy, Visit&& visit) {
     look_up(region, place, policy);
@@ -117,9 +118,9 @@ class RegionIndex {
     find_all(region, place, policy, visit);
   }
 
-  // The node of exactly this region, whose value the caller has to write: one that was there has
-  // been removed, and so has all that the region covers. `is_fresh`: nothing alive overlaps, which
-  // saves the search. There must be room.
+  // Return the node of exactly this region; the caller writes its value. It removes an older node
+  // of this region and all nodes that the region covers. `is_fresh`: no live region overlaps, which
+  // saves the search. There must be free space.
   template <class Policy>
   uint32_t replace(const Region& region, RegionPlace& place, Policy& policy, bool is_fresh) {
     look_up(region, place, policy);
@@ -142,8 +143,8 @@ class RegionIndex {
     return index;
   }
 
-  // The node of exactly this region, whose value the caller has to write where `is_new` is set.
-  // Nothing is covered. There must be room.
+  // Return the node of exactly this region; the caller writes its value if `is_new` is set. It
+  // removes no covered region. There must be free space.
   template <class Policy>
   uint32_t obtain(const Region& region, RegionPlace& place, Policy& policy, bool* is_new) {
     look_up(region, place, policy);
@@ -160,7 +161,7 @@ class RegionIndex {
     return settle(region, place, policy, false, is_new);
   }
 
-  // Removes all that the region covers.
+  // Remove all nodes that the region covers.
   template <class Policy>
   void remove_covered(const Region& region, RegionPlace& place, Policy& policy) {
     look_up(region, place, policy);
@@ -175,7 +176,7 @@ class RegionIndex {
     });
   }
 
-  // Takes out a value that the owner of the index has done with. The policy does not hear of it.
+  // Remove a value at the owner's request, without a call to the policy.
   void erase(uint32_t index) {
     const uint32_t frame = grid_.layer(grid_.node(index).layer).frame;
     grid_.remove(index);
@@ -192,7 +193,7 @@ class RegionIndex {
   static constexpr uint32_t kMaxLayers = 24;
   static constexpr uint8_t kMissesBeforeRecheck = 16;
 
-  // Each value may need a frame of its own, and each frame a node.
+  // Each value may need its own frame, and each frame a node.
   static uint32_t nodes_for(uint32_t capacity) { return 2 * capacity + Frames::kMaxEmpty + 2; }
 
   template <class Policy>
@@ -211,7 +212,7 @@ class RegionIndex {
     place.changes = changes_;
   }
 
-  // Of a prepared place. False: there is more to look at.
+  // Search a prepared place. Return false if the full search is needed.
   bool look_up_tile(RegionPlace& place) {
     const Frame& frame = frames_[place.frame];
     place.node = grid_.tile(place.layer, place.cell);
@@ -224,7 +225,7 @@ class RegionIndex {
 
   void look_up_box(const Region& region, RegionPlace& place) {
     const Frame& frame = frames_[place.frame];
-    bool only_tiles = true;  // of the region's shape: what overlaps it is equal to it
+    bool only_tiles = true;  // of the region's shape: an overlapping tile is equal to it
     for (uint32_t index = frame.first_layer; index != kNoLayer; index = grid_.layer(index).next) {
       const auto& layer = grid_.layer(index);
       uint64_t cell;
@@ -280,7 +281,7 @@ class RegionIndex {
     if (still_there) grid_.node(place.node).shared = others;
   }
 
-  // Marks and covers, then gives the node of the region: the one that there was, or a new one.
+  // Mark and remove overlaps, then return the existing or a new node of the region.
   template <class Policy>
   uint32_t settle(const Region& region, RegionPlace& place, Policy& policy, bool is_writer,
                   bool* is_new) {
@@ -340,9 +341,9 @@ class RegionIndex {
     return false;
   }
 
-  // Calls on_node(index, same_frame) for each live node that overlaps; it may remove that node.
-  // With `marks`, frames in the memory of a range are marked as shared. True: the region is a
-  // range, and there are such frames.
+  // Call on_node(index, same_frame) for each live overlapping node; it may remove that node. With
+  // `marks`, mark the frames in the memory of a range as shared. Return true if the region is a
+  // range and such frames exist.
   template <class Policy, class OnNode>
   bool for_each_overlap(const Region& region, uint32_t own_frame, Policy& policy, bool marks,
                         OnNode&& on_node) {
@@ -376,8 +377,8 @@ class RegionIndex {
     return false;
   }
 
-  // Calls on_range(index), which may remove the node, for what overlaps the bytes, and then
-  // on_frame(frame), which may remove nodes of the frame and the frame.
+  // Call on_range(index) for each range that overlaps the bytes, and on_frame(frame) for each
+  // frame. on_range may remove the node; on_frame may remove nodes of the frame and the frame.
   template <class OnRange, class OnFrame>
   void search_ranges(uint64_t begin, uint64_t end, OnRange&& on_range, OnFrame&& on_frame) {
     uint32_t found = kNoFrame;
@@ -398,7 +399,7 @@ class RegionIndex {
     }
   }
 
-  // Calls visit(index) for each box of the frame whose byte hull meets the region's.
+  // Call visit(index) for each box of the frame whose byte hull overlaps the region's.
   template <class Visit>
   void search_hulls(const Frame& frame, const Region& region, Visit&& visit) {
     const uint32_t slowest = frame.dims - 1;
@@ -420,8 +421,8 @@ class RegionIndex {
     }
   }
 
-  // After enough searches of the ranges that met nothing of others, looks whether the frame has its
-  // memory to itself now.
+  // After enough searches without a result, check whether the frame shares its memory with no other
+  // entry.
   template <class Policy>
   void recheck(uint32_t index, bool met, Policy& policy) {
     Frame& frame = frames_[index];
@@ -433,8 +434,8 @@ class RegionIndex {
     }
   }
 
-  // Marks the live ranges and the frames with boxes that lie in this memory. True: there are some.
-  // Frames without boxes go.
+  // Mark the live ranges and the frames with boxes in this memory. Return true if there are any.
+  // Remove frames without boxes.
   template <class Policy>
   bool mark_others(uint64_t base, uint64_t bytes, uint32_t own_frame, Policy& policy) {
     bool met = false;
@@ -466,7 +467,7 @@ class RegionIndex {
     return index;
   }
 
-  // The frame has no boxes.
+  // Handle a frame that has no boxes.
   void drop_frame(uint32_t index) {
     ++changes_;
     drop_layers(frames_[index]);
@@ -474,7 +475,7 @@ class RegionIndex {
     frames_.remove(index);
   }
 
-  // Those without boxes.
+  // Remove frames without boxes.
   void drop_layers(Frame& frame) {
     uint32_t* link = &frame.first_layer;
     while (*link != kNoLayer) {
@@ -488,7 +489,7 @@ class RegionIndex {
     }
   }
 
-  // The layer of a box that is no tile of a layer that there is, and the box's cell in it.
+  // Return a layer for a box that is no tile of an existing layer, and the box's cell in it.
   void pick_layer(Frame& frame, const Region& region, RegionPlace& place) {
     uint32_t tile_layers = 0;
     uint32_t layers = 0;
@@ -513,7 +514,7 @@ class RegionIndex {
     place.cell = grid_.layer(place.layer).grid.number(region.low);
   }
 
-  // A power-of-2 layer of these cells, or, with `any`, one whose cells are large enough.
+  // Return a power-of-2 layer with these cells, or, with `any`, one whose cells are large enough.
   uint32_t find_layer(const Frame& frame, const Region& region, const CellGrid& wanted, bool any) {
     uint32_t layer = frame.first_layer;
     for (; layer != kNoLayer; layer = grid_.layer(layer).next) {
@@ -535,8 +536,8 @@ class RegionIndex {
   uint32_t take_layer() {
     const uint32_t layer = grid_.take_layer();
     if (layer != kNoLayer) return layer;
-    // Some frames keep layers without boxes; those with boxes are fewer than there can be. A place
-    // that was found in one of these has to be looked up anew.
+    // Free layers without boxes that frames keep; fewer frames have boxes than there are layers. A
+    // place found in a freed layer must be searched again.
     ++changes_;
     for (uint32_t index = 1; index < frames_.end(); ++index) {
       if (frames_[index].in_use) drop_layers(frames_[index]);
@@ -576,7 +577,7 @@ class RegionIndex {
                        region.dims == 0 ? 1 : region.dims);
   }
 
-  // Whether regions of different frames whose hulls overlap surely share bytes.
+  // Return whether regions of different frames with overlapping hulls certainly share bytes.
   static bool is_certain(const Region& region, const Extent& extent) {
     if (region.contiguous && extent.contiguous) return true;
     return (region.contiguous && region.begin <= extent.begin && region.end >= extent.end) ||
@@ -585,12 +586,12 @@ class RegionIndex {
 
   Grid grid_;
   Frames frames_;
-  uint64_t changes_ = 0;  // to what a place rests on
+  uint64_t changes_ = 0;  // the version that a place depends on
   uint32_t capacity_ = 0;
   uint32_t live_ = 0;
   uint32_t key_layer_ = kNoLayer;
   uint32_t range_layers_[kRangeLevels] = {};
-  uint64_t range_layers_in_use_ = 0;  // a bit for each level
+  uint64_t range_layers_in_use_ = 0;  // one bit for each level
 };
 
 }  // namespace pto::engine

@@ -1,4 +1,4 @@
-// What a region index and its owner say to each other.
+// The interface between a region index and its owner.
 //
 // A Policy says what has become of a value, and hears which are gone:
 //   RegionState state(Value&)             asked of what a lookup meets
@@ -11,22 +11,22 @@ namespace pto::engine {
 
 enum class RegionState : uint32_t {
   kLive,
-  kRetired,  // means nothing any more; its memory may be named again
-  kGone      // the memory now belongs to something else
+  kRetired,  // the value is dead; its memory may be named again
+  kGone      // the memory belongs to another buffer now
 };
 
 enum class RegionRemoval : uint32_t { kStale, kCovered };
 
-// Where a lookup came to, so that what follows for the same region need not look again. Good for
-// any index while that has not changed.
+// The result of a lookup, so that the next operation on the same region need not search again. It
+// is valid for an index that has not changed.
 struct RegionPlace {
-  uint64_t changes = 0;      // of the index when it was taken; 0: not taken
-  uint64_t prepared = 0;     // the same, when prepare() took frame, layer and cell
+  uint64_t changes = 0;      // version of the index when it was taken; 0: not taken
+  uint64_t prepared = 0;     // version when prepare() found frame, layer and cell
   uint64_t cell = 0;         // of the layer
   uint32_t frame = 0;        // kNoFrame: a range or a key
-  uint32_t layer = 0;        // where the region is or goes; kNoLayer: not known
-  uint32_t node = 0;         // of exactly this region, or kNoNode
-  bool is_complete = false;  // nothing else overlaps
+  uint32_t layer = 0;        // the cell of the region; kNoLayer: unknown
+  uint32_t node = 0;         // node of exactly this region, or kNoNode
+  bool is_complete = false;  // no other region overlaps
 };
 
 }  // namespace pto::engine

@@ -1,10 +1,10 @@
-// The open scopes, and up to which task of each ring they have been left.
+// The open scopes, and for each ring the first task that an open scope holds.
 //
-// Scopes nest; the outermost has depth 0; a scope's own tasks go to ring min(depth, kRings - 1), so
-// several open scopes share the last ring. In each ring tasks are numbered in the order of submits.
+// Scopes nest. The outermost has depth 0. A scope's own tasks go to ring min(depth, kRings - 1), so
+// several open scopes can share the last ring. Each ring numbers its tasks in the order of submits.
 //
 // Invariant: released(ring) is the number of the first task that belongs to an open scope, or of
-// the ring's next task. It never falls.
+// the ring's next task. It never decreases.
 //
 // One thread.
 #pragma once
@@ -18,11 +18,11 @@ namespace pto::engine {
 struct Scope {
   static constexpr int64_t kNone = -1;
 
-  const char* file;    // where it was opened; NULL is unknown
+  const char* file;    // file that opened it; NULL is unknown
   int32_t line;        // 0 is unknown
-  uint32_t ring;       // of its own tasks
-  int64_t first_task;  // of its own, the number in the ring, or kNone
-  uint64_t tasks;      // of its own
+  uint32_t ring;       // ring of its own tasks
+  int64_t first_task;  // first of its own tasks, the number in the ring, or kNone
+  uint64_t tasks;      // number of its own tasks
 };
 
 template <uint32_t kRings>
@@ -40,13 +40,13 @@ class ScopeStack {
   static uint32_t ring_at(uint32_t depth) { return depth < kRings ? depth : kRings - 1; }
 
   uint32_t open() const { return open_; }
-  // Of the innermost scope. One must be open, here and below.
+  // The ring of the innermost scope. A scope must be open, here and below.
   uint32_t depth() const { return open_ - 1; }
   const Scope& innermost() const { return *innermost_; }
   // `depth` < open().
   const Scope& at(uint32_t depth) const { return scopes_[depth]; }
 
-  // False when memory is exhausted; nothing is opened then.
+  // Open a scope. Return false, and open nothing, if memory is exhausted.
   bool begin(const char* file, int32_t line) {
     if (!scopes_.grow_to(open_)) return false;
     innermost_ = &scopes_[open_];
@@ -55,7 +55,7 @@ class ScopeStack {
     return true;
   }
 
-  // The next task of the innermost scope's ring, or the first of several, goes to that scope.
+  // Assign the next task, or the first of several, to the innermost scope.
   void submitted(int64_t number, uint64_t tasks = 1) {
     Scope& scope = *innermost_;
     scope.tasks += tasks;
@@ -65,10 +65,10 @@ class ScopeStack {
     if (oldest.task == Scope::kNone) oldest = {number, depth()};
   }
 
-  // Gives the ring whose released number may have moved.
+  // End the innermost scope. Return the ring whose released number may have changed.
   uint32_t end() {
     const uint32_t ring = innermost_->ring;
-    // Open scopes outside the ring's oldest one have no tasks, and those inside it have ended.
+    // Open scopes outside the ring's oldest one have no tasks. Scopes inside it have ended.
     if (oldest_[ring].task != Scope::kNone && oldest_[ring].depth == depth()) oldest_[ring] = {};
     --open_;
     innermost_ = open_ > 0 ? &scopes_[open_ - 1] : nullptr;
@@ -81,14 +81,14 @@ class ScopeStack {
   }
 
  private:
-  // The outermost open scope of a ring that has tasks of its own.
+  // Return the outermost open scope of a ring that has tasks of its own.
   struct Oldest {
-    int64_t task = Scope::kNone;  // its first
+    int64_t task = Scope::kNone;  // its first task
     uint32_t depth = 0;
   };
 
   ChunkedArray<Scope, 8> scopes_;
-  Scope* innermost_ = nullptr;  // NULL when none is open
+  Scope* innermost_ = nullptr;  // NULL if no scope is open
   uint32_t open_ = 0;
   Oldest oldest_[kRings];
 };

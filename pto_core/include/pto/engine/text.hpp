@@ -1,6 +1,7 @@
-// Builds a sentence in a caller's buffer: always terminated, silently cut at the end of the buffer.
+// Build a sentence in a caller's buffer: always terminated, truncated at the end of the buffer.
 //
-// The runtime may not use the C library's formatting (it also runs where there is none).
+// A runtime must not use the C library's formatting: it also runs where that library does not
+// exist.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,7 @@
 
 namespace pto::engine {
 
-// An address, to be written as 0x and hexadecimal digits.
+// An address, written as 0x and hexadecimal digits.
 struct Address {
   uint64_t value;
 };
@@ -55,7 +56,7 @@ class Text {
     append(value < 0 ? uint64_t{0} - static_cast<uint64_t>(value) : static_cast<uint64_t>(value));
   }
 
-  // What has words of its own: write(text, part) is found in the part's namespace.
+  // A type with its own text: write(text, part) is found in the namespace of the part.
   template <class Part, std::enable_if_t<std::is_class_v<Part>, bool> = true>
   void append(const Part& part) {
     write(*this, part);
