@@ -1,40 +1,106 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 
 #include <cstring>
+#include <string>
+#include <tuple>
 
 #include "bindings.hpp"
 #include "callable/callable_handle.hpp"
+#include "callable/live_callables.hpp"
 #include "errors.hpp"
 
 namespace pto::hierarchy {
 namespace {
 
-Digest digest_of(const nb::bytes& bytes) {
-  Digest digest;
-  if (bytes.size() != digest.size())
-    core::raise_usage("a digest of " + std::to_string(bytes.size()) + " bytes; it has 32");
-  std::memcpy(digest.data(), bytes.data(), digest.size());
-  return digest;
+template <class Bytes>
+Bytes bytes_of(const nb::bytes& given, const char* name) {
+  Bytes bytes;
+  if (given.size() != bytes.size()) {
+    core::raise_usage(std::string(name) + " has " + std::to_string(given.size()) + " bytes; give " +
+                      std::to_string(bytes.size()));
+  }
+  std::memcpy(bytes.data(), given.data(), bytes.size());
+  return bytes;
 }
 
-nb::bytes digest(const CallableHandle& handle) {
-  return nb::bytes(handle.digest.data(), handle.digest.size());
+template <class Bytes>
+nb::bytes shown_bytes(const Bytes& bytes) {
+  return nb::bytes(bytes.data(), bytes.size());
 }
 
-void make(CallableHandle* handle, const nb::bytes& digest, CallableKind kind, CallableSpace space,
-          const std::string& name, uint64_t owner) {
-  new (handle) CallableHandle{digest_of(digest), kind, space, name, owner};
+using Parts = std::tuple<nb::bytes, CallableKind, CallableSpace, std::string, nb::bytes, nb::bytes>;
+
+Parts parts_of(const CallableHandle& handle) {
+  return {shown_bytes(handle.digest),
+          handle.kind,
+          handle.space,
+          handle.name,
+          shown_bytes(handle.worker),
+          shown_bytes(handle.registration)};
 }
 
-std::string shown(const CallableHandle& handle) {
+void restore(CallableHandle& handle, const Parts& parts) {
+  const auto& [digest, kind, space, name, worker, registration] = parts;
+  new (&handle) CallableHandle{bytes_of<Digest>(digest, "digest"),
+                               kind,
+                               space,
+                               name,
+                               bytes_of<Identity>(worker, "worker"),
+                               bytes_of<Identity>(registration, "registration")};
+}
+
+bool is_equal(const CallableHandle& handle, nb::handle other) {
+  return nb::isinstance<CallableHandle>(other) && nb::inst_ready(other) &&
+         nb::inst_ptr<CallableHandle>(other)->registration == handle.registration;
+}
+
+std::string text_of(const CallableHandle& handle) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string start;
   for (int i = 0; i < 4; ++i) {
     start += kDigits[handle.digest[static_cast<size_t>(i)] >> 4];
     start += kDigits[handle.digest[static_cast<size_t>(i)] & 15];
   }
-  return "<CallableHandle '" + handle.name + "' " + start + (handle.is_alive ? ">" : ", dead>");
+  return "<CallableHandle '" + handle.name + "' " + start + ">";
+}
+
+void bind_live_callables(nb::module_& module) {
+  nb::class_<LiveCallables>(module, "LiveCallables", "The live registrations of one Worker.")
+      .def(
+          "__init__",
+          [](LiveCallables* self, const nb::bytes& worker) {
+            new (self) LiveCallables(bytes_of<Identity>(worker, "worker"));
+          },
+          nb::arg("worker"), "`worker`: the Worker's identity, 16 random bytes.")
+      .def_prop_ro(
+          "worker", [](const LiveCallables& self) { return shown_bytes(self.worker()); },
+          "The identity of the Worker.")
+      .def(
+          "make",
+          [](const LiveCallables& self, const nb::bytes& digest, CallableKind kind,
+             CallableSpace space, const std::string& name, const nb::bytes& registration) {
+            return CallableHandle{bytes_of<Digest>(digest, "digest"),
+                                  kind,
+                                  space,
+                                  name,
+                                  self.worker(),
+                                  bytes_of<Identity>(registration, "registration")};
+          },
+          nb::arg("digest"), nb::arg("kind"), nb::arg("space"), nb::arg("name"),
+          nb::arg("registration"),
+          "Return a handle that is not live yet. `registration`: its identity, 16 random bytes.")
+      .def("add", &LiveCallables::add, nb::arg("handle"), "Make the handle live.")
+      .def("remove", &LiveCallables::remove, nb::arg("handle"),
+           "End the registration of the handle; return whether it was live.")
+      .def("close", &LiveCallables::close, "End all registrations: the Worker is closed.")
+      .def(
+          "check", [](const LiveCallables& self, nb::handle object) { self.check(object); },
+          nb::arg("handle").none(), nb::sig("def check(self, handle: object) -> None"),
+          "Raise UsageError unless `handle` is a live handle of this Worker or a copy of one; "
+          "WorkerClosedError after close().");
 }
 
 }  // namespace
@@ -52,10 +118,12 @@ void bind_callable(nb::module_& module) {
       .value("REMOTE_TASK_DISPATCHER", CallableSpace::kRemoteTaskDispatcher,
              "Workers on other hosts.");
   nb::class_<CallableHandle>(module, "CallableHandle",
-                             "What Worker.register gives, to be submitted; see Worker.register.")
-      .def("__init__", &make, nb::arg("digest"), nb::arg("kind"), nb::arg("space"), nb::arg("name"),
-           nb::arg("owner"), "Only Worker.register makes one.")
-      .def_prop_ro("digest", &digest, "32 bytes that mean the same callable in every process.")
+                             "What Worker.register returns, to be submitted; see Worker.register. "
+                             "It can be copied and pickled: a copy is equal and can be used where "
+                             "the original can.")
+      .def_prop_ro(
+          "digest", [](const CallableHandle& handle) { return shown_bytes(handle.digest); },
+          "32 bytes that mean the same callable in every process.")
       .def_prop_ro(
           "kind", [](const CallableHandle& handle) { return handle.kind; }, "How it is known.")
       .def_prop_ro(
@@ -64,10 +132,20 @@ void bind_callable(nb::module_& module) {
       .def_prop_ro(
           "name", [](const CallableHandle& handle) { return handle.name; }, "For messages.")
       .def_prop_ro(
-          "owner", [](const CallableHandle& handle) { return handle.owner; },
-          "The number of its Worker.")
-      .def_rw("is_alive", &CallableHandle::is_alive, "False once it is unregistered.")
-      .def("__repr__", &shown);
+          "worker", [](const CallableHandle& handle) { return shown_bytes(handle.worker); },
+          "The identity of its Worker: 16 random bytes.")
+      .def_prop_ro(
+          "registration",
+          [](const CallableHandle& handle) { return shown_bytes(handle.registration); },
+          "The identity of its registration: 16 random bytes.")
+      .def("__getstate__", &parts_of)
+      .def("__setstate__", &restore)
+      .def("__eq__", &is_equal, nb::arg("other").none(),
+           nb::sig("def __eq__(self, other: object, /) -> bool"))
+      .def("__hash__",
+           [](const CallableHandle& handle) { return nb::hash(shown_bytes(handle.registration)); })
+      .def("__repr__", &text_of);
+  bind_live_callables(module);
 }
 
 }  // namespace pto::hierarchy

@@ -2,6 +2,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -275,21 +276,23 @@ void bind_driver(nb::module_& module) {
       .def(
           "__init__",
           [](WorkerDriver* self, nb::object hooks, const Children& children, const Rings& rings,
-             uint64_t board, uint64_t owner, CallableSpace next_level_space,
-             const std::string& engine, nb::object policy, bool repeats_lost,
-             uint64_t snapshot_limit, uint32_t task_timeout_ms, double patience_s) {
+             uint64_t board, std::shared_ptr<LiveCallables> callables,
+             CallableSpace next_level_space, const std::string& engine, nb::object policy,
+             bool repeats_lost, uint64_t snapshot_limit, uint32_t task_timeout_ms,
+             double patience_s) {
             make(self, std::move(hooks), children, rings, board,
-                 {owner, next_level_space, task_timeout_ms}, engine, policy, repeats_lost,
-                 snapshot_limit, patience_s);
+                 {std::move(callables), next_level_space, task_timeout_ms}, engine, policy,
+                 repeats_lost, snapshot_limit, patience_s);
           },
           nb::arg("hooks"), nb::kw_only(), nb::arg("children"), nb::arg("rings"), nb::arg("board"),
-          nb::arg("owner"), nb::arg("next_level_space"), nb::arg("engine") = "native",
+          nb::arg("callables"), nb::arg("next_level_space"), nb::arg("engine") = "native",
           nb::arg("policy").none() = nb::none(), nb::arg("repeats_lost") = false,
           nb::arg("snapshot_limit") = uint64_t{1} << 30, nb::arg("task_timeout_ms") = 0,
           nb::arg("patience_s") = 2.0,
           "`hooks` has look(), end_child(child, cause), child_broken(child, words) and grant(ring, "
           "nbytes) -> int, and must not keep the Driver alive. `children`: (kind, window) of each. "
-          "`rings`: (address, size) of four.")
+          "`rings`: (address, size) of four. `callables`: the registrations that it checks handles "
+          "by.")
       .def_prop_ro(
           "hooks", [](WorkerDriver& self) { return self.hooks(); },
           nb::for_getter(nb::sig("def hooks(self) -> typing.Any")), "As given.");

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import pytest
 
 from pto_core import ChipCallable, In, Out, kernel
 from pto_core._hierarchy import CallableKind, CallableSpace
-from pto_core.errors import UsageError
+from pto_core.errors import UsageError, WorkerClosedError
 from pto_core.hierarchy.handles import identity
 from pto_core.hierarchy.registry import Registry
 
@@ -128,25 +129,50 @@ def test_what_cannot_run_is_refused(target: object) -> None:
 
 
 def test_a_handle_is_of_one_worker_and_dies() -> None:
-    here, there = Registry(1), Registry(2)
+    here, there = Registry(), Registry()
     registration = here.make(top_level, serialise=False, inherits=True)
-    here.add(registration)
     handle = registration.handle
-    here.check(handle)
-    assert (handle.name, handle.owner) == ("top_level", 1)
+    with pytest.raises(UsageError, match="'top_level' is dead"):
+        here.target_of(handle)
+    here.add(registration)
+    assert here.target_of(handle) is top_level
+    assert (handle.name, handle.worker) == ("top_level", here.live.worker)
     assert here.table(CallableSpace.LOCAL_PYTHON) == {handle.digest: top_level}
     assert here.table(CallableSpace.LOCAL_CHIP) == {}
-    with pytest.raises(UsageError, match="is a handle of another Worker"):
-        there.check(handle)
+    with pytest.raises(UsageError, match="is of another Worker"):
+        there.target_of(handle)
     here.remove(handle)
     with pytest.raises(UsageError, match="is dead: it was unregistered"):
-        here.check(handle)
-    with pytest.raises(UsageError, match="'top_level' is no handle"):
-        here.check("top_level")
+        here.target_of(handle)
+    with pytest.raises(UsageError, match="handle is 'top_level' of type str"):
+        here.target_of("top_level")
+    here.close()
+    with pytest.raises(WorkerClosedError, match="closed"):
+        here.target_of(handle)
+
+
+def test_an_object_is_found_by_one_of_its_live_handles() -> None:
+    registry = Registry()
+    first, second = (registry.make(top_level, serialise=False, inherits=True) for _ in range(2))
+    registry.add(first)
+    registry.add(second)
+    registry.remove(second.handle)
+    assert registry.handle_of(top_level) == first.handle
+    registry.remove(first.handle)
+    assert registry.handle_of(top_level) is None
+
+
+def test_a_pickled_registry_has_the_same_registrations() -> None:
+    registry = Registry()
+    made = registry.make(PATH, serialise=False, inherits=False)
+    registry.add(made)
+    other = pickle.loads(pickle.dumps(registry))
+    assert other.target_of(made.handle) is top_level
+    assert other.handle_of(top_level) == made.handle
 
 
 def test_a_digest_lives_as_long_as_one_of_its_handles() -> None:
-    registry = Registry(1)
+    registry = Registry()
     first, second = (registry.make(PATH, serialise=False, inherits=True) for _ in range(2))
     registry.add(first)
     registry.add(second)
@@ -157,7 +183,7 @@ def test_a_digest_lives_as_long_as_one_of_its_handles() -> None:
 
 
 def test_children_that_are_spawned_need_a_delivery() -> None:
-    registry = Registry(1)
+    registry = Registry()
     registry.add(registry.make(top_level, serialise=False, inherits=True))
     assert len(registry.deliveries(CallableSpace.LOCAL_PYTHON)) == 1
     registry.add(registry.make(closure(1), serialise=False, inherits=True))

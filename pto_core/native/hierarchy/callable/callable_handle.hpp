@@ -1,6 +1,4 @@
-// What Worker.register gives: the identity of something that children can run.
-//
-// One thread at a time uses a Worker, so nothing here is atomic.
+// What Worker.register returns: it identifies something that children can run.
 #pragma once
 
 #include <array>
@@ -22,14 +20,17 @@ enum class CallableKind : uint8_t {
 enum class CallableSpace : uint8_t { kLocalChip = 0, kLocalPython = 1, kRemoteTaskDispatcher = 2 };
 
 using Digest = std::array<uint8_t, PTO_DIGEST_BYTES>;
+// Random, so it is unique across processes and hosts.
+using Identity = std::array<uint8_t, 16>;
 
+// Immutable. Copies are equal: `registration` alone says what a handle stands for.
 struct CallableHandle {
-  const Digest digest;
-  const CallableKind kind;
-  const CallableSpace space;
-  const std::string name;  // for messages
-  const uint64_t owner;    // number of the Worker that made it
-  bool is_alive = true;    // false from unregister, or the end of its Worker, on
+  Digest digest;
+  CallableKind kind;
+  CallableSpace space;
+  std::string name;  // for messages
+  Identity worker;
+  Identity registration;
 };
 
 }  // namespace pto::hierarchy

@@ -70,7 +70,7 @@ void WorkerDriver::capture_begin(nb::object self, Hazards hazards, nb::handle co
   run_config_ = number;
   replayed_.reset();
   captured_ = std::make_unique<CapturedObject>();
-  captured_->owner = settings_.owner;
+  captured_->worker = settings_.callables->worker();
   capture_ = std::move(made);
 }
 
@@ -88,11 +88,13 @@ void WorkerDriver::capture_abandon() {
   Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_, nullptr)));
 }
 
-void WorkerDriver::keep_handle(PyObject* handle) {
-  std::vector<nb::object>& handles = captured_->handles;
-  const auto is_same = [handle](const nb::object& each) { return each.ptr() == handle; };
-  if (std::none_of(handles.rbegin(), handles.rend(), is_same))
-    handles.push_back(nb::borrow(handle));
+void WorkerDriver::keep_handle(PyObject* object) {
+  const auto& handle = *nb::inst_ptr<CallableHandle>(nb::handle(object));
+  std::vector<CallableHandle>& handles = captured_->handles;
+  const auto is_same = [&handle](const CallableHandle& each) {
+    return each.registration == handle.registration;
+  };
+  if (std::none_of(handles.rbegin(), handles.rend(), is_same)) handles.push_back(handle);
 }
 
 // What a capture allocated has no memory.
@@ -133,12 +135,11 @@ void WorkerDriver::check_no_replay() const {
 
 void WorkerDriver::check_replay(const CapturedObject& captured, TaskArgs* args) const {
   if (capture_) core::raise_usage("a replay inside a capture; replay when the capture is over");
-  if (captured.owner != settings_.owner) {
+  if (captured.worker != settings_.callables->worker()) {
     core::raise_usage("the graph was captured with another Worker; capture it with this one");
   }
-  for (const nb::object& object : captured.handles) {
-    const auto& handle = *nb::inst_ptr<CallableHandle>(object);
-    if (!handle.is_alive) {
+  for (const CallableHandle& handle : captured.handles) {
+    if (!settings_.callables->has(handle)) {
       core::raise_usage("the graph runs '" + handle.name +
                         "', which was unregistered; register it and capture the graph anew");
     }

@@ -15,6 +15,7 @@
 
 #include "arguments/task_args.hpp"
 #include "callable/callable_handle.hpp"
+#include "callable/live_callables.hpp"
 #include "driver/driver.hpp"
 #include "driver/python_host.hpp"
 #include "endpoint/interruption.hpp"
@@ -33,8 +34,8 @@ struct TaskHandle;
 // What Worker.capture gives: the submits of a graph, and what they need to stay as it is.
 struct CapturedObject {
   std::shared_ptr<CapturedGraph> graph;
-  uint64_t owner = 0;                                // number of the Worker
-  std::vector<nb::object> handles;                   // of the callables
+  Identity worker;
+  std::vector<CallableHandle> handles;               // of the callables
   std::unordered_map<PyObject*, nb::object> owners;  // of the memory
 };
 
@@ -53,7 +54,7 @@ struct SubmitWords {
 };
 
 struct WorkerSettings {
-  uint64_t owner = 0;  // number of the Worker
+  std::shared_ptr<const LiveCallables> callables;
   CallableSpace next_level_space = CallableSpace::kLocalChip;
   uint32_t task_timeout_ms = 0;  // of tasks without their own
 };
@@ -104,8 +105,11 @@ class WorkerDriver {
   void refuse_inside() const;
 
  private:
+  // What check_handle() found for one object, as long as no registration has ended since.
   struct KnownHandle {
     nb::object handle;
+    uint64_t version = 0;
+    CallableSpace space = CallableSpace::kLocalChip;
     uint32_t number = 0;
   };
   struct Kept {
@@ -125,7 +129,7 @@ class WorkerDriver {
 
   [[noreturn]] void refuse_fork() const;
   uint32_t callable_number(PyObject* handle, Kind kind);
-  void check_handle(PyObject* handle, Kind kind) const;
+  const CallableHandle& check_handle(PyObject* handle, Kind kind) const;
   CallableSpace space_of(Kind kind) const {
     return kind == Kind::kSub ? CallableSpace::kLocalPython : settings_.next_level_space;
   }

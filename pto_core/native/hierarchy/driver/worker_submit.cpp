@@ -97,20 +97,10 @@ void read_options(const SubmitWords& words, Call* call) {
 
 }  // namespace
 
-void WorkerDriver::check_handle(PyObject* object, Kind kind) const {
+const CallableHandle& WorkerDriver::check_handle(PyObject* object, Kind kind) const {
+  const CallableHandle& handle = settings_.callables->check(object ? object : Py_None);
+  if (handle.space == space_of(kind)) return handle;
   const char* call = call_of(kind);
-  if (!nb::isinstance<CallableHandle>(nb::handle(object))) {
-    core::raise_usage(std::string(call) + " needs a handle that Worker.register gave, not " +
-                      core::shown(object) + " of type " + core::type_text(object));
-  }
-  const auto& handle = *nb::inst_ptr<CallableHandle>(nb::handle(object));
-  if (handle.owner != settings_.owner) {
-    core::raise_usage("the handle of '" + handle.name +
-                      "' is of another Worker; register it with this one");
-  }
-  if (!handle.is_alive)
-    core::raise_usage("the handle of '" + handle.name + "' was unregistered; register it again");
-  if (handle.space == space_of(kind)) return;
   core::raise_usage(
       "'" + handle.name + "' is " +
       (handle.space == CallableSpace::kLocalChip ? "a chip callable" : "a Python function") +
@@ -119,15 +109,16 @@ void WorkerDriver::check_handle(PyObject* object, Kind kind) const {
 }
 
 uint32_t WorkerDriver::callable_number(PyObject* object, Kind kind) {
-  if (!object) core::raise_usage(std::string(call_of(kind)) + " needs a handle");
   KnownHandle& known = known_handles_[(reinterpret_cast<uintptr_t>(object) >> 5) % 64];
-  if (known.handle.ptr() == object) {
-    const auto& handle = *nb::inst_ptr<CallableHandle>(nb::handle(object));
-    if (handle.is_alive && handle.space == space_of(kind)) return known.number;
+  const uint64_t version = settings_.callables->version();
+  if (known.handle.ptr() == object && object && known.version == version &&
+      known.space == space_of(kind)) {
+    return known.number;
   }
-  check_handle(object, kind);
-  const auto& handle = *nb::inst_ptr<CallableHandle>(nb::handle(object));
+  const CallableHandle handle = check_handle(object, kind);  // add_callable() may let others run
   known.number = driver_->add_callable(handle.digest, handle.name);
+  known.space = handle.space;
+  known.version = version;
   known.handle = nb::borrow(object);
   return known.number;
 }

@@ -48,7 +48,6 @@ class Crew:
         registry: Registry,
         workers: Sequence[Worker],
         arena: SharedArena,
-        owner: int,
         policy: Callable[[Sequence[tuple[int, int]], int], int] | None,
     ) -> None:
         config = settings.config
@@ -77,7 +76,7 @@ class Crew:
             rings=self.memory.rings,
             board=self.memory.boards,
             hooks=self.supervision,
-            owner=owner,
+            callables=registry.live,
             next_level_space=CallableSpace.LOCAL_PYTHON if workers else CallableSpace.LOCAL_CHIP,
             engine=config["engine"],
             repeats_lost=config["on_worker_death"] != "fail",

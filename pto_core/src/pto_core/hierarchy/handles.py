@@ -7,13 +7,12 @@ registration, a chip's by all its content.
 
 from __future__ import annotations
 
-import copyreg
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pto_core._hierarchy import CallableHandle, CallableKind, CallableSpace
+from pto_core._hierarchy import CallableKind, CallableSpace
 from pto_core.errors import UsageError
 from pto_core.hierarchy.chip_delivery import chip_from_bytes, chip_to_bytes
 from pto_core.hierarchy.serialisation import deserialised, import_path, imported, serialised
@@ -173,19 +172,3 @@ def _inherited(target: Callable[..., Any]) -> Identity:
 
 def _fingerprint(target: Any) -> bytes:
     return function_digest(getattr(target, "function", target))
-
-
-def _parts(handle: CallableHandle) -> tuple[Any, ...]:
-    """A handle goes where a Worker that is spawned, or a graph function with its code, goes."""
-    known = (handle.digest, handle.kind, handle.namespace, handle.name, handle.owner)
-    return _handle, (*known, handle.is_alive)
-
-
-def _handle(*parts: Any) -> CallableHandle:
-    *known, is_alive = parts
-    made = CallableHandle(*known)
-    made.is_alive = is_alive
-    return made
-
-
-copyreg.pickle(CallableHandle, _parts)

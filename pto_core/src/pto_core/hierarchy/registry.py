@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pto_core._hierarchy import CallableHandle, CallableSpace
+from pto_core._hierarchy import CallableHandle, CallableSpace, LiveCallables
 from pto_core.errors import UsageError
 from pto_core.hierarchy.handles import Delivery, Identity, identity, runnable
 from pto_core.hierarchy.serialisation import imported
+
+_IDENTITY_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -22,86 +25,84 @@ class Registration:
 
 
 class Registry:
-    """Knows every live handle of the Worker number ``owner``.
+    """Holds the registrations of one Worker; :attr:`live` is what its driver checks handles by.
 
-    One digest may have several handles: it stays known until the last of them is gone.
+    One digest may have several registrations: children know it until the last of them is removed.
     """
 
-    def __init__(self, owner: int) -> None:
-        self._owner = owner
-        self._registrations: list[Registration] = []
+    def __init__(self, worker: bytes | None = None) -> None:
+        self.live = LiveCallables(worker or os.urandom(_IDENTITY_BYTES))
+        self._registrations: dict[bytes, Registration] = {}  # by the identity of each
+        self._by_target: dict[int, Registration] = {}  # by the id() of what was registered
+
+    def __getstate__(self) -> Any:
+        return self.live.worker, list(self._registrations.values())
+
+    def __setstate__(self, state: Any) -> None:
+        worker, registrations = state
+        self.__init__(worker)  # type: ignore[misc]
+        for one in registrations:
+            self.add(one)
 
     def make(self, target: object, *, serialise: bool, inherits: bool) -> Registration:
         """Make a registration that is not known yet; raises UsageError."""
         known = identity(target, serialise=serialise, inherits=inherits)
         if isinstance(target, str):
             target = imported(target)
-        handle = CallableHandle(known.digest, known.kind, known.space, known.name, self._owner)
+        handle = self.live.make(
+            known.digest, known.kind, known.space, known.name, os.urandom(_IDENTITY_BYTES)
+        )
         return Registration(handle, target, known)
 
     def add(self, registration: Registration) -> None:
-        """Know it from now on."""
-        self._registrations.append(registration)
+        """Make a registration known; its handle is live from now on."""
+        self._registrations[registration.handle.registration] = registration
+        self._by_target[id(registration.target)] = registration
+        self.live.add(registration.handle)
 
     def has(self, digest: bytes) -> bool:
         """Say whether some live handle has the digest: then its children have it too."""
-        return any(one.identity.digest == digest for one in self._registrations)
+        return any(one.identity.digest == digest for one in self._all())
 
     def digests(self) -> frozenset[bytes]:
         """Give what is known now, for :meth:`since`."""
-        return frozenset(one.identity.digest for one in self._registrations)
+        return frozenset(one.identity.digest for one in self._all())
 
     def since(self, known: frozenset[bytes], space: CallableSpace) -> list[Registration]:
         """Give what has been registered for a space since ``known`` was."""
         return [
             one
-            for one in self._registrations
+            for one in self._all()
             if one.identity.space == space and one.identity.digest not in known
         ]
 
     def handle_of(self, target: object) -> CallableHandle | None:
-        """Give a handle of this very object, if there is one."""
-        found = (one.handle for one in self._registrations if one.target is target)
-        return next(found, None)
+        """Return a handle of this very object, None where there is none."""
+        found = self._by_target.get(id(target))
+        return None if found is None else found.handle
 
-    def target_of(self, handle: CallableHandle) -> Any:
-        """Give what a live handle is a handle of."""
-        return next(one.target for one in self._registrations if one.handle is handle)
+    def target_of(self, handle: object) -> Any:
+        """Return the target of a live handle; raises as ``LiveCallables.check``."""
+        self.live.check(handle)
+        return self._registrations[handle.registration].target  # type: ignore[attr-defined]
 
-    def remove(self, handle: CallableHandle) -> Registration:
-        """Forget a handle, which is dead from now on; raises UsageError if it is not of here."""
-        self.check(handle)
-        found = next(one for one in self._registrations if one.handle is handle)
-        self._registrations.remove(found)
-        handle.is_alive = False
+    def remove(self, handle: object) -> Registration:
+        """Remove the registration of a handle, which is dead then.
+
+        Raises as ``LiveCallables.check``.
+        """
+        self.live.check(handle)
+        assert isinstance(handle, CallableHandle)
+        self.live.remove(handle)
+        found = self._registrations.pop(handle.registration)
+        self._by_target = {id(one.target): one for one in self._all()}
         return found
-
-    def check(self, handle: object) -> None:
-        """Raise UsageError unless ``handle`` is a live one of this Worker."""
-        if not isinstance(handle, CallableHandle):
-            raise UsageError(
-                f"{handle!r} is no handle; give what Worker.register returned",
-                name="handle",
-                value=handle,
-            )
-        if handle.owner != self._owner:
-            raise UsageError(
-                f"{handle!r} is a handle of another Worker; register the callable with this one",
-                name="handle",
-                value=handle,
-            )
-        if not handle.is_alive:
-            raise UsageError(
-                f"{handle!r} is dead: it was unregistered; register the callable again",
-                name="handle",
-                value=handle,
-            )
 
     def table(self, space: CallableSpace) -> Mapping[bytes, Any]:
         """Give what a child that is forked now inherits: objects by digest."""
         return {
             one.identity.digest: runnable(one.target)
-            for one in self._registrations
+            for one in self._all()
             if one.identity.space == space
         }
 
@@ -111,7 +112,7 @@ class Registry:
         A callable that only a fork could hand over is refused by name.
         """
         found = {}
-        for one in self._registrations:
+        for one in self._all():
             if one.identity.space != space:
                 continue
             if one.identity.delivery is None:
@@ -123,7 +124,10 @@ class Registry:
         return found
 
     def close(self) -> None:
-        """Let every handle die."""
-        for one in self._registrations:
-            one.handle.is_alive = False
+        """End all registrations: the Worker is closed."""
+        self.live.close()
         self._registrations.clear()
+        self._by_target.clear()
+
+    def _all(self) -> list[Registration]:
+        return list(self._registrations.values())

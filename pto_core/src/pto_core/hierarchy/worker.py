@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from pto_core.hierarchy.progress import Listener
     from pto_core.hierarchy.session import Session
     from pto_core.kernels import CallConfig
-
-_numbers = itertools.count(1)
 
 
 class Worker:
@@ -69,8 +66,7 @@ class Worker:
         )
         self._policy = policy
         self._path = self._settings.label
-        self._number = next(_numbers)
-        self._registry = Registry(self._number)
+        self._registry = Registry()
         self._workers: list[Worker] = []
         self._arena: SharedArena | None = None
         self._crew: Crew | None = None
@@ -291,7 +287,6 @@ class Worker:
                 self._registry,
                 self._workers,
                 self._shared_arena(),
-                self._number,
                 self._policy,
             )
             crew.start()
@@ -328,7 +323,6 @@ class Worker:
         What was never registered is, by what its type allows; raises UsageError.
         """
         if isinstance(task, CallableHandle):
-            self._registry.check(task)
             return task, self._registry.target_of(task)
         known = self._registry.handle_of(task)
         return known or self.register(task), task

@@ -1,0 +1,90 @@
+// The registrations of one Worker that are live: a handle is checked here, at each entry point.
+//
+// Used with the GIL.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <unordered_map>
+
+#include "callable/callable_handle.hpp"
+#include "errors.hpp"
+
+namespace pto::hierarchy {
+
+namespace nb = nanobind;
+
+class LiveCallables {
+ public:
+  explicit LiveCallables(const Identity& worker) : worker_(worker) {}
+
+  const Identity& worker() const { return worker_; }
+
+  // Changes with each registration that ends, so that callers can cache what check() returned.
+  uint64_t version() const { return version_; }
+
+  void add(const CallableHandle& handle) { live_.try_emplace(handle.registration, handle); }
+
+  // Returns false where the registration is not live.
+  bool remove(const CallableHandle& handle) {
+    ++version_;
+    return live_.erase(handle.registration) != 0;
+  }
+
+  // Ends all registrations: the Worker is closed.
+  void close() {
+    ++version_;
+    is_closed_ = true;
+    live_.clear();
+  }
+
+  bool has(const CallableHandle& handle) const { return live_.contains(handle.registration); }
+
+  // Returns the handle of the registration that `object`, a handle or a copy of it, stands for.
+  // Raises UsageError for anything else, WorkerClosedError after close().
+  const CallableHandle& check(nb::handle object) const {
+    if (!nb::isinstance<CallableHandle>(object) || !nb::inst_ready(object)) {
+      refuse(object, "handle is " + core::shown(object) + " of type " + core::type_text(object) +
+                         "; give a handle that Worker.register returned");
+    }
+    const auto& handle = *nb::inst_ptr<CallableHandle>(object);
+    const auto found = live_.find(handle.registration);
+    if (found != live_.end()) return found->second;
+    if (handle.worker != worker_) {
+      refuse(object, "the handle of '" + handle.name +
+                         "' is of another Worker; register the callable with this one");
+    }
+    if (is_closed_)
+      core::raise_error("WorkerClosedError", "this Worker is closed; create another one");
+    refuse(object, "the handle of '" + handle.name +
+                       "' is dead: it was unregistered, or it is of another process of this "
+                       "Worker; register the callable again");
+  }
+
+ private:
+  struct Hash {
+    size_t operator()(const Identity& identity) const {
+      size_t first = 0;
+      std::memcpy(&first, identity.data(), sizeof first);
+      return first;
+    }
+  };
+
+  [[noreturn]] static void refuse(nb::handle object, const std::string& message) {
+    nb::dict fields;
+    fields["name"] = "handle";
+    fields["value"] = object;
+    core::raise_error("UsageError", message, fields);
+  }
+
+  const Identity worker_;
+  uint64_t version_ = 0;
+  bool is_closed_ = false;
+  std::unordered_map<Identity, CallableHandle, Hash> live_;
+};
+
+}  // namespace pto::hierarchy
