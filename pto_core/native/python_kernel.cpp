@@ -145,6 +145,16 @@ void release_frames(const nb::object& exception) {
   if (!done.is_valid()) PyErr_Clear();
 }
 
+// Set the exception for a kernel that returned a value: the caller would not get it.
+void refuse_returned(const LoadedKernel& kernel, PyObject* result) {
+  or_park([&] {
+    nb::object module = nb::steal(PyImport_ImportModule("pto_core.kernels.lost_results"));
+    if (!module.is_valid()) return;
+    Py_XDECREF(PyObject_CallMethod(module.ptr(), "refuse_returned", "ssO", "kernel",
+                                   kernel.name.c_str(), result));
+  });
+}
+
 // Return the exception of the kernel, or nothing if it succeeded.
 nb::object call(const LoadedKernel& kernel, const pto_payload* payload) {
   const CallSignature* signature = nullptr;
@@ -152,9 +162,10 @@ nb::object call(const LoadedKernel& kernel, const pto_payload* payload) {
   CallArguments arguments(payload);
   if (!arguments.fill(signature)) return take_exception();
   nb::object exception;
-  if (PyObject* result = arguments.call(kernel.function)) {
-    Py_DECREF(result);
-  } else {
+  PyObject* result = arguments.call(kernel.function);
+  if (result && result != Py_None) refuse_returned(kernel, result);
+  Py_XDECREF(result);
+  if (PyErr_Occurred()) {
     exception = take_exception();
     or_park([&] { release_frames(exception); });
   }

@@ -46,6 +46,16 @@ def spoil(x: In) -> None:
     x[:] = 1
 
 
+@task
+def returns(x: In, out: Out) -> Any:
+    return x * 2
+
+
+@task
+def assigns(x: In, out: Out) -> None:
+    out = x * 2  # noqa: F841
+
+
 @kernel(core="aiv")
 def double(x: In, out: Out) -> None:
     np.multiply(x, 2, out=out)
@@ -53,6 +63,18 @@ def double(x: In, out: Out) -> None:
 
 def on_chip(rt: Any, x: In, out: Out) -> None:
     rt.submit(double, x, out)
+
+
+@pytest.mark.parametrize(
+    ("lossy", "words"),
+    [(returns, "task returns returned"), (assigns, "assigns assigned a new value")],
+)
+def test_a_task_that_loses_its_result_fails(make, lossy: Any, words: str) -> None:
+    worker = make(num_sub_workers=1)
+    x, out = worker.shared_array(8), worker.shared_array(8)
+    with pytest.raises(TaskFailedError, match=words) as caught, worker.session() as s:
+        s.submit(lossy, x, out)
+    assert isinstance(caught.value.__cause__, UsageError)
 
 
 def test_intermediates_results_and_a_scope(make) -> None:

@@ -66,7 +66,6 @@ def test_using_arrays_is_not_keeping_them(
         out[:1] = first
         out[1:] = rest
         kept.append(a.copy())
-        return out
 
     before = threads.now()
     run_and_close(runtime, use)

@@ -18,6 +18,7 @@ from pto_core.kernels import (
     OrchestrationSource,
     Parameter,
 )
+from pto_core.kernels.lost_results import checked
 from pto_core.toolchain import BuildRequest, Toolchain
 
 # Programs of plain functions that are kept; a notebook may define one function after another.
@@ -177,14 +178,15 @@ class Programs:
             self._loaded.add(kernel)
 
     def _load_one(self, kernel: CoreCallable, path: Path | None) -> None:
+        function, signature = kernel.function, kernel.task_signature()
         self._native.load_kernel(
             kernel,
             name=kernel.name,
             core_type=int(kernel.core_type),
             path=None if path is None else str(path),
-            function=kernel.function,
+            function=None if function is None else checked(function, signature),
             declared=_declared(kernel),
-            task=kernel.task_signature(),
+            task=signature,
         )
 
 

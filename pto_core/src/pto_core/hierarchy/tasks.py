@@ -11,7 +11,8 @@ import numpy as np
 
 from pto_core._hierarchy import TaskArgs, TensorArgType
 from pto_core.errors import UsageError
-from pto_core.kernels.direction import Direction, TaskSignature, task_signature
+from pto_core.kernels.direction import WRITTEN, Direction, TaskSignature, task_signature
+from pto_core.kernels.lost_results import checked, refuse_returned
 
 if TYPE_CHECKING:
     from pto_core._hierarchy import TaskArgsView
@@ -23,7 +24,6 @@ _TAGS = {
     Direction.OUT_EXISTING: TensorArgType.OUTPUT_EXISTING,
     Direction.NO_DEP: TensorArgType.NO_DEP,
 }
-_WRITTEN = frozenset({Direction.OUT, Direction.INOUT, Direction.OUT_EXISTING})
 
 # How a positional argument travels: four bits each, sixteen in a scalar after the others.
 _TENSOR, _READ_ONLY, _INT, _FLOAT, _BOOL = range(5)
@@ -49,12 +49,13 @@ class Task:
         self.function = function
         self.retries = retries
         self.signature: TaskSignature = task_signature(function, None)
+        self._checked = checked(function, self.signature)
         functools.update_wrapper(self, function)
         self.name = str(getattr(function, "__qualname__", function))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function."""
-        return self.function(*args, **kwargs)
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        """Call the function; raises UsageError where a result would be lost, as in a child."""
+        self._refuse_value(self._checked(*args, **kwargs))
 
     def __repr__(self) -> str:
         return f"<Task {self.name!r}>"
@@ -67,7 +68,7 @@ class Task:
             if direction in _TAGS:
                 args.add_tensor(value, _TAGS[direction])
                 layout.append(_READ_ONLY if direction is Direction.IN else _TENSOR)
-                if direction in _WRITTEN:
+                if direction in WRITTEN:
                     written.append(value)
             else:
                 way, bits = self._scalar(name, value)
@@ -80,7 +81,7 @@ class Task:
     def run(self, args: TaskArgsView | None = None) -> None:
         """Call the function in the child, with views of the arrays."""
         if args is None:
-            self.function()
+            self._refuse_value(self._checked())
             return
         values: list[Any] = []
         tensors, scalars = 0, 0
@@ -93,7 +94,11 @@ class Task:
             else:
                 values.append(_value(way, int(args.scalar(scalars))))
                 scalars += 1
-        self.function(*values)
+        self._refuse_value(self._checked(*values))
+
+    def _refuse_value(self, returned: Any) -> None:
+        if returned is not None:
+            refuse_returned("task", self.name, returned)
 
     def _directions(self, values: Sequence[Any]) -> list[tuple[str, Direction]]:
         listed, required, takes_more, rest = self.signature
@@ -146,9 +151,11 @@ def task(function: Callable[..., Any] | None = None, *, retries: int = 0) -> Any
         def scale(x: In, factor: Scalar, out: Out):
             np.multiply(x, factor, out=out)
 
-    It is called in a child, with a NumPy view for each array and with numbers; what it returns does
-    not matter. ``retries``: how often it may run again after it failed or its child died; more
-    than 0 declares that this is safe. What it writes in place is put back first.
+    It is called in a child, with a NumPy view for each array and with numbers. It writes its
+    results into the arrays. It fails with a UsageError if it returns a value other than None, or
+    if it assigns a new array to the name of an Out or InOut parameter. ``retries``: how often it
+    may run again after it failed or its child died; more than 0 declares that this is safe. What it
+    writes in place is put back first.
     """
     if function is None:
         return functools.partial(Task, retries=retries)

@@ -61,7 +61,8 @@ class CoreCallable:
 
     A Python function is called with a NumPy array for each device array, over the device's own
     memory and valid only during the call, and with an int, float or bool for each scalar. It writes
-    its results into the arrays; what it returns does not matter. An array that it keeps gives a
+    its results into the arrays. It fails if it returns a value other than None, or if it assigns a
+    new array to the name of an Out or InOut parameter. An array that it keeps gives a
     RuntimeWarning: its memory stays readable, also after the device is closed, but is used for
     other data. Calling the object calls the function, on the host.
     """

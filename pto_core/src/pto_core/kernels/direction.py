@@ -37,6 +37,9 @@ class Direction(IntEnum):
     NO_DEP = 6
 
 
+WRITTEN = frozenset({Direction.OUT, Direction.INOUT, Direction.OUT_EXISTING})
+
+
 class Parameter:
     """An argument with its direction and, for an array, its type and shape where they matter.
 

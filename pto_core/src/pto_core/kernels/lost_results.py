@@ -1,0 +1,124 @@
+"""Detect results of Python kernels and tasks that the caller would not get.
+
+The results of such a function are the contents of its Out and InOut arrays. Two mistakes lose a
+result without an error: the function returns a value, or it assigns a new array to the name of a
+parameter (``out = x * 2`` instead of ``out[:] = x * 2``).
+
+Assignments are found in the bytecode, once for each function. Only a function that has one is
+wrapped in :class:`_AssignmentCheck`, which compares the final value of the name with the argument.
+The locals of a function can be read after its return as long as its frame is referenced. A profile
+function receives the frame at the call and removes itself at once, so the body runs at full speed.
+The alternatives need more: changed bytecode depends on the version of Python, changed source needs
+the source, and ``sys.monitoring`` needs Python 3.12 and a free tool number.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+import numpy as np
+
+from pto_core.errors import UsageError
+from pto_core.kernels.direction import WRITTEN, TaskSignature
+
+
+def checked(function: Callable[..., Any], signature: TaskSignature) -> Callable[..., Any]:
+    """Return ``function``, or a wrapper that checks its assignments to written parameters."""
+    if not isinstance(function, FunctionType):
+        return function
+    code = function.__code__
+    assigned = set(_assigned_names(code))
+    written = [
+        (position, name)
+        for position, name in enumerate(code.co_varnames[: code.co_argcount])
+        if name in assigned and _is_written(signature, position)
+    ]
+    return _AssignmentCheck(function, tuple(written)) if written else function
+
+
+def refuse_returned(kind: str, name: str, value: object) -> None:
+    """Raise UsageError for a function that returned ``value``."""
+    raise UsageError(
+        f"{kind} {name} returned a value of type {type(value).__name__}, but its caller gets only "
+        "what it writes into its arrays; write the result into an Out parameter, as in "
+        "out[:] = result, and return None",
+        name=name,
+        value=type(value).__name__,
+        expected="None",
+    )
+
+
+@dataclass(frozen=True)
+class _AssignmentCheck:
+    """Call a function, then compare the final values of ``written`` with its arguments.
+
+    Nothing is checked while another profile function is active.
+    """
+
+    function: FunctionType
+    written: tuple[tuple[int, str], ...]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if sys.getprofile() is not None:
+            return self.function(*args, **kwargs)
+        code = self.function.__code__
+        frames: list[FrameType] = []
+        final: dict[str, Any] = {}
+
+        def keep_frame(frame: FrameType, event: str, _: object) -> None:
+            if frame.f_code is code:
+                sys.setprofile(None)
+                frames.append(frame)
+
+        sys.setprofile(keep_frame)
+        try:
+            result = self.function(*args, **kwargs)
+        finally:
+            sys.setprofile(None)
+            while frames:  # A frame refers to its caller's: leave no cycle that keeps the arrays.
+                final.update(frames.pop().f_locals)
+        for position, name in self.written:
+            argument = args[position] if position < len(args) else kwargs.get(name)
+            if argument is not None and name in final:
+                self._compare(name, argument, final[name])
+        return result
+
+    def _compare(self, name: str, argument: Any, final: Any) -> None:
+        if final is argument or np.size(argument) == 0 or np.may_share_memory(final, argument):
+            return
+        function = self.function.__qualname__
+        raise UsageError(
+            f"{function} assigned a new value of type {type(final).__name__} to its parameter "
+            f"{name}, but its caller gets only what is written into the array; write "
+            f"{name}[:] = ... instead of {name} = ..., or use another name",
+            name=name,
+            value=type(final).__name__,
+            expected=f"an array that shares memory with the argument {name}",
+        )
+
+
+def _is_written(signature: TaskSignature, position: int) -> bool:
+    listed = signature.parameters
+    return position < len(listed) and listed[position][1] in WRITTEN
+
+
+def _assigned_names(code: CodeType) -> Iterator[str]:
+    """Yield each name that is assigned, except by ``name += ...``, which NumPy does in place."""
+    is_in_place = False
+    for instruction in dis.get_instructions(code):
+        if instruction.opname.startswith(("STORE_FAST", "STORE_DEREF")):
+            yield from _stored_names(instruction)[is_in_place:]
+        is_in_place = instruction.opname == "BINARY_OP" and instruction.argrepr.endswith("=")
+
+
+def _stored_names(instruction: dis.Instruction) -> tuple[str, ...]:
+    """Return the names that an instruction assigns; some versions of Python join two in one."""
+    names = instruction.argval
+    if isinstance(names, str):
+        return (names,)
+    return tuple(names[:1] if instruction.opname == "STORE_FAST_LOAD_FAST" else names)
