@@ -20,7 +20,7 @@ from pto_runtime_pto2 import plugin
 
 PACKAGE = Path(__file__).parents[1]
 PUBLISHED = Path(__file__).with_name("published")
-NATIVE_ENTRIES = PACKAGE / "native" / "tests" / "orchestrations" / "tensor_calls.cpp"
+NATIVE_ENTRIES = PACKAGE / "native" / "tests" / "tensor_calls.cpp"
 ENTRIES = {
     "vector": "aicpu_orchestration_entry",
     "paged_attention": "aicpu_orchestration_entry",

@@ -11,12 +11,14 @@
 
 #include <cstdint>
 
-#include "context.hpp"
 #include "pto/abi/runtime.h"
+#include "pto/engine/context.hpp"
 #include "pto/engine/kernel_table.hpp"
 #include "task.hpp"
 
 namespace pto::build_graph {
+
+using namespace engine;
 
 // A device buffer whose content goes to host memory at the end of the run.
 struct TensorPair {

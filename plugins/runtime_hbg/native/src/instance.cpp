@@ -1,7 +1,5 @@
 #include "instance.hpp"
 
-#include <cstring>
-
 namespace pto::build_graph {
 
 void Instance::destroy() {
@@ -22,19 +20,10 @@ pto_status Instance::begin(const pto_run& run) {
 }
 
 pto_status Instance::orchestrate() {
-  const pto_platform* platform = context_.platform;
-  void* symbol = nullptr;
-  const pto_status status =
-      platform->resolve(platform->self, run_->library, variant.orchestrate, &symbol);
+  const auto entry = context_.find_orchestration<pto_build_graph_orchestrate_fn>(
+      *run_, variant.orchestrate, variant.name);
   int32_t result = -1;
-  if (status != PTO_OK || symbol == nullptr) {
-    context_.fail({PTO_ERROR_LOAD}, "the orchestration library does not export ",
-                  variant.orchestrate, ", so it was not built for ", variant.name,
-                  "; build it with the headers and entry_wrapper.hpp of this variant");
-  } else {
-    pto_build_graph_orchestrate_fn entry;
-    static_assert(sizeof entry == sizeof symbol, "a symbol is a function here");
-    std::memcpy(&entry, &symbol, sizeof entry);
+  if (entry != nullptr) {
     const pto_build_graph_calls calls = orchestration_calls(build_mode_);
     result = entry(&calls, this, run_->args, static_cast<int32_t>(run_->num_args));
   }
@@ -94,12 +83,7 @@ void Instance::end() {
 }
 
 void Instance::abort(const pto_error* cause) {
-  if (cause != nullptr && cause->status != PTO_OK) {
-    context_.latch.latch(*cause);
-  } else {
-    context_.fail({PTO_ERROR_ABORTED}, "the run was aborted with ", scheduler_.progress().completed,
-                  " tasks completed");
-  }
+  context_.abort(cause, scheduler_.progress().completed);
 }
 
 uint32_t Instance::statistics(pto_statistic* out, uint32_t capacity) const {

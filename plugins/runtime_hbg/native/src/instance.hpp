@@ -6,21 +6,35 @@
 #include "diagnosis.hpp"
 #include "graph.hpp"
 #include "pto/abi/runtime.h"
+#include "pto/engine/runtime_table.hpp"
 #include "pto_build_graph_calls.h"
 #include "scheduler.hpp"
 #include "variant.hpp"
 
 namespace pto::build_graph {
 
+struct Options {
+  uint32_t build_mode = 1;  // 1: build and schedule at once; 0: first build, then schedule
+
+  pto_status read(const pto_option* options, uint32_t count, pto_error* error);
+};
+
 class Instance {
  public:
-  Instance(const pto_platform* platform, uint32_t build_mode)
-      : build_mode_(build_mode),
+  using Options = build_graph::Options;
+
+  static const char* variant_name() { return variant.name; }
+
+  Instance(const pto_platform* platform, const Options& options)
+      : build_mode_(options.build_mode),
         context_(platform),
         graph_(context_),
         scheduler_(context_, graph_) {}
 
-  bool create() { return graph_.create() && scheduler_.create(); }
+  engine::Shortage create() {
+    if (graph_.create() && scheduler_.create()) return {};
+    return {"the tables", nullptr};
+  }
   void destroy();
 
   pto_status begin(const pto_run& run);
@@ -37,11 +51,14 @@ class Instance {
   void end();
   void abort(const pto_error* cause);
 
+  const pto_error* last_error() { return context_.latch.error(); }
   uint32_t statistics(pto_statistic* out, uint32_t capacity) const;
+  size_t explain(char* out, size_t capacity) const {
+    return build_graph::explain(graph_, scheduler_, variant.name, out, capacity);
+  }
 
   Context& context() { return context_; }
   Graph& graph() { return graph_; }
-  const Scheduler& scheduler() const { return scheduler_; }
   uint32_t build_mode() const { return build_mode_; }
 
  private:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pto_core.interfaces import API_VERSION, Health, Option, OrchestrationBuild
+from pto_core.interfaces import (
+    API_VERSION,
+    Health,
+    Option,
+    OrchestrationBuild,
+    abi_include_dir,
+)
 
 _PACKAGE = Path(__file__).parent
 _INCLUDE = _PACKAGE / "include"
@@ -47,7 +53,7 @@ class BuildGraphVariant:
     def orchestration_build(self) -> OrchestrationBuild:
         """Say how a C++ orchestration is compiled: one library, nothing visible but its entry."""
         return OrchestrationBuild(
-            include_dirs=self.kernel_include_dirs(),
+            include_dirs=(*self.kernel_include_dirs(), abi_include_dir()),
             wrapper=_INCLUDE / self.name / "entry_wrapper.hpp",
             flags=("-O2", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden"),
         )

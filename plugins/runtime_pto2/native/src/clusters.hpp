@@ -9,8 +9,8 @@
 #include <atomic>
 #include <cstdint>
 
-#include "context.hpp"
 #include "pto/abi/topology.h"
+#include "pto/engine/context.hpp"
 #include "rings.hpp"
 
 namespace pto::ring_buffer {

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "clusters.hpp"
-#include "context.hpp"
+#include "pto/engine/context.hpp"
 #include "ready.hpp"
 #include "rings.hpp"
 

@@ -10,9 +10,9 @@
 #include <cstdint>
 
 #include "blocked.hpp"
-#include "context.hpp"
 #include "planner.hpp"
 #include "pto/abi/status.h"
+#include "pto/engine/context.hpp"
 
 namespace pto::ring_buffer {
 

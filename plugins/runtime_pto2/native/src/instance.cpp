@@ -1,15 +1,13 @@
 #include "instance.hpp"
 
-#include <cstring>
-
 #include "explain.hpp"
 
 namespace pto::ring_buffer {
 
-Shortage Instance::create(const Options& options) {
-  const Shortage shortage = orchestrator_.create(options);
+Shortage Instance::create() {
+  const Shortage shortage = orchestrator_.create(options_);
   if (shortage.what != nullptr) return shortage;
-  if (!scheduler_.create(static_cast<uint32_t>(options.ready_queue_shards))) {
+  if (!scheduler_.create(static_cast<uint32_t>(options_.ready_queue_shards))) {
     return {"the schedulers"};
   }
   return {};
@@ -34,21 +32,12 @@ pto_status Instance::begin(const pto_run& run) {
 }
 
 pto_status Instance::orchestrate() {
-  const pto_platform* platform = context_.platform;
-  void* symbol = nullptr;
-  const pto_status status =
-      platform->resolve(platform->self, run_->library, PTO2_ORCHESTRATE, &symbol);
+  const auto entry =
+      context_.find_orchestration<pto2_orchestrate_fn>(*run_, PTO2_ORCHESTRATE, kVariant);
   int32_t result = -1;
-  if (status != PTO_OK || symbol == nullptr) {
-    context_.fail({PTO_ERROR_LOAD}, "the orchestration library does not export ", PTO2_ORCHESTRATE,
-                  ", so it was not built for ", kVariant,
-                  "; build it with the headers and entry_wrapper.hpp of this variant");
-  } else {
-    pto2_orchestrate_fn entry;
-    static_assert(sizeof entry == sizeof symbol, "a symbol is a function here");
-    std::memcpy(&entry, &symbol, sizeof entry);
+  if (entry != nullptr) {
     const pto2_calls calls = orchestration_calls();
-    // An orchestration owns its arguments, and may well write to them.
+    // An orchestration owns its arguments and may write to them.
     result = entry(&calls, this, const_cast<uint64_t*>(run_->args),
                    static_cast<int32_t>(run_->num_args));
   }
@@ -99,12 +88,7 @@ void Instance::end() {
 }
 
 void Instance::abort(const pto_error* cause) {
-  if (cause != nullptr && cause->status != PTO_OK) {
-    context_.latch.latch(*cause);
-  } else {
-    context_.fail({PTO_ERROR_ABORTED}, "the run was aborted with ", scheduler_.progress().completed,
-                  " tasks completed");
-  }
+  context_.abort(cause, scheduler_.progress().completed);
 }
 
 const pto_error* Instance::last_error() {

@@ -4,9 +4,9 @@
 #include <cstdint>
 
 #include "clusters.hpp"
-#include "context.hpp"
 #include "orchestrator.hpp"
 #include "pto/abi/runtime.h"
+#include "pto/engine/context.hpp"
 #include "pto2_calls.h"
 #include "rings.hpp"
 #include "scheduler.hpp"
@@ -17,19 +17,26 @@ constexpr const char* kVariant = "tensormap_and_ringbuffer";
 
 class Instance {
  public:
-  explicit Instance(const pto_platform* platform)
-      : context_(platform),
+  using Options = ring_buffer::Options;
+
+  static constexpr const char* variant_name() { return kVariant; }
+
+  Instance(const pto_platform* platform, const Options& options)
+      : options_(options),
+        context_(platform),
         clusters_(context_, rings_),
         scheduler_(context_, rings_, clusters_),
         orchestrator_(context_, rings_, clusters_, scheduler_) {}
 
-  // destroy() is to be called also after a shortage.
-  Shortage create(const Options& options);
+  // Call destroy() also after a shortage.
+  Shortage create();
   void destroy();
 
   pto_status begin(const pto_run& run);
   pto_status orchestrate();
   void orchestration_done(int32_t result);
+
+  pto_status add_edge(int64_t from, int64_t to) { return orchestrator_.add_dep(from, to); }
 
   int32_t step(uint32_t thread) { return scheduler_.step(thread); }
   int32_t stalled();
@@ -45,6 +52,7 @@ class Instance {
   Orchestrator& orchestrator() { return orchestrator_; }
 
  private:
+  const Options options_;
   const pto_run* run_ = nullptr;
   Context context_;
   Rings rings_;

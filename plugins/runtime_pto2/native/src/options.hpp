@@ -5,9 +5,12 @@
 
 #include "pto/abi/arguments.h"
 #include "pto/abi/status.h"
+#include "pto/engine/runtime_table.hpp"
 #include "task.hpp"
 
 namespace pto::ring_buffer {
+
+using engine::Shortage;
 
 struct Options {
   static constexpr uint64_t kMinWindow = 4;
@@ -30,13 +33,6 @@ struct Options {
 
   // PTO_ERROR_USAGE, with the explanation in `error`, for an unknown key or a value out of range.
   pto_status read(const pto_option* options, uint32_t count, pto_error* error);
-};
-
-// What an instance of these sizes found no memory for; `what` NULL: nothing. `option` NULL: no
-// option makes it smaller.
-struct Shortage {
-  const char* what = nullptr;
-  const char* option = nullptr;
 };
 
 }  // namespace pto::ring_buffer

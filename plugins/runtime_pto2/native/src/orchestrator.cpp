@@ -30,12 +30,12 @@ Shortage Orchestrator::create(const Options& options) {
   const Shortage of_rings = create_rings();
   if (of_rings.what != nullptr) return of_rings;
   if (!kernels_.create(memory)) return {"the table of kernels"};
-  if (!edges_.create(memory, options.task_window)) return {"a task's edges", "task_window"};
+  if (!edges_.create(memory, options.task_window)) return {"a task's edges", "pto2.task_window"};
   if (!payloads_.create(memory)) return {"the payloads of tasks"};
   if (!scopes_.create(memory)) return {"the scopes"};
   if (!history_.create(memory)) return {"the history of the heap rings"};
   if (!map_.create(memory, static_cast<uint32_t>(options.tensor_map_pool))) {
-    return {"the tensor map", "tensor_map_pool"};
+    return {"the tensor map", "pto2.tensor_map_pool"};
   }
   return {};
 }
@@ -60,14 +60,15 @@ Shortage Orchestrator::create_rings() {
     slots += ring.window;
     if (!reserve(memory, ring.descriptors, ring.window) ||
         !reserve(memory, ring.states, ring.window) || !reserve(memory, ring.records, ring.window)) {
-      return {"the task rings", "task_window"};
+      return {"the task rings", "pto2.task_window"};
     }
     if (!reserve(memory, ring.edges, ring.edge_capacity)) {
-      return {"the dependency pools", "dep_pool"};
+      return {"the dependency pools", "pto2.dep_pool"};
     }
   }
   rings_.log_size = power_of_two_from(slots);
-  if (!reserve(memory, rings_.log, rings_.log_size)) return {"the stream of tasks", "task_window"};
+  if (!reserve(memory, rings_.log, rings_.log_size))
+    return {"the stream of tasks", "pto2.task_window"};
   return {};
 }
 

@@ -15,7 +15,6 @@
 
 #include "blocked.hpp"
 #include "clusters.hpp"
-#include "context.hpp"
 #include "deadlock.hpp"
 #include "draft.hpp"
 #include "edges.hpp"
@@ -25,6 +24,7 @@
 #include "payloads.hpp"
 #include "planner.hpp"
 #include "pto/abi/runtime.h"
+#include "pto/engine/context.hpp"
 #include "pto/engine/heap_ring.hpp"
 #include "pto/engine/kernel_table.hpp"
 #include "pto/engine/scope_stack.hpp"

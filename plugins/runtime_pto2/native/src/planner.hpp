@@ -11,8 +11,8 @@
 
 #include <cstdint>
 
-#include "context.hpp"
 #include "history.hpp"
+#include "pto/engine/context.hpp"
 #include "rings.hpp"
 #include "sizing.hpp"
 

@@ -16,9 +16,9 @@
 #include <atomic>
 #include <cstdint>
 
-#include "context.hpp"
 #include "lane_statistics.hpp"
 #include "pto/abi/topology.h"
+#include "pto/engine/context.hpp"
 #include "resting.hpp"
 #include "rings.hpp"
 #include "states.hpp"

@@ -8,14 +8,14 @@
 #include <atomic>
 #include <cstdint>
 
-#include "context.hpp"
 #include "pto/abi/topology.h"
+#include "pto/engine/context.hpp"
 
 namespace pto::ring_buffer {
 
 class Resting {
  public:
-  explicit Resting(Context& context) : context_(context) {}
+  explicit Resting(engine::Context& context) : context_(context) {}
 
   // Nobody rests: a backend steps every scheduler at the start.
   void begin(uint32_t threads) {
@@ -72,7 +72,7 @@ class Resting {
   static uint32_t mine(uint32_t thread) { return 0xFFu << (kBits * thread); }
   static uint32_t hungry_bits(uint32_t type) { return 0x02020202u << type; }
 
-  Context& context_;
+  engine::Context& context_;
   uint32_t all_ = 0;
   alignas(64) std::atomic<uint32_t> word_{0};
 };

@@ -11,9 +11,9 @@
 
 #include "clusters.hpp"
 #include "completion.hpp"
-#include "context.hpp"
 #include "lane_statistics.hpp"
 #include "pto/abi/runtime.h"
+#include "pto/engine/context.hpp"
 #include "ready.hpp"
 #include "resting.hpp"
 #include "rings.hpp"

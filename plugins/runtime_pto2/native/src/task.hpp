@@ -35,6 +35,8 @@
 
 namespace pto::ring_buffer {
 
+using namespace engine;
+
 constexpr uint32_t kRings = PTO_TASK_RINGS;
 constexpr int64_t kNoTask = -1;
 

@@ -23,7 +23,7 @@ struct LibraryRun {
                                reinterpret_cast<uint64_t>(out.data()), kCount};
     args.resize(num_args);
     const std::string folder = PTO_ORCHESTRATION_DIRECTORY;
-    status = device.run_library(folder + "/tensor_calls_" + entry + ".so", args);
+    status = device.run_library(folder + "/tensormap_and_ringbuffer_" + entry + ".so", args);
   }
 
   std::string message() const { return device.error().message; }

@@ -38,7 +38,7 @@ void run_all(TestDevice& device) {
     std::vector<float> in, out(kCount, -1);
     for (uint64_t i = 0; i < kCount; ++i) in.push_back(static_cast<float>(i));
     const std::string library =
-        std::string(PTO_ORCHESTRATION_DIRECTORY) + "/tensor_calls_" + entry + ".so";
+        std::string(PTO_ORCHESTRATION_DIRECTORY) + "/tensormap_and_ringbuffer_" + entry + ".so";
     const pto_status status = device.run_library(
         library,
         {reinterpret_cast<uint64_t>(in.data()), reinterpret_cast<uint64_t>(out.data()), kCount});

@@ -1,5 +1,5 @@
-# Lets a plugin's CMake say find_package(pto_core CONFIG REQUIRED) and link pto_core::abi, the
-# headers of the native ABI. The second place is where they stand in an editable install.
+# find_package(pto_core CONFIG REQUIRED) provides pto_core::abi, the headers of the native ABI. The
+# second candidate is their place in an editable install.
 
 if(NOT TARGET pto_core::abi)
   set(_pto_core_candidates
@@ -23,3 +23,5 @@ if(NOT TARGET pto_core::abi)
   unset(_pto_core_candidates)
   unset(_pto_core_include)
 endif()
+
+include("${CMAKE_CURRENT_LIST_DIR}/pto_plugin.cmake")

@@ -4,44 +4,14 @@
 #ifndef PTO_AICPU_BUILD_GRAPH_ENTRY_WRAPPER_HPP
 #define PTO_AICPU_BUILD_GRAPH_ENTRY_WRAPPER_HPP
 
-#include <exception>
 #include <type_traits>
-#include <vector>
 
+#include "build_graph_entry.hpp"
 #include "runtime.h"
 
 #ifndef PTO_ORCHESTRATION_ENTRY
 #error "define PTO_ORCHESTRATION_ENTRY as the name of the orchestration's entry"
 #endif
-
-namespace pto_orchestration {
-
-// The memory functions get no context, so the run of a thread is kept beside it.
-struct CurrentRun {
-  const pto_build_graph_calls* calls = nullptr;
-  void* graph = nullptr;
-};
-inline thread_local CurrentRun current_run;
-
-template <class Entry>
-int32_t call_entry(Entry entry, Runtime& runtime) {
-  static_assert(std::is_invocable_v<Entry, Runtime*>,
-                "the entry of an aicpu_build_graph orchestration must be callable as "
-                "int entry(Runtime* runtime)");
-  if constexpr (std::is_invocable_v<Entry, Runtime*>) {
-    using Result = std::invoke_result_t<Entry, Runtime*>;
-    static_assert(std::is_void_v<Result> || std::is_integral_v<Result>,
-                  "the entry of an orchestration returns int (0 = success) or void");
-    if constexpr (std::is_void_v<Result>) {
-      entry(&runtime);
-    } else {
-      return static_cast<int32_t>(entry(&runtime));
-    }
-  }
-  return 0;
-}
-
-}  // namespace pto_orchestration
 
 extern "C" {
 
@@ -70,28 +40,17 @@ void aicpu_runtime_device_free(void* device) {
 
 __attribute__((visibility("default"))) int32_t pto_aicpu_build_graph_orchestrate(
     const pto_build_graph_calls* calls, void* graph, const uint64_t* args, int32_t num_args) {
-  using namespace pto_orchestration;
-  if (calls->version != PTO_BUILD_GRAPH_CALLS_VERSION) return -1;
-  current_run = {calls, graph};
-  int32_t result = -1;
-#ifdef __cpp_exceptions
-  try {
-#endif
+  using Entry = decltype(&::PTO_ORCHESTRATION_ENTRY);
+  static_assert(std::is_invocable_v<Entry, Runtime*>,
+                "the entry of an aicpu_build_graph orchestration must be callable as "
+                "int entry(Runtime* runtime)");
+  return pto_orchestration::run_entry({calls, graph}, args, num_args, [&](uint64_t* own_args) {
     const AicpuBuildApi api{aicpu_runtime_add_task, aicpu_runtime_add_successor_conditional,
                             aicpu_runtime_publish_task, aicpu_runtime_device_malloc,
                             aicpu_runtime_device_free};
-    std::vector<uint64_t> own_args(args, args + num_args);
-    Runtime runtime(calls, graph, api, own_args.data(), num_args);
-    result = call_entry(&::PTO_ORCHESTRATION_ENTRY, runtime);
-#ifdef __cpp_exceptions
-  } catch (const std::exception& error) {
-    calls->fail(graph, error.what());
-  } catch (...) {
-    calls->fail(graph, "not a std::exception");
-  }
-#endif
-  current_run = {};
-  return result;
+    Runtime runtime(calls, graph, api, own_args, num_args);
+    return pto_orchestration::call_entry(&::PTO_ORCHESTRATION_ENTRY, &runtime);
+  });
 }
 
 }  // extern "C"

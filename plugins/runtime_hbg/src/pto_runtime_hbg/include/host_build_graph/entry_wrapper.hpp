@@ -3,10 +3,9 @@
 #ifndef PTO_HOST_BUILD_GRAPH_ENTRY_WRAPPER_HPP
 #define PTO_HOST_BUILD_GRAPH_ENTRY_WRAPPER_HPP
 
-#include <exception>
 #include <type_traits>
-#include <vector>
 
+#include "build_graph_entry.hpp"
 #include "runtime.h"
 
 #ifndef PTO_ORCHESTRATION_ENTRY
@@ -14,13 +13,6 @@
 #endif
 
 namespace pto_orchestration {
-
-// HostApi's functions get no context, so the run of a thread is kept beside it.
-struct CurrentRun {
-  const pto_build_graph_calls* calls = nullptr;
-  void* graph = nullptr;
-};
-inline thread_local CurrentRun current_run;
 
 inline HostApi make_host_api() {
   HostApi api;
@@ -40,49 +32,18 @@ inline HostApi make_host_api() {
   return api;
 }
 
-template <class Entry>
-int32_t call_entry(Entry entry, Runtime& runtime, uint64_t* args, int num_args) {
-  static_assert(std::is_invocable_v<Entry, Runtime*, uint64_t*, int>,
-                "the entry of a host_build_graph orchestration must be callable as "
-                "int entry(Runtime* runtime, uint64_t* args, int arg_count)");
-  if constexpr (std::is_invocable_v<Entry, Runtime*, uint64_t*, int>) {
-    using Result = std::invoke_result_t<Entry, Runtime*, uint64_t*, int>;
-    static_assert(std::is_void_v<Result> || std::is_integral_v<Result>,
-                  "the entry of an orchestration returns int (0 = success) or void");
-    if constexpr (std::is_void_v<Result>) {
-      entry(&runtime, args, num_args);
-    } else {
-      return static_cast<int32_t>(entry(&runtime, args, num_args));
-    }
-  }
-  return 0;
-}
-
 }  // namespace pto_orchestration
 
 extern "C" __attribute__((visibility("default"))) int32_t pto_host_build_graph_orchestrate(
     const pto_build_graph_calls* calls, void* graph, const uint64_t* args, int32_t num_args) {
-  using namespace pto_orchestration;
-  if (calls->version != PTO_BUILD_GRAPH_CALLS_VERSION) {
-    return -1;
-  }
-  current_run = {calls, graph};
-  int32_t result = -1;
-#ifdef __cpp_exceptions
-  try {
-#endif
-    std::vector<uint64_t> own_args(args, args + num_args);
-    Runtime runtime(calls, graph, make_host_api());
-    result = call_entry(&::PTO_ORCHESTRATION_ENTRY, runtime, own_args.data(), num_args);
-#ifdef __cpp_exceptions
-  } catch (const std::exception& error) {
-    calls->fail(graph, error.what());
-  } catch (...) {
-    calls->fail(graph, "not a std::exception");
-  }
-#endif
-  current_run = {};
-  return result;
+  using Entry = decltype(&::PTO_ORCHESTRATION_ENTRY);
+  static_assert(std::is_invocable_v<Entry, Runtime*, uint64_t*, int>,
+                "the entry of a host_build_graph orchestration must be callable as "
+                "int entry(Runtime* runtime, uint64_t* args, int arg_count)");
+  return pto_orchestration::run_entry({calls, graph}, args, num_args, [&](uint64_t* own_args) {
+    Runtime runtime(calls, graph, pto_orchestration::make_host_api());
+    return pto_orchestration::call_entry(&::PTO_ORCHESTRATION_ENTRY, &runtime, own_args, num_args);
+  });
 }
 
 #endif

@@ -4,9 +4,9 @@
 #define PTO2_ENTRY_WRAPPER_HPP
 
 #include <cstdio>
-#include <exception>
 #include <type_traits>
 
+#include "pto/engine/orchestration_entry.hpp"
 #include "pto_orchestration_api.h"
 
 #ifndef PTO_ORCHESTRATION_ENTRY
@@ -65,24 +65,6 @@ bool is_count_expected(PTO2Runtime& runtime, const Config& config, int num_args)
   return false;
 }
 
-template <class Entry>
-int32_t call_entry(Entry entry, PTO2Runtime& runtime, uint64_t* args, int num_args) {
-  static_assert(std::is_invocable_v<Entry, PTO2Runtime*, uint64_t*, int>,
-                "the entry of a tensormap_and_ringbuffer orchestration must be callable as "
-                "void entry(PTO2Runtime* rt, uint64_t* args, int arg_count)");
-  if constexpr (std::is_invocable_v<Entry, PTO2Runtime*, uint64_t*, int>) {
-    using Result = std::invoke_result_t<Entry, PTO2Runtime*, uint64_t*, int>;
-    static_assert(std::is_void_v<Result> || std::is_integral_v<Result>,
-                  "the entry of an orchestration returns int (0 = success) or void");
-    if constexpr (std::is_void_v<Result>) {
-      entry(&runtime, args, num_args);
-    } else {
-      return static_cast<int32_t>(entry(&runtime, args, num_args));
-    }
-  }
-  return 0;
-}
-
 inline void report_exception(PTO2Runtime& runtime, const char* what) {
   char text[512];
   std::snprintf(text, sizeof text, "the orchestration threw an exception: %s", what);
@@ -99,21 +81,18 @@ extern "C" __attribute__((visibility("default"))) int32_t pto2_orchestrate(const
   if (calls->version != PTO2_CALLS_VERSION) return -1;
   PTO2Runtime runtime{calls, instance};
   const PoolOfRun pool(runtime);
-  int32_t result = -1;
-#ifdef __cpp_exceptions
-  try {
-#endif
-    if (is_count_expected(runtime, aicpu_orchestration_config(args, num_args), num_args)) {
-      result = call_entry(&::PTO_ORCHESTRATION_ENTRY, runtime, args, num_args);
-    }
-#ifdef __cpp_exceptions
-  } catch (const std::exception& error) {
-    report_exception(runtime, error.what());
-  } catch (...) {
-    report_exception(runtime, "not a std::exception");
-  }
-#endif
-  return result;
+  using Entry = decltype(&::PTO_ORCHESTRATION_ENTRY);
+  static_assert(std::is_invocable_v<Entry, PTO2Runtime*, uint64_t*, int>,
+                "the entry of a tensormap_and_ringbuffer orchestration must be callable as "
+                "void entry(PTO2Runtime* rt, uint64_t* args, int arg_count)");
+  return catch_exceptions(
+      [&] {
+        if (!is_count_expected(runtime, aicpu_orchestration_config(args, num_args), num_args)) {
+          return int32_t{-1};
+        }
+        return call_entry(&::PTO_ORCHESTRATION_ENTRY, &runtime, args, num_args);
+      },
+      [&](const char* what) { report_exception(runtime, what); });
 }
 
 #endif

@@ -1,0 +1,36 @@
+// Runs the entry of a build-graph orchestration; for the entry_wrapper.hpp of both variants.
+#ifndef PTO_BUILD_GRAPH_ENTRY_HPP
+#define PTO_BUILD_GRAPH_ENTRY_HPP
+
+#include <vector>
+
+#include "pto/engine/orchestration_entry.hpp"
+#include "pto_build_graph_calls.h"
+
+namespace pto_orchestration {
+
+// The run of this thread: the published memory functions get no context.
+struct CurrentRun {
+  const pto_build_graph_calls* calls = nullptr;
+  void* graph = nullptr;
+};
+inline thread_local CurrentRun current_run;
+
+// Calls `body` with a copy of the arguments, which the orchestration may write to.
+template <class Body>
+int32_t run_entry(const CurrentRun& run, const uint64_t* args, int32_t num_args, Body body) {
+  if (run.calls->version != PTO_BUILD_GRAPH_CALLS_VERSION) return -1;
+  current_run = run;
+  const int32_t result = catch_exceptions(
+      [&] {
+        std::vector<uint64_t> own_args(args, args + num_args);
+        return body(own_args.data());
+      },
+      [&](const char* what) { run.calls->fail(run.graph, what); });
+  current_run = {};
+  return result;
+}
+
+}  // namespace pto_orchestration
+
+#endif
