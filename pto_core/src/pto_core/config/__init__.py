@@ -1,4 +1,4 @@
-"""Settings: read once, into a frozen record that knows where every value came from.
+"""Read settings once into a frozen record that knows the origin of each value.
 
 Precedence, strongest first: argument, ``--set key=value``, the case, environment, file, default.
 The file is the first ``pto.toml``, or ``pyproject.toml`` with a ``[tool.pto]`` table, from the

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
-# Published names whose settings come with plugins that may not be installed.
+# Published names whose settings belong to plugins that may not be installed.
 PUBLISHED = frozenset(
     {
         "PTO_AICPU_BUILD_GRAPH_BUILD_MODE",
@@ -18,12 +18,12 @@ PUBLISHED = frozenset(
 
 
 def process_environment() -> Mapping[str, str]:
-    """Give the environment that this process was started with."""
+    """Return the environment with which this process was started."""
     return os.environ
 
 
 def child_environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Give the environment for a compiler or another child: this process's, with ``changes``.
+    """Return the environment for a compiler or another child: this process's, with ``changes``.
 
     The environment of this process stays as it is.
     """
@@ -31,12 +31,12 @@ def child_environment(changes: Mapping[str, str] | None = None) -> dict[str, str
 
 
 def adopt_environment(changes: Mapping[str, str]) -> None:
-    """Set variables of this process: for a child that runs one case, never in a user's process."""
+    """Set variables of this process. For a child that runs one case, never in a user's process."""
     os.environ.update(changes)
 
 
 def unknown_variables(environ: Mapping[str, str], known: Iterable[str]) -> list[str]:
-    """List the variables that look like ours (``PTO_``, ``PTO2_``) and that nobody reads."""
+    """List the variables that look like ours (``PTO_``, ``PTO2_``) and that no option reads."""
     expected = PUBLISHED | set(known)
     ours = (name for name in environ if name.startswith(("PTO_", "PTO2_")))
     return sorted(name for name in ours if name not in expected)

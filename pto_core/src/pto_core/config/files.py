@@ -26,7 +26,7 @@ class _File:
 
 
 def file_entries(cwd: Path) -> list[Entry]:
-    """Give what the nearest settings file says; nothing when there is none."""
+    """Return the content of the nearest settings file; an empty result if there is none."""
     for folder in (cwd, *cwd.parents):
         own = _read(folder / "pto.toml", cwd)
         if own is not None:
@@ -78,9 +78,9 @@ def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
 
 
 def _lines_of_keys(text: str) -> dict[str, int]:
-    """Find the line of each ``key =``: tomllib does not keep them.
+    """Find the line of each ``key =``, because tomllib does not keep lines.
 
-    Good enough for messages: a text of several lines may hide or invent a key.
+    Sufficient for messages: a multi-line text may hide or invent a key.
     """
     lines: dict[str, int] = {}
     table = ""

@@ -1,4 +1,4 @@
-"""Sources, weakest to strongest, merged into one record."""
+"""Merge the sources, weakest to strongest, into one record."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def load(
     case_environ: Mapping[str, str] | None = None,
     case_origin: str = "case",
 ) -> Config:
-    """Read the settings of the core and of ``options``, those of the chosen plugins.
+    """Read the settings of the core and of ``options``, the options of the chosen plugins.
 
-    ``argument`` and ``case`` map keys to values, where None means "not given"; ``set_`` lists
-    ``key=value`` texts; ``case_environ`` is a case's ``RUNTIME_ENV``, whose variables count as the
-    case's settings. ``environ`` and ``cwd`` are those of the process when not given.
+    ``argument`` and ``case`` map keys to values; None means "not given". ``set_`` lists
+    ``key=value`` texts. ``case_environ`` is a case's ``RUNTIME_ENV``, whose variables count as
+    settings of the case. ``environ`` and ``cwd`` default to those of the process.
 
-    Aliases of plugins are resolved. A key of an installed plugin that is not chosen is passed over
-    in the file and the environment, which serve many runs, and is an error elsewhere. Raises
+    Aliases of plugins are resolved. In the file and the environment, which serve many runs, keys of
+    installed plugins that are not chosen are ignored; elsewhere they are errors. Raises
     :class:`~pto_core.errors.ConfigError`.
     """
     sources = _Sources(argument, set_, case, cwd, environ, case_environ, case_origin)
@@ -57,7 +57,7 @@ def load_core(
     cwd: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Config:
-    """Read the settings of the core only; keys of plugins are passed over, aliases stay."""
+    """Read the settings of the core only. Ignore keys of plugins; keep aliases."""
     sources = _Sources(argument, set_, case, cwd, environ, None, "case")
     return Config(sources.merge(_table(core_options(sources.environ)), tolerant=True).values())
 
@@ -72,7 +72,7 @@ def load_with_plugins(
     case_environ: Mapping[str, str] | None = None,
     case_origin: str = "case",
 ) -> Config:
-    """Read the settings of the core and of the backend and the runtime that they choose.
+    """Read the settings of the core, and of the backend and runtime that they choose.
 
     Imports those two plugins and no other. Raises :class:`~pto_core.errors.ConfigError` or
     :class:`~pto_core.errors.PluginError`.
@@ -86,7 +86,7 @@ def load_with_plugins(
 
 
 class _Sources:
-    """The texts and mappings that settings come from, not yet checked."""
+    """The unchecked texts and mappings from which settings are read."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class _Sources:
         self._file = file_entries(self.cwd)
 
     def merge(self, known: Mapping[str, Option], tolerant: bool) -> dict[str, Setting]:
-        """Apply all sources; ``tolerant`` passes over every key with a dot."""
+        """Apply all sources; ``tolerant`` ignores every key with a dot."""
         settings = {
             key: Setting(option, option.default, "default") for key, option in known.items()
         }
@@ -124,7 +124,7 @@ class _Sources:
         return settings
 
     def warnings(self, known: Mapping[str, Option]) -> list[str]:
-        """Name the variables that look like ours and that neither we nor any plugin reads."""
+        """List the variables that look like ours and that neither the core nor a plugin reads."""
         read = {option.variable for option in known.values()}
         places = {
             "environment variable {}": self.environ,
@@ -156,7 +156,7 @@ class _Sources:
     def _from_variables(
         self, known: Mapping[str, Option], environ: Mapping[str, str], origin: str
     ) -> list[Entry]:
-        """Read variables; an empty one counts as not set, as shells have it."""
+        """Read variables; an empty one counts as not set, as in shells."""
         return [
             Entry(key, environ[option.variable], f"{origin} {option.variable}", self.cwd)
             for key, option in known.items()
@@ -185,7 +185,7 @@ def _table(options: Iterable[Option]) -> dict[str, Option]:
 
 
 def _pass_over(entry: Entry, known: Mapping[str, Option], *, shared: bool) -> None:
-    """Accept a key of a plugin that is not chosen where that is allowed, else raise."""
+    """Accept a key of a plugin that is not chosen where that is allowed; otherwise raise."""
     others = _options_of_all_plugins() if "." in entry.key else {}
     if entry.key not in others:
         raise unknown_setting(entry.key, {**others, **known}, entry.origin)
@@ -195,7 +195,7 @@ def _pass_over(entry: Entry, known: Mapping[str, Option], *, shared: bool) -> No
 
 
 def _options_of_all_plugins() -> Mapping[str, Option]:
-    """Import every backend and runtime: only on the way to an error or a warning."""
+    """Import every backend and runtime; called only for an error or a warning."""
     from pto_core import plugins
 
     return plugins.options_of_all()

@@ -10,7 +10,7 @@ from pto_core.interfaces.parse import choice, integer, number, optional, path, s
 from pto_core.interfaces.plugin import Option
 
 HAZARDS = ("raw", "full")
-"""By the numbers of ``pto_run.hazards``."""
+"""Indexed by the values of ``pto_run.hazards``."""
 ENGINES = ("native", "reference")
 ON_WORKER_DEATH = ("fail", "restart", "reroute")
 START_METHODS = ("fork", "spawn")
@@ -19,7 +19,7 @@ LOG_FORMATS = ("text", "json")
 
 
 def core_options(environ: Mapping[str, str]) -> tuple[Option, ...]:
-    """List the core's settings; ``environ`` decides where the cache is by default."""
+    """List the core's settings; ``environ`` determines the default folder of the cache."""
     return (
         Option("backend", "a2a3sim", text, "platform that runs the kernels"),
         Option("runtime", "host_build_graph", text, "level-2 runtime variant"),

@@ -13,9 +13,9 @@ from pto_core.config.setting import Entry, Setting, given, read_setting, unknown
 class Config(Mapping[str, Any]):
     """All settings of a run: a read-only mapping from key to value.
 
-    ``config[key]`` with a key that does not exist is a :class:`~pto_core.errors.ConfigError` with a
-    suggestion; ``config.get(key, default)`` is for keys that only some plugins have. ``warnings``
-    lists what is suspicious and no error, one sentence each.
+    ``config[key]`` with an unknown key is a :class:`~pto_core.errors.ConfigError` with a
+    suggestion. Use ``config.get(key, default)`` for keys that only some plugins have. ``warnings``
+    lists suspicious settings that are not errors, one sentence each.
     """
 
     __slots__ = ("_settings", "warnings")
@@ -53,17 +53,17 @@ class Config(Mapping[str, Any]):
         return f"Config({', '.join(f'{key}={value!r}' for key, value in self.items())})"
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Give the value of ``key``, or ``default`` where no such key exists."""
+        """Return the value of ``key``, or ``default`` if no such key exists."""
         return self._settings[key].value if key in self._settings else default
 
     def setting(self, key: str) -> Setting:
-        """Give value, option and origin of ``key``."""
+        """Return value, option and origin of ``key``."""
         if key not in self._settings:
             raise unknown_setting(key, self._settings, "not part of this configuration")
         return self._settings[key]
 
     def origin(self, key: str) -> str:
-        """Say where the value of ``key`` came from."""
+        """Return the origin of the value of ``key``."""
         return self.setting(key).origin
 
     def settings(self) -> tuple[Setting, ...]:
@@ -71,10 +71,10 @@ class Config(Mapping[str, Any]):
         return tuple(self._settings.values())
 
     def native_options(self, prefix: str) -> dict[str, str]:
-        """Give the options for a plugin's native library, as text.
+        """Return the options for a plugin's native library, as text.
 
-        ``prefix`` is the part of the keys before the first dot. Options that are None are left out:
-        the library's own default holds.
+        ``prefix`` is the part of the keys before the first dot. Options that are None are omitted:
+        the library uses its own default.
         """
         chosen = (s for s in self.settings() if s.key.partition(".")[0] == prefix)
         return {
@@ -84,7 +84,7 @@ class Config(Mapping[str, Any]):
         }
 
     def replace(self, argument: Mapping[str, Any]) -> Config:
-        """Give a record in which ``argument`` (key to value) is stronger than everything here."""
+        """Return a record in which the values of ``argument`` replace those of this record."""
         replaced = dict(self._settings)
         for key, raw in given(argument).items():
             if key not in replaced:

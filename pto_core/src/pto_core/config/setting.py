@@ -1,4 +1,4 @@
-"""One setting, and how it is read from what somebody wrote."""
+"""One setting, and how its value is parsed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pto_core.interfaces.plugin import Option
 
 @dataclass(frozen=True)
 class Setting:
-    """One value, the option it belongs to, and where it came from.
+    """One value, its option, and its origin.
 
-    ``origin`` is a text for people: ``"argument"``, ``"environment PTO_BACKEND"``,
-    ``"pto.toml:3"``, ``"default"``, ...
+    ``origin`` is a readable text: ``"argument"``, ``"environment PTO_BACKEND"``, ``"pto.toml:3"``,
+    ``"default"``, ...
     """
 
     option: Option
@@ -32,9 +32,9 @@ class Setting:
 
 @dataclass(frozen=True)
 class Entry:
-    """What one source says about one key: raw, unchecked.
+    """The raw, unchecked value of one key in one source.
 
-    A relative path in it counts from ``folder``.
+    Relative paths in the value start at ``folder``.
     """
 
     key: str
@@ -44,7 +44,7 @@ class Entry:
 
 
 def read_setting(option: Option, entry: Entry) -> Setting:
-    """Parse ``entry``; a value that the option does not take is a :class:`ConfigError`."""
+    """Parse ``entry``. Raises :class:`ConfigError` for a value that the option does not accept."""
     try:
         value = option.parse(_as_text(entry.raw))
     except ValueError as error:
@@ -61,19 +61,19 @@ def read_setting(option: Option, entry: Entry) -> Setting:
 
 
 def unknown_setting(key: str, known: Iterable[str], origin: str, why: str = "") -> ConfigError:
-    """Make the error for a key that does not exist."""
+    """Return the error for an unknown key."""
     nobody = "; no installed plugin has it" if "." in key else "; `pto config` lists all settings"
     hint = why or suggestion(key, known) or nobody
     return ConfigError(f"unknown setting {key!r} ({origin}){hint}", name=key, origin=origin)
 
 
 def given(values: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Drop the keys whose value is None: nobody gave them."""
+    """Drop the keys whose value is None: they were not given."""
     return {key: value for key, value in (values or {}).items() if value is not None}
 
 
 def _as_text(raw: Any) -> str:
-    """Turn a TOML or Python value into the text that parsers take."""
+    """Convert a TOML or Python value to the text that parsers accept."""
     if isinstance(raw, bool):
         return "true" if raw else "false"
     if isinstance(raw, str | int | float | Path):

@@ -23,8 +23,8 @@ from pto_core.toolchain import Toolchain
 class Device:
     """A device of a backend with a runtime attached; :func:`open_device` makes it.
 
-    It belongs to this process: a process forked from it cannot use it. One thread uses it at a
-    time; :meth:`activity` may be asked from any. A context manager that closes it.
+    The device belongs to this process; a forked process cannot use it. One thread at a time uses
+    it, but any thread may call :meth:`activity`. It is a context manager that closes the device.
     """
 
     def __init__(
@@ -48,27 +48,27 @@ class Device:
 
     @property
     def name(self) -> str:
-        """Backend, number and runtime, for people."""
+        """Backend, number and runtime as readable text."""
         backend, runtime, number = self._identity
         return f"{backend}:{number} with {runtime}"
 
     @property
     def config(self) -> Config:
-        """The settings that it was opened with."""
+        """The settings with which it was opened."""
         return self._config
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be used by this process: not closed, and opened here."""
+        """Whether this process can use it: opened here and not closed."""
         return self._native.is_open
 
     @property
     def is_lost(self) -> bool:
-        """Whether a kernel never returned; only closing is allowed then."""
+        """Whether a kernel never returned. A lost device can only be closed."""
         return self._native.is_lost
 
     def prepare(self, chip: Chip) -> None:
-        """Build and load what ``chip`` needs, so that its first run does not have to.
+        """Build and load the code of ``chip`` before its first run.
 
         Raises UsageError, CompileError or LoadError.
         """
@@ -82,27 +82,27 @@ class Device:
         timeout_s: float | None = None,
         hazards: str | None = None,
     ) -> RunReport:
-        """Run ``chip`` on ``args`` and wait for it; outputs are complete when this returns.
+        """Run ``chip`` on ``args`` and wait. Outputs are complete when this returns.
 
-        ``chip``: a :class:`~pto_core.ChipCallable` or a Python orchestration
-        ``def graph(rt, *args)``. ``args``: arrays (NumPy, buffer protocol, DLPack; C-contiguous),
-        device arrays, ints, floats, ctypes scalars. A Python orchestration gets a device array for
-        each array and everything else as it is. ``config``: None takes ``block_dim`` and
-        ``aicpu_thread_num`` from the device's settings. ``timeout_s``: the run's wall limit;
-        a Python orchestration meets it in its next call of ``rt``, at the latest when it returns.
-        ``hazards``: which conflicts between tasks order them, where the runtime finds dependencies
-        by itself. ``"raw"``: a reader waits for the writers that it sees; ``"full"``: a writer also
-        waits for earlier readers and writers. None takes the setting ``hazards``, and without one
-        ``"full"`` for a Python orchestration and ``"raw"`` for a C++ one.
+        ``chip``: a :class:`~pto_core.ChipCallable` or a Python orchestration ``def graph(rt,
+        *args)``. ``args``: arrays (NumPy, buffer protocol, DLPack; C-contiguous), device arrays,
+        ints, floats, ctypes scalars. A Python orchestration receives a device array for each array
+        and every other argument unchanged. ``config``: None takes ``block_dim`` and
+        ``aicpu_thread_num`` from the device's settings. ``timeout_s``: the wall limit of the run; a
+        Python orchestration notices it at its next call of ``rt``, or when it returns. ``hazards``:
+        which conflicts order tasks if the runtime finds dependencies. ``"raw"``: a reader waits for
+        the writers that it sees; ``"full"``: a writer also waits for earlier readers and writers.
+        None takes the setting ``hazards``; its default is ``"full"`` for a Python orchestration and
+        ``"raw"`` for a C++ one.
 
-        Raises UsageError for arguments that do not fit, before anything ran; CompileError and
-        LoadError; the first error of the run otherwise. A kernel's own exception is the
-        ``__cause__`` of a TaskFailedError; an orchestration's comes out as it is, but SystemExit as
-        the ``__cause__`` of an OrchestrationError with its code. After a
-        RunTimeoutError or KeyboardInterrupt the device works on, unless a kernel did not return:
-        then it is lost, a TaskTimeoutError names the kernel, and later calls raise DeviceLostError.
-        After an error, outputs hold what they held before, unless a C++ orchestration on the host
-        wrote them itself.
+        Raises UsageError for invalid arguments before the run starts; CompileError and LoadError;
+        otherwise the first error of the run. The exception of a kernel is the ``__cause__`` of a
+        TaskFailedError. The exception of an orchestration is raised unchanged, except SystemExit,
+        which is the ``__cause__`` of an OrchestrationError with its code. After a RunTimeoutError
+        or KeyboardInterrupt the device remains usable, unless a kernel did not return. Such a
+        device is lost: a TaskTimeoutError names the kernel, and later calls raise DeviceLostError.
+        After an error, outputs keep their earlier content, unless a C++ orchestration on the host
+        wrote them.
         """
         if timeout_s is not None:
             _check_limit(timeout_s)
@@ -124,7 +124,7 @@ class Device:
         return report
 
     def _native_hazards(self, hazards: str | None, program: _native.Program) -> int:
-        """Give the code of ``pto_run.hazards``."""
+        """Return the code of ``pto_run.hazards``."""
         if hazards is not None:
             check_hazards(hazards, self._identity[1], self._native.has_tensors)
         default = "full" if program.is_python else "raw"
@@ -139,13 +139,13 @@ class Device:
         return self._native.to_device(array)
 
     def activity(self) -> list[Activity]:
-        """List the kernels that run at this moment; from any thread."""
+        """List the kernels that run now. Any thread may call this."""
         return [Activity(*one) for one in self._native.activity()]
 
     def close(self) -> None:
-        """Stop the device and free its memory; twice is fine.
+        """Stop the device and free its memory. A second call does nothing.
 
-        Device arrays that nobody freed become invalid, with a ResourceWarning.
+        Device arrays that were not freed become invalid, with a ResourceWarning.
         """
         buffers, size = self._native.close()
         self._programs.clear()
@@ -178,7 +178,7 @@ class Device:
 
 
 def check_blocks(block_dim: int, blocks: int) -> None:
-    """Raise UsageError when a run would need more than the ``blocks`` that the device has."""
+    """Raise UsageError if a run needs more than the ``blocks`` of the device."""
     if block_dim > blocks:
         raise UsageError(
             f"block_dim is {block_dim}, this device has {blocks} blocks; "
@@ -190,7 +190,7 @@ def check_blocks(block_dim: int, blocks: int) -> None:
 
 
 def check_hazards(hazards: object, runtime: str, has_tensors: bool) -> None:
-    """Raise UsageError for what is none of ``HAZARDS``, or has no meaning under ``runtime``."""
+    """Raise UsageError if ``hazards`` is not in ``HAZARDS`` or does not apply to ``runtime``."""
     if hazards not in HAZARDS:
         raise UsageError(
             f"hazards is {hazards!r}; give 'raw', 'full' or None",

@@ -1,4 +1,4 @@
-"""Errors of the system's loader, as sentences about kernels and orchestrations."""
+"""Convert errors of the system's loader to sentences about kernels and orchestrations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pto_core.kernels import CoreCallable, KernelSource
 
 _UNDEFINED = re.compile(r"undefined symbol: (\S+)")
 
-# What the loader says about a file that is no library for this machine.
+# The loader's texts for a file that is no library for this machine.
 _NOT_A_LIBRARY = (
     "invalid ELF header",
     "file too short",
@@ -23,7 +23,7 @@ _NOT_A_LIBRARY = (
 def kernel_load_error(
     error: LoadError, kernel: CoreCallable, func_id: int | None, path: Path | None
 ) -> LoadError:
-    """Say which kernel cannot be loaded, from where, why, and what to change."""
+    """Return an error: which kernel cannot be loaded, from where, why, and the remedy."""
     source = kernel.binary.path if isinstance(kernel.binary, KernelSource) else None
     number = "" if func_id is None else f" (func_id {func_id})"
     text = _sentence(f"kernel {kernel.name!r}{number}", error.message, path, source)
@@ -31,7 +31,7 @@ def kernel_load_error(
 
 
 def orchestration_load_error(error: LoadError, path: Path, source: Path | None) -> LoadError:
-    """Say the same of an orchestration's library."""
+    """Return the same error for the library of an orchestration."""
     return LoadError(_sentence("the orchestration", error.message, path, source))
 
 

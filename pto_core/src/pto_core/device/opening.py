@@ -1,4 +1,4 @@
-"""Opening devices."""
+"""Open devices."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pto_core.device.device import Device, check_blocks, check_hazards
 from pto_core.errors import ConfigError, UnsupportedError, UsageError
 from pto_core.kernels import CallConfig
 
-# Warnings about the settings of this process that were given already.
+# Warnings about the settings of this process that were already shown.
 _warned: set[str] = set()
-# A chip is one per process, whoever opens it: those that somebody may have open still.
+# The devices that may still be open. A process has each chip once, for all callers.
 _opened: WeakSet[Device] = WeakSet()
 
 
@@ -30,16 +30,16 @@ def open_device(
 ) -> Device:
     """Open a device and attach a runtime to it.
 
-    ``backend``, ``runtime`` and ``device`` are, when not given, what the configuration says:
-    ``"a2a3sim"``, ``"host_build_graph"`` and 0 by default. Further settings come as a mapping
-    (``settings={"sim.mode": "deterministic"}``) or as keywords with the dot doubled into
-    underscores (``sim__mode="deterministic"``). ``config`` takes all that is not given here from a
-    record that was loaded before; else environment and settings file are read, with a
-    RuntimeWarning for what is suspicious there. Logging follows the device's settings.
+    ``backend``, ``runtime`` and ``device`` default to the configuration: ``"a2a3sim"``,
+    ``"host_build_graph"`` and 0 if nothing else is set. Further settings are a mapping
+    (``settings={"sim.mode": "deterministic"}``) or keywords with two underscores for the dot
+    (``sim__mode="deterministic"``). ``config``: a loaded record for all settings that are not given
+    here; without it, environment and settings file are read, with a RuntimeWarning for suspicious
+    settings. Logging follows the device's settings.
 
-    Raises ConfigError for settings, PluginError for plugins, BackendUnavailableError when the
-    backend cannot run on this machine, UsageError when this process has the same device open with
-    another runtime.
+    Raises ConfigError for settings, PluginError for plugins, BackendUnavailableError if the backend
+    cannot run on this machine, and UsageError if this process has the same device open with another
+    runtime.
     """
     arguments = {"backend": backend, "runtime": runtime, "device": device, **(settings or {})}
     for key, value in keywords.items():
@@ -53,7 +53,7 @@ def open_device(
 
 
 def _adapted(config: Config, given: Mapping[str, Any]) -> Config:
-    """Plugins bring their own settings, so a record cannot be moved to other plugins."""
+    """Plugins have their own settings, so a record cannot be used with other plugins."""
     for family in ("backend", "runtime"):
         name = given.get(family)
         if name is not None and plugins.canonical_name(family, name) != config[family]:
@@ -100,7 +100,7 @@ def _warn(config: Config) -> None:
 
 
 def _check_call_settings(config: Config) -> None:
-    """Refuse what no device takes, with the place where it was set, before anything is opened."""
+    """Refuse invalid values before the device is opened, and name the place where each was set."""
     try:
         CallConfig(config["block_dim"], config["aicpu_thread_num"])
     except UsageError as error:
@@ -130,7 +130,7 @@ def _check_one_runtime(config: Config) -> None:
 
 
 def _check_hazards(config: Config, has_tensors: bool) -> None:
-    """Refuse the setting where it has no meaning, with the place where it was set."""
+    """Refuse the setting if it does not apply, and name the place where it was set."""
     if config["hazards"] is None:
         return
     try:

@@ -1,4 +1,4 @@
-"""From chips to programs: kernels and orchestrations built, loaded and kept, once per device."""
+"""Turn chips into programs: build, load and keep kernels and orchestrations, once per device."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from pto_core.kernels import (
 from pto_core.kernels.lost_results import checked
 from pto_core.toolchain import BuildRequest, Toolchain
 
-# Programs of plain functions that are kept; a notebook may define one function after another.
+# Number of kept programs of plain functions; a notebook may define many functions.
 _KEPT_PROGRAMS = 256
 
 Chip = ChipCallable | Callable[..., Any]
 
 
 class Programs:
-    """The programs of one device, made when a chip runs first.
+    """The programs of one device. A program is made at the first run of its chip.
 
-    Used from the thread that uses the device.
+    The thread that uses the device calls it.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Programs:
         self._libraries: dict[Path, int] = {}
 
     def get(self, chip: Chip) -> _native.Program:
-        """Give the program of ``chip``; raises UsageError, CompileError or LoadError."""
+        """Return the program of ``chip``. Raises UsageError, CompileError or LoadError."""
         try:
             program = self._programs.get(chip)
         except TypeError:
@@ -53,13 +53,13 @@ class Programs:
         return self._make(chip) if program is None else program
 
     def clear(self) -> None:
-        """Forget everything, because the device is closed."""
+        """Forget all programs, because the device is closed."""
         self._programs.clear()
         self._loaded.clear()
         self._libraries.clear()
 
     def load_kernel(self, kernel: object) -> None:
-        """Build and load one kernel that a Python orchestration uses first."""
+        """Build and load one kernel at its first use by a Python orchestration."""
         if not isinstance(kernel, CoreCallable):
             hint = "decorate it with @kernel(core='aiv')" if callable(kernel) else "give a @kernel"
             raise UsageError(
@@ -106,7 +106,7 @@ class Programs:
         return program
 
     def _build_and_load(self, chip: ChipCallable) -> tuple[int, str]:
-        """Build everything of a chip at once, in parallel; give the library and its entry."""
+        """Build all sources of a chip in parallel. Return the library and its entry."""
         orchestration = chip.orchestration
         is_cpp = isinstance(orchestration, OrchestrationSource | Path)
         requests: list[BuildRequest] = []
@@ -158,7 +158,7 @@ class Programs:
         built: list[Path] | None = None,
         func_ids: Mapping[CoreCallable, int] | None = None,
     ) -> None:
-        """Load kernels; a number says which of the built libraries a kernel is in.
+        """Load kernels; a number selects one of the built libraries.
 
         ``func_ids`` are for messages.
         """
@@ -191,7 +191,7 @@ class Programs:
 
 
 def _declared(kernel: CoreCallable) -> list[tuple[int, tuple[int, ...] | None]] | None:
-    """Give data type and shape of each argument, None when the signature does not say them."""
+    """Return data type and shape of each argument, or None if the signature does not state them."""
     if kernel.function is None or kernel.signature is None:
         return None
     if any(parameter.dtype is None for parameter in kernel.signature):

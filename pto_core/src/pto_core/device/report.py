@@ -1,4 +1,4 @@
-"""What a run says about itself."""
+"""The report of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CoreUsage = tuple[str, int, int]
 
 
 class Activity(NamedTuple):
-    """A kernel that runs at this moment: its name, task, core and func_id."""
+    """A kernel that runs now: its name, task, core and func_id."""
 
     kernel: str
     task: int
@@ -22,11 +22,11 @@ class Activity(NamedTuple):
 class RunReport:
     """Counts and times of one run.
 
-    ``build_ns``: the orchestration. ``run_ns``: from the first step of a scheduler to the last
-    completion. ``copy_ns``, ``bytes_in``, ``bytes_out``, ``copies_in``, ``copies_out``: copies
-    between host and device, those of arguments included. ``trace_hash``: 0 where the backend has
-    none. ``peak_bytes``: device memory. ``cores``: one entry for each core, AIC first.
-    ``statistics``: counters of the runtime, by name.
+    ``build_ns``: duration of the orchestration. ``run_ns``: from the first scheduler step to the
+    last completion. ``copy_ns``, ``bytes_in``, ``bytes_out``, ``copies_in``, ``copies_out``: copies
+    between host and device, including arguments. ``trace_hash``: 0 if the backend computes none.
+    ``peak_bytes``: device memory. ``cores``: one entry per core, AIC first. ``statistics``:
+    counters of the runtime, by name.
     """
 
     tasks: int

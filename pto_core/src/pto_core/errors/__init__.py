@@ -1,7 +1,7 @@
-"""Every error that this framework raises.
+"""The errors that this framework raises.
 
-One tree under :class:`PtoError`. A message says what happened, the numbers, and what to change; the
-same facts are attributes. Every error survives pickling with its attributes.
+All errors derive from :class:`PtoError`. A message states what happened, the values, and what to
+change; the attributes hold the same facts. Pickling keeps all attributes.
 """
 
 from pto_core.errors.tree import (
@@ -84,6 +84,6 @@ __all__ = [
     "WrongResultError",
 ]
 
-# A traceback names them as programs import them.
+# Tracebacks show the name under which programs import the classes.
 for _name in __all__:
     globals()[_name].__module__ = __name__

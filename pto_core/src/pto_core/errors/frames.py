@@ -1,4 +1,4 @@
-"""Frames of exceptions that outlive the memory their variables show."""
+"""Handle frames of exceptions that outlive the memory of their variables."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import traceback
 
 
 def release_frames(error: BaseException) -> None:
-    """Clear the local variables in the tracebacks of ``error`` and of all that led to it.
+    """Clear the local variables in the tracebacks of ``error`` and of its causes.
 
-    Line numbers and function names stay. For exceptions of Python kernels: their variables are
-    views of device memory, which a debugger must not read once it is freed.
+    Line numbers and function names stay. Variables of Python kernels are views of device memory,
+    which a debugger must not read after it is freed.
     """
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]

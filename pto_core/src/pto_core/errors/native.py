@@ -1,4 +1,4 @@
-"""Native errors as exceptions: one ``pto_error`` becomes one member of the tree."""
+"""Convert a native ``pto_error`` to the matching exception of the tree."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def from_status(
     file: str = "",
     kernel: str = "",
 ) -> PtoError:
-    """Make the exception for a native status, with the fields of its class.
+    """Return the exception for a native status, with the fields of its class.
 
-    -1 and the empty string mean "does not apply", as in ``pto_error``. A message about a kernel
-    that does not name it gets its name in front. An unknown status is an ``InternalError``.
+    -1 and the empty string mean "does not apply", as in ``pto_error``. If the message does not name
+    its kernel, the name is prepended. An unknown status gives an ``InternalError``.
     """
     record = _Record(
         status,
@@ -88,7 +88,7 @@ def _with_kernel(message: str, kernel: str) -> str:
 
 
 def from_exit(name: str, cause: BaseException) -> OrchestrationError:
-    """Make the exception for an orchestration that raised SystemExit or the like."""
+    """Return the exception for an orchestration that raised SystemExit or a similar exception."""
     code = _exit_code(cause) if isinstance(cause, SystemExit) else 1
     error = OrchestrationError(
         f"orchestration {name!r} raised {type(cause).__name__}: {cause} (code {code}); "
@@ -100,14 +100,14 @@ def from_exit(name: str, cause: BaseException) -> OrchestrationError:
 
 
 def _exit_code(cause: SystemExit) -> int:
-    """Read the code as the interpreter does: None is success, a text is failure."""
+    """Interpret the exit code as Python does: None is success, a text is failure."""
     if cause.code is None:
         return 0
     return cause.code if isinstance(cause.code, int) else 1
 
 
 def from_result(name: str, result: object) -> PtoError | None:
-    """Judge what a Python orchestration returned: None and 0 are success."""
+    """Check the return value of a Python orchestration: None and 0 are success."""
     if isinstance(result, int) and not isinstance(result, bool):
         if result == 0:
             return None
@@ -204,7 +204,7 @@ def _internal(record: _Record) -> PtoError:
     return InternalError(f"{record.message} (status {record.status})")
 
 
-# PTO_RESOURCE_* of pto/abi/status.h, and how a report of the runtime gives a setting.
+# PTO_RESOURCE_* of pto/abi/status.h, and the form in which a report gives a setting.
 _RESOURCES = {
     1: "task ring",
     2: "heap ring",
@@ -214,14 +214,14 @@ _RESOURCES = {
 }
 _SETTING = re.compile(r"--set ([\w.]+)=([\w,]*\w)")
 
-# A longer repr of a value is left out of messages.
+# Messages omit a longer repr of a value.
 _LONGEST_VALUE = 100
 _NO_MESSAGE = "native status {} without a message"
 
-# The statuses (kernel, address, load, timeout) that are about the kernel that they name.
+# The statuses (kernel, address, load, timeout) whose errors name a kernel.
 _OF_KERNEL = frozenset({8, 10, 11, 13})
 
-# By pto_status, in the order of pto/abi/status.h.
+# Indexed by pto_status, in the order of pto/abi/status.h.
 _MAKERS: dict[int, Callable[[_Record], PtoError]] = {
     2: _usage,
     3: _capacity,

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Give ``; did you mean 'x'?``, or nothing when no known name is near ``name``."""
-    import difflib  # only messages need it
+    """Return ``; did you mean 'x'?``, or an empty text if no known name is similar to ``name``."""
+    import difflib  # only needed for messages
 
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""

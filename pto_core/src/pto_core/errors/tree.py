@@ -12,13 +12,13 @@ def _rebuild(cls: type[PtoError], message: str, fields: dict[str, Any]) -> PtoEr
 class PtoError(Exception):
     """The root of the tree.
 
-    ``fields`` names the attributes that a class carries; each is set from the keyword of the same
-    name, ``None`` when it was not given. An unknown keyword is a ``TypeError``.
+    ``fields`` lists the attributes of a class. Each is set from the keyword of the same name and
+    defaults to None. An unknown keyword is a ``TypeError``.
     """
 
     fields: ClassVar[tuple[str, ...]] = ()
     exit_code: ClassVar[int] = 4
-    """What the ``pto`` command exits with: 1 wrong result, 2 usage, 3 build, 4 run, 5 backend."""
+    """The exit code of the ``pto`` command: 1 wrong result, 2 usage, 3 build, 4 run, 5 backend."""
 
     def __init__(self, message: str, **fields: Any) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class PtoError(Exception):
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Tell type checkers that the attributes are those of ``fields``."""
+            """Declare the attributes of ``fields`` for type checkers."""
 
     @property
     def message(self) -> str:
@@ -46,20 +46,20 @@ class PtoError(Exception):
 
 
 class UsageError(PtoError):
-    """The caller broke a documented rule: ``value`` was given for ``name``."""
+    """The caller broke a documented rule with ``value`` for ``name``."""
 
     fields: ClassVar[tuple[str, ...]] = ("name", "value", "expected")
     exit_code = 2
 
 
 class ConfigError(UsageError):
-    """A setting is unknown or has a value that it cannot have; ``origin`` says where it was set."""
+    """A setting is unknown or its value is invalid; ``origin`` is the place where it was set."""
 
     fields: ClassVar[tuple[str, ...]] = ("name", "value", "expected", "origin")
 
 
 class UnsupportedError(UsageError):
-    """The chosen backend or runtime does not offer what was asked for (``name``)."""
+    """The chosen backend or runtime does not support ``name``."""
 
 
 class PluginError(PtoError):
@@ -70,7 +70,7 @@ class PluginError(PtoError):
 
 
 class UnknownPluginError(PluginError):
-    """No installed plugin has that name; ``known`` lists those that exist."""
+    """No installed plugin has that name; ``known`` lists the installed names."""
 
     fields: ClassVar[tuple[str, ...]] = (*PluginError.fields, "known")
 
@@ -90,28 +90,28 @@ class PluginVersionError(PluginError):
 
 
 class BackendUnavailableError(PtoError):
-    """The backend is installed but cannot run here; ``reason`` says why, ``fix`` what to do."""
+    """The backend is installed but cannot run here; ``reason`` is the cause, ``fix`` the remedy."""
 
     fields: ClassVar[tuple[str, ...]] = ("backend", "reason", "fix")
     exit_code = 5
 
 
 class CompileError(PtoError):
-    """A compiler refused a source; ``output`` is what it said, ``command`` how it was called."""
+    """A compiler rejected a source; ``output`` is its output, ``command`` the command line."""
 
     fields: ClassVar[tuple[str, ...]] = ("source", "line", "command", "output", "compiler")
     exit_code = 3
 
 
 class LoadError(PtoError):
-    """A kernel or an orchestration was built but cannot be loaded: a symbol is missing, say."""
+    """A kernel or orchestration was built but cannot be loaded: a missing symbol, for example."""
 
     fields: ClassVar[tuple[str, ...]] = ("func_id", "kernel")
     exit_code = 3
 
 
 class CapacityError(PtoError):
-    """A limit was reached: ``value`` was asked for, ``limit`` is what there is."""
+    """A limit was exceeded: ``value`` was requested, ``limit`` is available."""
 
     fields: ClassVar[tuple[str, ...]] = ("name", "value", "limit")
 
@@ -137,18 +137,17 @@ class CycleError(GraphError):
 
 
 class UnpublishedError(GraphError):
-    """Tasks were added that nobody published."""
+    """Tasks were added but not published."""
 
 
 class DeadlockError(PtoError):
-    """Nothing runs and nothing can.
+    """No task runs, and no task can start.
 
-    Where a call of the orchestration waits for something that is exhausted: ``resource`` says what
-    (``"task ring"``, ``"heap ring"``, ``"dependency pool"``, ``"tensor map"``, ``"clusters"``),
-    ``ring`` of which depth, ``current`` how much there is and ``needed`` how much would suffice;
-    ``settings`` are those with which the program gets through, as :func:`open_device` takes them;
-    ``kernel`` and ``func_id`` are of the call, ``file`` and ``line`` where it was made. What is not
-    known is None.
+    If a call of the orchestration waits for an exhausted resource: ``resource`` names it (``"task
+    ring"``, ``"heap ring"``, ``"dependency pool"``, ``"tensor map"``, ``"clusters"``), ``ring`` is
+    its depth, ``current`` its size and ``needed`` the size that suffices. ``settings`` are those
+    with which the program completes, in the form for :func:`open_device`. ``kernel`` and
+    ``func_id`` belong to the call, ``file`` and ``line`` are its position. Unknown values are None.
     """
 
     fields: ClassVar[tuple[str, ...]] = (
@@ -171,13 +170,13 @@ class OrchestrationError(PtoError):
 
 
 class TaskFailedError(PtoError):
-    """A task failed. Its own Python exception, where there is one, is the ``__cause__``.
+    """A task failed. The ``__cause__`` is its Python exception, if there is one.
 
-    ``file`` and ``line`` are where it was submitted. Of a kernel: ``func_id``, ``core`` and
-    ``kernel``. Of a task of a Worker: ``callable`` is the name of its callable, ``path`` the child
-    that ran it (``"L4/host0/sub1"``), ``remote_traceback`` what the child would have printed. As
-    the error of a run it is the first failure; ``failures`` are the errors of the other tasks that
-    failed and ``poisoned`` the :class:`PoisonedTask` of each task that did not run because of one.
+    ``file`` and ``line``: the position of the submit. For a kernel: ``func_id``, ``core`` and
+    ``kernel``. For a task of a Worker: ``callable`` is the name of its callable, ``path`` the child
+    that ran it (``"L4/host0/sub1"``), ``remote_traceback`` the traceback in the child. The error of
+    a run is its first failure; ``failures`` are the errors of the other failed tasks, and
+    ``poisoned`` has a :class:`PoisonedTask` for each task that did not run because of a failure.
     """
 
     fields: ClassVar[tuple[str, ...]] = (
@@ -197,7 +196,7 @@ class TaskFailedError(PtoError):
 
 
 class PoisonedTask(NamedTuple):
-    """A task that did not run because ``root``, a task that it depends on, failed."""
+    """A task that did not run because the task ``root``, one of its producers, failed."""
 
     task: int
     callable: str
@@ -207,58 +206,58 @@ class PoisonedTask(NamedTuple):
 
 
 class TaskPoisonedError(PtoError):
-    """The task did not run: the task ``root``, on which it depends, failed; that is the cause."""
+    """The task did not run, because the task ``root``, one of its producers, failed."""
 
     fields: ClassVar[tuple[str, ...]] = ("task", "callable", "file", "line", "root")
 
 
 class TaskTimeoutError(TaskFailedError, TimeoutError):
-    """A kernel did not return in time; the device is lost unless it did so soon afterwards."""
+    """A kernel did not return in time. The device is lost unless it returned soon after."""
 
     fields: ClassVar[tuple[str, ...]] = (*TaskFailedError.fields, "timeout_s")
 
 
 class AbortedError(PtoError):
-    """The run was ended from outside before it was done."""
+    """The run was cancelled before it completed."""
 
 
 class RunTimeoutError(AbortedError, TimeoutError):
-    """The run took longer than its limit and was ended; the device can be used again."""
+    """The run exceeded its time limit and was cancelled; the device remains usable."""
 
     fields: ClassVar[tuple[str, ...]] = ("timeout_s",)
 
 
 class DeviceLostError(PtoError):
-    """The device gave up on a kernel that does not return; close it and open another."""
+    """The device was lost because a kernel did not return; close it and open another."""
 
     fields: ClassVar[tuple[str, ...]] = ("device",)
 
 
 class EndpointError(PtoError):
-    """A child cannot be reached or used any more; ``child`` is its number."""
+    """A child cannot be reached or used; ``child`` is its number."""
 
     fields: ClassVar[tuple[str, ...]] = ("child",)
 
 
 class EndpointClosedError(EndpointError):
-    """The other end of a connection is closed, or the process that had it is gone."""
+    """The other end of a connection is closed, or its process is gone."""
 
 
 class ProtocolError(EndpointError):
-    """A child reported what cannot be: what it was sent does not fit, or was never sent."""
+    """A child sent or received invalid data."""
 
 
 class ChildStartError(EndpointError):
-    """A child could not be started, or did not get ready; what it raised is the ``__cause__``."""
+    """A child did not start or become ready; the ``__cause__`` is its exception."""
 
     fields: ClassVar[tuple[str, ...]] = (*EndpointError.fields, "path", "pid", "remote_traceback")
 
 
 class ChildDiedError(EndpointError):
-    """The process of a child is gone: ended by ``signal``, or by itself with ``exit_code``.
+    """The process of a child ended, by ``signal`` or with ``exit_code``.
 
-    ``task``, ``callable``, ``file`` and ``line`` are of the task that it was running, None when it
-    was idle. As the error of a run it also has ``failures`` and ``poisoned``, as TaskFailedError.
+    ``task``, ``callable``, ``file`` and ``line`` describe the task that it ran; None if it was
+    idle. As the error of a run it also has ``failures`` and ``poisoned``, like TaskFailedError.
     """
 
     fields: ClassVar[tuple[str, ...]] = (
@@ -277,13 +276,13 @@ class ChildDiedError(EndpointError):
 
 
 class ChildHungError(ChildDiedError, TimeoutError):
-    """A task in the child took longer than its ``timeout_s``; the child was ended."""
+    """A task in the child exceeded its ``timeout_s``; the child was ended."""
 
     fields: ClassVar[tuple[str, ...]] = (*ChildDiedError.fields, "timeout_s")
 
 
 class ControlError(EndpointError):
-    """A child could not do what it was asked beside tasks; what it raised is the ``__cause__``."""
+    """A child failed a control request; the ``__cause__`` is its exception."""
 
     fields: ClassVar[tuple[str, ...]] = (
         *EndpointError.fields,
@@ -294,7 +293,7 @@ class ControlError(EndpointError):
 
 
 class WorkerClosedError(UsageError):
-    """The Worker was closed, or is not running any more; make another one."""
+    """The Worker is closed or not running; make another one."""
 
 
 class WrongResultError(PtoError):

@@ -1,12 +1,12 @@
-"""Logging: one event name per thing, fields beside it; text for people or JSON for machines.
+"""Logging: one event name per event type, with fields; as readable text or JSON.
 
 ::
 
     log = pto_core.log.get(__name__)
     log.info("kernel compiled", source=str(path), seconds=0.8)
 
-structlog is imported with the first message that is shown; one below the level costs a comparison.
-Everything goes to standard error. Nothing is logged per task.
+structlog is imported with the first message that is shown; a message below the level costs a
+comparison. All output goes to standard error. No message is logged per task.
 """
 
 from pto_core.log.logger import Logger, configure, get

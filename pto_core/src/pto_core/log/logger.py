@@ -12,7 +12,7 @@ _SEVERITY = {"error": 3, "warn": 2, "info": 1, "debug": 0}
 
 @dataclass
 class _Output:
-    """How this process logs. A log is one per process by nature, like its standard error."""
+    """The log settings of this process. A process has one log, like its standard error."""
 
     least: int = _SEVERITY["warn"]
     as_json: bool = False
@@ -28,12 +28,12 @@ def configure(config: Mapping[str, Any]) -> None:
 
 
 def get(name: str) -> Logger:
-    """Give the logger of a module; ``name`` is shown with its messages."""
+    """Return the logger of a module; ``name`` is shown with its messages."""
     return Logger(name)
 
 
 class Logger:
-    """Writes events with fields; a field is a text, a number, or something that prints."""
+    """Writes events with fields. A field is a text, a number, or a printable object."""
 
     __slots__ = ("_fields", "_name")
 
@@ -42,15 +42,15 @@ class Logger:
         self._fields = fields
 
     def bind(self, **fields: Any) -> Logger:
-        """Give a logger that adds ``fields`` to each of its events."""
+        """Return a logger that adds ``fields`` to each of its events."""
         return Logger(self._name, **{**self._fields, **fields})
 
     def error(self, event: str, /, **fields: Any) -> None:
-        """Log what went wrong and was not mended."""
+        """Log a failure."""
         self._log("error", event, fields)
 
     def warning(self, event: str, /, **fields: Any) -> None:
-        """Log what is suspicious and did not stop anything."""
+        """Log a suspicious condition that did not stop anything."""
         self._log("warn", event, fields)
 
     def info(self, event: str, /, **fields: Any) -> None:
@@ -58,7 +58,7 @@ class Logger:
         self._log("info", event, fields)
 
     def debug(self, event: str, /, **fields: Any) -> None:
-        """Log what helps to find a bug."""
+        """Log a detail for debugging."""
         self._log("debug", event, fields)
 
     def _log(self, level: str, event: str, fields: Mapping[str, Any]) -> None:

@@ -1,8 +1,8 @@
-"""Finding, checking and loading plugins.
+"""Find, check and load plugins.
 
-Records come from the metadata of installed distributions and import nothing; loading one plugin
-imports that one. Broken, duplicate, misspelt and out-of-date plugins are errors that name the
-distribution and its version, and stop nobody else's plugin.
+Records come from the metadata of installed distributions and import nothing; loading a plugin
+imports only that plugin. Broken, duplicate, misspelt and outdated plugins are errors that name the
+distribution and its version, and do not affect other plugins.
 """
 
 from pto_core.plugins.inspection import Inspection, inspect, inspect_all

@@ -1,4 +1,4 @@
-"""How to install plugins, as messages say it.
+"""The installation commands in messages.
 
 Our distributions are on no public index, and a stranger could publish a package under any of their
 names. So every message names commands that install from local files only.

@@ -1,4 +1,4 @@
-"""What a plugin object must be before it may be used."""
+"""Check plugin objects before use."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _SMALLEST_FRAME_LIMIT = 4096
 
 
 def check_plugin(record: PluginRecord, plugin: Any) -> None:
-    """Raise unless ``plugin`` has what the interface of its family asks for.
+    """Raise unless ``plugin`` has the members that the interface of its family requires.
 
-    :class:`~pto_core.errors.PluginVersionError` before anything else: a plugin made for another
-    version may lack members for that reason.
+    Check the version first (:class:`~pto_core.errors.PluginVersionError`): a plugin made for
+    another version may lack members for that reason.
     """
     if record.family == "command" and set(record.names) & set(RESERVED_COMMANDS):
         raise load_error(record, "has the name of one of pto's own commands")
@@ -62,7 +62,7 @@ def check_plugin(record: PluginRecord, plugin: Any) -> None:
 
 
 def health_of(plugin: Any) -> Health:
-    """Ask a plugin for its health; one that raises instead of answering is not healthy."""
+    """Return the health of a plugin. A plugin whose health() raises is unhealthy."""
     try:
         health = plugin.health()
     except Exception as error:  # noqa: BLE001 - a stranger's code may raise anything
@@ -73,7 +73,7 @@ def health_of(plugin: Any) -> Health:
 
 
 def load_error(record: PluginRecord, what: str) -> PluginLoadError:
-    """Make the error for a plugin that breaks its interface."""
+    """Return the error for a plugin that breaks its interface."""
     return PluginLoadError(
         f"{record.family} {record.name!r} ({record.source}, {record.value}) {what}",
         family=record.family,
@@ -86,7 +86,7 @@ def load_error(record: PluginRecord, what: str) -> PluginLoadError:
 def version_error(
     record: PluginRecord, what: str, wanted: int, found: object
 ) -> PluginVersionError:
-    """Make the error for a plugin that was built for another version of ``what``."""
+    """Return the error for a plugin that was built for another version of ``what``."""
     return PluginVersionError(
         f"{record.family} {record.name!r} ({record.source}) is for version {found} of the {what}, "
         f"this core has version {wanted}; {reinstall(record.distribution)}",

@@ -18,7 +18,7 @@ from pto_core.plugins.records import FAMILIES, PluginRecord, duplicate_error, in
 
 @dataclass(frozen=True)
 class Inspection:
-    """A plugin, what it can do, and whether it can be used here and why not."""
+    """A plugin, its capabilities, and whether it can be used here."""
 
     record: PluginRecord
     capabilities: frozenset[str]
@@ -26,7 +26,7 @@ class Inspection:
 
 
 def inspect_all() -> list[Inspection]:
-    """Inspect every installed plugin of every family; imports them, and never raises for one."""
+    """Inspect every installed plugin of every family. Imports them, and raises for none."""
     found: list[Inspection] = []
     for family in FAMILIES:
         family_records = installed(family)

@@ -1,4 +1,4 @@
-"""Importing one plugin and checking it before anybody uses it."""
+"""Import and check one plugin before its first use."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ from pto_core.plugins.records import PluginRecord, find, installed
 
 
 def load_backend(name: str) -> Backend:
-    """Give the backend called ``name``, ready to open devices on this machine.
+    """Return the backend called ``name``, ready to open devices on this machine.
 
-    Imports that plugin and no other. Raises
-    :class:`~pto_core.errors.BackendUnavailableError` when it cannot work here (no other backend
-    steps in for it), else :class:`~pto_core.errors.PluginError`.
+    Imports only that plugin. Raises :class:`~pto_core.errors.BackendUnavailableError` if it cannot
+    work here (no other backend replaces it), else :class:`~pto_core.errors.PluginError`.
     """
     record = find("backend", name)
     backend = cast(Backend, load_record(record))
@@ -43,7 +42,7 @@ def load_backend(name: str) -> Backend:
 
 
 def load_runtime(name: str) -> Runtime:
-    """Give the runtime variant called ``name``; imports that plugin and no other.
+    """Return the runtime variant called ``name``; imports only that plugin.
 
     Raises :class:`~pto_core.errors.PluginError`.
     """
@@ -55,9 +54,9 @@ def load_runtime(name: str) -> Runtime:
 
 
 def load_transport(name: str) -> NativeTransport | PythonTransport:
-    """Give the transport called ``name``; imports that plugin and no other.
+    """Return the transport called ``name``; imports only that plugin.
 
-    ``isinstance(transport, NativeTransport)`` tells the kinds apart. Raises
+    ``isinstance(transport, NativeTransport)`` distinguishes the kinds. Raises
     :class:`~pto_core.errors.PluginError`.
     """
     record = find("transport", name)
@@ -69,7 +68,7 @@ def load_transport(name: str) -> NativeTransport | PythonTransport:
 
 
 def load_unopened(family: str, name: str) -> Backend | Runtime:
-    """Give a plugin for its options and capabilities only: it need not work on this machine."""
+    """Return a plugin for its options and capabilities only; it need not work on this machine."""
     return cast("Backend | Runtime", load_record(find(family, name)))
 
 
@@ -81,8 +80,7 @@ def load_command(name: str) -> Command:
 def load_record(record: PluginRecord) -> Any:
     """Import the object of ``record`` and check it against its family's interface.
 
-    Whatever its import raises comes back as a :class:`~pto_core.errors.PluginLoadError` with the
-    cause chained.
+    Any exception of the import becomes the cause of a :class:`~pto_core.errors.PluginLoadError`.
     """
     plugin = _import_object(record)
     check_plugin(record, plugin)
@@ -90,7 +88,7 @@ def load_record(record: PluginRecord) -> Any:
 
 
 def canonical_name(family: str, name: str) -> str:
-    """Resolve an alias; a name that nobody has comes back as it is."""
+    """Resolve an alias; return an unknown name unchanged."""
     for record in installed(family):
         if name in record.names:
             return record.name
@@ -98,16 +96,16 @@ def canonical_name(family: str, name: str) -> str:
 
 
 def options_of_all() -> Mapping[str, Option]:
-    """Give the options of every backend and runtime that can be imported, by key.
+    """Return the options of every importable backend and runtime, by key.
 
-    Imports them all: for listings and for messages about unknown settings.
+    Imports all of them: for listings and for messages about unknown settings.
     """
     options: dict[str, Option] = {}
     for record in (*installed("backend"), *installed("runtime")):
         try:
             plugin = load_record(record)
         except PluginError:
-            continue  # `pto plugins` says why; here it only means fewer known keys
+            continue  # `pto plugins` shows the reason; here it only means fewer known keys
         options.update((option.key, option) for option in plugin.options())
     return options
 

@@ -1,4 +1,4 @@
-"""The ABI version that a plugin's native library states."""
+"""Check the ABI version of a plugin's native library."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_library(record: PluginRecord, path: Path) -> None:
 
 
 def library_error(record: PluginRecord, path: Path) -> PluginLoadError | PluginVersionError | None:
-    """Say what is wrong with a plugin's native library, if anything."""
+    """Return the problem of a plugin's native library, if any."""
     if not path.is_file():
         fix = reinstall(record.distribution)
         return load_error(record, f"has no native library at {path}; {fix}")
@@ -31,7 +31,7 @@ def library_error(record: PluginRecord, path: Path) -> PluginLoadError | PluginV
         entry = getattr(library, symbol)
     except (OSError, AttributeError) as error:
         return load_error(record, f"has a native library that cannot be used: {error}")
-    # All tables begin with the version, so that it can be read whatever follows.
+    # All tables start with the version, so it can always be read.
     entry.restype = ctypes.POINTER(ctypes.c_uint32)
     table = entry() if record.family == "backend" else entry(record.name.encode())
     if not table:

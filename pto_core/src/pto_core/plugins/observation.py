@@ -1,6 +1,6 @@
-"""Observers: plugins that are told about runs and cases.
+"""Observers: plugins that receive the events of runs and cases.
 
-pluggy is imported only when an observer is there, so a machine without one pays nothing.
+pluggy is imported only if an observer is installed, so other machines pay no cost.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pto_core.plugins.records import PluginRecord, duplicate_error, installed
 
 
 class Observers:
-    """The observers of one device or one command, and the call that tells them all.
+    """The observers of one device or one command, and the call that notifies all of them.
 
-    ``problems`` holds one error for each installed observer that could not be used; the others
-    work. The owner decides how to show them.
+    ``problems`` has one error for each installed observer that is unusable; the others work. The
+    owner shows the errors.
     """
 
     def __init__(self, plugins: Mapping[PluginRecord, Any], problems: tuple[PluginError, ...] = ()):
@@ -31,8 +31,8 @@ class Observers:
     def notify(self, hook: str, **arguments: Any) -> None:
         """Call ``hook`` on every observer.
 
-        An observer that raises ends the call with a :class:`~pto_core.errors.PluginError` that
-        names it, its own exception chained.
+        If an observer raises, the call raises a :class:`~pto_core.errors.PluginError` that names
+        it, with its exception chained.
         """
         if self._manager is None:
             return
@@ -44,7 +44,7 @@ class Observers:
 
 
 def load_observers() -> Observers:
-    """Import every installed observer; a broken one lands in ``problems`` and stops no other."""
+    """Import every installed observer; add the errors of broken ones to ``problems``."""
     found = installed("observer")
     usable: dict[PluginRecord, Any] = {}
     problems: list[PluginError] = []
@@ -64,7 +64,7 @@ def load_observers() -> Observers:
 def check_observer(record: PluginRecord, plugin: Any) -> None:
     """Raise unless every hook that ``plugin`` implements exists, is marked, and fits.
 
-    pluggy alone would pass over a misspelt or an unmarked hook in silence.
+    pluggy itself silently ignores a misspelt or unmarked hook.
     """
     from pto_core.plugins.hooks import Hooks
 
@@ -104,7 +104,7 @@ def _manager(plugins: Mapping[PluginRecord, Any]) -> Any:
 
 
 def _hook_failed(hook: str, caller: Any, error: Exception) -> PluginError:
-    """Name the observer whose frame is in the traceback."""
+    """Return the name of the observer whose frame is in the traceback."""
     codes = set()
     trace = error.__traceback__
     while trace is not None:

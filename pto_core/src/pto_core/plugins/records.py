@@ -1,4 +1,4 @@
-"""What is installed, read from the metadata of distributions; nothing is imported."""
+"""List the installed plugins from the metadata of distributions, without imports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pto_core.plugins.advice import install
 
 FAMILIES = ("backend", "runtime", "transport", "command", "observer")
 
-# Our own plugins, for messages about how to install them.
+# Our own plugins, for the installation commands in messages.
 _OURS = frozenset(
     {
         ("backend", "a2a3sim"),
@@ -29,16 +29,16 @@ _OURS = frozenset(
         ("transport", "shm"),
     }
 )
-# Backends that do not exist yet, and the simulator of each.
+# Planned backends, and the simulator of each.
 _LATER = {"a2a3": "a2a3sim"}
 
 
 @dataclass(frozen=True)
 class PluginRecord:
-    """One plugin as its distribution's metadata states it.
+    """One plugin, as described by the metadata of its distribution.
 
-    ``name`` is that of its first entry point, ``aliases`` the others on the same object, ``value``
-    is ``module:attribute``.
+    ``name`` is the name of its first entry point, ``aliases`` are the others for the same object,
+    ``value`` is ``module:attribute``.
     """
 
     family: str
@@ -55,7 +55,7 @@ class PluginRecord:
 
     @property
     def source(self) -> str:
-        """Distribution and version, as messages show them."""
+        """Distribution and version, for messages."""
         return f"{self.distribution} {self.version}"
 
 
@@ -75,7 +75,7 @@ def transports() -> list[PluginRecord]:
 
 
 def commands() -> list[PluginRecord]:
-    """List the installed subcommands of ``pto`` that others add."""
+    """List the installed subcommands of ``pto`` that plugins add."""
     return installed("command")
 
 
@@ -85,7 +85,7 @@ def observers() -> list[PluginRecord]:
 
 
 def installed(family: str) -> list[PluginRecord]:
-    """List the installed plugins of ``family``, by name; duplicates are all in it."""
+    """List the installed plugins of ``family``, by name, including duplicates."""
     names: dict[tuple[str, str, str], list[str]] = {}
     for point in importlib.metadata.entry_points(group=f"pto.{family}s"):
         source = (
@@ -100,10 +100,10 @@ def installed(family: str) -> list[PluginRecord]:
 
 
 def find(family: str, name: str) -> PluginRecord:
-    """Give the one record that ``name`` selects.
+    """Return the one record that ``name`` selects.
 
-    Raises :class:`UnknownPluginError` or :class:`DuplicatePluginError`, and
-    :class:`BackendUnavailableError` for a backend of ours that is not installed.
+    Raises :class:`UnknownPluginError`, :class:`DuplicatePluginError`, or
+    :class:`BackendUnavailableError` for one of our backends that is not installed.
     """
     candidates = installed(family)
     matches = [record for record in candidates if name in record.names]
@@ -118,7 +118,7 @@ def find(family: str, name: str) -> PluginRecord:
 def duplicate_error(
     record: PluginRecord, others: Sequence[PluginRecord], name: str | None = None
 ) -> DuplicatePluginError | None:
-    """Say whether a name of ``record`` (or ``name``) is also that of another one of ``others``."""
+    """Return whether a name of ``record`` (or ``name``) also belongs to one of ``others``."""
     wanted = {name} if name is not None else set(record.names)
     for other in others:
         shared = wanted & set(record.names) & set(other.names)

@@ -1,4 +1,4 @@
-"""The conformance kit: contract tests for backends, runtimes and transports, also for a stranger's.
+"""The conformance kit: contract tests for backends, runtimes and transports of any author.
 
 A plugin's whole test file::
 
@@ -7,12 +7,12 @@ A plugin's whole test file::
     class TestMyChip(BackendContract):
         backend = "mychip"
 
-Tests ask for a capability, never for a plugin: one that needs what the plugin does not claim is not
-collected, and a claim that does not hold fails. Every test is a plain function ``check_*`` of one
-subject (:class:`BackendSubject`, :class:`RuntimeSubject` or :class:`TransportSubject`), in the
-modules ``memory``, ``topology``, ``dispatch``, ``claims``, ``ordering``, ``graph_errors``,
-``public_api`` and those of ``transports``; it raises :class:`ContractError`, and its docstring is
-the contract. Needs pytest only to run the classes.
+A test requires capabilities, not a certain plugin. A test whose capabilities the plugin does not
+claim is not collected; a claim that does not hold fails. Every test is a plain function ``check_*``
+of one subject (:class:`BackendSubject`, :class:`RuntimeSubject` or :class:`TransportSubject`), in
+the modules ``memory``, ``topology``, ``dispatch``, ``claims``, ``ordering``, ``graph_errors``,
+``public_api`` and those of ``transports``. It raises :class:`ContractError`, and its docstring is
+the contract. Only the test classes need pytest.
 """
 
 from pto_core.testing.capabilities import contract_test

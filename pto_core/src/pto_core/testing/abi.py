@@ -1,8 +1,8 @@
 """The native ABI of ``pto/abi/*.h`` as ctypes structures.
 
-For what the Python API cannot express: calling a backend's or a runtime's table directly, in any
-order. Names are those of the headers without the ``pto_`` prefix (``yield_`` for the one that is a
-Python keyword). ``tests/conformance/test_abi_mirror.py`` compares every field with the headers.
+For checks that the Python API cannot express: they call the table of a backend or runtime directly,
+in any order. Names are those of the headers without the ``pto_`` prefix (``yield_`` for the Python
+keyword). ``tests/conformance/test_abi_mirror.py`` compares every field with the headers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_AICPU_THREADS = 4
 ACTIVITY_MAGIC = 0x41435450
 ACTIVITY_SLOTS = 62
 ALIGNMENT = 1024
-"""Bytes that every device address is a multiple of."""
+"""The alignment of device addresses in bytes."""
 
 
 class Status(IntEnum):
@@ -61,7 +61,7 @@ class Status(IntEnum):
 
 
 class Step(IntEnum):
-    """What ``schedule_step`` answers."""
+    """The results of ``schedule_step``."""
 
     IDLE = 0
     PROGRESS = 1
@@ -167,7 +167,7 @@ class CoreMask(Structure):
     _fields_ = (("words", c_uint64 * 2),)
 
     def cores(self) -> list[int]:
-        """Give the cores whose bit is set, in order."""
+        """Return the cores whose bit is set, in order."""
         bits = self.words[0] | self.words[1] << 64
         return [core for core in range(128) if bits >> core & 1]
 
@@ -323,7 +323,7 @@ class TensorData(Structure):
 
 
 class ParamValue(Union):
-    """The value of a ``pto_param``: a tensor or a scalar, as its tag says."""
+    """The value of a ``pto_param``: a tensor or a scalar, depending on its tag."""
 
     _fields_ = (("tensor", POINTER(TensorData)), ("scalar", c_uint64))
 
@@ -544,7 +544,7 @@ class BackendApi(Structure):
 
 
 def entries(table: type[Structure]) -> list[str]:
-    """Name the functions of a table."""
+    """List the function names of a table."""
     return [field[0] for field in table._fields_ if hasattr(field[1], "_flags_")]
 
 

@@ -1,4 +1,4 @@
-"""Tests that ask for a capability: only those that a plugin claims are collected."""
+"""Collect only the tests whose capabilities a plugin claims."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ _ATTRIBUTE = "required_capabilities"
 
 
 def contract_test(check: Callable[[Any], None], *requires: str) -> Callable[[Any], None]:
-    """Make a test method of ``check``, for plugins that claim all of ``requires``.
+    """Wrap ``check`` as a test method for plugins that claim all of ``requires``.
 
-    ``"!x"`` asks for plugins that do not claim x; ``"backend:x"`` is about the backend that drives
-    a runtime under test.
+    ``"!x"`` requires that the plugin does not claim x; ``"backend:x"`` refers to the backend that
+    drives a runtime under test.
     """
 
     def test(self: Any) -> None:
         check(self.subject)
 
-    test.__doc__ = getattr(check, "func", check).__doc__  # a partial has its function's
+    # a partial uses the docstring of its function
+    test.__doc__ = getattr(check, "func", check).__doc__
     setattr(test, _ATTRIBUTE, requires)
     return test
 
 
 def withdraw_unclaimed(contract: type, claimed: frozenset[str]) -> None:
-    """Hide the tests of ``contract`` that need what is not in ``claimed``."""
+    """Hide the tests of ``contract`` that require a capability not in ``claimed``."""
     for name in dir(contract):
         needed: tuple[str, ...] = getattr(getattr(contract, name), _ATTRIBUTE, ())
         if not all(_holds(capability, claimed) for capability in needed):

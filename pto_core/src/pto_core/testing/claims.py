@@ -1,4 +1,4 @@
-"""Whether a backend can do what it claims: one check for each capability."""
+"""Check the claims of a backend: one check for each capability."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CAPABILITY_FLAGS = {
     "checking": abi.BackendFlag.CHECKING,
     "callbacks": abi.BackendFlag.CALLBACKS,
 }
-"""The capability of the plugin, and the bit of its library that says the same."""
+"""The capability of the plugin, and the matching bit of its library."""
 
 _SEEDS = 16
 _FRESH_PROCESS_LIMIT_S = 60
@@ -29,7 +29,7 @@ _STUCK_MS = 5000
 
 
 def check_table(backend: BackendSubject) -> None:
-    """Require that the library's table has the ABI's version and size, and no entry is missing."""
+    """Require that the library's table has the ABI's version and size and no missing entry."""
     table = backend.native.table
     expect(table.abi_version == abi.ABI_VERSION, f"abi_version is {table.abi_version}")
     expect(
@@ -41,7 +41,7 @@ def check_table(backend: BackendSubject) -> None:
 
 
 def check_claims_agree(backend: BackendSubject) -> None:
-    """Require that the plugin names those capabilities that its library has bits for."""
+    """Require that the plugin names exactly the capabilities in its library's bits."""
     unknown = sorted(set(backend.plugin.capabilities) - set(CAPABILITY_FLAGS))
     expect(not unknown, f"unknown capabilities: {unknown}; there are {sorted(CAPABILITY_FLAGS)}")
     for capability, flag in CAPABILITY_FLAGS.items():
@@ -73,9 +73,9 @@ def check_threads(backend: BackendSubject) -> None:
 
 
 def check_lost_device(backend: BackendSubject) -> None:
-    """Require a ``threads`` backend to give up on a kernel once its device is lost.
+    """Require that a ``threads`` backend stops waiting for a kernel after its device is lost.
 
-    Nobody waits for the kernel then, and every later call says LOST.
+    No call waits for the kernel then, and every later call returns LOST.
     """
     probe = Probe()
     with backend.open() as device:
@@ -123,9 +123,9 @@ def check_callbacks(backend: BackendSubject, tasks: int = 50) -> None:
 
 
 def check_kernel_faults(backend: BackendSubject) -> None:
-    """Require that a kernel which fails ends the run with KERNEL, its words, task and core.
+    """Require that a failing kernel ends the run with KERNEL, its error text, task and core.
 
-    The next run on the device is all right.
+    The next run on the device works.
     """
 
     def fail(_payload: Any, _core: int, error: Any) -> int:
@@ -152,7 +152,7 @@ def check_kernel_faults(backend: BackendSubject) -> None:
 
 
 def trace_hash(backend: BackendSubject, seed: int, tasks: int = 40) -> int:
-    """Give the trace hash of a fixed run in deterministic mode with ``seed``."""
+    """Return the trace hash of a fixed run in deterministic mode with ``seed``."""
     probe = Probe()
     with backend.open(mode="deterministic", seed=seed) as device:
         kernels = backend.load_recorders(device)
@@ -166,7 +166,7 @@ def trace_hash(backend: BackendSubject, seed: int, tasks: int = 40) -> int:
 
 
 def check_seed_repeats_trace(backend: BackendSubject) -> None:
-    """Require that one seed gives one trace hash, not 0, also in another process."""
+    """Require that a seed gives the same nonzero trace hash, also in another process."""
     first = trace_hash(backend, 7)
     expect(first, "the run report of deterministic mode has no trace hash")
     for _ in range(3):
@@ -187,7 +187,7 @@ def check_seed_repeats_trace(backend: BackendSubject) -> None:
 
 
 def check_seeds_differ(backend: BackendSubject) -> None:
-    """Require other seeds to choose other orders; three of four have to differ."""
+    """Require that different seeds give different orders, in at least three of four cases."""
     hashes = {trace_hash(backend, seed) for seed in range(_SEEDS)}
     expect(
         4 * len(hashes) >= 3 * _SEEDS,
@@ -211,9 +211,10 @@ def check_red_zones(backend: BackendSubject) -> None:
 
 
 def check_wrong_values_are_refused(backend: BackendSubject) -> None:
-    """Require the checks to refuse freed memory, and to take live buffers.
+    """Require that the checks refuse freed memory and accept live buffers.
 
-    ``check_value`` takes numbers too; ``check_range`` does not, nor what leaves its buffer.
+    ``check_value`` also accepts numbers; ``check_range`` does not, and refuses ranges outside a
+    buffer.
     """
     answers: dict[str, int] = {}
     values: dict[str, int] = {}

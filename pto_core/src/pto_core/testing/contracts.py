@@ -1,7 +1,7 @@
-"""The contracts as test classes: a plugin's tests derive from one and name the plugin.
+"""The contracts as test classes: the tests of a plugin derive from one and name the plugin.
 
-A class loads its plugin when it is defined, because what the plugin claims decides which tests
-there are. Each test is one check; the check's docstring is the contract.
+A class loads its plugin when it is defined, because the plugin's claims select the tests. Each test
+is one check; the check's docstring is the contract.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pto_core.testing.subjects import BackendSubject, RuntimeSubject
 
 
 class BackendContract:
-    """What every backend holds. A subclass sets ``backend`` to the name users select it by."""
+    """The contract of backends. A subclass sets ``backend`` to the selection name."""
 
     backend: ClassVar[str]
     subject: ClassVar[BackendSubject]
@@ -76,9 +76,9 @@ class BackendContract:
 
 
 class RuntimeContract:
-    """What every level-2 runtime variant holds.
+    """The contract of level-2 runtime variants.
 
-    A subclass sets ``runtime``, and ``backend`` when it should not be the first healthy one.
+    A subclass sets ``runtime``, and ``backend`` to override the first healthy one.
     """
 
     runtime: ClassVar[str]

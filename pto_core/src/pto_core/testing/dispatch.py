@@ -1,4 +1,4 @@
-"""What a backend promises about cores, dispatch and completion; a :class:`Probe` drives it."""
+"""Check a backend's cores, dispatch and completion with a :class:`Probe`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pto_core.testing.subjects import BackendSubject
 
 
 def check_each_task_runs_once(backend: BackendSubject, tasks: int = 300) -> None:
-    """Require every dispatched task to have run exactly once when the run is over."""
+    """Require that every dispatched task ran exactly once at the end of the run."""
     probe = Probe()
     with backend.open() as device:
         kernels = backend.load_recorders(device)
@@ -46,7 +46,7 @@ def check_each_task_runs_once(backend: BackendSubject, tasks: int = 300) -> None
 def check_completions_are_reported_once(backend: BackendSubject) -> None:
     """Require ``poll`` to report every finished core once, and no other core.
 
-    In one run with many tasks for each core, and in many with fewer tasks than cores.
+    Tested in one run with many tasks for each core, and in many runs with fewer tasks than cores.
     """
     probe = Probe()
     with backend.open() as device:
@@ -64,7 +64,7 @@ def check_completions_are_reported_once(backend: BackendSubject) -> None:
 
 
 def check_payload_is_copied(backend: BackendSubject, seed: int | None = None) -> None:
-    """Require that a core has a copy of the payload, made before ``dispatch`` returns.
+    """Require that a core receives a copy of the payload, made before ``dispatch`` returns.
 
     Holds for the largest number of arguments and for a payload of the largest size.
     """
@@ -85,7 +85,7 @@ def check_payload_is_copied(backend: BackendSubject, seed: int | None = None) ->
 
 
 def check_relative_arguments(backend: BackendSubject, seed: int | None = None) -> None:
-    """Require that arguments in ``relative_args`` reach the kernel as addresses in its copy."""
+    """Require that arguments in ``relative_args`` reach the kernel as addresses inside its copy."""
     with random_numbers(seed) as numbers, backend.open() as device:
         kernels = backend.load_recorders(device)
         probe = Probe()
@@ -118,7 +118,7 @@ def _expect_sums(log: RecorderLog, words: Sequence[Sequence[int]]) -> None:
 
 
 def check_counters(backend: BackendSubject) -> None:
-    """Require a run report to count the tasks, the tasks of each core and the run's copies."""
+    """Require that a run report counts the tasks, the tasks per core and the run's copies."""
     sizes = (100, 1, 70_000)
 
     def copy(platform: abi.Platform) -> None:
@@ -154,7 +154,7 @@ def check_counters(backend: BackendSubject) -> None:
 
 
 def check_memory_of_a_run(backend: BackendSubject) -> None:
-    """Require that what a runtime allocates is gone with the run, and that reserves are zeroed."""
+    """Require that the end of a run frees its allocations, and that reserved memory is zeroed."""
     seen: list[int] = []
 
     def allocate(platform: abi.Platform) -> None:
@@ -182,7 +182,7 @@ def check_memory_of_a_run(backend: BackendSubject) -> None:
 
 
 def check_unknown_options_are_refused(backend: BackendSubject) -> None:
-    """Require that an option that the backend does not know is a usage error which names it."""
+    """Require that an unknown option is a usage error that names it."""
     try:
         device = backend.open(no_such_option="1")
     except StatusError as refusal:
@@ -196,7 +196,7 @@ def check_unknown_options_are_refused(backend: BackendSubject) -> None:
 
 
 def check_missing_files_are_load_errors(backend: BackendSubject) -> None:
-    """Require LOAD and the path for a kernel or library that is not there."""
+    """Require LOAD and the path for a missing kernel or library."""
     missing = Path("/nonexistent/conformance.so")
     with backend.open() as device:
         for name, load in (
@@ -216,7 +216,7 @@ def check_missing_files_are_load_errors(backend: BackendSubject) -> None:
 
 
 def check_abort(backend: BackendSubject) -> None:
-    """Require that an aborted run says ABORTED, and that the next one is all right."""
+    """Require that an aborted run returns ABORTED, and that the next run works."""
     probe = Probe()
     with backend.open() as device:
         kernels = backend.load_recorders(device)
@@ -238,7 +238,7 @@ def check_abort(backend: BackendSubject) -> None:
 
 
 def check_many_runs(backend: BackendSubject, runs: int = 100) -> None:
-    """Require that a device runs again and again, with nothing left over from the run before."""
+    """Require that a device runs repeatedly, without state left from earlier runs."""
     probe = Probe()
     with backend.open() as device:
         kernels = backend.load_recorders(device)
@@ -254,7 +254,7 @@ def check_many_runs(backend: BackendSubject, runs: int = 100) -> None:
 
 
 def check_activity_names_the_kernel(backend: BackendSubject) -> None:
-    """Require one odd slot of the activity page while a kernel runs: task, core, func_id."""
+    """Require one odd slot of the activity page during a kernel, with task, core and func_id."""
     probe = Probe()
     with backend.open() as device:
         kernel = device.load_kernel(5, abi.Core.AIV, backend.kernel("gate", abi.Core.AIV))

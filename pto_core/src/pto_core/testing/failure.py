@@ -1,10 +1,10 @@
-"""How a check says that a contract is broken."""
+"""The error for a broken contract."""
 
 from __future__ import annotations
 
 
 class ContractError(AssertionError):
-    """A plugin breaks a contract. The message gives the rule, the numbers and the seed."""
+    """A plugin breaks a contract. The message has the rule, the values and the seed."""
 
 
 def expect(condition: object, message: str) -> None:

@@ -1,4 +1,4 @@
-"""What a runtime promises about wrong graphs: the first error counts, and the next run works."""
+"""Check a runtime on invalid graphs: it reports the first error, and the next run works."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _run_wrong(
     *,
     result: int = 0,
 ) -> Outcome:
-    """Run what ``build`` submits, expect one of ``allowed``, then run a right graph."""
+    """Run the graph of ``build``, expect one of ``allowed``, then run a valid graph."""
     with Session(runtime) as session:
         log = RecorderLog(session.device, 16)
         session.start()
@@ -48,7 +48,7 @@ def _submit(session: Session, log: RecorderLog, count: int, *, publish: bool = T
 
 
 def check_cycle(runtime: RuntimeSubject) -> None:
-    """Require that a cycle is found, never waited for: CYCLE, and ``task`` is on it."""
+    """Require that a cycle ends the run with CYCLE, at once, and that ``task`` is on the cycle."""
     ids: list[int] = []
 
     def build(session: Session, log: RecorderLog) -> None:
@@ -86,7 +86,7 @@ def check_unknown_task(runtime: RuntimeSubject) -> None:
 
 
 def check_unknown_kernel(runtime: RuntimeSubject) -> None:
-    """Require -1 for a func_id that no kernel has; the run ends with USAGE and the id."""
+    """Require -1 for an unknown func_id; the run ends with USAGE and the id."""
 
     def build(session: Session, log: RecorderLog) -> None:
         task = session.submit(_NO_SUCH_KERNEL, log.arguments(0))
@@ -110,7 +110,7 @@ def check_too_many_arguments(runtime: RuntimeSubject) -> None:
 
 
 def check_orchestration_failure(runtime: RuntimeSubject) -> None:
-    """Require ORCHESTRATION, with the code, of a caller that ends its graph with 3."""
+    """Require ORCHESTRATION with the code if the caller ends its graph with 3."""
     outcome = _run_wrong(
         runtime,
         lambda session, log: _submit(session, log, 3),
@@ -121,7 +121,7 @@ def check_orchestration_failure(runtime: RuntimeSubject) -> None:
 
 
 def check_first_error_wins(runtime: RuntimeSubject) -> None:
-    """Require the first of several errors to be the run's, and later submits to give -1."""
+    """Require that a run reports its first error, and that later submits return -1."""
 
     def build(session: Session, log: RecorderLog) -> None:
         session.submit(_NO_SUCH_KERNEL, log.arguments(0))
@@ -134,7 +134,7 @@ def check_first_error_wins(runtime: RuntimeSubject) -> None:
 
 
 def check_unpublished_work(runtime: RuntimeSubject) -> None:
-    """Require that what nobody published never runs, and that the run says UNPUBLISHED."""
+    """Require that unpublished tasks never run, and that the run ends with UNPUBLISHED."""
     with Session(runtime) as session:
         log = RecorderLog(session.device, 2)
         session.start()
@@ -151,7 +151,7 @@ def check_unpublished_work(runtime: RuntimeSubject) -> None:
 
 
 def check_publish_twice(runtime: RuntimeSubject) -> None:
-    """Require a usage error for a task that is published a second time."""
+    """Require a usage error for a second publish of a task."""
 
     def build(session: Session, log: RecorderLog) -> None:
         task = _submit(session, log, 1)[0]
@@ -178,7 +178,7 @@ def check_abort(runtime: RuntimeSubject) -> None:
 
 
 def check_failing_kernel(runtime: RuntimeSubject) -> None:
-    """Require KERNEL, with task and words, for a kernel that fails; no task after it runs."""
+    """Require KERNEL, with task and error text, for a failing kernel; no task after it runs."""
 
     def fail(_payload: Any, _core: int, error: Any) -> int:
         error.contents.status = abi.Status.KERNEL
@@ -204,7 +204,7 @@ def check_failing_kernel(runtime: RuntimeSubject) -> None:
 
 
 def check_unknown_options_are_refused(runtime: RuntimeSubject) -> None:
-    """Require that an option that the variant does not know is a usage error which names it."""
+    """Require that an unknown option is a usage error that names it."""
     with runtime.backend.open() as device:
         try:
             device.attach(runtime.native, no_such_option="1")
@@ -218,7 +218,7 @@ def check_unknown_options_are_refused(runtime: RuntimeSubject) -> None:
 
 
 def check_unsupported_scopes(runtime: RuntimeSubject) -> None:
-    """Require that without ``scopes``, opening one is refused as UNSUPPORTED."""
+    """Require UNSUPPORTED for opening a scope if the variant has no ``scopes``."""
     with Session(runtime) as session:
         session.start()
         handle = session.device.runtime_handle

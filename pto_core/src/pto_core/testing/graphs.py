@@ -1,4 +1,4 @@
-"""Task graphs for the checks, and the oracle that says whether a run kept their order."""
+"""Task graphs for the checks, and an oracle that checks their order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Graph:
     edges: list[tuple[int, int]]
 
     def verify(self, records: np.ndarray[Any, Any]) -> None:
-        """Check a recorder log: every task ran once, and no edge was overtaken."""
+        """Check a recorder log: every task ran once, and every edge was respected."""
         wrong = np.flatnonzero(records["runs"] != 1)
         expect(
             wrong.size == 0,
@@ -41,29 +41,29 @@ class Graph:
 
 
 def diamond() -> Graph:
-    """One task, two after it, one after both."""
+    """Make one task, two tasks after it, and one task after both."""
     return Graph("diamond", 4, [(0, 1), (0, 2), (1, 3), (2, 3)])
 
 
 def chain(tasks: int) -> Graph:
-    """Each task after the one before."""
+    """Make a chain of tasks."""
     return Graph(f"chain of {tasks}", tasks, [(i, i + 1) for i in range(tasks - 1)])
 
 
 def independent(tasks: int) -> Graph:
-    """No edges."""
+    """Make tasks without edges."""
     return Graph(f"{tasks} independent tasks", tasks, [])
 
 
 def hourglass(width: int) -> Graph:
-    """One task fans out to ``width``, which fan in to one."""
+    """Make one task before ``width`` tasks, and one task after them."""
     last = width + 1
     edges = [(0, i) for i in range(1, last)] + [(i, last) for i in range(1, last)]
     return Graph(f"fan-out and fan-in of {width}", width + 2, edges)
 
 
 def random_graph(numbers: random.Random, tasks: int, fan_in: int = 4) -> Graph:
-    """Up to ``fan_in`` distinct earlier tasks before each task, near ones more often."""
+    """Choose up to ``fan_in`` distinct earlier tasks for each task, near ones more often."""
     edges = []
     for task in range(1, tasks):
         count = numbers.randrange(fan_in + 1)

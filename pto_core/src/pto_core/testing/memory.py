@@ -1,4 +1,4 @@
-"""What a backend promises about device memory."""
+"""Check a backend's device memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TOO_MUCH_BYTES = 1 << 60
 
 
 def check_memory_round_trip(backend: BackendSubject, seed: int | None = None) -> None:
-    """Require that what is copied in comes out again, at any size and offset.
+    """Require that data copied to the device is copied back unchanged, at any size and offset.
 
     Buffers of random sizes are filled with random bytes, parts of them are overwritten at odd
     offsets, and each whole buffer is compared with the host's copy after every write.
@@ -65,7 +65,7 @@ def check_addresses_are_aligned(backend: BackendSubject) -> None:
 
 
 def check_buffers_do_not_overlap(backend: BackendSubject, seed: int | None = None) -> None:
-    """Require that live buffers share no byte, also when they take the place of freed ones."""
+    """Require that live buffers share no byte, also after others were freed."""
     with random_numbers(seed) as numbers, backend.open() as device:
         live: dict[int, bytes] = {}
         for _ in range(200):
@@ -96,7 +96,7 @@ def check_empty_buffers_are_distinct(backend: BackendSubject) -> None:
 
 
 def check_device_memory_is_apart(backend: BackendSubject) -> None:
-    """Require that a copy is a copy: writing to the host's buffer leaves the device's alone."""
+    """Require that a copy is independent: a later write to the host's buffer does not change it."""
     with backend.open() as device:
         address = device.allocate(4096)
         host = ctypes.create_string_buffer(b"\x11" * 4096, 4096)
@@ -109,7 +109,7 @@ def check_device_memory_is_apart(backend: BackendSubject) -> None:
 
 
 def check_bad_addresses_are_refused(backend: BackendSubject) -> None:
-    """Require an error for freeing twice, or what was never allocated; the device works on."""
+    """Require an error for a second free and for an unknown address; the device remains usable."""
     with backend.open() as device:
         address = device.allocate(64)
         device.free(address)
@@ -127,7 +127,7 @@ def check_bad_addresses_are_refused(backend: BackendSubject) -> None:
 
 
 def check_exhausted_memory_is_an_error(backend: BackendSubject) -> None:
-    """Require MEMORY for more than there is; the device works on."""
+    """Require MEMORY for an allocation that is too large; the device remains usable."""
     with backend.open() as device:
         try:
             device.allocate(_TOO_MUCH_BYTES)
@@ -144,7 +144,7 @@ def check_exhausted_memory_is_an_error(backend: BackendSubject) -> None:
 
 
 def check_leaks_are_reported(backend: BackendSubject) -> None:
-    """Require ``close`` to say how many buffers nobody freed, their bytes, and the first one."""
+    """Require that ``close`` reports the number of leaks, their bytes, and the first one."""
     device = backend.open()
     kept = {device.allocate(size): size for size in (100, 3000)}
     device.free(device.allocate(50))
@@ -162,7 +162,7 @@ def check_leaks_are_reported(backend: BackendSubject) -> None:
 
 
 def check_nothing_leaks_unasked(backend: BackendSubject) -> None:
-    """Require that a device whose caller freed everything reports no leak."""
+    """Require that a device without leaks reports none."""
     device = backend.open()
     for size in (0, 1, 5000):
         device.free(device.allocate(size))
@@ -171,7 +171,7 @@ def check_nothing_leaks_unasked(backend: BackendSubject) -> None:
 
 
 def check_devices_are_apart(backend: BackendSubject) -> None:
-    """Require two open devices to have memory of their own, also when one of them closes."""
+    """Require that two open devices have separate memory, also when one of them closes."""
     with backend.open(0) as first:
         with backend.open(1) as second:
             pairs = [(device, device.allocate(4096)) for device in (first, second)]

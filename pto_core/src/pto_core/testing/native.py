@@ -1,7 +1,7 @@
 """A thin driver of a backend's table and of a runtime's table.
 
-One method a table entry, each error a :class:`StatusError`. It adds no rule of its own, so that a
-check can break the rules on purpose and see what the plugin says.
+One method for each table entry; each error is a :class:`StatusError`. It adds no rule, so that a
+check can break the rules on purpose and see the plugin's reaction.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pto_core.testing import abi
 from pto_core.testing.failure import ContractError
 
 RUN_LIMIT_S = 60.0
-"""How long a run of the kit may take before it counts as hung."""
+"""The time after which a run of the kit counts as hung."""
 
 _WAIT_SLICE_NS = 50_000_000
 
 _held_by_stuck_threads: list[object] = []
-"""Callbacks that a thread of a lost device may still be inside of: never freed."""
+"""Callbacks that a thread of a lost device may still execute: never freed."""
 
 
 class StatusError(Exception):
-    """A call of the native ABI answered ``status``; ``error`` is its record."""
+    """A call of the native ABI returned ``status``; ``error`` is its record."""
 
     def __init__(self, call: str, status: int, error: abi.Error) -> None:
         self.status = abi.Status(status)
@@ -38,7 +38,7 @@ class StatusError(Exception):
 
 @dataclass(frozen=True)
 class Kernel:
-    """A loaded kernel: what a run's kernel table has to say about it."""
+    """A loaded kernel: its entry for a run's kernel table."""
 
     func_id: int
     core: abi.Core
@@ -47,7 +47,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: its status, the first error and the report."""
+    """The end of a run: its status, the first error and the report."""
 
     status: abi.Status
     error: abi.Error
@@ -55,7 +55,7 @@ class Outcome:
 
     @property
     def message(self) -> str:
-        """The first error in words."""
+        """The text of the first error."""
         return bytes(self.error.message).decode(errors="replace")
 
 
@@ -81,7 +81,7 @@ class NativeBackend:
 
 
 class NativeRuntime:
-    """A runtime library, asked for one variant."""
+    """One variant of a runtime library."""
 
     def __init__(self, library: Path, variant: str) -> None:
         self._library = ctypes.CDLL(str(library))
@@ -92,7 +92,7 @@ class NativeRuntime:
         self.flags = abi.RuntimeFlag(self.table.capabilities)
 
     def entry(self, variant: str) -> Any:
-        """Ask the library for ``variant``: a table, or a null pointer."""
+        """Request ``variant`` from the library. Return a table or a null pointer."""
         entry = self._library.pto_runtime_entry
         entry.argtypes = [ctypes.c_char_p]
         entry.restype = ctypes.POINTER(abi.RuntimeApi)
@@ -100,7 +100,7 @@ class NativeRuntime:
 
 
 class NativeDevice:
-    """An open device. Leaving the context closes it; after :meth:`close` nothing else is called."""
+    """An open device. Leaving the context closes it; :meth:`close` must be the last call."""
 
     def __init__(
         self, backend: NativeBackend, device_id: int, options: Mapping[str, object]
@@ -133,7 +133,7 @@ class NativeDevice:
         self.close()
 
     def close(self) -> abi.LeakReport:
-        """End the run, detach and close; the second time nothing happens. Give what was leaked."""
+        """End the run, detach and close; a second call does nothing. Return the leaks."""
         leaks = abi.LeakReport()
         if self._handle:
             if self._running:
@@ -163,7 +163,7 @@ class NativeDevice:
         return address.value
 
     def free(self, address: int) -> None:
-        """Free what :meth:`allocate` gave."""
+        """Free memory that :meth:`allocate` returned."""
         self._call("free", address)
 
     def copy_in(self, address: int, data: bytes | ctypes.Array[ctypes.c_char]) -> None:
@@ -201,7 +201,7 @@ class NativeDevice:
         return Kernel(source.func_id, abi.Core(source.core_type), address.value)
 
     def load_library(self, path: Path) -> int:
-        """Load a library; give its handle."""
+        """Load a library and return its handle."""
         library = ctypes.c_uint64()
         self._call("load_library", str(path).encode(), ctypes.byref(library))
         return library.value
@@ -223,7 +223,7 @@ class NativeDevice:
     def start(
         self, kernels: Sequence[Kernel], *, block_dim: int = 0, aicpu_thread_num: int = 3
     ) -> None:
-        """Start a run to which the caller submits."""
+        """Start a run. The caller submits its tasks."""
         entries = (abi.KernelEntry * max(len(kernels), 1))(
             *(abi.KernelEntry(k.func_id, k.core, k.address, b"kernel") for k in kernels)
         )
@@ -234,11 +234,11 @@ class NativeDevice:
         self._running = True
 
     def orchestration_done(self, result: int = 0) -> None:
-        """Say that everything has been submitted."""
+        """Announce that all tasks are submitted."""
         self._table.orchestration_done(self._handle, result)
 
     def wait(self, limit_s: float = RUN_LIMIT_S) -> None:
-        """Wait for the end of the run; a run that takes longer breaks the contract."""
+        """Wait for the end of the run; a run that exceeds the time limit breaks the contract."""
         deadline = time.monotonic() + limit_s
         while (status := self._table.wait(self._handle, _WAIT_SLICE_NS)) != abi.Status.OK:
             if status != abi.Status.PENDING:
@@ -261,7 +261,7 @@ class NativeDevice:
         self._table.abort(self._handle, ctypes.byref(error), int(lost))
 
     def activity(self) -> abi.ActivityPage:
-        """Give the page that says what runs."""
+        """Return the activity page."""
         page = self._table.activity(self._handle)
         if not page:
             raise ContractError("activity() gave NULL, not a page; who claims 'threads' has one")

@@ -1,4 +1,4 @@
-"""What a runtime promises about graphs: every task once, no edge overtaken, whatever the shape."""
+"""Check a runtime on graphs of all shapes: every task runs once, and every edge is respected."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pto_core.testing.session import Session, tensor
 from pto_core.testing.subjects import RuntimeSubject
 
 MANY_TASKS = 131_072
-"""The tasks that every variant takes in one run, at least."""
+"""The number of tasks that every variant must accept in one run."""
 
 CAPABILITY_FLAGS = {
     "explicit_edges": abi.RuntimeFlag.EXPLICIT_EDGES,
     "publish": abi.RuntimeFlag.PUBLISH,
     "scopes": abi.RuntimeFlag.SCOPES,
 }
-"""The capability of the plugin, and the bit of its library that says the same."""
+"""The capability of the plugin, and the matching bit of its library."""
 
 _STATISTIC_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _STATISTICS = 64
@@ -33,7 +33,7 @@ _STATISTICS = 64
 def run_and_verify(
     session: Session, graph: Graph, *, block_dim: int = 0, aicpu_thread_num: int = 3
 ) -> Outcome:
-    """Run ``graph`` and hold the run against it."""
+    """Run ``graph`` and check the run against it."""
     log = RecorderLog(session.device, graph.tasks)
     outcome = session.run_graph(graph, log, block_dim=block_dim, aicpu_thread_num=aicpu_thread_num)
     expect(
@@ -56,14 +56,14 @@ def check_graph(runtime: RuntimeSubject, graph: Graph) -> None:
 
 
 def check_random_graphs(runtime: RuntimeSubject, count: int = 20, seed: int | None = None) -> None:
-    """Require the same of any graph: random ones, one after the other on one device."""
+    """Require the same for random graphs, one after the other on one device."""
     with random_numbers(seed) as numbers, Session(runtime) as session:
         for _ in range(count):
             run_and_verify(session, graphs.random_graph(numbers, numbers.randrange(1, 300)))
 
 
 def check_every_shape(runtime: RuntimeSubject, seed: int | None = None) -> None:
-    """Require that every ``block_dim`` with every ``aicpu_thread_num`` gives the same answer."""
+    """Require the same answer for every ``block_dim`` with every ``aicpu_thread_num``."""
     most = runtime.backend.native.table.max_blocks
     with random_numbers(seed) as numbers, Session(runtime) as session:
         graph = graphs.random_graph(numbers, 60)
@@ -74,7 +74,7 @@ def check_every_shape(runtime: RuntimeSubject, seed: int | None = None) -> None:
 
 
 def check_core_types(runtime: RuntimeSubject) -> None:
-    """Require that a task runs on a core of its kernel's type, and the report's cores say so."""
+    """Require that a task runs on a core of its kernel's type, and that the report agrees."""
     tasks, aic_tasks = 90, 30
     blocks = runtime.backend.native.table.max_blocks
     with Session(runtime) as session:
@@ -88,7 +88,7 @@ def check_core_types(runtime: RuntimeSubject) -> None:
 
 
 def check_arguments(runtime: RuntimeSubject, seed: int | None = None) -> None:
-    """Require that a kernel gets exactly the submitted values, up to ``max_args`` of them."""
+    """Require that a kernel receives exactly the submitted values, up to ``max_args`` of them."""
     most = runtime.native.table.max_args
     expect(16 <= most <= abi.MAX_KERNEL_ARGS, f"max_args is {most}, not 16 to 64")
     if runtime.native.flags & abi.RuntimeFlag.TENSORS:
@@ -110,13 +110,13 @@ def check_arguments(runtime: RuntimeSubject, seed: int | None = None) -> None:
 
 
 def check_empty_run(runtime: RuntimeSubject) -> None:
-    """Require that a run without tasks ends well."""
+    """Require that a run without tasks succeeds."""
     with Session(runtime) as session:
         run_and_verify(session, graphs.independent(0))
 
 
 def check_many_runs(runtime: RuntimeSubject, runs: int = 100) -> None:
-    """Require that a device runs many graphs, and nothing is left of them at its end."""
+    """Require that a device runs many graphs without leaks."""
     session = Session(runtime)
     for _ in range(runs):
         run_and_verify(session, graphs.diamond())
@@ -125,7 +125,7 @@ def check_many_runs(runtime: RuntimeSubject, runs: int = 100) -> None:
 
 
 def check_devices_side_by_side(runtime: RuntimeSubject) -> None:
-    """Require that of two devices with one variant neither sees the other's tasks."""
+    """Require that two devices with one variant do not see each other's tasks."""
     graph = graphs.chain(50)
     with Session(runtime, 0) as first, Session(runtime, 1) as second:
         logs = [(session, RecorderLog(session.device, 50)) for session in (first, second)]
@@ -140,7 +140,7 @@ def check_devices_side_by_side(runtime: RuntimeSubject) -> None:
 
 
 def check_edge_from_a_finished_task(runtime: RuntimeSubject) -> None:
-    """Require that an edge from a task that has already run holds nobody back."""
+    """Require that an edge from a completed task delays no task."""
     with Session(runtime) as session:
         log = RecorderLog(session.device, 2)
         session.start()
@@ -169,7 +169,7 @@ def _await_run(log: RecorderLog, index: int) -> None:
 def check_deterministic_runs(
     runtime: RuntimeSubject, seeds: int = 20, seed: int | None = None
 ) -> None:
-    """Require right answers for every seed of deterministic mode, and one trace for each."""
+    """Require correct answers for every seed of deterministic mode, and one trace per seed."""
     with random_numbers(seed) as numbers:
         graph = graphs.random_graph(numbers, 40)
         for chosen in (numbers.getrandbits(31) for _ in range(seeds)):
@@ -182,7 +182,7 @@ def check_deterministic_runs(
 
 
 def check_checked_runs(runtime: RuntimeSubject) -> None:
-    """Require that a checked run refuses freed memory at submit, with ADDRESS, and else works."""
+    """Require that a checked run refuses freed memory at submit with ADDRESS."""
     with Session(runtime, check=1) as session:
         run_and_verify(session, graphs.hourglass(20))
         log = RecorderLog(session.device, 1)
@@ -204,7 +204,7 @@ def check_checked_runs(runtime: RuntimeSubject) -> None:
 
 
 def check_statistics(runtime: RuntimeSubject) -> None:
-    """Require counters after a run, with distinct names in snake case, and words about it."""
+    """Require counters after a run with distinct names in snake case, and a description."""
     table = runtime.native.table
     with Session(runtime) as session:
         run_and_verify(session, graphs.diamond())
@@ -226,15 +226,15 @@ def check_statistics(runtime: RuntimeSubject) -> None:
 
 
 def check_table(runtime: RuntimeSubject) -> None:
-    """Require the ABI's version and size, every entry, and the variant's own name.
+    """Require the ABI's version and size, every entry, and the variant's name.
 
-    A variant that the library does not know gives NULL.
+    An unknown variant gives NULL.
     """
     table = runtime.native.table
     expect(table.abi_version == abi.ABI_VERSION, f"abi_version is {table.abi_version}")
     size = ctypes.sizeof(abi.RuntimeApi)
     expect(table.struct_size >= size, f"struct_size is {table.struct_size}, the table has {size}")
-    entries = set(abi.entries(abi.RuntimeApi)) - {"attend"}  # which may be left out
+    entries = set(abi.entries(abi.RuntimeApi)) - {"attend"}  # optional entries
     missing = [name for name in sorted(entries) if not getattr(table, name)]
     expect(not missing, f"the table has no {', '.join(missing)}")
     expect(table.variant == runtime.name.encode(), f"{runtime.name}: variant is {table.variant!r}")
@@ -247,7 +247,7 @@ def check_table(runtime: RuntimeSubject) -> None:
 
 
 def check_claims_agree(runtime: RuntimeSubject) -> None:
-    """Require that the plugin names those capabilities that its library has bits for."""
+    """Require that the plugin names exactly the capabilities in its library's bits."""
     known = {*CAPABILITY_FLAGS, "inferred_edges"}
     unknown = sorted(set(runtime.plugin.capabilities) - known)
     expect(not unknown, f"unknown capabilities: {unknown}; there are {sorted(known)}")

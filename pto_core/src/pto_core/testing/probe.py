@@ -1,8 +1,8 @@
-"""A runtime variant in Python that watches the backend which drives it.
+"""A runtime variant in Python that monitors the backend which drives it.
 
-It hands out a fixed list of independent work, one item per free core of the right type, and writes
-down all that the backend does. After each dispatch it overwrites its own copy of the payload, as
-the ABI allows. What the backend may not do ends up in ``violations``.
+It dispatches a fixed list of independent work, one item per free core of the matching type, and
+records all actions of the backend. After each dispatch it overwrites its own copy of the payload,
+as the ABI allows. Forbidden actions of the backend are in ``violations``.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from pto_core.testing.native import Kernel
 
 _SCRIBBLE = 0xA5
 _SPARED_BYTES = ctypes.sizeof(abi.Payload) + 8 * 4
-"""What is not overwritten: header and the recorder's addresses, so that a kernel which gets the
-wrong copy gives a wrong sum instead of a crash."""
+"""Not overwritten: the header and the recorder's addresses, so that a kernel with the wrong copy
+computes a wrong sum instead of crashing.
+"""
 
 
 @dataclass(frozen=True)
 class Work:
     """One task for the probe: ``arguments`` go to the kernel.
 
-    An argument whose index is in ``relative`` counts bytes from the start of ``blob``, which
-    travels behind the arguments in the payload.
+    An argument whose index is in ``relative`` is a byte offset into ``blob``, which follows the
+    arguments in the payload.
     """
 
     task: int
@@ -40,7 +41,7 @@ class Work:
     relative: Sequence[int] = ()
 
     def payload(self) -> bytes:
-        """Give the payload as the ABI lays it out."""
+        """Return the payload in the layout of the ABI."""
         start = ctypes.sizeof(abi.Payload) + 8 * len(self.arguments)
         words = [
             value + start if index in self.relative else value
@@ -58,7 +59,7 @@ class Work:
 
 @dataclass
 class Journal:
-    """What one run did, by the probe's own books."""
+    """The record of one run, kept by the probe."""
 
     topology: abi.Topology | None = None
     dispatched: dict[int, int] = field(default_factory=dict)
@@ -71,8 +72,8 @@ class Journal:
 class Probe:
     """The runtime; ``pointer`` is its table. Serves one device at a time.
 
-    ``on_begin`` and ``on_finalise`` are called with the platform table, on the thread that the
-    backend chose, before the first and after the last task.
+    ``on_begin`` and ``on_finalise`` are called with the platform table, on a thread of the backend,
+    before the first and after the last task.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Probe:
         self.pointer = ctypes.pointer(self._table)
 
     def load(self, work: Iterable[Work]) -> None:
-        """Say what the next run has to do."""
+        """Set the work of the next run."""
         self._work = list(work)
 
     def _build_table(self) -> abi.RuntimeApi:
@@ -131,7 +132,7 @@ class Probe:
         return table
 
     def _guarded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Keep an exception of ours from vanishing inside ctypes."""
+        """Keep an exception of the kit from being lost inside ctypes."""
 
         @functools.wraps(function)
         def call(*arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Runs of a backend under the probe, and the kernel that can be held."""
+"""Run a backend under the probe, and provide a kernel that waits at a gate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run_probe(
     block_dim: int = 0,
     aicpu_thread_num: int = 3,
 ) -> tuple[Outcome, Journal]:
-    """Run ``work`` on a device that ``probe`` is attached to; give the outcome and the journal."""
+    """Run ``work`` on a device with ``probe`` attached. Return the outcome and the journal."""
     probe.load(work)
     device.start(kernels, block_dim=block_dim, aicpu_thread_num=aicpu_thread_num)
     device.orchestration_done()
@@ -32,7 +32,7 @@ def run_probe(
 
 
 def recorder_work(log: RecorderLog, kernels: Sequence[Kernel], tasks: int) -> list[Work]:
-    """Give ``tasks`` recorder tasks, two of three for AIV, each with four words of its own."""
+    """Return ``tasks`` recorder tasks, two thirds for AIV, each with four words of its own."""
     return [
         Work(
             task,
@@ -48,7 +48,7 @@ def _words_of(task: int) -> list[int]:
 
 
 def expect_all_right(outcome: Outcome, journal: Journal) -> None:
-    """Fail unless the run ended well and the probe saw nothing forbidden."""
+    """Raise unless the run succeeded and the probe saw no violation."""
     expect(not journal.violations, "; ".join(journal.violations))
     expect(
         outcome.status == abi.Status.OK,
@@ -57,7 +57,7 @@ def expect_all_right(outcome: Outcome, journal: Journal) -> None:
 
 
 class Gate:
-    """The memory of the gate kernel: it holds its core until :meth:`open`."""
+    """The memory of the gate kernel, which occupies its core until :meth:`open`."""
 
     def __init__(self, device: NativeDevice, limit_ms: int = _GATE_LIMIT_MS) -> None:
         self._device = device
@@ -66,7 +66,7 @@ class Gate:
         device.copy_in(self.address, bytes(16))
 
     def work(self, task: int, kernel: Kernel) -> Work:
-        """Give the task that goes through this gate."""
+        """Return the task that waits at this gate."""
         return Work(task, kernel, [self.address, self._limit_ms])
 
     def entered(self) -> bool:
@@ -74,7 +74,7 @@ class Gate:
         return self._device.copy_out(self.address, 8) == (1).to_bytes(8, "little")
 
     def await_entered(self) -> None:
-        """Return when the kernel has begun; a kernel that never does breaks the contract."""
+        """Wait until the kernel has begun; a kernel that never does breaks the contract."""
         deadline = time.monotonic() + RUN_LIMIT_S
         while not self.entered():
             if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""What a pair of plugins promises to a user of the Python API."""
+"""Check a pair of plugins through the Python API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pto_core.testing.subjects import BackendSubject, RuntimeSubject
 
 
 def check_arrays(backend: BackendSubject) -> None:
-    """Require arrays of any shape, empty ones included, to come back as they went."""
+    """Require that arrays of any shape are copied there and back unchanged."""
     with pto_core.open_device(backend.name, runtime=_any_runtime()) as device:
         for shape in ((0,), (1,), (3, 5), (1000, 17)):
             host = np.arange(int(np.prod(shape)), dtype=np.float32).reshape(shape)
@@ -27,14 +27,14 @@ def check_arrays(backend: BackendSubject) -> None:
 
 
 def check_close_twice(backend: BackendSubject) -> None:
-    """Require that closing a device a second time does nothing."""
+    """Require that a second close of a device does nothing."""
     device = pto_core.open_device(backend.name, runtime=_any_runtime())
     device.close()
     device.close()
 
 
 def check_graph(runtime: RuntimeSubject) -> None:
-    """Require a diamond of Python kernels to give the sequential answer, and be counted."""
+    """Require that a diamond of Python kernels gives the sequential answer and is counted."""
 
     @pto_core.kernel(core="aiv")
     def double(source: Any, target: Any) -> None:
@@ -64,7 +64,7 @@ def check_graph(runtime: RuntimeSubject) -> None:
 
 
 def check_errors(runtime: RuntimeSubject) -> None:
-    """Require a cycle and a failing kernel to raise their own errors; the device runs on."""
+    """Require that a cycle and a failing kernel raise their errors; the device remains usable."""
 
     class OnPurposeError(Exception):
         pass
@@ -107,7 +107,7 @@ def check_errors(runtime: RuntimeSubject) -> None:
 
 
 def _any_runtime() -> str:
-    """Name an installed variant; opening a device needs one."""
+    """Return the name of an installed variant, which opening a device requires."""
     for record in plugins.runtimes():
         if plugins.inspect(record).health.ok:
             return record.name

@@ -1,4 +1,4 @@
-"""Random checks that can be repeated."""
+"""Reproducible random checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pto_core.testing.failure import ContractError
 
 @contextmanager
 def random_numbers(seed: int | None) -> Iterator[random.Random]:
-    """Give a generator; a check that fails inside names the seed that repeats it.
+    """Return a generator; a check that fails inside names the seed that reproduces it.
 
     ``None`` means a new seed each time.
     """

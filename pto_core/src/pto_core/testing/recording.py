@@ -16,7 +16,7 @@ _CLOCK_BYTES = 64
 
 
 def words_sum(words: Sequence[int]) -> int:
-    """Give the sum that the kernel makes of ``words``."""
+    """Return the kernel's sum of ``words``."""
     total = 0
     for word in words:
         total = (total * 31 + word) % 2**64
@@ -34,15 +34,15 @@ class RecorderLog:
         self.clear()
 
     def clear(self) -> None:
-        """Forget what ran."""
+        """Clear the log."""
         self._device.copy_in(self.address, bytes(_CLOCK_BYTES + self._bytes))
 
     def arguments(self, index: int, words: Sequence[int] = ()) -> list[int]:
-        """Give the arguments of task ``index``, with its words among them."""
+        """Return the arguments of task ``index``, with its words among them."""
         return [self.address, index, 0, len(words), *words]
 
     def read(self) -> np.ndarray[Any, Any]:
-        """Give the records, one per task."""
+        """Return the records, one per task."""
         raw = self._device.copy_out(self.address + _CLOCK_BYTES, self._bytes)
         return np.frombuffer(raw, dtype=RECORD)
 

@@ -1,4 +1,4 @@
-"""A device that a runtime variant is attached to, and the submit path of the variant's table."""
+"""A device with an attached runtime variant, and the submit path of the variant's table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TASKS_PER_SCOPE = 500
 
 
 class Session:
-    """Opens a device of the subject's backend, attaches the variant, loads the recorder kernels.
+    """A device with the attached variant and the loaded recorder kernels.
 
     ``options`` go to the backend. Leaving the context closes the device.
     """
@@ -50,7 +50,7 @@ class Session:
         self.device.start(self.kernels, block_dim=block_dim, aicpu_thread_num=aicpu_thread_num)
 
     def submit(self, func_id: int, arguments: Sequence[int], core_type: int = -1) -> int:
-        """Submit one task; -1 when the run has an error."""
+        """Submit one task. Return -1 if the run has an error."""
         if self.flags & abi.RuntimeFlag.TENSORS:
             return self.submit_tensors(func_id, (), arguments, core_type)
         words = (ctypes.c_uint64 * max(len(arguments), 1))(*arguments)
@@ -65,7 +65,7 @@ class Session:
         core_type: int = -1,
         cluster: int | None = None,
     ) -> int:
-        """Submit one task with its scalars first; what the submit allocates is in its tensors."""
+        """Submit one task with its scalars first; its tensors receive the new addresses."""
         params = (abi.Param * max(len(scalars) + len(tensors), 1))()
         for param, scalar in zip(params, scalars, strict=False):
             param.tag = abi.Tag.SCALAR
@@ -87,19 +87,19 @@ class Session:
         return abi.Status(self._add_edge(self.device.runtime_handle, producer, consumer))
 
     def publish(self, task: int) -> abi.Status:
-        """Let a task run, where the variant has ``publish``; elsewhere nothing is to be done."""
+        """Publish a task if the variant has ``publish``; otherwise do nothing."""
         if not self.flags & abi.RuntimeFlag.PUBLISH:
             return abi.Status.OK
         return abi.Status(self._publish(self.device.runtime_handle, task))
 
     def end(self, result: int = 0) -> Outcome:
-        """Say that everything is submitted, wait, and finish."""
+        """Announce the end of the submits, wait, and finish."""
         self.device.orchestration_done(result)
         self.device.wait()
         return self.device.finish()
 
     def submit_graph(self, graph: Graph, log: RecorderLog) -> list[int]:
-        """Submit, order and publish the tasks of ``graph``; give their ids."""
+        """Submit, order and publish the tasks of ``graph``. Return their ids."""
         producers: list[list[int]] = [[] for _ in range(graph.tasks)]
         for producer, consumer in graph.edges:
             producers[consumer].append(producer)
@@ -118,9 +118,9 @@ class Session:
         return ids
 
     def _submit_keys(self, producers: list[list[int]], log: RecorderLog) -> list[int]:
-        """Let every task write a key of its own, and read those of its producers.
+        """Make every task write its own key, and read the keys of its producers.
 
-        A scope keeps the slots of its tasks, so that each holds a few only.
+        A scope keeps the slots of its tasks, so each scope has few tasks.
         """
         keys = [key(log.address + index) for index in range(len(producers))]
         table, handle = self.subject.native.table, self.device.runtime_handle
@@ -148,12 +148,12 @@ class Session:
 
 
 def key(address: int) -> abi.TensorData:
-    """Make a tensor of size zero: it orders tasks by its address, and covers no bytes."""
+    """Make a tensor of size zero, which orders tasks by its address and covers no bytes."""
     return tensor(address, 0)
 
 
 def tensor(address: int, elements: int, first: int = 0, of: int | None = None) -> abi.TensorData:
-    """Make a view of bytes: ``elements`` from ``first`` on, of a buffer of ``of``."""
+    """Make a view of ``elements`` bytes, starting at ``first``, of a buffer of ``of`` bytes."""
     whole = elements if of is None else of
     made = abi.TensorData(ndims=1, dtype=abi.UINT8, owner=-1, start_offset=first)
     made.buffer.addr, made.buffer.size = address, whole

@@ -1,4 +1,4 @@
-"""What a check is about: a backend, or a runtime and the backend that drives it, by name."""
+"""The subject of a check, by name: a backend, or a runtime and the backend that drives it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BackendSubject:
 
     @classmethod
     def load(cls, name: str) -> BackendSubject:
-        """Find the backend by name, as a user would; it has to be healthy."""
+        """Find the backend by name, as a user would; it must be healthy."""
         plugin = plugins.load_backend(name)
         return cls(plugin.name, plugin, NativeBackend(plugin.library()))
 
@@ -41,7 +41,7 @@ class BackendSubject:
         return self.native.open(device_id, **options)
 
     def kernel(self, source: str, core: abi.Core) -> Path:
-        """Compile a kernel of the kit (``"recorder"``, ``"gate"``) as the backend says."""
+        """Compile a kernel of the kit (``"recorder"``, ``"gate"``) with the backend's toolchain."""
         key = (source, core)
         if key not in self._kernels:
             core_type = core.name.lower()
@@ -76,7 +76,7 @@ class RuntimeSubject:
 
 
 def healthy_backend() -> str:
-    """Name the first installed backend that can be used here."""
+    """Return the name of the first installed backend that can be used here."""
     reasons = []
     for record in plugins.backends():
         health = plugins.inspect(record).health

@@ -1,4 +1,4 @@
-"""What a runtime that finds edges promises: order, memory, scopes, deadlocks, clusters."""
+"""Check a runtime that finds edges: order, memory, scopes, deadlocks, clusters."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pto_core.testing.subjects import RuntimeSubject
 _SLAB_BYTES = 1024
 _LARGE_BYTES = 2**24
 _MOST_BUFFERS = 4096
-"""More buffers of ``_LARGE_BYTES`` than any device here has memory for."""
+"""A number of ``_LARGE_BYTES`` buffers that exceeds the memory of any device here."""
 
 
 def check_read_after_write(runtime: RuntimeSubject, seed: int | None = None) -> None:
-    """Require that a task that reads bytes runs after every earlier one that wrote any of them."""
+    """Require that a reader runs after every earlier writer of any of its bytes."""
     tasks, size_bytes = 300, 4096
     with random_numbers(seed) as numbers, Session(runtime) as session:
         log = RecorderLog(session.device, tasks)
@@ -74,7 +74,7 @@ def check_allocated_buffers_are_apart(runtime: RuntimeSubject, seed: int | None 
 
 
 def _submit_scoped(session: Session, log: RecorderLog, count: int, *, scoped: bool) -> int:
-    """Submit tasks that allocate, each in a scope of its own or none; count the accepted ones."""
+    """Submit allocating tasks, each in its own scope or in none. Return how many were accepted."""
     table, handle = session.subject.native.table, session.device.runtime_handle
     for index in range(count):
         if scoped:
@@ -89,7 +89,7 @@ def _submit_scoped(session: Session, log: RecorderLog, count: int, *, scoped: bo
 
 
 def check_scopes_give_memory_back(runtime: RuntimeSubject) -> None:
-    """Require that what ended scopes allocated is used again, so that a long run ends well."""
+    """Require that memory of ended scopes is reused, so that a long run completes."""
     with Session(runtime) as session:
         log = RecorderLog(session.device, _MOST_BUFFERS)
         session.start()
@@ -104,9 +104,9 @@ def check_scopes_give_memory_back(runtime: RuntimeSubject) -> None:
 
 
 def check_deadlock_is_proven(runtime: RuntimeSubject) -> None:
-    """Require that a scope which needs more memory than there is ends in a proven deadlock.
+    """Require that a scope that needs too much memory ends in a proven deadlock.
 
-    The orchestration may go on after it; the device works afterwards.
+    The orchestration may continue afterwards; the device remains usable.
     """
     with Session(runtime) as session:
         log = RecorderLog(session.device, _MOST_BUFFERS)

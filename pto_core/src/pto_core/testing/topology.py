@@ -1,4 +1,4 @@
-"""What a backend promises about the shape of a run."""
+"""Check the shape of a backend's runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pto_core.testing.subjects import BackendSubject
 
 
 def check_topology(backend: BackendSubject) -> None:
-    """Require that a run gets the cores it asked for, in the numbering of the ABI.
+    """Require that a run has the requested cores, in the numbering of the ABI.
 
     ``block_dim`` blocks (0: all there are) of one AIC and two AIV; AIC i is core i, AIV j is core
     blocks + j; every core has exactly one scheduler thread, and a cluster's cores have the same.
@@ -60,7 +60,7 @@ def _expect_shape(topology: abi.Topology, blocks: int, threads: int) -> None:
 
 
 def check_impossible_shapes_are_refused(backend: BackendSubject) -> None:
-    """Require a usage or capacity error for blocks or AICPU threads that do not exist."""
+    """Require a usage or capacity error for too many blocks or AICPU threads."""
     probe = Probe()
     with backend.open() as device:
         device.attach(probe)

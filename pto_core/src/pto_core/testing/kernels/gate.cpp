@@ -1,6 +1,6 @@
-// Says that it has entered, then holds its core until it is let go or its time is over.
+// Signal entry, then occupy the core until the gate is opened or the time is over.
 //
-// args: 0 = the gate (word 0: entered, word 1: let go), 1 = the limit in milliseconds.
+// args: 0 = the gate (word 0: entered, word 1: opened), 1 = the limit in milliseconds.
 #include <chrono>
 #include <cstdint>
 #include <thread>

@@ -1,4 +1,4 @@
-// Writes down when a task ran and what it was given.
+// Record when a task ran and its arguments.
 //
 // args: 0 = log, 1 = index of the task's record, 2 = words to sum up or 0, 3 = count of words,
 // 4... = the words themselves where args[2] is 0. The log is one clock (in a cache line of its own)

@@ -1,4 +1,4 @@
-"""What every transport holds: links to drive it by, and the checks, a module for each concern."""
+"""The contract of transports: links that drive them, and one module of checks for each concern."""
 
 from pto_core.testing.transports.link import ChildFace, Link, ParentFace, Room
 from pto_core.testing.transports.subject import TransportSubject

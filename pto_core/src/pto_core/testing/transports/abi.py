@@ -104,10 +104,10 @@ class TransportApi(Structure):
 
 
 def head_of(packed: bytes) -> FrameHead:
-    """Give the head of a packed frame."""
+    """Return the head of a packed frame."""
     return FrameHead.from_buffer_copy(packed)
 
 
 def bytes_at(address: int | None, size: int) -> bytes:
-    """Copy what lies at ``address``."""
+    """Copy the bytes at ``address``."""
     return ctypes.string_at(address, size) if address and size else b""

@@ -1,4 +1,4 @@
-"""What a transport says of itself, and whom it wakes."""
+"""Check the description of a transport, and which side it wakes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pto_core.testing.transports.traffic import frame, receive_one
 
 
 def check_table(subject: TransportSubject) -> None:
-    """A native table states version, name and capabilities as the plugin does."""
+    """Require that a native table has the version, name and capabilities of the plugin."""
     plugin = subject.plugin
     if not isinstance(plugin, NativeTransport):
-        return  # has none; the core's own is used
+        return  # a Python transport has no table; the core provides one
     table = load_table(plugin)
-    assert table is not None  # the loader has looked
+    assert table is not None  # the loader checked it
     expect(table.name == plugin.name.encode(), f"the table calls itself {table.name!r}")
     bits = abi.TransportFlag(table.capabilities)
     claimed = {(flag.name or "").lower() for flag in abi.TransportFlag if flag in bits}
@@ -31,7 +31,7 @@ def check_table(subject: TransportSubject) -> None:
 
 
 def check_memory_needed(subject: TransportSubject) -> None:
-    """The memory that is asked for suffices: nothing beside it is written."""
+    """Require that the transport writes only inside the memory that it requests."""
 
     def body() -> None:
         for room in (Room(1, 4096), Room(300, 5000), Room(2, 100_000)):
@@ -48,7 +48,7 @@ def check_memory_needed(subject: TransportSubject) -> None:
 
 
 def check_bells(subject: TransportSubject) -> None:
-    """Whoever put something in rings for a side that sleeps, each time, and not its own bell."""
+    """Require that each write rings the doorbell of a sleeping other side, and never its own."""
 
     def body() -> None:
         link = subject.link()
@@ -66,7 +66,7 @@ def check_bells(subject: TransportSubject) -> None:
 
 def _expect_rung(link: Link, side: str, act: Callable[[], int]) -> None:
     bells = {"parent": link.parent_bell, "child": link.child_bell}
-    for bell in bells.values():  # whoever rings clears it
+    for bell in bells.values():  # the ringer clears it
         bell.sleepers = 1
     before = {name: bell.rung for name, bell in bells.items()}
     expect(act(), "an idle queue is full")

@@ -11,11 +11,12 @@ from pto_core.testing.transports.subject import TransportSubject
 
 
 class TransportContract:
-    """What every transport holds. A subclass sets ``transport`` to its name.
+    """The contract of transports. A subclass sets ``transport`` to its name.
 
-    A transport in Python also says how hostile bytes reach its ends, with two static methods that
-    put ``noise`` on the wire as it is: ``spoil_frames(parent_end, noise)``, for the child to read,
-    and ``spoil_answers(child_end, noise)``. The memory of a native one is spoilt by the kit.
+    A transport in Python also defines how hostile bytes reach its ends, with two static methods
+    that write ``noise`` to the wire unchanged: ``spoil_frames(parent_end, noise)`` for the child,
+    and ``spoil_answers(child_end, noise)`` for the parent. For a native transport the kit corrupts
+    the memory.
     """
 
     transport: ClassVar[str]

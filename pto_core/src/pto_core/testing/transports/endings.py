@@ -1,4 +1,4 @@
-"""Ends are closed, processes are killed, connections are made again."""
+"""Close ends, kill processes, and reopen connections."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CONNECTIONS = 40
 
 
 def check_parent_closes(subject: TransportSubject) -> None:
-    """What was submitted before the parent closed arrives; then the child is told, also apart."""
+    """Require that frames sent before the parent closes arrive, then the close."""
     link = subject.link()
 
     def body() -> None:
@@ -47,7 +47,7 @@ def check_parent_closes(subject: TransportSubject) -> None:
 
 
 def check_child_closes(subject: TransportSubject) -> None:
-    """What was answered before the child closed arrives; then the parent is told, by each call."""
+    """Require that answers sent before the child closes arrive, then the close in every call."""
     for submits_first, limit in ((True, 1), (False, 1), (False, 256)):
         _close_child(subject.link(), submits_first, limit)
 
@@ -107,9 +107,9 @@ def _expect_closed_poll(parent: ParentFace) -> None:
 
 
 def check_killed_child(subject: TransportSubject) -> None:
-    """A child may be killed at any instant: what it answered is a beginning of what it would have.
+    """Require that the parent has a prefix of the answers of a child killed at any instant.
 
-    Nothing half comes, no error but that it is closed; and the next connection is as new.
+    No partial answer arrives, and no error except the close. The next connection is as new.
     """
     with random_numbers(None) as numbers:
         link = subject.link(Room(16, 8192))
@@ -170,7 +170,7 @@ def _check_told(parent: ParentFace, told: int) -> int:
 
 
 def _drain(parent: ParentFace, told: int) -> None:
-    """Read what a killed child left; it ends, by silence or by being closed."""
+    """Read the answers of a killed child until none arrive or the connection is closed."""
     try:
         for _ in range(200):
             told = _check_told(parent, told)
@@ -179,7 +179,7 @@ def _drain(parent: ParentFace, told: int) -> None:
 
 
 def check_link_is_new(link: Link) -> None:
-    """A connection holds nothing of one before, and counts its task frames from 1."""
+    """Require that a connection has no data of an earlier one, and counts frames from 1."""
 
     def body() -> None:
         child = link.open_child()
@@ -197,7 +197,7 @@ def check_link_is_new(link: Link) -> None:
 
 
 def check_connection_is_made_again(subject: TransportSubject) -> None:
-    """Memory that was used before, and is zero again, makes a connection that is as new."""
+    """Require that zeroed memory of an earlier connection makes a new connection."""
     link = subject.link()
     for _ in range(5):
         check_link_is_new(link)
@@ -205,7 +205,7 @@ def check_connection_is_made_again(subject: TransportSubject) -> None:
 
 
 def check_connections_are_apart(subject: TransportSubject) -> None:
-    """Many connections at once carry each its own frames and answers."""
+    """Require that several connections at once do not mix frames or answers."""
 
     def body() -> None:
         links = [subject.link(Room(2, 4096)) for _ in range(_CONNECTIONS)]
@@ -222,7 +222,7 @@ def check_connections_are_apart(subject: TransportSubject) -> None:
 
 
 def check_nothing_is_left(subject: TransportSubject) -> None:
-    """A closed connection leaves no descriptor, and neither loading nor opening starts a thread."""
+    """Require that a closed connection leaves no descriptor, and that opening starts no thread."""
 
     def body() -> None:
         link = subject.link()
@@ -254,7 +254,7 @@ def _resources() -> tuple[int, int]:
 
 
 def check_idle_calls_return(subject: TransportSubject) -> None:
-    """No call waits: not for frames, not for answers, not for room."""
+    """Require that no call waits for frames, answers or free space."""
 
     def body() -> None:
         link = subject.link(Room(1, 4096))

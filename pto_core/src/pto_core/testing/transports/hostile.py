@@ -1,4 +1,4 @@
-"""Whatever bytes arrive: a call gives something that can be, or an error with words; never more."""
+"""Corrupt the data: each call returns a valid result or an error with a text."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _ROOM = Room(8, 4096)
 
 
 def check_hostile_bytes(subject: TransportSubject) -> None:
-    """Random bytes on the way to either end crash nothing, block nothing and show nothing false.
+    """Require that random bytes crash no end, block no call and produce no false data.
 
-    No frame or answer is shown whose length does not fit, and none larger than the largest.
+    Require that no frame or answer with an invalid length is returned.
     """
     with random_numbers(None) as numbers:
         seeds = [numbers.getrandbits(32) for _ in range(_VICTIMS)]
@@ -45,7 +45,7 @@ def _try_all(subject: TransportSubject, seeds: list[int]) -> None:
 
 
 def _noise(numbers: random.Random) -> bytes:
-    """Bytes of any kind, or heads whose length says what it should not."""
+    """Return random bytes, or heads with an invalid length."""
     kind = numbers.random()
     if kind < 0.4:
         return numbers.randbytes(numbers.randint(1, 400))

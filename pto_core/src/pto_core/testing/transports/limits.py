@@ -1,4 +1,4 @@
-"""Queues have limits: what was asked for fits, more waits, and too much is refused."""
+"""Check the limits of queues: the requested amount fits, more waits, and too much is refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LARGEST_TRIED = 1 << 20
 
 
 def check_queue_holds_what_was_asked_for(subject: TransportSubject) -> None:
-    """queue_frames frames with 64 bytes each, or of queue_bytes in all, fit at once; always."""
+    """Require that queue_frames frames of 64 bytes, or queue_bytes in total, always fit at once."""
 
     def body() -> None:
         for room in (Room(1, 4096), Room(32, 4096), Room(5, 8192)):
@@ -39,7 +39,7 @@ def _fill_and_empty(parent: ParentFace, child: ChildFace, count: int, size: int)
 
 
 def check_full_queue_takes_fewer(subject: TransportSubject) -> None:
-    """A queue has an end; what was not taken is not there, and later there is room again."""
+    """Require that a full queue accepts no frame until some were taken."""
 
     def body() -> None:
         link = subject.link(Room(4, 4096))
@@ -67,7 +67,7 @@ def check_full_queue_takes_fewer(subject: TransportSubject) -> None:
 
 
 def check_full_answers_are_refused(subject: TransportSubject) -> None:
-    """answer() says when there is no room; nothing given is lost, and polling makes room."""
+    """Require that answer() reports a full queue, loses no answer, and works again after a poll."""
 
     def body() -> None:
         link = subject.link(Room(4, 4096))
@@ -93,7 +93,7 @@ def _reply(number: int, size: int) -> Answer:
 
 
 def check_largest_frame(subject: TransportSubject) -> None:
-    """A frame and an answer of queue_bytes go through; one byte more is refused, no more."""
+    """Require that a frame and an answer of queue_bytes fit, and that one byte more is refused."""
 
     def body() -> None:
         for queue_bytes in (4096, 10_000, min(subject.plugin.frame_limit, _LARGEST_TRIED)):

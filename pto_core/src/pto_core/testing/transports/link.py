@@ -1,7 +1,7 @@
-"""One connection under test: both ends through the table that the core itself uses.
+"""One connection under test: both ends, through the table that the core uses.
 
-A transport in Python is driven through the core's own table over its ends, so what is tested is
-what runs. The faces add no rule: statuses become exceptions, views become frames.
+The core's table also drives a transport in Python, so the tests use the production path. The faces
+only convert: a status becomes an exception, a view becomes a frame.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST = 256
 
 @dataclass(frozen=True)
 class Room:
-    """How much a connection is made to hold."""
+    """The capacity of a connection."""
 
     queue_frames: int = 64
     queue_bytes: int = 65536
@@ -36,7 +36,7 @@ class Room:
 
 class _Face:
     def __init__(self, opened: OpenedEnd, link: Link) -> None:
-        self._link = link  # its memory is the end's
+        self._link = link  # the end owns its memory
         self.table = abi.TransportApi.from_address(opened.table)
         self.end = ctypes.c_void_p(opened.end)
         self._is_open = True
@@ -56,7 +56,7 @@ class ParentFace(_Face):
     """The parent's end."""
 
     def submit(self, frames: Sequence[Frame]) -> int:
-        """Offer frames; give how many were taken."""
+        """Offer frames. Return the number of accepted ones."""
         heads = [abi.head_of(frame.pack()) for frame in frames]
         data = [ctypes.create_string_buffer(frame.data, len(frame.data)) for frame in frames]
         views = (abi.FrameView * len(frames))(
@@ -66,18 +66,19 @@ class ParentFace(_Face):
             )
         )
         status = self.table.submit(self.end, views, len(frames))
-        # What was offered is the caller's again: a transport that kept it would read this.
+        # The caller owns the offered memory again. A transport that kept a reference would read
+        # this.
         for head, content in zip(heads, data, strict=True):
             ctypes.memset(ctypes.addressof(head), 0xEE, ctypes.sizeof(head))
             ctypes.memset(ctypes.addressof(content), 0xEE, len(content))
         return self._count("submit()", status, len(frames), self.table.parent_error(self.end))
 
     def poll(self, limit: int = _MOST) -> list[Answer]:
-        """Give what has come."""
+        """Poll and copy the answers."""
         return [_answer(shown) for shown in self.poll_views(limit)]
 
     def poll_views(self, limit: int = _MOST) -> list[abi.Answer]:
-        """Give what has come, as it lies in the transport's memory until the next poll."""
+        """Poll without a copy: views of the transport's memory, valid until the next poll."""
         answers = (abi.Answer * max(limit, 1))()
         status = self.table.poll(self.end, answers, limit)
         return list(
@@ -95,24 +96,24 @@ class ChildFace(_Face):
     """The child's end."""
 
     def show(self, limit: int = _MOST) -> list[Frame]:
-        """Show the oldest frames without taking them."""
+        """Return the oldest frames without taking them."""
         views = (abi.FrameView * max(limit, 1))()
         status = self.table.receive(self.end, views, limit)
         count = self._count("receive()", status, limit, self.table.child_error(self.end))
         return [_frame(view) for view in views[:count]]
 
     def take(self, count: int) -> None:
-        """Be done with the oldest ``count`` frames."""
+        """Take the oldest ``count`` frames."""
         self.table.take(self.end, count)
 
     def receive(self, limit: int = _MOST) -> list[Frame]:
-        """Show and take."""
+        """Receive and take."""
         frames = self.show(limit)
         self.take(len(frames))
         return frames
 
     def answer(self, answer: Answer) -> bool:
-        """Offer one answer; whether it was given."""
+        """Offer one answer. Return whether it was accepted."""
         data = ctypes.create_string_buffer(answer.data, len(answer.data))
         native = abi.Answer(
             answer.number,
@@ -133,14 +134,15 @@ class ChildFace(_Face):
 
 
 class Link:
-    """One connection in memory of its own; ends are opened where they are used."""
+    """One connection in its own memory; ends are opened where they are used."""
 
     def __init__(self, transport: NativeTransport | PythonTransport, room: Room) -> None:
         self.room = room
         self._opener = Opener(transport, room.queue_frames, room.queue_bytes)
         self.memory_bytes = self._opener.memory_bytes
         expect(self.memory_bytes >= 1, "memory_needed() gives 0; expected at least one byte")
-        # Bells, then a page before the memory and one behind it that nobody may write.
+        # Layout: bells, a page before the memory, the memory, and a page after it. Both pages must
+        # stay unwritten.
         self._mapping = mmap.mmap(-1, 2 * abi.PAGE + self.memory_bytes + abi.PAGE)
         first = ctypes.addressof(ctypes.c_char.from_buffer(self._mapping))
         self.parent_bell = abi.Bell.from_address(first)
@@ -157,13 +159,13 @@ class Link:
         )
 
     def reconnect(self) -> None:
-        """Connect anew in the same memory, as for a child that takes the place of one gone."""
+        """Reconnect in the same memory, as for a restarted child."""
         ctypes.memset(self.memory, 0, self.memory_bytes)
         self._endpoint = self._connect()
 
     @property
     def python_ends(self) -> tuple[ParentEnd, ChildEnd]:
-        """The objects that a transport in Python made."""
+        """The objects of a transport in Python."""
         if self._endpoint.ends is None:
             raise ContractError("a native transport has no ends in Python")
         return self._endpoint.ends
@@ -182,19 +184,19 @@ class Link:
         return ChildFace(self._endpoint.open_child(), self)
 
     def margins_are_clean(self) -> bool:
-        """Tell whether nobody wrote beside the memory."""
+        """Return whether the pages around the memory are unchanged."""
         before = ctypes.string_at(self.memory - abi.PAGE, abi.PAGE)
         behind = ctypes.string_at(self.memory + self.memory_bytes, abi.PAGE)
         return not any(before) and not any(behind)
 
     def spoil(self, at: int, noise: bytes) -> None:
-        """Write into the memory that both ends see."""
+        """Write to the memory of the connection."""
         noise = noise[: self.memory_bytes - at]
         ctypes.memmove(self.memory + at, noise, len(noise))
 
 
 def load_table(transport: NativeTransport, name: str | None = None) -> abi.TransportApi | None:
-    """Ask a native library for the table of ``name``, by default the transport's own."""
+    """Request the table of ``name`` from a native library, by default the transport's own."""
     library = ctypes.CDLL(str(transport.library()))
     entry = library.pto_transport_entry
     entry.restype = ctypes.POINTER(abi.TransportApi)

@@ -1,6 +1,6 @@
-"""Bodies in processes of their own: a call that blocks or crashes is found, and so is what it says.
+"""Run test bodies in their own processes, so that a blocked or crashed call is detected.
 
-Only for plain work: a body must not touch what threads of the parent may hold.
+A body must not use resources that threads of the parent may have locked.
 """
 
 from __future__ import annotations
@@ -16,16 +16,20 @@ from contextlib import contextmanager
 from pto_core.testing.failure import ContractError, expect
 
 LIMIT_S = 30.0
-"""How long nothing may move before it counts as stuck; read at each wait, so tests shorten it."""
+"""The time without progress after which a wait counts as stuck; read at each wait, so that tests
+can shorten it.
+"""
 _BODY_LIMIT_S = 120.0
 _PATIENCE_S = 0.05
 
 _beside: list[Child] = []
-"""What runs beside the block of :func:`running`: a wait of the block ends when it has failed."""
+"""The process that runs beside the block of :func:`running`; waits of the block end if it has
+failed.
+"""
 
 
 class Child:
-    """A forked process that runs a body; its failure is told by :meth:`join`."""
+    """A forked process that runs a body; :meth:`join` reports its failure."""
 
     def __init__(self, body: Callable[[], None]) -> None:
         self._reports, write = os.pipe()
@@ -36,14 +40,14 @@ class Child:
         self._is_reaped = False
 
     def kill(self) -> None:
-        """End it at once, wherever it is."""
+        """Kill it immediately."""
         if not self._is_reaped:
             os.kill(self.pid, signal.SIGKILL)
 
     def join(self, limit_s: float | None = None) -> None:
-        """Wait for its end; raises :class:`ContractError` with what it said, or what killed it.
+        """Wait for its exit. Raises :class:`ContractError` with its error or its signal.
 
-        Does nothing when it was waited for before. Without ``limit_s`` it waits for ``LIMIT_S``.
+        Does nothing after an earlier wait. Without ``limit_s`` it waits for ``LIMIT_S``.
         """
         if self._is_reaped:
             return
@@ -60,7 +64,7 @@ class Child:
             raise ContractError(f"the transport crashed the process: {name}")
 
     def tell_failure(self, within_s: float = 0.0) -> None:
-        """Raise what :meth:`join` would if it ends within that time; else do nothing."""
+        """Raise the error of :meth:`join` if it exits within that time; otherwise do nothing."""
         if not self._is_reaped and select.select([self._reports], [], [], within_s)[0]:
             self.join()
 
@@ -72,7 +76,7 @@ class Child:
         return os.waitpid(self.pid, 0)[1]
 
     def discard(self) -> None:
-        """Kill and reap, whatever it did."""
+        """Kill and reap it."""
         if not self._is_reaped:
             self.kill()
             self._reap()
@@ -99,9 +103,9 @@ def _read_all(descriptor: int) -> bytes:
 
 @contextmanager
 def running(body: Callable[[], None]) -> Iterator[Child]:
-    """Run ``body`` beside the block; when the block ends well the body has to, too.
+    """Run ``body`` beside the block; if the block succeeds, the body must succeed, too.
 
-    When both fail, the child's words are told: the block may only have waited for it.
+    If both fail, report the child's error: the block may only have waited for the child.
     """
     child = Child(body)
     _beside.append(child)
@@ -124,18 +128,18 @@ def apart(body: Callable[[], None], limit_s: float = _BODY_LIMIT_S) -> None:
 
 
 class Progress:
-    """Ends a wait in which nothing moves; between looks it lets others run."""
+    """Ends a wait without progress, and lets other threads run between polls."""
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._since = time.monotonic()
 
     def moved(self) -> None:
-        """Something has moved."""
+        """Record progress."""
         self._since = time.monotonic()
 
     def look(self, moved: object) -> None:
-        """Go on if something moved; else give way, for at most ``LIMIT_S`` in a row."""
+        """Return immediately after progress; otherwise yield, for at most ``LIMIT_S`` in a row."""
         if moved:
             self.moved()
             return

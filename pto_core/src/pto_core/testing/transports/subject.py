@@ -21,29 +21,29 @@ _LEAST_DATA = 1024
 
 @dataclass(frozen=True)
 class Manner:
-    """How the ends of a link are used.
+    """The manner in which the ends of a link are used.
 
-    Normal: room for many frames, every call goes through. Clogged: the smallest queue, calls that
-    are refused before they reach the transport, polls that come late and ask for little.
+    Normal: space for many frames, and every call reaches the transport. Clogged: the smallest
+    queue, calls that are refused before they reach the transport, and late polls for few answers.
     """
 
     room: Room
     is_clogged: bool = False
 
     def submit(self, numbers: random.Random, end: ParentFace, frames: list[Frame]) -> int:
-        """Submit some of ``frames``, as many as the transport and this manner take."""
+        """Submit some of ``frames``, as many as the transport accepts in this manner."""
         if not self.is_clogged:
             return end.submit(frames)
         return end.submit(frames[: numbers.randint(1, 2)]) if numbers.random() < 0.5 else 0
 
     def poll(self, numbers: random.Random, end: ParentFace) -> list[Answer]:
-        """Poll, or not just now."""
+        """Poll, or skip this turn."""
         if not self.is_clogged:
             return end.poll()
         return end.poll(numbers.randint(1, 2)) if numbers.random() < 0.3 else []
 
     def receive(self, numbers: random.Random, end: ChildFace) -> list[Frame]:
-        """Receive and take, all or part of what is shown, or not just now."""
+        """Receive and take some frames, or skip this turn."""
         if not self.is_clogged:
             return end.receive()
         if numbers.random() < 0.5:
@@ -54,13 +54,13 @@ class Manner:
         return shown[:taken]
 
     def answer(self, numbers: random.Random, end: ChildFace, answer: Answer) -> bool:
-        """Answer, or not just now."""
+        """Answer, or skip this turn."""
         return (not self.is_clogged or numbers.random() < 0.5) and end.answer(answer)
 
 
 @dataclass
 class TransportSubject:
-    """A transport under test; the two functions are a Python transport's, see the contract."""
+    """A transport under test. The two functions belong to Python transports, see the contract."""
 
     name: str
     plugin: NativeTransport | PythonTransport
@@ -74,18 +74,18 @@ class TransportSubject:
         spoil_frames: SpoilFrames | None = None,
         spoil_answers: SpoilAnswers | None = None,
     ) -> TransportSubject:
-        """Find the transport by name, as a user would; it has to be healthy."""
+        """Find the transport by name, as a user would; it must be healthy."""
         plugin = plugins.load_transport(name)
         return cls(plugin.name, plugin, spoil_frames, spoil_answers)
 
     @property
     def normal(self) -> Manner:
-        """Room for 64 frames, and every call goes through."""
+        """Make a link with space for 64 frames on which every call reaches the transport."""
         return Manner(Room(64, min(self.plugin.frame_limit, 65536)))
 
     @property
     def clogged(self) -> Manner:
-        """Room for one small frame or a few, and calls that do not go through."""
+        """Make a link with space for few small frames, on which some calls are refused."""
         return Manner(Room(1, _LEAST_DATA), is_clogged=True)
 
     def link(self, room: Room | None = None) -> Link:
@@ -93,7 +93,7 @@ class TransportSubject:
         return Link(self.plugin, room or self.normal.room)
 
     def spoil(self, link: Link, towards: str, noise: bytes, at: int) -> None:
-        """Put ``noise`` where an end will read it."""
+        """Write ``noise`` to the input of an end."""
         if isinstance(self.plugin, NativeTransport):
             link.spoil(at, noise)
             return
@@ -110,4 +110,4 @@ class TransportSubject:
             else:
                 self.spoil_answers(child, noise)
         except (OSError, ProtocolError):
-            return  # the wire takes no more
+            return  # the wire is full

@@ -1,4 +1,4 @@
-"""Frames and answers arrive: each once, whole, and in order."""
+"""Require that frames and answers arrive once, complete and in order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Seen = TypeVar("_Seen")
 
 
 def frame(number: int, size: int = 0, kind: FrameKind = FrameKind.TASK) -> Frame:
-    """Make a frame whose every member follows from ``number``."""
+    """Make a frame in which every member depends on ``number``."""
     numbers = random.Random(number)
     return Frame(
         kind,
@@ -37,7 +37,7 @@ def frame(number: int, size: int = 0, kind: FrameKind = FrameKind.TASK) -> Frame
 
 
 def same(got: Frame | Answer, sent: Frame | Answer, what: str) -> None:
-    """Raise unless ``got`` is ``sent``, naming what differs."""
+    """Raise unless ``got`` equals ``sent``, and name the difference."""
     if got == sent:
         return
     different = [name for name in vars(sent) if getattr(got, name) != getattr(sent, name)]
@@ -49,7 +49,7 @@ def same(got: Frame | Answer, sent: Frame | Answer, what: str) -> None:
 
 
 def check_frames_arrive_whole(subject: TransportSubject) -> None:
-    """Every member of a frame and every byte of its data arrives as it was submitted."""
+    """Require that every member and data byte of a frame arrives as submitted."""
 
     def body() -> None:
         link = subject.link()
@@ -67,7 +67,7 @@ def check_frames_arrive_whole(subject: TransportSubject) -> None:
 
 
 def check_frames_stay_until_taken(subject: TransportSubject) -> None:
-    """receive() shows the same oldest frames until take(); their bytes stay, whatever comes."""
+    """Require that receive() returns the same frames, unchanged, until take()."""
 
     def body() -> None:
         link = subject.link()
@@ -92,7 +92,7 @@ def check_frames_stay_until_taken(subject: TransportSubject) -> None:
 
 
 def check_frames_in_order(subject: TransportSubject, clogged: bool = False) -> None:
-    """Frames of any size reach a child in its own process: all, once each, in order."""
+    """Require that frames of any size reach a child process once and in order."""
     manner = subject.clogged if clogged else subject.normal
     with random_numbers(None) as numbers:
         seed = numbers.getrandbits(32)
@@ -138,7 +138,7 @@ def _take_all(link: Link, manner: Manner, seed: int, sizes: list[int]) -> None:
 
 
 def await_closed(child: ChildFace) -> None:
-    """Wait until the child's end says that the parent closed."""
+    """Wait until the child's end reports that the parent closed."""
     progress = Progress("waiting for the parent to close")
     while True:
         try:
@@ -149,14 +149,14 @@ def await_closed(child: ChildFace) -> None:
 
 @dataclass
 class _Story:
-    """What a child answers, made from numbers that both sides have."""
+    """The answers of a child, computed from numbers that both sides know."""
 
     answers: list[Answer]
     tasks: int
 
 
 def _story(numbers: random.Random, manner: Manner, length: int) -> _Story:
-    """Successes of one or several frames, failures, skips and replies, with data of any size."""
+    """Make successes of one or several frames, failures, skips and replies, with any data."""
     answers: list[Answer] = []
     ended = 0
     for number in range(length):
@@ -177,7 +177,7 @@ def _story(numbers: random.Random, manner: Manner, length: int) -> _Story:
 
 
 def check_answers_in_order(subject: TransportSubject, clogged: bool = False) -> None:
-    """Answers arrive once, whole and in order; only successes in a row may be merged."""
+    """Require that answers arrive once and in order; only consecutive successes may be merged."""
     manner = subject.clogged if clogged else subject.normal
     with random_numbers(None) as numbers:
         seed = numbers.getrandbits(32)
@@ -225,19 +225,19 @@ def _poll_all(link: Link, manner: Manner, numbers: random.Random, story: _Story)
 
 
 def _drop_merged(awaited: list[Answer], got: Answer) -> None:
-    """Forget successes that ``got`` tells of by its number."""
+    """Drop the successes that ``got`` reports by its number."""
     if got.kind is AnswerKind.COMPLETED:
         while awaited and is_success(awaited[0]) and awaited[0].number < got.number:
             awaited.pop(0)
 
 
 def is_success(answer: Answer) -> bool:
-    """Whether a later one may tell it."""
+    """Whether a later answer may report it."""
     return replace(answer, number=0) == Answer(AnswerKind.COMPLETED, 0)
 
 
 def check_answers_stay_until_the_next_poll(subject: TransportSubject) -> None:
-    """What poll() shows lies where it is until the next poll, whatever the child gives."""
+    """Require that polled answers stay in place until the next poll."""
 
     def body() -> None:
         link = subject.link()
@@ -260,7 +260,7 @@ def check_answers_stay_until_the_next_poll(subject: TransportSubject) -> None:
 
 
 def _size(numbers: random.Random, manner: Manner) -> int:
-    """Choose how much data: mostly little, at times as much as there may be."""
+    """Choose a data size: usually small, sometimes the maximum."""
     largest = manner.room.largest_data
     return numbers.randint(0, largest) if numbers.random() < 0.1 else numbers.randint(0, 100)
 
