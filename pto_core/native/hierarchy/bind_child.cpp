@@ -100,11 +100,12 @@ void bind_child(nb::module_& module) {
            "Take an end that is open, and close it when the loop has run or goes.")
       .def(
           "add",
-          [](ChildLoop& loop, const nb::bytes& digest, nb::object callable) {
-            loop.add(digest_of(digest), std::move(callable));
+          [](ChildLoop& loop, const nb::bytes& digest, nb::object callable, bool takes_arguments) {
+            loop.add(digest_of(digest), {std::move(callable), takes_arguments});
           },
-          nb::arg("digest"), nb::arg("callable"),
-          "Know a callable by its digest, in the place of what was there.")
+          nb::arg("digest"), nb::arg("callable"), nb::arg("takes_arguments") = true,
+          "Add a callable, or replace the one with the same digest. A task calls it with a view of "
+          "its arguments, or without any if not `takes_arguments`.")
       .def(
           "forget",
           [](ChildLoop& loop, const nb::bytes& digest) { return loop.forget(digest_of(digest)); },

@@ -12,6 +12,7 @@ import numpy as np
 from pto_core import _hierarchy
 from pto_core._hierarchy import ChildLoop, TaskArgs
 from pto_core.errors import EndpointClosedError
+from pto_core.hierarchy.children.service import accepts_argument
 from pto_core.interfaces.frame import Answer, AnswerKind, Frame, FrameKind, Outcome
 
 QUEUE_BYTES = 1 << 16
@@ -109,7 +110,7 @@ class Child:
         self.sent = 0
 
     def know(self, function: Callable[..., Any], name: str = "f") -> None:
-        self.loop.add(digest_of(name), function)
+        self.loop.add(digest_of(name), function, accepts_argument(function))
 
     def task(self, name: str = "f", args: TaskArgs | None = None, **head: Any) -> int:
         """Send a task frame and give its number on this connection."""

@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ class TestTasks:
         child.task(args=arguments(7, -1))
         child.task(args=arguments())
         assert child.run() is False
-        assert calls == [(), ((7, -1),), ((),)]
+        assert calls == [((),), ((7, -1),), ((),)]
         assert child.outcomes == dict.fromkeys((1, 2, 3), Outcome.SUCCEEDED)
         assert child.end.is_closed
 
@@ -100,7 +101,7 @@ class TestTasks:
         child = Child()
         calls: list[int] = []
         for i in range(10):
-            child.know(lambda i=i: calls.append(i), str(i))
+            child.know(partial(calls.append, i), str(i))
         order = [random.Random(1).randrange(10) for _ in range(100)]
         for i in order:
             child.task(str(i))
@@ -231,7 +232,7 @@ class TestOrder:
         length = 500
         for link in range(2 * length):
             child = children[link % 2]
-            child.know(lambda link=link: order.append(link), str(link))
+            child.know(partial(order.append, link), str(link))
             before = {"required_child": (link + 1) % 2, "required_count": (link + 1) // 2}
             child.task(str(link), **(before if link else {}))
         threads = [threading.Thread(target=child.run) for child in children]

@@ -16,12 +16,17 @@ namespace nb = nanobind;
 
 using Digest = std::array<uint8_t, PTO_DIGEST_BYTES>;
 
+struct KnownCallable {
+  nb::object callable;
+  bool takes_arguments = true;  // false: it is called without any
+};
+
 class CallableTable {
  public:
-  // Takes the place of what was there.
-  void add(const Digest& digest, nb::object callable) {
+  // Replaces an entry with the same digest.
+  void add(const Digest& digest, KnownCallable known) {
     last_ = nullptr;
-    callables_[digest] = std::move(callable);
+    callables_[digest] = std::move(known);
   }
 
   // False: there is none.
@@ -30,16 +35,16 @@ class CallableTable {
     return callables_.erase(digest) != 0;
   }
 
-  // Borrowed; null: there is none. Most often the same as before.
-  PyObject* find(const uint8_t* digest) {
+  // Null: there is none. Valid until the next add() or forget(). Most often the same as before.
+  const KnownCallable* find(const uint8_t* digest) {
     if (last_ && std::memcmp(last_->first.data(), digest, PTO_DIGEST_BYTES) == 0)
-      return last_->second.ptr();
+      return &last_->second;
     Digest key;
     std::memcpy(key.data(), digest, key.size());
     const auto found = callables_.find(key);
     if (found == callables_.end()) return nullptr;
     last_ = &*found;
-    return last_->second.ptr();
+    return &last_->second;
   }
 
  private:
@@ -52,7 +57,7 @@ class CallableTable {
     }
   };
 
-  using Map = std::unordered_map<Digest, nb::object, Hash>;
+  using Map = std::unordered_map<Digest, KnownCallable, Hash>;
   Map callables_;
   const Map::value_type* last_ = nullptr;
 };

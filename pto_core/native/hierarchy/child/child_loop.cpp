@@ -203,12 +203,12 @@ Requirement ChildLoop::requirement_of(const pto_frame& frame, uint64_t count) {
 bool ChildLoop::call(const pto_frame_view& view) {
   const pto_frame& frame = *view.frame;
   PyObject* arguments = has_arguments(frame) ? point_view_at(view) : nullptr;
-  PyObject* known = table_.find(frame.callable);
+  const KnownCallable* known = table_.find(frame.callable);
   if (!known) {
     set_unknown_callable(frame);
     return false;
   }
-  const nb::object callable = nb::borrow(known);
+  const nb::object callable = known->callable;
   nb::object result;
   if (invoke_.is_valid()) {
     const nb::object config = nb::int_(frame.config);
@@ -216,8 +216,9 @@ bool ChildLoop::call(const pto_frame_view& view) {
     result = nb::steal(
         PyObject_Vectorcall(invoke_.ptr(), given + 1, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
   } else {
+    const size_t count = known->takes_arguments ? 1 : 0;
+    if (count && !arguments) arguments = point_view_at(view);
     PyObject* given[] = {nullptr, arguments};
-    const size_t count = arguments ? 1 : 0;
     result = nb::steal(PyObject_Vectorcall(callable.ptr(), given + 1,
                                            count | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
   }
@@ -226,7 +227,10 @@ bool ChildLoop::call(const pto_frame_view& view) {
 
 // Borrowed.
 PyObject* ChildLoop::point_view_at(const pto_frame_view& view) {
-  const Blob blob = decode_blob({static_cast<const std::byte*>(view.data), view.frame->bytes});
+  const pto_frame& frame = *view.frame;
+  const Blob blob = has_arguments(frame)
+                        ? decode_blob({static_cast<const std::byte*>(view.data), frame.bytes})
+                        : Blob{};
   if (!view_) view_ = make_view();
   view_->point_at(blob);
   return reinterpret_cast<PyObject*>(view_);

@@ -26,13 +26,14 @@ class ChildLoop {
             uint32_t largest_answer);
   ~ChildLoop();
 
-  void add(const Digest& digest, nb::object callable) { table_.add(digest, std::move(callable)); }
+  void add(const Digest& digest, KnownCallable known) { table_.add(digest, std::move(known)); }
   bool forget(const Digest& digest) { return table_.forget(digest); }
   uint32_t largest_answer() const { return largest_answer_; }
 
   // Until stop(): true; or until the parent closed: false. Once; the end is closed then, and after
   // an exception. `control(bytes) -> bytes` answers control frames, and what it raises ends the
-  // loop. `invoke(callable, view or None, config)` runs tasks; None: callables are called.
+  // loop. `invoke(callable, view or None, config)` runs tasks; None: callables are called, with a
+  // view, which is empty for a task without arguments, or with nothing if they take no arguments.
   bool run(nb::object control, nb::object invoke);
   // From inside `control`: no frame is begun after this one.
   void stop() { is_stopping_ = true; }

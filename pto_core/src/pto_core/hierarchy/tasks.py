@@ -78,11 +78,8 @@ class Task:
             args.add_scalar(bits)
         return (args if layout else None), tuple(written)
 
-    def run(self, args: TaskArgsView | None = None) -> None:
+    def run(self, args: TaskArgsView) -> None:
         """Call the function in the child, with views of the arrays."""
-        if args is None:
-            self._refuse_value(self._checked())
-            return
         values: list[Any] = []
         tensors, scalars = 0, 0
         for way in _layout(args):

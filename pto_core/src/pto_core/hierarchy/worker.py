@@ -91,11 +91,14 @@ class Worker:
         """Make a function, its import path ``"module:name"`` or a ChipCallable known to children.
 
         Chips run ChipCallables; SUB children and child Workers run functions. A SUB child calls
-        ``function(args)``, or ``function()`` for a submit without arguments; a child Worker runs it
-        as a graph function. Before :meth:`init` children inherit everything; afterwards a function
-        reaches them by its import path or, with ``serialise``, by its code, and either all of them
-        have it when this returns or none. Raises UsageError for what cannot be run or delivered,
-        ControlError when a child refuses.
+        ``function(args)`` if the signature of the function accepts a positional argument, or if the
+        function has no signature, and ``function()`` otherwise; ``args`` is empty for a submit
+        without arguments. A child Worker runs it as a graph function.
+
+        Before :meth:`init` children inherit everything; afterwards a function reaches them by its
+        import path or, with ``serialise``, by its code, and either all of them have it when this
+        returns or none. Raises UsageError for what cannot be run or delivered, ControlError when a
+        child refuses.
         """
         self._check_usable()
         inherits = self._crew is None and self._settings.config["start_method"] == "fork"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 
 Operation = Callable[..., Any]
 Invoke = Callable[[Any, Any, CallConfig | None], object]
+_POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL,
+)
 
 
 def serve(
@@ -28,8 +34,9 @@ def serve(
 ) -> None:
     """Say ready, and run tasks until the parent asks to close.
 
-    ``invoke(callable, args, config)`` runs one; without, the loop calls it. ``operations`` are
-    requests that this kind of child knows beside those that all do.
+    ``invoke(callable, args, config)`` runs one; without, the loop calls it with the arguments, or
+    with nothing if it does not accept an argument. ``operations`` are requests that this kind of
+    child knows beside those that all do.
     """
     end = post.endpoint.open_child()
     loop = ChildLoop(
@@ -40,10 +47,22 @@ def serve(
         largest_frame_bytes=end.largest_frame_bytes,
     )
     for digest, callable_ in post.callables().items():
-        loop.add(digest, callable_)
+        loop.add(digest, callable_, accepts_argument(callable_))
     service = _Service(loop, operations or {})
     start.ready()
     loop.run(control=service, invoke=None if invoke is None else service.invoking(invoke))
+
+
+def accepts_argument(function: Callable[..., Any]) -> bool:
+    """Return whether ``function`` can be called with one positional argument.
+
+    True for a function without a signature, such as some built-in functions.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (ValueError, TypeError):
+        return True
+    return any(parameter.kind in _POSITIONAL for parameter in parameters)
 
 
 class _Service:
@@ -84,4 +103,5 @@ class _Service:
         self._configs[number] = CallConfig.unpack(packed)
 
     def _deliver(self, digest: bytes, delivery: Delivery) -> None:
-        self._loop.add(digest, delivery.materialise())
+        callable_ = delivery.materialise()
+        self._loop.add(digest, callable_, accepts_argument(callable_))

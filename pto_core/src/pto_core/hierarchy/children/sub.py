@@ -1,4 +1,4 @@
-"""A child that runs Python functions: ``function(args)``, or ``function()`` without arguments."""
+"""A child that runs Python functions: ``function(args)``, or ``function()`` if it takes none."""
 
 from __future__ import annotations
 
