@@ -1,4 +1,4 @@
-"""A Worker whose children are started anew instead of forked."""
+"""A Worker whose children are spawned instead of forked."""
 
 from __future__ import annotations
 
@@ -78,11 +78,22 @@ def test_children_see_arrays_made_before_and_after_their_start(tmp_path) -> None
     assert (done.stdout, done.stderr) == ("32.0 32.0\n", "")
 
 
-def test_what_only_a_fork_hands_over_is_refused_by_name(tmp_path) -> None:
-    done = run(tmp_path, PROGRAM.replace("added.add)", "lambda args: None)"))
+def test_what_cannot_be_serialised_is_refused_by_name(tmp_path) -> None:
+    program = PROGRAM.replace("added.add)", "lambda args: lock)")
+    program = program.replace("    import added", "    import threading\n    import added")
+    done = run(
+        tmp_path,
+        program.replace("\n    if __name__", "    lock = threading.Lock()\n    if __name__"),
+    )
     assert done.returncode == 1
-    assert "UsageError" in done.stderr
-    assert "serialise=True" in done.stderr
+    assert "UsageError: <lambda> cannot be serialised: cannot pickle '_thread.lock'" in done.stderr
+
+
+def test_a_function_that_was_edited_before_the_start_travels_by_code(tmp_path) -> None:
+    """Children import the file, which has the older code."""
+    edit = "    added.add.__code__ = (lambda args: args.tensor(0).fill(3)).__code__\n"
+    done = run(tmp_path, PROGRAM.replace("\n    if __name__", edit + "    if __name__"))
+    assert (done.stdout, done.stderr) == ("96.0 96.0\n", "")
 
 
 CHIP = """

@@ -453,8 +453,10 @@ def test_what_cannot_be_registered(world) -> None:
     stream = sys.stdout
     with pytest.raises(UsageError, match="cannot be serialised"):
         world.worker.register(lambda: stream, serialise=True)
-    with pytest.raises(UsageError, match=r"before init\(\).*serialise=True"):
-        world.worker.register(lambda: None)
+    with pytest.raises(UsageError, match=r"cannot be serialised.*before init\(\)"):
+        world.worker.register(lambda: stream)
+    with pytest.raises(UsageError, match=r"'\.pkg:fn' is not an absolute import path"):
+        world.worker.register(".pkg:fn")
     with pytest.raises(UsageError, match="cannot be registered"):
         world.worker.register(7)
     with pytest.raises(UsageError, match="cannot be registered"):

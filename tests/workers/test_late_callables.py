@@ -1,8 +1,12 @@
-"""Callables that are registered while children run: all who may run one have it, or nobody has."""
+"""Callables that are registered while children run: all that may run one have it, or none."""
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
+import threading
+import types
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +14,8 @@ import psutil
 import pytest
 from task_arguments import given
 
-from pto_core import ChipCallable, Out, TensorArgType, kernel
-from pto_core.errors import ControlError
+from pto_core import ChipCallable, Out, TensorArgType, kernel, task
+from pto_core.errors import ControlError, UsageError
 from pto_core.hierarchy.control import Control
 
 CHIPS = {"platform": "a2a3sim", "runtime": "tensormap_and_ringbuffer"}
@@ -118,3 +122,180 @@ def test_what_one_of_two_children_refuses_the_other_one_forgets(
     handle = worker.register(bump)
     worker.run(lambda orch, args, cfg: orch.submit_sub(handle, given((row, TensorArgType.INOUT))))
     assert (row == 1).all()
+
+
+def test_functions_without_an_import_path_reach_children_that_run(make) -> None:
+    worker = make(num_sub_workers=2)
+    worker.init()
+    rows = worker.shared_array((3, 4))
+
+    def local(args: Any) -> None:
+        args.tensor(0)[:] = helper() + 1
+
+    @task
+    def typed(out: Out) -> None:
+        out[:] = helper() + 2
+
+    with worker.session() as s:
+        s.submit(typed, rows[1])
+    handles = [worker.register(local), worker.register(lambda args: args.tensor(0).fill(3))]
+    for handle, row in zip(handles, (rows[0], rows[2]), strict=True):
+        worker.run(
+            lambda orch, _, cfg, handle=handle, row=row: orch.submit_sub(
+                handle, given((row, TensorArgType.OUTPUT))
+            )
+        )
+    assert rows[:, 0].tolist() == [1, 2, 3]
+
+
+def helper() -> int:
+    return 0
+
+
+def test_a_chip_callable_without_an_import_path_reaches_chips_that_run(make) -> None:
+    worker = make(device_ids=[0], **CHIPS)
+    worker.init()
+    value = 5
+
+    @kernel(core="aiv")
+    def fill_local(out: Out) -> None:
+        out[:] = value
+
+    def local(rt: Any, out: Out) -> None:
+        rt.submit(fill_local, out)
+
+    chip, row = worker.register(ChipCallable(local)), worker.shared_array(8)
+    worker.run(
+        lambda orch, _, cfg: orch.submit_next_level(chip, given((row, TensorArgType.OUTPUT)), cfg)
+    )
+    assert (row == 5).all()
+
+
+VERSION = """
+from pto_core import Out, kernel
+
+VALUE = {value}
+
+
+def shifted():
+    return VALUE + {shift}
+
+
+def write(args):
+    args.tensor(0)[:] = shifted()
+
+
+@kernel(core="aiv")
+def fill(out: Out):
+    out[:] = shifted()
+
+
+def on_chip(rt, out: Out):
+    rt.submit(fill, out)
+"""
+
+
+@pytest.fixture
+def edited(tmp_path, monkeypatch) -> Any:
+    """Return a function that writes a version of a module and imports it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    name = f"edited_{tmp_path.name}"
+
+    def edit(value: int, shift: int = 0) -> Any:
+        (tmp_path / f"{name}.py").write_text(VERSION.format(value=value, shift=shift))
+        importlib.invalidate_caches()
+        if name not in sys.modules:
+            return importlib.import_module(name)
+        return importlib.reload(sys.modules[name])
+
+    yield edit
+    sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["registered before", "new"])
+def test_a_function_that_was_edited_after_the_start_runs_as_it_is_now(
+    make, edited, is_known: bool
+) -> None:
+    """The children have imported the first version; constants and helpers count as well."""
+    worker = make(num_sub_workers=2)
+    row, handles = worker.shared_array(4), []
+    module = edited(1)
+    if is_known:
+        handles.append((worker.register(module.write), 1))
+    worker.init()
+    for value, shift in ((2, 0), (2, 5), (3, 5)):
+        edited(value, shift)
+        handles.append((worker.register(module.write), value + shift))
+        handles.append((worker.register(f"{module.__name__}:write"), value + shift))
+    for handle, expected in handles:
+        for _ in range(2):
+            worker.run(
+                lambda orch, _, cfg, handle=handle: orch.submit_sub_group(
+                    handle, [given((part, TensorArgType.OUTPUT)) for part in (row[:2], row[2:])]
+                )
+            )
+            assert (row == expected).all()
+
+
+def test_a_chip_callable_that_was_edited_after_the_start_runs_as_it_is_now(make, edited) -> None:
+    module = edited(1)
+    worker = make(device_ids=[0], **CHIPS)
+    row = worker.shared_array(8)
+    worker.init()
+    for value, shift in ((1, 0), (2, 0), (2, 5)):
+        edited(value, shift)
+        chip = worker.register(ChipCallable(module.on_chip))
+        worker.run(
+            lambda orch, _, cfg, chip=chip: orch.submit_next_level(
+                chip, given((row, TensorArgType.OUTPUT)), cfg
+            )
+        )
+        assert (row == value + shift).all()
+
+
+def test_a_function_of_a_module_that_children_cannot_import_travels_by_code(
+    make, monkeypatch
+) -> None:
+    worker = make(num_sub_workers=1)
+    worker.init()
+    module = types.ModuleType("only_in_the_parent")
+    exec(VERSION.format(value=4, shift=0), module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    handle, row = worker.register(module.write), worker.shared_array(4)
+    worker.run(lambda orch, _, cfg: orch.submit_sub(handle, given((row, TensorArgType.OUTPUT))))
+    assert (row == 4).all()
+
+
+def test_a_function_that_children_can_import_shares_the_state_of_its_module(make) -> None:
+    """Its module is the one of the child, also where serialising it would be impossible."""
+    worker = make(num_sub_workers=1)
+    worker.init()
+    handle, row = worker.register(count), worker.shared_array(4)
+    for expected in (1, 2):
+        worker.run(lambda orch, _, cfg: orch.submit_sub(handle, given((row, TensorArgType.OUTPUT))))
+        assert (row == expected).all()
+
+
+lock = threading.Lock()
+calls: list[int] = []
+
+
+def count(args: Any) -> None:
+    with lock:
+        calls.append(1)
+        args.tensor(0)[:] = len(calls)
+
+
+def test_a_function_that_cannot_travel_at_all_is_registered_nowhere(make, edited) -> None:
+    module = edited(1)
+    worker = make(num_sub_workers=1)
+    worker.init()
+    edited(2)
+    module.shifted = threading.Lock()
+    with pytest.raises(UsageError, match=r"write cannot be serialised: .*lock"):
+        worker.register(module.write)
+    module.shifted = lambda: 6
+    handle, row = worker.register(module.write), worker.shared_array(4)
+    worker.run(lambda orch, _, cfg: orch.submit_sub(handle, given((row, TensorArgType.OUTPUT))))
+    assert (row == 6).all()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +16,10 @@ import pytest
 from pto_core import ChipCallable, In, Out, kernel
 from pto_core._hierarchy import CallableKind, CallableSpace
 from pto_core.errors import UsageError, WorkerClosedError
-from pto_core.hierarchy.handles import identity
+from pto_core.hierarchy.handles import by_code, identity, materialised
 from pto_core.hierarchy.registry import Registry
+from pto_core.hierarchy.serialisation import NotImportableError, fingerprint
+from pto_core.kernels import OrchestrationSource
 
 PATH = f"{__name__}:top_level"
 
@@ -36,11 +40,12 @@ def closure(value: int) -> Callable[[], int]:
     return lambda: value
 
 
-def hashed(*parts: str) -> bytes:
-    """The digest, written down once more."""
+def hashed(*parts: str | bytes) -> bytes:
+    """Return the digest by a second implementation."""
     found = hashlib.sha256()
     for part in parts:
-        found.update(len(part.encode()).to_bytes(8, "little") + part.encode())
+        content = part.encode() if isinstance(part, str) else part
+        found.update(len(content).to_bytes(8, "little") + content)
     return found.digest()
 
 
@@ -56,8 +61,8 @@ def define(module: types.ModuleType, source: str) -> Any:
     return module.__dict__["work"]
 
 
-def test_an_import_path_is_hashed_with_its_kind_and_nothing_else() -> None:
-    expected = hashed("PYTHON_IMPORT", PATH)
+def test_an_import_path_is_hashed_with_its_kind_and_its_code() -> None:
+    expected = hashed("PYTHON_IMPORT", PATH, fingerprint(top_level))
     for target in (top_level, PATH):
         for inherits in (True, False):
             known = identity(target, serialise=False, inherits=inherits)
@@ -87,7 +92,10 @@ def test_two_inherited_closures_of_one_code_differ() -> None:
 def test_a_chip_is_hashed_by_all_its_content() -> None:
     chip = ChipCallable(graph, {0: double})
     known = identity(chip, serialise=False, inherits=False)
-    assert (known.digest, known.kind) == (chip.digest, CallableKind.CHIP)
+    expected = hashed(chip.digest, fingerprint(graph), fingerprint(double.function))
+    assert (known.digest, known.kind) == (expected, CallableKind.CHIP)
+    native = ChipCallable(OrchestrationSource(__file__))
+    assert identity(native, serialise=False, inherits=False).digest == native.digest
     assert known.space == CallableSpace.LOCAL_CHIP
     assert known.delivery is not None
     again = known.delivery.materialise()
@@ -95,11 +103,14 @@ def test_a_chip_is_hashed_by_all_its_content() -> None:
     assert again.children[0].function is double.function
 
 
-def test_a_closure_cannot_follow_children_that_run() -> None:
-    with pytest.raises(UsageError, match=r"closure.*lambda.* before init\(\).*serialise=True"):
-        identity(closure(1), serialise=False, inherits=False)
-    with pytest.raises(UsageError, match=r"register the ChipCallable before init\(\)"):
-        identity(ChipCallable(lambda rt: None), serialise=False, inherits=False)
+def test_a_function_without_an_import_path_travels_by_code() -> None:
+    known = identity(closure(3), serialise=False, inherits=False)
+    assert known.kind == CallableKind.PYTHON_SERIALISED
+    assert known.delivery is not None
+    assert known.delivery.materialise()() == 3
+    chip = identity(ChipCallable(lambda rt: 4), serialise=False, inherits=False)
+    assert chip.delivery is not None
+    assert chip.delivery.materialise().function(None) == 4
 
 
 def test_what_cannot_be_serialised_is_named() -> None:
@@ -118,14 +129,51 @@ def test_a_function_of_the_program_must_be_the_one_that_children_have(
     assert delivery is not None
     assert delivery.materialise() is work
     define(main_module, "def work(): return 2")
-    with pytest.raises(UsageError, match=r"__main__:work is not the same in the child"):
+    with pytest.raises(NotImportableError, match="__main__:work has other code here"):
         delivery.materialise()
+    assert materialised([delivery, by_code(work)])() == 1
 
 
-@pytest.mark.parametrize("target", [7, double, "not a path", "module", "os:no_such_name", "os:sep"])
-def test_what_cannot_run_is_refused(target: object) -> None:
-    with pytest.raises(UsageError):
-        identity(target, serialise=False, inherits=True)
+def test_the_name_of_the_main_module_does_not_matter(
+    main_module: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = identity(define(main_module, "def work(): return 1"), serialise=False, inherits=False)
+    monkeypatch.setitem(sys.modules, "__mp_main__", main_module)
+    main_module.__name__ = "__mp_main__"
+    same = identity(define(main_module, "def work(): return 1"), serialise=False, inherits=False)
+    assert same.digest == known.digest
+    assert by_code(main_module.__dict__["work"]).materialise()() == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (7, "7 cannot be registered"),
+        (double, "cannot be registered"),
+        ("not a path", "'not a path' is not an absolute import path"),
+        ("module", "'module' is not an absolute import path"),
+        (".pkg:fn", "'.pkg:fn' is not an absolute import path; write it as 'package.module:func"),
+        ("..pkg.module:fn", "is not an absolute import path"),
+        (":fn", "is not an absolute import path"),
+        ("pkg:", "is not an absolute import path"),
+        ("no_such_module:fn", "cannot be imported: ModuleNotFoundError"),
+        ("os:no_such_name", "cannot be imported: AttributeError"),
+        ("os:sep", "which cannot be called"),
+    ],
+)
+@pytest.mark.parametrize("serialise", [False, True])
+def test_what_cannot_run_is_refused(target: object, message: str, serialise: bool) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        identity(target, serialise=serialise, inherits=True)
+
+
+def test_a_module_that_raises_at_its_import_is_refused_with_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "raises_at_import.py").write_text("raise RuntimeError('no device')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match="cannot be imported: RuntimeError: no device"):
+        identity("raises_at_import:fn", serialise=False, inherits=True)
 
 
 def test_a_handle_is_of_one_worker_and_dies() -> None:
@@ -182,10 +230,30 @@ def test_a_digest_lives_as_long_as_one_of_its_handles() -> None:
     assert not registry.has(second.handle.digest)
 
 
-def test_children_that_are_spawned_need_a_delivery() -> None:
+def test_spawned_children_import_a_function_or_get_its_code() -> None:
     registry = Registry()
-    registry.add(registry.make(top_level, serialise=False, inherits=True))
-    assert len(registry.deliveries(CallableSpace.LOCAL_PYTHON)) == 1
-    registry.add(registry.make(closure(1), serialise=False, inherits=True))
-    with pytest.raises(UsageError, match="cannot reach children that are spawned"):
-        registry.deliveries(CallableSpace.LOCAL_PYTHON)
+    for target in (top_level, closure(1), ChipCallable(graph, {0: double})):
+        registry.add(registry.make(target, serialise=False, inherits=False))
+    ways = registry.deliveries(CallableSpace.LOCAL_PYTHON).values()
+    assert [[one.way for one in found] for found in ways] == [
+        ["import", "serialised"],
+        ["serialised"],
+    ]
+    (chip,) = registry.deliveries(CallableSpace.LOCAL_CHIP).values()
+    assert [one.materialise().children[0].name for one in chip] == ["double", "double"]
+
+
+def test_two_functions_of_one_path_and_code_are_two_callables() -> None:
+    """Their defaults differ in what no fingerprint holds; the older one is no longer importable."""
+    registry = Registry()
+    module = types.ModuleType("made_twice")
+    for inherits in (True, False):
+        handles = []
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setitem(sys.modules, "made_twice", module)
+            for value in ([1], [2]):
+                module.__dict__["value"] = value
+                work = define(module, "def work(found=value): return found")
+                registry.add(registry.make(work, serialise=False, inherits=inherits))
+                handles.append(registry.handle_of(work))
+        assert handles[0].digest != handles[1].digest

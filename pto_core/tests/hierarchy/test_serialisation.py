@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,8 +75,7 @@ def test_a_recursive_local_function_comes_back() -> None:
     assert deserialised(serialised(count))(9) == 9
 
 
-def test_equal_functions_have_equal_bytes_and_others_do_not() -> None:
-    assert serialised(adder(1)) == serialised(adder(1))
+def test_different_functions_have_different_bytes() -> None:
     assert serialised(adder(1)) != serialised(adder(2))
 
 
@@ -90,3 +90,98 @@ def test_what_does_not_pickle_is_refused() -> None:
     stream = sys.stdout
     with pytest.raises(TypeError):
         serialised(lambda: stream.fileno())
+
+
+SOURCE = """
+import functools
+
+SCALE = 2
+
+
+class Shift:
+    def by(self):
+        return 1
+
+    @staticmethod
+    def twice():
+        return 2
+
+
+def helper(value):
+    return SCALE * value
+
+
+def decorated(function):
+    @functools.wraps(function)
+    def wrapper(value):
+        return function(value)
+
+    return wrapper
+
+
+def plain(value, shift=0):
+    return [helper(one) for one in (value, shift)]
+
+
+@decorated
+def wrapped(value):
+    return helper(value)
+
+
+@functools.lru_cache
+def cached(value):
+    return helper(value)
+
+
+def with_class(value):
+    return Shift().by() + value
+
+
+async def other(value):
+    return value
+
+
+instance = Shift()
+"""
+EDITS = {
+    "code": ("(value, shift)]", "(shift, value)]", {"plain"}),
+    "default": ("shift=0", "shift=1", {"plain"}),
+    "function that it uses": (
+        "SCALE * value",
+        "value * SCALE",
+        {"plain", "wrapped", "cached"},
+    ),
+    "constant": ("SCALE = 2", "SCALE = 3", {"plain", "wrapped", "cached"}),
+    "method": ("return 1", "return 3", {"with_class", "instance"}),
+    "static method": ("return 2", "return 4", {"with_class", "instance"}),
+    "decorator": ("return function(value)", "return 1 + function(value)", {"wrapped"}),
+    "unused": ("return value", "return -value", {"other"}),
+    "line": ("import functools\n", "# A comment.\nimport functools\n", set()),
+}
+NAMES = ("plain", "wrapped", "cached", "with_class", "other", "instance")
+
+
+def module_of(source: str, folder: Path) -> dict[str, bytes]:
+    """Return the fingerprints of a module's names, from another process."""
+    (folder / "source.py").write_text(source)
+    program = (
+        "import source; from pto_core.hierarchy.serialisation import fingerprint; "
+        f"print(*(fingerprint(getattr(source, name)).hex() for name in {NAMES}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", program],
+        cwd=folder,
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    return dict(zip(NAMES, map(bytes.fromhex, done.stdout.split()), strict=True))
+
+
+def test_a_fingerprint_changes_with_what_a_function_uses_of_its_module(tmp_path: Path) -> None:
+    before = module_of(SOURCE, tmp_path)
+    assert module_of(SOURCE, tmp_path) == before
+    for old, new, changed in EDITS.values():
+        assert SOURCE.count(old) == 1
+        after = module_of(SOURCE.replace(old, new), tmp_path)
+        assert {name for name in NAMES if after[name] != before[name]} == changed, new

@@ -100,7 +100,7 @@ def test_any_number_of_scalars_comes_back_as_it_was(count: int) -> None:
 def test_a_task_without_arguments_is_called_without() -> None:
     args, _ = nothing.arguments([])
     assert args is None
-    nothing.run(None)
+    nothing.run(TaskArgs().view())
     assert SEEN == ["nothing"]
 
 

@@ -1,4 +1,4 @@
-"""A chip's callable as bytes: sources and binaries by path, functions by name or by code."""
+"""A chip's callable as bytes: sources and binaries by path, functions by import path or by code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from pto_core.errors import UsageError
-from pto_core.hierarchy.serialisation import deserialised, import_path, imported, serialised
+from pto_core.hierarchy.serialisation import (
+    deserialised,
+    fingerprint,
+    import_path,
+    imported,
+    imported_version,
+    is_of_main,
+    serialised,
+)
 from pto_core.kernels import ChipCallable, CoreCallable, KernelSource, OrchestrationSource
 
 # How a part is written: the way, and what that way needs.
@@ -17,7 +25,10 @@ _Part = tuple[str, Any]
 
 
 def chip_to_bytes(chip: ChipCallable, *, serialise: bool) -> bytes:
-    """Write ``chip``; raises UsageError for a function that cannot be taken along."""
+    """Write ``chip``; raise UsageError for a function that cannot be serialised.
+
+    ``serialise``: write all functions by code, also those that have an import path.
+    """
     children = {
         func_id: (
             _part(child.binary, serialise),
@@ -32,7 +43,7 @@ def chip_to_bytes(chip: ChipCallable, *, serialise: bool) -> bytes:
 
 
 def chip_from_bytes(content: bytes) -> ChipCallable:
-    """Make the chip's callable again."""
+    """Return the chip's callable; raise NotImportableError for a function by import path."""
     orchestration, children, signature, name, argument_names = pickle.loads(content)
     kernels = {
         func_id: CoreCallable(_read(binary), core_type, kernel_signature, kernel_name)
@@ -54,22 +65,16 @@ def _part(
 
 
 def _function(function: Callable[..., Any], serialise: bool) -> _Part:
-    path = _path_of(function)
-    if path is not None and not path.startswith("__main__:"):
-        return "import", path
-    if not serialise:
-        raise UsageError(
-            f"{getattr(function, '__qualname__', function)} cannot be imported by the chips' "
-            "processes, which run already; register the ChipCallable before init(), or pass "
-            "serialise=True",
-            name="target",
-            value=function,
-        )
+    path = None if serialise else _path_of(function)
+    if path is not None:
+        return "import", (path, fingerprint(imported(path)))
     try:
         return "serialised", serialised(function)
     except Exception as error:
         raise UsageError(
-            f"{getattr(function, '__qualname__', function)} cannot be serialised: {error}",
+            f"{getattr(function, '__qualname__', function)} cannot be serialised: {error}; change "
+            "what it refers to, or register the ChipCallable before init() with "
+            "start_method='fork'",
             name="target",
             value=function,
         ) from error
@@ -83,10 +88,10 @@ def _path_of(function: Callable[..., Any]) -> str | None:
     named = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
     try:
         found = imported(named)
-    except (ImportError, AttributeError, ValueError):
+    except (ImportError, AttributeError, KeyError, ValueError):
         return None
     is_kernel = isinstance(found, CoreCallable) and found.function is function
-    return named if is_kernel else None
+    return named if is_kernel and not is_of_main(named) else None
 
 
 def _read(part: _Part) -> Any:
@@ -99,5 +104,5 @@ def _read(part: _Part) -> Any:
         return Path(content)
     if way == "serialised":
         return deserialised(content)
-    found = imported(content)
+    found = imported_version(*content)
     return found.function if isinstance(found, CoreCallable) else found

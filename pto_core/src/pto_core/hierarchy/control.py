@@ -12,7 +12,9 @@ from pto_core import log
 from pto_core._hierarchy import Driver
 from pto_core.errors import ControlError, ProtocolError, PtoError
 from pto_core.hierarchy.failures import Failure
+from pto_core.hierarchy.handles import by_code
 from pto_core.hierarchy.registry import Registration
+from pto_core.hierarchy.serialisation import NotImportableError
 
 
 @dataclass(frozen=True)
@@ -47,16 +49,27 @@ class Control:
         return [self._reply(child, number, operation) for child, number in sent]
 
     def deliver(self, registration: Registration, children: Sequence[int]) -> None:
-        """Bring a callable to every child, or to none: raises the first one's ControlError.
+        """Deliver a callable to every child, or to none: raise the first one's ControlError.
 
-        It is known already to whoever takes the place of a child that is lost meanwhile.
+        Children that cannot import the code that is meant get the code itself. A child that
+        replaces a lost one has the callable already.
         """
         known = registration.identity
-        replies = self.ask_all(children, "callable", known.digest, known.delivery)
-        refused = [reply for reply in replies if isinstance(reply, ControlError)]
-        if refused:
+        replies = self.ask_all(children, "callable", known.digest, [known.delivery])
+        lacking = [
+            child for child, reply in zip(children, replies, strict=True) if _is_lacking(reply)
+        ]
+        try:
+            if lacking:
+                code = [by_code(registration.target)]
+                replies += self.ask_all(lacking, "callable", known.digest, code)
+            refused = (reply for reply in replies if isinstance(reply, ControlError))
+            error = next((reply for reply in refused if not _is_lacking(reply)), None)
+            if error is not None:
+                raise error
+        except PtoError:
             self.ask_all(children, "forget", known.digest)
-            raise refused[0]
+            raise
 
     def tell(self, child: int, operation: str, *arguments: Any) -> None:
         """Let one child do something before its next task, and wait for nobody.
@@ -120,3 +133,7 @@ class Control:
         )
         error.__cause__ = failure.exception
         return error
+
+
+def _is_lacking(reply: object) -> bool:
+    return isinstance(reply, ControlError) and isinstance(reply.__cause__, NotImportableError)

@@ -173,7 +173,7 @@ class Crew:
         self.attach(child, restart.connection)
         # Who registers another one from here on finds the child attached, and tells it.
         for late in self.registry.since(restart.known, self.members[child].space):
-            self.control.tell(child, "callable", late.identity.digest, late.identity.delivery)
+            self.control.tell(child, "callable", late.identity.digest, late.deliveries())
         self.driver.child_ready(child)
 
     def completed_by(self, child: int) -> int:

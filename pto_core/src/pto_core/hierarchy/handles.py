@@ -1,33 +1,43 @@
 """What a callable is known by: 32 bytes of digest, a kind and a namespace.
 
-An import path is hashed with its kind and is the same on every host; a serialised function is
-hashed by its bytes, a function that children inherit by its name and the number of its
-registration, a chip's by all its content.
+An import path is hashed with its kind and the code that it names, and is the same on every host; a
+function that travels by code is hashed by its bytes, a function that children inherit by its name
+and the number of its registration, a chip's by all its content.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pto_core._hierarchy import CallableKind, CallableSpace
 from pto_core.errors import UsageError
 from pto_core.hierarchy.chip_delivery import chip_from_bytes, chip_to_bytes
-from pto_core.hierarchy.serialisation import deserialised, import_path, imported, serialised
+from pto_core.hierarchy.serialisation import (
+    NotImportableError,
+    deserialised,
+    fingerprint,
+    import_path,
+    imported,
+    imported_version,
+    is_of_main,
+    serialised,
+)
 from pto_core.hierarchy.tasks import Task
 from pto_core.kernels import ChipCallable, CoreCallable
-from pto_core.kernels.digest import digest_of, function_digest
+from pto_core.kernels.digest import digest_of
 
 _registrations = itertools.count()
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """How a child that runs already gets a callable; plain data that pickles.
+    """One way in which a child that did not inherit a callable gets it; plain data that pickles.
 
-    ``fingerprint``: of the code that the parent means, where the child might have another.
+    ``fingerprint``: of the code that the parent means; the child may have another version of it.
     """
 
     way: Literal["import", "serialised", "chip"]
@@ -35,21 +45,24 @@ class Delivery:
     fingerprint: bytes | None = None
 
     def materialise(self) -> Any:
-        """Give the object, in the child; raises whatever is in the way."""
-        if self.way == "serialised":
-            assert isinstance(self.content, bytes)
-            return runnable(deserialised(self.content))
+        """Return the object, in the child.
+
+        Raises NotImportableError where an import does not find the code that the parent means.
+        """
+        if isinstance(self.content, str):
+            assert self.fingerprint is not None
+            return runnable(imported_version(self.content, self.fingerprint))
         if self.way == "chip":
-            assert isinstance(self.content, bytes)
             return chip_from_bytes(self.content)
-        path = str(self.content)
-        found = imported(path)
-        if self.fingerprint is not None and _fingerprint(found) != self.fingerprint:
-            raise UsageError(
-                f"{path} is not the same in the child, which was started before it changed; "
-                "register it with serialise=True, or before init()"
-            )
-        return runnable(found)
+        return runnable(deserialised(self.content))
+
+
+def materialised(deliveries: Sequence[Delivery]) -> Any:
+    """Return the object by the first way that works, in the child; raise what the last one does."""
+    for delivery in deliveries[:-1]:
+        with contextlib.suppress(NotImportableError):
+            return delivery.materialise()
+    return deliveries[-1].materialise()
 
 
 def runnable(target: Any) -> Any:
@@ -76,7 +89,7 @@ def identity(target: object, *, serialise: bool, inherits: bool) -> Identity:
     if isinstance(target, ChipCallable):
         return _of_chip(target, serialise=serialise, inherits=inherits)
     if isinstance(target, str):
-        return _of_path(target)
+        return _imported(target, object_at(target))
     if isinstance(target, CoreCallable) or not callable(target):
         raise UsageError(
             f"{target!r} cannot be registered; give a function, its import path "
@@ -84,22 +97,30 @@ def identity(target: object, *, serialise: bool, inherits: bool) -> Identity:
             name="target",
             value=target,
         )
-    if serialise:
-        return _of_bytes(target)
-    path = import_path(target)
-    is_main = path is not None and path.startswith("__main__:")
-    if path is not None and not is_main:
-        return _imported(path, None)
-    if inherits:
-        return _inherited(target)
-    if path is not None:
-        return _imported(path, _fingerprint(target))
-    raise UsageError(
-        f"{name_of(target)} cannot be imported by children that run already or are spawned; "
-        "register it before init(), define it at the top of a module, or pass serialise=True",
-        name="target",
-        value=target,
-    )
+    path = None if serialise else import_path(target)
+    if path is not None and not (inherits and is_of_main(path)):
+        return _imported(path, target)
+    return unimported(target, inherits=inherits and not serialise)
+
+
+def unimported(target: Any, *, inherits: bool) -> Identity:
+    """Return the identity of a function that has no import path, or whose path names others too."""
+    return _inherited(target) if inherits else _of_bytes(target)
+
+
+def by_code(target: object) -> Delivery:
+    """Return how a child gets ``target`` without an import of it; raise UsageError."""
+    if isinstance(target, ChipCallable):
+        return Delivery("chip", chip_to_bytes(target, serialise=True))
+    try:
+        return Delivery("serialised", serialised(target))
+    except Exception as error:
+        raise UsageError(
+            f"{name_of(target)} cannot be serialised: {error}; change what it refers to, or, with "
+            "start_method='fork', register it before init() without serialise=True",
+            name="target",
+            value=target,
+        ) from error
 
 
 def name_of(target: object) -> str:
@@ -113,54 +134,46 @@ def _of_chip(chip: ChipCallable, *, serialise: bool, inherits: bool) -> Identity
     delivery = None
     if not inherits:
         delivery = Delivery("chip", chip_to_bytes(chip, serialise=serialise))
-    return Identity(chip.digest, CallableKind.CHIP, CallableSpace.LOCAL_CHIP, chip.name, delivery)
+    functions = (chip.function, *(chip.children[index].function for index in sorted(chip.children)))
+    code = [fingerprint(function) for function in functions if function is not None]
+    digest = digest_of(chip.digest, *code) if code else chip.digest
+    return Identity(digest, CallableKind.CHIP, CallableSpace.LOCAL_CHIP, chip.name, delivery)
 
 
-def _of_path(path: str) -> Identity:
-    module, colon, name = path.partition(":")
-    if not (colon and module and all(part.isidentifier() for part in name.split("."))):
+def object_at(path: str) -> Any:
+    """Return what is at an import path; raise UsageError if it is not there or not callable."""
+    module, _, name = path.partition(":")
+    if not (all(module.split(".")) and all(part.isidentifier() for part in name.split("."))):
         raise UsageError(
-            f"{path!r} is no import path; write it as 'package.module:function'",
+            f"{path!r} is not an absolute import path; write it as 'package.module:function'",
             name="target",
             value=path,
         )
     try:
         found = imported(path)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"{path!r} cannot be imported: {error}", name="target", value=path) from (
-            error
-        )
+    except Exception as error:
+        raise UsageError(
+            f"{path!r} cannot be imported: {type(error).__name__}: {error}",
+            name="target",
+            value=path,
+        ) from error
     if not callable(found):
         raise UsageError(f"{path!r} is {found!r}, which cannot be called", name="target")
-    return _imported(path, None)
+    return found
 
 
-def _imported(path: str, fingerprint: bytes | None) -> Identity:
-    kind = CallableKind.PYTHON_IMPORT
-    parts = (kind.name, path) if fingerprint is None else (kind.name, path, fingerprint)
-    delivery = Delivery("import", path, fingerprint)
+def _imported(path: str, target: Any) -> Identity:
+    kind, code = CallableKind.PYTHON_IMPORT, fingerprint(target)
+    delivery = Delivery("import", path, code)
     name = path.partition(":")[2]
-    return Identity(digest_of(*parts), kind, CallableSpace.LOCAL_PYTHON, name, delivery)
+    digest = digest_of(kind.name, path, code)
+    return Identity(digest, kind, CallableSpace.LOCAL_PYTHON, name, delivery)
 
 
 def _of_bytes(target: Callable[..., Any]) -> Identity:
-    try:
-        content = serialised(target)
-    except Exception as error:
-        raise UsageError(
-            f"{name_of(target)} cannot be serialised: {error}; what it refers to must pickle, "
-            "or register it before init() without serialise=True",
-            name="target",
-            value=target,
-        ) from error
-    kind = CallableKind.PYTHON_SERIALISED
-    return Identity(
-        digest_of(kind.name, content),
-        kind,
-        CallableSpace.LOCAL_PYTHON,
-        name_of(target),
-        Delivery("serialised", content),
-    )
+    kind, delivery = CallableKind.PYTHON_SERIALISED, by_code(target)
+    digest = digest_of(kind.name, delivery.content)
+    return Identity(digest, kind, CallableSpace.LOCAL_PYTHON, name_of(target), delivery)
 
 
 def _inherited(target: Callable[..., Any]) -> Identity:
@@ -168,7 +181,3 @@ def _inherited(target: Callable[..., Any]) -> Identity:
     full_name = f"{getattr(target, '__module__', '')}:{name}"
     digest = digest_of(kind.name, full_name, str(next(_registrations)))
     return Identity(digest, kind, CallableSpace.LOCAL_PYTHON, name, None)
-
-
-def _fingerprint(target: Any) -> bytes:
-    return function_digest(getattr(target, "function", target))

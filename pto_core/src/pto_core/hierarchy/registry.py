@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pto_core._hierarchy import CallableHandle, CallableSpace, LiveCallables
+from pto_core._hierarchy import CallableHandle, CallableKind, CallableSpace, LiveCallables
 from pto_core.errors import UsageError
-from pto_core.hierarchy.handles import Delivery, Identity, identity, runnable
+from pto_core.hierarchy.handles import Delivery, Identity, by_code, identity, runnable, unimported
 from pto_core.hierarchy.serialisation import imported
 
 _IDENTITY_BYTES = 16
@@ -22,6 +22,16 @@ class Registration:
     handle: CallableHandle
     target: Any
     identity: Identity
+
+    def deliveries(self) -> tuple[Delivery, ...]:
+        """Return the ways in which a child that has no copy gets it, in the order to try them."""
+        first = self.identity.delivery
+        if first is None or first.way == "serialised":
+            return () if first is None else (first,)
+        try:
+            return first, by_code(self.target)
+        except UsageError:  # the import may do
+            return (first,)
 
 
 class Registry:
@@ -49,6 +59,8 @@ class Registry:
         known = identity(target, serialise=serialise, inherits=inherits)
         if isinstance(target, str):
             target = imported(target)
+        if known.kind == CallableKind.PYTHON_IMPORT and self._has_other(known.digest, target):
+            known = unimported(target, inherits=inherits)  # the module had another one before
         handle = self.live.make(
             known.digest, known.kind, known.space, known.name, os.urandom(_IDENTITY_BYTES)
         )
@@ -63,6 +75,11 @@ class Registry:
     def has(self, digest: bytes) -> bool:
         """Say whether some live handle has the digest: then its children have it too."""
         return any(one.identity.digest == digest for one in self._all())
+
+    def _has_other(self, digest: bytes, target: object) -> bool:
+        return any(
+            one.identity.digest == digest and one.target is not target for one in self._all()
+        )
 
     def digests(self) -> frozenset[bytes]:
         """Give what is known now, for :meth:`since`."""
@@ -106,22 +123,13 @@ class Registry:
             if one.identity.space == space
         }
 
-    def deliveries(self, space: CallableSpace) -> Mapping[bytes, Delivery]:
-        """Give what a child that is spawned now is told; raises UsageError.
-
-        A callable that only a fork could hand over is refused by name.
-        """
-        found = {}
-        for one in self._all():
-            if one.identity.space != space:
-                continue
-            if one.identity.delivery is None:
-                raise UsageError(
-                    f"{one.identity.name} cannot reach children that are spawned; define it at "
-                    "the top of a module, or register it with serialise=True"
-                )
-            found[one.identity.digest] = one.identity.delivery
-        return found
+    def deliveries(self, space: CallableSpace) -> Mapping[bytes, tuple[Delivery, ...]]:
+        """Return for each callable of a space how a child that is spawned now gets it."""
+        return {
+            one.identity.digest: one.deliveries()
+            for one in self._all()
+            if one.identity.space == space
+        }
 
     def close(self) -> None:
         """End all registrations: the Worker is closed."""

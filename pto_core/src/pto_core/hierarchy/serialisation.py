@@ -1,39 +1,52 @@
-"""Functions as bytes, for children of the same interpreter.
+"""How functions travel to other processes: by import path, or by code.
 
-What a child can import travels by name. Any other function travels with its code, default values,
-closure and the global names that its code uses; its bytes do not depend on what ran before.
+cloudpickle writes the code. A function takes along what it uses of its own module, and names the
+rest by import path. The main module of a program has an import path in its forks only.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
-import io
-import marshal
-import pickle
+import inspect
+import os
 import sys
-from collections.abc import Callable, Iterator
-from types import CellType, CodeType, FunctionType, ModuleType
+import sysconfig
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
-# Without references, so that equal code has equal bytes.
-_MARSHAL_VERSION = 2
-_ABSENT = "absent"
+from pto_core.errors import UsageError
+from pto_core.kernels.digest import code_digest, digest_of
+
+_MAIN = "__main__"
+_MP_MAIN = "__mp_main__"  # the name of the main module in a process of multiprocessing
+_LIBRARIES = tuple(
+    sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "platstdlib", "purelib", "platlib")
+)
+_PLAIN = (int, float, complex, str, bytes, type(None))
+_registering = threading.Lock()
 
 
 def serialised(value: Any) -> bytes:
-    """Give the bytes of ``value``; raises what pickle raises where a part cannot be taken along."""
-    written = io.BytesIO()
-    _Pickler(written, protocol=5).dump(value)
-    return written.getvalue()
+    """Return the bytes of ``value``, by code; raise what pickle raises for a part of it."""
+    import cloudpickle
+
+    with _by_value(_module_by_value(value)):
+        return bytes(cloudpickle.dumps(value))
 
 
 def deserialised(content: bytes) -> Any:
-    """Make the value again."""
-    return pickle.loads(content)
+    """Return the value of bytes that :func:`serialised` wrote in the parent."""
+    import cloudpickle
+
+    return cloudpickle.loads(content)
 
 
 def import_path(value: Any) -> str | None:
-    """Give ``module:qualname`` if an import finds this very object there, else None."""
+    """Return ``module:qualname`` if an import finds this very object there, else None."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or module not in sys.modules:
         return None
@@ -41,14 +54,89 @@ def import_path(value: Any) -> str | None:
         found = _attribute(sys.modules[module], name)
     except AttributeError:
         return None
-    return f"{module}:{name}" if found is value else None
+    return f"{_MAIN if module == _MP_MAIN else module}:{name}" if found is value else None
+
+
+def is_of_main(path: str) -> bool:
+    """Return whether an import path is one of the program's main module."""
+    return path.partition(":")[0] == _MAIN
 
 
 def imported(path: str) -> Any:
-    """Give the object at ``module:qualname``; raises ImportError or AttributeError."""
+    """Return the object at ``module:qualname``; raise what the import raises."""
     module, _, name = path.partition(":")
-    loaded = sys.modules["__main__"] if module == "__main__" else importlib.import_module(module)
+    loaded = sys.modules[module] if module == _MAIN else importlib.import_module(module)
     return _attribute(loaded, name)
+
+
+class NotImportableError(UsageError):
+    """A child cannot import the code that the parent means, but can get it by code."""
+
+
+def imported_version(path: str, expected: bytes) -> Any:
+    """Return the object at an import path whose code has the fingerprint ``expected``.
+
+    Raises NotImportableError.
+    """
+    try:
+        found = imported(path)
+    except Exception as error:
+        raise NotImportableError(
+            f"{path} cannot be imported here: {type(error).__name__}: {error}", name=path
+        ) from error
+    if fingerprint(found) != expected:
+        raise NotImportableError(f"{path} has other code here than in the parent", name=path)
+    return found
+
+
+def fingerprint(target: Any) -> bytes:
+    """Hash the code that ``target`` runs: its own, and what that uses of the same module.
+
+    Equal in all processes that have the same source and the same Python version.
+    """
+    module = getattr(target, "__module__", None)
+    parts: list[str | bytes] = []
+    seen: set[int] = set()
+    pending = [target]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, _PLAIN):
+            parts.append(repr(value))
+        elif id(value) not in seen:
+            seen.add(id(value))
+            parts.append(_own_part(value))
+            pending.extend(_used(value, module))
+    return digest_of(*parts)
+
+
+@contextmanager
+def _by_value(module: str | None) -> Iterator[None]:
+    """Have cloudpickle write functions and classes of ``module`` by code inside the block."""
+    import cloudpickle
+    from cloudpickle.cloudpickle import list_registry_pickle_by_value
+
+    with _registering:
+        loaded = sys.modules.get(module or "")
+        is_known = loaded is not None and loaded.__name__ == module
+        is_needed = is_known and module not in list_registry_pickle_by_value()
+        if is_needed:
+            cloudpickle.register_pickle_by_value(loaded)
+        try:
+            yield
+        finally:
+            if is_needed:
+                cloudpickle.unregister_pickle_by_value(loaded)
+
+
+def _module_by_value(value: Any) -> str | None:
+    """Return the module whose functions and classes ``value`` takes along."""
+    if import_path(value) is not None:
+        return str(value.__module__)
+    while isinstance(value, functools.partial | MethodType):
+        value = value.func if isinstance(value, functools.partial) else value.__func__
+    module = _module_of(value)
+    file = getattr(sys.modules.get(module), "__file__", None) or ""
+    return None if file.startswith(_LIBRARIES) else module
 
 
 def _attribute(found: Any, path: str) -> Any:
@@ -57,71 +145,68 @@ def _attribute(found: Any, path: str) -> Any:
     return found
 
 
-class _Pickler(pickle.Pickler):
-    """Takes functions by code where an import would not find them, or only in ``__main__``."""
-
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, ModuleType):
-            return importlib.import_module, (value.__name__,)
-        if isinstance(value, FunctionType) and not _is_importable(value):
-            return _parts(value)
-        return NotImplemented
+def _own_part(value: Any) -> str | bytes:
+    if isinstance(value, FunctionType):
+        return code_digest(value.__code__)
+    kind = value if isinstance(value, type) else type(value)
+    return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def _is_importable(function: FunctionType) -> bool:
-    return function.__module__ != "__main__" and import_path(function) is not None
+def _used(value: Any, module: str | None) -> Iterable[Any]:
+    """Return what the code of ``value`` uses, in an order that is the same in every process."""
+    if isinstance(value, FunctionType):
+        return [
+            *(value.__defaults__ or ()),
+            *_values(value.__kwdefaults__ or {}),
+            *map(_content, value.__closure__ or ()),
+            *_global_values(value, module),
+        ]
+    if isinstance(value, MethodType):
+        return [value.__func__, value.__self__]
+    if isinstance(value, tuple):
+        return value
+    if isinstance(value, staticmethod | classmethod):
+        return [value.__func__]
+    if isinstance(value, property):
+        return [value.fget, value.fset, value.fdel]
+    if isinstance(value, type):
+        return _values(vars(value)) if value.__module__ == module else ()
+    # A task or a kernel wraps a function; other objects run methods of their type.
+    wrapped = inspect.getattr_static(value, "__wrapped__", None)
+    return [wrapped] if isinstance(wrapped, FunctionType) else [type(value)]
 
 
-def _parts(function: FunctionType) -> tuple[Any, ...]:
-    """The state comes after the function itself, so that a function may refer to itself."""
-    code = function.__code__
-    made = (
-        marshal.dumps(code, _MARSHAL_VERSION),
-        function.__module__,
-        len(function.__closure__ or ()),
-    )
-    names = sorted(set(_global_names(code)))
-    state = (
-        {name: function.__globals__[name] for name in names if name in function.__globals__},
-        function.__name__,
-        function.__qualname__,
-        function.__defaults__,
-        function.__kwdefaults__,
-        function.__doc__,
-        function.__dict__ or None,
-        [_content(cell) for cell in function.__closure__ or ()],
-    )
-    return _make, made, state, None, None, _fill
+def _values(named: Any) -> list[Any]:
+    """Return the values in the order of their names."""
+    return [named[name] for name in sorted(named)]
 
 
-def _global_names(code: CodeType) -> Iterator[str]:
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a name of an enclosing function that has no value yet
+        return None
+
+
+def _global_values(function: Callable[..., Any], module: str | None) -> Iterator[Any]:
+    found = function.__globals__
+    if found.get("__name__") != module:
+        return
+    for name in sorted(set(_names(function.__code__)) & found.keys()):
+        value = found[name]
+        if isinstance(value, _PLAIN) or _module_of(value) == module:
+            yield value
+
+
+def _module_of(value: Any) -> Any:
+    """Return the module of a function, a class, or an object, without running its code."""
+    if isinstance(value, FunctionType | type):
+        return value.__module__
+    return inspect.getattr_static(value, "__module__", None)
+
+
+def _names(code: CodeType) -> Iterator[str]:
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _global_names(constant)
-
-
-def _content(cell: CellType) -> tuple[str, Any]:
-    try:
-        return "", cell.cell_contents
-    except ValueError:  # a name of an enclosing function that has no value yet
-        return _ABSENT, None
-
-
-def _make(code: bytes, module: str, cells: int) -> FunctionType:
-    namespace = {"__name__": module, "__builtins__": __builtins__}
-    closure = tuple(CellType() for _ in range(cells))
-    return FunctionType(marshal.loads(code), namespace, closure=closure or None)
-
-
-def _fill(function: Callable[..., Any], state: tuple[Any, ...]) -> None:
-    assert isinstance(function, FunctionType)
-    names, name, qualname, defaults, keyword_defaults, doc, attributes, cells = state
-    function.__globals__.update(names)
-    function.__name__, function.__qualname__ = name, qualname
-    function.__defaults__, function.__kwdefaults__ = defaults, keyword_defaults
-    function.__doc__ = doc
-    function.__dict__.update(attributes or {})
-    for cell, (kind, value) in zip(function.__closure__ or (), cells, strict=True):
-        if kind != _ABSENT:
-            cell.cell_contents = value
+            yield from _names(constant)

@@ -95,10 +95,11 @@ class Worker:
         function has no signature, and ``function()`` otherwise; ``args`` is empty for a submit
         without arguments. A child Worker runs it as a graph function.
 
-        Before :meth:`init` children inherit everything; afterwards a function reaches them by its
-        import path or, with ``serialise``, by its code, and either all of them have it when this
-        returns or none. Raises UsageError for what cannot be run or delivered, ControlError when a
-        child refuses.
+        Before :meth:`init` forked children inherit everything. Afterwards, and for spawned
+        children, a function travels by its import path. It travels by its code where children
+        cannot import it, or import other code than that of ``target``, and always with
+        ``serialise``. Either all children have it when this returns or none. Raises UsageError for
+        what cannot be run or serialised, ControlError when a child refuses.
         """
         self._check_usable()
         inherits = self._crew is None and self._settings.config["start_method"] == "fork"

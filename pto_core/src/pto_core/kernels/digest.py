@@ -51,7 +51,7 @@ def function_digest(function: Callable[..., Any]) -> bytes:
         and all(isinstance(value, _PLAIN) for value in defaults)
     )
     state = repr(defaults) if is_plain else f"registration {_registration(function)}"
-    return digest_of("function", name, state, _code_digest(code) if code else b"")
+    return digest_of("function", name, state, code_digest(code) if code else b"")
 
 
 def _registration(function: Callable[..., Any]) -> int:
@@ -72,9 +72,10 @@ def _forget_gone() -> None:
     _many = max(_many, 2 * len(_registrations))
 
 
-def _code_digest(code: CodeType) -> bytes:
+def code_digest(code: CodeType) -> bytes:
+    """Hash the instructions, names and constants of a function, without its lines."""
     constants = (
-        _code_digest(one) if isinstance(one, CodeType) else _constant(one).encode()
+        code_digest(one) if isinstance(one, CodeType) else _constant(one).encode()
         for one in code.co_consts
     )
     return digest_of(code.co_code, *code.co_names, "constants", *constants)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import pickle
+import posixpath
 
 import pytest
 
 from pto_core import CallConfig
-from pto_core.errors import ProtocolError, UsageError
+from pto_core.errors import ProtocolError
 from pto_core.hierarchy.children import Post, service
 from pto_core.hierarchy.failures import Failure
-from pto_core.hierarchy.handles import Delivery
+from pto_core.hierarchy.handles import Delivery, by_code
+from pto_core.hierarchy.serialisation import NotImportableError, fingerprint
+
+JOIN = Delivery("import", "posixpath:join", fingerprint(posixpath.join))
+OTHER = Delivery("import", "posixpath:split", fingerprint(posixpath.join))
+NOT_HERE = Delivery("import", "no_such_module:f", bytes(32))
 
 
 class Loop:
@@ -20,7 +26,7 @@ class Loop:
         self.table: dict[bytes, object] = {}
         self.is_stopped = False
 
-    def add(self, digest: bytes, callable_: object) -> None:
+    def add(self, digest: bytes, callable_: object, takes_arguments: bool) -> None:
         self.table[digest] = callable_
 
     def forget(self, digest: bytes) -> None:
@@ -82,13 +88,15 @@ def test_a_request_cannot_end_the_child(loop) -> None:
 
 
 def test_callables_come_and_go(asked, loop) -> None:
-    asked("callable", b"d" * 32, Delivery("import", "posixpath:join"))
+    asked("callable", b"d" * 32, [JOIN])
     assert loop.table[b"d" * 32]("a", "b") == "a/b"
     asked("forget", b"d" * 32)
     assert loop.table == {}
-    with pytest.raises(ModuleNotFoundError):
-        asked("callable", b"d" * 32, Delivery("import", "no_such_module:f"))
+    with pytest.raises(NotImportableError, match="ModuleNotFoundError"):
+        asked("callable", b"d" * 32, [NOT_HERE])
     assert loop.table == {}
+    asked("callable", b"d" * 32, [NOT_HERE, by_code(lambda: "by code")])
+    assert loop.table[b"d" * 32]() == "by code"
 
 
 def test_configurations_are_found_by_their_numbers(asked) -> None:
@@ -111,8 +119,8 @@ def test_close_stops_the_loop(asked, loop) -> None:
 
 
 def test_a_post_makes_the_callables_of_either_way() -> None:
-    post = Post(0, 0, None, {b"a": len}, {b"b": Delivery("import", "posixpath:join")})
+    post = Post(0, 0, None, {b"a": len}, {b"b": [NOT_HERE, JOIN]})
     assert post.callables()[b"a"] is len
     assert post.callables()[b"b"]("x", "y") == "x/y"
-    with pytest.raises((UsageError, AttributeError)):
-        Post(0, 0, None, {}, {b"c": Delivery("import", "posixpath:nothing")}).callables()
+    with pytest.raises(NotImportableError, match="other code here"):
+        Post(0, 0, None, {}, {b"c": [NOT_HERE, OTHER]}).callables()

@@ -1,4 +1,4 @@
-"""Children that are started anew instead of forked."""
+"""Children that are spawned instead of forked."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,14 +17,14 @@ from pto_core.hierarchy.processes import ChildPlan, ChildProcesses, spawning
 
 
 def run(program: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program of its own, as spawned children import its main module."""
+    """Run a program in a process of its own."""
     path = tmp_path / "program.py"
     path.write_text(textwrap.dedent(program))
     return subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120)
 
 
 PROGRAM = """
-    import ctypes, os, signal
+    import ctypes, os, signal, threading
     from dataclasses import dataclass
     from pathlib import Path
     from pto_core.errors import ChildStartError, UsageError
@@ -83,8 +84,9 @@ def test_memory_is_at_the_same_address_and_the_value_comes_back(tmp_path) -> Non
             processes.start([ChildPlan('L3/sub0', waiting), ChildPlan('L3/sub1', failing)])
         except ChildStartError as error:
             print(error.path, repr(error.__cause__), len(processes))
+        lock = threading.Lock()
         try:
-            processes.start([ChildPlan('L3/sub0', lambda start: None)])
+            processes.start([ChildPlan('L3/sub0', lambda start: lock)])
         except UsageError as error:
             print(error)
     """,
@@ -125,19 +127,18 @@ def test_memory_of_the_top_is_there_however_the_levels_between_start(
     assert (done.stdout, done.stderr) == ("[('1', 0)] 9\n", "")
 
 
-def test_a_program_without_a_guard_is_told_so(tmp_path) -> None:
+def test_children_do_not_import_the_main_module(tmp_path) -> None:
     done = run(
         PROGRAM
         + """
-    try:
-        ChildProcesses('spawn').start([ChildPlan('L3/sub0', waiting)])
-    except ChildStartError as error:
-        print(error)
+    processes = ChildProcesses('spawn')
+    (pid,) = processes.start([ChildPlan('L3/sub0', waiting)])
+    print(pid != os.getpid())
+    processes.end(0)
     """,
         tmp_path,
     )
-    assert done.stderr == ""
-    assert "if __name__ == '__main__':" in done.stdout
+    assert (done.stdout, done.stderr) == ("True\n", "")
 
 
 def test_a_taken_address_is_tried_again_and_then_a_clear_error(monkeypatch, tmp_path) -> None:
@@ -167,8 +168,9 @@ def test_a_taken_address_is_tried_again_and_then_a_clear_error(monkeypatch, tmp_
 
 
 def test_a_body_that_does_not_pickle_is_refused_at_the_call() -> None:
-    with pytest.raises(UsageError, match="cannot be started with start_method='spawn'"):
-        ChildProcesses("spawn").start([ChildPlan("L3/sub0", lambda start: None)])
+    lock = threading.Lock()
+    with pytest.raises(UsageError, match=r"start_method='spawn': .*lock"):
+        ChildProcesses("spawn").start([ChildPlan("L3/sub0", lambda start: lock)])
 
 
 def test_the_child_ends_with_its_parent(tmp_path, is_gone) -> None:

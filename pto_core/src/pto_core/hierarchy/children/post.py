@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from pto_core.hierarchy.handles import materialised
 
 if TYPE_CHECKING:
     from pto_core.hierarchy.endpoints import Endpoint
@@ -15,17 +17,17 @@ if TYPE_CHECKING:
 class Post:
     """The place of a child in its Worker: its number, the boards, its connection, its callables.
 
-    ``table`` are objects that a fork hands over, by digest; ``deliveries`` say how a child that was
-    started anew gets them.
+    ``table`` has the objects that a forked child inherits, by digest; ``deliveries`` has the ways
+    in which a spawned child gets them.
     """
 
     index: int
     boards: int
     endpoint: Endpoint
     table: Mapping[bytes, Any] = field(default_factory=dict)
-    deliveries: Mapping[bytes, Delivery] = field(default_factory=dict)
+    deliveries: Mapping[bytes, Sequence[Delivery]] = field(default_factory=dict)
 
     def callables(self) -> dict[bytes, Any]:
         """Give all callables by digest; raises whatever is in the way of one."""
-        made = {digest: delivery.materialise() for digest, delivery in self.deliveries.items()}
+        made = {digest: materialised(ways) for digest, ways in self.deliveries.items()}
         return {**self.table, **made}

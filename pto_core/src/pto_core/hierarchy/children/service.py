@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pto_core._hierarchy import ChildLoop
 from pto_core.errors import ProtocolError
 from pto_core.hierarchy.failures import Failure
+from pto_core.hierarchy.handles import materialised
 from pto_core.kernels import CallConfig
 
 if TYPE_CHECKING:
@@ -102,6 +103,6 @@ class _Service:
     def _configure(self, number: int, packed: bytes) -> None:
         self._configs[number] = CallConfig.unpack(packed)
 
-    def _deliver(self, digest: bytes, delivery: Delivery) -> None:
-        callable_ = delivery.materialise()
+    def _deliver(self, digest: bytes, deliveries: Sequence[Delivery]) -> None:
+        callable_ = materialised(deliveries)
         self._loop.add(digest, callable_, accepts_argument(callable_))

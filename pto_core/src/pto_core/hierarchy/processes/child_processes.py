@@ -19,11 +19,7 @@ from pto_core.hierarchy.processes.ending import end_all, kill_all
 from pto_core.hierarchy.processes.forking import fork_child
 from pto_core.hierarchy.processes.plan import ChildPlan
 from pto_core.hierarchy.processes.reports import ReportReader
-from pto_core.hierarchy.processes.spawning import (
-    check_not_importing_main,
-    pickled_body,
-    spawn_child,
-)
+from pto_core.hierarchy.processes.spawning import pickled_body, spawn_child
 from pto_core.interrupts import Interrupts
 
 _Wanted = dict[int, tuple[ChildPlan, bytes]]
@@ -195,7 +191,6 @@ class ChildProcesses:
     def _bodies(self, plans: Sequence[ChildPlan]) -> list[bytes]:
         if self._start_method == "fork":
             return [b""] * len(plans)
-        check_not_importing_main()
         return [pickled_body(plan) for plan in plans]
 
     def _start_ready(self, wanted: _Wanted, interrupts: Interrupts) -> list[Any]:

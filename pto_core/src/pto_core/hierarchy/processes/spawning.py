@@ -1,10 +1,10 @@
 """Starting one child as a program of its own, where a fork is not possible.
 
 The new interpreter gets a job in a file without a name, which nobody waits for: the mappings to
-attach at their addresses, before anything else is imported, then what multiprocessing prepares (the
-path, the main module), then the body. So a body, and what it refers to, has to pickle. A child
-below which others are started anew keeps the descriptors and passes the mappings on: every depth
-sees the memory of all levels above.
+attach at their addresses, before anything else is imported, then the body. So a body, and what it
+refers to, has to pickle; cloudpickle writes what the main module of the program defines by code, so
+the child does not import that module. A child below which others are started anew keeps the
+descriptors and passes the mappings on: every depth sees the memory of all levels above.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import errno
 import os
 import pickle
 import sys
-from multiprocessing import spawn
 from multiprocessing.util import spawnv_passfds
 from typing import Any, NamedTuple, NoReturn
 
@@ -31,17 +30,16 @@ _COMMAND = (
     "from pto_core.hierarchy.processes.spawning import main; main()"
 )
 _MFD_NOEXEC_SEAL = 0x8  # hardened kernels refuse a file that could be executed
-_is_importing_main = False
 
 
 class _Job(NamedTuple):
-    """What a new process is told; the two last need the first to be done."""
+    """What a new process is told; it attaches the mappings before it unpickles the body."""
 
     path: str
     mappings: list[Place]
     passes_on: bool
     mask: bytes
-    preparation: bytes
+    arguments: list[str]
     body: bytes
 
 
@@ -49,25 +47,16 @@ class AddressTakenError(OSError):
     """Something else was already where a mapping has to be; another try may do."""
 
 
-def check_not_importing_main() -> None:
-    """Raise UsageError in a new process that comes past the start of its own parent's Worker."""
-    if _is_importing_main:
-        raise UsageError(
-            "a Worker was started while a child started with start_method='spawn' imports the main "
-            "module; put what that module does under: if __name__ == '__main__':",
-            name="start_method",
-            value="spawn",
-        )
-
-
 def pickled_body(plan: ChildPlan) -> bytes:
     """Pickle what a child needs to run; raises UsageError with the reason when it cannot be."""
+    import cloudpickle
+
     try:
-        return pickle.dumps(plan.body)
+        return bytes(cloudpickle.dumps(plan.body))
     except Exception as error:
         raise UsageError(
-            f"{plan.path} cannot be started with start_method='spawn': {error}; register functions "
-            "by import path (defined at the top of a module), or use start_method='fork'",
+            f"{plan.path} cannot be started with start_method='spawn': {error}; remove what does "
+            "not pickle from its settings and callables, or use start_method='fork'",
             name="start_method",
             value="spawn",
         ) from error
@@ -77,14 +66,11 @@ def spawn_child(plan: ChildPlan, parent: int, body: bytes) -> tuple[int, ReportR
     """Start a child with its ``body`` pickled; else as :func:`fork_child`."""
     flush_output()
     mappings = places_for(plan)
-    preparation = spawn.get_preparation_data(plan.path)
-    preparation.pop("authkey", None)  # of multiprocessing's own connections
-    prepared = pickle.dumps(preparation)
     with parked():
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
         mask = _hierarchy.block_signals()
         try:
-            job = _Job(plan.path, mappings, plan.passes_on, mask, prepared, body)
+            job = _Job(plan.path, mappings, plan.passes_on, mask, sys.argv, body)
             pid = _spawn(job, write_end, parent)
         except BaseException:
             os.close(read_end)
@@ -132,17 +118,10 @@ def main() -> NoReturn:
     def prepare() -> Any:
         kept.extend(_attached(*mapping) for mapping in job.mappings)
         _keep_or_close(job)
-        _import_main(pickle.loads(job.preparation))
+        sys.argv = job.arguments
         return pickle.loads(job.body)
 
     run_child(ChildStart(job.path, reports), prepare, parent, job.mask)
-
-
-def _import_main(preparation: dict[str, Any]) -> None:
-    global _is_importing_main
-    _is_importing_main = True
-    spawn.prepare(preparation)
-    _is_importing_main = False
 
 
 def _attached(descriptor: int, nbytes: int, address: int) -> _hierarchy.SharedMapping:
