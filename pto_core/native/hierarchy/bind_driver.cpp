@@ -221,6 +221,31 @@ void bind_runs(nb::class_<WorkerDriver>& bound) {
            "Counts of this run.");
 }
 
+void bind_child_memory(nb::class_<WorkerDriver>& bound) {
+  bound
+      .def(
+          "add_child_memory",
+          [](WorkerDriver& self, int32_t child, uint64_t address, uint64_t nbytes) {
+            self.child_memory().add(child, address, nbytes);
+          },
+          nb::arg("child"), nb::arg("address"), nb::arg("nbytes"),
+          "Let tasks name memory that the child has allocated, until it is removed or the child is "
+          "lost. Such a task runs on the child.")
+      .def(
+          "remove_child_memory",
+          [](WorkerDriver& self, int32_t child, uint64_t address) {
+            self.child_memory().remove(child, address);
+          },
+          nb::arg("child"), nb::arg("address"))
+      .def(
+          "child_memory_user",
+          [](WorkerDriver& self, int32_t child, uint64_t address) {
+            return self.child_memory().user(child, address, self.driver());
+          },
+          nb::arg("child"), nb::arg("address"),
+          "Return a task that names this memory and has not ended, or -1.");
+}
+
 void bind_children(nb::class_<WorkerDriver>& bound) {
   bound
       .def("attach", &attach, nb::arg("child"), nb::arg("table"), nb::arg("end"),
@@ -236,6 +261,7 @@ void bind_children(nb::class_<WorkerDriver>& bound) {
       .def(
           "child_lost",
           [](WorkerDriver& self, int32_t child, int64_t cause, bool returns) {
+            self.child_memory().remove_all(child);
             or_error([&] { self.driver().child_lost(child, cause, returns); });
           },
           nb::arg("child"), nb::arg("cause"), nb::arg("returns") = false,
@@ -298,6 +324,7 @@ void bind_driver(nb::module_& module) {
           nb::for_getter(nb::sig("def hooks(self) -> typing.Any")), "As given.");
   bind_runs(bound);
   bind_children(bound);
+  bind_child_memory(bound);
   bind_capture(module, bound);
   module.def(
       "call_with_signals",

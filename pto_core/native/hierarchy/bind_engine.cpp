@@ -79,8 +79,8 @@ InstructionTuple tuple_of(const Instruction& each) {
 // Base, bytes of an element, raw, low, extent.
 using Sizes = std::vector<uint64_t>;
 using BoxTuple = std::tuple<uint64_t, uint32_t, Sizes, Sizes, Sizes>;
-// Address, bytes, tag, box.
-using TensorTuple = std::tuple<uint64_t, uint64_t, int, std::optional<BoxTuple>>;
+// Address, bytes, tag, box, child.
+using TensorTuple = std::tuple<uint64_t, uint64_t, int, std::optional<BoxTuple>, int32_t>;
 using MemberList = std::vector<std::vector<TensorTuple>>;
 using Addresses = std::vector<std::vector<uint64_t>>;
 
@@ -90,8 +90,9 @@ class Arguments {
   explicit Arguments(const MemberList& members) {
     for (const std::vector<TensorTuple>& member : members) {
       std::vector<Tensor>& tensors = tensors_.emplace_back();
-      for (const auto& [address, bytes, tag, box] : member) {
-        tensors.push_back({address, bytes, box ? box_of(*box) : nullptr, static_cast<Tag>(tag)});
+      for (const auto& [address, bytes, tag, box, child] : member) {
+        tensors.push_back(
+            {address, bytes, box ? box_of(*box) : nullptr, static_cast<Tag>(tag), child});
       }
     }
     for (std::vector<Tensor>& tensors : tensors_) members_.push_back({tensors});

@@ -36,6 +36,7 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/hierarchy/driver/background.cpp
   native/hierarchy/driver/capture.cpp
   native/hierarchy/driver/child_link.cpp
+  native/hierarchy/driver/child_memory.cpp
   native/hierarchy/driver/children.cpp
   native/hierarchy/driver/driver.cpp
   native/hierarchy/driver/held_signals.cpp

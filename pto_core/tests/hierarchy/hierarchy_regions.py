@@ -1,4 +1,7 @@
-"""Random tensors over little memory: ranges, boxes of several shapes, keys, heap buffers."""
+"""Random tensors over little memory: ranges, boxes of several shapes, keys, heap buffers.
+
+Some lie in the memory of a child, at addresses that the host uses as well.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pto_core.hierarchy.engine import ChildConfiguration, Configuration, RingConfiguration
 from pto_core.hierarchy.engine.events import (
@@ -91,7 +95,7 @@ class RegionStream:
         if choice < 0.55:
             return Dispatch()
         members = tuple(
-            Member(tuple(self._tensor() for _ in range(self.numbers.randint(0, 3))))
+            Member(tuple(self._somewhere() for _ in range(self.numbers.randint(0, 3))))
             for _ in range(self.numbers.choice([1, 1, 1, 2]))
         )
         return Submit(Kind.SUB, members)
@@ -104,6 +108,12 @@ class RegionStream:
             frames.popleft()
         # What was sent early behind a failure is skipped, which this stream does not follow.
         return Completion(child, count, Outcome.SUCCEEDED)
+
+    def _somewhere(self) -> Tensor:
+        tensor = self._tensor()
+        if tensor.address and self.numbers.random() < 0.25:
+            return replace(tensor, child=self.numbers.randrange(2))
+        return tensor
 
     def _tensor(self) -> Tensor:
         numbers = self.numbers

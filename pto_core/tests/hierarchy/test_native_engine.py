@@ -13,6 +13,7 @@ from hierarchy_world import Chances, World, configuration_of
 
 from pto_core.errors import PtoError
 from pto_core.hierarchy.engine.events import (
+    Box,
     ChildLost,
     ChildReady,
     Completion,
@@ -88,8 +89,21 @@ class Heckled(ComparedEngine):
                 Submit(Kind(1 - kinds[child]), (some,), (child,)),
                 Submit(kinds[child], (Member((Tensor(0, 8, Tag.INOUT),)),)),
                 Submit(kinds[child], (Member((Tensor((1 << 64) - 1, 8, Tag.INPUT),)),)),
+                *(Submit(kinds[child], (Member((each,)),)) for each in _strange(len(children))),
             ]
         )
+
+
+def _strange(children: int) -> list[Tensor]:
+    """Return tensors in memory that no child can have."""
+    end = 1 << 48
+    return [
+        Tensor(4096, 8, Tag.INPUT, child=children),
+        Tensor(4096, 8, Tag.INPUT, child=-2),
+        Tensor(end - 7, 8, Tag.INPUT, child=0),
+        Tensor(end - 8, 8, Tag.INPUT, Box(end - 8, 8, (2,), (0,), (1,)), 0),
+        Tensor(0, 8, Tag.OUTPUT, child=0),
+    ]
 
 
 def _features(event: Event, answer: list[Instruction]) -> list[str]:

@@ -35,12 +35,6 @@ bool is_allocated(const Tensor& key) {
   return key.tag == Tag::kOutput && key.address == 0;
 }
 
-// Addresses of chips say nothing beside each other, and beside those of this process.
-void check_memory(const pto_tensor& tensor) {
-  if (tensor.child_memory)
-    refuse("memory of a chip in a graph that is captured; name it in a run, which is not captured");
-}
-
 }  // namespace
 
 AddressRange range_of(const pto_tensor& tensor) {
@@ -59,7 +53,10 @@ Capture::Capture(const Configuration& configuration, Hazards hazards, uint64_t n
   graph_->uses.resize(arguments.size());
   graph_->scalars.assign(scalars.begin(), scalars.end());
   for (size_t i = 0; i < arguments.size(); ++i) {
-    check_memory(arguments[i]);
+    if (arguments[i].child_memory) {
+      refuse("tensor " + std::to_string(i) +
+             " of the arguments is memory of a chip; name such memory in the function alone");
+    }
     if (arguments[i].data == 0)
       refuse("tensor " + std::to_string(i) + " of the arguments has no memory; give one that has");
     const AddressRange range = range_of(arguments[i]);
@@ -112,9 +109,8 @@ Capture::Origin Capture::origin_of(const Tensor& key) const {
 // An argument inside which another begins cannot be: see the constructor.
 void Capture::check(const Call& call) const {
   for (const MemberCall& member : call.members) {
-    for (const pto_tensor& tensor : member.tensors) check_memory(tensor);
     for (const Tensor& key : member.keys)
-      if (!is_allocated(key) && key.address != 0) origin_of(key);
+      if (key.child == kNone && !is_allocated(key) && key.address != 0) origin_of(key);
   }
 }
 
@@ -172,6 +168,8 @@ void Capture::keep_keys(const Call& call, CapturedTask* task) {
       const bool is_new = is_allocated(key->tensor);
       if (is_new) {
         key->base = add_base(member.keys[i].address, key->tensor.bytes);
+      } else if (key->tensor.child != kNone) {
+        graph_->on_children.push_back({key->tensor.child, key->tensor.address, key->tensor.bytes});
       } else if (key->tensor.address != 0) {
         const Origin origin = origin_of(key->tensor);
         key->base = origin.base;
@@ -186,7 +184,7 @@ void Capture::keep_keys(const Call& call, CapturedTask* task) {
       if (key->base != kNoBase) {
         patches_.push_back({key->base, {key->place, key->offset}});
         *reinterpret_cast<uint64_t*>(graph_->blobs() + key->place) = member.keys[i].address;
-      } else if (key->tensor.address != 0) {
+      } else if (key->tensor.address != 0 && key->tensor.child == kNone) {
         const uint64_t begin = key->tensor.address;
         graph_->constants.push_back({begin, begin + std::max<uint64_t>(key->tensor.bytes, 1)});
       }
@@ -232,6 +230,9 @@ std::shared_ptr<CapturedGraph> Capture::finish() {
   if (depth_ > 0) refuse("the captured graph ends with " + std::to_string(depth_) + " scopes open");
   sort_patches();
   merge_constants();
+  std::vector<ChildRange>& on_children = graph_->on_children;
+  std::sort(on_children.begin(), on_children.end());
+  on_children.erase(std::unique(on_children.begin(), on_children.end()), on_children.end());
   return std::move(graph_);
 }
 

@@ -6,6 +6,7 @@
 // is replayed by one run at a time.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -22,6 +23,14 @@ constexpr uint32_t kNoBase = ~uint32_t{0};
 struct AddressRange {
   uint64_t begin;
   uint64_t end;
+};
+
+struct ChildRange {
+  int32_t child;
+  uint64_t address;
+  uint64_t bytes;
+
+  auto operator<=>(const ChildRange&) const = default;
 };
 
 // What the tasks do with a tensor of the graph's arguments.
@@ -97,6 +106,7 @@ struct CapturedGraph {
   std::vector<Patch> patches;   // by base, from first_patch[base] on
   std::vector<uint64_t> first_patch;
   std::vector<AddressRange> constants;  // of memory that is no base: ascending, apart
+  std::vector<ChildRange> on_children;  // memory of children that tasks name: ascending, once each
 };
 
 }  // namespace pto::hierarchy

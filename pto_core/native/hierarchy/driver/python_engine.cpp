@@ -163,7 +163,8 @@ class ReferenceEngine : public Engine {
     nb::list tensors;
     for (const Tensor& tensor : member.tensors) {
       tensors.append(event("Tensor", tensor.address, tensor.bytes,
-                           enumerator("Tag", static_cast<int>(tensor.tag)), box_of(tensor.box)));
+                           enumerator("Tag", static_cast<int>(tensor.tag)), box_of(tensor.box),
+                           tensor.child));
     }
     return event("Member", tuple_of(tensors));
   }

@@ -144,6 +144,12 @@ void WorkerDriver::check_replay(const CapturedObject& captured, TaskArgs* args) 
                         "', which was unregistered; register it and capture the graph anew");
     }
   }
+  for (const ChildRange& range : captured.graph->on_children) {
+    if (child_memory_.holds(range.child, range.address, range.bytes)) continue;
+    core::raise_usage("the graph names memory of chip " + std::to_string(range.child) +
+                      " that was freed since, or was lost with its child; allocate it and capture "
+                      "the graph again");
+  }
   if (args) args->take_addresses();
   check_alike(*captured.graph, args);
   for (uint32_t i = 0; args && i < args->tensor_count; ++i) {
@@ -178,6 +184,9 @@ void WorkerDriver::replay_begin(nb::object self, const CapturedObject& captured,
   if (args) tensors = args->tensors();
   for (uint32_t i = 0; i < tensors.size(); ++i) graph->locate(i, tensors[i].data);
   lies_apart_ = lie_apart(*graph, tensors);
+  const TaskRange all{driver_->outcomes()->first_task, ChildMemory::kUntilRunEnds};
+  for (const ChildRange& range : graph->on_children)
+    child_memory_.add_use(range.child, range.address, all, driver_->oldest_live_task());
   replayed_ = graph;
 }
 

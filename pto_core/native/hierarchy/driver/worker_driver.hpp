@@ -16,6 +16,7 @@
 #include "arguments/task_args.hpp"
 #include "callable/callable_handle.hpp"
 #include "callable/live_callables.hpp"
+#include "driver/child_memory.hpp"
 #include "driver/driver.hpp"
 #include "driver/python_host.hpp"
 #include "endpoint/interruption.hpp"
@@ -71,6 +72,7 @@ class WorkerDriver {
     return *driver_;
   }
   nb::object& hooks() { return host_->hooks(); }
+  ChildMemory& child_memory() { return child_memory_; }
 
   void run_begin(nb::object self, Hazards hazards, nb::handle config);
   void run_end(bool is_interrupted);
@@ -124,6 +126,7 @@ class WorkerDriver {
     std::vector<MemberCall> members;
     std::vector<int32_t> pins;
     std::vector<int64_t> after;
+    bool has_child_memory = false;
   };
   class DraftLoan;
 
@@ -144,6 +147,7 @@ class WorkerDriver {
   void learn_addresses(const Draft& draft, int64_t task);
   void keep(PyObject* owner, int64_t task);
   Call begin_call(const SubmitWords& words, Draft& draft);
+  void place_by_memory(const SubmitWords& words, Draft& draft, Call* call) const;
   void capture_each(const Call& call, int64_t count, const std::function<void(int64_t)>& prepare,
                     TaskRange& made);
   void check_origins(const Draft& draft) const;
@@ -174,6 +178,8 @@ class WorkerDriver {
   PyObject* last_code_ = nullptr;
   uint32_t last_code_number_ = 0;
   std::deque<Kept> kept_;  // what owns the memory of live tasks' tensors, ascending by task
+
+  ChildMemory child_memory_;
 
   std::unique_ptr<Capture> capture_;          // under way
   std::unique_ptr<CapturedObject> captured_;  // what it has found so far

@@ -44,8 +44,9 @@ bool is_saved(const ContinuousTensor& tensor, Tag tag) {
   return tag == Tag::kInout && !tensor.data.child_memory && !is_captured;
 }
 
+template <class Draft>
 void add_member(PyObject* object, size_t position, const SubmitWords& words, bool is_repeated,
-                std::vector<TaskArgs*>& all, std::vector<Tensor>& keys) {
+                Draft& draft) {
   TaskArgs* args = task_args_of(object);
   if (!args) {
     core::raise_usage(
@@ -53,21 +54,22 @@ void add_member(PyObject* object, size_t position, const SubmitWords& words, boo
         core::shown(object) + " of type " + core::type_text(object) + "; give a TaskArgs");
   }
   args->take_addresses();
-  all.push_back(args);
+  draft.args.push_back(args);
   const auto tensors = args->tensors();
   for (uint32_t i = 0; i < args->tensor_count; ++i) {
     const ContinuousTensor& tensor = *args->notes[i].tensor;
     const Tag tag = args->notes[i].tag;
     if (tensor.origin == Origin::kArray || (is_repeated && is_saved(tensor, tag)))
       check_shared(tensor, i);
-    keys.push_back({tensors[i].data, tensor.bytes, nullptr, tag});
+    draft.has_child_memory |= tensors[i].child_memory != 0;
+    draft.keys.push_back({tensors[i].data, tensor.bytes, nullptr, tag});
   }
 }
 
 template <class Draft>
 void add_members(const SubmitWords& words, bool is_repeated, Draft& draft) {
   if (!words.is_group) {
-    if (is_given(words.args)) add_member(words.args, 0, words, is_repeated, draft.args, draft.keys);
+    if (is_given(words.args)) add_member(words.args, 0, words, is_repeated, draft);
   } else {
     const nb::object list = nb::steal(PySequence_Fast(words.args ? words.args : Py_None, ""));
     PyErr_Clear();
@@ -78,7 +80,7 @@ void add_members(const SubmitWords& words, bool is_repeated, Draft& draft) {
     const Py_ssize_t count = PySequence_Fast_GET_SIZE(list.ptr());
     for (Py_ssize_t i = 0; i < count; ++i)
       add_member(PySequence_Fast_GET_ITEM(list.ptr(), i), static_cast<size_t>(i), words,
-                 is_repeated, draft.args, draft.keys);
+                 is_repeated, draft);
   }
   Tensor* key = draft.keys.data();
   for (TaskArgs* args : draft.args) {
@@ -232,12 +234,20 @@ Call WorkerDriver::begin_call(const SubmitWords& words, Draft& draft) {
   return call;
 }
 
+// A task that names memory of a child runs on that child.
+void WorkerDriver::place_by_memory(const SubmitWords& words, Draft& draft, Call* call) const {
+  child_memory_.place(words, draft.args, draft.keys,
+                      children_[static_cast<size_t>(Kind::kNextLevel)], draft.pins, &call->is_hint);
+  call->pins = draft.pins;
+}
+
 PyObject* WorkerDriver::submit(const SubmitWords& words) {
   DraftLoan loan(*this);
   Draft& draft = *loan;
   const nb::object run = nb::borrow(reinterpret_cast<PyObject*>(run_));
   Call call = begin_call(words, draft);
   add_members(words, call.retries > 0, draft);
+  if (draft.has_child_memory) place_by_memory(words, draft, &call);
   if (!capture_) check_origins(draft);
   read_producers(words, draft);
   call.after = draft.after;
@@ -248,6 +258,8 @@ PyObject* WorkerDriver::submit(const SubmitWords& words) {
     task = submit_call(call);
     learn_addresses(draft, task);
   });
+  if (draft.has_child_memory && !capture_)
+    child_memory_.add_uses(draft.keys, {task, task}, driver_->oldest_live_task());
   drop_kept(driver_->oldest_live_task());
   // What was let go of just now may have closed it, or other threads ended the run or began one.
   if (!run_) or_error([&] { driver_->check_open(); });

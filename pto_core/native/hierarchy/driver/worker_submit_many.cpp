@@ -98,6 +98,8 @@ nb::object WorkerDriver::submit_many(const SubmitWords& words, PyObject* scalars
   const ScalarRows rows(scalars);
   std::vector<pto_tensor> tensors;
   const int64_t count = cut(*args, rows, &tensors, &draft.keys);
+  for (const pto_tensor& tensor : tensors) draft.has_child_memory |= tensor.child_memory != 0;
+  if (draft.has_child_memory) place_by_memory(words, draft, &call);
   const size_t fixed = args->scalar_count;
   std::vector<uint64_t> values(fixed + rows.columns());
   std::copy(args->scalars().begin(), args->scalars().end(), values.begin());
@@ -114,6 +116,8 @@ nb::object WorkerDriver::submit_many(const SubmitWords& words, PyObject* scalars
   };
   TaskRange made;
   const auto keep_arrays = [&] {
+    if (draft.has_child_memory && !capture_ && made.last != kNone)
+      child_memory_.add_uses(draft.keys, made, driver_->oldest_live_task());
     for (uint32_t i = 0; i < args->tensor_count && made.last != kNone; ++i)
       keep(args->notes[i].tensor->owner, made.last);
   };

@@ -91,17 +91,43 @@ void check_box(const Tensor& tensor) {
   refuse(text_of_box(*tensor.box) + " is no view of its buffer");
 }
 
-void check_tensor(const Tensor& tensor) {
+// The keys of the memory of children are its addresses with more bits, see locate().
+void check_child_memory(const Core& core, const Tensor& tensor) {
+  if (tensor.child < 0 || static_cast<uint32_t>(tensor.child) >= core.children.size()) {
+    refuse("memory of child " + std::to_string(tensor.child) + "; there are children 0 to " +
+           std::to_string(core.children.size() - 1));
+  }
+  if (is_allocated(tensor)) refuse("an OUTPUT tensor of a child's memory without an address");
+  uint64_t end = tensor.address + tensor.bytes;
+  if (tensor.box != nullptr) {
+    end = tensor.box->element_bytes;
+    for (uint32_t dim = 0; dim < tensor.box->dims; ++dim) end *= tensor.box->raw[dim];
+    end += tensor.box->base;
+  }
+  if (end > kChildMemoryEnd) {
+    refuse("memory of child " + std::to_string(tensor.child) + " that ends at " + hex(end) +
+           "; its addresses end at " + hex(kChildMemoryEnd));
+  }
+}
+
+void check_tensor(const Core& core, const Tensor& tensor) {
   if (tensor.bytes > ~tensor.address) {
     refuse(std::to_string(tensor.bytes) + " bytes at " + hex(tensor.address) + " are no tensor");
   }
   if (tensor.box != nullptr) check_box(tensor);
+  if (tensor.child != kNone) check_child_memory(core, tensor);
   if (tensor.address != 0) return;
   if (tensor.tag != Tag::kOutput && tensor.tag != Tag::kNoDep) {
     refuse(std::string("an ") + kTagNames[static_cast<uint8_t>(tensor.tag)] +
            " tensor without an address; only OUTPUT is allocated");
   }
   if (tensor.box != nullptr) refuse("a view of a buffer that is not allocated yet");
+}
+
+// Where the regions of a memory begin. No memory of the host has these addresses.
+constexpr uint64_t window_of(int32_t child) {
+  if (child == kNone) return 0;
+  return uint64_t{1} << 61 | static_cast<uint64_t>(child) * kChildMemoryEnd;
 }
 
 }  // namespace
@@ -125,16 +151,17 @@ void check_submission(const Core& core, const Submission& submission) {
   }
   check_pins(core, submission);
   for (const Member& member : submission.members) {
-    for (const Tensor& tensor : member.tensors) check_tensor(tensor);
+    for (const Tensor& tensor : member.tensors) check_tensor(core, tensor);
   }
 }
 
 void locate(engine::Region& region, const Tensor& tensor) {
+  const uint64_t window = window_of(tensor.child);
   if (tensor.bytes == 0) {
-    region.begin = region.end = tensor.address;
+    region.begin = region.end = window + tensor.address;
     return;
   }
-  if (tensor.box == nullptr) return region.set_range(tensor.address, tensor.bytes);
+  if (tensor.box == nullptr) return region.set_range(window + tensor.address, tensor.bytes);
   const Box& box = *tensor.box;
   uint64_t first = box.base;
   uint64_t bytes = box.element_bytes;
@@ -148,7 +175,7 @@ void locate(engine::Region& region, const Tensor& tensor) {
     refuse("a tensor of " + std::to_string(tensor.bytes) + " bytes at " + hex(tensor.address) +
            " has a box of " + std::to_string(bytes) + " bytes at " + hex(first));
   }
-  engine::RegionBuilder builder(region, first, box.element_bytes, kNone);
+  engine::RegionBuilder builder(region, window + first, box.element_bytes, kNone);
   for (uint32_t dim = 0; dim < box.dims; ++dim) {
     builder.add(box.raw[dim], box.low[dim], box.extent[dim]);
   }

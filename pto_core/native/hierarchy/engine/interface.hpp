@@ -19,6 +19,8 @@ constexpr int64_t kNone = -1;  // no task, no child, no cause
 constexpr uint32_t kRings = 4;
 constexpr uint64_t kSlabBytes = 1024;
 constexpr uint32_t kMaxDims = 5;
+// Addresses of the memory of a child are below this.
+constexpr uint64_t kChildMemoryEnd = uint64_t{1} << 48;
 
 // What an output takes in its slab; what no ring holds stays more than that.
 constexpr uint64_t rounded(uint64_t bytes) {
@@ -43,12 +45,14 @@ struct Box {
 };
 
 // A range of bytes, or a box where `box` is not NULL. `bytes` 0 is a key. OUTPUT with address 0 is
-// allocated: the engine writes the address.
+// allocated: the engine writes the address. Two children may have memory at the same address; a
+// tensor overlaps only tensors of the same memory.
 struct Tensor {
   uint64_t address;
   uint64_t bytes;
   const Box* box;
   Tag tag;
+  int32_t child = static_cast<int32_t>(kNone);  // whose memory it is; kNone: of the host
 };
 
 struct Member {

@@ -88,7 +88,7 @@ void SubmissionPart::find(const Submission& submission) {
       Access& access = accesses_.add(tensor.tag, is_allocated(tensor));
       if (access.is_fresh) continue;
       locate(access.region, tensor);
-      access.owner = owner_of(access.region);
+      if (tensor.child == kNone) access.owner = owner_of(access.region);
       if (access.owner != kNoSlot) {
         access.region.tag = core_.slots[access.owner].number;
         owners_.push_back(access.owner);

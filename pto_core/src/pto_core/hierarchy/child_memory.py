@@ -11,6 +11,7 @@ from pto_core.errors import UsageError
 from pto_core.hierarchy.crew import Crew
 
 _PIECE_BYTES = 1 << 22
+_NONE = -1
 
 
 class ChildMemory:
@@ -24,20 +25,23 @@ class ChildMemory:
         self._check(child)
         if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 1:
             raise UsageError(f"malloc of {nbytes!r} bytes; give a positive number", name="nbytes")
-        return int(self._crew.ask(child, "malloc", nbytes))
+        address = int(self._crew.ask(child, "malloc", nbytes))
+        self._crew.driver.add_child_memory(child, address, nbytes)
+        return address
 
     def free(self, child: int, address: int) -> None:
-        """Give back what malloc gave; raises UsageError as long as tasks may use it."""
+        """Free what malloc returned; raises UsageError while a task that names it has not ended."""
         self._check(child)
-        counts = self._crew.driver.statistics()
-        live = counts["waiting"] + counts["in_flight"]
-        if live:
+        driver = self._crew.driver
+        task = driver.child_memory_user(child, address)
+        if task != _NONE:
             raise UsageError(
-                f"free of {address:#x} while {live} tasks run or wait to, which may use it; wait "
-                "for them, or free it when the run is over",
+                f"free of {address:#x} on chip {child} while task {task}, which names it, has not "
+                "ended; wait for the task, or free the memory when the run is over",
                 name="address",
                 value=address,
             )
+        driver.remove_child_memory(child, address)
         self._crew.ask(child, "free", address)
 
     def copy_to(self, child: int, address: int, source: object) -> None:

@@ -191,7 +191,7 @@ class Worker:
         a replay; what the graph allocates is allocated anew; everything else, also what the
         function reads of arrays and scalars while it is called, stays as it is now. Raises
         UsageError where the function asks for the result of a task, begins a run or a session, or
-        uses the memory of a chip.
+        calls malloc, and where ``args`` have memory of a chip.
         """
         return self.started_runs().capture(graph, args, config, hazards)
 
@@ -229,14 +229,16 @@ class Worker:
     # ---- memory of a chip ----
 
     def malloc(self, nbytes: int, worker: int = 0) -> int:
-        """Give the address of ``nbytes`` of new memory on the chip of child ``worker``.
+        """Return the address of ``nbytes`` of new memory on the chip of child ``worker``.
 
-        Raises UsageError where there is no such chip, ControlError where the chip refuses.
+        Two chips may return the same address. A task that names the memory, as a ContinuousTensor
+        with ``child_memory``, runs on that chip. The memory is lost with the child. Raises
+        UsageError where there is no such chip, ControlError where the chip refuses.
         """
         return self._child_memory("malloc").malloc(worker, nbytes)
 
     def free(self, address: int, worker: int = 0) -> None:
-        """Give memory of a chip back; raises UsageError as long as tasks may use it."""
+        """Free memory of a chip; raises UsageError while a task that names it has not ended."""
         self._child_memory("free").free(worker, address)
 
     def copy_to(self, address: int, source: Any, worker: int = 0) -> None:

@@ -12,6 +12,8 @@ from enum import IntEnum
 
 NONE = -1
 """No task, no child, no cause: those that exist count from 0."""
+CHILD_MEMORY_END = 1 << 48
+"""Addresses of the memory of a child are below this."""
 
 
 class Kind(IntEnum):
@@ -65,13 +67,16 @@ class Tensor:
     """A tensor argument: a range of bytes, or a box where it is not contiguous.
 
     ``address`` is its first byte. ``nbytes`` 0 is a key: it orders tasks by address and covers
-    nothing. OUTPUT with address 0 is allocated from the heap ring of the scope.
+    nothing. OUTPUT with address 0 is allocated from the heap ring of the scope. ``child``: whose
+    memory it is; NONE is that of the host. Two children may have memory at the same address; a
+    tensor overlaps only tensors of the same memory.
     """
 
     address: int
     nbytes: int
     tag: Tag
     box: Box | None = None
+    child: int = NONE
 
 
 @dataclass(frozen=True, slots=True)

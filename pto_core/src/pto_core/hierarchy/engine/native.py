@@ -192,7 +192,7 @@ class NativeEngine:
                 return RunFinished(task, tuple(failed), tuple(poisoned))
 
 
-def _tensor(tensor: Tensor) -> tuple[int, int, int, _Box | None]:
+def _tensor(tensor: Tensor) -> tuple[int, int, int, _Box | None, int]:
     box = tensor.box
     plain = None if box is None else (box.base, box.element_bytes, box.raw, box.low, box.extent)
-    return tensor.address, tensor.nbytes, tensor.tag, plain
+    return tensor.address, tensor.nbytes, tensor.tag, plain, tensor.child

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from pto_core.errors import UsageError
-from pto_core.hierarchy.engine.events import Kind, Submit, Tag, Tensor
+from pto_core.hierarchy.engine.events import CHILD_MEMORY_END, NONE, Kind, Submit, Tag, Tensor
 from pto_core.hierarchy.engine.reference.core import Core
 from pto_core.hierarchy.engine.reference.regions import fits
 
@@ -41,6 +43,8 @@ def check_submit(core: Core, spec: Submit) -> None:
     _check_pins(spec, {child.number for child in children})
     for member in spec.members:
         for tensor in member.tensors:
+            if tensor.child != NONE:
+                _check_child_memory(core, tensor)
             _check_tensor(tensor)
 
 
@@ -77,6 +81,28 @@ def _check_pins(spec: Submit, children: set[int]) -> None:
     if len(set(spec.pins)) < len(spec.pins):
         raise UsageError(
             f"workers {list(spec.pins)} name one twice; the members of a group run on distinct ones"
+        )
+
+
+def _check_child_memory(core: Core, tensor: Tensor) -> None:
+    count = len(core.children.all)
+    if not 0 <= tensor.child < count:
+        raise UsageError(
+            f"memory of child {tensor.child}; there are children 0 to {count - 1}",
+            name="child",
+            value=tensor.child,
+        )
+    if tensor.address == 0 and tensor.tag is Tag.OUTPUT:
+        raise UsageError("an OUTPUT tensor of a child's memory without an address", name="address")
+    end = tensor.address + tensor.nbytes
+    if tensor.box is not None:
+        end = tensor.box.base + tensor.box.element_bytes * prod(tensor.box.raw)
+    if end > CHILD_MEMORY_END:
+        raise UsageError(
+            f"memory of child {tensor.child} that ends at {end:#x}; its addresses end at "
+            f"{CHILD_MEMORY_END:#x}",
+            name="address",
+            value=tensor.address,
         )
 
 

@@ -4,17 +4,17 @@ A region is a range of bytes, a box of a buffer, or a key. A box that is all of 
 range. Boxes of one buffer (same first byte, same dimensions but for those of size 1, which are left
 out; the fastest counted in bytes) overlap exactly as boxes do; any other two regions do when their
 byte hulls do, which is exact for ranges and contiguous boxes and conservative otherwise. A key
-overlaps keys of the same address and nothing else.
+overlaps keys of the same address and nothing else. Regions of different memories never overlap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from pto_core.errors import UsageError
-from pto_core.hierarchy.engine.events import Box, Tensor
+from pto_core.hierarchy.engine.events import NONE, Box, Tensor
 
 MAX_DIMENSIONS = 5
 
@@ -29,6 +29,8 @@ class Region:
     """First byte and dimensions; empty for ranges and keys."""
     sides: tuple[tuple[int, int], ...] = ()
     is_contiguous: bool = True
+    child: int = NONE
+    """Whose memory it is."""
 
     @property
     def is_key(self) -> bool:
@@ -37,6 +39,8 @@ class Region:
 
     def overlaps(self, other: Region) -> bool:
         """Say whether they overlap, by the rules above."""
+        if self.child != other.child:
+            return False
         if self.is_key or other.is_key:
             return self.is_key and other.is_key and self.begin == other.begin
         if self.buffer and self.buffer == other.buffer:
@@ -66,8 +70,8 @@ class Region:
 def region_of(tensor: Tensor, address: int) -> Region:
     """Give the region of a tensor that lies at ``address``; raises :class:`UsageError`."""
     if tensor.box is None or tensor.nbytes == 0:
-        return Region(address, address + tensor.nbytes)
-    return _region_of_box(tensor.box, tensor)
+        return Region(address, address + tensor.nbytes, child=tensor.child)
+    return replace(_region_of_box(tensor.box, tensor), child=tensor.child)
 
 
 def fits(box: Box) -> bool:
@@ -155,5 +159,7 @@ class RegionIndex:
         self.entries = [
             entry
             for entry in self.entries
-            if entry.region.is_key or not (begin <= entry.region.begin and entry.region.end <= end)
+            if entry.region.is_key
+            or entry.region.child != NONE
+            or not (begin <= entry.region.begin and entry.region.end <= end)
         ]

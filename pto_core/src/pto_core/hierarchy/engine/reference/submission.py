@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from pto_core.errors import UsageError
 from pto_core.hierarchy.engine.events import (
+    NONE,
     Allocate,
     Hazards,
     Known,
@@ -172,7 +173,7 @@ class Submission:
 
     def _owner(self, region: Region) -> int | None:
         """Find the task whose slab this is; raises :class:`UsageError` when it is gone."""
-        if region.is_key:
+        if region.is_key or region.child != NONE:
             return None
         for ring in self._core.rings:
             if ring.contains(region.begin, region.end):

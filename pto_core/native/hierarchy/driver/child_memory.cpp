@@ -1,0 +1,205 @@
+#include "driver/child_memory.hpp"
+
+#include <algorithm>
+
+#include "driver/worker_driver.hpp"
+#include "errors.hpp"
+
+namespace pto::hierarchy {
+namespace {
+
+std::string text_of(const TaskArgs& args, uint32_t index, const std::string& member) {
+  char address[20];
+  std::snprintf(address, sizeof(address), "0x%llx",
+                static_cast<unsigned long long>(args.tensors()[index].data));
+  return "tensor " + std::to_string(index) + member + " (" +
+         std::to_string(args.notes[index].tensor->bytes) + " bytes at " + address + ")";
+}
+
+std::string chips_of(const std::vector<int32_t>& children) {
+  std::string text = children.size() > 1 ? "chips " : "chip ";
+  for (size_t i = 0; i < children.size(); ++i) {
+    if (i > 0) text += i + 1 < children.size() ? ", " : " and ";
+    text += std::to_string(children[i]);
+  }
+  return text;
+}
+
+bool contains(std::span<const int32_t> children, int32_t child) {
+  return std::find(children.begin(), children.end(), child) != children.end();
+}
+
+// Pins that are left open: the wish of the program where no other member needs that chip, else the
+// first chip that is left.
+void fill_pins(std::span<const int32_t> chips, const std::vector<int32_t>& wishes,
+               std::vector<int32_t>& pins) {
+  for (size_t member = 0; member < pins.size(); ++member) {
+    if (pins[member] != kNone) continue;
+    const bool has_wish = member < wishes.size() && !contains(pins, wishes[member]);
+    const auto free = std::find_if(chips.begin(), chips.end(),
+                                   [&](int32_t chip) { return !contains(pins, chip); });
+    if (has_wish)
+      pins[member] = wishes[member];
+    else if (free != chips.end())
+      pins[member] = *free;
+  }
+}
+
+void check_distinct(const std::vector<int32_t>& pins) {
+  for (size_t member = 0; member < pins.size(); ++member) {
+    const auto first = std::find(pins.begin(), pins.end(), pins[member]) - pins.begin();
+    if (pins[member] == kNone || first == static_cast<ptrdiff_t>(member)) continue;
+    core::raise_usage("members " + std::to_string(first) + " and " + std::to_string(member) +
+                      " both name memory of chip " + std::to_string(pins[member]) +
+                      ", and the members of a group run on distinct chips; submit two tasks");
+  }
+}
+
+void refuse_sub(std::span<TaskArgs* const> args) {
+  for (const TaskArgs* each : args) {
+    for (uint32_t i = 0; i < each->tensor_count; ++i) {
+      if (!each->tensors()[i].child_memory) continue;
+      core::raise_usage(text_of(*each, i, "") +
+                        " is memory of a chip, which SUB children cannot use; submit a chip's "
+                        "task, or copy the memory with Worker.copy_from");
+    }
+  }
+}
+
+}  // namespace
+
+void ChildMemory::add(int32_t child, uint64_t address, uint64_t bytes) {
+  allocations_[child][address] = {address + bytes, {}};
+}
+
+void ChildMemory::remove(int32_t child, uint64_t address) {
+  const auto found = allocations_.find(child);
+  if (found != allocations_.end()) found->second.erase(address);
+}
+
+const ChildMemory::Allocation* ChildMemory::find(int32_t child, uint64_t address,
+                                                 uint64_t bytes) const {
+  const auto of_child = allocations_.find(child);
+  if (of_child == allocations_.end()) return nullptr;
+  auto found = of_child->second.upper_bound(address);
+  if (found == of_child->second.begin()) return nullptr;
+  const Allocation& allocation = (--found)->second;
+  const bool fits =
+      address < allocation.end && std::max<uint64_t>(bytes, 1) <= allocation.end - address;
+  return fits ? &allocation : nullptr;
+}
+
+bool ChildMemory::holds(int32_t child, uint64_t address, uint64_t bytes) const {
+  return find(child, address, bytes) != nullptr;
+}
+
+std::vector<int32_t> ChildMemory::holders(const pto_tensor& tensor, uint64_t bytes) const {
+  std::vector<int32_t> found;
+  for (const auto& [child, allocations] : allocations_)
+    if (holds(child, tensor.data, bytes)) found.push_back(child);
+  return found;
+}
+
+void ChildMemory::place(const SubmitWords& words, std::span<TaskArgs* const> args,
+                        std::span<Tensor> keys, std::span<const int32_t> chips,
+                        std::vector<int32_t>& pins, bool* is_hint) const {
+  if (words.kind == Kind::kSub) refuse_sub(args);
+  const bool is_pinned = !pins.empty() && !*is_hint;
+  if (is_pinned && pins.size() != args.size()) return;  // the engine refuses that
+  std::vector<int32_t> found;
+  Tensor* key = keys.data();
+  for (size_t i = 0; i < args.size(); ++i) {
+    const std::string member = words.is_group ? " of member " + std::to_string(i) : "";
+    const int32_t pin = is_pinned ? pins[i] : static_cast<int32_t>(kNone);
+    found.push_back(child_of(*args[i], pin, member, *is_hint));
+    for (const pto_tensor& tensor : args[i]->tensors()) {
+      if (tensor.child_memory) key->child = found.back();
+      ++key;
+    }
+  }
+  if (is_pinned) return;
+  check_distinct(found);
+  fill_pins(chips, pins, found);
+  pins = std::move(found);
+  *is_hint = false;
+}
+
+// The child whose memory the arguments name; kNone where they name none.
+int32_t ChildMemory::child_of(const TaskArgs& args, int32_t pin, const std::string& member,
+                              bool is_hint) const {
+  std::vector<int32_t> children;
+  uint32_t first = args.tensor_count;  // tensor of child memory
+  for (uint32_t i = 0; i < args.tensor_count; ++i) {
+    if (!args.tensors()[i].child_memory) continue;
+    const std::vector<int32_t> found = holders(args.tensors()[i], args.notes[i].tensor->bytes);
+    check_holders(args, i, found, pin, member);
+    if (first == args.tensor_count) {
+      first = i;
+      children = found;
+      continue;
+    }
+    const std::vector<int32_t> before = children;
+    std::erase_if(children, [&](int32_t child) { return !contains(found, child); });
+    if (!children.empty()) continue;
+    core::raise_usage(text_of(args, first, member) + " is memory of " + chips_of(before) +
+                      ", and " + text_of(args, i, member) + " is memory of " + chips_of(found) +
+                      "; a task uses the memory of one chip: copy one of them to the other chip");
+  }
+  if (children.empty()) return static_cast<int32_t>(kNone);
+  if (pin != kNone) return pin;
+  if (children.size() == 1) return children[0];
+  core::raise_usage(text_of(args, first, member) + " is memory of " + chips_of(children) +
+                    ", which have it at the same address; name the chip with " +
+                    (member.empty() ? "worker=" : "workers=") +
+                    (is_hint ? " and without hint=" : ""));
+}
+
+void ChildMemory::check_holders(const TaskArgs& args, uint32_t index,
+                                const std::vector<int32_t>& found, int32_t pin,
+                                const std::string& member) const {
+  if (found.empty()) {
+    core::raise_usage(text_of(args, index, member) +
+                      " lies in no memory that a chip of this Worker has; pass an address that "
+                      "Worker.malloc has returned, that is not freed, and whose chip has not died "
+                      "since");
+  }
+  if (pin == kNone || contains(found, pin)) return;
+  core::raise_usage(text_of(args, index, member) + " is memory of " + chips_of(found) +
+                    (member.empty() ? ", and worker= names chip " : ", and workers= names chip ") +
+                    std::to_string(pin) + "; name the chip that has the memory");
+}
+
+void ChildMemory::add_uses(std::span<const Tensor> keys, const TaskRange& tasks,
+                           int64_t oldest_live) {
+  for (const Tensor& key : keys)
+    if (key.child != kNone) add_use(key.child, key.address, tasks, oldest_live);
+}
+
+void ChildMemory::add_use(int32_t child, uint64_t address, const TaskRange& tasks,
+                          int64_t oldest_live) {
+  auto* allocation = const_cast<Allocation*>(find(child, address, 1));
+  if (!allocation) return;  // the child was lost while the submit waited
+  std::vector<TaskRange>& uses = allocation->uses;
+  if (uses.size() >= allocation->prune_at) {
+    std::erase_if(uses, [&](const TaskRange& each) { return each.last < oldest_live; });
+    allocation->prune_at = std::max<size_t>(64, 2 * uses.size());
+  }
+  uses.push_back(tasks);
+}
+
+int64_t ChildMemory::user(int32_t child, uint64_t address, Driver& driver) const {
+  const Allocation* allocation = find(child, address, 1);
+  if (!allocation || !driver.is_running()) return kNone;
+  // A copy: other threads run while has_ended() waits.
+  for (const TaskRange& each : std::vector<TaskRange>(allocation->uses)) {
+    if (each.last == kUntilRunEnds) {
+      if (driver.outcomes()->first_task == each.first) return each.first;
+      continue;
+    }
+    for (int64_t task = std::max(each.first, driver.oldest_live_task()); task <= each.last; ++task)
+      if (!driver.has_ended(task)) return task;
+  }
+  return kNone;
+}
+
+}  // namespace pto::hierarchy
