@@ -25,6 +25,7 @@ ENTRIES = {
     "vector": "aicpu_orchestration_entry",
     "paged_attention": "aicpu_orchestration_entry",
     "clusters": "aicpu_orchestration_entry",
+    "tensor_names": "aicpu_orchestration_entry",
     "declarations": "my_entry",
 }
 OPTIONS = {option.key: option for option in plugin.options()}

@@ -33,7 +33,7 @@ std::vector<uint64_t> places(const Tensor& tensor) {
     uint64_t rest = i;
     all[i] = data.start_offset;
     for (uint32_t j = data.ndims; j-- > 0;) {
-      all[i] += rest % data.shapes[j] * pto_orchestration::stride_of(data, j);
+      all[i] += rest % data.shapes[j] * data.stride(j);
       rest /= data.shapes[j];
     }
   }

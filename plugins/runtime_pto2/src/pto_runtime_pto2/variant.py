@@ -109,8 +109,8 @@ class RingBufferVariant:
         )
 
     def kernel_include_dirs(self) -> tuple[Path, ...]:
-        """List the folder with ``tensor.h`` and ``common/core_type.h``."""
-        return (_HEADERS,)
+        """List the folder with ``tensor.h`` and ``common/core_type.h``, and what they include."""
+        return (_HEADERS, abi_include_dir())
 
     def options(self) -> tuple[Option, ...]:
         """List the sizes of the rings and pools."""

@@ -118,6 +118,21 @@ inline bool boxes_meet(const uint64_t* low_a, const uint64_t* high_a, const uint
   return true;
 }
 
+inline bool is_same_frame(const Region& a, const Region& b) {
+  if (a.dims == 0 || a.dims != b.dims || a.base != b.base) return false;
+  for (uint32_t dim = 0; dim < a.dims; ++dim) {
+    if (a.raw[dim] != b.raw[dim]) return false;
+  }
+  return true;
+}
+
+// Return whether the regions overlap by the rule at the top of this file. Tags do not count.
+inline bool is_overlap(const Region& a, const Region& b) {
+  if (a.is_key() || b.is_key()) return a.is_key() && b.is_key() && a.begin == b.begin;
+  if (a.begin >= b.end || b.begin >= a.end) return false;
+  return !is_same_frame(a, b) || boxes_meet(a.low, a.high, b.low, b.high, a.dims);
+}
+
 // Return whether the first box lies in the second.
 inline bool box_lies_in(const uint64_t* low_a, const uint64_t* high_a, const uint64_t* low_b,
                         const uint64_t* high_b, uint32_t dims) {

@@ -49,4 +49,18 @@ constexpr uint64_t get_element_size(DataType dtype) {
   return 0;
 }
 
+namespace pto_orchestration {
+
+// The name as it is written here; "unknown" for a value that is no data type.
+constexpr const char* name_of(DataType dtype) {
+  constexpr const char* names[] = {"FLOAT32", "FLOAT16",  "INT32",  "INT16",     "INT8",
+                                   "UINT8",   "BFLOAT16", "INT64",  "UINT64",    "FLOAT64",
+                                   "BOOL",    "UINT16",   "UINT32", "COMPLEX64", "COMPLEX128"};
+  return static_cast<uint32_t>(dtype) <= static_cast<uint32_t>(DataType::COMPLEX128)
+             ? names[static_cast<uint32_t>(dtype)]
+             : "unknown";
+}
+
+}  // namespace pto_orchestration
+
 #endif

@@ -13,23 +13,36 @@
 
 namespace pto_orchestration {
 
+inline void log_list(PTO2Runtime* rt, int32_t level, const char* function, const char* format,
+                     va_list arguments) {
+  char line[512];
+  va_list again;
+  va_copy(again, arguments);
+  const int length = std::vsnprintf(line, sizeof line, format, arguments);
+  const size_t needed = length < 0 ? 0 : static_cast<size_t>(length) + 1;
+  char* longer = needed > sizeof line ? static_cast<char*>(std::malloc(needed)) : nullptr;
+  if (longer != nullptr) std::vsnprintf(longer, needed, format, again);
+  va_end(again);
+  rt->calls->log(rt->instance, level, function, longer != nullptr ? longer : line);
+  std::free(longer);
+}
+
 __attribute__((format(printf, 4, 5))) inline void log(PTO2Runtime* rt, int32_t level,
                                                       const char* function, const char* format,
                                                       ...) {
-  char line[512];
   va_list arguments;
   va_start(arguments, format);
-  const int length = std::vsnprintf(line, sizeof line, format, arguments);
+  log_list(rt, level, function, format, arguments);
   va_end(arguments);
-  const size_t needed = length < 0 ? 0 : static_cast<size_t>(length) + 1;
-  char* longer = needed > sizeof line ? static_cast<char*>(std::malloc(needed)) : nullptr;
-  if (longer != nullptr) {
-    va_start(arguments, format);
-    std::vsnprintf(longer, needed, format, arguments);
-    va_end(arguments);
-  }
-  rt->calls->log(rt->instance, level, function, longer != nullptr ? longer : line);
-  std::free(longer);
+}
+
+template <int32_t level>
+__attribute__((format(printf, 3, 4))) void log_at(PTO2Runtime* rt, const char* function,
+                                                  const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  log_list(rt, level, function, format, arguments);
+  va_end(arguments);
 }
 
 }  // namespace pto_orchestration

@@ -36,9 +36,13 @@
 #include <string.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "pto_assert.h"
 #include "pto_log.h"
 #include "pto_submit.h"
 #include "pto_types.h"
@@ -185,5 +189,21 @@ template <class = void>
 void pto2_rt_free_cluster(PTO2Runtime* rt, int32_t cluster_id) {
   pto2_rt_free_cluster(rt, cluster_id, nullptr, 0);
 }
+
+// --- The table behind rt->ops -------------------------------------------------------------------
+
+namespace pto_orchestration {
+
+inline const PTO2RuntimeOps* runtime_ops() {
+  static constexpr PTO2RuntimeOps table = {
+      pto2_rt_submit_task,        pto2_rt_scope_begin,      pto2_rt_scope_end,
+      pto2_rt_orchestration_done, pto2_rt_init_tensor_pool, log_at<PTO_LOG_ERROR>,
+      log_at<PTO_LOG_WARN>,       log_at<PTO_LOG_INFO>,     log_at<PTO_LOG_DEBUG>,
+      log_at<PTO_LOG_ALWAYS>,
+  };
+  return &table;
+}
+
+}  // namespace pto_orchestration
 
 #endif

@@ -8,10 +8,32 @@
 #include "pto_types.h"
 #include "tensor_node.h"
 
-// What an orchestration is given; the wrapper of its entry makes it.
+struct PTO2Runtime;
+
+// The published calls as function pointers. Errors of calls through it have no line.
+struct PTO2RuntimeOps {
+  void (*submit_task)(PTO2Runtime* rt, int32_t kernel_id, PTO2WorkerType worker, PTOParam* params,
+                      int32_t n);
+  void (*scope_begin)(PTO2Runtime* rt);
+  void (*scope_end)(PTO2Runtime* rt);
+  void (*orchestration_done)(PTO2Runtime* rt);
+  void (*init_tensor_pool)(PTO2Runtime* rt);
+  void (*log_error)(PTO2Runtime* rt, const char* function, const char* format, ...);
+  void (*log_warn)(PTO2Runtime* rt, const char* function, const char* format, ...);
+  void (*log_info)(PTO2Runtime* rt, const char* function, const char* format, ...);
+  void (*log_debug)(PTO2Runtime* rt, const char* function, const char* format, ...);
+  void (*log_always)(PTO2Runtime* rt, const char* function, const char* format, ...);
+};
+
+namespace pto_orchestration {
+const PTO2RuntimeOps* runtime_ops();  // defined in pto_orchestration_api.h
+}
+
+// The argument of the entry; the wrapper of the entry makes it.
 struct PTO2Runtime {
   const pto2_calls* calls;
   void* instance;
+  const PTO2RuntimeOps* ops = pto_orchestration::runtime_ops();
 };
 
 namespace pto_orchestration {

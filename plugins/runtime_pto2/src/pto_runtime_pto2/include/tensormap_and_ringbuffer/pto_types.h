@@ -17,6 +17,10 @@ enum PTO2WorkerType : int32_t {
   PTO2_WORKER_ACCELERATOR = 3
 };
 
+#ifndef PTO2_NUM_WORKER_TYPES
+#define PTO2_NUM_WORKER_TYPES 4
+#endif
+
 // What a task does with a parameter; the values are PTO_TAG_* of the native ABI.
 enum class PTOParamType : uint32_t {
   INPUT = 0,
@@ -30,7 +34,7 @@ enum class PTOParamType : uint32_t {
 // One parameter of a task. It keeps its tensor alive, so it may outlast the handle that made it.
 struct PTOParam {
   PTOParamType type = PTOParamType::SCALAR;
-  Tensor tensor;
+  pto_orchestration::TensorHandle tensor;
   uint64_t scalar = 0;
 };
 
@@ -61,7 +65,7 @@ inline PTOParam make_no_dep_param(const Tensor& tensor) {
 }
 
 inline PTOParam make_scalar_param(uint64_t value) {
-  return {PTOParamType::SCALAR, Tensor(), value};
+  return {PTOParamType::SCALAR, {}, value};
 }
 
 #endif

@@ -15,75 +15,121 @@
 #define PTO2_TENSOR_H
 
 #include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
 
 #include "data_type.h"
+#include "pto_assert.h"
 #include "tensor_data.h"
 #include "tensor_node.h"
 
-class Tensor {
+namespace pto_orchestration {
+
+// A reference to a node. Copies share the node; a handle without one is empty.
+class TensorHandle {
  public:
-  Tensor() noexcept = default;
-  Tensor(const Tensor& other) noexcept : node_(other.node_) {
-    pto_orchestration::TensorPool::add_reference(node_);
+  TensorHandle() noexcept = default;
+  explicit TensorHandle(TensorNode* node) noexcept : node_(node) {}
+  TensorHandle(const TensorHandle& other) noexcept : node_(other.node_) {
+    TensorPool::add_reference(node_);
   }
-  Tensor(Tensor&& other) noexcept : node_(other.node_) { other.node_ = nullptr; }
-  Tensor& operator=(const Tensor& other) noexcept {
-    pto_orchestration::TensorPool::add_reference(other.node_);
-    pto_orchestration::TensorPool::drop_reference(node_);
+  TensorHandle(TensorHandle&& other) noexcept : node_(other.node_) { other.node_ = nullptr; }
+  TensorHandle& operator=(const TensorHandle& other) noexcept {
+    TensorPool::add_reference(other.node_);
+    TensorPool::drop_reference(node_);
     node_ = other.node_;
     return *this;
   }
-  Tensor& operator=(Tensor&& other) noexcept {
-    pto_orchestration::TensorNode* taken = other.node_;
+  TensorHandle& operator=(TensorHandle&& other) noexcept {
+    TensorNode* taken = other.node_;
     other.node_ = node_;
     node_ = taken;
     return *this;
   }
-  ~Tensor() { pto_orchestration::TensorPool::drop_reference(node_); }
+  ~TensorHandle() { TensorPool::drop_reference(node_); }
 
   // Valid while a handle on this tensor is.
   TensorData& data(const char* file = __builtin_FILE(), int32_t line = __builtin_LINE()) const {
-    return pto_orchestration::data_of(node_, file, line);
+    return data_of(node_, file, line);
   }
+
+  TensorNode* node() const { return node_; }
+
+ private:
+  TensorNode* node_ = nullptr;
+};
+
+}  // namespace pto_orchestration
+
+class Tensor : public pto_orchestration::TensorHandle {
+ public:
+  // Identifies the tensor among the live tensors of the run: equal in copies, -1 where the tensor
+  // was declared and never assigned.
+  int32_t index = -1;
+
+  Tensor() noexcept = default;
+  explicit Tensor(pto_orchestration::TensorNode* node) noexcept
+      : TensorHandle(node), index(node == nullptr ? -1 : static_cast<int32_t>(node->index)) {}
 
   // The part of this tensor that starts at `offsets` and has `shapes`, each with ndims values.
   // Offsets count from the start of this tensor, which may be a view itself.
   Tensor view(const uint64_t shapes[], const uint64_t offsets[],
               const char* file = __builtin_FILE(), int32_t line = __builtin_LINE()) const {
-    return Tensor(pto_orchestration::view_of(node_, shapes, offsets, file, line));
+    return Tensor(pto_orchestration::view_of(node(), shapes, offsets, file, line));
   }
 
   // The same elements in another shape; this tensor must be contiguous.
   Tensor reshape(const uint64_t shapes[], uint64_t ndims, const char* file = __builtin_FILE(),
                  int32_t line = __builtin_LINE()) const {
-    return Tensor(pto_orchestration::reshape_of(node_, shapes, ndims, file, line));
+    return Tensor(pto_orchestration::reshape_of(node(), shapes, ndims, file, line));
   }
 
   // The same elements with the dimensions x and y exchanged; nothing moves in memory.
   Tensor transpose(uint64_t x, uint64_t y, const char* file = __builtin_FILE(),
                    int32_t line = __builtin_LINE()) const {
-    return Tensor(pto_orchestration::transpose_of(node_, x, y, file, line));
+    return Tensor(pto_orchestration::transpose_of(node(), x, y, file, line));
   }
 
   // A tensor of its own (its version, say, may differ) over the same elements.
   Tensor copy(const char* file = __builtin_FILE(), int32_t line = __builtin_LINE()) const {
-    return Tensor(pto_orchestration::copy_of(node_, file, line));
+    return Tensor(pto_orchestration::copy_of(node(), file, line));
   }
 
   uint64_t numel(const char* file = __builtin_FILE(), int32_t line = __builtin_LINE()) const {
-    return pto_orchestration::element_count(data(file, line));
+    return data(file, line).numel();
   }
 
   // Whether the elements lie one after the other in memory, last dimension fastest.
   bool is_contiguous(const char* file = __builtin_FILE(), int32_t line = __builtin_LINE()) const {
-    return pto_orchestration::is_contiguous(data(file, line));
+    return data(file, line).is_contiguous();
   }
 
-  explicit Tensor(pto_orchestration::TensorNode* node) noexcept : node_(node) {}
-  pto_orchestration::TensorNode* node() const { return node_; }
+  // Whether reshape() takes this shape: the same number of elements, of a contiguous tensor.
+  bool valid_reshape(const uint64_t shapes[], uint64_t ndims, const char* file = __builtin_FILE(),
+                     int32_t line = __builtin_LINE()) const {
+    return pto_orchestration::is_reshape_valid(data(file, line), shapes, ndims);
+  }
 
- private:
-  pto_orchestration::TensorNode* node_ = nullptr;  // null: declared and never assigned
+  // Whether transpose() takes these dimensions.
+  bool valid_transpose(uint64_t x, uint64_t y, const char* file = __builtin_FILE(),
+                       int32_t line = __builtin_LINE()) const {
+    const uint32_t ndims = data(file, line).ndims;
+    return x < ndims && y < ndims;
+  }
+
+  // Whether the two share memory, by the rule that orders tasks: exact for views of one raw shape
+  // and for contiguous views; otherwise whether the byte ranges from first to last element meet.
+  bool is_overlap(const Tensor& other, const char* file = __builtin_FILE(),
+                  int32_t line = __builtin_LINE()) const {
+    return pto_orchestration::is_overlap(node(), other.node(), file, line);
+  }
+
+  // A description for logs.
+  std::string dump(const char* file = __builtin_FILE(), int32_t line = __builtin_LINE()) const {
+    return node() == nullptr ? "Tensor{empty}" : data(file, line).dump();
+  }
 };
 
 // Memory that is there already: an argument of the orchestration, usually. With a null `addr` it is

@@ -13,6 +13,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
 
 #include "data_type.h"
 
@@ -40,6 +44,20 @@ struct TensorData {
   uint8_t tag;  // in a kernel's copy: what the task does with it, a PTOParamType
   uint8_t reserved[4];
   int64_t owner;  // the task that allocated the buffer, -1 for none
+
+  TensorData() = default;
+  // A view of external memory. A null array is ndims zeros.
+  TensorData(void* address, uint64_t buffer_bytes, const uint64_t raw[], const uint64_t view[],
+             const uint64_t from[], uint64_t dimensions, DataType element, int32_t number);
+
+  // The number of elements of the view.
+  uint64_t numel() const;
+  // The number of elements between neighbours along dimension `i`.
+  uint64_t stride(uint32_t i) const;
+  // Whether the elements lie one after the other in memory, last dimension fastest.
+  bool is_contiguous() const;
+  // A description for logs: address, sizes, shapes, offsets and data type.
+  std::string dump() const;
 };
 
 // The same bytes as pto_tensor_data of the native ABI.
@@ -56,5 +74,68 @@ static_assert(offsetof(TensorData, is_pipe) == 161, "TensorData.is_pipe");
 static_assert(offsetof(TensorData, tag) == 163, "TensorData.tag");
 static_assert(offsetof(TensorData, owner) == 168, "TensorData.owner");
 static_assert(sizeof(TensorData) == 176, "TensorData");
+
+inline uint64_t TensorData::numel() const {
+  uint64_t count = 1;
+  for (uint32_t i = 0; i < ndims; ++i) count *= shapes[i];
+  return count;
+}
+
+inline uint64_t TensorData::stride(uint32_t i) const {
+  uint64_t elements = 1;
+  for (uint32_t j = 0; j < ndims; ++j) {
+    if (order[j] > order[i]) elements *= raw_shapes[j];
+  }
+  return elements;
+}
+
+inline bool TensorData::is_contiguous() const {
+  if (numel() == 0) return true;
+  uint64_t expected = 1;
+  for (uint32_t i = ndims; i-- > 0;) {
+    if (shapes[i] != 1 && stride(i) != expected) return false;
+    expected *= shapes[i];
+  }
+  return true;
+}
+
+inline TensorData::TensorData(void* address, uint64_t buffer_bytes, const uint64_t raw[],
+                              const uint64_t view[], const uint64_t from[], uint64_t dimensions,
+                              DataType element, int32_t number) {
+  *this = TensorData{};
+  buffer = {reinterpret_cast<uintptr_t>(address), buffer_bytes};
+  ndims = static_cast<uint32_t>(dimensions < RUNTIME_MAX_TENSOR_DIMS ? dimensions
+                                                                     : RUNTIME_MAX_TENSOR_DIMS);
+  dtype = element;
+  version = number;
+  owner = -1;
+  for (uint32_t i = 0; i < RUNTIME_MAX_TENSOR_DIMS; ++i) {
+    const bool is_used = i < ndims;
+    raw_shapes[i] = is_used && raw != nullptr ? raw[i] : 0;
+    shapes[i] = is_used && view != nullptr ? view[i] : 0;
+    offsets[i] = is_used && from != nullptr ? from[i] : 0;
+    order[i] = static_cast<uint8_t>(i);
+  }
+  for (uint32_t i = 0; i < ndims; ++i) start_offset += offsets[i] * stride(i);
+}
+
+inline std::string TensorData::dump() const {
+  const auto number = [](const char* format, uint64_t value) {
+    char text[24];
+    std::snprintf(text, sizeof text, format, static_cast<unsigned long long>(value));
+    return std::string(text);
+  };
+  const auto list = [&](const uint64_t* values) {
+    std::string text = "[";
+    for (uint32_t i = 0; i < ndims; ++i) text += (i == 0 ? "" : ", ") + number("%llu", values[i]);
+    return text + "]";
+  };
+  return "TensorData{addr=" + number("0x%llx", buffer.addr) +
+         ", size=" + number("%llu", buffer.size) + " bytes, raw_shapes=" + list(raw_shapes) +
+         ", shapes=" + list(shapes) + ", offsets=" + list(offsets) +
+         ", start_offset=" + number("%llu", start_offset) + ", ndims=" + number("%llu", ndims) +
+         ", dtype=" + pto_orchestration::name_of(dtype) + ", version=" + std::to_string(version) +
+         "}";
+}
 
 #endif

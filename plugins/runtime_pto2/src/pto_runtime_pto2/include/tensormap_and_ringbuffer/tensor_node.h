@@ -8,6 +8,7 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "pto/engine/region.hpp"
 #include "tensor_pool.h"
 
 namespace pto_orchestration {
@@ -69,31 +70,6 @@ inline TensorData& data_of(TensorNode* node, const char* file, int32_t line) {
   return node->data;
 }
 
-inline uint64_t element_count(const TensorData& data) {
-  uint64_t count = 1;
-  for (uint32_t i = 0; i < data.ndims; ++i) count *= data.shapes[i];
-  return count;
-}
-
-// Elements between neighbours along dimension `i`.
-inline uint64_t stride_of(const TensorData& data, uint32_t i) {
-  uint64_t stride = 1;
-  for (uint32_t j = 0; j < data.ndims; ++j) {
-    if (data.order[j] > data.order[i]) stride *= data.raw_shapes[j];
-  }
-  return stride;
-}
-
-inline bool is_contiguous(const TensorData& data) {
-  if (element_count(data) == 0) return true;
-  uint64_t expected = 1;
-  for (uint32_t i = data.ndims; i-- > 0;) {
-    if (data.shapes[i] != 1 && stride_of(data, i) != expected) return false;
-    expected *= data.shapes[i];
-  }
-  return true;
-}
-
 // A node that shares everything with `from`, its buffer included.
 inline TensorNode* derive(TensorNode* from, const char* file, int32_t line) {
   TensorPool* pool = TensorPool::of(from);
@@ -116,7 +92,7 @@ inline uint64_t distance(const TensorNode& node, const uint64_t offsets[]) {
   const TensorData& data = node.data;
   uint64_t elements = 0;
   if (node.is_permuted) {
-    for (uint32_t i = 0; i < data.ndims; ++i) elements += offsets[i] * stride_of(data, i);
+    for (uint32_t i = 0; i < data.ndims; ++i) elements += offsets[i] * data.stride(i);
     return elements;
   }
   uint64_t stride = 1;
@@ -223,12 +199,12 @@ inline TensorNode* reshape_of(TensorNode* from, const uint64_t shapes[], uint64_
   const TensorData& old = from->data;
   if (!set_shape(node->data, shapes, ndims, pool, "reshape", file, line)) return node;
   node->is_permuted = 0;
-  const uint64_t before = element_count(old);
-  const uint64_t after = element_count(node->data);
+  const uint64_t before = old.numel();
+  const uint64_t after = node->data.numel();
   if (before != after) {
     report(pool, file, line, "reshape of %llu elements to %llu; it keeps their number",
            static_cast<Unsigned>(before), static_cast<Unsigned>(after));
-  } else if (!is_contiguous(old)) {
+  } else if (!old.is_contiguous()) {
     report(pool, file, line,
            "reshape of a tensor that is not contiguous (a view of a part of its rows, or a "
            "transposed one); reshape the whole tensor first and take the view of that");
@@ -236,6 +212,44 @@ inline TensorNode* reshape_of(TensorNode* from, const uint64_t shapes[], uint64_
     place_rows(node->data);
   }
   return node;
+}
+
+inline bool is_reshape_valid(const TensorData& data, const uint64_t shapes[], uint64_t ndims) {
+  if (ndims > kMaxDims || (ndims > 0 && shapes == nullptr)) return false;
+  uint64_t elements = 1;
+  for (uint64_t i = 0; i < ndims; ++i) elements *= shapes[i];
+  return elements == data.numel() && data.is_contiguous();
+}
+
+inline pto::engine::Region region_of(const TensorData& data) {
+  const uint64_t element_bytes = get_element_size(data.dtype);
+  const uint64_t first = data.buffer.addr + data.start_offset * element_bytes;
+  uint32_t dim_in_memory[kMaxDims] = {};
+  for (uint32_t dim = 0; dim < data.ndims; ++dim) dim_in_memory[data.order[dim]] = dim;
+  pto::engine::Region region;
+  pto::engine::RegionBuilder builder(region, first, element_bytes, data.owner);
+  for (uint32_t place = data.ndims; place-- > 0;) {
+    const uint32_t dim = dim_in_memory[place];
+    builder.add(data.raw_shapes[dim], data.offsets[dim], data.shapes[dim]);
+  }
+  builder.finish();
+  return region;
+}
+
+// Tensors without an address overlap only where they are views of one buffer.
+inline bool is_overlap(TensorNode* left, TensorNode* right, const char* file, int32_t line) {
+  if (left == nullptr || right == nullptr) {
+    report_empty("is_overlap", file, line);
+    return false;
+  }
+  refresh(left);
+  refresh(right);
+  const TensorNode* left_root = left->root != nullptr ? left->root : left;
+  const TensorNode* right_root = right->root != nullptr ? right->root : right;
+  if (left_root != right_root && (left->data.buffer.addr == 0 || right->data.buffer.addr == 0)) {
+    return false;
+  }
+  return pto::engine::is_overlap(region_of(left->data), region_of(right->data));
 }
 
 inline TensorNode* allocate_node(const char* file, int32_t line) {

@@ -21,7 +21,8 @@ struct TensorNode {
   TensorData data;
   TensorNode* root;     // holds the buffer's address and owner; null: this one does
   uint32_t references;  // by handles, and by nodes whose root this is
-  uint32_t is_permuted;
+  uint32_t is_permuted : 8;
+  uint32_t index : 24;  // of the node in its pool, from 0; it wraps
 };
 static_assert(sizeof(TensorNode) == 192, "three cache lines");
 
@@ -86,6 +87,7 @@ class TensorPool {
 
   TensorNode* cut() {
     if (next_ == end_ && !grow()) return nullptr;
+    next_->index = node_count_++ & 0xffffff;
     return next_++;
   }
 
@@ -131,6 +133,7 @@ class TensorPool {
   TensorNode* end_ = nullptr;
   Chunk* chunks_ = nullptr;
   uint64_t live_ = 0;
+  uint32_t node_count_ = 0;
   uint64_t chunk_count_ = 0;
 };
 

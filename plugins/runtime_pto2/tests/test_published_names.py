@@ -1,0 +1,60 @@
+"""Names of the published interface beyond the usual calls compile, and run on the simulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pto_core import ChipCallable, CoreCallable, Device, open_device
+from pto_core.errors import OrchestrationError
+from pto_core.kernels import KernelSource, OrchestrationSource
+
+PUBLISHED = Path(__file__).with_name("published")
+KERNEL = CoreCallable(KernelSource(PUBLISHED / "tensor_dump.cpp"), "aiv")
+
+
+def opened(tmp_path: Path) -> Device:
+    return open_device("a2a3sim", runtime="pto2", settings={"cache_dir": str(tmp_path)})
+
+
+def test_tensors_are_described_compared_and_submitted_through_the_table(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source = OrchestrationSource(PUBLISHED / "tensor_names.cpp")
+    values, result = np.arange(16, dtype=np.float32), np.zeros(16, np.float32)
+    with opened(tmp_path) as device:
+        report = device.run(ChipCallable(source, {0: KERNEL}), values, result, 16)
+    assert report.tasks == 1
+    assert np.array_equal(result, values)
+    assert "TensorData{addr=0x" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("macro", ["always_assert", "debug_assert"])
+def test_a_false_assertion_ends_the_run_with_its_text(tmp_path: Path, macro: str) -> None:
+    source = tmp_path / "asserts.cpp"
+    source.write_text(
+        '#include "pto_orchestration_api.h"\n'
+        'extern "C" void aicpu_orchestration_entry(PTO2Runtime*, uint64_t*, int count) {\n'
+        f"  {macro}(count == 1);\n"
+        f"  {macro}(count > 99);\n"
+        "}\n"
+    )
+    with (
+        opened(tmp_path / "cache") as device,
+        pytest.raises(OrchestrationError, match=r"asserts\.cpp:4: count > 99"),
+    ):
+        device.run(ChipCallable(OrchestrationSource(source)), 7)
+
+
+def test_a_function_name_that_no_source_defines_is_replaced_by_the_published_entry(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source = OrchestrationSource(PUBLISHED / "tensor_names.cpp", "build_graph")
+    values, result = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
+    with opened(tmp_path) as device:
+        assert device.run(ChipCallable(source, {0: KERNEL}), values, result, 4).tasks == 1
+    said = capfd.readouterr().err
+    assert "tensor_names.cpp has no function 'build_graph'" in said
+    assert "aicpu_orchestration_entry runs instead" in said
