@@ -99,9 +99,11 @@ class TestVariant:
         self, variant: BuildGraphVariant, tmp_path: Path
     ) -> None:
         library = tmp_path / "case.so"
-        flags = ("-shared", *variant.orchestration_build().flags, "-o", str(library))
+        build_flags = variant.orchestration_build().flags
+        flags = ("-shared", "-static-libstdc++", *build_flags, "-o", str(library))
         source = GOOD_ENTRIES[variant.name][0]
-        outcome = compile_entry(variant, tmp_path, source, "g++", "c++17", flags=flags)
+        prints = "#include <iostream>\nvoid print() { std::cout << std::fixed << 2.5; }\n"
+        outcome = compile_entry(variant, tmp_path, prints + source, "g++", "c++17", flags=flags)
         assert outcome.returncode == 0, outcome.stderr
         listed = subprocess.run(
             ["nm", "-D", "--defined-only", "--format=posix", library],
@@ -131,6 +133,16 @@ class TestVariant:
             outcome = compile_entry(variant, tmp_path, text, "g++", "c++17")
             assert outcome.returncode != 0
             assert expected in outcome.stderr
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("standard", ["c++17", "c++20", "c++2b"])
+def test_published_sources_compile_in_every_standard(
+    tmp_path: Path, standard: str, compiler: str
+) -> None:
+    source = (Path(__file__).parent / "published" / "graph_names.cpp").read_text()
+    outcome = compile_entry(host_build_graph, tmp_path, source, compiler, standard)
+    assert outcome.returncode == 0, outcome.stderr
 
 
 def test_build_mode_is_a_setting_of_aicpu_build_graph() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,27 @@ def test_an_orchestration_that_is_no_library(device: Device, tmp_path: Path) -> 
     binary.write_text("text that is long enough to be a header " * 3)
     with pytest.raises(LoadError, match=r"the orchestration cannot be loaded .*no shared lib"):
         device.prepare(ChipCallable(binary))
+
+
+def test_a_library_for_a_newer_standard_library(device: Device, tmp_path: Path) -> None:
+    stub = tmp_path / "stub.cpp"
+    stub.write_text('extern "C" void of_the_future() {}\n')
+    versions = tmp_path / "versions"
+    versions.write_text("GLIBCXX_3.4.99 { global: of_the_future; };\n")
+    kernel = tmp_path / "add.cpp"
+    kernel.write_text(
+        'extern "C" void of_the_future();\n'
+        'extern "C" void kernel_entry(long*) { of_the_future(); }\n'
+    )
+    newer, binary = tmp_path / "libstdc++.so.6", tmp_path / "add.so"
+    script = f"-Wl,--version-script={versions}"
+    shared = ("g++", "-shared", "-fPIC", "-nostdlib")
+    made = (
+        (*shared, stub, script, "-Wl,-soname,libstdc++.so.6", "-o", newer),
+        (*shared, kernel, newer, "-o", binary),
+    )
+    for command in made:
+        subprocess.run(command, check=True)
+    message = load_error(device, binary).message
+    assert "it needs GLIBCXX_3.4.99, and the C++ library of this process, /" in message
+    assert message.endswith("with -static-libstdc++, such as CXX='g++-15 -static-libstdc++'")

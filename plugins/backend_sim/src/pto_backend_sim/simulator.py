@@ -14,6 +14,8 @@ _KERNEL_FLAGS = (
     "-O2",
     "-fPIC",
     "-fno-gnu-unique",
+    # A C++ library that is linked into a kernel (-static-libstdc++) must not mix with another one.
+    "-Wl,--exclude-libs,ALL",
     "-fpermissive",
     # Kernels are written for a device compiler, with attributes that a host compiler does not know.
     "-Wno-attributes",

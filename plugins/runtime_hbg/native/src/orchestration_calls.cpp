@@ -217,6 +217,17 @@ uint64_t upload_kernel_binary(void* graph, int32_t func_id, const uint8_t* bytes
   return address;
 }
 
+int32_t get_tensor_pair_count(void* graph) {
+  return static_cast<int32_t>(self(graph).graph().tensor_pairs());
+}
+
+void log(void* graph, int32_t level, const char* function, const char* message) {
+  const pto_platform* platform = self(graph).context().platform;
+  char line[2048];
+  Text(line, sizeof line).add(function, ": ", message);
+  platform->log(platform->self, level, line);
+}
+
 void fail(void* graph, const char* what) {
   self(graph).context().fail({PTO_ERROR_ORCHESTRATION, -1, -1, -1, 1},
                              "the orchestration threw an exception: ", what);
@@ -245,6 +256,8 @@ pto_build_graph_calls orchestration_calls(uint32_t build_mode) {
   calls.copy_to_device = copy_to_device;
   calls.copy_from_device = copy_from_device;
   calls.upload_kernel_binary = upload_kernel_binary;
+  calls.get_tensor_pair_count = get_tensor_pair_count;
+  calls.log = log;
   calls.fail = fail;
   return calls;
 }

@@ -55,7 +55,10 @@ class BuildGraphVariant:
         return OrchestrationBuild(
             include_dirs=(*self.kernel_include_dirs(), abi_include_dir()),
             wrapper=_INCLUDE / self.name / "entry_wrapper.hpp",
-            flags=("-O2", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden"),
+            flags=(
+                *("-O2", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden"),
+                f"-Wl,--version-script={_INCLUDE / 'calls' / 'exports.map'}",
+            ),
         )
 
     def kernel_include_dirs(self) -> tuple[Path, ...]:

@@ -11,6 +11,8 @@ from pto_core.kernels import CoreCallable, KernelSource
 
 _UNDEFINED = re.compile(r"undefined symbol: (\S+)")
 
+_NEWER_LIBRARY = re.compile(r"(\S*libstdc\+\+\S*): version [`'](\S+)' not found")
+
 # The loader's texts for a file that is no library for this machine.
 _NOT_A_LIBRARY = (
     "invalid ELF header",
@@ -45,6 +47,15 @@ def _sentence(what: str, said: str, path: Path | None, source: Path | None) -> s
         named = plain if plain == symbol else f"{plain} (symbol {symbol})"
         cause = f"it uses {named}, which nothing defines"
         advice = "define it in that source, or make it inline in a header"
+    elif (newer := _NEWER_LIBRARY.search(said)) is not None:
+        cause = (
+            f"it needs {newer[2]}, and the C++ library of this process, {newer[1]}, is older: the "
+            "compiler that built it has a newer one"
+        )
+        advice = (
+            "link the C++ library into it with -static-libstdc++, such as "
+            "CXX='g++-15 -static-libstdc++'"
+        )
     elif any(words in reason for words in _NOT_A_LIBRARY):
         cause = f"it is no shared library for this machine ({reason})"
         advice = "give a library built for it, or a C++ source as a KernelSource"

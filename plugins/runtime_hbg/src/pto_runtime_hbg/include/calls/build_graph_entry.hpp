@@ -4,17 +4,10 @@
 
 #include <vector>
 
+#include "current_run.hpp"
 #include "pto/engine/orchestration_entry.hpp"
-#include "pto_build_graph_calls.h"
 
 namespace pto_orchestration {
-
-// The run of this thread: the published memory functions get no context.
-struct CurrentRun {
-  const pto_build_graph_calls* calls = nullptr;
-  void* graph = nullptr;
-};
-inline thread_local CurrentRun current_run;
 
 // Calls `body` with a copy of the arguments, which the orchestration may write to.
 template <class Body>

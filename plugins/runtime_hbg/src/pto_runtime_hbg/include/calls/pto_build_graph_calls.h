@@ -58,6 +58,10 @@ typedef struct pto_build_graph_calls {
   uint64_t (*upload_kernel_binary)(void* graph, int32_t func_id, const uint8_t* bytes,
                                    size_t length);
 
+  int32_t (*get_tensor_pair_count)(void* graph);
+  /* `level` is PTO_LOG_*, `function` is the caller's name. */
+  void (*log)(void* graph, int32_t level, const char* function, const char* message);
+
   /* The orchestration threw: `what` is the exception's text. */
   void (*fail)(void* graph, const char* what);
 } pto_build_graph_calls;

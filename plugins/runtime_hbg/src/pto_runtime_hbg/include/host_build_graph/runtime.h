@@ -15,6 +15,10 @@
 #ifndef PTO_HOST_BUILD_GRAPH_RUNTIME_H
 #define PTO_HOST_BUILD_GRAPH_RUNTIME_H
 
+// Published sources use these without including them.
+#include <stdio.h>
+#include <string.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +28,21 @@
 
 #include "common/core_type.h"
 #include "pto_build_graph_calls.h"
+#include "pto_log.h"
+
+// The published limits, for arrays of sources; the limits of this variant are larger.
+#ifndef RUNTIME_MAX_TASKS
+#define RUNTIME_MAX_TASKS 131072
+#endif
+#ifndef RUNTIME_MAX_ARGS
+#define RUNTIME_MAX_ARGS 16
+#endif
+#ifndef RUNTIME_MAX_FANOUT
+#define RUNTIME_MAX_FANOUT 512
+#endif
+#ifndef RUNTIME_MAX_TENSOR_PAIRS
+#define RUNTIME_MAX_TENSOR_PAIRS 64
+#endif
 
 // Memory of the device, for orchestrations. Device pointers are not to be read on the host.
 struct HostApi {
@@ -50,9 +69,24 @@ struct Task {
   uint64_t end_time = 0;
 };
 
+class Runtime;
+
+// What `runtime->tasks` is: an array of the tasks by id, as get_task() shows them.
+class TaskArray {
+ public:
+  explicit TaskArray(Runtime* runtime) : runtime_(runtime) {}
+  // An id that no task has gives an empty task, whose task_id is -1.
+  Task& operator[](int task_id) const;
+  Task* operator+(int task_id) const { return &(*this)[task_id]; }
+
+ private:
+  Runtime* runtime_;
+};
+
 class Runtime {
  public:
   HostApi host_api;
+  const TaskArray tasks{this};
 
   Runtime(const pto_build_graph_calls* calls, void* graph, const HostApi& api)
       : host_api(api), calls_(calls), graph_(graph) {}
@@ -72,6 +106,8 @@ class Runtime {
   void record_tensor_pair(void* host, void* dev, size_t size) {
     calls_->record_tensor_pair(graph_, host, dev, size);
   }
+
+  int get_tensor_pair_count() { return calls_->get_tensor_pair_count(graph_); }
 
   int get_task_count() { return calls_->get_task_count(graph_); }
 
@@ -109,6 +145,8 @@ class Runtime {
   void set_pto2_gm_sm_ptr(void*) {}
 
  private:
+  friend class TaskArray;
+
   struct TaskCopy {
     std::unique_ptr<Task> task;
     std::vector<int> fanout;
@@ -130,7 +168,13 @@ class Runtime {
   const pto_build_graph_calls* calls_;
   void* graph_;
   std::map<int, TaskCopy> tasks_;
+  Task no_task_;
 };
+
+inline Task& TaskArray::operator[](int task_id) const {
+  Task* task = runtime_->get_task(task_id);
+  return task != nullptr ? *task : runtime_->no_task_;
+}
 
 inline int add_task(Runtime* runtime, const uint64_t* args, int num_args, int func_id,
                     CoreType core_type = CoreType::AIC) {

@@ -1,0 +1,17 @@
+// The run of the calling thread, for published functions and macros that get no context.
+#ifndef PTO_BUILD_GRAPH_CURRENT_RUN_HPP
+#define PTO_BUILD_GRAPH_CURRENT_RUN_HPP
+
+#include "pto_build_graph_calls.h"
+
+namespace pto_orchestration {
+
+struct CurrentRun {
+  const pto_build_graph_calls* calls = nullptr;
+  void* graph = nullptr;
+};
+inline thread_local CurrentRun current_run;
+
+}  // namespace pto_orchestration
+
+#endif

@@ -1,0 +1,39 @@
+"""Names of the published ``runtime.h`` beyond the usual calls compile, and run on the simulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pto_core import ChipCallable, CoreCallable, open_device
+from pto_core.kernels import KernelSource, OrchestrationSource
+
+PUBLISHED = Path(__file__).with_name("published")
+INCREASE = """
+#include <cstdint>
+extern "C" void kernel_entry(int64_t* args) {
+  for (int64_t i = 0; i < args[2]; ++i) ((float*)args[1])[i] = ((float*)args[0])[i] + 1;
+}
+"""
+
+
+def test_a_graph_is_logged_limited_and_read_back(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kernel = tmp_path / "increase.cpp"
+    kernel.write_text(INCREASE)
+    chip = ChipCallable(
+        OrchestrationSource(PUBLISHED / "graph_names.cpp", "build"),
+        {0: CoreCallable(KernelSource(kernel), "aiv")},
+    )
+    values, result = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
+    settings = {"cache_dir": str(tmp_path / "cache"), "log_level": "info"}
+    with open_device("a2a3sim", runtime="host_build_graph", settings=settings) as device:
+        device.run(chip, values, result, 8)
+    assert np.array_equal(result, values + 2)
+    log = capfd.readouterr().err
+    assert "build: build: 32 bytes" in log
+    assert "build: build: two tasks" in log
+    assert "successors" not in log, "the level of the run decides"
