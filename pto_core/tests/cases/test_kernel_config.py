@@ -92,7 +92,7 @@ def test_absolute_paths_and_path_objects(config, tmp_path) -> None:
         ('"add.cpp"', "7", r"\['source'\] is 7; expected the path"),
         ('"name": "add"', '"name": 3', r"\['name'\] is 3"),
         ("graph.cpp", "grap.cpp", r"ORCHESTRATION\['source'\].*did you mean 'graph.cpp'"),
-        ("function_name", "function", r"unknown key 'function'; did you mean 'function_name'"),
+        ("function_name", "function", r"unknown key 'function'; known keys: source, function_name"),
         ('"build"', '"not a name"', r"\['function_name'\] is 'not a name'"),
         (
             '"source": "graph.cpp", "function_name": "build"',

@@ -6,8 +6,28 @@ from collections.abc import Iterable
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'x'?``, or an empty text if no known name is similar to ``name``."""
-    import difflib  # only needed for messages
+    """Return ``; did you mean 'x'?``, or an empty text if no known name is near ``name``.
 
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    Near is one edit (an insertion, a deletion, a substitution, or an exchange of two neighbours),
+    and another one for each six characters.
+    """
+    allowed = 1 + len(name) // 6
+    distances = {other: _edits(name, other) for other in known}
+    near = min(distances, key=lambda other: (distances[other], other), default="")
+    is_near = near and distances[near] <= min(allowed, len(name) - 1)
+    return f"; did you mean {near!r}?" if is_near else ""
+
+
+def _edits(left: str, right: str) -> int:
+    """Count the edits between two names (the optimal string alignment distance)."""
+    before: list[int] = []
+    last = list(range(len(right) + 1))
+    for i, character in enumerate(left, 1):
+        row = [i]
+        for j, other in enumerate(right, 1):
+            cost = min(last[j] + 1, row[-1] + 1, last[j - 1] + (character != other))
+            if i > 1 and j > 1 and (character, left[i - 2]) == (right[j - 2], other):
+                cost = min(cost, before[j - 2] + 1)
+            row.append(cost)
+        before, last = last, row
+    return last[-1]
