@@ -80,7 +80,11 @@ void add_task(Line& line, uint64_t task, uint32_t capabilities) noexcept {
   line.add(task % PTO_TASK_RINGS);
 }
 
-void print_crash(const CrashNote& note, const char* signal_name) noexcept {
+bool is_in_kernel(const pto_activity_slot& slot) noexcept {
+  return (slot.sequence & 1) != 0;
+}
+
+void print_kernel_crash(const CrashNote& note, const char* signal_name) noexcept {
   const auto* kernel = reinterpret_cast<const Kernel*>(note.slot->kernel);
   Line line;
   line.add("pto: kernel ");
@@ -93,6 +97,15 @@ void print_crash(const CrashNote& note, const char* signal_name) noexcept {
   add_task(line, note.slot->task, note.page->capabilities);
   line.add(" on core ");
   add_core(line, static_cast<uint32_t>(note.slot->core), *note.blocks);
+  line.add(", device ");
+  line.add(static_cast<int64_t>(note.device));
+  line.print();
+}
+
+void print_orchestration_crash(const CrashNote& note, const char* signal_name) noexcept {
+  Line line;
+  line.add("pto: the orchestration crashed with ");
+  line.add(signal_name);
   line.add(", device ");
   line.add(static_cast<int64_t>(note.device));
   line.print();
@@ -119,7 +132,9 @@ void report(const CrashNote& note, const FatalSignal& fatal) noexcept {
     return;
   }
   std::atomic_ref(note.slot->signal).store(fatal.number, std::memory_order_relaxed);
-  if (!note.is_silent) print_crash(note, fatal.name);
+  if (!note.is_silent) {
+    (is_in_kernel(*note.slot) ? print_kernel_crash : print_orchestration_crash)(note, fatal.name);
+  }
   reported.store(true, std::memory_order_release);
 }
 
@@ -127,8 +142,9 @@ void handle(int number, siginfo_t* information, void*) noexcept {
   for (FatalSignal& fatal : fatal_signals) {
     if (fatal.number != number) continue;
     const CrashNote* note = note_of_thread;
-    const bool in_kernel = note != nullptr && (note->slot->sequence & 1) != 0;
-    if (in_kernel) report(*note, fatal);
+    const bool is_users =
+        note != nullptr && (is_in_kernel(*note->slot) || note->slot->orchestrates != 0);
+    if (is_users) report(*note, fatal);
     sigaction(number, &fatal.previous, nullptr);
   }
   // A fault comes again when the handler returns, with its true context; a signal that was sent

@@ -1,9 +1,9 @@
-// One line on standard error when a kernel crashes the process, unless a parent that reads the
-// activity page says it.
+// One line on standard error when a kernel or a C++ orchestration crashes the process, unless a
+// parent that reads the activity page says it.
 //
 // The handler is installed once per process, in front of whatever was there; it prints only if the
-// thread that faulted was running a kernel, and then hands the signal on. It uses nothing that is
-// not async-signal-safe.
+// thread that faulted was running one of them, and then hands the signal on. It uses nothing that
+// is not async-signal-safe.
 #pragma once
 
 #include <cstdint>

@@ -232,7 +232,9 @@ void Pool::orchestrate(Worker& worker) noexcept {
   orchestrating_worker_.store(worker.index + 1, std::memory_order_seq_cst);
   orchestrating_.fetch_or(bit(worker.index), std::memory_order_seq_cst);
   if (run_.shares_thread()) run_.scheduler(0).lock();
+  note(activity_.slot(worker.index).orchestrates, uint64_t{1});
   run_.orchestrate();
+  note(activity_.slot(worker.index).orchestrates, uint64_t{0});
   if (run_.shares_thread()) run_.scheduler(0).unlock();
   orchestrating_.fetch_and(~bit(worker.index), std::memory_order_seq_cst);
   run_.wake_all();

@@ -242,7 +242,12 @@ void Stepper::step_core(uint32_t core) noexcept {
 void Stepper::orchestrate() noexcept {
   orchestration_pending_ = false;
   if (run_.shares_thread()) run_.scheduler(0).try_lock();
+  const CrashNote* before = crash_note();
+  set_crash_note(&note_);
+  note(activity_.slot(0).orchestrates, uint64_t{1});
   run_.orchestrate();
+  note(activity_.slot(0).orchestrates, uint64_t{0});
+  set_crash_note(before);
   if (run_.shares_thread()) run_.scheduler(0).unlock();
   run_.wake_all();
 }

@@ -23,12 +23,14 @@ typedef struct pto_activity_slot {
   int32_t func_id;
   int32_t core;
   uint64_t kernel;
-  uint64_t signal; /* the fatal signal that this thread got, 0 while there is none */
-  uint64_t pad[3];
+  uint64_t signal;       /* the fatal signal that this thread got, 0 while there is none */
+  uint64_t orchestrates; /* 1 while this thread runs the orchestration */
+  uint64_t pad[2];
 } pto_activity_slot;
 
 PTO_ABI_ASSERT(sizeof(pto_activity_slot) == 64, "one cache line a thread");
 PTO_ABI_ASSERT(offsetof(pto_activity_slot, signal) == 32, "pto_activity_slot.signal");
+PTO_ABI_ASSERT(offsetof(pto_activity_slot, orchestrates) == 40, "pto_activity_slot.orchestrates");
 
 typedef struct pto_activity_page {
   uint32_t magic;

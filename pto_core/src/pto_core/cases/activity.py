@@ -12,7 +12,7 @@ from types import TracebackType
 PAGE_BYTES = 4096
 _MAGIC = 0x41435450
 _HEADER = struct.Struct("<IIIiI")
-_SLOT = struct.Struct("<QQiiQQ")
+_SLOT = struct.Struct("<QQiiQQQ")
 _FIRST_SLOT = 128
 _SLOT_BYTES = 64
 _RING_IDS = 256
@@ -57,27 +57,33 @@ class ActivityPage:
 
     def running(self) -> list[RunningKernel]:
         """List the kernels that run now; empty while no backend uses the page."""
-        magic, _version, slots, _device, capabilities = _HEADER.unpack_from(self._page, 0)
-        if magic != _MAGIC:
-            return []
-        has_ring_ids = bool(capabilities & _RING_IDS)
+        has_ring_ids = bool(_HEADER.unpack_from(self._page, 0)[4] & _RING_IDS)
         found = []
-        for slot in range(min(slots, _SLOTS)):
-            offset = _FIRST_SLOT + slot * _SLOT_BYTES
-            sequence, task, func_id, core, _kernel, fatal = _SLOT.unpack_from(self._page, offset)
+        for slot, offset in enumerate(self._slot_offsets()):
+            sequence, task, func_id, core, _, fatal, _ = _SLOT.unpack_from(self._page, offset)
             if sequence % 2:
                 running = RunningKernel(slot, sequence, task, func_id, core, fatal, has_ring_ids)
                 found.append(running)
         return found
 
+    def has_orchestration_crashed(self) -> bool:
+        """Return whether a thread got a fatal signal in the C++ orchestration."""
+        slots = (_SLOT.unpack_from(self._page, offset) for offset in self._slot_offsets())
+        return any(slot[0] % 2 == 0 and slot[5] and slot[6] for slot in slots)
+
     def changes(self) -> int | None:
         """Count starts and ends of kernels so far; None while no backend uses the page."""
-        magic, _version, slots, _device, _capabilities = _HEADER.unpack_from(self._page, 0)
-        if magic != _MAGIC:
+        offsets = self._slot_offsets()
+        if not offsets:
             return None
-        offsets = (_FIRST_SLOT + slot * _SLOT_BYTES for slot in range(min(slots, _SLOTS)))
         sequences: list[int] = [_SLOT.unpack_from(self._page, offset)[0] for offset in offsets]
         return sum(sequences)
+
+    def _slot_offsets(self) -> list[int]:
+        """Return where the slots are; none while no backend uses the page."""
+        magic, _version, slots, _device, _capabilities = _HEADER.unpack_from(self._page, 0)
+        count = min(slots, _SLOTS) if magic == _MAGIC else 0
+        return [_FIRST_SLOT + slot * _SLOT_BYTES for slot in range(count)]
 
     def close(self) -> None:
         """Give the page back; closing twice is fine."""

@@ -10,7 +10,13 @@ from typing import Any
 
 from pto_core.cases.activity import RunningKernel, core_name, describe
 from pto_core.cases.job import Job
-from pto_core.errors import InternalError, PtoError, TaskFailedError, TaskTimeoutError
+from pto_core.errors import (
+    InternalError,
+    OrchestrationError,
+    PtoError,
+    TaskFailedError,
+    TaskTimeoutError,
+)
 
 _SHOWN_KERNELS = 4
 _PHASES = {
@@ -151,6 +157,15 @@ def death_error(state: ChildState, code: int, running: Sequence[RunningKernel]) 
     if code < 0:
         return TaskFailedError(f"{message}, outside any kernel", signal=-code)
     return InternalError(f"{message} without giving a result")
+
+
+def orchestration_death_error(code: int) -> OrchestrationError:
+    """Explain a child whose C++ orchestration crashed."""
+    return OrchestrationError(
+        f"the orchestration crashed: {_end_in_words(code)}; the process that ran it is gone, "
+        "nothing else is affected",
+        signal=-code if code < 0 else None,
+    )
 
 
 def _end_in_words(code: int) -> str:

@@ -20,7 +20,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pto_core.cases.activity import ActivityPage, RunningKernel
-from pto_core.cases.endings import ChildState, death_error, seed_note, timeout_error
+from pto_core.cases.endings import (
+    ChildState,
+    death_error,
+    orchestration_death_error,
+    seed_note,
+    timeout_error,
+)
 from pto_core.cases.job import Job
 from pto_core.cases.lines import Lines
 from pto_core.cases.report import CaseReport, error_from_json, report_from_json
@@ -330,4 +336,6 @@ class _Watch:
         if self._expired:
             assert self._timeout_s is not None, "only a limit can expire"
             return timeout_error(self._state, self._timeout_s, self._suspects or [], self._place)
+        if self._page.has_orchestration_crashed():
+            return orchestration_death_error(code)
         return death_error(self._state, code, self._page.running())

@@ -164,9 +164,9 @@ class DeadlockError(PtoError):
 
 
 class OrchestrationError(PtoError):
-    """The orchestration reported a failure by returning ``code``."""
+    """The orchestration returned ``code``, threw an exception, or crashed with ``signal``."""
 
-    fields: ClassVar[tuple[str, ...]] = ("code",)
+    fields: ClassVar[tuple[str, ...]] = ("code", "signal")
 
 
 class TaskFailedError(PtoError):
