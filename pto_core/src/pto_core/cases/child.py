@@ -111,7 +111,7 @@ def _run_job(text: str, emit: _Events, activity: int) -> None:
     )
     log.configure(config)
     logger = log.get(__name__)
-    for warning in config.warnings:
+    for warning in (*config.warnings, *kernel_config.warnings):
         logger.warning("configuration", reason=warning)
     os.environ.update(kernel_config.environment)
     emit("prepared", cache_dir=str(config["cache_dir"]))

@@ -15,6 +15,11 @@ _KERNEL_KEYS = ("func_id", "source", "core_type", "name", "function_name", "sign
 _ORCHESTRATION_KEYS = ("source", "function_name", "signature")
 _OPTIONAL = ("RUNTIME_CONFIG", "RUNTIME_ENV")
 _CORE_TYPES = ("aic", "aiv")
+# Keys of RUNTIME_CONFIG that only later published runners read.
+_LATER_SETTINGS = {
+    "rounds": "give --repeat N to run a case N times",
+    "orch_thread_num": "every run has one orchestrator thread",
+}
 _LARGEST_FUNC_ID = 4095  # of every runtime's table of kernels
 
 _Chosen = TypeVar("_Chosen")
@@ -56,7 +61,7 @@ class KernelConfig:
     """The whole file, checked.
 
     ``kernel_lists`` and ``orchestrations`` map a runtime's name to what it runs; the name "" stands
-    for every runtime.
+    for every runtime. ``warnings`` name the keys that were left out of ``settings``.
     """
 
     path: Path
@@ -64,6 +69,7 @@ class KernelConfig:
     orchestrations: Mapping[str, OrchestrationEntry]
     settings: Mapping[str, Any]
     environment: Mapping[str, str]
+    warnings: tuple[str, ...] = ()
 
     def kernels(self, runtime: str) -> tuple[KernelEntry, ...]:
         """Give the kernels for ``runtime``; raises UsageError when there are none."""
@@ -103,8 +109,13 @@ def load_kernel_config(path: Path) -> KernelConfig:
         path=path,
         kernel_lists=_kernel_lists(check, kernels),
         orchestrations=_orchestrations(check, orchestration),
-        settings=settings,
+        settings={key: settings[key] for key in settings if key not in _LATER_SETTINGS},
         environment=environment,
+        warnings=tuple(
+            f"{path}: RUNTIME_CONFIG[{key!r}] = {settings[key]!r} has no effect; {advice}"
+            for key, advice in _LATER_SETTINGS.items()
+            if key in settings
+        ),
     )
 
 

@@ -73,9 +73,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shown.add_argument("--silent", action="store_true", help="only errors")
     shown.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
+    _add_published_options(parser)
+
+
+# Options of the published runner that change nothing here, and why.
+_WITHOUT_EFFECT = {
+    "commit": (
+        "-c",
+        "the tile library is used as it is in PTO_ISA_ROOT; check the commit out there",
+    ),
+    "enable_profiling": (
+        "--enable-profiling",
+        "every run measures times and cores; -v or --json shows them",
+    ),
+    "build": ("--build", "what has changed is always built first"),
+}
+
+
+def _add_published_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("options of the published runner, without effect")
+    group.add_argument("-c", dest="commit", metavar="COMMIT", help="of the kernel tile library")
+    group.add_argument("--enable-profiling", action="store_true", help="see -v and --json")
+    group.add_argument("--build", action="store_true", help="what has changed is always built")
+
+
+def _warn_of_published_options(namespace: argparse.Namespace) -> None:
+    from pto_core import log
+
+    for name, (option, why) in _WITHOUT_EFFECT.items():
+        if getattr(namespace, name):
+            log.get(__name__).warning("option", reason=f"{option} has no effect: {why}")
+
 
 def run(namespace: argparse.Namespace) -> int:
     """Run the cases; gives the highest exit code of any."""
+    if not namespace.silent:
+        _warn_of_published_options(namespace)
     display = _display(namespace)
     reports: list[CaseReport] = []
     try:
