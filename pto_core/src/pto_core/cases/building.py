@@ -37,6 +37,7 @@ class Build:
             build = runtime.orchestration_build()
             requests.append(toolchain.orchestration(entry.source, entry.function, build))
         paths = toolchain.build_many(requests)
+        self.precision_warnings = tuple(toolchain.precision_warnings)
         for kernel, path in zip(compiled, paths, strict=False):
             self.children[kernel.func_id] = CoreCallable(
                 path, kernel.core_type, kernel.signature, kernel.name

@@ -199,7 +199,10 @@ class _Case:
         self._report = replace(self._report, outputs=outputs, compared=True)
         for output in outputs:
             if output.mismatches:
-                self._fail(mismatch_error(output))
+                error = mismatch_error(output)
+                for warning in self._build.precision_warnings:
+                    error.add_note(warning)
+                self._fail(error)
 
     def _add_run(self, run: RunReport) -> None:
         times = RunTimes(run.build_ns / 1e9, run.run_ns / 1e9, run.copy_ns / 1e9)

@@ -54,7 +54,8 @@ class OrchestrationBuild:
         #include "<wrapper>"
 
     with ``-I`` for the source's own folder and each of ``include_dirs``. ``default_entry`` is the
-    function name when a case names none; None means a case must name one.
+    function name when a case names none, and, with a warning, when the source does not define the
+    one that the case names; None means that a case must name one that exists.
     """
 
     include_dirs: tuple[Path, ...]

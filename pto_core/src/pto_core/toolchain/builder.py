@@ -18,6 +18,7 @@ from pto_core.toolchain.compilers import Compiler
 from pto_core.toolchain.depfile import read_depfile
 from pto_core.toolchain.diagnosis import (
     compile_error,
+    lacks_entry,
     missing_symbol_error,
     no_space_error,
     ran_out_of_space,
@@ -51,7 +52,8 @@ class Builder:
         """Give the artefact, compiling it if no other process did meanwhile.
 
         The first compiler decides, except that a source which needs a newer C++ library goes on to
-        the next. Raises CompileError.
+        the next. Where the source does not define the entry, the fallback of the request is built.
+        Raises CompileError.
         """
         first_error: CompileError | None = None
         for compiler in compilers:
@@ -64,7 +66,19 @@ class Builder:
             except OSError as error:
                 raise self._cache_error(error) from error
         assert first_error is not None, "a request comes with at least one compiler"
+        if request.fallback is not None and lacks_entry(request, first_error.output):
+            return self._build_fallback(request.fallback, compilers, first_error)
         raise first_error
+
+    def _build_fallback(
+        self, fallback: BuildRequest, compilers: Sequence[Compiler], first_error: CompileError
+    ) -> Path:
+        try:
+            return self.build(fallback, compilers)
+        except CompileError as error:
+            if lacks_entry(fallback, error.output):
+                raise first_error from None
+            raise
 
     def _build_with(self, request: BuildRequest, compiler: Compiler) -> Path:
         key = request.key(compiler)
@@ -91,7 +105,7 @@ class Builder:
         unit = request.source
         if request.unit is not None:
             unit = scratch / "unit.cpp"
-            unit.write_text(request.unit)
+            unit.write_bytes(os.fsencode(request.unit))
         command = request.command(compiler)
         note_read = ("-MD", "-MT", "artefact", "-MF", str(scratch / "read.d"))
         direct = (*command, *note_read, "-o", str(built), str(unit))

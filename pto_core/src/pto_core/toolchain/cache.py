@@ -62,6 +62,10 @@ class ArtefactCache:
                         return artefact
         return None
 
+    def files(self, key: str) -> list[Path]:
+        """Return the files that were read for the newest artefact of ``key``."""
+        return [Path(record[0]) for entry in self._entries(key)[:1] for record in entry["files"]]
+
     def prepare(self) -> None:
         """Make the folders."""
         for folder in (self._manifests, self._artefacts, self._scratch, self._locks):
@@ -162,7 +166,7 @@ class ArtefactCache:
         settled = all(max(record[2], record[3]) < started_ns for record in records)
         digest = hashlib.sha256(key.encode())
         for record in records:
-            digest.update(f"\0{record[0]}\0{record[5]}".encode())
+            digest.update(f"\0{record[0]}\0{record[5]}".encode(errors="surrogateescape"))
         if not settled:
             digest.update(os.urandom(16))
         artefact = self._artefacts / f"{digest.hexdigest()[:40]}{built.suffix}"

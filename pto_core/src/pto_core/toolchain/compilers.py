@@ -31,6 +31,7 @@ _SPELLINGS = {
     "c++23": ("c++23", "c++2b"),
     "c++26": ("c++26", "c++2c"),
 }
+_STDFLOAT = "#include <stdfloat>\nstd::bfloat16_t value = 1.0bf16;\n"
 _PROBE_LIMIT_S = 60
 
 
@@ -49,6 +50,8 @@ class Compiler:
     version: str
     identity: str
     standards: Mapping[str, str]
+    has_stdfloat: bool
+    """Whether its library has ``<stdfloat>``, and with it a true bfloat16."""
 
     @property
     def name(self) -> str:
@@ -109,7 +112,7 @@ def _fingerprint(words: Sequence[str], program: str) -> str:
             real = os.path.realpath(path)
             state = os.stat(real)
             parts += [real, str(state.st_mtime_ns), str(state.st_size)]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:32]
 
 
 def _probe(command: tuple[str, ...]) -> Compiler | None:
@@ -127,16 +130,26 @@ def _probe(command: tuple[str, ...]) -> Compiler | None:
         family, names = "unknown", ()
     numbers = [defined.get(name, "0") for name in names]
     standards = dict(_accepted(command))
-    # The macros hold version, target and default dialect: all that makes its output differ.
-    identity = hashlib.sha256("\0".join((*command, macros)).encode()).hexdigest()
+    newest = next(reversed(standards.values()), "c++17")
+    # The macros hold version, target and default dialect. A wrapper script may add other flags.
+    parts = (*command, macros, *_scripts(command))
     return Compiler(
         command=command,
         family=family,
         major=int(numbers[0]) if numbers else 0,
         version=".".join(numbers),
-        identity=identity,
+        identity=hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest(),
         standards=standards,
+        has_stdfloat=_ask(command, f"-std={newest}", "-fsyntax-only", source=_STDFLOAT) is not None,
     )
+
+
+def _scripts(command: tuple[str, ...]) -> Iterator[str]:
+    """Return the text of each word of the command that is a script."""
+    for word in command:
+        with contextlib.suppress(OSError), open(shutil.which(word) or word, "rb") as file:
+            if file.read(2) == b"#!":
+                yield os.fsdecode(file.read())
 
 
 def _accepted(command: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -147,11 +160,11 @@ def _accepted(command: tuple[str, ...]) -> Iterator[tuple[str, str]]:
                 break
 
 
-def _ask(command: tuple[str, ...], *flags: str) -> str | None:
+def _ask(command: tuple[str, ...], *flags: str, source: str = "") -> str | None:
     try:
         answer = subprocess.run(
-            (*command, *flags, "-x", "c++", "/dev/null"),
-            stdin=subprocess.DEVNULL,
+            (*command, *flags, "-x", "c++", "-"),
+            input=source,
             capture_output=True,
             text=True,
             errors="replace",

@@ -12,6 +12,7 @@ from pto_core.errors.suggestion import suggestion
 from pto_core.toolchain.children import Outcome
 from pto_core.toolchain.compilers import Compiler
 from pto_core.toolchain.library import missing_header, missing_part
+from pto_core.toolchain.packages import gxx_advice
 from pto_core.toolchain.request import BuildRequest
 
 _FIRST_ERROR = re.compile(
@@ -36,7 +37,7 @@ def ran_out_of_space(outcome: Outcome) -> bool:
 
 def compile_error(request: BuildRequest, compiler: Compiler, outcome: Outcome) -> CompileError:
     """Explain a failed compilation: file, line and the compiler's own words."""
-    if request.entry and _is_undeclared(request.entry, outcome.output):
+    if lacks_entry(request, outcome.output):
         return _missing_entry_error(request, compiler, outcome.output)
     found = _FIRST_ERROR.search(outcome.output)
     line = int(found["line"]) if found else None
@@ -56,6 +57,11 @@ def compile_error(request: BuildRequest, compiler: Compiler, outcome: Outcome) -
         output=outcome.output,
         compiler=compiler.name,
     )
+
+
+def lacks_entry(request: BuildRequest, output: str) -> bool:
+    """Whether the compiler missed the orchestration's function."""
+    return request.entry is not None and _is_undeclared(request.entry, output)
 
 
 def missing_symbol_error(
@@ -82,7 +88,7 @@ def no_compiler_error(request: BuildRequest, tried: Sequence[str]) -> CompileErr
     looked = f"tried {', '.join(tried)}" if tried else "none was found"
     return CompileError(
         f"no C++ compiler here accepts {request.standard}, which {request.name} needs ({looked}); "
-        "install g++ 11 or newer (Debian: apt-get install g++) or set CXX to one",
+        f"{gxx_advice(11)}, or set CXX to one",
         source=str(request.source),
     )
 
@@ -114,29 +120,74 @@ def _advice(request: BuildRequest, compiler: Compiler, output: str) -> str:
         name, major = part
         return (
             f"{name} needs g++ {major} or newer; {compiler.name} does not have it. "
-            f"Install g++-{major} (it is then found by itself), or set CXX to a newer compiler."
+            f"{_sentence(gxx_advice(major))}; a g++-{major} on the path is found by itself. "
+            "Or set CXX to a newer compiler."
         )
     header = missing_header(output)
-    if header and header.startswith(("pto/", "pto-")):
+    if header:
+        return _tile_header_advice(request, header)
+    root = request.tile_library
+    found = _FIRST_ERROR.search(output)
+    is_in_library = root is not None and found is not None and root in Path(found["file"]).parents
+    if is_in_library and not compiler.has_stdfloat:
         return (
-            f"{header} belongs to the kernel tile library, which is not part of this project: "
-            "set PTO_ISA_ROOT to its folder."
+            f"The error is in the kernel tile library ({root}), whose newer versions do not "
+            f"compile with compilers as old as {compiler.name}. {_sentence(gxx_advice(13))}, or "
+            "set CXX to a newer compiler."
         )
     return ""
 
 
+def _tile_header_advice(request: BuildRequest, header: str) -> str:
+    """Explain a header that was not found, if it may belong to the kernel tile library."""
+    root = request.tile_library
+    if root is not None and not (root / "include" / "pto").is_dir():
+        what = "has no folder include/pto" if root.is_dir() else "is no folder"
+        return (
+            f"PTO_ISA_ROOT is {root}, which {what}: set it to the folder of the kernel tile "
+            "library, the one that holds include/pto."
+        )
+    if not header.startswith(("pto/", "pto-")):
+        return ""
+    if root is not None:
+        return f"The kernel tile library in {root} (PTO_ISA_ROOT) has no {header}: use another one."
+    return (
+        f"{header} belongs to the kernel tile library, which is not part of this project: "
+        "set PTO_ISA_ROOT to its folder."
+    )
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
 def _missing_entry_error(request: BuildRequest, compiler: Compiler, output: str) -> CompileError:
     """Explain that the source compiles but has no function of the name that was given."""
-    wanted = request.entry or ""
-    functions = set(_FUNCTION.findall(request.source.read_text(errors="replace")))
     return CompileError(
-        f"{request.source} has no function {wanted!r}, which is function_name in ORCHESTRATION"
-        f"{suggestion(wanted, sorted(functions - {wanted}))}",
+        f"{request.source} has no function {request.entry!r}, which is function_name in "
+        f"ORCHESTRATION{_similar(request)}",
         source=str(request.source),
         command=_command(request, compiler),
         output=output,
         compiler=compiler.name,
     )
+
+
+def default_entry_warning(request: BuildRequest) -> str:
+    """Explain that the default entry runs instead of the function that was named."""
+    assert request.fallback is not None, "the fallback was built"
+    return (
+        f"{request.source} has no function {request.entry!r}, which is function_name in "
+        f"ORCHESTRATION{_similar(request)}; {request.fallback.entry} runs instead, as with the "
+        "published runner"
+    )
+
+
+def _similar(request: BuildRequest) -> str:
+    """Return a suggestion among the functions that the source names."""
+    wanted = request.entry or ""
+    functions = set(_FUNCTION.findall(request.source.read_text(errors="replace")))
+    return suggestion(wanted, sorted(functions - {wanted}))
 
 
 def _command(request: BuildRequest, compiler: Compiler) -> str:

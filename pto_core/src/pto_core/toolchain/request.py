@@ -32,6 +32,10 @@ class BuildRequest:
     entry: str | None = None
     required_symbol: str | None = None
     environment: tuple[tuple[str, str], ...] = field(default=())
+    tile_library: Path | None = None
+    """``PTO_ISA_ROOT``, for messages: its folders are in ``include_dirs``."""
+    fallback: BuildRequest | None = None
+    """What to build where the source does not define ``entry``."""
 
     @property
     def name(self) -> str:
@@ -75,4 +79,4 @@ class BuildRequest:
             self.required_symbol or "",
             *(f"{name}={value}" for name, value in self.environment),
         )
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
+        return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:40]

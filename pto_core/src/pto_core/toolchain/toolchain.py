@@ -8,17 +8,23 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pto_core import log
 from pto_core.config import Config, child_environment
 from pto_core.errors import UsageError
 from pto_core.interfaces import KernelToolchain, OrchestrationBuild
+from pto_core.toolchain.bfloat16 import precision_warning
 from pto_core.toolchain.builder import Builder, Cancelled
 from pto_core.toolchain.cache import ArtefactCache
 from pto_core.toolchain.children import ProcessGroup
 from pto_core.toolchain.compilers import Compiler, candidates
-from pto_core.toolchain.diagnosis import no_compiler_error, no_space_error
+from pto_core.toolchain.diagnosis import (
+    default_entry_warning,
+    no_compiler_error,
+    no_space_error,
+)
 from pto_core.toolchain.request import BuildRequest
 
 KERNEL_ENTRY = "kernel_entry"
@@ -65,6 +71,8 @@ class Toolchain:
         self._progress = progress or (lambda event: None)
         self._environment = child_environment(environment)
         self._compilers: dict[tuple[tuple[str, ...], str], list[Compiler]] = {}
+        self.precision_warnings: list[str] = []
+        """One for each kernel built so far whose bfloat16 is computed in half precision."""
 
     def build_kernel(
         self,
@@ -102,6 +110,7 @@ class Toolchain:
             compilers=toolchain.compilers,
             required_symbol=KERNEL_ENTRY,
             environment=self._compiler_variables(),
+            tile_library=root,
         )
 
     def orchestration(
@@ -126,20 +135,22 @@ class Toolchain:
                 value=str(path),
                 expected='a path without " and line breaks',
             )
-        unit = (
-            f"#define PTO_ORCHESTRATION_ENTRY {function}\n"
-            f'#include "{path}"\n#include "{build.wrapper}"\n'
-        )
-        return BuildRequest(
+        request = BuildRequest(
             kind="orchestration",
             source=path,
             standard=build.standard,
             flags=_shared(build.flags),
             include_dirs=(path.parent, *build.include_dirs),
-            unit=unit,
+            unit=_unit(function, path, build),
             entry=function,
             environment=self._compiler_variables(),
         )
+        if build.default_entry is None or function == build.default_entry:
+            return request
+        # The comment makes the key another one than where the default is what was asked for.
+        unit = f"// instead of {function}\n{_unit(build.default_entry, path, build)}"
+        fallback = replace(request, unit=unit, entry=build.default_entry)
+        return replace(request, fallback=fallback)
 
     def build_many(self, requests: Sequence[BuildRequest]) -> list[Path]:
         """Give the artefact of each request, building what is missing, ``jobs`` at a time.
@@ -159,12 +170,31 @@ class Toolchain:
             built = self._build_missing([requests[index] for index in missing], done)
             for index, path in zip(missing, built, strict=True):
                 results[index] = path
-        return [path for path in results if path is not None]
+        built = [path for path in results if path is not None]
+        for request, path in zip(requests, built, strict=True):
+            self._warn(request, path)
+        return built
 
     def _lookup(self, request: BuildRequest) -> Path | None:
         cache = ArtefactCache(self._config["cache_dir"])
-        compilers = self._compilers_for(request)
-        return cache.lookup(request.key(compilers[0]))
+        compiler = self._compilers_for(request)[0]
+        found = cache.lookup(request.key(compiler))
+        if found is None and request.fallback is not None:
+            found = cache.lookup(request.fallback.key(compiler))
+        return found
+
+    def _warn(self, request: BuildRequest, built: Path) -> None:
+        """Log what a user must know about an artefact before it runs."""
+        compiler = self._compilers_for(request)[0]
+        cache = ArtefactCache(self._config["cache_dir"])
+        logger = log.get(__name__)
+        if request.fallback is not None and built == cache.lookup(request.fallback.key(compiler)):
+            logger.warning("orchestration", reason=default_entry_warning(request))
+        if request.tile_library is not None:
+            reason = precision_warning(request, compiler, cache.files(request.key(compiler)))
+            if reason:
+                self.precision_warnings.append(reason)
+                logger.warning("kernel", reason=reason)
 
     def _compilers_for(self, request: BuildRequest) -> list[Compiler]:
         """Find the first compiler that has the standard; later ones wait for when it fails."""
@@ -280,6 +310,14 @@ class _Crew:
             except Exception as error:  # noqa: BLE001 - carried to the caller's thread
                 outcome = error
             self._news.put((index, outcome, time.perf_counter() - started))
+
+
+def _unit(function: str, source: Path, build: OrchestrationBuild) -> str:
+    """Return the text of the translation unit of an orchestration."""
+    return (
+        f"#define PTO_ORCHESTRATION_ENTRY {function}\n"
+        f'#include "{source}"\n#include "{build.wrapper}"\n'
+    )
 
 
 def _shared(flags: tuple[str, ...]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from pto_core.cli.diagnosis.finding import Finding
 from pto_core.config import Config
 from pto_core.plugins import inspect_all
 from pto_core.plugins.advice import install
+from pto_core.toolchain.packages import python_headers_advice
 
 LAPTOP_SET = (("backend", "a2a3sim"), ("runtime", "host_build_graph"))
 FOR_WORKERS = (("transport", "shm"),)
@@ -29,7 +30,7 @@ def examine(config: Config) -> Iterator[Finding]:
         header.is_file(),
         False,
         str(header.parent) if header.is_file() else f"{header} does not exist",
-        f"apt-get install python{version}-dev; only builds from source need it",
+        f"{python_headers_advice(version)}; only builds from source need it",
     )
     yield from _plugins()
     for module, purpose in _OPTIONAL.items():

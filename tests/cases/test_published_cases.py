@@ -1,0 +1,140 @@
+"""Cases written for the published runner: options, keys, compilers, and crashes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pto_core
+from pto_core.errors import OrchestrationError
+
+CRASHES = {
+    "SIGSEGV": "*reinterpret_cast<volatile int*>(16) = 1;",
+    "SIGABRT": "__builtin_abort();",
+}
+STATIC = "cxx=g++ -static-libstdc++"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("-c", "6ebaf77"), "-c has no effect: the tile library is used as it is in PTO_ISA_ROOT"),
+        (("--enable-profiling",), "--enable-profiling has no effect: .* -v or --json shows them"),
+        (("--build",), "--build has no effect: what has changed is always built first"),
+    ],
+)
+def test_options_without_effect_are_named(case, arguments, message) -> None:
+    done = case.run("-q", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert re.search(message, done.stderr), done.stderr
+    silent = case.run("--silent", *arguments)
+    assert (silent.returncode, silent.stderr) == (0, "")
+
+
+def test_keys_of_later_runners_are_named(case) -> None:
+    config = (case.folder / "kernels/kernel_config.py").read_text()
+    later = 'RUNTIME_CONFIG = {"rounds": 10, "orch_thread_num": 2, "block_dim": 3}\n'
+    case.write("kernels/kernel_config.py", config + later)
+    done = case.run("-q")
+    assert done.returncode == 0, done.stderr
+    assert "RUNTIME_CONFIG['rounds'] = 10 has no effect; give --repeat N" in done.stderr
+    assert "RUNTIME_CONFIG['orch_thread_num'] = 2 has no effect; every run has" in done.stderr
+    case.write("kernels/kernel_config.py", config + 'RUNTIME_CONFIG = {"round": 10}\n')
+    assert case.run("-q").returncode == 2
+
+
+@pytest.mark.parametrize("name", CRASHES)
+@pytest.mark.parametrize("mode", ["threads", "deterministic"])
+def test_a_crash_in_the_orchestration_says_so(case, runtime, mode, name) -> None:
+    case.graph(runtime, f"{CRASHES[name]}")
+    settings = {"cache_dir": case.cache, "runtime": runtime, "sim.mode": mode}
+    (error,) = pto_core.run_case(case.folder, settings=settings).errors
+    assert isinstance(error, OrchestrationError)
+    assert error.message.startswith(f"the orchestration crashed: ended with {name} (")
+    assert "kernel" not in error.message
+
+
+def test_a_crash_in_the_orchestration_beside_a_kernel_is_not_the_kernels(case) -> None:
+    """The orchestration of aicpu_build_graph waits until its task runs, and crashes then."""
+    crash = "*reinterpret_cast<volatile int*>(16) = 1;"
+    case.kernel('*(volatile float*)f = 1; for (;;) __asm__ volatile("" ::: "memory");')
+    case.graph(
+        "aicpu_build_graph",
+        "auto* f = reinterpret_cast<volatile float*>(runtime->orch_args[1]);\n"
+        f"  if (add()) {{ while (f[0] == 0) {{}} {crash} }}",
+    )
+    settings = {"cache_dir": case.cache, "runtime": "aicpu_build_graph", "jobs": 2}
+    (error,) = pto_core.run_case(case.folder, settings=settings).errors
+    assert error.message.startswith("the orchestration crashed: ended with SIGSEGV")
+
+
+def test_a_crash_of_an_orchestration_in_this_process_is_printed(case) -> None:
+    source = case.folder / "kernels" / "host.cpp"
+    case.graph("host_build_graph", CRASHES["SIGSEGV"])
+    program = (
+        "import sys, numpy as np\n"
+        "from pto_core import ChipCallable, open_device\n"
+        "from pto_core.kernels import OrchestrationSource\n"
+        "with open_device('a2a3sim', runtime='host_build_graph') as device:\n"
+        "    device.run(ChipCallable(OrchestrationSource(sys.argv[1], 'graph')), np.zeros(4), 4)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, source],
+        env=case.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode < 0
+    assert "pto: the orchestration crashed with SIGSEGV, device 0" in done.stderr
+
+
+def test_a_path_that_is_not_utf8(case) -> None:
+    folder = Path(os.fsdecode(os.fsencode(case.folder.parent) + b"/caf\xe9"))
+    shutil.copytree(case.folder, folder)
+    for _ in ("built", "cached"):
+        done = case.run_on(folder, "-q")
+        assert (done.returncode, done.stderr) == (0, "")
+    (folder / "kernels" / "twice.cpp").write_text("wrong\n")
+    done = case.run_on(folder)
+    assert done.returncode == 3
+    assert "kernel twice.cpp does not compile" in done.stderr
+    assert case.run_on(folder, "--json").returncode == 3
+
+
+def test_orchestrations_and_kernels_that_print_may_bring_their_own_library(case, runtime) -> None:
+    name = {"host_build_graph": "host.cpp", "aicpu_build_graph": "aicpu.cpp"}[runtime]
+    case.graph(runtime, 'std::cout << "from the graph " << std::fixed << 2.5 << std::endl;')
+    source = case.folder / "kernels" / name
+    source.write_text("#include <iostream>\n" + source.read_text())
+    case.kernel('std::cout << "from the kernel " << f[0] << std::endl;')
+    kernel = case.folder / "kernels" / "twice.cpp"
+    kernel.write_text("#include <iostream>\n" + kernel.read_text())
+    done = case.run("-q", "-r", runtime, "--set", STATIC)
+    assert done.returncode == 0, done.stderr
+    assert "from the graph 2.5" in done.stderr
+    assert "from the kernel 0" in done.stderr
+
+
+def test_bfloat16_in_half_precision_is_in_the_failure(case) -> None:
+    library = case.folder / "isa"
+    case.write("isa/include/pto/pto-inst.hpp", "using bfloat16_t = float;\n")
+    case.write("old/stdfloat", "#error no <stdfloat> here\n")
+    case.write("old-g++", f'#!/bin/sh\nexec g++ -I{case.folder}/old "$@"\n')
+    (case.folder / "old-g++").chmod(0o755)
+    case.kernel("bfloat16_t value = 1; (void)value; a[0] = 77;")
+    kernel = case.folder / "kernels" / "twice.cpp"
+    kernel.write_text("#include <pto/pto-inst.hpp>\n" + kernel.read_text())
+    settings = ("--set", f"pto_isa_root={library}", "--set", f"cxx={case.folder}/old-g++")
+    done = case.run("-q", *settings)
+    assert done.returncode == 1
+    before, _, failure = done.stderr.partition("'f'")
+    for part in (before, failure):
+        assert "kernel twice.cpp uses bfloat16" in part
+        assert "in half precision" in part
