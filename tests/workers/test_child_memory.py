@@ -14,7 +14,7 @@ import pytest
 from task_arguments import given
 
 from pto_core import ChipCallable, ContinuousTensor, In, Out, TaskArgs, TensorArgType, kernel
-from pto_core.errors import ControlError, UsageError
+from pto_core.errors import ControlError, TaskFailedError, UsageError
 
 CHIPS = {"platform": "a2a3sim", "runtime": "tensormap_and_ringbuffer"}
 WORDS = 8
@@ -395,6 +395,28 @@ def test_a_chip_that_died_has_lost_its_memory(chips: Chips) -> None:
     worker.run(graph)
     worker.replay(captured)
     assert (out == 1).all()
+
+
+def test_a_task_that_waited_fails_where_its_chip_has_lost_the_memory(
+    chips: Chips, gate: Gate
+) -> None:
+    worker = chips.worker
+
+    def wait(args: Any) -> None:
+        gate.pass_through()
+
+    late = worker.register(wait)
+    memory, out = chips.memory(0), chips.array()
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        waits = [orch.submit_sub(late, TaskArgs()) for _ in range(2)]
+        orch.submit_next_level(chips.one, given((memory, IN), (out, OUT)), worker=0, after=waits)
+        kill(worker, 0)
+        gate.open()
+
+    with pytest.raises(TaskFailedError, match="is in no memory of this chip"):
+        worker.run(graph)
+    assert worker.statistics()["restarts"] == 1
 
 
 def kill(worker: Any, child: int) -> None:
