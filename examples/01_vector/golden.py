@@ -1,8 +1,10 @@
 """Inputs and reference of the vector example: f = (a + b + 1)(a + b + 2)."""
 
 import ctypes
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 SHAPE = (128, 128)
 
@@ -19,7 +21,7 @@ ATOL = 1e-6
 __outputs__ = ["f"]
 
 
-def generate_inputs(params):
+def generate_inputs(params: dict[str, Any]) -> list[tuple[str, Any]]:
     """Give the arguments in the order in which the orchestration reads them."""
     if "seed" in params:
         generator = np.random.default_rng(params["seed"])
@@ -31,7 +33,7 @@ def generate_inputs(params):
     return [("a", a), ("b", b), ("f", f), ("count", ctypes.c_int64(f.size))]
 
 
-def compute_golden(tensors, params):
+def compute_golden(tensors: dict[str, NDArray[Any]], params: dict[str, Any]) -> None:
     """Fill the expected output in place."""
     total = tensors["a"] + tensors["b"]
     tensors["f"][:] = (total + np.float32(1.0)) * (total + np.float32(2.0))

@@ -1,8 +1,10 @@
 """Inputs and reference of the tiled GEMM: C = A B, one 64 x 64 tile a task."""
 
 import ctypes
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 TILE = 64
 
@@ -21,7 +23,7 @@ ATOL = 1e-4
 __outputs__ = ["c"]
 
 
-def generate_inputs(params):
+def generate_inputs(params: dict[str, Any]) -> list[tuple[str, Any]]:
     """Give the arguments in the order in which the orchestration reads them."""
     rows, columns, depth = params["grid"]
     generator = np.random.default_rng(3)
@@ -38,6 +40,6 @@ def generate_inputs(params):
     ]
 
 
-def compute_golden(tensors, params):
+def compute_golden(tensors: dict[str, NDArray[Any]], params: dict[str, Any]) -> None:
     """Fill the expected output in place."""
     tensors["c"][:] = tensors["a"].astype(np.float64) @ tensors["b"].astype(np.float64)

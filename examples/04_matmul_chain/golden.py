@@ -1,8 +1,10 @@
 """Inputs and reference of the matmul chain: f = exp(u w + u v) with u = sqrt(log(x))."""
 
 import ctypes
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 SIZE = 128
 
@@ -20,7 +22,7 @@ ATOL = 1e-6
 __outputs__ = ["f"]
 
 
-def generate_inputs(params):
+def generate_inputs(params: dict[str, Any]) -> list[tuple[str, Any]]:
     """Give the arguments in the order in which the orchestration reads them."""
     shape = (SIZE, SIZE)
     if "seed" in params:
@@ -37,7 +39,7 @@ def generate_inputs(params):
     return [("x", x), ("w", w), ("v", v), ("f", f), ("size", ctypes.c_int64(SIZE))]
 
 
-def compute_golden(tensors, params):
+def compute_golden(tensors: dict[str, NDArray[Any]], params: dict[str, Any]) -> None:
     """Fill the expected output in place."""
     x, w, v = (tensors[name].astype(np.float64) for name in ("x", "w", "v"))
     u = np.sqrt(np.log(x))

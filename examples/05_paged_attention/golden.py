@@ -1,9 +1,11 @@
 """Inputs and reference of paged attention: one decoding step over a paged, bfloat16 key cache."""
 
 import ctypes
+from typing import Any
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import NDArray
 
 _SMALL = {"heads": 16, "kv_heads": 1, "head_dim": 16, "block_size": 16}
 _BATCH = {"heads": 1, "kv_heads": 1, "head_dim": 256, "block_size": 16}
@@ -30,7 +32,7 @@ ATOL = 1e-6
 __outputs__ = ["out"]
 
 
-def generate_inputs(params):
+def generate_inputs(params: dict[str, Any]) -> list[tuple[str, Any]]:
     """Give the arguments in the order in which the orchestration reads them."""
     generator = np.random.default_rng(5)
     contexts = np.array(params["contexts"], np.int32)
@@ -70,7 +72,7 @@ def generate_inputs(params):
     ]
 
 
-def compute_golden(tensors, params):
+def compute_golden(tensors: dict[str, NDArray[Any]], params: dict[str, Any]) -> None:
     """Fill the expected output in place: softmax over the whole context at once, in float64."""
     query = tensors["query"].astype(np.float64)
     group = params["heads"] // params["kv_heads"]
@@ -87,11 +89,16 @@ def compute_golden(tensors, params):
             tensors["out"][sequence, head] = mean
 
 
-def _uniform(generator, shape):
+def _uniform(generator: np.random.Generator, shape: tuple[int, ...]) -> NDArray[Any]:
     return generator.uniform(-1.0, 1.0, shape).astype(ml_dtypes.bfloat16)
 
 
-def _poison_unused_slots(key_cache, value_cache, block_table, contexts):
+def _poison_unused_slots(
+    key_cache: NDArray[Any],
+    value_cache: NDArray[Any],
+    block_table: NDArray[Any],
+    contexts: NDArray[Any],
+) -> None:
     """Fill the slots past each context with NaN, so that reading one shows in the output."""
     block_size = key_cache.shape[1]
     for table, context in zip(block_table, contexts, strict=True):

@@ -1,8 +1,10 @@
 """Inputs and reference of the decoder layer: one decoding step for 16 sequences."""
 
 import ctypes
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 # The task graph is that of a 14B layer: 40 query heads, 8 key heads, 34 tiles of the FFN. The
 # orchestration has the same numbers.
@@ -25,7 +27,7 @@ ATOL = 5e-5
 __outputs__ = ["out", "key_cache", "value_cache"]
 
 
-def generate_inputs(params):
+def generate_inputs(params: dict[str, Any]) -> list[tuple[str, Any]]:
     """Give the arguments in the order in which the orchestration reads them."""
     generator = np.random.default_rng(7)
     contexts = np.array(params["contexts"], np.int32)
@@ -34,8 +36,9 @@ def generate_inputs(params):
     block_table = np.full((BATCH, blocks.max()), -1, np.int32)
     block_table[np.arange(blocks.max()) < blocks[:, None]] = generator.permutation(block_count)
 
-    def weight(rows, columns):
-        return generator.uniform(-1.0, 1.0, (rows, columns)) * np.sqrt(3.0 / rows)
+    def weight(rows: int, columns: int) -> NDArray[Any]:
+        scaled: NDArray[Any] = generator.uniform(-1.0, 1.0, (rows, columns)) * np.sqrt(3.0 / rows)
+        return scaled
 
     frequencies = 10000.0 ** (-np.arange(DIM // 2) / (DIM // 2))
     angles = np.arange(contexts.max())[:, None] * frequencies
@@ -70,7 +73,7 @@ def generate_inputs(params):
     ]
 
 
-def compute_golden(tensors, params):
+def compute_golden(tensors: dict[str, NDArray[Any]], params: dict[str, Any]) -> None:
     """Fill the expected outputs in place, in float64."""
     wide = {name: value.astype(np.float64) for name, value in tensors.items() if value.ndim}
     normed = _rms_norm(wide["x"], wide["attention_norm"])
@@ -97,23 +100,25 @@ def compute_golden(tensors, params):
     tensors["out"][:] = residual + hidden @ wide["w_down"]
 
 
-def _float32(value):
+def _float32(value: NDArray[Any]) -> NDArray[Any]:
     return value if value.dtype == np.int32 else value.astype(np.float32)
 
 
-def _rms_norm(x, weight):
-    return x / np.sqrt((x * x).mean(axis=1, keepdims=True) + EPSILON) * weight
+def _rms_norm(x: NDArray[Any], weight: NDArray[Any]) -> NDArray[Any]:
+    scaled: NDArray[Any] = x / np.sqrt((x * x).mean(axis=1, keepdims=True) + EPSILON) * weight
+    return scaled
 
 
-def _rotate(heads, cosines, sines):
+def _rotate(heads: NDArray[Any], cosines: NDArray[Any], sines: NDArray[Any]) -> NDArray[Any]:
     low, high = np.split(heads, 2, axis=1)
     return np.concatenate([low * cosines - high * sines, high * cosines + low * sines], axis=1)
 
 
-def _attend(heads, keys, values):
+def _attend(heads: NDArray[Any], keys: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
     """Attend with each query head to its key head; keys are [token][key head][dim]."""
     group = HEADS // KEY_HEADS
     scores = np.einsum("ghd,tgd->ght", heads.reshape(KEY_HEADS, group, DIM), keys) * DIM**-0.5
     weights = np.exp(scores - scores.max(axis=2, keepdims=True))
     weights /= weights.sum(axis=2, keepdims=True)
-    return np.einsum("ght,tgd->ghd", weights, values).reshape(HEADS, DIM)
+    means: NDArray[Any] = np.einsum("ght,tgd->ghd", weights, values)
+    return means.reshape(HEADS, DIM)

@@ -1,8 +1,10 @@
 """Inputs and reference of the expert layer: every token goes to the experts that it fits best."""
 
 import ctypes
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 # "popular" of the experts are picked by every token, so the others get none.
 ALL_CASES = {
@@ -22,13 +24,14 @@ ATOL = 1e-5
 __outputs__ = ["out"]
 
 
-def generate_inputs(params):
+def generate_inputs(params: dict[str, Any]) -> list[tuple[str, Any]]:
     """Give the arguments in the order in which the orchestration reads them."""
     generator = np.random.default_rng(8)
     tokens, experts = params["tokens"], params["experts"]
 
-    def weight(*shape):
-        return generator.uniform(-1.0, 1.0, shape) * np.sqrt(3.0 / shape[-2])
+    def weight(*shape: int) -> NDArray[Any]:
+        scaled: NDArray[Any] = generator.uniform(-1.0, 1.0, shape) * np.sqrt(3.0 / shape[-2])
+        return scaled
 
     x = generator.uniform(0.0, 2.0, (tokens, HIDDEN))
     w_router = weight(HIDDEN, experts)
@@ -54,7 +57,7 @@ def generate_inputs(params):
     ]
 
 
-def compute_golden(tensors, params):
+def compute_golden(tensors: dict[str, NDArray[Any]], params: dict[str, Any]) -> None:
     """Fill the expected output in place, token by token, in float64."""
     wide = {name: tensors[name].astype(np.float64) for name in ("x", "w_gate", "w_up", "w_down")}
     logits = wide["x"] @ tensors["w_router"].astype(np.float64)
@@ -69,7 +72,7 @@ def compute_golden(tensors, params):
         tensors["out"][token] = answer
 
 
-def _picked(logits, top):
+def _picked(logits: NDArray[Any], top: int) -> NDArray[Any]:
     order = np.argsort(-logits)
     margin = logits[order[top - 1]] - logits[order[top]]
     assert margin > 1e-4, "float32 must pick the same experts: take another seed"

@@ -1,8 +1,10 @@
 """Inputs and reference of the cluster example: y = max(x w + bias, 0), one tile a cluster."""
 
 import ctypes
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 TILE = 32
 CLUSTERS = 24
@@ -24,12 +26,12 @@ ATOL = 1e-5
 __outputs__ = ["y"]
 
 
-def generate_inputs(params):
+def generate_inputs(params: dict[str, Any]) -> list[tuple[str, Any]]:
     """Give the arguments in the order in which the orchestration reads them."""
     generator = np.random.default_rng(9)
     rows, columns = params["blocks"] * TILE, params["columns"] * TILE
 
-    def uniform(*shape):
+    def uniform(*shape: int) -> NDArray[Any]:
         return generator.uniform(-1.0, 1.0, shape).astype(np.float32)
 
     return [
@@ -45,7 +47,7 @@ def generate_inputs(params):
     ]
 
 
-def compute_golden(tensors, params):
+def compute_golden(tensors: dict[str, NDArray[Any]], params: dict[str, Any]) -> None:
     """Fill the expected output in place, in float64."""
     x, w, bias = (tensors[name].astype(np.float64) for name in ("x", "w", "bias"))
     tensors["y"][:] = np.maximum(x @ w + bias, 0.0)

@@ -1,6 +1,9 @@
 """Inputs and reference of the vector example: f = (a + b + 1)(a + b + 2)."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 SHAPE = (128, 128)
 
@@ -17,7 +20,7 @@ ATOL = 1e-6
 __outputs__ = ["f"]
 
 
-def generate_inputs(params):
+def generate_inputs(params: dict[str, Any]) -> list[tuple[str, Any]]:
     """Give the arguments in the order in which the orchestration names them."""
     if "seed" in params:
         generator = np.random.default_rng(params["seed"])
@@ -28,7 +31,7 @@ def generate_inputs(params):
     return [("a", a), ("b", b), ("f", np.zeros(SHAPE, np.float32))]
 
 
-def compute_golden(tensors, params):
+def compute_golden(tensors: dict[str, NDArray[Any]], params: dict[str, Any]) -> None:
     """Fill the expected output in place."""
     total = tensors["a"] + tensors["b"]
     tensors["f"][:] = (total + np.float32(1.0)) * (total + np.float32(2.0))

@@ -8,7 +8,7 @@ import pto_core
 SHAPE = (128, 128)
 
 
-def main():
+def main() -> None:
     """Run the graph and print what came back."""
     a = np.full(SHAPE, 2.0, np.float32)
     b = np.full(SHAPE, 3.0, np.float32)

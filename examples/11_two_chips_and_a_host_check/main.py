@@ -6,10 +6,13 @@ from pto_core import (
     CallConfig,
     ChipCallable,
     DataType,
+    Graph,
     In,
+    Orchestrator,
     Out,
     Scalar,
     TaskArgs,
+    TaskArgsView,
     TensorArgType,
     Worker,
     kernel,
@@ -19,19 +22,19 @@ ROWS, COLUMNS = 128, 256
 
 
 @kernel(core="aiv")
-def multiply(x: In, factor: Scalar, out: Out):
+def multiply(x: In, factor: Scalar, out: Out) -> None:
     """Run on a core of a chip."""
     np.multiply(x, np.float32(factor), out=out)
 
 
-def on_a_chip(rt, x: In, out: Out, factor: Scalar):
+def on_a_chip(rt: Graph, x: In, out: Out, factor: Scalar) -> None:
     """Orchestrate one chip: a task for each 32 rows, on as many cores."""
     for first in range(0, x.shape[0], 32):
         rows = slice(first, first + 32)
         rt.submit(multiply, x[rows], factor, out[rows])
 
 
-def check(args):
+def check(args: TaskArgsView) -> None:
     """Run on the host, in a process of its own: are all rows what they should be?"""
     x, top, bottom, verdict = args.tensors
     expected = 3 * x.numpy()
@@ -39,7 +42,7 @@ def check(args):
     verdict.numpy()[0] = np.array_equal(found, expected)
 
 
-def main():
+def main() -> None:
     """Build the graph, run it, and print the verdict."""
     w3 = Worker(
         level=3,
@@ -55,7 +58,7 @@ def main():
         verdict = w3.shared_array(1, "int64")
         x[:] = np.arange(ROWS * COLUMNS).reshape(x.shape)
 
-        def graph(orch, args, cfg):
+        def graph(orch: Orchestrator, args: TaskArgsView, cfg: CallConfig) -> None:
             b = TaskArgs()
             b.add_tensor(x, TensorArgType.INPUT)
             for worker, half in enumerate(np.split(x, 2)):

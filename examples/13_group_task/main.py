@@ -8,18 +8,18 @@ MEMBERS, ROWS, COLUMNS = 3, 96, 64
 
 
 @task
-def normalise(rows: InOut):
+def normalise(rows: InOut) -> None:
     """One member of the group: it has its own rows."""
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 @task
-def similarity(x: In, out: Out):
+def similarity(x: In, out: Out) -> None:
     """Run after the group, because it reads what all members write."""
     np.matmul(x, x.T, out=out)
 
 
-def main():
+def main() -> None:
     """Normalise three blocks of rows at once, then compare all rows with each other."""
     with Worker(level=3, num_sub_workers=MEMBERS) as worker:
         x = worker.shared_array((ROWS, COLUMNS), "float64")

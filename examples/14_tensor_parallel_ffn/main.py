@@ -2,24 +2,24 @@
 
 import numpy as np
 
-from pto_core import ChipCallable, In, Out, Worker, kernel, task
+from pto_core import ChipCallable, Graph, In, Out, Worker, kernel, task
 
 TOKENS, MODEL, HIDDEN, CHIPS = 64, 128, 512, 2
 
 
 @kernel(core="aic")
-def matmul(x: In, y: In, out: Out):
+def matmul(x: In, y: In, out: Out) -> None:
     """Multiply on a cube core."""
     np.matmul(x, y, out=out)
 
 
 @kernel(core="aiv")
-def silu(x: In, out: Out):
+def silu(x: In, out: Out) -> None:
     """Activate on a vector core."""
     np.divide(x, 1 + np.exp(-x), out=out)
 
 
-def half_of_the_layer(rt, x: In, up: In, down: In, out: Out):
+def half_of_the_layer(rt: Graph, x: In, up: In, down: In, out: Out) -> None:
     """Orchestrate one chip, which has half of the hidden units."""
     hidden, active = (rt.tensor((TOKENS, up.shape[1]), "float32") for _ in range(2))
     rt.submit(matmul, x, up, hidden)
@@ -28,12 +28,12 @@ def half_of_the_layer(rt, x: In, up: In, down: In, out: Out):
 
 
 @task
-def add(partial_0: In, partial_1: In, out: Out):
+def add(partial_0: In, partial_1: In, out: Out) -> None:
     """Reduce on the host."""
     np.add(partial_0, partial_1, out=out)
 
 
-def main():
+def main() -> None:
     """Run the layer and compare it with NumPy."""
     generator = np.random.default_rng(0)
     with Worker(

@@ -1,25 +1,34 @@
 """Level 4: a pod of two hosts, each with processes of its own, and a graph at each level."""
 
 import os
+from collections.abc import Callable
 
 import numpy as np
 
-from pto_core import TaskArgs, TensorArgType, Worker
+from pto_core import (
+    CallableHandle,
+    CallConfig,
+    Orchestrator,
+    TaskArgs,
+    TaskArgsView,
+    TensorArgType,
+    Worker,
+)
 
 HOSTS, WORKERS, ROWS, COLUMNS = 2, 2, 64, 1024
 
 
-def sum_rows(args):
+def sum_rows(args: TaskArgsView) -> None:
     """A leaf: run by a SUB child of a host."""
     rows, sums, who = args.tensors
     sums.numpy()[:] = rows.numpy().sum(axis=1)
     who.numpy()[0] = os.getpid()
 
 
-def host_graph_of(leaf):
+def host_graph_of(leaf: CallableHandle) -> Callable[..., None]:
     """Make the graph function of a host, which splits its rows over its children."""
 
-    def on_a_host(orch, args, cfg):
+    def on_a_host(orch: Orchestrator, args: TaskArgsView, cfg: CallConfig) -> None:
         rows, sums, who = (args.tensor(i) for i in range(3))
         for worker in range(WORKERS):
             a = TaskArgs()
@@ -31,7 +40,7 @@ def host_graph_of(leaf):
     return on_a_host
 
 
-def main():
+def main() -> None:
     """Build the pod, sum all rows, and say who did it."""
     with Worker(level=4) as w4:
         host_graphs = []
@@ -44,7 +53,7 @@ def main():
         who = w4.shared_array(HOSTS * WORKERS, "int64")
         x[:] = np.arange(ROWS * COLUMNS).reshape(x.shape)
 
-        def graph(orch, args, cfg):
+        def graph(orch: Orchestrator, args: TaskArgsView, cfg: CallConfig) -> None:
             rows = ROWS // HOSTS
             for host, on_a_host in enumerate(host_graphs):
                 mine = slice(host * rows, (host + 1) * rows)

@@ -8,7 +8,7 @@ from pto_core.errors import ChildDiedError, TaskFailedError
 
 
 @task
-def produce(number: int, out: Out):
+def produce(number: int, out: Out) -> None:
     """Fail for one of the numbers."""
     if number == 1:
         raise ValueError(f"number {number} is bad")
@@ -16,28 +16,27 @@ def produce(number: int, out: Out):
 
 
 @task
-def consume(x: In, out: Out):
+def consume(x: In, out: Out) -> None:
     """Read what a producer wrote."""
     out[:] = x + 100
 
 
 @task
-def crash(out: Out):
+def crash(out: Out) -> None:
     """Take the whole process along."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main():
+def main() -> None:
     """Let a task fail, then kill a child, and use the Worker again each time."""
     with Worker(level=3, num_sub_workers=2) as worker:
         values, results = worker.shared_array((3, 4)), worker.shared_array((3, 4))
+        consumers = []
         try:
             with worker.session() as s:
                 for number in range(3):
                     s.submit(produce, number, values[number])
-                    last = s.submit(consume, values[number], results[number])
-                    if number == 1:
-                        poisoned = last
+                    consumers.append(s.submit(consume, values[number], results[number]))
         except TaskFailedError as error:
             cause = error.__cause__
             print(f"failed:    {error.callable} in a child: {type(cause).__name__}: {cause}")
@@ -45,7 +44,7 @@ def main():
             for one in error.poisoned:
                 print(f"poisoned:  {one.callable}, because of task {one.root}")
         print(f"others:    {results[:, 0].tolist()}")
-        print(f"asked:     {type(poisoned.exception()).__name__}")
+        print(f"asked:     {type(consumers[1].exception()).__name__}")
 
         try:
             with worker.session() as s:

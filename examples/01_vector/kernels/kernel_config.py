@@ -1,7 +1,7 @@
 """Kernels and orchestrations of the vector example; paths are relative to this file."""
 
 
-def _kernels(variant):
+def _kernels(variant: str) -> list[dict[str, object]]:
     """List the kernels that take addresses (variant ""), or tensors (variant "_tensors")."""
     return [
         {"func_id": func_id, "source": f"aiv{variant}/{name}.cpp", "core_type": "aiv"}

@@ -2,28 +2,28 @@
 
 import numpy as np
 
-from pto_core import In, Out, kernel
+from pto_core import Graph, In, Out, Scalar, kernel
 
 
 @kernel(core="aiv")
-def add(x, y, out):
+def add(x: In, y: In, out: Out) -> None:
     """Add two arrays; a kernel sees its arguments as NumPy views of device memory."""
     np.add(x, y, out=out)
 
 
 @kernel(core="aiv")
-def add_scalar(x, scalar, out):
+def add_scalar(x: In, scalar: Scalar, out: Out) -> None:
     """Add one number to every element."""
     np.add(x, np.float32(scalar), out=out)
 
 
 @kernel(core="aiv")
-def multiply(x, y, out):
+def multiply(x: In, y: In, out: Out) -> None:
     """Multiply two arrays."""
     np.multiply(x, y, out=out)
 
 
-def graph(rt, a: In, b: In, f: Out):
+def graph(rt: Graph, a: In, b: In, f: Out) -> None:
     """Build the diamond; a published task may start while the rest is being built."""
     c, d, e = (rt.empty(a.shape, a.dtype) for _ in range(3))
 

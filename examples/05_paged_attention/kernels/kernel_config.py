@@ -1,7 +1,7 @@
 """Kernels and orchestrations of paged attention; paths are relative to this file."""
 
 
-def _kernels(variant):
+def _kernels(variant: str) -> list[dict[str, object]]:
     """List the kernels that take addresses (variant ""), or tensors (variant "_tensors")."""
     return [
         {"func_id": 0, "name": "QK", "source": f"aic{variant}/query_key.cpp", "core_type": "aic"},

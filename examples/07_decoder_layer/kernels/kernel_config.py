@@ -1,7 +1,7 @@
 """Kernels and orchestration of the decoder layer; paths are relative to this file."""
 
 
-def _kernel(func_id, core_type, source):
+def _kernel(func_id: int, core_type: str, source: str) -> dict[str, object]:
     return {"func_id": func_id, "source": f"{core_type}/{source}.cpp", "core_type": core_type}
 
 

@@ -2,30 +2,30 @@
 
 import numpy as np
 
-from pto_core import In, Out, Scalar, kernel
+from pto_core import Graph, In, Out, Scalar, kernel
 
 TILE_ROWS = 32
 
 
 @kernel(core="aiv")
-def add(x: In, y: In, out: Out):
+def add(x: In, y: In, out: Out) -> None:
     """Add two arrays; the annotations say what a task reads and what it writes."""
     np.add(x, y, out=out)
 
 
 @kernel(core="aiv")
-def add_scalar(x: In, scalar: Scalar, out: Out):
+def add_scalar(x: In, scalar: Scalar, out: Out) -> None:
     """Add one number to every element."""
     np.add(x, np.float32(scalar), out=out)
 
 
 @kernel(core="aiv")
-def multiply(x: In, y: In, out: Out):
+def multiply(x: In, y: In, out: Out) -> None:
     """Multiply two arrays."""
     np.multiply(x, y, out=out)
 
 
-def graph(rt, a: In, b: In, f: Out):
+def graph(rt: Graph, a: In, b: In, f: Out) -> None:
     """Submit a diamond for each tile of rows; a slice of an array is a view of that region."""
     for first in range(0, a.shape[0], TILE_ROWS):
         rows = slice(first, first + TILE_ROWS)

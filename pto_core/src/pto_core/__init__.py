@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pto_core.cases import CaseReport, list_cases, run_all_cases, run_case
-    from pto_core.device import Activity, CoreUsage, Device, DeviceArray, RunReport, open_device
+    from pto_core.device import (
+        Activity,
+        CoreUsage,
+        Device,
+        DeviceArray,
+        Graph,
+        RunReport,
+        open_device,
+    )
     from pto_core.hierarchy.api import (
         CallableHandle,
         CapturedGraph,
@@ -20,6 +28,7 @@ if TYPE_CHECKING:
         Session,
         Task,
         TaskArgs,
+        TaskArgsView,
         TaskHandle,
         TensorArgType,
         Worker,
@@ -30,6 +39,7 @@ if TYPE_CHECKING:
         ChipCallable,
         CoreCallable,
         DataType,
+        Direction,
         In,
         InOut,
         KernelSource,
@@ -55,6 +65,8 @@ __all__ = [
     "DataType",
     "Device",
     "DeviceArray",
+    "Direction",
+    "Graph",
     "In",
     "InOut",
     "KernelSource",
@@ -68,6 +80,7 @@ __all__ = [
     "Session",
     "Task",
     "TaskArgs",
+    "TaskArgsView",
     "TaskHandle",
     "TensorArgType",
     "Worker",
@@ -80,7 +93,15 @@ __all__ = [
 ]
 
 _CASE_NAMES = {"CaseReport", "list_cases", "run_all_cases", "run_case"}
-_DEVICE_NAMES = {"Activity", "CoreUsage", "Device", "DeviceArray", "RunReport", "open_device"}
+_DEVICE_NAMES = {
+    "Activity",
+    "CoreUsage",
+    "Device",
+    "DeviceArray",
+    "Graph",
+    "RunReport",
+    "open_device",
+}
 
 _HIERARCHY_NAMES = {
     "CallableHandle",
@@ -91,6 +112,7 @@ _HIERARCHY_NAMES = {
     "Session",
     "Task",
     "TaskArgs",
+    "TaskArgsView",
     "TaskHandle",
     "TensorArgType",
     "Worker",

@@ -1,9 +1,10 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 import enum
 from typing import Any
 
 from numpy.typing import DTypeLike, NDArray
 
+from pto_core.errors import PtoError
 from pto_core.kernels import DataType
 
 class ContinuousTensor:
@@ -217,6 +218,9 @@ class TaskHandle:
     @property
     def failure(self) -> tuple[int, int, int] | None: ...
     def wait(self, timeout: float | None = None) -> bool: ...
+    def exception(self, timeout: float | None = None) -> PtoError | None: ...
+    def result(self, timeout: float | None = None) -> NDArray[Any] | Any: ...
+    def __await__(self) -> Generator[Any, None, NDArray[Any] | Any]: ...
 
 class Driver:
     def __init__(

@@ -1,8 +1,10 @@
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy
 import numpy.typing
+
+from pto_core.kernels.typed import A, Argument, B, C, D, E, F, TypedKernel
 
 ABI_VERSION: int = 0
 
@@ -41,11 +43,112 @@ class HeldCluster:
     def __exit__(self, kind: object, error: object, trace: object) -> None: ...
 
 class Graph:
+    @overload
     def submit(
         self,
-        task: object,
+        task: int,
         /,
-        *args: Any,
+        *args: object,
+        cluster: int | None = None,
+        after: int | Sequence[int] = (),
+    ) -> int: ...
+    @overload
+    def submit(
+        self,
+        task: TypedKernel[[]],
+        /,
+        *,
+        cluster: int | None = None,
+        after: int | Sequence[int] = (),
+    ) -> int: ...
+    @overload
+    def submit(
+        self,
+        task: TypedKernel[[A]],
+        a: A | Argument,
+        /,
+        *,
+        cluster: int | None = None,
+        after: int | Sequence[int] = (),
+    ) -> int: ...
+    @overload
+    def submit(
+        self,
+        task: TypedKernel[[A, B]],
+        a: A | Argument,
+        b: B | Argument,
+        /,
+        *,
+        cluster: int | None = None,
+        after: int | Sequence[int] = (),
+    ) -> int: ...
+    @overload
+    def submit(
+        self,
+        task: TypedKernel[[A, B, C]],
+        a: A | Argument,
+        b: B | Argument,
+        c: C | Argument,
+        /,
+        *,
+        cluster: int | None = None,
+        after: int | Sequence[int] = (),
+    ) -> int: ...
+    @overload
+    def submit(
+        self,
+        task: TypedKernel[[A, B, C, D]],
+        a: A | Argument,
+        b: B | Argument,
+        c: C | Argument,
+        d: D | Argument,
+        /,
+        *,
+        cluster: int | None = None,
+        after: int | Sequence[int] = (),
+    ) -> int: ...
+    @overload
+    def submit(
+        self,
+        task: TypedKernel[[A, B, C, D, E]],
+        a: A | Argument,
+        b: B | Argument,
+        c: C | Argument,
+        d: D | Argument,
+        e: E | Argument,
+        /,
+        *,
+        cluster: int | None = None,
+        after: int | Sequence[int] = (),
+    ) -> int: ...
+    @overload
+    def submit(
+        self,
+        task: TypedKernel[[A, B, C, D, E, F]],
+        a: A | Argument,
+        b: B | Argument,
+        c: C | Argument,
+        d: D | Argument,
+        e: E | Argument,
+        f: F | Argument,
+        /,
+        *,
+        cluster: int | None = None,
+        after: int | Sequence[int] = (),
+    ) -> int: ...
+    @overload
+    def submit(
+        self,
+        task: TypedKernel[...],
+        a: object,
+        b: object,
+        c: object,
+        d: object,
+        e: object,
+        f: object,
+        g: object,
+        /,
+        *rest: object,
         cluster: int | None = None,
         after: int | Sequence[int] = (),
     ) -> int: ...

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pto_core import ChipCallable, CoreCallable, In, InOut, KernelSource, Out, Scalar, kernel
@@ -21,7 +22,7 @@ def graph(rt, a: In, b: Out, size=3): ...
 @kernel(core="aiv")
 def add(a, b):
     """Add in place."""
-    return a + b
+    a += b
 
 
 def closure(value: int) -> Callable[[Any], Any]:
@@ -29,7 +30,9 @@ def closure(value: int) -> Callable[[Any], Any]:
 
 
 def test_a_kernel_is_still_a_function() -> None:
-    assert add(1, 2) == 3
+    values = np.ones(3)
+    assert add(values, 2) is None
+    assert values.tolist() == [3, 3, 3]
     assert add.__doc__ == "Add in place."
     assert (add.name, add.core_type) == ("add", CoreType.AIV)
 
@@ -163,6 +166,18 @@ def test_parameters_of_an_orchestration() -> None:
     source = OrchestrationSource("x.cpp", "f")
     assert ChipCallable(source, argument_names=("a",)).parameters() == (["a"], 0, -1)
     assert ChipCallable(source, signature=("in", "scalar")).parameters() == ([], 2, 2)
+
+
+def test_a_direction_makes_the_parameter_that_its_class_makes() -> None:
+    made = Direction.IN("bfloat16", 4)
+    assert (type(made), made.dtype, made.shape) == (In, DataType.BFLOAT16, (4,))
+    assert repr(Direction.NO_DEP()) == "NoDep()"
+    assert Direction.SCALAR().dtype is DataType.INT64
+    assert Direction.SCALAR(float).dtype is DataType.FLOAT64
+    with pytest.raises(UsageError, match="give both or neither"):
+        Direction.OUT(shape=3)
+    with pytest.raises(UsageError, match="is no direction"):
+        Direction.UNSPECIFIED()
 
 
 def test_types_and_shapes_come_together() -> None:

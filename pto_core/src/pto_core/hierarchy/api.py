@@ -6,6 +6,7 @@ from pto_core._hierarchy import (
     ContinuousTensor,
     Orchestrator,
     TaskArgs,
+    TaskArgsView,
     TaskHandle,
     TensorArgType,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "Session",
     "Task",
     "TaskArgs",
+    "TaskArgsView",
     "TaskHandle",
     "TensorArgType",
     "Worker",

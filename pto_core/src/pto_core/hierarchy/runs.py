@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeAlias
 
-from pto_core._hierarchy import CapturedGraph, Orchestrator, TaskArgs, TaskHandle
+from pto_core._hierarchy import CapturedGraph, Orchestrator, TaskArgs, TaskArgsView, TaskHandle
 from pto_core.config.options import HAZARDS
 from pto_core.errors import AbortedError, PtoError, UsageError, WorkerClosedError
 from pto_core.hierarchy.crew import Crew
@@ -20,6 +20,9 @@ from pto_core.hierarchy.failures import (
 )
 from pto_core.hierarchy.progress import Progress
 from pto_core.kernels import CallConfig
+
+GraphFunction: TypeAlias = Callable[[Orchestrator, TaskArgsView, CallConfig], object]
+"""What :meth:`pto_core.Worker.run` calls to submit tasks."""
 
 _NONE = -1
 _TRIES = 10  # to end a run, each of which an interrupt may come in between of
@@ -56,13 +59,13 @@ class Runs:
 
     def run(
         self,
-        graph: Callable[[Any, Any, Any], Any],
-        args: Any,
+        graph: GraphFunction,
+        args: TaskArgs | TaskArgsView | None,
         config: CallConfig | None,
         hazards: str,
     ) -> None:
         """Run a graph function; see ``Worker.run``."""
-        view = _NO_ARGUMENTS if args is None else args.view() if type(args) is TaskArgs else args
+        view = args.view() if isinstance(args, TaskArgs) else args or _NO_ARGUMENTS
         self.begin(hazards, config)
         try:
             try:
@@ -79,7 +82,7 @@ class Runs:
 
     def capture(
         self,
-        graph: Callable[[Any, Any, Any], Any],
+        graph: GraphFunction,
         args: TaskArgs | None,
         config: CallConfig | None,
         hazards: str,

@@ -7,20 +7,33 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast, overload
 
 from pto_core._hierarchy import CallableHandle, ContinuousTensor, Orchestrator, TaskArgs, TaskHandle
 from pto_core.errors import AbortedError, PtoError, UsageError
 from pto_core.hierarchy.chip_task import chip_arguments
 from pto_core.hierarchy.progress import Follower, Listener, default_listener
 from pto_core.hierarchy.tasks import Task
-from pto_core.kernels import CallConfig, ChipCallable
+from pto_core.kernels import CallConfig, ChipCallable, DataType
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from pto_core.hierarchy.runs import Runs
     from pto_core.hierarchy.worker import Worker
+    from pto_core.kernels.typed import (
+        A,
+        B,
+        C,
+        D,
+        E,
+        F,
+        SubmitOptions,
+        Tensor,
+        TypedTask,
+    )
 
-Submittable = Task | ChipCallable | CallableHandle
+Submittable: TypeAlias = "Task[...] | ChipCallable | CallableHandle"
 """What a session submits: a ``@task``, a ChipCallable, or the handle of one."""
 
 
@@ -108,10 +121,104 @@ class Session:
 
     # ---- inside the block ----
 
+    @overload
     def submit(
         self,
-        task: Submittable,
-        *args: Any,
+        task: ChipCallable | CallableHandle,
+        /,
+        *args: object,
+        **options: Unpack[SubmitOptions],
+    ) -> TaskHandle: ...
+
+    @overload
+    def submit(self, task: TypedTask[[]], /, **options: Unpack[SubmitOptions]) -> TaskHandle: ...
+
+    @overload
+    def submit(
+        self, task: TypedTask[[A]], a: A | Tensor, /, **options: Unpack[SubmitOptions]
+    ) -> TaskHandle: ...
+
+    @overload
+    def submit(
+        self,
+        task: TypedTask[[A, B]],
+        a: A | Tensor,
+        b: B | Tensor,
+        /,
+        **options: Unpack[SubmitOptions],
+    ) -> TaskHandle: ...
+
+    @overload
+    def submit(
+        self,
+        task: TypedTask[[A, B, C]],
+        a: A | Tensor,
+        b: B | Tensor,
+        c: C | Tensor,
+        /,
+        **options: Unpack[SubmitOptions],
+    ) -> TaskHandle: ...
+
+    @overload
+    def submit(
+        self,
+        task: TypedTask[[A, B, C, D]],
+        a: A | Tensor,
+        b: B | Tensor,
+        c: C | Tensor,
+        d: D | Tensor,
+        /,
+        **options: Unpack[SubmitOptions],
+    ) -> TaskHandle: ...
+
+    @overload
+    def submit(
+        self,
+        task: TypedTask[[A, B, C, D, E]],
+        a: A | Tensor,
+        b: B | Tensor,
+        c: C | Tensor,
+        d: D | Tensor,
+        e: E | Tensor,
+        /,
+        **options: Unpack[SubmitOptions],
+    ) -> TaskHandle: ...
+
+    @overload
+    def submit(
+        self,
+        task: TypedTask[[A, B, C, D, E, F]],
+        a: A | Tensor,
+        b: B | Tensor,
+        c: C | Tensor,
+        d: D | Tensor,
+        e: E | Tensor,
+        f: F | Tensor,
+        /,
+        **options: Unpack[SubmitOptions],
+    ) -> TaskHandle: ...
+
+    @overload
+    def submit(
+        self,
+        task: TypedTask[...],
+        a: object,
+        b: object,
+        c: object,
+        d: object,
+        e: object,
+        f: object,
+        g: object,
+        /,
+        *rest: object,
+        **options: Unpack[SubmitOptions],
+    ) -> TaskHandle: ...
+
+    def submit(
+        self,
+        task: Submittable | TypedTask[...],
+        /,
+        *args: object,
         worker: int | None = None,
         hint: bool = False,
         retries: int | None = None,
@@ -144,7 +251,7 @@ class Session:
     def submit_group(
         self,
         task: Submittable,
-        members: Sequence[Sequence[Any]],
+        members: Sequence[Sequence[object]],
         *,
         workers: Sequence[int] | None = None,
         hint: bool = False,
@@ -174,7 +281,9 @@ class Session:
         submitted.outputs = tuple(array for call in calls for array in call.written)
         return submitted
 
-    def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> ContinuousTensor:
+    def empty(
+        self, shape: int | Sequence[int], dtype: DTypeLike | DataType = "float32"
+    ) -> ContinuousTensor:
         """Give a tensor of the heap ring for an intermediate result.
 
         It is gone when its scope has ended and no task needs it any more.
@@ -193,7 +302,7 @@ class Session:
             raise UsageError("a session submits inside its block: `with worker.session() as s:`")
         return self._runs.orchestrator
 
-    def _call(self, task: Submittable, args: Sequence[Any]) -> _Call:
+    def _call(self, task: Submittable | TypedTask[...], args: Sequence[Any]) -> _Call:
         handle, target = self._worker.submittable(task)
         if isinstance(target, ChipCallable):
             return _Call(handle, *chip_arguments(target, args), 0, is_chips=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from pto_core._hierarchy import TaskArgs, TensorArgType
 from pto_core.errors import UsageError
 from pto_core.kernels.direction import WRITTEN, Direction, TaskSignature, task_signature
 from pto_core.kernels.lost_results import checked, refuse_returned
+from pto_core.kernels.typed import Parameters
 
 if TYPE_CHECKING:
     from pto_core._hierarchy import TaskArgsView
@@ -31,13 +33,13 @@ _PER_WORD = 16
 _MASK = 2**64 - 1
 
 
-class Task:
+class Task(Generic[Parameters]):
     """A Python function that runs in a SUB child; made by :func:`task`, submitted by a session.
 
     Calling it calls the function, here and with whatever is given.
     """
 
-    def __init__(self, function: Callable[..., Any], *, retries: int = 0) -> None:
+    def __init__(self, function: Callable[Parameters, None], *, retries: int = 0) -> None:
         if not callable(function):
             raise UsageError(f"{function!r} is no function; @task goes before a def", name="task")
         if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
@@ -46,14 +48,14 @@ class Task:
                 name="retries",
                 value=retries,
             )
-        self.function = function
+        self.function: Callable[..., Any] = function
         self.retries = retries
         self.signature: TaskSignature = task_signature(function, None)
         self._checked = checked(function, self.signature)
         functools.update_wrapper(self, function)
         self.name = str(getattr(function, "__qualname__", function))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
         """Call the function; raises UsageError where a result would be lost, as in a child."""
         self._refuse_value(self._checked(*args, **kwargs))
 
@@ -139,7 +141,28 @@ class Task:
         return value & _MASK
 
 
-def task(function: Callable[..., Any] | None = None, *, retries: int = 0) -> Any:
+@dataclass(frozen=True)
+class TaskDecorator:
+    """Makes a function a task that takes the function's arguments."""
+
+    retries: int
+
+    def __call__(self, function: Callable[Parameters, None]) -> Task[Parameters]:
+        """Return the task; raises UsageError."""
+        return Task(function, retries=self.retries)
+
+
+@overload
+def task(function: Callable[Parameters, None], *, retries: int = 0) -> Task[Parameters]: ...
+
+
+@overload
+def task(function: None = None, *, retries: int = 0) -> TaskDecorator: ...
+
+
+def task(
+    function: Callable[..., None] | None = None, *, retries: int = 0
+) -> Task[...] | TaskDecorator:
     """Make a Python function a task, to be submitted in a session.
 
     Its annotations say what it does with each argument, as those of a kernel do::
@@ -155,7 +178,7 @@ def task(function: Callable[..., Any] | None = None, *, retries: int = 0) -> Any
     writes in place is put back first.
     """
     if function is None:
-        return functools.partial(Task, retries=retries)
+        return TaskDecorator(retries)
     return Task(function, retries=retries)
 
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 import pto_core.hierarchy.task_handle  # noqa: F401 - gives handles of tasks their methods
-from pto_core._hierarchy import CallableHandle, CallableSpace, CapturedGraph, TaskArgs
+from pto_core._hierarchy import CallableHandle, CallableSpace, CapturedGraph, TaskArgs, TaskArgsView
 from pto_core.errors import UsageError, WorkerClosedError
 from pto_core.hierarchy.child_memory import ChildMemory
 from pto_core.hierarchy.crew import Crew
 from pto_core.hierarchy.memory import Budget, SharedArena
 from pto_core.hierarchy.processes import refuse_inside
 from pto_core.hierarchy.registry import Registration, Registry
-from pto_core.hierarchy.runs import Runs, hazards_number
+from pto_core.hierarchy.runs import GraphFunction, Runs, hazards_number
 from pto_core.hierarchy.settings import WorkerSettings, worker_settings
 from pto_core.interrupts import Interrupts
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pto_core.config import Config
     from pto_core.hierarchy.progress import Listener
     from pto_core.hierarchy.session import Session
-    from pto_core.kernels import CallConfig
+    from pto_core.kernels import CallConfig, DataType
 
 
 class Worker:
@@ -134,7 +134,9 @@ class Worker:
         self._workers.append(worker)
         return len(self._workers) - 1
 
-    def shared_array(self, shape: int | Sequence[int], dtype: Any = "float32") -> npt.NDArray[Any]:
+    def shared_array(
+        self, shape: int | Sequence[int], dtype: npt.DTypeLike | DataType = "float32"
+    ) -> npt.NDArray[Any]:
         """Give an array of zeros that every child, of any depth, sees at the same address.
 
         It lives as long as a view of it does. Raises CapacityError where memory does not suffice.
@@ -163,8 +165,8 @@ class Worker:
 
     def run(
         self,
-        graph: Callable[[Any, Any, Any], Any],
-        args: Any = None,
+        graph: GraphFunction,
+        args: TaskArgs | TaskArgsView | None = None,
         config: CallConfig | None = None,
         *,
         hazards: str = "raw",
@@ -179,7 +181,7 @@ class Worker:
 
     def capture(
         self,
-        graph: Callable[[Any, Any, Any], Any],
+        graph: GraphFunction,
         args: TaskArgs | None = None,
         config: CallConfig | None = None,
         *,

@@ -1,20 +1,11 @@
 """What runs: kernels, orchestrations, their signatures and the per-run configuration."""
 
+from pto_core.kernels.annotations import In, InOut, NoDep, Out, OutExisting, Scalar
 from pto_core.kernels.call_config import CallConfig
 from pto_core.kernels.chip_callable import ChipCallable, OrchestrationSource
 from pto_core.kernels.core_callable import CoreCallable, CoreType, KernelSource, kernel
 from pto_core.kernels.data_type import DataType
-from pto_core.kernels.direction import (
-    Direction,
-    In,
-    InOut,
-    NoDep,
-    Out,
-    OutExisting,
-    Parameter,
-    Scalar,
-    TaskSignature,
-)
+from pto_core.kernels.direction import Direction, Parameter, TaskSignature
 
 __all__ = [
     "CallConfig",

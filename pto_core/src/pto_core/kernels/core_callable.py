@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, overload
 
 from pto_core.errors import UsageError
 from pto_core.kernels.digest import digest_of, file_digest, function_digest
@@ -18,6 +18,8 @@ from pto_core.kernels.direction import (
     signature_of_words,
     task_signature,
 )
+from pto_core.kernels.lost_results import refuse_returned
+from pto_core.kernels.typed import Parameters
 
 
 class CoreType(IntEnum):
@@ -51,7 +53,7 @@ class KernelSource:
         object.__setattr__(self, "path", Path(path))
 
 
-class CoreCallable:
+class CoreCallable(Generic[Parameters]):
     """A kernel for one type of core; immutable, compared by identity.
 
     ``binary``: a :class:`KernelSource`, the path of a shared library that exports ``kernel_entry``,
@@ -66,6 +68,24 @@ class CoreCallable:
     RuntimeWarning: its memory stays readable, also after the device is closed, but is used for
     other data. Calling the object calls the function, on the host.
     """
+
+    @overload
+    def __init__(
+        self: CoreCallable[...],
+        binary: KernelSource | Path | str,
+        core_type: str | CoreType,
+        signature: Iterable[Word] | None = None,
+        name: str | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        binary: Callable[Parameters, None],
+        core_type: str | CoreType,
+        signature: Iterable[Word] | None = None,
+        name: str | None = None,
+    ) -> None: ...
 
     def __init__(
         self,
@@ -106,23 +126,38 @@ class CoreCallable:
             "core", self.core_type.name, repr(self.signature), content_digest(self.binary)
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the Python function with host arrays."""
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
+        """Call the Python function with host arrays; raises UsageError if it returns a value."""
         if self.function is None:
             raise UsageError(
                 f"kernel {self.name!r} is C++ and cannot be called; submit it with rt.add_task"
             )
-        return self.function(*args, **kwargs)
+        returned = self.function(*args, **kwargs)
+        if returned is not None:
+            refuse_returned("kernel", self.name, returned)
 
     def __repr__(self) -> str:
         return f"<CoreCallable {self.name!r} for {self.core_type.name.lower()}>"
+
+
+@dataclass(frozen=True)
+class KernelDecorator:
+    """Makes a function a kernel that takes the function's arguments."""
+
+    core: str | CoreType
+    signature: Iterable[Word] | None
+    name: str | None
+
+    def __call__(self, function: Callable[Parameters, None]) -> CoreCallable[Parameters]:
+        """Return the kernel; raises UsageError."""
+        return CoreCallable(function, self.core, self.signature, self.name)
 
 
 def kernel(
     core: str | CoreType,
     signature: Iterable[Word] | None = None,
     name: str | None = None,
-) -> Callable[[Callable[..., Any]], CoreCallable]:
+) -> KernelDecorator:
     """Make a Python function a kernel for ``core`` (``"aic"`` or ``"aiv"``).
 
     ``signature`` and ``name`` are those of :class:`CoreCallable`::
@@ -133,7 +168,7 @@ def kernel(
     """
     if callable(core):
         raise UsageError("@kernel needs the type of core, as in @kernel(core='aiv')", name="core")
-    return lambda function: CoreCallable(function, core, signature, name)
+    return KernelDecorator(core, signature, name)
 
 
 def content_digest(binary: KernelSource | Path | Callable[..., Any]) -> bytes:

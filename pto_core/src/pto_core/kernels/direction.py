@@ -7,7 +7,9 @@ They are given as annotations, of a plain class or of one with details::
 of an orchestration, and of a kernel that is submitted to a runtime which finds the dependencies by
 itself; such a submit may say them instead, ``rt.submit(add, In(a), Out(b))``. Or as a signature,
 one word for each array: ``ChipCallable(..., signature=("in", "in", "out"))``.
-A kernel that runs under a C++ orchestration needs the details, one for each argument, scalars too:
+Type checkers see an array type in ``In`` and refuse to call it; ``Direction.IN("float32", (64,))``
+makes the same object. A kernel that runs under a C++ orchestration needs the details, one for each
+argument, scalars too:
 ``@kernel(core="aiv", signature=(In("float32", (64,)), Scalar(int), Out("float32", (64,))))``.
 """
 
@@ -17,11 +19,14 @@ import inspect
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pto_core._native import DeviceArray
 from pto_core.errors import UsageError
 from pto_core.kernels.data_type import DataType
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 
 class Direction(IntEnum):
@@ -35,6 +40,16 @@ class Direction(IntEnum):
     SCALAR = 4
     OUT_EXISTING = 5
     NO_DEP = 6
+
+    def __call__(
+        self,
+        dtype: DTypeLike | DataType | DeviceArray | None = None,
+        shape: int | Sequence[int] | None = None,
+    ) -> Parameter:
+        """Make the parameter of this direction, as ``In(dtype, shape)`` does; raises UsageError."""
+        details: dict[str, Any] = {"dtype": dtype, "shape": shape}
+        kind = type(_parameter(self))
+        return kind(**{key: value for key, value in details.items() if value is not None})
 
 
 WRITTEN = frozenset({Direction.OUT, Direction.INOUT, Direction.OUT_EXISTING})

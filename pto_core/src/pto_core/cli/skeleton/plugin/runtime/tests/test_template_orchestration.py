@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 
 import pto_core
-from pto_core import ChipCallable, CoreCallable, In, Out, Scalar
+from pto_core import ChipCallable, CoreCallable, Direction
 from pto_core.errors import OrchestrationError
 from pto_core.kernels import OrchestrationSource
 
 GRAPH = Path(__file__).with_name("graph.cpp")
-ARRAYS = (In(np.float32, (64,)), Out(np.float32, (64,)), Scalar(int))
+ARRAYS = (
+    Direction.IN(np.float32, (64,)),
+    Direction.OUT(np.float32, (64,)),
+    Direction.SCALAR(int),
+)
 
 
 def twice(source: np.ndarray, target: np.ndarray, count: int) -> None:

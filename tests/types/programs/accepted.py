@@ -1,0 +1,126 @@
+"""A program in which a type checker finds no error; what it reveals is in the comments."""
+
+import ctypes
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pto_core import (
+    CallConfig,
+    ChipCallable,
+    CoreCallable,
+    Direction,
+    Graph,
+    In,
+    InOut,
+    KernelSource,
+    NoDep,
+    Orchestrator,
+    Out,
+    OutExisting,
+    Scalar,
+    TaskArgs,
+    TaskArgsView,
+    TensorArgType,
+    Worker,
+    kernel,
+    open_device,
+    task,
+)
+
+
+@task
+def scale(x: In, factor: Scalar, out: Out) -> None:
+    np.multiply(x, factor, out=out)
+    out += x.sum() * factor
+    reveal_type(x)  # Array
+
+
+@task(retries=2)
+def count(values: InOut, first: int, last: int = 3, *more: int) -> None:
+    values[first:last] += len(more)
+
+
+@task
+def nothing() -> None:
+    pass
+
+
+@task
+def seven(a: In, b: In, c: In, d: In, e: In, f: OutExisting, g: NoDep) -> None:
+    f[:] = a + b + c + d + e
+
+
+@kernel(core="aiv")
+def add(a: In, b: In, out: Out) -> None:
+    np.add(a, b, out=out)
+
+
+@kernel("aic", signature=(Direction.IN("float32", (64,)), Direction.SCALAR(int), "out"))
+def power(x: In, exponent: int, out: Out) -> None:
+    out[:] = x**exponent
+
+
+native = CoreCallable(KernelSource("add.cpp"), "aiv", ("in", Direction.OUT, Direction.SCALAR()))
+
+reveal_type(scale)  # Task[[x: Array, factor: float, out: Array]]
+reveal_type(scale.retries)  # int
+reveal_type(add)  # CoreCallable[[a: Array, b: Array, out: Array]]
+reveal_type(power(np.ones(3), 2, np.ones(3)))  # None
+
+
+def on_chip(rt: Graph, x: In, y: In, out: Out, times: Scalar) -> None:
+    part = rt.tensor(x.shape, x.dtype)
+    first = rt.submit(add, x, y[:4], part)
+    reveal_type(first)  # int
+    rt.submit(power, part, 3, out, after=first)
+    rt.submit(power, part, ctypes.c_int64(3), out, after=[first])
+    rt.submit(native, Direction.IN(part), out, times)
+    with rt.scope(), rt.cluster() as cluster:
+        rt.submit(add, x, y, out.reshape(-1), cluster=cluster)
+
+
+def graph(orch: Orchestrator, args: TaskArgsView, config: CallConfig) -> None:
+    reveal_type(args.tensor(0))  # Array
+
+
+def main() -> None:
+    with open_device("a2a3sim") as device:
+        reveal_type(device.run(on_chip, np.ones(3), np.ones(3), np.ones(3), 2).tasks)  # int
+    chip = ChipCallable(on_chip, {0: add, 1: native})
+    with Worker(level=3, num_sub_workers=2) as worker:
+        worker.run(graph, TaskArgs(), CallConfig())
+        handle = worker.register(chip)
+        x = worker.shared_array((2, 3))
+        reveal_type(x)  # Array
+        args = TaskArgs()
+        args.add_tensor(x, TensorArgType.INOUT)
+        with worker.session() as s:
+            reveal_type(s)  # Session
+            first = s.submit(scale, x, 2.0, x, worker=1, hint=True, timeout_s=3)
+            reveal_type(first)  # TaskHandle
+            part = s.empty((2, 3))
+            s.submit(scale, part, 2, part, after=[first], retries=1)
+            s.submit(count, x, 1)
+            s.submit(count, x, 1, 2)
+            s.submit(count, x, 1, 2, 3, 4)
+            s.submit(nothing)
+            s.submit(seven, x, x, x, x, x, x, x)
+            s.submit(chip, x, part, x, 3, config=CallConfig(), worker=0)
+            s.submit(handle, x, part, x, 3)
+            group = s.submit_group(scale, [(x, 1.0, x), (x, 2.0, part)], workers=[0, 1])
+            reveal_type(group)  # TaskHandle
+            reveal_type(first.exception())  # PtoError | None
+            reveal_type(first.result(timeout=3))  # Array | Any
+            scale(x, 3, x)
+            scale(x, factor=3.0, out=x)
+            total: NDArray[Any] = first.result()
+            total.sum()
+
+
+async def wait() -> None:
+    with Worker(level=3, num_sub_workers=2) as worker:
+        async with worker.session() as s:
+            first = s.submit(nothing)
+            reveal_type(await first)  # Array | Any

@@ -1,0 +1,77 @@
+"""A program with an error in each line that ends in ``# refused``, and in no other line."""
+
+from typing import Any
+
+import numpy as np
+
+from pto_core import CallConfig, Graph, In, Orchestrator, Out, Scalar, Worker, kernel, task
+
+
+@task
+def scale(x: In, factor: Scalar, out: Out) -> None:
+    np.multiply(x, factor, out=out)
+    x.no_such_method()  # refused
+
+
+@task(retries=1)
+def step(out: Out, first: int, last: int = 3) -> None:
+    out[first:last] += 1
+
+
+@kernel(core="aiv")
+def add(a: In, b: In, out: Out) -> None:
+    np.add(a, b, out=out)
+
+
+def plain(x: In, out: Out) -> None:
+    out[:] = x
+
+
+@task  # refused
+def returns(x: In, out: Out) -> Any | int:
+    return 3
+
+
+task(retries="two")  # refused
+kernel(core=3)  # refused
+
+
+def on_chip(rt: Graph, x: In, out: Out) -> None:
+    rt.submit(add, x, out)  # refused
+    rt.submit(add, x, out, out, out)  # refused
+    rt.submit(add, x, "text", out)  # refused
+    rt.submit(add, x, out, out, claster=1)  # refused
+    rt.submit(plain, x, out)  # refused
+
+
+def graph(orch: Orchestrator) -> None:
+    pass
+
+
+def main() -> None:
+    with Worker(level=3, num_sub_workers=2) as worker:
+        x = worker.shared_array((2, 3))
+        worker.run(graph)  # refused
+        with worker.session() as s:
+            s.submit(scale, x, x)  # refused
+            s.submit(scale, x, 2.0, x, x)  # refused
+            s.submit(scale, x, x, x)  # refused
+            s.submit(scale, x, 2.0, "text")  # refused
+            s.submit(scale, x, 2.0, x, wrker=1)  # refused
+            s.submit(scale, x, 2.0, x, config=3)  # refused
+            s.submit(step)  # refused
+            s.submit(step, x)  # refused
+            s.submit(step, x, 1, 2, 3)  # refused
+            s.submit(plain, x, x)  # refused
+            s.submit(add, x, x, x)  # refused
+            handle = s.submit(scale, x, 2.0, x, config=CallConfig())
+            handle.resutl()  # refused
+            handle.result("soon")  # refused
+            handle.exception().location  # refused
+        scale(x, 2.0)  # refused
+        add(x)  # refused
+
+
+async def wait() -> None:
+    with Worker(level=3) as worker, worker.session() as s:
+        await s  # refused
