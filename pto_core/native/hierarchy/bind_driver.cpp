@@ -1,6 +1,7 @@
 // Driver: the engine of a Worker with its children, for the Worker's Python side.
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -24,6 +25,7 @@ namespace {
 
 using Children = std::vector<std::tuple<int, uint32_t>>;
 using Rings = std::vector<std::pair<uint64_t, uint64_t>>;
+using Mappings = Rings;
 
 template <class T>
 T* pointer(uint64_t address) {
@@ -63,6 +65,13 @@ std::unique_ptr<Engine> make_engine(const std::string& name, const Configuration
   if (name == "native") return std::make_unique<NativeEngine>(configuration, policy_of(policy));
   if (name == "reference") return make_reference_engine(configuration, policy);
   core::raise_usage("engine is '" + name + "'; give 'native' or 'reference'");
+}
+
+std::shared_ptr<VisibleMemory> visible_memory(const std::optional<Mappings>& attached) {
+  if (!attached) return std::make_shared<VisibleMemory>(std::nullopt);
+  std::vector<AddressSpan> spans;
+  for (const auto& [address, bytes] : *attached) spans.push_back({address, address + bytes});
+  return std::make_shared<VisibleMemory>(std::move(spans));
 }
 
 void make(WorkerDriver* self, nb::object hooks, const Children& children, const Rings& rings,
@@ -305,20 +314,22 @@ void bind_driver(nb::module_& module) {
              uint64_t board, std::shared_ptr<LiveCallables> callables,
              CallableSpace next_level_space, const std::string& engine, nb::object policy,
              bool repeats_lost, uint64_t snapshot_limit, uint32_t task_timeout_ms,
-             double patience_s) {
-            make(self, std::move(hooks), children, rings, board,
-                 {std::move(callables), next_level_space, task_timeout_ms}, engine, policy,
-                 repeats_lost, snapshot_limit, patience_s);
+             double patience_s, const std::optional<Mappings>& attached) {
+            make(
+                self, std::move(hooks), children, rings, board,
+                {std::move(callables), visible_memory(attached), next_level_space, task_timeout_ms},
+                engine, policy, repeats_lost, snapshot_limit, patience_s);
           },
           nb::arg("hooks"), nb::kw_only(), nb::arg("children"), nb::arg("rings"), nb::arg("board"),
           nb::arg("callables"), nb::arg("next_level_space"), nb::arg("engine") = "native",
           nb::arg("policy").none() = nb::none(), nb::arg("repeats_lost") = false,
           nb::arg("snapshot_limit") = uint64_t{1} << 30, nb::arg("task_timeout_ms") = 0,
-          nb::arg("patience_s") = 2.0,
+          nb::arg("patience_s") = 2.0, nb::arg("attached") = nb::none(),
           "`hooks` has look(), end_child(child, cause), child_broken(child, words) and grant(ring, "
           "nbytes) -> int, and must not keep the Driver alive. `children`: (kind, window) of each. "
           "`rings`: (address, size) of four. `callables`: the registrations that it checks handles "
-          "by.")
+          "by. `attached`: (address, size) of the mappings that spawned children attach; None: "
+          "children are forked, and have what is shared now.")
       .def_prop_ro(
           "hooks", [](WorkerDriver& self) { return self.hooks(); },
           nb::for_getter(nb::sig("def hooks(self) -> typing.Any")), "As given.");

@@ -10,6 +10,7 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/hierarchy/arguments/shared_ranges.cpp
   native/hierarchy/arguments/task_args.cpp
   native/hierarchy/arguments/task_args_view.cpp
+  native/hierarchy/arguments/visible_memory.cpp
   native/hierarchy/child/answers.cpp
   native/hierarchy/child/child_loop.cpp
   native/hierarchy/bind_arguments.cpp

@@ -238,6 +238,7 @@ class Driver:
         snapshot_limit: int = 1073741824,
         task_timeout_ms: int = 0,
         patience_s: float = 2.0,
+        attached: Sequence[tuple[int, int]] | None = None,
     ) -> None: ...
     @property
     def hooks(self) -> Any: ...

@@ -83,15 +83,35 @@ std::string named(const pto_tensor& tensor, int64_t index) {
   return index < 0 ? "the tensor" + place : "tensor " + std::to_string(index) + place;
 }
 
+constexpr char kPrivateMemory[] =
+    "is not in shared memory: other processes do not see what this one has there";
+constexpr char kNoMemory[] = "is not in shared memory: this process has nothing there";
+
+[[noreturn]] void raise_memory(const pto_tensor& tensor, uint64_t bytes, int64_t index,
+                               const char* fault) {
+  raise_usage(named(tensor, index) + ", " + std::to_string(bytes) + " bytes, " + fault +
+              "; make it with Worker.shared_array(shape, dtype), or with orch.alloc(shape, dtype) "
+              "in a graph");
+}
+
 void check_sharing(const pto_tensor& tensor, uint64_t bytes, int64_t index) {
   const Sharing sharing = SharedRanges::of_process().of(tensor.data, bytes);
   if (sharing == Sharing::kShared) return;
-  raise_usage(named(tensor, index) + ", " + std::to_string(bytes) +
-              " bytes, is not in shared memory: " +
-              (sharing == Sharing::kPrivate ? "other processes do not see what this one has there"
-                                            : "this process has nothing there") +
-              "; make it with Worker.shared_array(shape, dtype), or with orch.alloc(shape, dtype) "
-              "in a graph");
+  raise_memory(tensor, bytes, index, sharing == Sharing::kPrivate ? kPrivateMemory : kNoMemory);
+}
+
+const char* fault_of(VisibleMemory::Answer answer) {
+  switch (answer) {
+    case VisibleMemory::Answer::kPrivate:
+      return kPrivateMemory;
+    case VisibleMemory::Answer::kMappedLater:
+      return "is in shared memory that was mapped after the Worker started, so that its children "
+             "do not have it";
+    case VisibleMemory::Answer::kNotAttached:
+      return "is in shared memory that children started with start_method='spawn' do not have";
+    default:
+      return kNoMemory;
+  }
 }
 
 void check_memory(const pto_tensor& tensor, uint64_t bytes, PyObject* base, int64_t index) {
@@ -229,8 +249,11 @@ PyType_Spec spec = {"pto_core._hierarchy.ContinuousTensor", sizeof(ContinuousTen
 
 PyTypeObject* continuous_tensor_type = nullptr;
 
-void check_shared(const ContinuousTensor& tensor, int64_t index) {
-  if (tensor.bytes != 0) check_sharing(tensor.data, tensor.bytes, index);
+void check_visible(VisibleMemory& memory, const ContinuousTensor& tensor, int64_t index) {
+  if (tensor.bytes == 0) return;
+  const auto answer = memory.of(tensor.data.data, tensor.bytes);
+  if (answer != VisibleMemory::Answer::kVisible)
+    raise_memory(tensor.data, tensor.bytes, index, fault_of(answer));
 }
 
 ContinuousTensor* make_tensor(const pto_tensor& data, Origin origin, PyObject* owner,

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "arguments/visible_memory.hpp"
 #include "pto/abi/arguments.h"
 
 namespace pto::hierarchy {
@@ -54,9 +55,9 @@ pto_tensor tensor_at(uint64_t address, nb::handle shape, nb::handle dtype, bool 
 // python_error.
 PyObject* array_over(const pto_tensor& tensor, PyObject* base, int64_t index, bool is_read_only);
 
-// Of a tensor that was made from an array: throws python_error where a child would see a private
-// copy of its memory. `index`: of the argument.
-void check_shared(const ContinuousTensor& tensor, int64_t index);
+// Throws python_error unless `memory`, of a Worker, has all of the tensor. `index`: of the
+// argument.
+void check_visible(VisibleMemory& memory, const ContinuousTensor& tensor, int64_t index);
 
 void bind_continuous_tensor(nb::module_& module);
 

@@ -155,7 +155,8 @@ void WorkerDriver::check_replay(const CapturedObject& captured, TaskArgs* args) 
   for (uint32_t i = 0; args && i < args->tensor_count; ++i) {
     const ContinuousTensor& tensor = *args->notes[i].tensor;
     const ArgumentUse& use = captured.graph->uses[i];
-    if (tensor.origin == Origin::kArray || use.is_saved) check_shared(tensor, i);
+    if (tensor.origin == Origin::kArray || use.is_saved)
+      check_visible(*settings_.memory, tensor, i);
     if (tensor.is_read_only && use.is_written) {
       core::raise_usage(name_of(i) +
                         " of the arguments is of a read-only array, and tasks of the graph write "
@@ -177,6 +178,7 @@ void WorkerDriver::check_replay(const CapturedObject& captured, TaskArgs* args) 
 }
 
 void WorkerDriver::replay_begin(nb::object self, const CapturedObject& captured, TaskArgs* args) {
+  settings_.memory->begin_run();
   check_replay(captured, args);
   const std::shared_ptr<CapturedGraph> graph = captured.graph;
   run_begin(std::move(self), graph->hazards, nb::none());

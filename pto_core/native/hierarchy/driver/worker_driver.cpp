@@ -85,6 +85,7 @@ void WorkerDriver::run_begin(nb::object self, Hazards hazards, nb::handle config
   // First, because it may be refused.
   const uint32_t number = config.is_none() ? 0 : config_number(config.ptr());
   or_error([&] { driver().run_begin(hazards); });
+  settings_.memory->begin_run();
   RunObject* run = make_run_object(this, self.ptr(), driver_->outcomes());
   if (!run) throw nb::python_error();
   Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_, run)));

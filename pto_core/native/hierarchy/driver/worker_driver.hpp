@@ -56,6 +56,7 @@ struct SubmitWords {
 
 struct WorkerSettings {
   std::shared_ptr<const LiveCallables> callables;
+  std::shared_ptr<VisibleMemory> memory;
   CallableSpace next_level_space = CallableSpace::kLocalChip;
   uint32_t task_timeout_ms = 0;  // of tasks without their own
 };

@@ -46,7 +46,7 @@ bool is_saved(const ContinuousTensor& tensor, Tag tag) {
 
 template <class Draft>
 void add_member(PyObject* object, size_t position, const SubmitWords& words, bool is_repeated,
-                Draft& draft) {
+                VisibleMemory& memory, Draft& draft) {
   TaskArgs* args = task_args_of(object);
   if (!args) {
     core::raise_usage(
@@ -60,16 +60,16 @@ void add_member(PyObject* object, size_t position, const SubmitWords& words, boo
     const ContinuousTensor& tensor = *args->notes[i].tensor;
     const Tag tag = args->notes[i].tag;
     if (tensor.origin == Origin::kArray || (is_repeated && is_saved(tensor, tag)))
-      check_shared(tensor, i);
+      check_visible(memory, tensor, i);
     draft.has_child_memory |= tensors[i].child_memory != 0;
     draft.keys.push_back({tensors[i].data, tensor.bytes, nullptr, tag});
   }
 }
 
 template <class Draft>
-void add_members(const SubmitWords& words, bool is_repeated, Draft& draft) {
+void add_members(const SubmitWords& words, bool is_repeated, VisibleMemory& memory, Draft& draft) {
   if (!words.is_group) {
-    if (is_given(words.args)) add_member(words.args, 0, words, is_repeated, draft);
+    if (is_given(words.args)) add_member(words.args, 0, words, is_repeated, memory, draft);
   } else {
     const nb::object list = nb::steal(PySequence_Fast(words.args ? words.args : Py_None, ""));
     PyErr_Clear();
@@ -80,7 +80,7 @@ void add_members(const SubmitWords& words, bool is_repeated, Draft& draft) {
     const Py_ssize_t count = PySequence_Fast_GET_SIZE(list.ptr());
     for (Py_ssize_t i = 0; i < count; ++i)
       add_member(PySequence_Fast_GET_ITEM(list.ptr(), i), static_cast<size_t>(i), words,
-                 is_repeated, draft);
+                 is_repeated, memory, draft);
   }
   Tensor* key = draft.keys.data();
   for (TaskArgs* args : draft.args) {
@@ -246,7 +246,7 @@ PyObject* WorkerDriver::submit(const SubmitWords& words) {
   Draft& draft = *loan;
   const nb::object run = nb::borrow(reinterpret_cast<PyObject*>(run_));
   Call call = begin_call(words, draft);
-  add_members(words, call.retries > 0, draft);
+  add_members(words, call.retries > 0, *settings_.memory, draft);
   if (draft.has_child_memory) place_by_memory(words, draft, &call);
   if (!capture_) check_origins(draft);
   read_producers(words, draft);

@@ -57,8 +57,8 @@ void check_rows(int64_t* count, int64_t rows, const std::string& what) {
 }
 
 // What of the arguments is for one task: the first dimension goes. Gives how many tasks there are.
-int64_t cut(const TaskArgs& args, const ScalarRows& rows, std::vector<pto_tensor>* tensors,
-            std::vector<Tensor>* keys) {
+int64_t cut(const TaskArgs& args, const ScalarRows& rows, VisibleMemory& memory,
+            std::vector<pto_tensor>* tensors, std::vector<Tensor>* keys) {
   int64_t count = -1;
   for (uint32_t i = 0; i < args.tensor_count; ++i) {
     pto_tensor tensor = args.tensors()[i];
@@ -67,7 +67,8 @@ int64_t cut(const TaskArgs& args, const ScalarRows& rows, std::vector<pto_tensor
       core::raise_usage(name + " of submit_many has no first dimension, or no address; give an " +
                         "array with a part for each task");
     }
-    if (args.notes[i].tensor->origin == Origin::kArray) check_shared(*args.notes[i].tensor, i);
+    if (args.notes[i].tensor->origin == Origin::kArray)
+      check_visible(memory, *args.notes[i].tensor, i);
     check_rows(&count, tensor.shapes[0], name);
     const uint64_t bytes = args.notes[i].tensor->bytes;
     std::copy(tensor.shapes + 1, tensor.shapes + PTO_MAX_DIMS, tensor.shapes);
@@ -97,7 +98,7 @@ nb::object WorkerDriver::submit_many(const SubmitWords& words, PyObject* scalars
   call.after = draft.after;
   const ScalarRows rows(scalars);
   std::vector<pto_tensor> tensors;
-  const int64_t count = cut(*args, rows, &tensors, &draft.keys);
+  const int64_t count = cut(*args, rows, *settings_.memory, &tensors, &draft.keys);
   for (const pto_tensor& tensor : tensors) draft.has_child_memory |= tensor.child_memory != 0;
   if (draft.has_child_memory) place_by_memory(words, draft, &call);
   const size_t fixed = args->scalar_count;

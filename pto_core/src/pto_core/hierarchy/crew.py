@@ -19,7 +19,12 @@ from pto_core.hierarchy.endpoints import Endpoint, Opener
 from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.memory import SharedArena, WorkerMemory
 from pto_core.hierarchy.placement import Placement
-from pto_core.hierarchy.processes import ChildPlan, ChildProcesses, register_parkable
+from pto_core.hierarchy.processes import (
+    ChildPlan,
+    ChildProcesses,
+    attached_by_children,
+    register_parkable,
+)
 from pto_core.hierarchy.registry import Registration, Registry
 from pto_core.hierarchy.roster import Member, roster
 from pto_core.hierarchy.settings import WorkerSettings
@@ -83,6 +88,7 @@ class Crew:
             snapshot_limit=config["snapshot_limit"],
             task_timeout_ms=settings.task_timeout_ms,
             policy=self.placement,
+            attached=attached_by_children(config["start_method"], self.memory.mappings),
         )
         self.control = Control(self.driver, self.paths)
         # The driver and its open run refer to each other, and a policy perhaps to handles of tasks.

@@ -8,6 +8,7 @@ from pto_core.hierarchy.processes.child_process import ChildEnding, ChildProcess
 from pto_core.hierarchy.processes.child_processes import ChildProcesses
 from pto_core.hierarchy.processes.child_start import ChildStart
 from pto_core.hierarchy.processes.descriptors import close_parent_only, parent_only
+from pto_core.hierarchy.processes.from_above import attached_by_children
 from pto_core.hierarchy.processes.parking import (
     Parkable,
     parked,
@@ -23,6 +24,7 @@ __all__ = [
     "ChildProcesses",
     "ChildStart",
     "Parkable",
+    "attached_by_children",
     "close_parent_only",
     "parent_only",
     "parked",
