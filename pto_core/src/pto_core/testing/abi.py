@@ -472,7 +472,8 @@ class ActivitySlot(Structure):
         ("core", c_int32),
         ("kernel", c_uint64),
         ("signal", c_uint64),
-        ("pad", c_uint64 * 3),
+        ("orchestrates", c_uint64),
+        ("pad", c_uint64 * 2),
     )
 
 
