@@ -98,8 +98,8 @@ def test_kernels_without_bfloat16_are_not_warned_of(
         (
             13,
             DEBIAN_12,
-            "use a newer release of the distribution, or a container with g++ 13 or newer: the "
-            "newest package of Debian GNU/Linux 12 is g++-12",
+            "the newest package of Debian GNU/Linux 12 is g++-12: use a newer release of the "
+            "distribution, or a container, with g++ 13 or newer",
         ),
         (
             13,

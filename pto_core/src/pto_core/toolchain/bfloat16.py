@@ -35,7 +35,7 @@ def precision_warning(request: BuildRequest, compiler: Compiler, read: Iterable[
     return (
         f"{request.name} uses bfloat16, and {compiler.name} has no <stdfloat>: the kernel tile "
         "library computes bfloat16 in half precision (float16) instead, so results differ. "
-        f"To have bfloat16, {gxx_advice(13)}, or set CXX to a compiler that has <stdfloat>"
+        f"For bfloat16, {gxx_advice(13)}, or set CXX to a compiler that has <stdfloat>"
     )
 
 

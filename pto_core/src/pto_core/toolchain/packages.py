@@ -53,8 +53,8 @@ def gxx_advice(least: int, release: Mapping[str, str] | None = None) -> str:
     if newest < least:
         name = release.get("PRETTY_NAME", "this release")
         return (
-            f"use a newer release of the distribution, or a container with g++ {least} or newer: "
-            f"the newest package of {name} is g++-{newest}"
+            f"the newest package of {name} is g++-{newest}: use a newer release of the "
+            f"distribution, or a container, with g++ {least} or newer"
         )
     package = "g++" if default >= least else f"g++-{newest}"
     return f"install g++ {least} or newer: `apt-get install {package}`"
