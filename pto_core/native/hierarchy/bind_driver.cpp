@@ -103,6 +103,13 @@ void attach(WorkerDriver& self, int32_t child, uint64_t table, uint64_t end,
                        largest_frame_bytes, is_python);
 }
 
+int watch_descriptor(WorkerDriver& self) {
+  const int descriptor = self.driver().watch_descriptor();
+  if (descriptor >= 0) return descriptor;
+  PyErr_SetFromErrno(PyExc_OSError);
+  throw nb::python_error();
+}
+
 nb::object reply(WorkerDriver& self, uint64_t number, nb::handle timeout) {
   std::string data;
   const uint64_t limit = nanoseconds_of(timeout);
@@ -294,6 +301,22 @@ void bind_children(nb::class_<WorkerDriver>& bound) {
            "End a run that is open: what was in flight is lost for this cause. Each later submit "
            "and "
            "wait raises WorkerClosedError. When this returns, no thread uses the board any more.")
+      .def(
+          "watch",
+          [](WorkerDriver& self, int64_t task) {
+            return or_error([&] { return self.driver().watch(task); });
+          },
+          nb::arg("task"),
+          "Return True where the task has ended. Else watch its end, see watch_descriptor().")
+      .def("watch_descriptor", &watch_descriptor,
+           "Return a descriptor that is readable while take_watched() has tasks to return.")
+      .def(
+          "take_watched", [](WorkerDriver& self) { return self.driver().take_watched(); },
+          "Return each watched task that has ended, once. A task that has not ended is among them "
+          "where the driver failed or stopped: watch it again.")
+      .def(
+          "stop_watching", [](WorkerDriver& self) { self.driver().stop_watching(); },
+          "Close the descriptor and forget all watched tasks.")
       .def("refuse_inside", &WorkerDriver::refuse_inside,
            "Raise UsageError on a thread that is in a call of the driver, by which it came here.")
       .def("close", &WorkerDriver::close, "Close all connections. Twice is fine.");

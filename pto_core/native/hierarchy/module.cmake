@@ -50,6 +50,7 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/hierarchy/driver/submit.cpp
   native/hierarchy/driver/task_handle.cpp
   native/hierarchy/driver/waiting.cpp
+  native/hierarchy/driver/watches.cpp
   native/hierarchy/driver/worker_capture.cpp
   native/hierarchy/driver/worker_driver.cpp
   native/hierarchy/driver/worker_submit.cpp

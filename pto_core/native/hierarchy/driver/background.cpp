@@ -111,6 +111,15 @@ void Background::unpark() {
   changed_.notify_all();
 }
 
+void Background::drive_now() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_asked_ = true;
+    is_asleep_ = false;
+  }
+  changed_.notify_all();
+}
+
 void Background::wake() {
   {
     const std::lock_guard lock(mutex_);
@@ -142,9 +151,10 @@ void Background::loop() {
       nap = kNap;
       continue;
     }
-    changed_.wait_for(lock, nap);
+    if (!is_asked_) changed_.wait_for(lock, nap);
+    const bool is_asked = std::exchange(is_asked_, false);
     const uint64_t now = driver_.drives_.load(std::memory_order_relaxed);
-    const bool is_driven = now != drives;
+    const bool is_driven = now != drives && !is_asked;
     drives = now;
     const bool has_work = driver_.has_work_.load(std::memory_order_relaxed);
     const bool is_wanted = has_work && driver_.waiting_.load(std::memory_order_relaxed) == 0;

@@ -40,6 +40,8 @@ class Background {
   void wake_if_asleep() {
     if (is_asleep_.load()) wake();
   }
+  // Drive without waiting for the end of a nap: the program waits in an event loop.
+  void drive_now();
 
  private:
   void wake();
@@ -59,6 +61,7 @@ class Background {
   std::condition_variable changed_;
   uint32_t parks_ = 0;      // park() calls without unpark()
   bool is_parked_ = false;  // or at its end
+  bool is_asked_ = false;   // by drive_now()
   std::atomic<bool> is_stopping_{false};
   std::atomic<bool> is_asleep_{false};
   std::atomic<bool> is_park_wanted_{false};

@@ -66,6 +66,7 @@ void Driver::lose_all(int64_t cause) {
   is_running_ = false;
   outcomes_->is_over = true;
   has_work_ = false;
+  watches_.end_all();
 }
 
 void Driver::close() {

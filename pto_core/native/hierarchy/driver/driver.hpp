@@ -30,6 +30,7 @@
 #include "driver/outcomes.hpp"
 #include "driver/records.hpp"
 #include "driver/regions.hpp"
+#include "driver/watches.hpp"
 #include "engine/interface.hpp"
 #include "pto/abi/arguments.h"
 
@@ -129,6 +130,13 @@ class Driver : private FrameSource {
   // Whether the task has ended, within `timeout_ns`.
   bool wait(int64_t task, uint64_t timeout_ns);
   bool has_ended(int64_t task);
+  // For event loops, which first get the descriptor. Return true where the task has ended. Else
+  // watch its end: take_watched() then returns the task, and the descriptor is readable. Throw as a
+  // wait does.
+  bool watch(int64_t task);
+  std::vector<int64_t> take_watched();
+  int watch_descriptor();
+  void stop_watching();  // closes the descriptor
 
   // The same digest gives the same number.
   uint32_t add_callable(const Digest& digest, const std::string& name);
@@ -300,6 +308,7 @@ class Driver : private FrameSource {
   std::vector<std::unique_ptr<ChildLink>> links_;
   Records records_;
   SavedRegions regions_;
+  Watches watches_;
   std::deque<Callable> callables_;
   std::unordered_map<std::string, uint32_t> callable_numbers_;
   std::vector<std::shared_ptr<const std::string>> configs_;

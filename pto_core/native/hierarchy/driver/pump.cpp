@@ -229,6 +229,7 @@ void Driver::finish(const Instruction& instruction) {
   }
   if (!regions_.is_empty()) regions_.end(instruction.task);
   records_.end(instruction.task);
+  if (!watches_.is_empty()) watches_.end(instruction.task);
   oldest_live_.store(records_.oldest(), std::memory_order_relaxed);
 }
 

@@ -69,6 +69,7 @@ void Driver::keep_failure(std::exception_ptr error) {
     const std::lock_guard role(role_);
     if (!failure_) failure_ = std::exchange(error, nullptr);
     wake_waiting();
+    watches_.end_all();
   }
   if (!error) return;
   host_.take();  // it may be a Python one
@@ -83,6 +84,33 @@ bool Driver::wait(int64_t task, uint64_t timeout_ns) {
     if (has_ended()) return true;
   }
   return wait_until(has_ended, saturating_add(timeout_ns ? engine::monotonic_ns() : 0, timeout_ns));
+}
+
+bool Driver::watch(int64_t task) {
+  {
+    Role role(*this, Role::kAsks);
+    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+    if (!records_.find(task)) return true;
+    check_open();
+    watches_.add(task);
+  }
+  background_.drive_now();
+  return false;
+}
+
+std::vector<int64_t> Driver::take_watched() {
+  Role role(*this, Role::kAsks);
+  return watches_.take();
+}
+
+int Driver::watch_descriptor() {
+  Role role(*this, Role::kAsks);
+  return watches_.descriptor();
+}
+
+void Driver::stop_watching() {
+  Role role(*this, Role::kAsks);
+  watches_.stop();
 }
 
 bool Driver::wait_for_run(uint64_t timeout_ns) {

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from pto_core import log
 from pto_core.errors import AbortedError, PtoError, UsageError, WorkerClosedError
+from pto_core.hierarchy.event_loops import EventLoops
 from pto_core.hierarchy.failures import Failure, child_broken, child_died, child_hung
 from pto_core.hierarchy.processes import ChildEnding, ChildProcess, refuse_inside
 from pto_core.hierarchy.processes.parking import fork_lock
@@ -44,6 +45,7 @@ class Supervision:
     """The hooks of a crew's driver, which keeps this alive and not the crew."""
 
     def __init__(self, crew: Crew) -> None:
+        self.event_loops = EventLoops()
         self._crew = weakref.ref(crew)
         self._mapping = crew.memory.mappings[0]  # what the driver uses of it
         self._runs: Callable[[], Runs | None] = lambda: None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +44,9 @@ def result(self: TaskHandle, timeout: float | None = None) -> Any:
 
 
 def awaited(self: TaskHandle) -> Generator[Any, None, Any]:
-    """Wait without blocking the event loop."""
-    return asyncio.to_thread(result, self).__await__()
+    """Return or raise what :func:`result` does; only the coroutine waits, and no thread does."""
+    yield from self.driver.hooks.event_loops.wait(self)
+    return result(self)
 
 
 def _kept(output: Any) -> Any:

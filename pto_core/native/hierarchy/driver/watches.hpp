@@ -1,0 +1,43 @@
+// The tasks that event loops await, and the descriptor that wakes these loops.
+//
+// The descriptor is readable while take() has tasks to return. Owner: the driver's role.
+#pragma once
+
+#include <cstdint>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace pto::hierarchy {
+
+class Watches {
+ public:
+  Watches() = default;
+  ~Watches() { stop(); }
+  Watches(const Watches&) = delete;
+  Watches& operator=(const Watches&) = delete;
+
+  // Return the descriptor, an eventfd that is made where there is none; -1 with errno where that
+  // fails. stop() closes it, and forgets all tasks.
+  int descriptor();
+  void stop();
+  bool is_empty() const { return watched_.empty(); }
+  void add(int64_t task) { watched_.insert(task); }
+  // The task has ended.
+  void end(int64_t task) {
+    if (watched_.erase(task) > 0) tell(task);
+  }
+  // Wake all loops, so that they look at their tasks again.
+  void end_all();
+  // Return each ended task once.
+  std::vector<int64_t> take();
+
+ private:
+  void tell(int64_t task);
+
+  std::unordered_set<int64_t> watched_;
+  std::vector<int64_t> ended_;
+  int descriptor_ = -1;
+};
+
+}  // namespace pto::hierarchy
