@@ -12,6 +12,7 @@ from pto_core import interfaces, plugins
 from pto_core.errors import (
     BackendUnavailableError,
     PluginLoadError,
+    PluginUnavailableError,
     PluginVersionError,
     UsageError,
 )
@@ -202,8 +203,9 @@ def test_an_unhealthy_backend_still_has_options(site):
 
 def test_a_health_that_raises_is_not_healthy(site):
     site.runtime("graph", ("return Health(ok=True)", "raise OSError('no bus')"))
-    with pytest.raises(PluginLoadError, match="OSError: no bus"):
+    with pytest.raises(PluginUnavailableError, match="OSError: no bus") as caught:
         plugins.load_runtime("graph")
+    assert caught.value.exit_code == BackendUnavailableError.exit_code
 
 
 def test_options_are_checked(site):

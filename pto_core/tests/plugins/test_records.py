@@ -8,7 +8,12 @@ import sys
 import pytest
 
 from pto_core import plugins
-from pto_core.errors import BackendUnavailableError, DuplicatePluginError, UnknownPluginError
+from pto_core.errors import (
+    BackendUnavailableError,
+    DuplicatePluginError,
+    PluginUnavailableError,
+    UnknownPluginError,
+)
 
 INSTALL = "`pip install --no-index --find-links DIR 'ptorun-core[sim]'`"
 
@@ -111,8 +116,9 @@ def test_our_own_backends_say_how_to_get_them(monkeypatch, name, advice):
 )
 def test_our_own_plugins_say_how_to_get_them(monkeypatch, family, name):
     monkeypatch.setattr("importlib.metadata.entry_points", nothing)
-    with pytest.raises(UnknownPluginError, match=re.escape(INSTALL)):
+    with pytest.raises(PluginUnavailableError, match=re.escape(INSTALL)) as caught:
         plugins.load_unopened(family, name)
+    assert caught.value.exit_code == BackendUnavailableError.exit_code == 5
 
 
 def nothing(group):

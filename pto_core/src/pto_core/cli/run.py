@@ -1,8 +1,8 @@
 """Run a case and compare its outputs with the reference.
 
 CASE is a folder with golden.py and kernels/kernel_config.py. The case runs in a child process.
-Exit codes: 0 right, 1 wrong result, 2 usage, 3 could not build, 4 run failed, 5 backend not
-available; with --all every case runs and the highest code counts.
+Exit codes: 0 right, 1 wrong result, 2 usage, 3 could not build, 4 run failed, 5 backend,
+runtime or transport not available; with --all every case runs and the highest code counts.
 """
 
 from __future__ import annotations

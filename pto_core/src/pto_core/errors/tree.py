@@ -18,7 +18,7 @@ class PtoError(Exception):
 
     fields: ClassVar[tuple[str, ...]] = ()
     exit_code: ClassVar[int] = 4
-    """The exit code of the ``pto`` command: 1 wrong result, 2 usage, 3 build, 4 run, 5 backend."""
+    """The exit code of the ``pto`` command: 1 wrong result, 2 usage, 3 build, 4 run, 5 plugin."""
 
     def __init__(self, message: str, **fields: Any) -> None:
         super().__init__(message)
@@ -81,6 +81,12 @@ class DuplicatePluginError(PluginError):
 
 class PluginLoadError(PluginError):
     """Importing or checking the plugin failed; the cause is chained."""
+
+
+class PluginUnavailableError(PluginLoadError):
+    """A runtime or transport of pto is not installed, or one cannot be used on this machine."""
+
+    exit_code = 5
 
 
 class PluginVersionError(PluginError):

@@ -6,7 +6,12 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, cast
 
-from pto_core.errors import BackendUnavailableError, PluginError, PluginLoadError
+from pto_core.errors import (
+    BackendUnavailableError,
+    PluginError,
+    PluginLoadError,
+    PluginUnavailableError,
+)
 from pto_core.interfaces import (
     Backend,
     Command,
@@ -128,7 +133,7 @@ def _import_object(record: PluginRecord) -> Any:
 def _require_health(record: PluginRecord, plugin: Any) -> None:
     health = health_of(plugin)
     if not health.ok:
-        raise PluginLoadError(
+        raise PluginUnavailableError(
             f"{record.family} {record.name!r} ({record.source}) cannot be used on this machine: "
             f"{health.reason}; {health.fix}",
             **_identity(record),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pto_core.errors import (
     BackendUnavailableError,
     DuplicatePluginError,
+    PluginUnavailableError,
     PtoError,
     UnknownPluginError,
 )
@@ -103,7 +104,8 @@ def find(family: str, name: str) -> PluginRecord:
     """Return the one record that ``name`` selects.
 
     Raises :class:`UnknownPluginError`, :class:`DuplicatePluginError`, or
-    :class:`BackendUnavailableError` for one of our backends that is not installed.
+    :class:`BackendUnavailableError` or :class:`PluginUnavailableError` for one of our plugins that
+    is not installed.
     """
     candidates = installed(family)
     matches = [record for record in candidates if name in record.names]
@@ -147,8 +149,11 @@ def _unknown(family: str, name: str, candidates: Sequence[PluginRecord]) -> PtoE
             reason="not installed",
             fix=fix,
         )
+    if is_ours:
+        message = f"the {family} {name!r} is not installed; {listed}; {install()}"
+        return PluginUnavailableError(message, family=family, plugin=name)
     message = f"no {family} called {name!r} is installed{suggestion(name, known)}; {listed}"
-    if is_ours or (not known and family in ("backend", "runtime", "transport")):
+    if not known and family in ("backend", "runtime", "transport"):
         message += f"; to install our plugins, {install()}"
     return UnknownPluginError(message, family=family, plugin=name, known=tuple(known))
 
