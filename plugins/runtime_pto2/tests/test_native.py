@@ -103,8 +103,8 @@ def test_every_plant_has_a_test() -> None:
 def test_only_the_orchestrators_wait_looks_at_the_clock() -> None:
     """For the statistics and for the line about a long wait: a deadlock is proven without it."""
     looking = {path.name for path in SOURCES.iterdir() if "now(" in path.read_text()}
-    assert looking == {"room.cpp"}
-    proof = (SOURCES / "room.cpp").read_text().partition("Proof Orchestrator::proof()")[2]
+    assert looking == {"space_wait.cpp"}
+    proof = (SOURCES / "space_wait.cpp").read_text().partition("Proof SpaceWait::proof()")[2]
     assert "now" not in proof.partition("\n}\n")[0]
 
 

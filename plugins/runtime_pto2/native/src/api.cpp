@@ -30,7 +30,7 @@ constexpr pto_runtime_api make_api() {
   api.free_cluster = [](void* runtime, int32_t cluster) {
     return orchestrator(runtime).free_cluster(cluster);
   };
-  api.attend = [](void* runtime) { orchestrator(runtime).tell_long_wait(); };
+  api.attend = [](void* runtime) { orchestrator(runtime).wait().log_long_wait(); };
   return api;
 }
 

@@ -1,9 +1,8 @@
-// What a submit may not be. Every check reports and gives false; the first error ends the run.
+#include "checks.hpp"
+
 #include <new>
 
-#include "draft.hpp"
 #include "element_bytes.hpp"
-#include "orchestrator.hpp"
 
 namespace pto::ring_buffer {
 namespace {
@@ -20,7 +19,7 @@ const char* name_of_tag(uint32_t tag) {
   return tag < 6 ? names[tag] : "unknown tag";
 }
 
-// False when the buffer is larger than any memory.
+// False: the buffer is larger than any memory.
 bool buffer_bytes(const pto_tensor_data& tensor, uint64_t* bytes) {
   uint64_t product = kElementBytes[tensor.dtype];
   for (uint32_t dim = 0; dim < tensor.ndims; ++dim) {
@@ -35,7 +34,7 @@ struct Extent {
   uint64_t bytes;
 };
 
-// From the first byte of the view to its last, with what lies between; nothing of an empty one.
+// The bytes from the first of the view to its last. An empty view has none.
 Extent extent_of(const pto_tensor_data& tensor) {
   uint32_t dim_in_memory[PTO_MAX_DIMS] = {};
   for (uint32_t dim = 0; dim < tensor.ndims; ++dim) dim_in_memory[tensor.order[dim]] = dim;
@@ -50,7 +49,7 @@ Extent extent_of(const pto_tensor_data& tensor) {
   return extent;
 }
 
-// Whether the view lies in its buffer, with dimensions in some order.
+// Whether the view lies in its buffer and its order of dimensions is a permutation.
 inline bool is_view(const pto_tensor_data& tensor) {
   if (tensor.ndims > PTO_MAX_DIMS || tensor.dtype >= kTypes) return false;
   uint32_t seen = 0;
@@ -66,33 +65,18 @@ inline bool is_view(const pto_tensor_data& tensor) {
 }  // namespace
 
 template <class... Parts>
-bool Orchestrator::reject_parameter(const Draft& draft, uint32_t index, Parts... parts) {
+bool SubmitChecks::reject_parameter(const Draft& draft, uint32_t index, Parts... parts) {
   ErrorFacts facts{PTO_ERROR_USAGE};
   facts.value = index;
-  return reject(draft, facts, "parameter ", index, " (", name_of_tag(draft.task.params[index].tag),
-                ") of ", TaskName{next_id(draft)}, " (function ", draft.task.func_id, ") ",
-                parts...);
+  return reject(run_.context, draft, facts, "parameter ", index, " (",
+                name_of_tag(draft.task.params[index].tag), ") of ", TaskName{draft.id},
+                " (function ", draft.task.func_id, ") ", parts...);
 }
 
-int64_t Orchestrator::next_id(const Draft& draft) const {
-  const uint32_t ring = Scopes::ring_at(scopes_.depth());
-  return draft.id != kNoTask ? draft.id : TaskId{ring, rings_.ring[ring].next}.value();
-}
-
-// An error in an orchestration that only goes on for the plan is no news: the deadlock came first.
-void Orchestrator::stop_planning() {
-  if (!planner_.is_planning()) return;
-  planner_.cut_short();
-  is_stopped_ = true;
-}
-
-bool Orchestrator::check(Draft& draft) {
+bool SubmitChecks::check(Draft& draft) {
   const pto_tensor_task& task = draft.task;
-  if (is_closed_) {
-    return reject(draft, {PTO_ERROR_USAGE}, "function ", task.func_id,
-                  " is submitted after orchestration_done; submit everything before it");
-  }
-  draft.ring = Scopes::ring_at(scopes_.depth());
+  draft.ring = Scopes::ring_at(run_.scopes.depth());
+  draft.id = TaskId{draft.ring, run_.rings.ring[draft.ring].next}.value();
   if (task.block_dim != 0) {
     draft.count = task.block_dim;
     draft.scalars = 2;
@@ -102,7 +86,7 @@ bool Orchestrator::check(Draft& draft) {
   return check_parameters(draft);
 }
 
-bool Orchestrator::check_kernel(Draft& draft) {
+bool SubmitChecks::check_kernel(Draft& draft) {
   const pto_tensor_task& task = draft.task;
   const int32_t registered = kernels_.core_type(task.func_id);
   const int32_t core_type = task.core_type >= 0 ? task.core_type : registered;
@@ -113,23 +97,8 @@ bool Orchestrator::check_kernel(Draft& draft) {
   return reject_kernel(draft);
 }
 
-bool Orchestrator::reject_kernel(const Draft& draft) {
-  const pto_tensor_task& task = draft.task;
-  const int32_t registered = kernels_.core_type(task.func_id);
-  ErrorFacts facts{PTO_ERROR_USAGE};
-  if (draft.kernel != 0) {
-    facts.value = static_cast<uint64_t>(static_cast<int64_t>(task.core_type));
-    if (task.core_type == PTO_CORE_AIC || task.core_type == PTO_CORE_AIV) {
-      return reject(draft, facts, TaskName{next_id(draft)}, " asks for a worker of type ",
-                    task.core_type == PTO_CORE_AIC ? "AIC (cube)" : "AIV (vector)",
-                    ", but function ", task.func_id, " is registered for ",
-                    registered == PTO_CORE_AIC ? "AIC (cube)" : "AIV (vector)",
-                    "; submit it as it is registered, or register it for that core type");
-    }
-    return reject(draft, facts, TaskName{next_id(draft)}, " (function ", task.func_id,
-                  ") asks for worker type ", task.core_type,
-                  "; use 0 (AIC, cube) or 1 (AIV, vector)");
-  }
+bool SubmitChecks::reject_kernel(const Draft& draft) {
+  if (draft.kernel != 0) return reject_core_type(draft);
   char known[128];
   Text text(known, sizeof known);
   int32_t listed = 0;
@@ -142,20 +111,36 @@ bool Orchestrator::reject_kernel(const Draft& draft) {
       text.add(id);
     }
   }
-  return reject(draft, facts, "no kernel is registered for function id ", task.func_id,
-                listed > 0 ? "; registered: " : "; none is registered at all",
+  return reject(run_.context, draft, {PTO_ERROR_USAGE}, "no kernel is registered for function id ",
+                draft.task.func_id, listed > 0 ? "; registered: " : "; none is registered at all",
                 static_cast<const char*>(known));
 }
 
-bool Orchestrator::check_clusters(const Draft& draft) {
+bool SubmitChecks::reject_core_type(const Draft& draft) {
+  const pto_tensor_task& task = draft.task;
+  ErrorFacts facts{PTO_ERROR_USAGE};
+  facts.value = static_cast<uint64_t>(static_cast<int64_t>(task.core_type));
+  if (task.core_type != PTO_CORE_AIC && task.core_type != PTO_CORE_AIV) {
+    return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", task.func_id,
+                  ") asks for worker type ", task.core_type,
+                  "; use 0 (AIC, cube) or 1 (AIV, vector)");
+  }
+  const int32_t registered = kernels_.core_type(task.func_id);
+  return reject(run_.context, draft, facts, TaskName{draft.id}, " asks for a worker of type ",
+                task.core_type == PTO_CORE_AIC ? "AIC (cube)" : "AIV (vector)", ", but function ",
+                task.func_id, " is registered for ",
+                registered == PTO_CORE_AIC ? "AIC (cube)" : "AIV (vector)",
+                "; submit it as it is registered, or register it for that core type");
+}
+
+bool SubmitChecks::check_clusters(const Draft& draft) {
   for (uint32_t block = 0; block < draft.count; ++block) {
     const int32_t cluster = draft.task.clusters[block];
-    if (clusters_.is_allocated(cluster)) continue;
-    if (planner_.is_planning() && planner_.is_allocated(cluster)) continue;
+    if (current_.call([&](auto& rings) { return rings.is_cluster_allocated(cluster); })) continue;
     ErrorFacts facts{PTO_ERROR_USAGE};
     facts.value = static_cast<uint64_t>(static_cast<int64_t>(cluster));
-    facts.limit = clusters_.blocks();
-    return reject(draft, facts, TaskName{next_id(draft)}, " (function ", draft.task.func_id,
+    facts.limit = run_.clusters.blocks();
+    return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", draft.task.func_id,
                   ") asks for cluster ", cluster,
                   ", which is not allocated; use a result of allocate_cluster that has not been "
                   "freed and whose scope is open");
@@ -163,54 +148,22 @@ bool Orchestrator::check_clusters(const Draft& draft) {
   return true;
 }
 
-bool Orchestrator::check_parameters(Draft& draft) {
-  const pto_tensor_task& task = draft.task;
-  if (task.params == nullptr && task.num_params != 0) {
-    return reject(draft, {PTO_ERROR_USAGE}, TaskName{next_id(draft)}, " (function ", task.func_id,
-                  ") got a null pointer for ", task.num_params,
-                  " parameters; pass the array that holds them");
-  }
-  ErrorFacts facts{PTO_ERROR_CAPACITY};
-  if (task.num_params > kMostParameters) {
-    facts.limit = kMostParameters;
-    facts.value = task.num_params;
-    return reject(draft, facts, TaskName{next_id(draft)}, " (function ", task.func_id, ") has ",
-                  task.num_params, " parameters; at most ", PTO_MAX_TASK_TENSORS, " tensors and ",
-                  PTO_MAX_TASK_SCALARS, " scalars are possible");
-  }
-  for (uint32_t index = 0; index < task.num_params; ++index) {
-    if (task.params[index].tag == PTO_TAG_SCALAR) {
-      if (++draft.scalars <= PTO_MAX_TASK_SCALARS) continue;
-      facts.limit = PTO_MAX_TASK_SCALARS;
-      facts.value = draft.scalars;
-      return reject(draft, facts, TaskName{next_id(draft)}, " (function ", task.func_id,
-                    ") has more than ", PTO_MAX_TASK_SCALARS, " scalars",
-                    draft.is_block_task() ? ", block_dim and block_id included" : "",
-                    "; pass the rest through a tensor");
+bool SubmitChecks::check_parameters(Draft& draft) {
+  const pto_param* const params = draft.task.params;
+  const uint32_t count = draft.task.num_params;
+  if ((params == nullptr && count != 0) || count > kMostParameters) return reject_parameters(draft);
+  for (uint32_t index = 0; index < count; ++index) {
+    if (params[index].tag == PTO_TAG_SCALAR) {
+      if (++draft.scalars > PTO_MAX_TASK_SCALARS) return reject_scalars(draft);
+      continue;
     }
-    if (++draft.tensors > PTO_MAX_TASK_TENSORS) {
-      facts.limit = PTO_MAX_TASK_TENSORS;
-      facts.value = draft.tensors;
-      return reject(draft, facts, TaskName{next_id(draft)}, " (function ", task.func_id,
-                    ") has more than ", PTO_MAX_TASK_TENSORS,
-                    " tensors; put several into one buffer and pass views, or split the task");
-    }
+    if (++draft.tensors > PTO_MAX_TASK_TENSORS) return reject_tensors(draft);
     if (!check_tensor(draft, index)) return false;
   }
-  return map_.can_ever_hold(draft.entries) || planner_.is_planning() || reject_entries(draft);
+  return true;
 }
 
-bool Orchestrator::reject_entries(const Draft& draft) {
-  ErrorFacts facts{PTO_ERROR_CAPACITY};
-  facts.value = draft.entries;
-  facts.limit = sizes_.options.tensor_map_pool;
-  return reject(draft, facts, TaskName{next_id(draft)}, " (function ", draft.task.func_id,
-                ") takes ", draft.entries,
-                " entries and can never fit into the tensor map's pool, which has ", facts.limit,
-                "; it needs at least --set pto2.tensor_map_pool=", draft.entries);
-}
-
-bool Orchestrator::check_tensor(Draft& draft, uint32_t index) {
+bool SubmitChecks::check_tensor(Draft& draft, uint32_t index) {
   const pto_param& param = draft.task.params[index];
   if (param.tag > PTO_TAG_SCALAR) {
     return reject_parameter(draft, index, "has tag ", param.tag, "; use the PTO_TAG_ values, 0 to ",
@@ -224,14 +177,14 @@ bool Orchestrator::check_tensor(Draft& draft, uint32_t index) {
   const bool is_ordering = param.tag != PTO_TAG_NO_DEP;
   Access& access = draft.accesses[draft.ordering];
   draft.ordering += is_ordering;
-  draft.entries += is_ordering && (is_full_ || param.tag != PTO_TAG_INPUT);
-  if (tensor.buffer.addr == 0) return check_fresh(draft, index);
-  if (context_.platform->checking && !check_address(draft, index)) return false;
+  draft.entries += is_ordering && (run_.is_full || param.tag != PTO_TAG_INPUT);
+  if (tensor.buffer.addr == 0) return check_new_output(draft, index);
+  if (run_.context.platform->checking && !check_address(draft, index)) return false;
   if (!is_ordering) return true;
   return locate(draft, index, &access);
 }
 
-bool Orchestrator::check_fresh(Draft& draft, uint32_t index) {
+bool SubmitChecks::check_new_output(Draft& draft, uint32_t index) {
   const pto_param& param = draft.task.params[index];
   if (param.tag != PTO_TAG_OUTPUT) {
     return reject_parameter(draft, index,
@@ -250,7 +203,100 @@ bool Orchestrator::check_fresh(Draft& draft, uint32_t index) {
   return true;
 }
 
-bool Orchestrator::reject_view(const Draft& draft, uint32_t index) {
+bool SubmitChecks::check_address(const Draft& draft, uint32_t index) {
+  const pto_tensor_data& tensor = *draft.task.params[index].value.tensor;
+  if (is_key(tensor)) return true;
+  ErrorLatch blank;
+  pto_error cause = *blank.error();
+  const Extent extent = extent_of(tensor);
+  const pto_status status = current_.call(
+      [&](auto& rings) { return rings.check_range(extent.address, extent.bytes, &cause); });
+  if (status == PTO_OK) return true;
+  ErrorFacts facts{status};
+  facts.value = tensor.buffer.addr;
+  return reject(run_.context, draft, facts, "parameter ", index, " (",
+                name_of_tag(draft.task.params[index].tag), ") of ", TaskName{draft.id},
+                " (function ", draft.task.func_id, "), address ", Address{tensor.buffer.addr}, ": ",
+                static_cast<const char*>(cause.message));
+}
+
+bool SubmitChecks::locate(const Draft& draft, uint32_t index, Access* access) {
+  const pto_tensor_data& tensor = *draft.task.params[index].value.tensor;
+  const uint64_t address = tensor.buffer.addr;
+  TensorMap& map = run_.space.map();
+  HeapMemory& heaps = current_.heaps();
+  uint32_t ring = 0;
+  if (tensor.owner >= 0) {
+    new (access) Access(TensorMap::locate(tensor));
+    map.prepare(*access);
+    if (!is_scope_open(tensor.owner)) return reject_owner(draft, index, tensor.owner);
+    return is_output_of(tensor.owner, address) || reject_other_run(draft, index);
+  }
+  if (!heaps.find_ring(address, &ring)) {
+    new (access) Access(TensorMap::locate(tensor));
+    map.prepare(*access);
+    return true;
+  }
+  pto_tensor_data owned = tensor;
+  owned.owner = heaps.owner_of(ring, address);
+  new (access) Access(TensorMap::locate(owned));
+  const bool is_alive = owned.owner != kNoTask && is_scope_open(owned.owner);
+  return is_alive || reject_owner(draft, index, owned.owner);
+}
+
+bool SubmitChecks::is_output_of(int64_t id, uint64_t address) {
+  const TaskId task = TaskId::of(id);
+  const TaskRecord& record = run_.rings.ring[task.ring].record(task.number);
+  return current_.call([&](auto& rings) { return rings.is_output_of(record, address); });
+}
+
+// In each ring the tasks of an open scope have numbers from the scope's first task on. In the last
+// ring, which several scopes share, the depth in the record names the scope.
+bool SubmitChecks::is_scope_open(int64_t id) const {
+  const TaskId task = TaskId::of(id);
+  const TaskRing& ring = run_.rings.ring[task.ring];
+  if (task.number < run_.space.ring(task.ring).alive || task.number >= ring.next) return false;
+  const uint32_t depth = task.ring < kRings - 1 ? task.ring : ring.record(task.number).scope_depth;
+  if (depth >= run_.scopes.open()) return false;
+  const int64_t first = run_.scopes.at(depth).first_task;
+  return first != Scope::kNone && task.number >= first;
+}
+
+bool SubmitChecks::reject_parameters(const Draft& draft) {
+  const pto_tensor_task& task = draft.task;
+  if (task.params == nullptr) {
+    return reject(run_.context, draft, {PTO_ERROR_USAGE}, TaskName{draft.id}, " (function ",
+                  task.func_id, ") got a null pointer for ", task.num_params,
+                  " parameters; pass the array that holds them");
+  }
+  ErrorFacts facts{PTO_ERROR_CAPACITY};
+  facts.limit = kMostParameters;
+  facts.value = task.num_params;
+  return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", task.func_id,
+                ") has ", task.num_params, " parameters; at most ", PTO_MAX_TASK_TENSORS,
+                " tensors and ", PTO_MAX_TASK_SCALARS, " scalars are possible");
+}
+
+bool SubmitChecks::reject_scalars(const Draft& draft) {
+  ErrorFacts facts{PTO_ERROR_CAPACITY};
+  facts.limit = PTO_MAX_TASK_SCALARS;
+  facts.value = draft.scalars;
+  return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", draft.task.func_id,
+                ") has more than ", PTO_MAX_TASK_SCALARS, " scalars",
+                draft.is_block_task() ? ", block_dim and block_id included" : "",
+                "; pass the rest through a tensor");
+}
+
+bool SubmitChecks::reject_tensors(const Draft& draft) {
+  ErrorFacts facts{PTO_ERROR_CAPACITY};
+  facts.limit = PTO_MAX_TASK_TENSORS;
+  facts.value = draft.tensors;
+  return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", draft.task.func_id,
+                ") has more than ", PTO_MAX_TASK_TENSORS,
+                " tensors; put several into one buffer and pass views, or split the task");
+}
+
+bool SubmitChecks::reject_view(const Draft& draft, uint32_t index) {
   const pto_tensor_data& tensor = *draft.task.params[index].value.tensor;
   if (tensor.ndims > PTO_MAX_DIMS) {
     return reject_parameter(draft, index, "has ", tensor.ndims, " dimensions; at most ",
@@ -273,73 +319,7 @@ bool Orchestrator::reject_view(const Draft& draft, uint32_t index) {
                           "view, reshape and transpose");
 }
 
-bool Orchestrator::check_address(const Draft& draft, uint32_t index) {
-  if (planner_.is_planning()) return true;
-  const pto_platform* platform = context_.platform;
-  const pto_tensor_data& tensor = *draft.task.params[index].value.tensor;
-  if (is_key(tensor)) return true;
-  ErrorLatch blank;
-  pto_error cause = *blank.error();
-  const Extent extent = extent_of(tensor);
-  const pto_status status =
-      platform->check_range(platform->self, extent.address, extent.bytes, &cause);
-  if (status == PTO_OK) return true;
-  ErrorFacts facts{status};
-  facts.value = tensor.buffer.addr;
-  return reject(draft, facts, "parameter ", index, " (", name_of_tag(draft.task.params[index].tag),
-                ") of ", TaskName{next_id(draft)}, " (function ", draft.task.func_id, "), address ",
-                Address{tensor.buffer.addr}, ": ", static_cast<const char*>(cause.message));
-}
-
-// In checking mode each output is a buffer of its own to the platform.
-bool Orchestrator::lend(const Draft& draft, uint32_t index) {
-  const pto_platform* platform = context_.platform;
-  const pto_buffer& buffer = draft.task.params[index].value.tensor->buffer;
-  ErrorLatch blank;
-  pto_error cause = *blank.error();
-  const pto_status status = platform->lend(platform->self, buffer.addr, buffer.size, &cause);
-  if (status == PTO_OK) return true;
-  ErrorFacts facts{status};
-  facts.value = cause.value;
-  facts.limit = cause.limit;
-  return reject(draft, facts, "found when the outputs of ", TaskName{next_id(draft)}, " (function ",
-                draft.task.func_id,
-                ") got their memory: ", static_cast<const char*>(cause.message));
-}
-
-bool Orchestrator::reject_outputs(const Draft& draft) {
-  ErrorFacts facts{PTO_ERROR_CAPACITY};
-  facts.value = draft.output_bytes;
-  facts.limit = sizes_.options.heap[draft.ring];
-  return reject(draft, facts, "the outputs of ", TaskName{draft.id}, " (function ",
-                draft.task.func_id, ") take ", draft.output_bytes,
-                " bytes and can never fit into the heap of ring ", draft.ring, ", which has ",
-                facts.limit, "; it needs at least --set pto2.heap=", draft.output_bytes);
-}
-
-bool Orchestrator::locate(const Draft& draft, uint32_t index, Access* access) {
-  const pto_tensor_data& tensor = *draft.task.params[index].value.tensor;
-  const uint64_t address = tensor.buffer.addr;
-  uint32_t ring = 0;
-  if (tensor.owner >= 0) {
-    new (access) Access(TensorMap::locate(tensor));
-    map_.prepare(*access);
-    if (!is_scope_open(tensor.owner)) return reject_owner(draft, index, tensor.owner);
-    return is_output_of(tensor.owner, address) || reject_stranger(draft, index);
-  }
-  if (address - heaps_low_ >= heaps_span_ || !is_in_heap(address, &ring)) {
-    new (access) Access(TensorMap::locate(tensor));
-    map_.prepare(*access);
-    return true;
-  }
-  pto_tensor_data owned = tensor;
-  owned.owner = heap_owner(ring, address);
-  new (access) Access(TensorMap::locate(owned));
-  const bool is_alive = owned.owner != kNoTask && is_scope_open(owned.owner);
-  return is_alive || reject_owner(draft, index, owned.owner);
-}
-
-bool Orchestrator::reject_owner(const Draft& draft, uint32_t index, int64_t owner) {
+bool SubmitChecks::reject_owner(const Draft& draft, uint32_t index, int64_t owner) {
   const Address address{draft.task.params[index].value.tensor->buffer.addr};
   if (owner == kNoTask) {
     return reject_parameter(draft, index, "has address ", address,
@@ -351,66 +331,12 @@ bool Orchestrator::reject_owner(const Draft& draft, uint32_t index, int64_t owne
                           "allocate the buffer in an outer one");
 }
 
-// A tensor from an earlier run, whose owner's id is another task's by now.
-bool Orchestrator::reject_stranger(const Draft& draft, uint32_t index) {
+// The tensor is of an earlier run: its owner's id now names another task.
+bool SubmitChecks::reject_other_run(const Draft& draft, uint32_t index) {
   const pto_tensor_data& tensor = *draft.task.params[index].value.tensor;
   return reject_parameter(draft, index, "has address ", Address{tensor.buffer.addr},
                           ", which is not among the outputs of ", TaskName{tensor.owner},
                           ", its owner; use the tensor that a submit of this run filled in");
-}
-
-// What a planner gave lies anywhere.
-bool Orchestrator::is_output_of(int64_t id, uint64_t address) const {
-  if (planner_.is_planning()) return true;
-  const TaskId task = TaskId::of(id);
-  const TaskRecord& record = rings_.ring[task.ring].record(task.number);
-  return address - record.heap_address < (record.heap_end - record.heap_begin) << heap_gaps_;
-}
-
-// Each own task of an open scope has a number from the scope's first on; in the shared ring, the
-// scope is told by the depth, too.
-bool Orchestrator::is_scope_open(int64_t id) const {
-  const TaskId task = TaskId::of(id);
-  const TaskRing& ring = rings_.ring[task.ring];
-  if (task.number < sides_[task.ring].alive || task.number >= ring.next) return false;
-  const uint32_t depth = task.ring < kRings - 1 ? task.ring : ring.record(task.number).scope_depth;
-  if (depth >= scopes_.open()) return false;
-  const int64_t first = scopes_.at(depth).first_task;
-  return first != Scope::kNone && task.number >= first;
-}
-
-bool Orchestrator::is_in_heap(uint64_t address, uint32_t* ring) const {
-  for (*ring = 0; *ring < kRings; ++*ring) {
-    const Side& side = sides_[*ring];
-    if (side.heap_base == 0) continue;
-    if (address - side.heap_base < side.heap.capacity() << heap_gaps_) return true;
-  }
-  return false;
-}
-
-// Live tasks' ranges lie in the order of their numbers, so the last one that begins at or before
-// the address is the only one that can hold it.
-int64_t Orchestrator::heap_owner(uint32_t index, uint64_t address) const {
-  const TaskRing& ring = rings_.ring[index];
-  const Side& side = sides_[index];
-  const uint64_t size = side.heap.capacity();
-  const uint64_t head = side.heap.head();
-  uint64_t offset = head - head % size + ((address - side.heap_base) >> heap_gaps_);
-  if (offset >= head) offset -= size;
-  int64_t low = side.alive;
-  int64_t high = ring.next;
-  while (low < high) {
-    const int64_t middle = low + (high - low) / 2;
-    if (ring.record(middle).heap_begin <= offset) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  if (low == side.alive) return kNoTask;
-  const TaskRecord& record = ring.record(low - 1);
-  const bool is_inside = offset >= record.heap_begin && offset < record.heap_end;
-  return is_inside ? TaskId{index, low - 1}.value() : kNoTask;
 }
 
 }  // namespace pto::ring_buffer

@@ -1,9 +1,10 @@
-// One submit while it goes through its steps.
+// A submit while it goes through its steps, and the submit that is held back after them.
 #pragma once
 
 #include <cstdint>
 
 #include "pto/abi/tensor.h"
+#include "pto/engine/context.hpp"
 #include "task.hpp"
 #include "tensor_map.hpp"
 
@@ -19,19 +20,21 @@ inline bool is_key(const pto_tensor_data& tensor) {
 }
 
 struct Draft {
-  Draft(pto_tensor_task& submitted, Access* room) : task(submitted), accesses(room) {}
+  // `space`: for one Access for each parameter.
+  Draft(pto_tensor_task& submitted, Access* space) : task(submitted), accesses(space) {}
 
   bool is_block_task() const { return task.block_dim != 0; }
   bool is_fresh(uint32_t parameter) const { return (fresh >> parameter & 1) != 0; }
 
+  // Members without a value get it in check() or in their step.
   pto_tensor_task& task;
   Access* accesses;  // of the tensors that order tasks, in their order
-  uint64_t kernel = 0;
-  uint32_t core_type = 0;
-  uint32_t ring = 0;
+  uint64_t kernel;
+  uint32_t core_type;
+  uint32_t ring;
   uint32_t count = 1;  // slots
-  int64_t id = kNoTask;
-  int64_t number = 0;  // in the ring; of the first slot
+  int64_t id;          // of the first slot; known before the slots are taken
+  int64_t number;      // in the ring; of the first slot
 
   uint32_t tensors = 0;
   uint32_t scalars = 0;
@@ -41,11 +44,30 @@ struct Draft {
   uint64_t output_bytes = 0;  // of all that is allocated, in whole slabs
 
   uint64_t heap_address = 0;
-  uint64_t heap_begin = 0;  // virtual
-  uint64_t heap_end = 0;
+  uint32_t gap_shift = 0;  // of the outputs, see heap_memory.hpp
+  uint64_t heap_begin;     // virtual
+  uint64_t heap_end;
   pto_payload* payload = nullptr;
   uint32_t payload_length = 0;
   uint32_t payload_class = 0;
 };
+
+// The newest submit, until it is published.
+struct HeldTask {
+  uint32_t ring;
+  uint32_t count;  // slots; 0: none is held back
+  int64_t number;
+};
+
+// Fails the run because of a submit. The report names the task that it would have been.
+template <class... Parts>
+[[gnu::cold, gnu::noinline]] bool reject(Context& context, const Draft& draft,
+                                         const ErrorFacts& given, Parts... parts) {
+  ErrorFacts facts = given;
+  facts.task = draft.id;
+  facts.func_id = draft.task.func_id;
+  context.fail_at(draft.task.file, draft.task.line, facts, parts...);
+  return false;
+}
 
 }  // namespace pto::ring_buffer

@@ -21,7 +21,7 @@ void Instance::destroy() {
 pto_status Instance::begin(const pto_run& run) {
   run_ = &run;
   context_.latch.clear();
-  orchestrator_.forget_unfinished();
+  rings_.clear_phases(orchestrator_.deadlock().is_proven());
   scheduler_.begin();
   orchestrator_.begin(run);
   for (uint32_t index = 0; index < run.num_kernels; ++index) {
@@ -58,9 +58,9 @@ void Instance::orchestration_done(int32_t result) {
 
 int32_t Instance::stalled() {
   if (last_error()->status != PTO_OK) return PTO_STEP_ERROR;
-  const bool is_blocked = orchestrator_.is_blocked();
-  if (is_blocked && orchestrator_.can_go_on()) {
-    orchestrator_.wake();
+  const bool is_blocked = orchestrator_.wait().is_blocked();
+  if (is_blocked && orchestrator_.wait().can_continue()) {
+    orchestrator_.wait().wake();
     return PTO_STEP_PROGRESS;
   }
   const Progress progress = scheduler_.progress();
@@ -70,7 +70,7 @@ int32_t Instance::stalled() {
   }
   if (is_blocked) {
     scheduler_.halt();
-    orchestrator_.deadlock().prove(context_, orchestrator_.proof());
+    orchestrator_.deadlock().prove(context_, orchestrator_.wait().proof());
     return PTO_STEP_ERROR;
   }
   ErrorFacts facts{PTO_ERROR_INTERNAL};
@@ -97,18 +97,18 @@ const pto_error* Instance::last_error() {
 }
 
 uint32_t Instance::statistics(pto_statistic* out, uint32_t capacity) const {
-  const StatisticsSources sources{
-      orchestrator_.statistics(),
-      orchestrator_.tensor_map().statistics(),
-      scheduler_,
-      clusters_,
-      {orchestrator_.use(0), orchestrator_.use(1), orchestrator_.use(2), orchestrator_.use(3)},
-      context_.memory.bytes()};
+  const FreeSpace& space = orchestrator_.space();
+  const StatisticsSources sources{orchestrator_.statistics(),
+                                  space.map().statistics(),
+                                  scheduler_,
+                                  clusters_,
+                                  {space.use(0), space.use(1), space.use(2), space.use(3)},
+                                  context_.memory.bytes()};
   return write_statistics(sources, out, capacity);
 }
 
 size_t Instance::explain(char* out, size_t capacity) {
-  const RunView view{rings_, scheduler_, orchestrator_.options(), orchestrator_.long_wait(),
+  const RunView view{rings_, scheduler_, options_, orchestrator_.wait().long_wait(),
                      orchestrator_.deadlock()};
   return ring_buffer::explain(view, out, capacity);
 }

@@ -26,7 +26,7 @@ void Planner::enter(Rings& rings, const Sizes& sizes) {
   is_planning_ = true;
 }
 
-bool Planner::make_room(uint32_t index, uint32_t count) {
+bool Planner::reserve_slots(uint32_t index, uint32_t count) {
   TaskRing& ring = rings_->ring[index];
   tasks_ += count;
   if (tasks_ > kMaxTasks) {
@@ -147,7 +147,7 @@ void Planner::leave() {
   }
 }
 
-// A page of planned outputs that was ever looked at held no kernel's results, only zeroes.
+// An orchestration that read planned outputs got zeroes, not the results of kernels.
 bool Planner::is_data_touched() const {
   const pto_platform* platform = context_.platform;
   for (uint32_t index = 0; index < chunk_count_; ++index) {

@@ -1,10 +1,11 @@
-// Planning mode: after a proven deadlock the orchestration goes on without kernels, as if each task
-// completed at once and every ring were large enough, and the planner keeps what that took. From
-// that, and from the history of the heap rings, it finds the smallest sizes that suffice.
+// What an orchestration would have needed: the smallest sizes of rings and pools that suffice.
 //
-// Rings that are full get larger records, so that the code of a submit stays the same; leave() puts
-// the real ones back. In planning mode only the orchestrator may touch the rings (schedulers see
-// the proof and return at once), and it writes no descriptor, no state, no edge and no log entry.
+// After a proven deadlock the orchestration continues without kernels, as if each task completed at
+// once and every ring were large enough. The planner records what that takes. From the record, and
+// from the history of the heap rings, it computes the smallest sizes.
+//
+// enter() replaces the task records of full rings by larger ones, and finish() restores them.
+// Meanwhile only the orchestrator touches the rings: schedulers see the proof and return at once.
 //
 // Orchestrator only.
 #pragma once
@@ -29,36 +30,35 @@ class Planner {
 
   bool is_planning() const { return is_planning_; }
 
-  // The proof stands and everything is quiet.
+  // A deadlock has been proven, and no other thread runs.
   void enter(Rings& rings, const Sizes& sizes);
 
-  // Before `count` tasks are given numbers: grows the ring's records where they are full, and
-  // counts the tasks. False when the limit is reached: fail the submit quietly, the orchestration
-  // ends with the lower bound that it has.
-  bool make_room(uint32_t ring, uint32_t count);
+  // Before the ring's next `count` tasks get their numbers: counts them, and enlarges the records
+  // of a full ring. False when the limit is reached: the plan is a lower bound then.
+  bool reserve_slots(uint32_t ring, uint32_t count);
 
-  // The ring's scope_released has moved; so does its watermark, since every task counts as done.
+  // The ring's scope_released has moved. Moves its watermark to it, as all tasks count as done.
   void released(uint32_t ring);
 
-  // Memory for the outputs of one submit, zero and sparse; `bytes` a multiple of 1024. 0 when
-  // exhausted, which counts as the limit.
+  // Returns memory for the outputs of one submit: zeroes, with pages allocated on access. `bytes`
+  // is a multiple of 1024. 0 when memory is exhausted: the plan is a lower bound then.
   uint64_t reserve_outputs(uint64_t bytes);
 
   void needs_edges(uint32_t ring, uint64_t entries);  // of one task
   void needs_tensor_map(uint64_t entries);            // alive, of all rings
 
-  // The smallest id that is neither held here nor real and allocated (the bits of `real`), so that
-  // programs that count by it find what they expect; -1 at the limit.
+  // Returns the smallest id that is allocated neither here nor for real (the bits of `real`), as
+  // programs may count on small ids. -1 at the limit.
   int32_t allocate_cluster(uint32_t depth, uint32_t real);
   bool is_allocated(int32_t cluster) const;
   void free_cluster(int32_t cluster);
   void end_scope(uint32_t depth);  // frees what scopes of `depth` and deeper allocated
 
-  // The planning ended early for a reason of its own: an error in the orchestration, an abort.
+  // The plan is a lower bound, because the orchestration ended early: by an error or an abort.
   void cut_short() { is_lower_bound_ = true; }
 
-  // At the end of the orchestration. The rings are the real ones again afterwards; the memory for
-  // outputs stays until end(), since the orchestration may still look at it.
+  // At the end of the orchestration. Restores the rings. The memory of outputs stays until end(),
+  // as the orchestration may still read it.
   Plan finish(const History& history);
   void end();
 

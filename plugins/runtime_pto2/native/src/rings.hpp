@@ -19,6 +19,8 @@
 #include <cstdint>
 
 #include "pto/abi/platform.h"
+#include "pto/engine/memory.hpp"
+#include "pto/engine/runtime_table.hpp"
 #include "task.hpp"
 
 namespace pto::ring_buffer {
@@ -42,13 +44,30 @@ struct TaskRing {
   // Schedulers: how many have come to let tasks retire since the first of them did.
   std::atomic<uint32_t> retiring{0};
 
+  // The number of the newest task in a slot.
+  int64_t newest_in(uint32_t wanted) const {
+    const uint32_t back = (slot(next - 1) - wanted) & (window - 1);
+    return next - 1 - static_cast<int64_t>(back);
+  }
   uint32_t slot(int64_t number) const { return static_cast<uint32_t>(number) & (window - 1); }
   TaskDescriptor& descriptor(int64_t number) const { return descriptors[slot(number)]; }
   TaskState& state(int64_t number) const { return states[slot(number)]; }
   TaskRecord& record(int64_t number) const { return records[slot(number)]; }
 };
 
+struct Options;
+
 struct Rings {
+  // Reserves the memory of all rings and of the log. Call destroy() also after a shortage.
+  Shortage create(Memory& memory, const Options& options);
+  void destroy(Memory& memory);
+  // Orchestrator, at the start of a run, after the scheduler's begin().
+  void begin();
+  // Marks as free the slots of tasks that have not retired; reports read phases alone. Before the
+  // scheduler's begin(). `is_deadlocked`: the last run ended in a deadlock, and its plan has moved
+  // the watermarks.
+  void clear_phases(bool is_deadlocked);
+
   TaskRing ring[kRings];
 
   SlotRef* log = nullptr;  // of log_size entries, a power of two, at least the sum of the windows

@@ -1,8 +1,9 @@
 // Which live tasks wrote, and under full hazards read, which memory.
 //
 // The orchestrator alone calls this. For one submit, in this order: locate() each parameter once;
-// find_*() for all of them; then, when has_room(), insert_*() for all of them. What a lookup visits
-// is alive as far as saw() told: its task and the task that allocated its buffer have not retired.
+// find_*() for all of them; then, when has_space(), insert_*() for all of them. What a lookup
+// visits is alive as far as saw() told: its task and the task that allocated its buffer have not
+// retired.
 //
 // An entry goes when (1) a lookup meets it after its task or the owner of its buffer has retired,
 // (2) retire() is called for its task, or (3) a later writer covers all of it. The entries of a
@@ -94,19 +95,20 @@ class TensorMap {
         });
   }
 
-  // Room for `entries` more insertions of each kind.
-  bool has_room(uint32_t entries) const { return needed(entries) <= limit_; }
+  // Whether there is space for `entries` more insertions of each kind.
+  bool has_space(uint32_t entries) const { return needed(entries) <= limit_; }
 
   // Whether they fit when nothing else is alive.
   bool can_ever_hold(uint32_t entries) const { return entries <= limit_; }
 
-  // The capacity that has room for them, beside what is alive: that of the writers or of the
+  // The capacity that they need, beside what is alive: that of the writers or of the
   // readers, whichever is larger.
   uint32_t needed(uint32_t entries) const {
     return (writers_.live() > reader_count_ ? writers_.live() : reader_count_) + entries;
   }
 
-  // For planning: room for `entries` more, until the next begin(). False when memory is exhausted.
+  // For planning: makes space for `entries` more, until the next begin(). False when memory is
+  // exhausted.
   bool grow_for(uint32_t entries);
 
   // Makes `task` the writer; what the region wholly covers is forgotten. `is_fresh`: this submit

@@ -41,7 +41,7 @@ struct Fixture {
 
   // What a submit does in planning mode.
   bool submit(uint32_t index, uint32_t count = 1) {
-    if (!planner->make_room(index, count)) return false;
+    if (!planner->reserve_slots(index, count)) return false;
     TaskRing& ring = rings.ring[index];
     for (uint32_t block = 0; block < count; ++block) {
       ring.record(ring.next).line = static_cast<int32_t>(ring.next);

@@ -1,0 +1,67 @@
+// The rings that submits use: those of the run, and after a proven deadlock those of a plan.
+//
+// Orchestrator only.
+#pragma once
+
+#include <cstdint>
+
+#include "deadlock.hpp"
+#include "edges.hpp"
+#include "history.hpp"
+#include "live_rings.hpp"
+#include "planned_rings.hpp"
+#include "run_state.hpp"
+#include "space_wait.hpp"
+
+namespace pto::ring_buffer {
+
+class CurrentRings {
+ public:
+  CurrentRings(RunState& run, SpaceWait& wait, Deadlock& deadlock)
+      : run_(run), deadlock_(deadlock), live_(run, wait, history_), planned_(run, history_) {}
+
+  Shortage create();
+  void destroy();
+  void begin();
+  // After the orchestration: completes the error of a proven deadlock, see PlannedRings::finish().
+  void finish(bool is_whole);
+  // Between runs.
+  void end() { planned_.end(); }
+
+  bool is_planning() const { return is_planning_; }
+
+  // Calls step(rings). If it returns false because a deadlock has been proven, calls it again with
+  // the planned rings. Returns what the last call returned.
+  template <class Step>
+  bool take(Step step) {
+    if (!is_planning_) {
+      if (step(live_)) return true;
+      if (!enter_planning()) return false;
+    }
+    return step(planned_);
+  }
+
+  // Calls step(rings) once, where no step waits.
+  template <class Step>
+  auto call(Step step) {
+    return is_planning_ ? step(planned_) : step(live_);
+  }
+
+  HeapMemory& heaps() { return live_.heaps(); }
+  History& history() { return history_; }
+  // The edges of the newest submit.
+  EdgeList& edges() { return edges_; }
+
+ private:
+  [[gnu::cold, gnu::noinline]] bool enter_planning();
+
+  RunState& run_;
+  Deadlock& deadlock_;
+  History history_;
+  EdgeList edges_;
+  LiveRings live_;
+  PlannedRings planned_;
+  bool is_planning_ = false;
+};
+
+}  // namespace pto::ring_buffer

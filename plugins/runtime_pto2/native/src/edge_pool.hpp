@@ -1,0 +1,35 @@
+// The dependency pools of the rings: a task's edges get their place when it is published.
+//
+// Orchestrator only.
+#pragma once
+
+#include <cstdint>
+
+#include "draft.hpp"
+#include "edges.hpp"
+#include "run_state.hpp"
+#include "space_wait.hpp"
+
+namespace pto::ring_buffer {
+
+class EdgePool {
+ public:
+  EdgePool(RunState& run, SpaceWait& wait) : run_(run), wait_(wait) {}
+
+  // Writes the edges of the held task and names them in its descriptor. False: the wait for free
+  // entries has failed; the list is unchanged but for producers that have retired.
+  bool place(const HeldTask& held, EdgeList& edges);
+
+ private:
+  uint32_t reserve(uint32_t ring, uint32_t count);
+  [[gnu::cold]] bool wait_for_entries(const HeldTask& held, EdgeList& edges, uint32_t* first);
+  [[gnu::cold]] bool wait_for_fewer(const HeldTask& held, EdgeList& edges, const Blocked& blocked);
+  [[gnu::cold]] bool reject_too_many(const HeldTask& held, const EdgeList& edges);
+  void write(const HeldTask& held, EdgeList& edges, uint32_t first);
+  void announce(const EdgeList::Item& item, SlotRef consumer);
+
+  RunState& run_;
+  SpaceWait& wait_;
+};
+
+}  // namespace pto::ring_buffer

@@ -1,0 +1,74 @@
+// What the orchestrator has reserved in the four rings, and what retired tasks have freed.
+//
+// Schedulers move the watermark of a ring when its tasks retire. sync() reads it and frees what
+// those tasks used: slots, heap, entries of the dependency pool and of the tensor map, payloads.
+//
+// Orchestrator only; is_blocked() callers may read it while the orchestrator waits.
+#pragma once
+
+#include <cstdint>
+
+#include "options.hpp"
+#include "payloads.hpp"
+#include "pto/engine/heap_ring.hpp"
+#include "rings.hpp"
+#include "statistics.hpp"
+#include "tensor_map.hpp"
+
+namespace pto::ring_buffer {
+
+struct RingSpace {
+  int64_t alive = 0;        // tasks before it have retired; their entries and payloads are free
+  int64_t edges_alive = 0;  // edges of tasks before it are free
+  uint64_t heap_tail = 0;   // virtual
+  uint64_t edges_tail = 0;
+  HeapRing heap;
+  HeapRing edges;
+};
+
+class FreeSpace {
+ public:
+  explicit FreeSpace(Rings& rings) : rings_(rings) {}
+
+  Shortage create(Memory& memory, const Options& options);
+  void destroy();
+  void begin(const Options& options, bool full_hazards);
+
+  // Frees what has retired, in each ring where at least `least` tasks have retired since the last
+  // time.
+  void sync(CleanedBy reason, int64_t least);
+  void sync_ring(uint32_t ring, CleanedBy reason);
+  // Once for each submit: syncs now and then, where it is worth a walk over the tasks.
+  void sync_at_intervals() {
+    if (--submits_to_sync_ == 0) sync(CleanedBy::kBatch, kBatch);
+  }
+
+  // Frees the edges of tasks before `end` that are done, whether or not their scope has ended.
+  void free_done_edges(uint32_t ring, int64_t end);
+
+  bool has_slots(uint32_t ring, uint32_t count) const {
+    const TaskRing& tasks = rings_.ring[ring];
+    return tasks.next + count - spaces_[ring].alive < static_cast<int64_t>(tasks.window);
+  }
+  // Whether the newest task in the slot has retired.
+  bool has_retired(SlotRef task) const;
+  RingUse use(uint32_t ring) const;
+
+  RingSpace& ring(uint32_t index) { return spaces_[index]; }
+  const RingSpace& ring(uint32_t index) const { return spaces_[index]; }
+  TensorMap& map() { return map_; }
+  const TensorMap& map() const { return map_; }
+  Payloads& payloads() { return payloads_; }
+
+ private:
+  static constexpr uint32_t kSyncInterval = 64;  // submits
+  static constexpr int64_t kBatch = 64;          // retired tasks that are worth a walk
+
+  Rings& rings_;
+  TensorMap map_;
+  Payloads payloads_;
+  RingSpace spaces_[kRings];
+  uint32_t submits_to_sync_ = 0;
+};
+
+}  // namespace pto::ring_buffer

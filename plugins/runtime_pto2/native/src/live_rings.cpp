@@ -1,0 +1,219 @@
+#include "live_rings.hpp"
+
+#include <cstring>
+
+namespace pto::ring_buffer {
+
+bool LiveRings::wait_for_slots(const Draft& draft) {
+  const uint32_t window = run_.rings.ring[draft.ring].window;
+  if (draft.count >= window) {
+    ErrorFacts facts{PTO_ERROR_CAPACITY};
+    facts.value = draft.count;
+    facts.limit = window - 1;
+    return reject(run_.context, draft, facts, "a block task of ", draft.count,
+                  " blocks can never fit into the task window of ring ", draft.ring,
+                  ", which holds ", window - 1, " tasks; it needs at least --set pto2.task_window=",
+                  uint64_t{1} << (64 - __builtin_clzll(draft.count)));
+  }
+  const auto has_space = [&] {
+    run_.space.sync_ring(draft.ring, CleanedBy::kBatch);
+    return run_.space.has_slots(draft.ring, draft.count);
+  };
+  return has_space() ||
+         wait_.wait_until(blocked_on(Resource::kWindow, draft, draft.count), has_space);
+}
+
+bool LiveRings::reserve_outputs(Draft& draft) {
+  RingSpace& ring = run_.space.ring(draft.ring);
+  const uint64_t bytes = draft.output_bytes;
+  if (!heaps_.is_open(draft.ring) && !open_heap(draft)) return false;
+  if (!ring.heap.can_ever_fit(bytes)) return reject_outputs(draft);
+  HeapRing::Range range = ring.heap.try_reserve(bytes, ring.heap_tail);
+  const auto has_space = [&] {
+    run_.space.sync_ring(draft.ring, CleanedBy::kBatch);
+    range = ring.heap.try_reserve(bytes, ring.heap_tail);
+    return range.fits;
+  };
+  if (!range.fits && !has_space() &&
+      !wait_.wait_until(blocked_on(Resource::kHeap, draft, bytes), has_space)) {
+    return false;
+  }
+  draft.heap_address = heaps_.address(draft.ring, range.position);
+  draft.heap_begin = range.begin;
+  draft.gap_shift = heaps_.gap_shift();
+  history_.reserve(draft.ring, bytes);
+  const uint64_t used = ring.heap.used(ring.heap_tail);
+  uint64_t& peak = run_.statistics.ring[draft.ring].heap_peak;
+  if (used > peak) peak = used;
+  return true;
+}
+
+bool LiveRings::open_heap(const Draft& draft) {
+  const uint64_t bytes = run_.space.ring(draft.ring).heap.capacity();
+  const pto_status status = heaps_.open(draft.ring);
+  if (status == PTO_OK) return true;
+  ErrorFacts facts{status};
+  facts.value = bytes;
+  return reject(run_.context, draft, facts, "the device has no memory for the heap of ring ",
+                draft.ring, ", ", bytes, " bytes; set heap to less");
+}
+
+bool LiveRings::reject_outputs(const Draft& draft) {
+  ErrorFacts facts{PTO_ERROR_CAPACITY};
+  facts.value = draft.output_bytes;
+  facts.limit = run_.sizes.options.heap[draft.ring];
+  return reject(run_.context, draft, facts, "the outputs of ", TaskName{draft.id}, " (function ",
+                draft.task.func_id, ") take ", draft.output_bytes,
+                " bytes and can never fit into the heap of ring ", draft.ring, ", which has ",
+                facts.limit, "; it needs at least --set pto2.heap=", draft.output_bytes);
+}
+
+bool LiveRings::lend_output(const Draft& draft, uint32_t parameter) {
+  const pto_platform* platform = run_.context.platform;
+  if (platform->checking == 0) return true;
+  const pto_buffer& buffer = draft.task.params[parameter].value.tensor->buffer;
+  ErrorLatch blank;
+  pto_error cause = *blank.error();
+  const pto_status status = platform->lend(platform->self, buffer.addr, buffer.size, &cause);
+  if (status == PTO_OK) return true;
+  ErrorFacts facts{status};
+  facts.value = cause.value;
+  facts.limit = cause.limit;
+  return reject(run_.context, draft, facts, "the outputs of ", TaskName{draft.id}, " (function ",
+                draft.task.func_id,
+                ") received their memory: ", static_cast<const char*>(cause.message));
+}
+
+bool LiveRings::wait_for_entries(const Draft& draft) {
+  TensorMap& map = run_.space.map();
+  if (!map.can_ever_hold(draft.entries)) {
+    ErrorFacts facts{PTO_ERROR_CAPACITY};
+    facts.value = draft.entries;
+    facts.limit = run_.sizes.options.tensor_map_pool;
+    return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", draft.task.func_id,
+                  ") takes ", draft.entries,
+                  " entries and can never fit into the tensor map's pool, which has ", facts.limit,
+                  "; it needs at least --set pto2.tensor_map_pool=", draft.entries);
+  }
+  const auto has_space = [&] {
+    run_.space.sync(CleanedBy::kBackPressure, 1);
+    return map.has_space(draft.entries);
+  };
+  return has_space() ||
+         wait_.wait_until(blocked_on(Resource::kTensorMap, draft, draft.entries), has_space);
+}
+
+bool LiveRings::write(Draft& draft) {
+  if (!write_payload(draft)) return false;
+  for (uint32_t block = 0; block < draft.count; ++block) write_descriptor(draft, block);
+  if (run_.context.platform->tracing != 0) trace_submit(draft);
+  return true;
+}
+
+bool LiveRings::write_payload(Draft& draft) {
+  const pto_tensor_task& task = draft.task;
+  const uint32_t num_args = draft.tensors + draft.scalars;
+  uint32_t offset = static_cast<uint32_t>(sizeof(pto_payload)) + 8 * num_args;
+  draft.payload_length = offset + draft.tensors * static_cast<uint32_t>(sizeof(pto_tensor_data));
+  draft.payload_class = Payloads::class_of(draft.payload_length);
+  pto_payload* payload = run_.space.payloads().take(draft.payload_class);
+  if (payload == nullptr) {
+    return reject(run_.context, draft, {PTO_ERROR_MEMORY}, "no memory for the payload of ",
+                  TaskName{draft.id}, "; free memory or use a smaller task_window");
+  }
+  draft.payload = payload;
+  uint64_t* args = pto_payload_args(payload);
+  uint64_t relative = 0;
+  const pto_param* const params = task.params;
+  const uint32_t count = task.num_params;
+  for (uint32_t index = 0; index < count; ++index) {
+    const pto_param& param = params[index];
+    if (param.tag == PTO_TAG_SCALAR) {
+      args[index] = param.value.scalar;
+      continue;
+    }
+    auto* copy = reinterpret_cast<pto_tensor_data*>(reinterpret_cast<char*>(payload) + offset);
+    std::memcpy(copy, param.value.tensor, sizeof *copy);
+    copy->tag = static_cast<uint8_t>(param.tag);
+    args[index] = offset;
+    offset += static_cast<uint32_t>(sizeof(pto_tensor_data));
+    relative |= uint64_t{1} << index;
+  }
+  if (draft.is_block_task()) {
+    args[count] = task.block_dim;
+    args[count + 1] = 0;
+  }
+  payload->kernel = draft.kernel;
+  payload->task = static_cast<uint64_t>(draft.id);
+  payload->cookie = task.cookie;
+  payload->func_id = task.func_id;
+  payload->num_args = num_args;
+  payload->relative_args = relative;
+  return true;
+}
+
+void LiveRings::write_descriptor(const Draft& draft, uint32_t block) {
+  const pto_tensor_task& task = draft.task;
+  const TaskRing& ring = run_.rings.ring[draft.ring];
+  const int64_t number = draft.number + block;
+  TaskDescriptor& descriptor = ring.descriptor(number);
+  descriptor.payload = draft.payload;
+  descriptor.id = TaskId{draft.ring, number}.value();
+  descriptor.first_edge = kNoEdge;
+  descriptor.edge_count = 0;
+  descriptor.cluster = descriptor.group = -1;
+  descriptor.block_dim = task.block_dim;
+  descriptor.block_id = block;
+  descriptor.head = slot_ref(draft.ring, ring.slot(draft.number));
+  descriptor.payload_length = static_cast<uint16_t>(draft.payload_length);
+  descriptor.core_type = static_cast<uint8_t>(draft.core_type);
+  descriptor.block_id_arg = static_cast<uint8_t>(task.num_params + 1);
+  if (task.clusters == nullptr) return;
+  descriptor.cluster = task.clusters[block];
+  descriptor.group = run_.clusters.group(descriptor.cluster);
+  run_.clusters.submitted(descriptor.cluster);
+}
+
+void LiveRings::trace_submit(const Draft& draft) {
+  for (uint32_t block = 0; block < draft.count; ++block) {
+    pto_trace(run_.context.platform, PTO_TRACE_SUBMIT,
+              static_cast<uint64_t>(TaskId{draft.ring, draft.number + block}.value()),
+              static_cast<uint64_t>(draft.task.func_id));
+  }
+}
+
+bool LiveRings::publish(const HeldTask& held, EdgeList& edges) {
+  if (!edges_.place(held, edges)) return false;
+  run_.stream.append(slot_ref(held.ring, run_.rings.ring[held.ring].slot(held.number)));
+  return true;
+}
+
+bool LiveRings::allocate_cluster(uint32_t depth, Place at, int32_t* cluster) {
+  Clusters& clusters = run_.clusters;
+  *cluster = clusters.allocate(depth);
+  if (*cluster != Clusters::kNone) return true;
+  Blocked blocked;
+  blocked.what = Resource::kCluster;
+  blocked.ring = Scopes::ring_at(depth);
+  blocked.depth = depth;
+  blocked.needed = 1;
+  blocked.file = at.file;
+  blocked.line = at.line;
+  if (!wait_.wait_until(blocked, [&] { return clusters.is_any_free(); })) return false;
+  *cluster = clusters.allocate(depth);
+  return true;
+}
+
+Blocked LiveRings::blocked_on(Resource what, const Draft& draft, uint64_t needed) const {
+  Blocked blocked;
+  blocked.what = what;
+  blocked.ring = draft.ring;
+  blocked.depth = run_.scopes.depth();
+  blocked.needed = needed;
+  blocked.func_id = draft.task.func_id;
+  blocked.file = draft.task.file;
+  blocked.line = draft.task.file != nullptr ? draft.task.line : -1;
+  return blocked;
+}
+
+}  // namespace pto::ring_buffer

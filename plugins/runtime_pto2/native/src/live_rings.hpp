@@ -1,0 +1,84 @@
+// The rings of the run, as a submit uses them: it waits while they are full, and writes tasks for
+// the schedulers. planned_rings.hpp has the same functions for a plan.
+//
+// Functions that return bool return false when the run has failed or a deadlock has been proven.
+// In the second case the caller repeats the call on the planned rings, see current_rings.hpp.
+//
+// Orchestrator only.
+#pragma once
+
+#include <cstdint>
+
+#include "draft.hpp"
+#include "edge_pool.hpp"
+#include "edges.hpp"
+#include "heap_memory.hpp"
+#include "history.hpp"
+#include "run_state.hpp"
+#include "space_wait.hpp"
+
+namespace pto::ring_buffer {
+
+class LiveRings {
+ public:
+  LiveRings(RunState& run, SpaceWait& wait, History& history)
+      : run_(run),
+        wait_(wait),
+        history_(history),
+        heaps_(run.context, run.rings, run.space),
+        edges_(run, wait) {}
+
+  HeapMemory& heaps() { return heaps_; }
+
+  // Makes sure that the task's slots are free. The caller takes them.
+  bool reserve_slots(const Draft& draft) {
+    return run_.space.has_slots(draft.ring, draft.count) || wait_for_slots(draft);
+  }
+  // Reserves draft.output_bytes of the heap: sets heap_address, heap_begin and gap_shift.
+  bool reserve_outputs(Draft& draft);
+  // Reports to the platform, in checking mode, that an output has its memory.
+  bool lend_output(const Draft& draft, uint32_t parameter);
+  // Makes sure that the tensor map has space for draft.entries more entries.
+  bool reserve_entries(const Draft& draft) {
+    return run_.space.map().has_space(draft.entries) || wait_for_entries(draft);
+  }
+  // Writes the payload and the descriptors.
+  bool write(Draft& draft);
+  // Places the edges of the held task and appends the task to the stream.
+  bool publish(const HeldTask& held, EdgeList& edges);
+
+  // In checking mode: whether the platform knows the memory. Fills `cause` otherwise.
+  pto_status check_range(uint64_t address, uint64_t bytes, pto_error* cause) const {
+    const pto_platform* platform = run_.context.platform;
+    return platform->check_range(platform->self, address, bytes, cause);
+  }
+  bool is_output_of(const TaskRecord& task, uint64_t address) const {
+    return heaps_.is_output_of(task, address);
+  }
+
+  bool allocate_cluster(uint32_t depth, Place at, int32_t* cluster);
+  bool is_cluster_allocated(int32_t cluster) const { return run_.clusters.is_allocated(cluster); }
+  void free_cluster(int32_t cluster) { run_.clusters.free(cluster); }
+  // The scope of this depth ends: frees its clusters.
+  void end_scope(uint32_t depth) { run_.clusters.end_scope(depth); }
+  // The ring's scope_released has moved.
+  void released(uint32_t) {}
+
+ private:
+  [[gnu::cold]] bool wait_for_slots(const Draft& draft);
+  [[gnu::cold]] bool wait_for_entries(const Draft& draft);
+  [[gnu::cold]] bool open_heap(const Draft& draft);
+  [[gnu::cold]] bool reject_outputs(const Draft& draft);
+  bool write_payload(Draft& draft);
+  void write_descriptor(const Draft& draft, uint32_t block);
+  [[gnu::cold]] void trace_submit(const Draft& draft);
+  Blocked blocked_on(Resource what, const Draft& draft, uint64_t needed) const;
+
+  RunState& run_;
+  SpaceWait& wait_;
+  History& history_;
+  HeapMemory heaps_;
+  EdgePool edges_;
+};
+
+}  // namespace pto::ring_buffer

@@ -1,0 +1,61 @@
+// The rings of a plan, with the functions of live_rings.hpp: they are never full, and nothing runs.
+//
+// After a proven deadlock the orchestration continues on these rings. Each task counts as completed
+// at once. The planner records what the rings would have needed, see planner.hpp.
+//
+// Functions that return bool return false at a limit of the plan; they have failed the run then.
+//
+// Orchestrator only.
+#pragma once
+
+#include <cstdint>
+
+#include "draft.hpp"
+#include "edges.hpp"
+#include "history.hpp"
+#include "planner.hpp"
+#include "run_state.hpp"
+#include "space_wait.hpp"
+
+namespace pto::ring_buffer {
+
+class PlannedRings {
+ public:
+  PlannedRings(RunState& run, History& history)
+      : run_(run), history_(history), planner_(run.context) {}
+
+  // A deadlock has been proven and all schedulers are halted.
+  void enter();
+  // The orchestration has ended. `is_whole`: without an error of its own. Returns the smallest
+  // sizes; the rings are those of the run again.
+  Plan finish(bool is_whole);
+  void end() { planner_.end(); }
+
+  [[gnu::cold]] bool reserve_slots(const Draft& draft);
+  [[gnu::cold]] bool reserve_outputs(Draft& draft);
+  bool lend_output(const Draft&, uint32_t) { return true; }
+  [[gnu::cold]] bool reserve_entries(const Draft& draft);
+  bool write(Draft&) { return true; }
+  [[gnu::cold]] bool publish(const HeldTask& held, const EdgeList& edges);
+
+  // Planned memory lies anywhere and contains no data.
+  pto_status check_range(uint64_t, uint64_t, pto_error*) const { return PTO_OK; }
+  bool is_output_of(const TaskRecord&, uint64_t) const { return true; }
+
+  [[gnu::cold]] bool allocate_cluster(uint32_t depth, Place at, int32_t* cluster);
+  bool is_cluster_allocated(int32_t cluster) const {
+    return run_.clusters.is_allocated(cluster) || planner_.is_allocated(cluster);
+  }
+  [[gnu::cold]] void free_cluster(int32_t cluster);
+  [[gnu::cold]] void end_scope(uint32_t depth);
+  [[gnu::cold]] void released(uint32_t ring);
+
+ private:
+  bool stop();
+
+  RunState& run_;
+  History& history_;
+  Planner planner_;
+};
+
+}  // namespace pto::ring_buffer

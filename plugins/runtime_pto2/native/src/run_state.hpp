@@ -1,0 +1,44 @@
+// What the classes of the submit path share.
+//
+// Orchestrator only, but for the parts that say otherwise.
+#pragma once
+
+#include "clusters.hpp"
+#include "free_space.hpp"
+#include "pto/engine/context.hpp"
+#include "pto/engine/scope_stack.hpp"
+#include "rings.hpp"
+#include "scheduler.hpp"
+#include "sizing.hpp"
+#include "statistics.hpp"
+#include "stream.hpp"
+
+namespace pto::ring_buffer {
+
+using Scopes = ScopeStack<kRings>;
+
+struct RunState {
+  RunState(Context& shared_context, Rings& shared_rings, Clusters& shared_clusters,
+           Scheduler& shared_scheduler)
+      : context(shared_context),
+        rings(shared_rings),
+        clusters(shared_clusters),
+        scheduler(shared_scheduler),
+        stream(shared_context, shared_rings, shared_scheduler),
+        space(shared_rings) {}
+
+  bool has_failed() const { return context.latch.is_set(); }
+
+  Context& context;
+  Rings& rings;
+  Clusters& clusters;
+  Scheduler& scheduler;
+  Stream stream;
+  FreeSpace space;
+  Scopes scopes;
+  Sizes sizes;
+  RunStatistics statistics = {};
+  bool is_full = false;  // hazards
+};
+
+}  // namespace pto::ring_buffer

@@ -1,0 +1,69 @@
+// The orchestrator's end of the stream of submits, see rings.hpp.
+//
+// While schedulers have other work, up to kInterval submits share one store of `submitted`, a word
+// that all schedulers read. No submit waits for the next one: a scheduler that is about to rest
+// also reads `logged`, and when all rest the next submit moves `submitted` and wakes one.
+//
+// Orchestrator only.
+#pragma once
+
+#include <cstdint>
+
+#include "pto/engine/context.hpp"
+#include "rings.hpp"
+#include "scheduler.hpp"
+
+namespace pto::ring_buffer {
+
+class Stream {
+ public:
+  Stream(Context& context, Rings& rings, Scheduler& scheduler)
+      : context_(context), rings_(rings), scheduler_(scheduler) {}
+
+  void begin() { appended_ = announced_ = 0; }
+
+  // Adds a submit; `head` is its first slot.
+  void append(SlotRef head) {
+    rings_.log[appended_++ & (rings_.log_size - 1)] = head;
+    rings_.logged.store(appended_, std::memory_order_seq_cst);
+  }
+
+  // Moves `submitted` to the end of the stream.
+  void announce() {
+    if (announced_ == appended_) return;
+    announced_ = appended_;
+    rings_.submitted.store(appended_, std::memory_order_seq_cst);
+    scheduler_.published();
+    pto_yield(context_.platform, PTO_YIELD_SUBMIT);
+  }
+
+  // The same when enough submits have been added, or when all schedulers rest.
+  void announce_if_due() {
+    if (appended_ - announced_ >= kInterval || scheduler_.is_resting() ||
+        context_.platform->deterministic != 0) {
+      announce();
+    }
+  }
+
+  // The first task of `ring` that no scheduler has wired; `end` if all before `end` are. The state
+  // of a task is undefined until it is wired.
+  int64_t first_unwired(uint32_t ring, int64_t end) const {
+    const uint64_t wired = rings_.wired.load(std::memory_order_acquire);
+    for (uint64_t entry = wired; entry != appended_; ++entry) {
+      const SlotRef ref = rings_.log[entry & (rings_.log_size - 1)];
+      if (ring_of(ref) == ring) return rings_.ring[ring].newest_in(slot_of(ref));
+    }
+    return end;
+  }
+
+ private:
+  static constexpr uint64_t kInterval = 8;  // submits
+
+  Context& context_;
+  Rings& rings_;
+  Scheduler& scheduler_;
+  uint64_t appended_ = 0;
+  uint64_t announced_ = 0;
+};
+
+}  // namespace pto::ring_buffer

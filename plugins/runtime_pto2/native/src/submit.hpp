@@ -1,0 +1,50 @@
+// The steps of a submit: checks, slots, lookup of edges, heap, space in the tensor map, payload and
+// descriptor, records, entries in the map. Its edges stay in a list until it is published.
+//
+// Orchestrator only.
+#pragma once
+
+#include <cstdint>
+
+#include "checks.hpp"
+#include "current_rings.hpp"
+#include "draft.hpp"
+#include "publisher.hpp"
+#include "run_state.hpp"
+
+namespace pto::ring_buffer {
+
+class Submitter {
+ public:
+  Submitter(RunState& run, const KernelTable& kernels, CurrentRings& current, Publisher& publisher)
+      : run_(run), current_(current), publisher_(publisher), checks_(run, kernels, current) {}
+
+  void begin() { next_key_ = 0; }
+
+  // Returns the id of the task, or of block 0; -1 after an error.
+  int64_t submit(pto_tensor_task& task);
+
+ private:
+  bool take_slots(Draft& draft);
+  void find_edges(Draft& draft);
+  void find_writers(const Access& access, uint32_t kind, uint64_t& counter);
+  void find_readers(const Access& access);
+  bool place_outputs(Draft& draft);
+  bool address_outputs(Draft& draft);
+  bool reserve_entries(const Draft& draft);
+  void write_records(const Draft& draft);
+  void insert_accesses(const Draft& draft);
+  SlotRef slot_of_task(int64_t id) const {
+    const TaskId task = TaskId::of(id);
+    return slot_ref(task.ring, run_.rings.ring[task.ring].slot(task.number));
+  }
+
+  RunState& run_;
+  CurrentRings& current_;
+  Publisher& publisher_;
+  SubmitChecks checks_;
+  uint64_t next_key_ = 0;
+  Access accesses_[PTO_MAX_TASK_TENSORS];  // of the submit under way
+};
+
+}  // namespace pto::ring_buffer
