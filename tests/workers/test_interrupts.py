@@ -63,6 +63,7 @@ def interrupted_in(worker: Any, body: Any) -> float:
 def test_an_interrupt_in_the_block_waits_some_time_for_what_runs(make) -> None:
     worker = make(num_sub_workers=1)
     rows = worker.shared_array((2, 8))
+    worker.register(write)  # a child that hangs could not receive it
 
     def submit(s: Any) -> None:
         s.submit(hang, rows[0])

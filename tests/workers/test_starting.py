@@ -38,7 +38,7 @@ def still_works(worker: Worker, array: Any) -> None:
 
 
 def failing(error: BaseException) -> Callable[..., Any]:
-    def start(self: Any, plans: Any) -> Any:
+    def start(self: Any, plans: Any, is_cancelled: Any) -> Any:
         raise error
 
     return start

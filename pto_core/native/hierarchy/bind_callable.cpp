@@ -95,6 +95,8 @@ void bind_live_callables(nb::module_& module) {
       .def("add", &LiveCallables::add, nb::arg("handle"), "Make the handle live.")
       .def("remove", &LiveCallables::remove, nb::arg("handle"),
            "End the registration of the handle; return whether it was live.")
+      .def("has", &LiveCallables::has, nb::arg("handle"),
+           "Return whether the registration of the handle is live.")
       .def("close", &LiveCallables::close, "End all registrations: the Worker is closed.")
       .def(
           "check", [](const LiveCallables& self, nb::handle object) { self.check(object); },

@@ -183,6 +183,7 @@ def test_a_handle_is_of_one_worker_and_dies() -> None:
     with pytest.raises(UsageError, match="'top_level' is dead"):
         here.target_of(handle)
     here.add(registration)
+    here.publish(registration)
     assert here.target_of(handle) is top_level
     assert (handle.name, handle.worker) == ("top_level", here.live.worker)
     assert here.table(CallableSpace.LOCAL_PYTHON) == {handle.digest: top_level}
@@ -203,7 +204,9 @@ def test_an_object_is_found_by_one_of_its_live_handles() -> None:
     registry = Registry()
     first, second = (registry.make(top_level, serialise=False, inherits=True) for _ in range(2))
     registry.add(first)
+    registry.publish(first)
     registry.add(second)
+    registry.publish(second)
     registry.remove(second.handle)
     assert registry.handle_of(top_level) == first.handle
     registry.remove(first.handle)
@@ -214,6 +217,7 @@ def test_a_pickled_registry_has_the_same_registrations() -> None:
     registry = Registry()
     made = registry.make(PATH, serialise=False, inherits=False)
     registry.add(made)
+    registry.publish(made)
     other = pickle.loads(pickle.dumps(registry))
     assert other.target_of(made.handle) is top_level
     assert other.handle_of(top_level) == made.handle
@@ -223,7 +227,9 @@ def test_a_digest_lives_as_long_as_one_of_its_handles() -> None:
     registry = Registry()
     first, second = (registry.make(PATH, serialise=False, inherits=True) for _ in range(2))
     registry.add(first)
+    registry.publish(first)
     registry.add(second)
+    registry.publish(second)
     registry.remove(first.handle)
     assert registry.has(second.handle.digest)
     registry.remove(second.handle)
@@ -254,6 +260,8 @@ def test_two_functions_of_one_path_and_code_are_two_callables() -> None:
             for value in ([1], [2]):
                 module.__dict__["value"] = value
                 work = define(module, "def work(found=value): return found")
-                registry.add(registry.make(work, serialise=False, inherits=inherits))
+                made = registry.make(work, serialise=False, inherits=inherits)
+                registry.add(made)
+                registry.publish(made)
                 handles.append(registry.handle_of(work))
         assert handles[0].digest != handles[1].digest

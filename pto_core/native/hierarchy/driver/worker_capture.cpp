@@ -54,8 +54,6 @@ void check_alike(const CapturedGraph& graph, const TaskArgs* args) {
 
 void WorkerDriver::capture_begin(nb::object self, Hazards hazards, nb::handle config,
                                  TaskArgs* args) {
-  if (capture_) core::raise_usage("a capture inside a capture; capture one graph after the other");
-  if (driver_->is_running()) core::raise_usage("a capture inside a run; capture before or after");
   const uint32_t number = config.is_none() ? 0 : config_number(config.ptr());
   if (args) args->take_addresses();
   auto made = or_error([&] {
@@ -64,6 +62,9 @@ void WorkerDriver::capture_begin(nb::object self, Hazards hazards, nb::handle co
         args ? std::span<const pto_tensor>(args->tensors()) : std::span<const pto_tensor>(),
         args ? std::span<const uint64_t>(args->scalars()) : std::span<const uint64_t>());
   });
+  // Other threads can run up to here, and not between the checks and what follows.
+  if (capture_) core::raise_usage("a capture inside a capture; capture one graph after the other");
+  if (driver_->is_running()) core::raise_usage("a capture inside a run; capture before or after");
   RunObject* run = make_run_object(this, self.ptr(), nullptr);
   if (!run) throw nb::python_error();
   Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_, run)));

@@ -77,20 +77,26 @@ void WorkerDriver::refuse_fork() const {
 }
 
 void WorkerDriver::run_begin(nb::object self, Hazards hazards, nb::handle config) {
-  if (capture_) {
-    core::raise_usage(
-        "a run or session inside a capture, of which nothing runs; submit its tasks "
-        "in the function that is captured");
-  }
-  // First, because it may be refused.
   const uint32_t number = config.is_none() ? 0 : config_number(config.ptr());
+  check_no_capture();
   or_error([&] { driver().run_begin(hazards); });
+  if (capture_) {  // another thread began it while this one waited for the driver
+    or_error([&] { driver().run_end(false); });
+    check_no_capture();
+  }
   settings_.memory->begin_run();
   RunObject* run = make_run_object(this, self.ptr(), driver_->outcomes());
   if (!run) throw nb::python_error();
   Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_, run)));
   run_config_ = number;
   replayed_.reset();
+}
+
+void WorkerDriver::check_no_capture() const {
+  if (!capture_) return;
+  core::raise_usage(
+      "a run or session inside a capture, of which nothing runs; submit its tasks "
+      "in the function that is captured");
 }
 
 void WorkerDriver::run_end(bool is_interrupted) {

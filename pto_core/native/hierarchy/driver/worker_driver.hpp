@@ -157,6 +157,7 @@ class WorkerDriver {
   void check_run(const TaskHandle& handle) const;
   void check_replay(const CapturedObject& captured, TaskArgs* args) const;
   void check_no_replay() const;
+  void check_no_capture() const;
   void drop_kept(int64_t before);
   void leave_to_own_thread();
 

@@ -108,8 +108,8 @@ class Crew:
         """How many of the children, the first ones, are chips."""
         return len(self.settings.device_ids)
 
-    def start(self) -> None:
-        """Start every child, or none: raises ChildStartError."""
+    def start(self, is_cancelled: Callable[[], bool]) -> None:
+        """Start every child, or none: raises ChildStartError, AbortedError if cancelled."""
         with ExitStack() as undoing:
             undoing.callback(self.close)
             ends = []
@@ -118,7 +118,7 @@ class Crew:
                 undoing.callback(ends[-1].discard)
             plans = [self.plan(child, end) for child, end in enumerate(ends)]
             register_parkable(self.driver)
-            self.processes.start(plans)
+            self.processes.start(plans, is_cancelled)
             for child, end in enumerate(ends):
                 self.attach(child, end)
                 self.driver.child_ready(child)

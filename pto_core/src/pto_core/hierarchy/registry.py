@@ -53,6 +53,7 @@ class Registry:
         self.__init__(worker)  # type: ignore[misc]
         for one in registrations:
             self.add(one)
+            self.publish(one)
 
     def make(self, target: object, *, serialise: bool, inherits: bool) -> Registration:
         """Make a registration that is not known yet; raises UsageError."""
@@ -67,10 +68,24 @@ class Registry:
         return Registration(handle, target, known)
 
     def add(self, registration: Registration) -> None:
-        """Make a registration known; its handle is live from now on."""
+        """Give a registration to children that are started from now on."""
         self._registrations[registration.handle.registration] = registration
+
+    def publish(self, registration: Registration) -> None:
+        """Make the handle of a registration live: all children have it."""
         self._by_target[id(registration.target)] = registration
         self.live.add(registration.handle)
+
+    def discard(self, registration: Registration) -> None:
+        """Undo :meth:`add` and :meth:`publish`."""
+        self.live.remove(registration.handle)
+        self._registrations.pop(registration.handle.registration, None)
+        self._by_target = {
+            key: one for key, one in self._by_target.items() if one is not registration
+        }
+        for one in self._all():
+            if one.target is registration.target and self.live.has(one.handle):
+                self._by_target[id(one.target)] = one
 
     def has(self, digest: bytes) -> bool:
         """Say whether some live handle has the digest: then its children have it too."""
@@ -110,9 +125,8 @@ class Registry:
         """
         self.live.check(handle)
         assert isinstance(handle, CallableHandle)
-        self.live.remove(handle)
-        found = self._registrations.pop(handle.registration)
-        self._by_target = {id(one.target): one for one in self._all()}
+        found = self._registrations[handle.registration]
+        self.discard(found)
         return found
 
     def table(self, space: CallableSpace) -> Mapping[bytes, Any]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy.typing as npt
 
@@ -14,6 +13,7 @@ from pto_core._hierarchy import CallableHandle, CallableSpace, CapturedGraph, Ta
 from pto_core.errors import UsageError, WorkerClosedError
 from pto_core.hierarchy.child_memory import ChildMemory
 from pto_core.hierarchy.crew import Crew
+from pto_core.hierarchy.life_cycle import Exclusive, LifeCycle, State
 from pto_core.hierarchy.memory import Budget, SharedArena
 from pto_core.hierarchy.processes import refuse_inside
 from pto_core.hierarchy.registry import Registration, Registry
@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     from pto_core.hierarchy.progress import Listener
     from pto_core.hierarchy.session import Session
     from pto_core.kernels import CallConfig, DataType
+
+_Found = TypeVar("_Found")
+_ADDED_LATE = "add_worker after init(); add all children before the Worker starts"
+_CANCELLED = (
+    "close() was called during init(); the start was cancelled and no child is left; create "
+    "another Worker"
+)
 
 
 class Worker:
@@ -42,8 +49,9 @@ class Worker:
     ``"spawn"``), ``task_timeout_s``, and any other as a keyword. ``policy`` picks a child for a
     task without a pin, see :data:`pto_core.hierarchy.engine.Policy`.
 
-    Use it as a context manager, or call :meth:`close`. One thread at a time uses a Worker; two
-    Workers know nothing of each other. Raises UsageError, ConfigError or PluginError.
+    Use it as a context manager, or call :meth:`close`. Any thread may call: one run, session or
+    capture at a time is open, a second one is refused; other calls wait for a start on another
+    thread. Two Workers know nothing of each other. Raises UsageError, ConfigError or PluginError.
     """
 
     def __init__(
@@ -72,8 +80,8 @@ class Worker:
         self._crew: Crew | None = None
         self._runs: Runs | None = None
         self._last_runs: Runs | None = None  # what handles of tasks still ask after the end
-        self._is_closed = False
-        self._is_child = False
+        self._life = LifeCycle()
+        self._changes = Exclusive()  # of what children get
 
     @property
     def level(self) -> int:
@@ -101,38 +109,41 @@ class Worker:
         ``serialise``. Either all children have it when this returns or none. Raises UsageError for
         what cannot be run or serialised, ControlError when a child refuses.
         """
-        self._check_usable()
-        inherits = self._crew is None and self._settings.config["start_method"] == "fork"
-        made = self._registry.make(target, serialise=serialise, inherits=inherits)
-        self._check_space(made)
-        is_new = not self._registry.has(made.identity.digest)
-        self._registry.add(made)
-        if self._crew is not None and is_new:
-            try:
-                self._crew.deliver(made)
-            except BaseException:
-                self._registry.remove(made.handle)
-                raise
-        return made.handle
+        with self._changes.entered("register"):
+            return self._register(target, serialise=serialise)
 
     def unregister(self, handle: CallableHandle) -> None:
         """Let the handle die; children forget the callable with its last handle."""
-        self._check_usable()
-        self._check_outside_run("unregister")
-        gone = self._registry.remove(handle)
-        if self._crew is not None and not self._registry.has(gone.identity.digest):
-            self._crew.forget(gone)
+        with self._changes.entered("unregister"):
+            self._life.settled("unregister")
+            self._check_outside_run("unregister")
+            gone = self._registry.remove(handle)
+            try:
+                self._check_outside_run("unregister")  # of another thread, begun meanwhile
+            except UsageError:
+                self._registry.add(gone)
+                self._registry.publish(gone)
+                raise
+            crew = self._crew
+            if crew is not None and not self._registry.has(gone.identity.digest):
+                crew.forget(gone)
 
     def add_worker(self, worker: Worker) -> int:
         """Add a Worker that has not been started as a child, and give its child id.
 
         Its :meth:`init` runs in the child's process. Raises UsageError.
         """
-        self._check_usable()
-        self._check_child(worker)
-        worker._is_child = True
-        self._workers.append(worker)
-        return len(self._workers) - 1
+        with self._changes.entered("add_worker"):
+            self._check_child(worker, self._life.settled("add_worker"))
+            if not worker._life.add_to(self._life):
+                worker._life.check_open()
+                raise UsageError("another thread started or added the Worker; create another one")
+            self._workers.append(worker)
+            if not self._life.is_new:
+                self._workers.remove(worker)
+                worker._life.remove_from_above()
+                raise UsageError(_ADDED_LATE)
+            return len(self._workers) - 1
 
     def shared_array(
         self, shape: int | Sequence[int], dtype: npt.DTypeLike | DataType = "float32"
@@ -141,7 +152,6 @@ class Worker:
 
         It lives as long as a view of it does. Raises CapacityError where memory does not suffice.
         """
-        self._check_usable()
         return self._shared_arena().array(shape, dtype)
 
     # ---- running ----
@@ -149,12 +159,12 @@ class Worker:
     def init(self) -> Worker:
         """Start the children and wait until each is ready, recursively; twice is fine.
 
-        Raises ChildStartError when one does not get ready: then none is left, and the Worker is as
-        before.
+        Other calls that need the children wait for the end of the start. Raises ChildStartError
+        when a child does not get ready: then none is left, and the Worker is as before.
+        WorkerClosedError when :meth:`close` was called meanwhile: none is left.
         """
-        self._check_usable()
-        if self._crew is None:
-            if self._is_child:
+        while self._life.settled("init") is State.NEW:
+            if self._life.is_child:
                 raise UsageError(
                     "this Worker is the child of another one, which starts it in a process of its "
                     "own; call init() of that one"
@@ -220,7 +230,7 @@ class Worker:
         """
         from pto_core.hierarchy.session import Session
 
-        self._check_usable()
+        self._life.check_open()
         hazards_number(hazards)  # refused here, not at the beginning of the block
         return Session(self, config, hazards, progress)
 
@@ -254,23 +264,23 @@ class Worker:
     # ---- the end ----
 
     def close(self) -> None:
-        """End the children and give everything back; twice is fine. Handles are dead then."""
-        if self._is_closed:
+        """End the children and give everything back; twice is fine. Handles are dead then.
+
+        During :meth:`init` it cancels the start. Where another thread starts or closes the Worker,
+        it waits until that thread has ended the children. A handler of a signal may call it.
+        """
+        if self._life.state is State.CLOSED:
             return
         refuse_inside()
-        self._is_closed = True
-        crew, self._crew, self._runs = self._crew, None, None
-        try:
-            if crew is not None:
-                crew.close()
-        finally:
-            self._registry.close()
-            arena, self._arena = self._arena, None
-            if arena is not None:
-                arena.close()
+        with Interrupts():  # it has closed, or has not begun to
+            is_ours = self._life.begin_close()
+            if is_ours:
+                self._end()
+        if not is_ours:
+            self._life.await_closed()
 
     def __enter__(self) -> Worker:
-        self._check_usable()
+        self._life.check_open()
         return self
 
     def __exit__(
@@ -282,30 +292,93 @@ class Worker:
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._is_closed else "not started" if self._crew is None else "running"
-        return f"<Worker {self._path}, {state}>"
+        return f"<Worker {self._path}, {self._life.state.value}>"
 
     # ---- inside ----
 
+    def _register(self, target: object, *, serialise: bool) -> CallableHandle:
+        while True:
+            is_new = self._life.settled("register") is State.NEW
+            inherits = is_new and self._settings.config["start_method"] == "fork"
+            made = self._registry.make(target, serialise=serialise, inherits=inherits)
+            self._check_space(made)
+            if is_new:
+                self._registry.add(made)
+                if self._life.is_new:
+                    break
+                self._registry.discard(made)  # the start that began may have missed it
+            else:
+                self._deliver(made)
+                break
+        self._registry.publish(made)
+        self._life.check_open()
+        return made.handle
+
+    def _deliver(self, made: Registration) -> None:
+        is_known = self._registry.has(made.identity.digest)
+        self._registry.add(made)
+        try:
+            if not is_known:
+                self._running().deliver(made)
+        except BaseException:
+            self._registry.discard(made)
+            raise
+
     def _start(self) -> None:
+        """Start, unless another thread has begun to; after an error no child is left."""
         with Interrupts():  # it has started, or nothing has: never half of it
-            crew = Crew(
-                self._settings,
-                self._path,
-                self._registry,
-                self._workers,
-                self._shared_arena(),
-                self._policy,
-            )
-            crew.start()
-            self._crew, self._runs = crew, Runs(crew)
-            self._last_runs = self._runs
-            crew.supervision.follow(self._runs)
+            if not self._life.begin_start():
+                return
+            try:
+                self._start_children()
+                if not self._life.end_start(State.RUNNING):
+                    raise WorkerClosedError(_CANCELLED)
+            except BaseException as error:
+                if self._life.end_start(State.NEW):
+                    raise
+                self._end()
+                if isinstance(error, Exception):
+                    raise WorkerClosedError(_CANCELLED) from error
+                raise
+
+    def _start_children(self) -> None:
+        for number, worker in enumerate(self._workers):
+            if worker._life.state is not State.NEW:
+                raise WorkerClosedError(
+                    f"child Worker {number} was closed before init(); add Workers that are open"
+                )
+        crew = Crew(
+            self._settings,
+            self._path,
+            self._registry,
+            self._workers,
+            self._shared_arena(),
+            self._policy,
+        )
+        crew.start(lambda: self._life.state is not State.STARTING)
+        runs = Runs(crew)
+        crew.supervision.follow(runs)
+        self._crew, self._runs, self._last_runs = crew, runs, runs
+
+    def _end(self) -> None:
+        """Close what there is; of the thread that has to."""
+        crew, self._crew, self._runs = self._crew, None, None
+        try:
+            if crew is not None:
+                crew.close()
+        finally:
+            self._registry.close()
+            with self._life.lock:
+                arena, self._arena = self._arena, None
+            if arena is not None:
+                arena.close()
+            self._life.end_close()
 
     def start_as_child(self, path: str) -> None:
         """Start in the process of this child, which ``path`` names; called once, by it."""
         self._path = path
         self._arena = None
+        self._life, self._changes = LifeCycle(), Exclusive()
         self._start()
 
     @property
@@ -316,10 +389,8 @@ class Worker:
 
     def started_runs(self) -> Runs:
         """Start if need be, and give what begins and ends runs; for sessions."""
-        self._check_usable()
         self.init()
-        assert self._runs is not None
-        return self._runs
+        return _unless_closed(self._runs)
 
     def _runs_here(self) -> Runs:
         """Give them quickly; in a fork of the program they refuse whatever is asked."""
@@ -333,38 +404,40 @@ class Worker:
         if isinstance(task, CallableHandle):
             return task, self._registry.target_of(task)
         known = self._registry.handle_of(task)
-        return known or self.register(task), task
+        return known or self._registered_once(task), task
+
+    def _registered_once(self, task: object) -> CallableHandle:
+        with self._changes.entered("submit"):
+            return self._registry.handle_of(task) or self._register(task, serialise=False)
 
     def _running(self) -> Crew:
-        self.started_runs()
-        assert self._crew is not None
-        return self._crew
+        self.init()
+        return _unless_closed(self._crew)
 
     def _shared_arena(self) -> SharedArena:
-        if self._arena is None:
-            self._arena = SharedArena(Budget(self._settings.config["shared_memory_limit"]))
-        return self._arena
+        with self._life.lock:  # two threads get the same one
+            self._life.check_open()
+            if self._life.is_child:
+                raise UsageError(
+                    "shared_array of a Worker that was added to another one, which would not see "
+                    "the array; call shared_array of that one"
+                )
+            if self._arena is None:
+                self._arena = SharedArena(Budget(self._settings.config["shared_memory_limit"]))
+            return self._arena
 
     def _child_memory(self, what: str) -> ChildMemory:
-        self._check_usable()
+        self._life.check_open()
         if not self._settings.device_ids:
             raise UsageError(f"{what} is for the memory of a chip, and this Worker has no chips")
-        if self._runs is not None and self._runs.is_capturing:
+        runs = self._runs
+        if runs is not None and runs.is_capturing:
             raise UsageError(f"{what} in a graph that is captured; call it before or after")
         return ChildMemory(self._running())
 
-    def _check_usable(self) -> None:
-        if self._is_closed:
-            raise WorkerClosedError("this Worker is closed; make another one")
-        crew = self._crew
-        if crew is not None and crew.process != os.getpid():
-            raise UsageError(
-                f"this Worker belongs to process {crew.process}, which forked this one; "
-                "make a Worker in this process"
-            )
-
     def _check_outside_run(self, what: str) -> None:
-        if self._runs is not None and self._runs.is_running:
+        runs = self._runs
+        if runs is not None and runs.is_running:
             raise UsageError(f"{what} inside a run; call it when the run is over")
 
     def _check_space(self, made: Registration) -> None:
@@ -376,19 +449,19 @@ class Worker:
                 value=made.target,
             )
 
-    def _check_child(self, worker: object) -> None:
+    def _check_child(self, worker: object, state: State) -> None:
         if not isinstance(worker, Worker):
             raise UsageError(f"{worker!r} is no Worker", name="worker", value=worker)
-        if self._crew is not None:
-            raise UsageError("add_worker after init(); add all children before the Worker starts")
-        if worker._is_closed:
-            raise WorkerClosedError("the Worker to be added is closed; make another one")
-        if worker._crew is not None:
+        if state is not State.NEW:
+            raise UsageError(_ADDED_LATE)
+        if worker._life.state in (State.CLOSING, State.CLOSED):
+            raise WorkerClosedError("the Worker to be added is closed; create another one")
+        if worker._life.state is not State.NEW:
             raise UsageError(
                 "the Worker to be added has been started already; add it before its init(), "
                 "it is started in the process of the child"
             )
-        if worker._is_child:
+        if worker._life.is_child:
             raise UsageError("the Worker to be added is a child already; make another one")
         if worker.level >= self.level:
             raise UsageError(
@@ -402,3 +475,10 @@ class Worker:
                 "the Worker to be added has handed out shared arrays, which its parent would not "
                 "see; make them with the shared_array of the parent"
             )
+
+
+def _unless_closed(found: _Found | None) -> _Found:
+    """Return what a Worker that runs has; None where another thread has closed it meanwhile."""
+    if found is None:
+        raise WorkerClosedError("this Worker is closed; create another one")
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,8 @@ from pto_core.hierarchy.processes.descriptors import close_parent_only
 from pto_core.hierarchy.processes.reports import ReportReader
 from pto_core.hierarchy.processes.spawning import AddressTakenError
 from pto_core.interrupts import Interrupts
+
+_SLICE_S = 0.05  # until the next look whether the start was cancelled
 
 
 @dataclass
@@ -87,12 +89,15 @@ class Starting:
 
 
 def await_ready(
-    started: Sequence[Starting], timeout_s: float, interrupts: Interrupts
+    started: Sequence[Starting],
+    timeout_s: float,
+    interrupts: Interrupts,
+    is_cancelled: Callable[[], bool],
 ) -> list[Starting]:
     """Return when all are ready, but for those that it gives: they are worth another try.
 
     Raises ChildStartError for the first that fails, dies, or is not ready ``timeout_s`` after it
-    was started; AbortedError when a signal was noted.
+    was started; AbortedError when a signal was noted, and soon after ``is_cancelled()`` is true.
     """
     waiting = list(started)
     poller = select.poll()
@@ -105,16 +110,23 @@ def await_ready(
     while waiting:
         if interrupts.signal is not None:
             raise AbortedError("interrupted while children were started; none is left")
+        check_not_cancelled(is_cancelled)
         deadline = min(one.begun for one in waiting) + timeout_s
         left = deadline - time.monotonic()
         if left <= 0:
             raise _too_slow(waiting, timeout_s)
-        for descriptor, _ in poller.poll(left * 1000):
+        for descriptor, _ in poller.poll(min(left, _SLICE_S) * 1000):
             found = by_descriptor.get(descriptor)
             if found is not None and not found.is_over:
                 _follow(found, descriptor, poller)
         waiting = [one for one in waiting if not one.is_over]
     return [one for one in started if one.failure is not None]
+
+
+def check_not_cancelled(is_cancelled: Callable[[], bool]) -> None:
+    """Raise AbortedError where the start of children was cancelled."""
+    if is_cancelled():
+        raise AbortedError("the start of children was cancelled; none is left")
 
 
 def _follow(one: Starting, descriptor: int, poller: select.poll) -> None:

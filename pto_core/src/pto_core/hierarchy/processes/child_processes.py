@@ -7,12 +7,12 @@ import os
 import resource
 import signal
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pto_core.errors import CapacityError, UsageError
-from pto_core.hierarchy.processes.awaiting import Starting, await_ready
+from pto_core.hierarchy.processes.awaiting import Starting, await_ready, check_not_cancelled
 from pto_core.hierarchy.processes.child_process import ChildEnding, ChildProcess, wait_for_any
 from pto_core.hierarchy.processes.descriptors import close_parent_only, parent_only
 from pto_core.hierarchy.processes.ending import end_all, kill_all
@@ -87,13 +87,15 @@ class ChildProcesses:
     def __iter__(self) -> Iterator[ChildProcess]:
         return iter(self._family.processes)
 
-    def start(self, plans: Sequence[ChildPlan]) -> list[Any]:
+    def start(
+        self, plans: Sequence[ChildPlan], is_cancelled: Callable[[], bool] = lambda: False
+    ) -> list[Any]:
         """Start a child for each plan; gives what each passed to ``ready``.
 
         All are started before the first is waited for. Raises ChildStartError, which names the
         child; CapacityError when the system has no room for another process; UsageError for a plan
-        that cannot be given to a new process; what a signal's handler raises (KeyboardInterrupt).
-        After an error no child is left.
+        that cannot be given to a new process; what a signal's handler raises (KeyboardInterrupt);
+        AbortedError soon after ``is_cancelled()`` is true. After an error no child is left.
         """
         bodies = self._bodies(plans)
         if not self._finalizer.alive:
@@ -102,7 +104,7 @@ class ChildProcesses:
         try:
             with Interrupts() as interrupts:
                 values = self._start_ready(
-                    dict(enumerate(zip(plans, bodies, strict=True))), interrupts
+                    dict(enumerate(zip(plans, bodies, strict=True))), interrupts, is_cancelled
                 )
         except BaseException:
             with Interrupts():
@@ -193,26 +195,35 @@ class ChildProcesses:
             return [b""] * len(plans)
         return [pickled_body(plan) for plan in plans]
 
-    def _start_ready(self, wanted: _Wanted, interrupts: Interrupts) -> list[Any]:
+    def _start_ready(
+        self, wanted: _Wanted, interrupts: Interrupts, is_cancelled: Callable[[], bool]
+    ) -> list[Any]:
         """Start children and wait until they are ready; what fails is gone when this raises."""
         tries = _SPAWN_TRIES if self._start_method == "spawn" else 1
         values: dict[int, Any] = {}
         while True:
             tries -= 1
-            clashed = self._try_start(wanted, values, interrupts, is_last=tries == 0)
+            clashed = self._try_start(wanted, values, interrupts, is_cancelled, is_last=tries == 0)
             if not clashed:
                 return [values[index] for index in sorted(values)]
             wanted = clashed
 
     def _try_start(
-        self, wanted: _Wanted, values: dict[int, Any], interrupts: Interrupts, *, is_last: bool
+        self,
+        wanted: _Wanted,
+        values: dict[int, Any],
+        interrupts: Interrupts,
+        is_cancelled: Callable[[], bool],
+        *,
+        is_last: bool,
     ) -> _Wanted:
         """Start those of ``wanted``; gives those whose mappings found their place taken."""
         started: dict[int, Starting] = {}
         try:
             for index, (plan, body) in wanted.items():
+                check_not_cancelled(is_cancelled)
                 started[index] = self._start_one(index, plan, body, interrupts)
-            clashed = await_ready(list(started.values()), self._timeout_s, interrupts)
+            clashed = await_ready(list(started.values()), self._timeout_s, interrupts, is_cancelled)
             failure = clashed[0].failure if clashed and is_last else None
             if failure is not None:
                 raise failure

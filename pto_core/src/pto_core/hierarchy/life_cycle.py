@@ -1,0 +1,187 @@
+"""The life cycle of a Worker: which state may follow which, for calls from any thread.
+
+A Worker goes from NEW over STARTING to RUNNING, back to NEW where its start fails, and from each
+of these over CLOSING to CLOSED. One thread starts it; calls that need its children wait for that.
+``close()`` during the start cancels it: the thread that starts ends the children it has so far.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import Any
+
+from pto_core.errors import UsageError, WorkerClosedError
+from pto_core.hierarchy.processes import refuse_inside
+
+_NAP_S = 0.002
+
+
+class State(Enum):
+    """The state of a Worker; the value is the text for messages."""
+
+    NEW = "not started"
+    STARTING = "starting"
+    RUNNING = "running"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class LifeCycle:
+    """The state of one Worker.
+
+    The lock is held for transitions only, so any thread and any handler of a signal can take it.
+    It is reentrant because a handler runs on the thread that it interrupts. A copy in another
+    process is new there.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.state = State.NEW
+        self._above: LifeCycle | None = None  # of the Worker that this one was added to
+        self._thread = 0  # makes the transition from STARTING or CLOSING
+        self._process = os.getpid()
+
+    def __reduce__(self) -> Any:
+        return LifeCycle, ()
+
+    @property
+    def is_child(self) -> bool:
+        """Whether the Worker was added to another one."""
+        return self._above is not None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether neither this Worker nor one above it has begun to start."""
+        return self.state is State.NEW and (self._above is None or self._above.is_new)
+
+    def add_to(self, above: LifeCycle) -> bool:
+        """Make the Worker a child of another one; return False unless it is new and no child."""
+        with self.lock:
+            if self.state is not State.NEW or self.is_child:
+                return False
+            self._above = above
+            return True
+
+    def remove_from_above(self) -> None:
+        """Undo :meth:`add_to`."""
+        self._above = None
+
+    def check_open(self) -> None:
+        """Raise WorkerClosedError from close() on, UsageError in a fork of the Worker's process."""
+        if self.state in (State.CLOSING, State.CLOSED):
+            raise WorkerClosedError(f"this Worker is {self.state.value}; create another one")
+        if self.state is not State.NEW and self._process != os.getpid():
+            raise UsageError(
+                f"this Worker belongs to process {self._process}, which forked this one; "
+                "make a Worker in this process"
+            )
+
+    def settled(self, call: str) -> State:
+        """Return NEW or RUNNING, where a start is under way after waiting for its end.
+
+        Raises as :meth:`check_open`, and UsageError for ``call`` inside the start itself, and of a
+        Worker whose parent has started it in another process.
+        """
+        above = self._above
+        if above is not None and above.settled(call) is not State.NEW:
+            self.check_open()
+            raise UsageError(
+                f"{call}() of a Worker that runs in a process of its own, which init() of the "
+                "Worker above it has started; call it before that init()"
+            )
+        while True:
+            self.check_open()
+            state = self.state
+            if state is State.NEW or state is State.RUNNING:
+                return state
+            self._nap(call)
+
+    def begin_start(self) -> bool:
+        """Go from NEW to STARTING; return False where another thread was faster."""
+        with self.lock:
+            if self.state is not State.NEW or self.is_child:
+                return False
+            self.state = State.STARTING
+            self._thread = threading.get_ident()
+            self._process = os.getpid()
+            return True
+
+    def end_start(self, state: State) -> bool:
+        """Go from STARTING to RUNNING or NEW; return False where close() was called meanwhile."""
+        with self.lock:
+            if self.state is not State.STARTING:
+                return False
+            self.state = state
+            return True
+
+    def begin_close(self) -> bool:
+        """Go to CLOSING; return whether this thread has to end the Worker."""
+        with self.lock:
+            if self.state in (State.CLOSING, State.CLOSED):
+                return False
+            is_ours = self.state is not State.STARTING
+            if is_ours:
+                self._thread = threading.get_ident()
+            self.state = State.CLOSING
+            return is_ours
+
+    def end_close(self) -> None:
+        """Go from CLOSING to CLOSED."""
+        self.state = State.CLOSED
+
+    def await_closed(self) -> None:
+        """Wait until another thread has closed the Worker.
+
+        Return at once on the thread that does it: a handler of a signal interrupted it there.
+        """
+        is_here = self._process == os.getpid() and self._thread != threading.get_ident()
+        while is_here and self.state is not State.CLOSED:
+            time.sleep(_NAP_S)
+
+    def _nap(self, call: str) -> None:
+        if self._thread == threading.get_ident():
+            raise UsageError(
+                f"{call}() inside init() of the same Worker, as in the handler of a signal; call "
+                "it when init() has returned"
+            )
+        refuse_inside()
+        time.sleep(_NAP_S)
+
+
+class Exclusive:
+    """Lets one thread at a time in.
+
+    A handler of a signal that interrupts the thread inside is refused: it cannot wait for it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._is_taken = False
+
+    def __reduce__(self) -> Any:
+        return Exclusive, ()
+
+    @contextmanager
+    def entered(self, call: str) -> Iterator[None]:
+        """Enter for ``call``; raises UsageError on a thread that is inside."""
+        if not self._lock.acquire(blocking=False):
+            refuse_inside()  # the thread that is inside may wait for that call
+            self._lock.acquire()
+        try:
+            if self._is_taken:
+                raise UsageError(
+                    f"{call}() inside a call of register(), unregister() or add_worker() on the "
+                    "same thread; call it when that has returned"
+                )
+            self._is_taken = True
+            try:
+                yield
+            finally:
+                self._is_taken = False
+        finally:
+            self._lock.release()
