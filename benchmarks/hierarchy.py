@@ -30,6 +30,7 @@ from pto_core import (
     TensorArgType,
     Worker,
 )
+from pto_core.hierarchy.runs import Block
 from pto_core.kernels import OrchestrationSource
 
 TASKS = 10_000
@@ -168,9 +169,8 @@ def _without_python(
 
     def replays(graph: CapturedGraph, given: TaskArgs | None) -> Callable[[], float]:
         def measure() -> float:
-            took = _a_task(tasks, lambda: runs.begin_replay(graph, given))
-            runs.end()
-            return took
+            with Block(runs) as block:
+                return _a_task(tasks, lambda: runs.submit_replay(block, graph, given))
 
         return measure
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
-import signal
 import sys
 import threading
 import time
@@ -14,10 +12,9 @@ from typing import Any
 import pytest
 from task_arguments import given
 
-from pto_core import CallConfig, In, InOut, Out, TensorArgType, Worker, hierarchy, task
+from pto_core import CallConfig, In, InOut, Out, TensorArgType, Worker, task
 from pto_core.errors import UsageError
 from pto_core.hierarchy.crew import close_driver
-from pto_core.hierarchy.engine import events
 from pto_core.hierarchy.processes.parking import fork_lock
 
 SOON_S = 60
@@ -227,37 +224,6 @@ def test_a_policy_that_starts_another_worker_is_refused(make: Any) -> None:
     with pytest.raises(UsageError, match=words), worker.session() as session:  # noqa: PT012
         for row in rows:
             session.submit(write, 1, row)
-
-
-@pytest.mark.parametrize("engine", ["reference"])
-def test_a_process_that_was_forked_inside_an_event_has_the_handlers_of_the_program(
-    make: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = hierarchy.engine.ReferenceEngine
-    handle = engine.handle
-    outcomes: list[int] = []
-
-    def forked(self: Any, event: Any) -> Any:
-        if isinstance(event, events.Submit) and not outcomes:
-            thread = threading.Thread(target=lambda: outcomes.append(handlers_in_a_fork()))
-            thread.start()
-            thread.join(SOON_S)
-        return handle(self, event)
-
-    monkeypatch.setattr(engine, "handle", forked)
-    worker = make(num_sub_workers=1)
-    x = worker.shared_array(8)
-    with worker.session() as session:
-        session.submit(write, 3, x)
-    assert (x == 3).all()
-    assert outcomes == [0]
-
-
-def handlers_in_a_fork() -> int:
-    child = os.fork()
-    if child == 0:
-        os._exit(signal.getsignal(signal.SIGINT) is not signal.default_int_handler)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def test_a_driver_that_is_dropped_inside_a_call_of_it_is_closed_by_another_thread() -> None:

@@ -35,12 +35,12 @@ def look_and_hold(self):
 def begin():
     worker = Worker(3, num_sub_workers=1, engine=engine, heap_ring_size=1 << 20)
     handle = worker.register(lambda: time.sleep(0.2 if is_ended else 100))
-    runs = worker.started_runs()
-    runs.begin("raw", None)
-    runs.orchestrator.submit_sub(handle)
+    session = worker.session()
+    session.__enter__()
+    session.orchestrator.submit_sub(handle)
     assert looking.wait(20)
     if is_ended:
-        runs.end()
+        session.__exit__(None, None, None)
 
 
 def threads():

@@ -179,21 +179,21 @@ def test_a_replay_that_comes_second_leaves_the_run_of_another_thread_alone(
     worker = make(num_sub_workers=1)
     handle = worker.register(touch)
     row = worker.shared_array((4,), "int64")
-    runs = worker.started_runs()
+    other = worker.session(hazards="raw")
     captured = worker.capture(lambda orch, args, config: None)
     with monkeypatch.context() as patch:
 
         def none_yet(self: Runs) -> bool:
             """Say so, and let another thread begin one."""
             patch.undo()
-            runs.begin("raw", None)
+            other.__enter__()
             return False
 
         patch.setattr(Runs, "is_running", property(none_yet))
         with pytest.raises(UsageError, match="another is under way"):
             worker.replay(captured)
-    runs.orchestrator.submit_sub(handle, given((row, INOUT)))
-    runs.end()
+    other.orchestrator.submit_sub(handle, given((row, INOUT)))
+    other.__exit__(None, None, None)
     assert row.tolist() == [1] * 4
 
 

@@ -7,20 +7,6 @@
 #include "errors.hpp"
 
 namespace pto::hierarchy {
-namespace {
-
-TaskArgs* given_args(nb::handle args) {
-  if (args.is_none()) return nullptr;
-  TaskArgs* given = task_args_of(args.ptr());
-  if (!given) {
-    core::raise_usage("args is " + core::shown(args) + " of type " + core::type_text(args.ptr()) +
-                      "; give a TaskArgs with the tensors of the graph, or None");
-  }
-  return given;
-}
-
-}  // namespace
-
 void bind_capture(nb::module_& module, nb::class_<WorkerDriver>& driver) {
   nb::class_<CapturedObject>(module, "CapturedGraph",
                              "The submits of a graph, made by Worker.capture for Worker.replay.")
@@ -49,18 +35,10 @@ void bind_capture(nb::module_& module, nb::class_<WorkerDriver>& driver) {
       .def("capture_abandon", &WorkerDriver::capture_abandon, "Forget what was recorded.")
       .def_prop_ro("is_capturing", &WorkerDriver::is_capturing,
                    "Between capture_begin() and the end of the capture.")
-      .def(
-          "replay_begin",
-          [](nb::handle_t<WorkerDriver> self, const CapturedObject& graph, nb::handle args) {
-            nb::inst_ptr<WorkerDriver>(self)->replay_begin(nb::borrow(self), graph,
-                                                           given_args(args));
-          },
-          nb::arg("graph"), nb::arg("args").none(),
-          nb::sig("def replay_begin(self, graph: CapturedGraph, args: TaskArgs | None) -> None"),
-          "Begin a run for the graph, on the tensors of `args`.")
       .def("replay", &WorkerDriver::replay,
-           "Make all submits of the graph that replay_begin() was given. run_end() follows, also "
-           "where it raises.");
+           "Make all submits of the graph that RunScope.begin_replay() was given. run_end() "
+           "follows, "
+           "also where it raises.");
 }
 
 }  // namespace pto::hierarchy

@@ -12,8 +12,8 @@
 
 #include "bindings.hpp"
 #include "driver/deciding.hpp"
-#include "driver/held_signals.hpp"
 #include "driver/python_engine.hpp"
+#include "driver/run_scope.hpp"
 #include "driver/task_handle.hpp"
 #include "driver/worker_driver.hpp"
 #include "engine/native_engine.hpp"
@@ -43,10 +43,9 @@ uint64_t nanoseconds_of(nb::handle seconds) {
 // and may not ask the driver anything.
 nb::object guarded(const nb::object& policy) {
   if (policy.is_none()) return policy;
-  return nb::cpp_function([policy](nb::handle candidates, nb::handle preferred) {
+  return nb::cpp_function([policy](nb::handle candidates, nb::handle preferred) -> nb::object {
     const Deciding deciding;
-    const HeldSignals held;
-    return nb::object(policy(candidates, preferred));
+    return policy(candidates, preferred);
   });
 }
 
@@ -184,15 +183,6 @@ void translate_refusal(const std::exception_ptr& error, void*) {
 
 void bind_runs(nb::class_<WorkerDriver>& bound) {
   bound
-      .def(
-          "run_begin",
-          [](nb::handle_t<WorkerDriver> self, int hazards, nb::handle config) {
-            nb::inst_ptr<WorkerDriver>(self)->run_begin(nb::borrow(self),
-                                                        static_cast<Hazards>(hazards), config);
-          },
-          nb::arg("hazards"), nb::arg("config").none(),
-          nb::sig("def run_begin(self, hazards: int, config: object | None) -> None"),
-          "Begin a run. `config`: a CallConfig for tasks without their own, or None.")
       .def("run_end", &WorkerDriver::run_end, nb::arg("interrupted") = false,
            "Wait until every task has ended. What look() or a signal raises cancels the run, waits "
            "a little for what runs, ends the children that still do, and is raised. `interrupted`: "
@@ -203,8 +193,8 @@ void bind_runs(nb::class_<WorkerDriver>& bound) {
           "Of the last run: whether it is over, (task, cause) of what failed, the first first, "
           "and (task, root) of what was poisoned.")
       .def_prop_ro(
-          "is_running", [](WorkerDriver& self) { return self.driver().is_running(); },
-          "From run_begin() until its last task has ended.")
+          "is_running", [](WorkerDriver& self) { return self.is_running(); },
+          "From the begin of a run until its last task has ended; false for one without an owner.")
       .def(
           "cancel",
           [](WorkerDriver& self, int64_t cause) { or_error([&] { self.driver().cancel(cause); }); },
@@ -325,9 +315,10 @@ void bind_children(nb::class_<WorkerDriver>& bound) {
 }  // namespace
 
 void bind_driver(nb::module_& module) {
-  HeldSignals::prepare();
+  core::interrupts::prepare();
   nb::register_exception_translator(translate_refusal);
   bind_task_handle(module);
+  bind_run_scope(module);
   nb::class_<WorkerDriver> bound(module, "Driver", nb::is_weak_referenceable(),
                                  "The engine of a Worker, and whoever drives it.");
   bound
@@ -360,15 +351,6 @@ void bind_driver(nb::module_& module) {
   bind_children(bound);
   bind_child_memory(bound);
   bind_capture(module, bound);
-  module.def(
-      "call_with_signals",
-      [](const nb::object& function, const nb::args& args) {
-        return call_with_signals(function, args);
-      },
-      nb::sig("def call_with_signals(function: collections.abc.Callable[..., typing.Any], *args: "
-              "typing.Any) -> typing.Any"),
-      "Call the program's `function`, with handlers of signals running also where an engine holds "
-      "them back.");
 }
 
 }  // namespace pto::hierarchy

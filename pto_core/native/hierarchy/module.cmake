@@ -3,6 +3,7 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/data_types.cpp
   native/errors.cpp
   native/host_array.cpp
+  native/interrupts.cpp
   native/scalars.cpp
   native/views.cpp
   native/hierarchy/arguments/blob.cpp
@@ -40,13 +41,13 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/hierarchy/driver/child_memory.cpp
   native/hierarchy/driver/children.cpp
   native/hierarchy/driver/driver.cpp
-  native/hierarchy/driver/held_signals.cpp
   native/hierarchy/driver/pump.cpp
   native/hierarchy/driver/python_engine.cpp
   native/hierarchy/driver/python_host.cpp
   native/hierarchy/driver/records.cpp
   native/hierarchy/driver/regions.cpp
   native/hierarchy/driver/replay.cpp
+  native/hierarchy/driver/run_scope.cpp
   native/hierarchy/driver/submit.cpp
   native/hierarchy/driver/task_handle.cpp
   native/hierarchy/driver/waiting.cpp
@@ -55,7 +56,6 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/hierarchy/driver/worker_driver.cpp
   native/hierarchy/driver/worker_submit.cpp
   native/hierarchy/driver/worker_submit_many.cpp
-  native/hierarchy/endpoint/interruption.cpp
   native/hierarchy/endpoint/python_ends.cpp
   native/hierarchy/processes/current_process.cpp
   native/hierarchy/processes/parent_watch.cpp

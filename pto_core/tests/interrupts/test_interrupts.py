@@ -1,4 +1,4 @@
-"""Signals that are held back: none is lost, and the handlers are back whatever comes in between."""
+"""Signals that wait: none is lost, and the handlers of the program are back at the end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gc
 import os
 import select
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,23 +49,71 @@ def test_a_signal_takes_its_course_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("arriving", SIGNALS)
-@pytest.mark.parametrize("calls", range(1, 7))
-def test_a_signal_between_the_handlers_leaves_none_replaced(monkeypatch, arriving, calls) -> None:
-    """Three handlers are replaced and put back, one after the other; it comes after ``calls``."""
-    left, change = [calls], signal.signal
+def test_uses_nest_and_the_outermost_end_raises(arriving) -> None:
+    seen: list[int | None] = []
 
-    def interrupted(number: int, handler: Any) -> Any:
-        old = change(number, handler)
-        left[0] -= 1
-        if left[0] == 0:
-            signal.raise_signal(arriving)
-        return old
+    def hold() -> None:
+        with Interrupts() as outer:
+            with Interrupts() as inner:
+                signal.raise_signal(arriving)
+                seen.append(inner.signal)
+            seen.append(outer.signal)
 
-    monkeypatch.setattr(signal, "signal", interrupted)
-    with pytest.raises(Ended) as caught, Interrupts():
-        pass
+    with pytest.raises(Ended) as caught:
+        hold()
     assert caught.value.args == (arriving,)
-    assert all(signal.getsignal(number) is end for number in SIGNALS)
+    assert seen == [arriving, arriving]
+
+
+def test_each_signal_that_was_noted_reaches_its_handler() -> None:
+    got: list[int] = []
+    for number in SIGNALS:
+        signal.signal(number, lambda number, frame: got.append(number))
+    with Interrupts() as interrupts:
+        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.raise_signal(number)
+        assert got == []
+        assert interrupts.signal == signal.SIGHUP
+    assert sorted(got) == sorted(SIGNALS)
+    assert interrupts.signal is None
+
+
+def test_a_signal_that_is_ignored_stays_so() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with Interrupts() as interrupts:
+        signal.raise_signal(signal.SIGINT)
+        assert interrupts.signal is None
+
+
+def test_other_threads_are_not_concerned() -> None:
+    seen: list[tuple[int | None, int]] = []
+
+    def ask() -> None:
+        with Interrupts() as interrupts:
+            seen.append((interrupts.signal, interrupts.descriptor))
+
+    def hold() -> None:
+        with Interrupts():
+            signal.raise_signal(signal.SIGINT)
+            thread = threading.Thread(target=ask)
+            thread.start()
+            thread.join()
+
+    with pytest.raises(Ended):
+        hold()
+    assert seen == [(None, -1)]
+
+
+def test_a_fork_has_the_handlers_of_the_program() -> None:
+    with Interrupts():
+        child = os.fork()
+        if child == 0:
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except Ended:
+                os._exit(0)
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def descriptors() -> set[str]:
@@ -94,8 +143,7 @@ def test_the_descriptor_is_readable_from_the_first_signal_on(asks_first) -> None
     assert descriptors() <= before
 
 
-def test_who_only_holds_signals_back_needs_no_descriptor() -> None:
+def test_without_a_question_for_the_descriptor_there_is_none() -> None:
     before = descriptors()
-    with Interrupts() as interrupts:
+    with Interrupts():
         assert descriptors() <= before
-        assert interrupts.descriptors == ()

@@ -2,14 +2,12 @@
 
 #include <nanobind/nanobind.h>
 
-#include "endpoint/interruption.hpp"
 #include "gil.hpp"
 
 namespace pto::hierarchy {
 
 void look_for_signals() {
   try {
-    raise_interruption();
     if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
   } catch (nanobind::python_error& error) {
     if (!error.matches(PyExc_KeyboardInterrupt)) throw;

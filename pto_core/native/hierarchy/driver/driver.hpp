@@ -180,6 +180,8 @@ class Driver : private FrameSource {
   int64_t oldest_live_task() const { return oldest_live_.load(std::memory_order_relaxed); }
   uint32_t scope_depth() const { return scope_depth_; }
   bool is_running() const { return is_running_; }
+  // Whether the engine, a policy or a transport is Python.
+  bool calls_python() const { return needs_python_; }
   const Configuration& engine_configuration() const { return configuration_.engine; }
 
   // Throws Refusal where this thread has the role: it is in a call of the driver.

@@ -19,6 +19,13 @@ class Host {
   // The driver's own thread ends, having given up what it took.
   virtual void leave() = 0;
 
+  // Around the time for which a thread holds the role of a driver that calls Python: an engine, a
+  // transport or a policy. Handlers of SIGINT, SIGTERM and SIGHUP do not run there.
+  // hold_interrupts() may throw what the handler of an earlier signal raises; else it returns
+  // whether release_interrupts() has to follow.
+  virtual bool hold_interrupts() { return false; }
+  virtual void release_interrupts() noexcept {}
+
   // At the latest every 50 ms of a wait: signals, dead children, progress. What it throws ends the
   // wait. `is_callers`: on a thread of the program, not on the driver's own.
   virtual void look(bool is_callers) = 0;

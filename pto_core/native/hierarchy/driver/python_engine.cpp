@@ -5,8 +5,6 @@
 
 #include <string>
 
-#include "driver/held_signals.hpp"
-
 namespace pto::hierarchy {
 namespace {
 
@@ -16,7 +14,6 @@ nb::tuple tuple_of(nb::list list) {
   return nb::steal<nb::tuple>(PyList_AsTuple(list.ptr()));
 }
 
-// A handler that raised in the middle of an event would leave it half done: signals wait meanwhile.
 class ReferenceEngine : public Engine {
  public:
   ReferenceEngine(const Configuration& configuration, const nb::object& policy) {
@@ -37,47 +34,27 @@ class ReferenceEngine : public Engine {
   }
 
   void run_begin(Hazards hazards, Instructions& out) override {
-    const HeldSignals held;
     failed_.clear();
     poisoned_.clear();
     handle(event("RunBegin", enumerator("Hazards", static_cast<int>(hazards))), out);
   }
-  void run_end(Instructions& out) override {
-    const HeldSignals held;
-    handle(event("RunEnd"), out);
-  }
-  void scope_begin() override {
-    const HeldSignals held;
-    handle_quietly(event("ScopeBegin"));
-  }
-  void scope_end(Instructions& out) override {
-    const HeldSignals held;
-    handle(event("ScopeEnd"), out);
-  }
-  void dispatch(Instructions& out) override {
-    const HeldSignals held;
-    handle(event("Dispatch"), out);
-  }
+  void run_end(Instructions& out) override { handle(event("RunEnd"), out); }
+  void scope_begin() override { handle_quietly(event("ScopeBegin")); }
+  void scope_end(Instructions& out) override { handle(event("ScopeEnd"), out); }
+  void dispatch(Instructions& out) override { handle(event("Dispatch"), out); }
   void child_ready(int32_t child, Instructions& out) override {
-    const HeldSignals held;
     handle(event("ChildReady", child), out);
   }
   void child_lost(int32_t child, int64_t cause, uint64_t started, bool returns,
                   Instructions& out) override {
-    const HeldSignals held;
     handle(event("ChildLost", child, cause, started, returns), out);
   }
   void deadline(int32_t child, uint64_t count, int64_t cause, Instructions& out) override {
-    const HeldSignals held;
     handle(event("Deadline", child, count, cause), out);
   }
-  void cancel(int64_t cause, Instructions& out) override {
-    const HeldSignals held;
-    handle(event("Cancel", cause), out);
-  }
+  void cancel(int64_t cause, Instructions& out) override { handle(event("Cancel", cause), out); }
   void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
                   Instructions& out) override {
-    const HeldSignals held;
     try {
       handle(event("Completion", child, count, enumerator("Outcome", static_cast<int>(outcome)),
                    cause),
@@ -89,7 +66,6 @@ class ReferenceEngine : public Engine {
   }
 
   Submitted submit(const Submission& submission, Instructions& out) override {
-    const HeldSignals held;
     nb::list members, pins, after;
     for (const Member& member : submission.members) members.append(member_of(member));
     for (const int32_t pin : submission.pins) pins.append(pin);
@@ -116,20 +92,15 @@ class ReferenceEngine : public Engine {
   }
 
   Submitted allocate(uint64_t bytes, uint64_t* address, Instructions& out) override {
-    const HeldSignals held;
     nb::object addresses;
     const Submitted answer = handle(event("Allocate", bytes), out, &addresses);
     if (answer.task != kNone) *address = nb::cast<uint64_t>(addresses[0]);
     return answer;
   }
 
-  bool is_quiescent() const override {
-    const HeldSignals held;
-    return nb::cast<bool>(engine_.attr("is_quiescent")());
-  }
+  bool is_quiescent() const override { return nb::cast<bool>(engine_.attr("is_quiescent")()); }
 
   bool deadlock(Deadlock* proof) const override {
-    const HeldSignals held;
     const nb::object found = engine_.attr("deadlock")();
     if (found.is_none()) return false;
     proof->ring = nb::cast<uint32_t>(found.attr("ring"));

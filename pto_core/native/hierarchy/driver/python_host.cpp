@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "endpoint/interruption.hpp"
 #include "gil.hpp"
 
 namespace pto::hierarchy {
@@ -43,7 +42,6 @@ void PythonHost::leave() {
 }
 
 void PythonHost::look(bool is_callers) {
-  if (is_callers) raise_interruption();
   if (is_callers && PyErr_CheckSignals() != 0) throw nb::python_error();
   hooks_.attr("look")();
 }

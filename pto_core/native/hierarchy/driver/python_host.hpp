@@ -6,6 +6,7 @@
 #include <string>
 
 #include "driver/host.hpp"
+#include "interrupts.hpp"
 
 namespace pto::hierarchy {
 
@@ -20,6 +21,8 @@ class PythonHost : public Host {
   void give_up() override;
   void take() override;
   void leave() override;
+  bool hold_interrupts() override { return core::interrupts::hold(); }
+  void release_interrupts() noexcept override { core::interrupts::release(); }
   void look(bool is_callers) override;
   void end_child(int32_t child, int64_t cause) override;
   void child_broken(int32_t child, const std::string& words) override;

@@ -10,9 +10,28 @@
 namespace pto::hierarchy {
 
 class Driver::Role {
+  // Where the engine, an end or a policy is Python: no handler of a signal may interrupt it.
+  class HeldInterrupts {
+   public:
+    explicit HeldInterrupts(Driver& driver)
+        : host_(driver.needs_python_.load(std::memory_order_relaxed) &&
+                        driver.host_.hold_interrupts()
+                    ? &driver.host_
+                    : nullptr) {}
+    ~HeldInterrupts() {
+      if (host_) host_->release_interrupts();
+    }
+    HeldInterrupts(const HeldInterrupts&) = delete;
+    HeldInterrupts& operator=(const HeldInterrupts&) = delete;
+
+   private:
+    Host* const host_;
+  };
+
  public:
   // For a thread of the program: it gives up what other holders may need before it waits.
-  explicit Role(Driver& driver) : driver_(driver), lock_(driver.role_, std::try_to_lock) {
+  explicit Role(Driver& driver)
+      : driver_(driver), interrupts_(driver), lock_(driver.role_, std::try_to_lock) {
     driver.drives_.fetch_add(1, std::memory_order_relaxed);
     wait();
     note_holder();
@@ -20,7 +39,8 @@ class Driver::Role {
 
   // The same, for one that only asks: the driver's own thread goes on driving for it.
   enum Asking { kAsks };
-  Role(Driver& driver, Asking) : driver_(driver), lock_(driver.role_, std::try_to_lock) {
+  Role(Driver& driver, Asking)
+      : driver_(driver), interrupts_(driver), lock_(driver.role_, std::try_to_lock) {
     wait();
     note_holder();
   }
@@ -28,7 +48,8 @@ class Driver::Role {
   // For one that waits and has given everything up; or has all that it needs of the host, and gives
   // it up in between.
   enum Looking { kLooks, kLooksHolding };
-  Role(Driver& driver, Looking looking) : driver_(driver), lock_(driver.role_, std::defer_lock) {
+  Role(Driver& driver, Looking looking)
+      : driver_(driver), interrupts_(driver), lock_(driver.role_, std::defer_lock) {
     if (looking == kLooks) lock_.lock();
     while (!lock_.owns_lock() && !lock_.try_lock()) {
       driver.host_.give_up();
@@ -64,6 +85,7 @@ class Driver::Role {
   }
 
   Driver& driver_;
+  const HeldInterrupts interrupts_;  // released after the lock
   std::unique_lock<std::mutex> lock_;
 };
 

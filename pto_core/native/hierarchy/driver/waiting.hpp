@@ -107,13 +107,11 @@ bool Driver::guarded(Call call, std::exception_ptr& error) noexcept {
   const bool needs_python = needs_python_.load(std::memory_order_relaxed);
   if (needs_python) host_.take();
   bool is_ready = true;
-  {
+  try {
     const Role role(*this, needs_python ? Role::kLooksHolding : Role::kLooks);
-    try {
-      is_ready = call();
-    } catch (...) {
-      error = std::current_exception();
-    }
+    is_ready = call();
+  } catch (...) {
+    error = std::current_exception();
   }
   if (needs_python) host_.give_up();
   return is_ready;

@@ -52,8 +52,19 @@ void check_alike(const CapturedGraph& graph, const TaskArgs* args) {
 
 }  // namespace
 
+TaskArgs* given_args(nb::handle args) {
+  if (args.is_none()) return nullptr;
+  TaskArgs* given = task_args_of(args.ptr());
+  if (!given) {
+    core::raise_usage("args is " + core::shown(args) + " of type " + core::type_text(args.ptr()) +
+                      "; give a TaskArgs with the tensors of the graph, or None");
+  }
+  return given;
+}
+
 void WorkerDriver::capture_begin(nb::object self, Hazards hazards, nb::handle config,
                                  TaskArgs* args) {
+  end_run_without_owner();
   const uint32_t number = config.is_none() ? 0 : config_number(config.ptr());
   if (args) args->take_addresses();
   auto made = or_error([&] {

@@ -37,10 +37,22 @@ WorkerDriver::~WorkerDriver() {
   if (process_ != getpid())
     static_cast<void>(driver_.release());
   else
-    driver_->close();
+    close_driver();
   drop_kept(INT64_MAX);
   Py_XDECREF(reinterpret_cast<PyObject*>(run_));
   if (driver_ && driver_->is_own_thread()) leave_to_own_thread();
+}
+
+// Destruction cannot raise: what the handler of an earlier signal raises is reported and dropped.
+void WorkerDriver::close_driver() noexcept {
+  for (bool is_closed = false; !is_closed;) {
+    try {
+      driver_->close();
+      is_closed = true;
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable("closing the driver of a Worker");
+    }
+  }
 }
 
 // The last reference was dropped by the driver's own thread, in a call of the host: the frames
@@ -77,6 +89,8 @@ void WorkerDriver::refuse_fork() const {
 }
 
 void WorkerDriver::run_begin(nb::object self, Hazards hazards, nb::handle config) {
+  end_run_without_owner();
+  // First, because it may be refused.
   const uint32_t number = config.is_none() ? 0 : config_number(config.ptr());
   check_no_capture();
   or_error([&] { driver().run_begin(hazards); });
@@ -104,6 +118,40 @@ void WorkerDriver::run_end(bool is_interrupted) {
   replayed_.reset();
   drop_kept(INT64_MAX);
   Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_, nullptr)));
+}
+
+bool WorkerDriver::is_open(const RunOutcomes& outcomes) const {
+  return process_ == current_process() && driver_->is_running() &&
+         driver_->outcomes().get() == &outcomes;
+}
+
+void WorkerDriver::end_run_without_owner() {
+  if (std::exchange(is_abandoned_, false) && driver().is_running()) end_abandoned();
+}
+
+// An object goes: no Python may run here, where what it raises would be dropped.
+void WorkerDriver::abandon() noexcept {
+  is_abandoned_ = true;
+  if (driver_->calls_python()) return;
+  try {
+    driver_->cancel(driver_->add_cause({}));
+  } catch (const Refusal&) {
+    // Inside a call of the driver: the next run cancels it.
+  }
+}
+
+// What a handler raises ends one attempt, and a run needs few.
+void WorkerDriver::end_abandoned() noexcept {
+  constexpr int kAttempts = 100;
+  for (int attempt = 0; attempt < kAttempts && driver_->is_running(); ++attempt) {
+    try {
+      driver_->cancel(driver_->add_cause({}));
+      run_end(true);
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable("ending a run that was interrupted");
+    } catch (const Refusal&) {
+    }
+  }
 }
 
 nb::tuple WorkerDriver::outcome() const {

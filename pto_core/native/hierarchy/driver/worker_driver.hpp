@@ -19,7 +19,6 @@
 #include "driver/child_memory.hpp"
 #include "driver/driver.hpp"
 #include "driver/python_host.hpp"
-#include "endpoint/interruption.hpp"
 #include "processes/current_process.hpp"
 #include "refusal.hpp"
 
@@ -77,6 +76,16 @@ class WorkerDriver {
 
   void run_begin(nb::object self, Hazards hazards, nb::handle config);
   void run_end(bool is_interrupted);
+  // Whether the run with those outcomes is open.
+  bool is_open(const RunOutcomes& outcomes) const;
+  // Whether a run is open that somebody can still end.
+  bool is_running() { return driver().is_running() && !is_abandoned_; }
+  // The owner of the open run is gone: cancels it, at the latest when the next run begins and waits
+  // for its end.
+  void abandon() noexcept;
+  void end_run_without_owner();
+  // Cancels the open run and ends it, whatever handlers of signals raise meanwhile.
+  void end_abandoned() noexcept;
   nb::tuple outcome() const;
 
   // A new TaskHandle.
@@ -160,6 +169,7 @@ class WorkerDriver {
   void check_no_capture() const;
   void drop_kept(int64_t before);
   void leave_to_own_thread();
+  void close_driver() noexcept;
 
   std::unique_ptr<PythonHost> host_;
   std::unique_ptr<Driver> driver_;
@@ -186,6 +196,7 @@ class WorkerDriver {
   std::unique_ptr<Capture> capture_;          // under way
   std::unique_ptr<CapturedObject> captured_;  // what it has found so far
   uint64_t captures_ = 0;
+  bool is_abandoned_ = false;                // the run; its owner is gone
   std::shared_ptr<CapturedGraph> replayed_;  // from replay_begin() to the end of replay()
   bool lies_apart_ = false;                  // see lie_apart(); of `replayed_`
 
@@ -193,21 +204,16 @@ class WorkerDriver {
   std::vector<std::unique_ptr<Draft>> drafts_;
 };
 
+// A TaskArgs, or null for None; throws for anything else.
+TaskArgs* given_args(nb::handle args);
+
 [[noreturn]] void raise_deadlock(const Deadlock& proof);
 
-// Runs `call` and raises what the driver throws as an exception of the tree, and what a handler of
-// a signal has raised meanwhile.
+// Runs `call` and raises what the driver throws as an exception of the tree.
 template <class Call>
 auto or_error(Call call) {
   try {
-    if constexpr (std::is_void_v<decltype(call())>) {
-      call();
-      raise_interruption();
-    } else {
-      auto result = call();
-      raise_interruption();
-      return result;
-    }
+    return call();
   } catch (const Refusal& refusal) {
     raise_refusal(refusal);
   } catch (const DeadlockFound& found) {

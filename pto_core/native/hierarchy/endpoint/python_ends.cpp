@@ -1,13 +1,10 @@
 #include "endpoint/python_ends.hpp"
 
-#include <signal.h>
-
 #include <cstring>
 #include <deque>
 #include <string>
 #include <vector>
 
-#include "endpoint/interruption.hpp"
 #include "pto/engine/bell.hpp"
 
 namespace nb = nanobind;
@@ -33,51 +30,14 @@ struct Ended {
   throw Ended{PTO_ENDPOINT_PROTOCOL, words};
 }
 
-bool is_of_a_handler(nb::python_error& error) {
-  const nb::object traceback = nb::borrow(error.traceback());
-  return nb::cast<bool>(
-      nb::module_::import_("pto_core.interrupts")
-          .attr("is_raised_by_handler")(error.value(),
-                                        traceback.is_valid() ? traceback : nb::object(nb::none())));
-}
-
 Ended ended_by(nb::python_error& error) {
   const nb::object closed = nb::module_::import_("pto_core.errors").attr("EndpointClosedError");
   const int32_t status = error.matches(closed) ? PTO_ENDPOINT_CLOSED : PTO_ENDPOINT_PROTOCOL;
   std::string words = nb::str(error.type().attr("__name__")).c_str();
   words += ": ";
   words += nb::str(error.value()).c_str();
-  if (is_of_a_handler(error)) {
-    error.restore();
-    pto::hierarchy::keep_interruption();
-  }
   return {status, words};
 }
-
-// Whether a handler has interrupted what comes now.
-bool is_interrupted() {
-  if (PyErr_CheckSignals() == 0) return false;
-  pto::hierarchy::keep_interruption();
-  return true;
-}
-
-// Signals for this thread wait as long as this lives, but for those of a crash.
-class WaitingSignals {
- public:
-  WaitingSignals() {
-    sigset_t mask;
-    sigfillset(&mask);
-    for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS})
-      sigdelset(&mask, number);
-    pthread_sigmask(SIG_BLOCK, &mask, &before_);
-  }
-  ~WaitingSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  WaitingSignals(const WaitingSignals&) = delete;
-  WaitingSignals& operator=(const WaitingSignals&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 nb::bytes joined(const void* head, size_t head_bytes, const void* data, size_t bytes) {
   PyObject* object =
@@ -102,9 +62,8 @@ class PythonEnd {
   int32_t run(Call call) {
     if (status_ != 0) return status_;
     const nb::gil_scoped_acquire hold;
-    const WaitingSignals wait;
     try {
-      return is_interrupted() ? 0 : call();
+      return call();
     } catch (nb::python_error& error) {
       return end_with(ended_by(error));
     } catch (const Ended& ended) {

@@ -6,10 +6,8 @@
 // (anything else). The latter stays: such an end is not called again. A frame that is too large
 // only ends its call.
 //
-// Signals wait while an end's Python runs. What the handler of one raises before a call begins is
-// kept for the caller (interruption.hpp), and nothing is called, taken or given. Where another
-// thread got the signal, its handler may raise in the middle of a call: that is kept too, and the
-// end is broken, as it was left half done.
+// What the handler of a signal raises in a call is an error of the end like any other. In the
+// parent the driver holds the handlers of SIGINT, SIGTERM and SIGHUP back meanwhile.
 #pragma once
 
 #include <nanobind/nanobind.h>

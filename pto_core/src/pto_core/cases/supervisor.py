@@ -178,7 +178,8 @@ class _Watch:
         with selectors.DefaultSelector() as selector:
             selector.register(events.descriptor, selectors.EVENT_READ, self._take_event)
             selector.register(output.descriptor, selectors.EVENT_READ, self._listener.output)
-            selector.register(interrupts.descriptor, selectors.EVENT_READ)
+            if interrupts.descriptor >= 0:
+                selector.register(interrupts.descriptor, selectors.EVENT_READ)
             sources = {events.descriptor: events, output.descriptor: output}
             while events.is_open and interrupts.signal is None and child.poll() is None:
                 for ready, _ in selector.select(self._patience()):

@@ -5,10 +5,8 @@ An engine asks it in the middle of a dispatch, where nothing may be raised.
 
 from __future__ import annotations
 
-import _thread
 from collections.abc import Sequence
 
-from pto_core._hierarchy import call_with_signals
 from pto_core.errors import UsageError
 from pto_core.hierarchy.engine.interface import Policy, least_loaded
 
@@ -53,10 +51,7 @@ class Placement:
 
     def _pick(self, candidates: Sequence[tuple[int, int]], preferred: int) -> int | None:
         try:
-            picked = call_with_signals(self._policy, candidates, preferred)
-        except KeyboardInterrupt:
-            _thread.interrupt_main()  # where it is of use
-            return None
+            picked = self._policy(candidates, preferred)
         except BaseException as error:  # noqa: BLE001 - it becomes the error of the run
             self._fail(
                 f"the placement policy raised {type(error).__name__}: {error}; a policy gives one "

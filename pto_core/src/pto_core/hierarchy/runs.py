@@ -6,7 +6,14 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from pto_core._hierarchy import CapturedGraph, Orchestrator, TaskArgs, TaskArgsView, TaskHandle
+from pto_core._hierarchy import (
+    CapturedGraph,
+    Orchestrator,
+    RunScope,
+    TaskArgs,
+    TaskArgsView,
+    TaskHandle,
+)
 from pto_core.config.options import HAZARDS
 from pto_core.errors import AbortedError, PtoError, UsageError, WorkerClosedError
 from pto_core.hierarchy.crew import Crew
@@ -25,11 +32,24 @@ GraphFunction: TypeAlias = Callable[[Orchestrator, TaskArgsView, CallConfig], ob
 """What :meth:`pto_core.Worker.run` calls to submit tasks."""
 
 _NONE = -1
-_TRIES = 10  # to end a run, each of which an interrupt may come in between of
 _NO_ARGUMENTS = TaskArgs().view()
 _DEFAULT = CallConfig()
 # A task that was past its deadline when its child ended for another reason.
 _UNEXPLAINED = Failure.of(AbortedError("the task was over its time limit, and its child is gone"))
+
+
+class Block(RunScope):
+    """The run of a graph function, or of a replay."""
+
+    def __init__(self, runs: Runs) -> None:
+        super().__init__()
+        self._runs = runs
+
+    def __enter__(self) -> Block:
+        return self
+
+    def _leave(self, error: BaseException | None) -> None:
+        self._runs.leave(error)
 
 
 class Runs:
@@ -66,19 +86,9 @@ class Runs:
     ) -> None:
         """Run a graph function; see ``Worker.run``."""
         view = args.view() if isinstance(args, TaskArgs) else args or _NO_ARGUMENTS
-        self.begin(hazards, config)
-        try:
-            try:
-                graph(self._orchestrator, view, config or _DEFAULT)
-            except BaseException as error:
-                self.abandon(error)
-                raise
-            self.end()
-        except PtoError:  # the run is over
-            raise
-        except BaseException:
-            self.leave_none_open()
-            raise
+        with Block(self) as block:
+            self.begin(block, hazards, config)
+            graph(self._orchestrator, view, config or _DEFAULT)
 
     def capture(
         self,
@@ -102,50 +112,38 @@ class Runs:
 
     def replay(self, graph: CapturedGraph, args: TaskArgs | None) -> None:
         """Run a captured graph; see ``Worker.replay``."""
-        self.begin_replay(graph, args)
-        try:
-            self.end()
-        except PtoError:  # the run is over
-            raise
-        except BaseException:
-            self.leave_none_open()
-            raise
+        with Block(self) as block:
+            self.submit_replay(block, graph, args)
 
-    def begin_replay(self, graph: CapturedGraph, args: TaskArgs | None) -> None:
-        """Open a run and make all submits of a captured graph; :meth:`end` follows."""
+    def submit_replay(self, scope: RunScope, graph: CapturedGraph, args: TaskArgs | None) -> None:
+        """Begin a run, which ``scope`` owns, and make all submits of a captured graph."""
         if not isinstance(graph, CapturedGraph):
             raise UsageError(
                 f"graph is {graph!r}; give what Worker.capture gave", name="graph", value=graph
             )
         if self.is_running:
             raise UsageError("a replay inside a run; a run is open already")
-        self._driver.replay_begin(graph, args)
-        try:
-            self._supervise()
-            self._driver.replay()
-        except BaseException as error:
-            if self.is_running:  # no other thread has ended it
-                self.abandon(error)
-            raise
+        scope.begin_replay(self._driver, graph, args)
+        self._supervise()
+        self._driver.replay()
 
-    def begin(self, hazards: str, config: CallConfig | None) -> None:
-        """Open a run; raises UsageError inside another one."""
-        was_running, is_open = self.is_running, False
-        try:
-            self._driver.run_begin(hazards_number(hazards), config)
-            is_open = True
-            self._supervise()
-        except BaseException as error:
-            # Interrupted when it was open already, or refused because another thread's is?
-            if self.is_running and not was_running and (is_open or not isinstance(error, PtoError)):
-                self.abandon(error)
-            raise
+    def begin(self, scope: RunScope, hazards: str, config: CallConfig | None) -> None:
+        """Begin a run, which ``scope`` owns; raises UsageError inside another one."""
+        scope.begin(self._driver, hazards_number(hazards), config)
+        self._supervise()
 
     def _supervise(self) -> None:
         self._supervision.begin()
         if self._placement is not None:
             self._placement.begin()
         self._supervision.look_after_pause()
+
+    def leave(self, error: BaseException | None) -> None:
+        """End a run whose graph has returned, or has raised ``error``."""
+        if error is None:
+            self.end()
+        elif self.is_running:  # else another thread has ended it
+            self.abandon(error)
 
     def end(self) -> None:
         """Wait for all tasks; raises one error for all failures, the first one.
@@ -170,23 +168,11 @@ class Runs:
         What runs is waited for; not so long when the program was interrupted, then its child is
         ended. A Worker that was closed meanwhile has ended the run.
         """
-        words = f"the graph of the run raised {type(reason).__name__}"
+        text = f"the graph of the run raised {type(reason).__name__}"
         with contextlib.suppress(WorkerClosedError):
-            try:
-                failure = Failure.of(AbortedError(words))
-                self._driver.cancel(self._driver.add_cause(failure.pack()))
-                self._wait(is_interrupted=not isinstance(reason, Exception))
-            except BaseException:  # another interruption, perhaps: the run ends all the same
-                self.leave_none_open()
-                raise
-
-    def leave_none_open(self) -> None:
-        """End a run that an interrupt left open: it came before the end was asked for."""
-        for _ in range(_TRIES):
-            with contextlib.suppress(BaseException):  # another one
-                if self.is_running:
-                    self._wait(is_interrupted=True)
-                return
+            failure = Failure.of(AbortedError(text))
+            self._driver.cancel(self._driver.add_cause(failure.pack()))
+            self._wait(is_interrupted=not isinstance(reason, Exception))
 
     def _wait(self, *, is_interrupted: bool) -> UsageError | None:
         """Wait for the end of the run; gives what was wrong with the policy."""

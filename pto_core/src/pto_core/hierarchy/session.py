@@ -9,8 +9,15 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast, overload
 
-from pto_core._hierarchy import CallableHandle, ContinuousTensor, Orchestrator, TaskArgs, TaskHandle
-from pto_core.errors import AbortedError, PtoError, UsageError
+from pto_core._hierarchy import (
+    CallableHandle,
+    ContinuousTensor,
+    Orchestrator,
+    RunScope,
+    TaskArgs,
+    TaskHandle,
+)
+from pto_core.errors import AbortedError, UsageError
 from pto_core.hierarchy.chip_task import chip_arguments
 from pto_core.hierarchy.progress import Follower, Listener, default_listener
 from pto_core.hierarchy.tasks import Task
@@ -37,7 +44,7 @@ Submittable: TypeAlias = "Task[...] | ChipCallable | CallableHandle"
 """What a session submits: a ``@task``, a ChipCallable, or the handle of one."""
 
 
-class Session:
+class Session(RunScope):
     """Submits tasks for as long as its block is open; made by :meth:`Worker.session`.
 
     At the end of the block all tasks are waited for, and the first failure is raised. When the
@@ -48,6 +55,7 @@ class Session:
     def __init__(
         self, worker: Worker, config: CallConfig | None, hazards: str, progress: bool | Listener
     ) -> None:
+        super().__init__()
         self._worker = worker
         self._config = config
         self._hazards = hazards
@@ -59,8 +67,8 @@ class Session:
 
     def __enter__(self) -> Session:
         runs = self._worker.started_runs()
-        runs.begin(self._hazards, self._config)
         try:
+            runs.begin(self, self._hazards, self._config)
             self._runs = runs
             if self._progress is not False:
                 shown = self._progress
@@ -69,32 +77,19 @@ class Session:
                 follower.start()
                 self._follower = follower
         except BaseException as error:
-            self._runs = None
-            runs.abandon(error)
+            self.__exit__(type(error), error, error.__traceback__)
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _leave(self, error: BaseException | None) -> None:
+        """End the run; ``__exit__`` calls it, and ends the run itself where this is interrupted."""
         runs, self._runs = self._runs, None
-        assert runs is not None
         try:
-            if error is None:
-                runs.end()
-            else:
-                runs.abandon(error)
-        except PtoError:  # the run is over
-            raise
-        except BaseException:
-            runs.leave_none_open()
-            raise
+            if runs is not None:
+                runs.leave(error)
         finally:
             follower, self._follower = self._follower, None
-            if follower is not None:
+            if follower is not None and runs is not None:
                 follower.stop(runs.progress(is_over=True))
 
     async def __aenter__(self) -> Session:

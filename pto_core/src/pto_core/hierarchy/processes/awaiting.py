@@ -101,7 +101,8 @@ def await_ready(
     """
     waiting = list(started)
     poller = select.poll()
-    poller.register(interrupts.descriptor, select.POLLIN)
+    if interrupts.descriptor >= 0:
+        poller.register(interrupts.descriptor, select.POLLIN)
     by_descriptor = {}
     for one in waiting:
         by_descriptor[one.reports.descriptor] = by_descriptor[one.process.pidfd] = one

@@ -120,8 +120,8 @@ class ChildProcesses:
         """
         body = self._bodies([plan])[0]
         self.give_up(index)
-        with Interrupts() as interrupts:
-            self._family.starting[index] = self._start_one(index, plan, body, interrupts)
+        with Interrupts():
+            self._family.starting[index] = self._start_one(index, plan, body)
 
     def look(self, index: int) -> Starting:
         """See how far a child is that :meth:`begin` started; never waits.
@@ -222,7 +222,7 @@ class ChildProcesses:
         try:
             for index, (plan, body) in wanted.items():
                 check_not_cancelled(is_cancelled)
-                started[index] = self._start_one(index, plan, body, interrupts)
+                started[index] = self._start_one(index, plan, body)
             clashed = await_ready(list(started.values()), self._timeout_s, interrupts, is_cancelled)
             failure = clashed[0].failure if clashed and is_last else None
             if failure is not None:
@@ -237,12 +237,10 @@ class ChildProcesses:
         values.update((index, one.value) for index, one in started.items())
         return {one.process.index: wanted[one.process.index] for one in clashed}
 
-    def _start_one(
-        self, index: int, plan: ChildPlan, body: bytes, interrupts: Interrupts
-    ) -> Starting:
+    def _start_one(self, index: int, plan: ChildPlan, body: bytes) -> Starting:
         try:
             if self._start_method == "fork":
-                pid, reports = fork_child(plan, self._family.parent, interrupts.descriptors)
+                pid, reports = fork_child(plan, self._family.parent)
             else:
                 pid, reports = spawn_child(plan, self._family.parent, body)
             process = _followed(index, plan.path, pid, reports)

@@ -18,14 +18,11 @@ from pto_core.hierarchy.processes.plan import ChildPlan
 from pto_core.hierarchy.processes.reports import ReportReader
 
 
-def fork_child(
-    plan: ChildPlan, parent: int, parents_alone: tuple[int, ...] = ()
-) -> tuple[int, ReportReader]:
-    """Start a child; gives its number and the reading end of its reports.
+def fork_child(plan: ChildPlan, parent: int) -> tuple[int, ReportReader]:
+    """Start a child; return its process id and the reading end of its reports.
 
-    ``parent`` is a pidfd of this process; descriptors in ``parents_alone`` are closed in the child.
-    Every registered engine thread is parked meanwhile. No signal reaches the child before it has
-    let go of the parent's handlers. Raises OSError.
+    ``parent`` is a pidfd of this process. Every registered engine thread is parked meanwhile. No
+    signal reaches the child before it has reset the parent's handlers. Raises OSError.
     """
     flush_output()
     _hierarchy.find_thread_pools()
@@ -36,7 +33,7 @@ def fork_child(
         try:
             pid = os.fork()
             if pid == 0:
-                _be_child(plan, places, parent, write_end, (read_end, *parents_alone), mask)
+                _be_child(plan, places, parent, write_end, read_end, mask)
         except OSError:
             os.close(read_end)
             raise
@@ -52,12 +49,12 @@ def _be_child(
     places: list[Place],
     parent: int,
     reports: int,
-    parents_alone: tuple[int, ...],
+    parents_end: int,
     mask: bytes,
 ) -> None:
     try:
         parent = os.dup(parent)
-        after_fork(parents_alone, [descriptor for descriptor, _, _ in places])
+        after_fork([parents_end], [descriptor for descriptor, _, _ in places])
         keep(places)
         run_child(ChildStart(plan.path, reports), lambda: plan.body, parent, mask)
     finally:

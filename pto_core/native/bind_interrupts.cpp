@@ -1,0 +1,62 @@
+#include "bind_interrupts.hpp"
+
+#include <nanobind/stl/optional.h>
+
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include "interrupts.hpp"
+
+namespace pto::core {
+namespace {
+
+// One use of pto::core::interrupts, as a context manager.
+struct Interrupts {
+  bool holds = false;
+};
+
+int descriptor(const Interrupts& self) {
+  const int found = self.holds ? interrupts::descriptor() : -1;
+  if (found >= 0 || !self.holds) return found;
+  PyErr_SetFromErrno(PyExc_OSError);
+  throw nb::python_error();
+}
+
+}  // namespace
+
+void bind_interrupts(nb::module_& module) {
+  interrupts::prepare();
+  nb::class_<Interrupts>(module, "Interrupts",
+                         "Within the context a SIGINT, SIGTERM or SIGHUP is only noted.\n\n"
+                         "At its end the signal takes its usual course: for SIGINT that is "
+                         "KeyboardInterrupt. A signal that is ignored, or ends the process, does "
+                         "so as always. Outside the main thread nothing is changed.")
+      .def(nb::init<>())
+      .def(
+          "__enter__",
+          [](nb::handle_t<Interrupts> self) {
+            nb::inst_ptr<Interrupts>(self)->holds = interrupts::hold();
+            return nb::borrow(self);
+          },
+          nb::sig("def __enter__(self) -> Interrupts"))
+      .def(
+          "__exit__",
+          [](Interrupts& self, nb::args) {
+            if (std::exchange(self.holds, false)) interrupts::release();
+            if (PyErr_CheckSignals() != 0) throw nb::python_error();
+          },
+          nb::sig("def __exit__(self, *raised: object) -> None"))
+      .def_prop_ro(
+          "signal",
+          [](const Interrupts& self) {
+            const int noted = self.holds ? interrupts::noted() : 0;
+            return noted == 0 ? std::nullopt : std::optional<int>(noted);
+          },
+          "The first signal that was noted; None where there was none.")
+      .def_prop_ro(
+          "descriptor", &descriptor,
+          "Readable from the first noted signal on; -1 outside the main thread. Raises OSError.");
+}
+
+}  // namespace pto::core

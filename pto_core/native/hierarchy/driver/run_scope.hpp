@@ -1,0 +1,41 @@
+// RunScope: the owner of an open run, and the base of the blocks that run in it.
+//
+// Python code can be interrupted between any two byte codes, so it cannot promise that a run ends.
+// `__exit__` is native, and the run is over when it returns or raises. A run whose scope goes
+// without `__exit__` is cancelled, and the next run waits for its end.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+
+#include "driver/outcomes.hpp"
+#include "driver/worker_driver.hpp"
+
+namespace pto::hierarchy {
+
+class RunScope {
+ public:
+  RunScope() = default;
+  ~RunScope();
+  RunScope(const RunScope&) = delete;
+  RunScope& operator=(const RunScope&) = delete;
+
+  // With the GIL. Each throws where the run is refused, and owns nothing then.
+  void begin(nb::object driver, Hazards hazards, nb::handle config);
+  void begin_replay(nb::object driver, const CapturedObject& captured, TaskArgs* args);
+  // Calls `self._leave(error)`, which is to end the run; ends it where that raised before.
+  static void exit(nb::handle self, nb::handle error);
+
+ private:
+  void own(nb::object driver);
+  bool is_open() const;
+
+  nb::object object_;  // the driver, while this has begun a run and __exit__ has not returned
+  WorkerDriver* driver_ = nullptr;
+  std::shared_ptr<RunOutcomes> outcomes_;
+};
+
+void bind_run_scope(nb::module_& module);
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,137 @@
+"""Ctrl-C while an engine, a policy or another part of a run is Python, and runs without owners."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pto_core import In, Out, hierarchy, task
+from pto_core.errors import UsageError
+from pto_core.hierarchy.engine import events
+
+KINDS = (
+    *("RunBegin", "ScopeBegin", "Allocate", "Submit", "Dispatch"),
+    *("Completion", "ScopeEnd", "RunEnd"),
+)
+
+
+@task
+def write(value: int, out: Out) -> None:
+    out[:] = value
+
+
+@task
+def copy(x: In, out: Out) -> None:
+    out[:] = x
+
+
+def one_run(worker: Any, rows: Any) -> None:
+    with worker.session() as s, s.scope():
+        first = s.submit(write, 3, s.empty((8,), np.float64))
+        for row in rows:
+            s.submit(write, 3, row, after=[first])
+
+
+def interrupt_once(monkeypatch: pytest.MonkeyPatch, kind: str) -> list[bool]:
+    """Raise SIGINT behind the first such event of a reference engine; say whether that went on."""
+    engine = hierarchy.engine.ReferenceEngine
+    handle = engine.handle
+    met: list[bool] = []
+
+    def interrupted(self: Any, event: Any) -> Any:
+        is_main = threading.current_thread() is threading.main_thread()
+        if type(event) is not getattr(events, kind) or met or not is_main:
+            return handle(self, event)
+        met.append(False)
+        instructions = handle(self, event)
+        signal.raise_signal(signal.SIGINT)
+        met[0] = True
+        return instructions
+
+    monkeypatch.setattr(engine, "handle", interrupted)
+    return met
+
+
+@pytest.mark.parametrize("engine", ["reference"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "RunBegin",
+        "ScopeBegin",
+        "Allocate",
+        "Submit",
+        "Dispatch",
+        "Completion",
+        "ScopeEnd",
+        "RunEnd",
+    ],
+)
+def test_an_interrupt_inside_an_event_is_raised_behind_it(make, monkeypatch, kind) -> None:
+    worker = make(num_sub_workers=1)
+    worker.init()
+    rows = worker.shared_array((20, 8))
+    met = interrupt_once(monkeypatch, kind)
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        while not met:
+            one_run(worker, rows)
+    assert met == [True]
+    rows[:] = 0
+    one_run(worker, rows)
+    assert (rows == 3).all()
+
+
+@pytest.mark.parametrize("engine", ["reference"])
+def test_what_a_task_reads_stays_where_its_submit_is_interrupted(make, monkeypatch) -> None:
+    """Only the submit has the array, which would be zeroed with the last reference to it."""
+    worker = make(num_sub_workers=1)
+    worker.register(copy)
+    worker.init()
+    x, out = worker.shared_array(8), worker.shared_array(8)
+    x[:] = 5
+    met = interrupt_once(monkeypatch, "Submit")
+    with worker.session() as s:
+        with pytest.raises(KeyboardInterrupt):
+            s.submit(copy, x, out)
+        del x
+    assert met == [True]
+    assert (out == 5).all()
+
+
+def test_an_interrupt_in_a_policy_cancels_the_run(make) -> None:
+    """The handler runs when the policy has returned."""
+    went_on: list[bool] = []
+
+    def policy(candidates: Any, preferred: int) -> int:
+        if threading.current_thread() is threading.main_thread() and not went_on:
+            signal.raise_signal(signal.SIGINT)
+            went_on.append(True)
+        return int(candidates[0][0])
+
+    worker = make(num_sub_workers=2, policy=policy)
+    worker.init()
+    rows = worker.shared_array((20, 8))
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        while not went_on:  # the driver's own thread may be quicker than this one
+            one_run(worker, rows)
+    rows[:] = 0
+    one_run(worker, rows)
+    assert (rows == 3).all()
+
+
+def test_a_run_without_an_owner_is_ended_by_the_next_one(make) -> None:
+    worker = make(num_sub_workers=1)
+    worker.register(write)
+    rows = worker.shared_array((2, 8))
+    session = worker.session()
+    session.__enter__()
+    left = session.submit(write, 1, rows[0])
+    with pytest.raises(UsageError, match="another is under way"):
+        worker.run(lambda orch, args, config: None)
+    del session
+    one_run(worker, rows[1:])
+    assert left.done
+    assert (rows[1] == 3).all()
