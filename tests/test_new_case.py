@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,25 @@ def test_a_new_case_runs_untouched(tmp_path: Path, choice: tuple[str, ...]) -> N
     assert pto(tmp_path, "new", "case", "mine").returncode == 0
     result = pto(tmp_path, "run", "mine", *choice)
     assert result.returncode == 0, result.stderr
+
+
+VARIANTS = ["aicpu_build_graph", "host_build_graph", "tensormap_and_ringbuffer"]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_new_case_of_each_variant_runs_untouched(tmp_path: Path, variant: str) -> None:
+    assert pto(tmp_path, "new", "case", "mine", "-r", variant).returncode == 0
+    result = pto(tmp_path, "run", "mine", "--all", "--json")
+    assert result.returncode == 0, result.stderr
+    runs = json.loads(result.stdout)["cases"]
+    assert [run["runtime"] for run in runs] == [variant, variant]
+
+
+def test_a_new_case_of_an_unknown_variant_lists_the_known_ones(tmp_path: Path) -> None:
+    result = pto(tmp_path, "new", "case", "mine", "-r", "host_build_grap")
+    assert result.returncode == 2
+    assert all(variant in result.stderr for variant in VARIANTS)
+    assert not (tmp_path / "mine").exists()
 
 
 def test_a_new_case_notices_a_wrong_kernel(tmp_path: Path) -> None:

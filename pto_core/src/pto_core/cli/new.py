@@ -12,6 +12,8 @@ from pto_core.errors import UsageError
 from pto_core.plugins.records import installed
 
 _SKELETONS = Path(__file__).parent / "skeleton"
+# The case skeleton is for this variant; a folder of case_for/ holds the files that differ.
+_CASE_VARIANT = "host_build_graph"
 _CASE_NAME = (r"[A-Za-z][A-Za-z0-9_-]*", "a letter, then letters, digits, - and _", "my_case")
 _PLUGIN_NAME = (r"[a-z][a-z0-9_]*", "a small letter, then small letters, digits and _", "my_wire")
 # In the files and file names of a plugin's skeleton this word stands for the name.
@@ -23,6 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="kind")
     case = kinds.add_parser("case", help="a case that runs with `pto run`")
     case.add_argument("name", help="name of the new folder, in the current one")
+    case.add_argument(
+        "-r",
+        "--runtime",
+        choices=_variants(),
+        default=_CASE_VARIANT,
+        help="runtime variant of the case (default: %(default)s)",
+    )
     plugin = kinds.add_parser("plugin", help="a plugin that keeps its family's contract")
     plugin.add_argument("family", choices=_families(), help="what kind of plugin")
     plugin.add_argument("name", help="what users select it by; also names the new folder")
@@ -33,18 +42,24 @@ def run(namespace: argparse.Namespace) -> int:
     name: str = namespace.name
     if namespace.kind == "case":
         _check_name(name, "case", *_CASE_NAME)
-        folder = _write(_SKELETONS / "case", Path(name), None)
+        changed = _SKELETONS / "case_for" / namespace.runtime
+        skeletons = [_SKELETONS / "case", *([changed] if changed.is_dir() else [])]
+        folder = _write(skeletons, Path(name), None)
         _show(folder, f"pto run {name}")
         return 0
     family: str = namespace.family
     _check_name(name, f"plugin {family}", *_PLUGIN_NAME)
     distribution = f"pto-{family}-{name}"
     _check_free(family, name, distribution)
-    folder = _write(_SKELETONS / "plugin" / family, Path(distribution), name)
+    folder = _write([_SKELETONS / "plugin" / family], Path(distribution), name)
     # A native part is built against the core that is installed, not one that an index may have.
     native = "--no-build-isolation " if (folder / "CMakeLists.txt").exists() else ""
     _show(folder, f"pip install {native}./{folder} && pytest {folder}")
     return 0
+
+
+def _variants() -> list[str]:
+    return sorted([_CASE_VARIANT, *(path.name for path in (_SKELETONS / "case_for").iterdir())])
 
 
 def _families() -> list[str]:
@@ -79,7 +94,8 @@ def _check_free(family: str, name: str, distribution: str) -> None:
             )
 
 
-def _write(skeleton: Path, folder: Path, name: str | None) -> Path:
+def _write(skeletons: list[Path], folder: Path, name: str | None) -> Path:
+    """Copy the skeletons into a new folder; a later one replaces files of an earlier one."""
     if folder.exists() or folder.is_symlink():
         raise UsageError(
             f"{folder.absolute()} already exists; nothing was written: choose another name, or "
@@ -88,7 +104,10 @@ def _write(skeleton: Path, folder: Path, name: str | None) -> Path:
             value=folder.name,
         )
     try:
-        shutil.copytree(skeleton, folder, ignore=shutil.ignore_patterns("__pycache__"))
+        folder.mkdir()
+        for skeleton in skeletons:
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(skeleton, folder, ignore=ignored, dirs_exist_ok=True)
         if name is not None:
             _rename(folder, name)
     except OSError as error:
