@@ -1,9 +1,9 @@
-// The argument blob of a task, as it lies in a frame:
+// The argument blob of a task, in the layout of a frame:
 //
 //   int32 T, int32 S, T x pto_tensor, S x uint64
 //
-// What is decoded may be anything: every length is checked before it is followed, and every tensor
-// describes bytes that an address can count. Nothing here knows Python.
+// The decoder does not trust its input: it checks every length before use, and that every tensor
+// describes bytes that an address can count. This code does not use Python.
 #pragma once
 
 #include <cstddef>
@@ -21,11 +21,11 @@ constexpr size_t blob_bytes(size_t tensors, size_t scalars) {
   return kBlobHeadBytes + tensors * sizeof(pto_tensor) + scalars * sizeof(uint64_t);
 }
 
-// Of one element; 0 for a code that is none.
+// Return the size of one element, or 0 for an unknown code.
 uint32_t element_bytes_of(uint8_t code);
 
-// False when the tensor has no such data type, too many dimensions, or more bytes than an address
-// can count from where it begins.
+// Return false if the data type is unknown, if there are too many dimensions, or if the bytes
+// exceed the address space.
 bool count_bytes(const pto_tensor& tensor, uint64_t* bytes);
 
 // Points into the blob.
@@ -34,10 +34,10 @@ struct Blob {
   std::span<const uint64_t> scalars;
 };
 
-// `bytes` is aligned to 8. Throws Refusal (protocol) when it is no blob.
+// Decode a blob; `bytes` is aligned to 8. Throws Refusal (protocol) if it is not a blob.
 Blob decode_blob(std::span<const std::byte> bytes);
 
-// Writes blob_bytes() of them.
+// Encode a blob: write blob_bytes() bytes.
 void encode_blob(const Blob& blob, std::byte* to);
 
 }  // namespace pto::hierarchy

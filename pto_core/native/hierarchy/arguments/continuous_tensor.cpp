@@ -53,8 +53,8 @@ void free_host_array(PyObject* capsule) {
   delete static_cast<core::HostArray*>(PyCapsule_GetPointer(capsule, nullptr));
 }
 
-// Whatever is not a plain NumPy array; also says why a NumPy array cannot be taken. The export is
-// held, so that a buffer that could grow refuses to.
+// Handle any other array than a plain NumPy one, and report why a NumPy array cannot be used. The
+// export is held, so that a resizable buffer cannot change.
 ContinuousTensor* tensor_of_export(PyObject* object) {
   auto host = std::make_unique<core::HostArray>(object, false, [] { return "the tensor"; });
   pto_tensor tensor{};
@@ -309,7 +309,7 @@ PyObject* array_over(const pto_tensor& tensor, PyObject* base, int64_t index, bo
       tensor.data % static_cast<uint64_t>(PyDataType_ALIGNMENT(descriptor)) == 0;
   const int flags = NPY_ARRAY_C_CONTIGUOUS | (is_aligned ? NPY_ARRAY_ALIGNED : 0) |
                     (is_read_only ? 0 : NPY_ARRAY_WRITEABLE);
-  // An empty array at no address gets memory of its own, which it never uses.
+  // An empty array without an address gets its own unused memory.
   void* memory = bytes == 0 ? nullptr : reinterpret_cast<void*>(tensor.data);
   Py_INCREF(descriptor);
   PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descriptor, static_cast<int>(tensor.ndims),

@@ -1,4 +1,4 @@
-// What TaskArgs and TaskArgsView answer alike.
+// The methods that TaskArgs and TaskArgsView share.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -14,7 +14,8 @@ namespace pto::hierarchy {
 
 namespace nb = nanobind;
 
-// Of an item of `count`; raises IndexError, or TypeError where `index` is no integer.
+// Return the index of one of `count` items. Raises IndexError, or TypeError if `index` is no
+// integer.
 inline size_t index_of(PyObject* index, size_t count, const char* what) {
   Py_ssize_t value = PyNumber_AsSsize_t(index, PyExc_IndexError);
   if (value == -1 && PyErr_Occurred()) throw nb::python_error();
@@ -25,7 +26,7 @@ inline size_t index_of(PyObject* index, size_t count, const char* what) {
   throw nb::python_error();
 }
 
-// A new reference.
+// Return a new reference.
 inline PyObject* scalar_tuple(std::span<const uint64_t> scalars) {
   nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(scalars.size())));
   if (!tuple.is_valid()) throw nb::python_error();

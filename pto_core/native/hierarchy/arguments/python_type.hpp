@@ -1,4 +1,4 @@
-// What the hand-written Python types of this room share.
+// The code that the hand-written Python types of this folder share.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -9,7 +9,7 @@ namespace pto::hierarchy {
 
 namespace nb = nanobind;
 
-// Runs `call` and turns what it throws into the exception of Python; gives null then.
+// Run `call` and convert its C++ exception to a Python exception; return null then.
 template <class Call>
 PyObject* or_raise(Call call) {
   try {
@@ -29,7 +29,8 @@ PyCFunction method_of(Function* function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function));
 }
 
-// A type of `module` that lives as long as the process. `construct` null: Python makes none.
+// Add a type to `module` that lives as long as the process. `construct` null: Python cannot
+// construct it.
 inline PyTypeObject* make_type(nb::module_& module, PyType_Spec& spec, vectorcallfunc construct) {
   PyObject* made = PyType_FromModuleAndSpec(module.ptr(), &spec, nullptr);
   if (!made) throw nb::python_error();
@@ -39,7 +40,7 @@ inline PyTypeObject* make_type(nb::module_& module, PyType_Spec& spec, vectorcal
   return type;
 }
 
-// A new, bare object of `type`, or null with an exception.
+// Return a new, uninitialised object of `type`, or null with an exception set.
 template <class Object>
 Object* make_object(PyTypeObject* type) {
   return PyObject_New(Object, type);

@@ -1,8 +1,8 @@
-// Which memory of this process is a shared mapping, and of which file.
+// The shared mappings of this process, and their files.
 //
-// Read from /proc/self/maps. The copy of the process is read again for an address that is in none
-// of its ranges. Memory that was unmapped since, except by a SharedMapping, may still be in it.
-// Used with the GIL held.
+// Read from /proc/self/maps. The copy is read again for an address outside all its ranges. It may
+// still contain memory that was unmapped since, unless a SharedMapping unmapped it. Used with the
+// GIL held.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace pto::hierarchy {
 
 enum class Sharing { kShared, kPrivate, kUnmapped };
 
-// Begin and end of some addresses.
+// A range of addresses.
 struct AddressSpan {
   uint64_t begin;
   uint64_t end;
@@ -20,26 +20,26 @@ struct AddressSpan {
 
 class SharedRanges {
  public:
-  // Of `bytes` bytes from `address`; the least of its pages.
+  // The kind of `bytes` bytes from `address`; the weakest kind of its pages.
   Sharing of(uint64_t address, uint64_t bytes);
 
-  // The one of this process; a child of a fork starts with what its parent knew.
+  // Return the instance of this process. A forked child starts with the data of its parent.
   static SharedRanges& of_process();
 
-  // Memory that was shared has been unmapped.
+  // Record that shared memory was unmapped.
   void forget();
-  // How often forget() was called.
+  // Return the number of calls of forget().
   uint64_t version() const { return version_; }
 
-  // Of the memory at an address: whether a SharedMapping made it.
+  // Return whether a SharedMapping made the memory at an address.
   bool is_own(uint64_t address) const;
 
   void read();
-  // Drops what lies outside of `kept`.
+  // Drop all ranges outside `kept`.
   void keep_only(const std::vector<AddressSpan>& kept);
 
-  // The addresses around `address` up to which this and `other` have the same shared memory; empty:
-  // they differ at `address`. `is_own`: whether a SharedMapping made it.
+  // Return the range around `address` in which this and `other` have the same shared memory; empty
+  // if they differ at `address`. `is_own`: whether a SharedMapping made it.
   AddressSpan common(const SharedRanges& other, uint64_t address, bool* is_own) const;
 
  private:
@@ -48,9 +48,9 @@ class SharedRanges {
     uint64_t end;
     bool is_shared;
     bool is_own;      // of a SharedMapping
-    uint64_t device;  // of the file; 0 for private memory, as are the next two
+    uint64_t device;  // of the file; 0 for private memory, like the next two
     uint64_t inode;
-    uint64_t file_begin;  // the address at which byte 0 of the file would lie
+    uint64_t file_begin;  // the address of byte 0 of the file
 
     bool continues(const Range& other) const;
     bool is_same_memory(const Range& other) const;
@@ -60,8 +60,8 @@ class SharedRanges {
   Sharing look_up(uint64_t address, uint64_t end) const;
   void add(const char* line);
 
-  std::vector<Range> ranges_;  // in order; neighbours of one kind are one range
-  uint64_t last_begin_ = 0;    // the shared range that was asked for last
+  std::vector<Range> ranges_;  // in order; neighbours of one kind are merged
+  uint64_t last_begin_ = 0;    // the shared range of the last query
   uint64_t last_end_ = 0;
   uint64_t version_ = 0;
 };

@@ -42,7 +42,7 @@ void deallocate(PyObject* self) {
   free_object(self);
 }
 
-// Twice the size; `inside` is where it lies as long as it is small.
+// Double the size. `inside` is the inline storage for a small size.
 template <class Item>
 Item* grow(Item* items, const Item* inside, uint32_t& capacity) {
   auto* grown = static_cast<Item*>(PyMem_Malloc(2 * capacity * sizeof(Item)));
@@ -86,7 +86,7 @@ void check_writable(bool is_read_only, Tag tag, uint32_t index) {
                 "writable array, or tag it INPUT");
 }
 
-// There is room.
+// Ensure that there is free space.
 void place(TaskArgs* args, ContinuousTensor* tensor, Tag tag) {
   const uint32_t index = args->tensor_count++;
   args->tensors()[index] = tensor->data;
@@ -107,7 +107,7 @@ void add_object(TaskArgs* args, PyObject* object, Tag tag) {
   append(args, tensor, tag);
 }
 
-// The usual call, where nothing can go wrong: false where it is not that.
+// Handle the usual call, which cannot fail. Return false if it is not that call.
 bool add_at_once(TaskArgs* args, PyObject* object, Tag tag) {
   if (!is_continuous_tensor(object) || args->scalar_count != 0 ||
       args->tensor_count >= args->note_capacity)
@@ -154,7 +154,7 @@ PyObject* add_scalar(PyObject* self, PyObject* value) {
   });
 }
 
-// The submit checks them: only the Worker knows which tasks may be waited for.
+// The submit checks the handles: only the Worker knows which tasks are valid.
 PyObject* add_dep(PyObject* self, PyObject* const* producers, Py_ssize_t count) {
   TaskArgs* args = self_of(self);
   if (!args->producers) args->producers = PyList_New(0);
@@ -270,7 +270,7 @@ void bind_task_args(nb::module_& module) {
       .value("OUTPUT", Tag::kOutput, "It overwrites; allocated where it has no address.")
       .value("INOUT", Tag::kInout, "It reads and writes.")
       .value("OUTPUT_EXISTING", Tag::kOutputExisting,
-             "It overwrites, and waits for nobody who reads or wrote before.")
+             "It overwrites without waiting for earlier readers or writers.")
       .value("NO_DEP", Tag::kNoDep, "It is passed on and orders nothing.");
   task_args_type = make_type(module, spec, &construct);
 }

@@ -1,7 +1,7 @@
-// TaskArgs: the arguments of one task while they are put together, and TaskArgsView: the same as
-// whoever runs the task sees them.
+// TaskArgs: the arguments of one task, for the submitting program. TaskArgsView: the same
+// arguments, for the code that runs the task.
 //
-// A TaskArgs keeps its tensors and scalars as the blob that will travel, so that a submit copies
+// A TaskArgs stores its tensors and scalars as the blob that will travel, so a submit only copies
 // bytes. Tensors come before scalars. Used with the GIL held.
 #pragma once
 
@@ -17,9 +17,9 @@
 
 namespace pto::hierarchy {
 
-// What is known of a tensor beside its bytes in the blob.
+// The data of a tensor that is not in the blob.
 struct TensorNote {
-  ContinuousTensor* tensor;  // a reference of its own
+  ContinuousTensor* tensor;  // an owned reference
   Tag tag;
 };
 
@@ -30,7 +30,7 @@ struct TaskArgs {
 
   PyObject_HEAD std::byte* blob;  // inline_blob, or memory of PyMem
   TensorNote* notes;              // inline_notes, or memory of PyMem
-  PyObject* producers;            // list of what add_dep() was given, or null; the submit takes it
+  PyObject* producers;  // list of the handles given to add_dep(), or null; the submit takes it
   uint32_t tensor_count;
   uint32_t scalar_count;
   uint32_t blob_capacity;  // bytes
@@ -44,12 +44,12 @@ struct TaskArgs {
   std::span<uint64_t> scalars() const {
     return {reinterpret_cast<uint64_t*>(blob + blob_bytes(tensor_count, 0)), scalar_count};
   }
-  // For a submit: tensors that were added before they had memory get the address that their
-  // ContinuousTensors have learnt since.
+  // For a submit: update the addresses of tensors that had no memory when they were added.
   void take_addresses();
-  // The blob with its counts.
+  // Return the blob with its counts.
   std::span<const std::byte> bytes();
-  // Of a tensor that was submitted as OUTPUT without an address; its ContinuousTensor learns it.
+  // Set the address of a tensor that was submitted as OUTPUT without one; its ContinuousTensor gets
+  // the same address.
   void set_address(uint32_t index, uint64_t address, Origin origin);
 };
 
@@ -59,21 +59,23 @@ inline TaskArgs* task_args_of(PyObject* object) {
   return Py_TYPE(object) == task_args_type ? reinterpret_cast<TaskArgs*>(object) : nullptr;
 }
 
-// Points into somebody's blob until detach().
+// Points into a foreign blob until detach().
 struct TaskArgsView {
   PyObject_HEAD Blob blob;
   PyObject* source;   // the TaskArgs whose owners keep the memory; null in a child
-  PyObject* tensors;  // tuple of ContinuousTensors, made when asked for; may be null
-  std::byte* copy;    // of the blob, where this view keeps it; may be null
+  PyObject* tensors;  // tuple of ContinuousTensors, created on demand; may be null
+  std::byte* copy;    // copy of the blob, if this view owns one; may be null
 
   void point_at(const Blob& to);
-  // Before the blob goes while somebody may still use the view. False: no memory, exception set.
+  // Copy the blob before it is freed while the view is still referenced. False: no memory,
+  // exception set.
   bool detach();
 };
 
 extern PyTypeObject* task_args_view_type;
 
-// A new reference to a view of nothing, or of what `args` holds now. Throws python_error.
+// Return a new reference to an empty view, or to a view of the present content of `args`. Throws
+// python_error.
 TaskArgsView* make_view();
 TaskArgsView* make_view(TaskArgs* args);
 

@@ -21,7 +21,7 @@ void deallocate(PyObject* self) {
   free_object(self);
 }
 
-// Borrowed; null in a child.
+// Return a borrowed reference; null in a child.
 ContinuousTensor* source_tensor(const TaskArgsView* view, size_t index) {
   return view->source ? as<TaskArgs>(view->source)->notes[index].tensor : nullptr;
 }
@@ -111,7 +111,7 @@ PyGetSetDef properties[] = {
 };
 
 PyType_Slot slots[] = {
-    {Py_tp_doc, const_cast<char*>("The arguments of a task, as whoever runs it sees them.")},
+    {Py_tp_doc, const_cast<char*>("The arguments of a task, for the code that runs it.")},
     {Py_tp_dealloc, reinterpret_cast<void*>(&deallocate)},
     {Py_tp_repr, reinterpret_cast<void*>(&show)},
     {Py_tp_methods, methods},

@@ -1,8 +1,8 @@
-// Which memory of this process the children of one Worker have at the same addresses.
+// The memory of this process that the children of one Worker have at the same addresses.
 //
-// Forked children inherit what is shared when the Worker starts; a child that replaces a lost one
-// may have more, and is treated as the others. Spawned children have the mappings that they attach.
-// A program may unmap its own shared memory and map other memory at its address: the first use of
+// Forked children inherit the memory that is shared when the Worker starts. A restarted child may
+// have more, but is treated like the others. Spawned children have the mappings that they attach. A
+// program may unmap its own shared memory and map other memory at its address: the first use of
 // such memory in each run reads the map of the process again. Used with the GIL held.
 #pragma once
 
@@ -18,10 +18,11 @@ class VisibleMemory {
  public:
   enum class Answer { kVisible, kPrivate, kUnmapped, kMappedLater, kNotAttached };
 
-  // To be made before the first child. `attached`: by spawned children; none: children are forked.
+  // Create it before the first child. `attached`: the mappings that spawned children attach; none:
+  // children are forked.
   explicit VisibleMemory(const std::optional<std::vector<AddressSpan>>& attached);
 
-  // Of `bytes` bytes from `address`; `bytes` is not 0.
+  // The visibility of `bytes` bytes from `address`; `bytes` is not 0.
   Answer of(uint64_t address, uint64_t bytes);
 
   void begin_run();
@@ -31,8 +32,8 @@ class VisibleMemory {
 
   const bool is_forked_;
   SharedRanges at_start_;
-  uint64_t version_ = 0;     // of the map of the process, for the next two
-  uint64_t last_begin_ = 0;  // the visible memory that was asked for last
+  uint64_t version_ = 0;     // version of the process map, for the next two
+  uint64_t last_begin_ = 0;  // the visible memory of the last query
   uint64_t last_end_ = 0;
   bool last_is_own_ = false;
   bool is_fresh_ = false;  // the map of the process was read in this run

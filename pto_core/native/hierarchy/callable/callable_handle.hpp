@@ -16,7 +16,7 @@ enum class CallableKind : uint8_t {
   kPythonInherited = 3
 };
 
-// Whose table the digest is looked up in.
+// The table in which the digest is looked up.
 enum class CallableSpace : uint8_t { kLocalChip = 0, kLocalPython = 1, kRemoteTaskDispatcher = 2 };
 
 using Digest = std::array<uint8_t, PTO_DIGEST_BYTES>;

@@ -1,4 +1,4 @@
-// The registrations of one Worker that are live: a handle is checked here, at each entry point.
+// The live registrations of one Worker. Each entry point checks handles here.
 //
 // Used with the GIL.
 #pragma once

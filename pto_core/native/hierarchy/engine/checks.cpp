@@ -1,4 +1,4 @@
-// What a submit must be. Each throws and changes nothing.
+// Checks of a submit. Each throws and changes nothing.
 #include <algorithm>
 #include <string>
 
@@ -74,7 +74,7 @@ std::string text_of_box(const Box& box) {
          ", extent=" + tuple_of(box.extent, dims) + ")";
 }
 
-// Whether the box is a view of a buffer that there can be.
+// Return whether the box is a view of a possible buffer.
 bool fits(const Box& box) {
   if (box.dims < 1 || box.dims > kMaxDims || box.element_bytes < 1) return false;
   uint64_t bytes = box.element_bytes;
@@ -91,7 +91,7 @@ void check_box(const Tensor& tensor) {
   refuse(text_of_box(*tensor.box) + " is no view of its buffer");
 }
 
-// The keys of the memory of children are its addresses with more bits, see locate().
+// Keys of child memory are its addresses with additional bits, see locate().
 void check_child_memory(const Core& core, const Tensor& tensor) {
   if (tensor.child < 0 || static_cast<uint32_t>(tensor.child) >= core.children.size()) {
     refuse("memory of child " + std::to_string(tensor.child) + "; there are children 0 to " +
@@ -124,7 +124,7 @@ void check_tensor(const Core& core, const Tensor& tensor) {
   if (tensor.box != nullptr) refuse("a view of a buffer that is not allocated yet");
 }
 
-// Where the regions of a memory begin. No memory of the host has these addresses.
+// Return the base of the regions of one memory. No host memory has these addresses.
 constexpr uint64_t window_of(int32_t child) {
   if (child == kNone) return 0;
   return uint64_t{1} << 61 | static_cast<uint64_t>(child) * kChildMemoryEnd;

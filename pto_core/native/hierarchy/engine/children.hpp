@@ -1,4 +1,4 @@
-// The children: what is in flight to each, and whether it takes frames.
+// The children: their frames in flight, and whether they accept frames.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace pto::hierarchy {
 enum class ChildState : uint8_t { kExpected, kReady, kLost };
 constexpr const char* kChildStateNames[] = {"EXPECTED", "READY", "LOST"};
 
-// A frame that was sent and has not completed.
+// A frame that was sent and has not completed yet.
 struct InFlight {
   uint32_t slot;
   uint32_t member;
@@ -34,25 +34,25 @@ class Child {
   const Kind kind;
   const uint32_t window;
   ChildState state = ChildState::kExpected;
-  uint64_t reserved = 0;  // the pass in which a group was promised this child
+  uint64_t reserved = 0;  // the pass in which this child was reserved for a group
   uint32_t early = 0;     // frames in flight with a requirement
   uint64_t sent = 0;
-  uint64_t completed = 0;  // never falls: frames that were lost with the child count
-  int64_t cause = kNone;   // of the last loss
+  uint64_t completed = 0;  // never decreases: frames lost with the child count
+  int64_t cause = kNone;   // cause of the last loss
 
   uint64_t in_flight() const { return sent - completed; }
   bool has_room() const { return state == ChildState::kReady && in_flight() < window; }
   InFlight& frame(uint64_t count) { return frames_[count & (frames_.size() - 1)]; }
   const InFlight& frame(uint64_t count) const { return frames_[count & (frames_.size() - 1)]; }
 
-  // Puts a frame in flight; there is room.
+  // Add a frame in flight. There must be free space.
   uint64_t send(const InFlight& in_flight) {
     early += in_flight.required_child != kNone;
     frame(++sent) = in_flight;
     return sent;
   }
 
-  // Takes the oldest frame out of flight.
+  // Remove the oldest frame in flight.
   const InFlight& complete() {
     const InFlight& oldest = frame(++completed);
     early -= oldest.required_child != kNone;
@@ -60,14 +60,14 @@ class Child {
     return oldest;
   }
 
-  // Everything in flight is lost; the frames stay readable until the next is sent.
+  // Mark all frames in flight as lost; they stay readable until the next frame is sent.
   void lose() {
     if (sent > completed) lost_.push_back({completed + 1, sent});
     completed = sent;
     early = 0;
   }
 
-  // Whether that frame was lost with the child.
+  // Return whether the frame was lost with the child.
   bool has_lost(uint64_t count) const {
     for (const Range& range : lost_) {
       if (range.first <= count && count <= range.last) return true;
@@ -75,7 +75,7 @@ class Child {
     return false;
   }
 
-  // The cause if the frame is past its deadline, else `otherwise`.
+  // Return the cause if the frame is past its deadline, else `otherwise`.
   int64_t deadline(uint64_t count, int64_t otherwise) const {
     for (const Deadline& each : deadlines_) {
       if (each.count == count) return each.cause;
@@ -83,7 +83,7 @@ class Child {
     return otherwise;
   }
 
-  // False when the frame is past it already.
+  // Return false if the frame is already past the deadline.
   bool add_deadline(uint64_t count, int64_t cause) {
     for (const Deadline& each : deadlines_) {
       if (each.count == count) return false;
@@ -106,8 +106,8 @@ class Child {
     int64_t cause;
   };
 
-  std::vector<InFlight> frames_;  // a power of 2 of them
-  std::vector<Range> lost_;       // the frames that were in flight at each loss
+  std::vector<InFlight> frames_;  // the count is a power of 2
+  std::vector<Range> lost_;       // the frames in flight at each loss
   std::vector<Deadline> deadlines_;
 };
 
@@ -122,15 +122,15 @@ class Children {
   }
 
   uint32_t size() const { return static_cast<uint32_t>(all_.size()); }
-  // The number comes from the engine itself.
+  // Return a child by a number from the engine itself.
   Child& operator[](int64_t number) { return all_[static_cast<uint64_t>(number)]; }
   const Child& operator[](int64_t number) const { return all_[static_cast<uint64_t>(number)]; }
   std::vector<Child>& all() { return all_; }
   const std::vector<Child>& all() const { return all_; }
-  // Those that run such tasks, ascending.
+  // Return the children that run such tasks, in ascending order.
   const std::vector<Child*>& of_kind(uint8_t kind) const { return of_kind_[kind]; }
 
-  // The number comes from a report.
+  // Return a child by a number from a report, which is checked.
   Child& reported(int32_t number) {
     if (number < 0 || static_cast<uint64_t>(number) >= all_.size()) {
       throw Refusal(Refusal::Kind::kProtocol, "child " + std::to_string(number) +

@@ -1,6 +1,7 @@
-// What the parts of the native engine share: the tables, and the instructions of this event.
+// The data that the parts of the native engine share: the tables, and the instructions of this
+// event.
 //
-// Each part is one .cpp beside a header, under the names of the reference engine in
+// Each part is a .cpp and a header, with the name of its part of the reference engine in
 // pto_core/hierarchy/engine/reference, which is the specification.
 #pragma once
 
@@ -20,14 +21,14 @@
 
 namespace pto::hierarchy {
 
-// What a group has for each member.
+// The record of one member of a group.
 struct GroupMember {
   int32_t pin;    // kNone: the policy's choice
   int32_t child;  // kNone: not sent in this attempt
   uint64_t count;
 };
 
-// The records of groups, consecutive for each group, used again by groups of the same size.
+// The records of groups, consecutive for each group, reused by groups of the same size.
 class GroupMembers {
  public:
   explicit GroupMembers(uint32_t largest) : free_(largest + 1) {}
@@ -49,10 +50,10 @@ class GroupMembers {
 
  private:
   std::vector<GroupMember> all_;
-  std::vector<std::vector<int32_t>> free_;  // by size
+  std::vector<std::vector<int32_t>> free_;  // free records by group size
 };
 
-// Of this task, with nothing else that applies.
+// Make an instruction for this task, with all other fields unset.
 inline Instruction instruction(Instruction::What what, int64_t task) {
   Instruction made;
   made.what = what;
@@ -64,18 +65,18 @@ inline Instruction instruction(Instruction::What what, int64_t task) {
   return made;
 }
 
-// The tasks that an open scope keeps alive, linked by Slot::scope_next.
+// The tasks of an open scope, linked by Slot::scope_next.
 struct ScopeTasks {
   uint32_t first = kNoSlot;
   uint32_t last = kNoSlot;
 };
 
-// Everything that an engine knows. A run that is over leaves only children and rings.
+// The state of an engine. After a run, only children and rings remain.
 struct Core {
   Core(const Configuration& given, const Transitions& transitions);
   ~Core();
 
-  // Forgets the run before.
+  // Clear the data of the previous run.
   void restart(Hazards run_hazards);
   void begin_scope();
   uint32_t depth() const { return static_cast<uint32_t>(scope_tasks.size()) - 1; }
@@ -97,15 +98,15 @@ struct Core {
   engine::ScopeStack<kRings> scopes;
   std::vector<ScopeTasks> scope_tasks;  // by depth
   Instructions* out = nullptr;          // of this event
-  uint32_t freed_rings = 0;             // whose tail has moved in this event; a bit for each
-  bool is_running = false;              // between the beginning of a run and its last task's end
+  uint32_t freed_rings = 0;             // rings whose tail moved in this event; one bit for each
+  bool is_running = false;              // between the start of a run and the end of its last task
   bool is_ending = false;
   Hazards hazards = Hazards::kRaw;
   std::optional<int64_t> cancelled;  // the cause, once the run is cancelled
   uint64_t tasks = 0;                // submitted in this run
-  uint64_t key_count = 0;            // keys given to OUTPUT tensors of size 0 without an address
+  uint64_t key_count = 0;            // keys assigned to OUTPUT tensors of size 0
   uint64_t conservative_edges = 0;
-  std::unordered_map<int64_t, int64_t> roots;  // of tasks that have failed in this run
+  std::unordered_map<int64_t, int64_t> roots;  // failures and poisonings of this run
   std::vector<std::pair<int64_t, int64_t>> failed;
   std::vector<std::pair<int64_t, int64_t>> poisoned;
 

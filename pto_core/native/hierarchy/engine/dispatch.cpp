@@ -25,11 +25,11 @@ bool Dispatcher::pass() {
   if (core_.queues.groups() > 0) has_sent = try_groups() || has_sent;
   while (core_.queues.singles() > 0 && try_oldest_single()) has_sent = true;
   while (core_.queues.early() > 0 && try_oldest_early()) has_sent = true;
-  // Without groups nobody has reserved anything, and all that could go has gone.
+  // Without groups there are no reservations, and all sendable tasks were sent.
   return has_sent && core_.queues.groups() > 0;
 }
 
-// Each group that waits now, once; the oldest of both kinds first.
+// Try each waiting group once, the oldest of both kinds first.
 bool Dispatcher::try_groups() {
   const uint64_t end = core_.queues.next_arrival();
   uint32_t next[2];
@@ -117,7 +117,7 @@ uint32_t Dispatcher::count(Fits&& fits) const {
   return found;
 }
 
-// The pinned ones, else wishes first, then the least busy.
+// Choose the pinned children; otherwise hinted children first, then the least busy.
 template <class Fits>
 void Dispatcher::choose(const Slot& slot, Fits&& fits) {
   if (slot.is_pinned) {
@@ -166,7 +166,7 @@ bool Dispatcher::try_oldest_single() {
   return oldest != kNoSlot && try_single(oldest);
 }
 
-// Whether a single task of this kind without a pin can be sent now, or has no child left.
+// Return whether an unpinned single task of this kind can be sent now, or has no child left.
 bool Dispatcher::may_change(uint8_t kind) const {
   bool is_lost = true;
   for (const Child* child : core_.children.of_kind(kind)) {
@@ -225,7 +225,7 @@ Child* Dispatcher::pick_by_policy(const Slot& slot) {
     if (candidate.child == picked) return &core_.children[picked];
   }
   throw Refusal(Refusal::Kind::kUsage, "the policy picked child " + std::to_string(picked) +
-                                           ", which has no room; pick one of the candidates");
+                                           ", which has no free space; pick one of the candidates");
 }
 
 bool Dispatcher::try_oldest_early() {

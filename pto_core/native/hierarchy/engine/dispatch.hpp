@@ -1,11 +1,11 @@
-// Who is sent where, and when.
+// The dispatcher: it decides which task is sent to which child, and when.
 //
-// Groups go first, in the order in which they became ready. All members of a group are sent in one
-// step, so that any two groups have the same order in every child. A group that cannot go reserves
-// its children: neither single tasks nor later groups are sent there, so it waits for at most one
-// completion of each of them. Behind a group that could neither go nor reserve a child, although
-// all of its children are READY, no group of its kind is looked at. Single tasks follow, then those
-// that can be sent early.
+// Groups are sent first, in the order in which they became ready. All members of a group are sent
+// in one step, so any two groups have the same order in every child. A group that cannot be sent
+// reserves its children: neither single tasks nor later groups are sent there, so it waits for at
+// most one completion of each of them. If a group could neither be sent nor reserve a child,
+// although all of its children are READY, no later group of its kind is tried. Single tasks follow,
+// then tasks that can be sent early.
 #pragma once
 
 #include <cstdint>
@@ -24,26 +24,27 @@ class Dispatcher {
  public:
   Dispatcher(Core& core, Endings& endings, Policy policy);
 
-  // Sends until nothing more can be sent.
+  // Send tasks until no more can be sent.
   void dispatch();
 
  private:
-  // After as many groups, a single task that waits goes first.
+  // After this many groups, a waiting single task is sent first.
   static constexpr uint32_t kGroupsInARow = 64;
 
-  // True: another pass may find more to do.
+  // Return true if another pass may find more to send.
   bool pass();
   bool try_groups();
   bool try_group(uint32_t index);
   void reserve_for(const Slot& slot);
-  // Fills `allowed_`; then `chosen_` with a child for each member, of those that `fits` takes.
+  // Fill `allowed_`, then fill `chosen_` with a child for each member, chosen from those that
+  // `fits` accepts.
   void allow(const Slot& slot);
   template <class Fits>
   uint32_t count(Fits&& fits) const;
   template <class Fits>
   void choose(const Slot& slot, Fits&& fits);
 
-  // True: one was sent, or failed because it has no child.
+  // Return true if one was sent, or failed because it has no child.
   bool try_oldest_single();
   bool try_single(uint32_t index);
   Child* pick(const Slot& slot);
@@ -59,7 +60,7 @@ class Dispatcher {
 
   bool is_reserved(const Child& child) const { return child.reserved == pass_; }
   bool takes(const Child& child) const { return child.has_room() && !is_reserved(child); }
-  // Takes a task that is READY, or goes early, out of its queue.
+  // Remove a task that is READY or sent early from its queue.
   void start(uint32_t index, StateEvent event);
   uint64_t send(uint32_t index, uint32_t member, Child& child, int32_t required_child,
                 uint64_t required_count);
@@ -69,8 +70,8 @@ class Dispatcher {
   Core& core_;
   Endings& endings_;
   const Policy policy_;
-  uint64_t pass_ = 0;       // children whose `reserved` is this are promised to a group that waits
-  bool is_closed_[2] = {};  // kinds of which no more groups are looked at in this pass
+  uint64_t pass_ = 0;  // children whose `reserved` has this value are reserved for a waiting group
+  bool is_closed_[2] = {};  // kinds of which no more groups are tried in this pass
   std::vector<Child*> allowed_;
   std::vector<Child*> chosen_;
   std::vector<Child*> others_;

@@ -48,7 +48,8 @@ void Endings::poison(uint32_t index) {
 
 void Endings::consider_early(uint32_t index) {
   Slot& slot = core_.slots[index];
-  // Neither group nor retries on either side, and a failure that would poison the task.
+  // Conditions: neither task is a group or has retries, and a failure of the producer would poison
+  // the task.
   if (slot.unfinished != 1 || slot.poisoning != 1 || slot.state != State::kPending) return;
   if (slot.members != 1 || slot.has_retries) return;
   Slot& producer = core_.slots[slot.unfinished_sum];
@@ -56,7 +57,7 @@ void Endings::consider_early(uint32_t index) {
   if (slot.poison != kNotPoisoned || core_.cancelled) return;
   if (slot.is_pinned) return core_.queues.add_early(index, slot.pin);
   if (slot.kind != producer.kind) return;
-  // Without a pin, only the first that could follow a producer does.
+  // Without a pin, only the first candidate follows a producer.
   if (producer.follower != kNoSlot && producer.follower != index) return;
   producer.follower = index;
   core_.queues.add_early(index, producer.child);
@@ -79,7 +80,7 @@ void Endings::settle_one(uint32_t index) {
   }
 }
 
-// All members have ended. One sent early may have been told before its producer.
+// All members have ended. A completion of a task sent early may be reported before its producer's.
 void Endings::end_attempt(uint32_t index) {
   Slot& slot = core_.slots[index];
   if (slot.was_skipped) {
@@ -155,7 +156,7 @@ void Endings::end(uint32_t index, StateEvent event, Result result, int64_t cause
   last_finished_ = index;
 }
 
-// Breadth first: consumers that end poisoned tell theirs after everyone before them.
+// Breadth first: consumers that end poisoned notify their consumers after all earlier ones.
 void Endings::tell_consumers() {
   while (first_finished_ != kNoSlot) {
     const uint32_t index = first_finished_;
@@ -182,7 +183,7 @@ void Endings::tell(const Edge& edge, const Slot& producer, uint32_t producer_ind
   Slot& slot = core_.slots[edge.consumer];
   if (slot.unfinished == 0) {
     throw Refusal(Refusal::Kind::kInternal,
-                  "task " + std::to_string(slot.number) + " waits for nobody and is told");
+                  "task " + std::to_string(slot.number) + " has no producer and is notified");
   }
   --slot.unfinished;
   slot.unfinished_sum ^= producer_index;
@@ -199,7 +200,7 @@ void Endings::tell(const Edge& edge, const Slot& producer, uint32_t producer_ind
   }
 }
 
-// What is consumed by this has finished, so that nobody is told.
+// Tasks that this consumes have finished, so no consumer is left to notify.
 void Endings::drop_holds(Slot& slot) {
   uint32_t edge = slot.holds;
   slot.holds = kNoEdge;
@@ -219,7 +220,7 @@ void Endings::consume_if_unreferenced(uint32_t index) {
   if (!is_kept && (slot.consumer_count | slot.owner_count) == 0) consume(index);
 }
 
-// What a failed task wrote stays known, to poison whoever reads it.
+// Outputs of a failed task stay in the map, to poison their readers.
 void Endings::consume(uint32_t index) {
   Slot& slot = core_.slots[index];
   core_.slots.move(slot, StateEvent::kRelease);

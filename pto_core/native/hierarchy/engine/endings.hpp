@@ -1,10 +1,10 @@
-// How tasks become ready, end, fail, poison, run again and are consumed.
+// The transitions of tasks: ready, end, failure, poison, retry, consumption.
 //
-// Invariant after each call: whoever is PENDING has an unfinished producer. A poisoned task ends
-// only when all its producers have: whoever is ordered after it is also ordered after them, and may
-// have no edge of its own to them.
+// Invariant after each call: a PENDING task has an unfinished producer. A poisoned task ends only
+// when all its producers have ended: a task that is ordered after it is then also ordered after
+// them, and may have no edge of its own to them.
 //
-// References to slots hold throughout: nothing here takes a slot.
+// References to slots stay valid: no function here takes a slot.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +17,25 @@ class Endings {
  public:
   explicit Endings(Core& core) : core_(core) {}
 
-  // Says what becomes of a task that is PENDING: it may be so for this moment only.
+  // Decide the next state of a PENDING task, which may have been PENDING only for this moment.
   void settle(uint32_t index);
-  // Counts a member; the last one ends the attempt.
+  // Count a completed member; the last one ends the attempt.
   void member_ended(uint32_t index, Outcome outcome, int64_t cause);
-  // Counts a member of a group that was lost before it began. Where all were, the attempt costs
-  // nothing; else it has failed.
+  // Count a member of a group that was lost before it began. If all members were, the attempt is
+  // free; otherwise it has failed.
   void member_never_began(uint32_t index, int64_t cause);
-  // Lets a RUNNING task that is to run again, or never ran, wait anew, or end poisoned.
+  // Make a RUNNING task that must run again, or never ran, wait again, or end it as poisoned.
   void leave_child(uint32_t index);
-  // Ends a task with its own failure.
+  // End a task with its own failure.
   void fail(uint32_t index, int64_t cause);
-  // Ends a task because a producer has failed, or because the run is cancelled.
+  // End a task because a producer has failed, or because the run is cancelled.
   void poison(uint32_t index);
-  // Queues the task to be sent early if it may follow its only unfinished producer.
+  // Queue the task to be sent early if it may follow its only unfinished producer.
   //
-  // Asked whenever that may have come true: the task was submitted, made to wait or to run again, a
-  // producer finished and left one, or a producer was sent (its consumers, ascending).
+  // Called whenever the condition may have become true: the task was submitted, or must wait or run
+  // again; a producer finished and one remains; or a producer was sent (its consumers, ascending).
   void consider_early(uint32_t index);
-  // Takes the reference SCOPE away.
+  // Drop the reference SCOPE.
   void leave_scope(uint32_t index);
 
  private:
@@ -53,7 +53,7 @@ class Endings {
   void consume(uint32_t index);
 
   Core& core_;
-  // Tasks that have ended and whose consumers have not been told, oldest first, by Slot::next.
+  // Ended tasks whose consumers were not notified yet, oldest first, by Slot::next.
   uint32_t first_finished_ = kNoSlot;
   uint32_t last_finished_ = kNoSlot;
 };

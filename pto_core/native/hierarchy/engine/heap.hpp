@@ -1,7 +1,7 @@
-// The heap rings: a slab for each submit that allocates, freed in order.
+// The heap rings: one slab for each submit that allocates, freed in order.
 //
-// Where a slab lies is the affair of pto/engine/heap_ring.hpp. Invariant: the slabs that have not
-// been freed are in `slabs_` from `oldest_` to `next_`, ascending by place.
+// pto/engine/heap_ring.hpp decides the place of a slab. Invariant: the slabs that are not freed are
+// in `slabs_` from `oldest_` to `next_`, ascending by place.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class Heap {
   Heap(uint32_t number, const RingConfiguration& configuration)
       : number_(number), configuration_(configuration), ring_(configuration.size), slabs_(64) {}
 
-  // Every slab has been freed.
+  // Return whether every slab is free.
   void restart() {
     ring_.restart(size());
     tail_ = 0;
@@ -39,7 +39,7 @@ class Heap {
   uint64_t held() const { return held_; }
   uint32_t number() const { return number_; }
 
-  // Throws when even an empty ring has no room.
+  // Throw if the request exceeds even an empty ring.
   void check_size(uint64_t bytes) const {
     if (ring_.can_ever_fit(bytes)) return;
     throw Refusal(Refusal::Kind::kCapacity,
@@ -48,7 +48,7 @@ class Heap {
                       "; set heap_ring_size to at least " + std::to_string(bytes));
   }
 
-  // The address of a slab that commit() makes one; none when there is no room now.
+  // Return the address for a slab that commit() creates, or none if there is no free space now.
   std::optional<uint64_t> try_reserve(uint64_t bytes) {
     if (next_ - oldest_ == slabs_.size()) grow();
     const engine::HeapRing::Range range = ring_.try_reserve(bytes, tail_);
@@ -57,7 +57,7 @@ class Heap {
     return configuration_.address + range.position;
   }
 
-  // Gives its place to the task.
+  // Create the slab for the task.
   uint32_t commit(uint32_t slot) {
     Slab& slab = at(next_);
     slab.slot = slot;
@@ -66,10 +66,10 @@ class Heap {
   }
 
   const Slab& slab(uint32_t index) const { return slabs_[index & (slabs_.size() - 1)]; }
-  // There must be one.
+  // Return the oldest slab. There must be one.
   const Slab& oldest() const { return slab(oldest_); }
 
-  // Frees the slab, or does so when the older ones are free. True: the tail has moved.
+  // Free the slab as soon as the older ones are free. Return true if the tail moved.
   bool release(uint32_t index) {
     at(index).is_released = true;
     const uint32_t before = oldest_;
@@ -81,20 +81,20 @@ class Heap {
     return oldest_ != before;
   }
 
-  // Whether any of these bytes are the ring's.
+  // Return whether any of these bytes belong to the ring.
   bool contains(uint64_t begin, uint64_t end) const {
     return begin - configuration_.address < size() ||
            (begin < configuration_.address && configuration_.address < end);
   }
 
-  // The slot of the live task whose slab holds all of these bytes, or kNoSlot.
+  // Return the slot of the live task whose slab contains all of these bytes, or kNoSlot.
   uint32_t owner(uint64_t begin, uint64_t end) const {
     if (begin < configuration_.address || oldest_ == next_) return kNoSlot;
     const uint64_t first = oldest().begin;
     uint64_t place = first - first % size() + (begin - configuration_.address);
     if (place < first) place += size();
     uint32_t low = 0;
-    uint32_t high = next_ - oldest_;  // the slab is before `high`
+    uint32_t high = next_ - oldest_;  // the slab ends before `high`
     while (high - low > 1) {
       const uint32_t middle = (low + high) / 2;
       (slab(oldest_ + middle).begin <= place ? low : high) = middle;
@@ -104,7 +104,7 @@ class Heap {
     return holds && !found.is_released ? found.slot : kNoSlot;
   }
 
-  // Calls visit(slab), oldest first.
+  // Call visit(slab) for each slab, oldest first.
   template <class Visit>
   void for_each(Visit&& visit) const {
     for (uint32_t index = oldest_; index != next_; ++index) visit(slab(index));
@@ -124,7 +124,7 @@ class Heap {
   uint32_t number_;
   RingConfiguration configuration_;
   engine::HeapRing ring_;
-  std::vector<Slab> slabs_;  // a power of 2 of them
+  std::vector<Slab> slabs_;  // the count is a power of 2
   uint32_t oldest_ = 0;
   uint32_t next_ = 0;
   uint64_t tail_ = 0;

@@ -1,8 +1,8 @@
-// The engine as its driver sees it: events in, answers and instructions out.
+// The interface between engine and driver: events in, results and instructions out.
 //
-// The C++ twin of pto_core.hierarchy.engine (interface.py, events.py, instructions.py), which is
-// the specification: the same rules, the same words, the same numbers. An engine has no clock, no
-// thread and touches none of the memory that it hands out. One thread at a time calls it.
+// The C++ counterpart of pto_core.hierarchy.engine (interface.py, events.py, instructions.py),
+// which is the specification: the same rules, texts and numbers. An engine has no clock and no
+// thread, and never accesses the memory that it allocates. One thread at a time calls it.
 //
 // A call that breaks a rule throws Refusal and changes nothing.
 #pragma once
@@ -22,7 +22,7 @@ constexpr uint32_t kMaxDims = 5;
 // Addresses of the memory of a child are below this.
 constexpr uint64_t kChildMemoryEnd = uint64_t{1} << 48;
 
-// What an output takes in its slab; what no ring holds stays more than that.
+// The size of an output in its slab. A size that exceeds every ring stays too large.
 constexpr uint64_t rounded(uint64_t bytes) {
   constexpr uint64_t kMost = ~uint64_t{0} - kSlabBytes;
   return ((bytes < kMost ? bytes : kMost) + kSlabBytes - 1) / kSlabBytes * kSlabBytes;
@@ -34,7 +34,8 @@ enum class Hazards : uint8_t { kRaw = 0, kFull = 1 };
 enum class Outcome : uint8_t { kSucceeded = 0, kFailed = 1, kSkipped = 2 };
 enum class Result : uint8_t { kCompleted = 0, kFailed = 1, kPoisoned = 2 };
 
-// What a view takes of each dimension of its buffer, the fastest dimension first, in elements.
+// The part of each dimension of its buffer that a view selects, the fastest dimension first, in
+// elements.
 struct Box {
   uint64_t base;  // address of the first byte of the buffer
   uint32_t element_bytes;
@@ -44,7 +45,7 @@ struct Box {
   uint64_t extent[kMaxDims];
 };
 
-// A range of bytes, or a box where `box` is not NULL. `bytes` 0 is a key. OUTPUT with address 0 is
+// A range of bytes, or a box if `box` is not NULL. `bytes` 0 is a key. OUTPUT with address 0 is
 // allocated: the engine writes the address. Two children may have memory at the same address; a
 // tensor overlaps only tensors of the same memory.
 struct Tensor {
@@ -52,24 +53,25 @@ struct Tensor {
   uint64_t bytes;
   const Box* box;
   Tag tag;
-  int32_t child = static_cast<int32_t>(kNone);  // whose memory it is; kNone: of the host
+  int32_t child = static_cast<int32_t>(kNone);  // the child that has the memory; kNone: the host
 };
 
 struct Member {
   std::span<Tensor> tensors;
 };
 
-// Why a task waits for a producer; bits. None of them: it writes what the producer read or wrote.
+// The reasons why a task waits for a producer, as bits. No bit: it overwrites memory that the
+// producer read or wrote.
 enum Why : uint8_t {
   kOrders = 0,
-  kData = 1,      // it reads what the producer wrote, and keeps the producer's slot
-  kExplicit = 2,  // the program said so
+  kData = 1,      // it reads an output of the producer, and keeps the producer's slot
+  kExplicit = 2,  // the program requested it
   kCertain = 4,   // not only by byte hulls of boxes of different raw shapes
   kOwner = 8      // no edge: it names a buffer of the producer's slab; for the engine's own use
 };
 
-// What a capture of the same submits found: whom the task waits for and whose buffers it names, as
-// how many tasks before it they were submitted.
+// The result of a capture of the same submits: the edges and owners of the task, as distances in
+// number of submits.
 struct Known {
   struct Producer {
     uint32_t distance;
@@ -79,21 +81,21 @@ struct Known {
   std::span<const uint32_t> owners;
 };
 
-// The engine keeps what it needs; nothing here has to live on.
+// One submit. The engine copies what it needs; the caller may free the data afterwards.
 struct Submission {
   Kind kind = Kind::kNextLevel;
-  bool is_hint = false;  // `pins` are wishes
+  bool is_hint = false;  // `pins` are hints
   int32_t retries = 0;
   uint32_t timeout_ms = 0;
   std::span<const Member> members;
-  std::span<const int32_t> pins;   // none, or one child for each member
-  std::span<const int64_t> after;  // earlier tasks of the run that it also waits for
-  // Of a replay: the tensors are neither looked up nor remembered. Those that are not allocated
-  // and, where there are retries, not INOUT may be left out.
+  std::span<const int32_t> pins;  // empty, or one child for each
+  std::span<const int64_t> after;  // explicit dependencies: earlier tasks of the run
+  // Set for a replay: the tensors are neither looked up nor inserted. The caller may omit tensors
+  // that are not allocated and, with retries, not INOUT.
   const Known* known = nullptr;
 };
 
-// The task, or that there is no room: then nothing has changed.
+// The task, or "no free space": then nothing has changed.
 struct Submitted {
   int64_t task = kNone;  // kNone: blocked
   uint32_t ring = 0;
@@ -111,7 +113,7 @@ struct Instruction {
     kTaskFinished,    // task, result, cause, root
     kRoomFreed,       // ring
     kEndChild,        // child, cause
-    kRunFinished      // failures() and poisonings() of the run
+    kRunFinished      // counts of failures() and poisonings() of the run
   };
   What what;
   Result result;
@@ -158,7 +160,7 @@ struct Configuration {
   bool repeats_lost = false;
 };
 
-// What a caller did wrong, as the error it will become.
+// The mistake of a caller, as the error that it will become.
 class Refusal : public std::runtime_error {
  public:
   enum class Kind { kUsage, kCapacity, kProtocol, kInternal, kClosed };
@@ -166,7 +168,7 @@ class Refusal : public std::runtime_error {
   const Kind kind;
 };
 
-// Instructions are appended to what is given; the caller empties it.
+// Append instructions to the vector; the caller empties it.
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -177,23 +179,24 @@ class Engine {
   virtual Submitted allocate(uint64_t bytes, uint64_t* address, Instructions& out) = 0;
   virtual void scope_begin() = 0;
   virtual void scope_end(Instructions& out) = 0;
-  // Sends what can be sent. No other call sends.
+  // Send all tasks that can be sent. No other call sends.
   virtual void dispatch(Instructions& out) = 0;
   virtual void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
                           Instructions& out) = 0;
   virtual void child_ready(int32_t child, Instructions& out) = 0;
-  // `started`: the last frame that has begun in the child; only what had is charged for the loss.
+  // `started`: the last frame that had begun in the child; only frames up to it use up retries.
   virtual void child_lost(int32_t child, int64_t cause, uint64_t started, bool returns,
                           Instructions& out) = 0;
   virtual void deadline(int32_t child, uint64_t count, int64_t cause, Instructions& out) = 0;
   virtual void cancel(int64_t cause, Instructions& out) = 0;
 
-  // Nothing is in flight and nothing is ready: the next change is the submitter's.
+  // Return whether nothing is in flight or ready: only the submitter can cause the next change.
   virtual bool is_quiescent() const = 0;
-  // Whether the last event, a submit that was blocked, can never succeed.
+  // Return whether the last event, a blocked submit, can never succeed.
   virtual bool deadlock(Deadlock* proof) const = 0;
 
-  // Of the run that has finished: (task, cause), first failure first; (task, root).
+  // The failures of the finished run: (task, cause), first failure first; and its poisoned tasks:
+  // (task, root).
   virtual std::vector<std::pair<int64_t, int64_t>> failures() const = 0;
   virtual std::vector<std::pair<int64_t, int64_t>> poisonings() const = 0;
 };

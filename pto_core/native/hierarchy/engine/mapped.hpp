@@ -1,7 +1,7 @@
-// Tables of the engine: elements known by index, in one mapping that grows without copying.
+// Tables of the engine: elements by index, in one mapping that grows without copying.
 //
-// Children do not get the memory: a child that is started in the middle of a large run neither
-// copies nor keeps it, and must not touch it. A reference to an element holds until the table
+// Children do not inherit the memory: a child started in the middle of a large run neither copies
+// nor keeps it, and must not access it. A reference to an element stays valid until the table
 // grows.
 //
 // One thread.
@@ -16,7 +16,7 @@
 
 namespace pto::hierarchy {
 
-// Elements are zero until they are written.
+// Elements start as zero.
 template <class T>
 class MappedArray {
   static_assert(std::is_trivially_copyable_v<T>, "elements are moved as pages");
@@ -37,7 +37,7 @@ class MappedArray {
   const T& operator[](uint64_t index) const { return elements_[index]; }
   uint64_t capacity() const { return capacity_; }
 
-  // Room for `count` elements; throws std::bad_alloc and changes nothing.
+  // Reserve space for `count` elements. Throws std::bad_alloc and changes nothing.
   void reserve(uint64_t count) {
     if (count <= capacity_) return;
     uint64_t larger = capacity_;
@@ -55,8 +55,7 @@ class MappedArray {
   uint64_t capacity_;
 };
 
-// Elements that are taken and given back, known by index from 1; 0 is none. `kLink` links the free
-// ones.
+// A pool of elements, identified by index from 1; 0 is none. `kLink` links the free ones.
 template <class T, uint32_t T::* kLink>
 class Pool {
  public:
@@ -67,13 +66,13 @@ class Pool {
   T& operator[](uint32_t index) { return elements_[index]; }
   const T& operator[](uint32_t index) const { return elements_[index]; }
 
-  // Lets take() be called `count` times without growing.
+  // Reserve, so that `count` calls of take() do not grow the table.
   void reserve(uint64_t count) {
     const uint64_t unused = end_ + count;
     if (unused > elements_.capacity()) elements_.reserve(unused);
   }
 
-  // The element is what it was when it was given back, or zero. There must be room.
+  // Take an element. Its content is that of its last use, or zero. There must be free space.
   uint32_t take() {
     if (free_ == 0) return end_++;
     const uint32_t index = free_;
@@ -81,7 +80,7 @@ class Pool {
     return index;
   }
 
-  // Brings what take() will give closer.
+  // Prefetch the element that take() will return.
   void prefetch_next() const {
     const char* next = reinterpret_cast<const char*>(&elements_[free_ == 0 ? end_ : free_]);
     for (size_t line = 0; line < sizeof(T); line += 64) __builtin_prefetch(next + line, 1);
@@ -92,7 +91,7 @@ class Pool {
     free_ = index;
   }
 
-  // Elements that were ever taken are 1 to end() - 1.
+  // The elements taken so far are 1 to end() - 1.
   uint32_t end() const { return end_; }
 
  private:

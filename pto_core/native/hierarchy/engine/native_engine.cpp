@@ -24,7 +24,7 @@ struct NativeEngine::Parts {
   SubmissionPart submission;
   Dispatcher dispatcher;
   Reports reports;
-  Submitted blocked;  // by the last event; requested 0: it was something else
+  Submitted blocked;  // of the last event; requested 0: another event
 };
 
 NativeEngine::NativeEngine(const Configuration& configuration, Policy policy,
@@ -120,7 +120,7 @@ void NativeEngine::deadline(int32_t child, uint64_t count, int64_t cause, Instru
   parts_->reports.deadline(child, count, cause);
 }
 
-// Ends what is READY, which may end and consume others; who waits ends in its turn.
+// End the READY tasks, which may end and consume others; waiting tasks end in turn.
 void NativeEngine::cancel(int64_t cause, Instructions& out) {
   begin_event(out);
   Core& core = parts_->core;

@@ -14,7 +14,7 @@ namespace pto::hierarchy {
 
 class NativeEngine : public Engine {
  public:
-  // Throws Refusal for a configuration that cannot be. An empty policy is the least loaded child.
+  // Throws Refusal for an invalid configuration. An empty policy is the least loaded child.
   explicit NativeEngine(const Configuration& configuration, Policy policy = {},
                         const Transitions& transitions = kTransitions);
   ~NativeEngine() override;
@@ -39,11 +39,11 @@ class NativeEngine : public Engine {
   std::vector<std::pair<int64_t, int64_t>> failures() const override;
   std::vector<std::pair<int64_t, int64_t>> poisonings() const override;
 
-  // The edges and owners of the last submit, by number, for whoever captures it.
+  // Return the edges and owners of the last submit, by task number, for a capture.
   void tell_found(std::vector<std::pair<int64_t, uint8_t>>* producers,
                   std::vector<int64_t>* owners) const;
   Snapshot snapshot() const;
-  // Throws kInternal if an invariant does not hold; slow, for tests.
+  // Throw kInternal if an invariant does not hold. Slow; for tests.
   void validate() const;
 
  private:

@@ -1,4 +1,4 @@
-// Which child a single task without a pin goes to.
+// The policy that chooses the child of an unpinned single task.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ struct Candidate {
   uint64_t in_flight;
 };
 
-// Picks a child: given those that have room, ascending, and the child of the task's last producer
-// or kNone; gives one of those children. Empty: the child with the fewest frames in flight; among
-// equals that of the last producer, then the first.
+// Choose a child. Arguments: the children with free space, ascending, and the child of the task's
+// last producer or kNone. The result must be one of those children. An empty function chooses the
+// child with the fewest frames in flight; among equals that of the last producer, then the first.
 using Policy = std::function<int32_t(std::span<const Candidate> candidates, int32_t preferred)>;
 
 }  // namespace pto::hierarchy

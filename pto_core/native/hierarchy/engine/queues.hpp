@@ -1,9 +1,9 @@
-// What waits to be sent, each queue in the order in which tasks came into it.
+// The queues of tasks to send, each in the order in which tasks entered it.
 //
-// A queue is kept as one list for each place where its tasks may go, so that a dispatch looks only
-// at tasks that can be sent; `Slot::arrival` is the order of all lists together. Invariants: a task
-// is in a list of singles or groups exactly while it is READY; whatever is in an early list is
-// PENDING, waits for one producer, which is RUNNING, and may be sent after it.
+// A queue has one list for each destination, so that a dispatch only reads tasks that can be sent;
+// `Slot::arrival` is the order over all lists. Invariants: a task is in a list of singles or groups
+// exactly while it is READY; a task in an early list is PENDING, waits for one producer, which is
+// RUNNING, and may be sent after it.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,11 @@ class Queues {
   Queues(Slots& slots, uint32_t children)
       : slots_(slots), children_(children), lists_(kFirstPinned + 2 * children) {}
 
-  // The singles of a kind that may go to any child of it.
+  // The single tasks of a kind that may go to any child of it.
   static constexpr uint16_t single_list(uint8_t kind) { return kFirstSingle + kind; }
   static constexpr uint16_t group_list(uint8_t kind) { return kFirstGroup + kind; }
   uint16_t pinned_list(int32_t child) const { return offset(kFirstPinned, child); }
-  // Those that go to this child, early.
+  // The tasks to send early to this child.
   uint16_t early_list(int32_t child) const { return offset(kFirstPinned + children_, child); }
 
   const List& list(uint16_t list) const { return lists_[list]; }
@@ -38,7 +38,7 @@ class Queues {
   uint64_t early() const { return early_; }
   bool is_early(uint16_t list) const { return list >= kFirstPinned + children_; }
 
-  // A task that is READY now.
+  // Add a task that is READY now.
   void add_ready(uint32_t index) {
     const Slot& slot = slots_[index];
     if (slot.members > 1) {
@@ -52,7 +52,7 @@ class Queues {
 
   void add_early(uint32_t index, int32_t child) { append(index, early_list(child)); }
 
-  // Takes out a task that changes its state, or what it waits for.
+  // Remove a task that changes its state, or its producer.
   void remove(Slot& slot) {
     if (slot.list == 0) return;
     List& list = lists_[slot.list];
@@ -62,7 +62,7 @@ class Queues {
     slot.list = 0;
   }
 
-  uint32_t groups_in_a_row = 0;  // sent since the last single task, while one waited
+  uint32_t groups_in_a_row = 0;  // groups sent since the last single task, while one waited
 
  private:
   static constexpr uint16_t kFirstSingle = 1;

@@ -1,9 +1,9 @@
-// Who wrote which memory in this run and, under full hazards, who reads it since.
+// The writers of memory in this run and, under full hazards, the readers since.
 //
 // For one submit, in this order: find_*() for all tensors; reserve(); then insert_*() for all. The
-// entries of a task hang on Slot::entries. They go when the task is consumed, when a later writer
-// covers them, or when a search meets them after the slab that they lie in is gone. What a failed
-// task wrote stays, to poison whoever reads it.
+// entries of a task are linked from Slot::entries. They are removed when the task is consumed, when
+// a later writer covers them, or when a search meets them after their slab was freed. Outputs of a
+// failed task stay, to poison their readers.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ namespace pto::hierarchy {
 // A tensor of a submit.
 struct Access {
   engine::Region region;
-  uint32_t owner;  // the slot whose slab it lies in; kNoSlot: in none
+  uint32_t owner;  // the slot of its slab; kNoSlot: none
   Tag tag;
   bool is_fresh;  // allocated by this submit
   engine::RegionPlace writers;
   engine::RegionPlace readers;
 };
 
-// The tensors of a submit; kept from one to the next for their memory.
+// The tensors of a submit; the object is reused to keep its memory.
 class Accesses {
  public:
   void clear() { count_ = 0; }
@@ -36,7 +36,7 @@ class Accesses {
   Access* end() { return all_.data() + count_; }
   Access& operator[](uint32_t at) { return all_[at]; }
 
-  // Nowhere yet, and not searched for.
+  // An access without a place yet.
   Access& add(Tag tag, bool is_fresh) {
     if (count_ == all_.size()) all_.emplace_back();
     Access& access = all_[count_++];
@@ -56,7 +56,7 @@ class Accesses {
   uint32_t count_ = 0;
 };
 
-// A task that a search found: with a slot while it is alive, else with the root of its failure.
+// The result of a search: a live task with its slot, or a failed task with the root of its failure.
 struct Found {
   int64_t number;
   uint32_t slot;
@@ -68,10 +68,10 @@ class RegionMap {
   explicit RegionMap(Slots& slots);
   ~RegionMap();
 
-  // Forgets the run before.
+  // Clear the data of the previous run.
   void restart(bool full_hazards);
 
-  // Calls visit(const Found&, bool is_certain) for each writer that overlaps.
+  // Call visit(const Found&, bool is_certain) for each overlapping writer.
   template <class Visit>
   void find_writers(Access& access, Visit&& visit) {
     if (writers_.live() == 0) return;
@@ -81,7 +81,7 @@ class RegionMap {
         [&](const Entry& entry, bool is_conservative) { visit(found(entry), !is_conservative); });
   }
 
-  // The same for each reader, which may come several times.
+  // The same for each reader; a reader may be visited several times.
   template <class Visit>
   void find_readers(Access& access, Visit&& visit) {
     if (!full_hazards_ || readers_->live() == 0) return;
@@ -94,24 +94,26 @@ class RegionMap {
                    });
   }
 
-  // Room for so many insertions of each kind; throws std::bad_alloc and changes nothing.
+  // Reserve space for so many insertions of each kind. Throws std::bad_alloc and changes nothing.
   void reserve(uint32_t entries);
-  // Makes the task a writer; what the region covers is forgotten.
+  // Add the task as a writer, and remove the entries that the region covers.
   void insert_writer(Access& access, uint32_t slot);
-  // Nothing under raw hazards.
+  // Add the task as a reader; does nothing under raw hazards.
   void insert_reader(Access& access, uint32_t slot);
 
-  // The task is consumed.
+  // Remove the entries of a consumed task.
   void release(Slot& slot);
 
-  // Entries of tasks that are neither alive nor have failed, which cannot be. For tests.
+  // Return the number of entries of tasks that are neither alive nor failed, which must be 0. For
+  // tests.
   uint64_t stray() const;
 
  private:
-  // A link names a writer's node, or with kReaderLink a reader in the pool; 0 ends.
+  // A link is the node of a writer, or with kReaderLink a reader in the pool; 0 ends the list.
   using Link = uint32_t;
   static constexpr Link kReaderLink = 0x80000000u;
-  static constexpr uint32_t kFailed = 0x80000000u;  // in `task`: the rest is an index of failed_
+  // in `task`: the other bits are an index of failed_
+  static constexpr uint32_t kFailed = 0x80000000u;
   static constexpr uint32_t kUsual = 1u << 17;
   static constexpr uint32_t kAtOnce = 1u << 22;
 
@@ -139,7 +141,7 @@ class RegionMap {
     engine::RegionState state(const Entry& entry) const { return map.state_of(entry); }
     void removed(const Entry& entry, engine::RegionRemoval) { map.unlink(entry); }
   };
-  // All readers of a region name it in the same slab.
+  // All readers of a region lie in the same slab.
   struct ReaderPolicy {
     RegionMap& map;
     engine::RegionState state(const ReaderList& list) const {
@@ -181,11 +183,11 @@ class RegionMap {
   pto_platform platform_;
   engine::Memory memory_;
   Writers writers_;
-  std::optional<Readers> readers_;  // once a run has had full hazards
+  std::optional<Readers> readers_;  // whether a run has used full hazards
   uint32_t writer_capacity_ = kUsual;
   uint32_t reader_capacity_ = kUsual;
   Pool<Reader, &Reader::older> pool_;
-  std::vector<Failed> failed_;  // tasks that have been consumed, of which something is still known
+  std::vector<Failed> failed_;  // consumed tasks that still have entries
   bool full_hazards_ = false;
 };
 

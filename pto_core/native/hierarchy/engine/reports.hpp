@@ -1,4 +1,4 @@
-// What children report: completions, and their own end.
+// The reports of children: completions, and the loss of a child.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ class Reports {
  public:
   Reports(Core& core, Endings& endings) : core_(core), endings_(endings) {}
 
-  // Ends what has completed, or throws and changes nothing.
+  // End the completed tasks, or throw and change nothing.
   void completed(int32_t child, uint64_t count, Outcome outcome, int64_t cause);
-  // Lets the child have frames.
+  // Mark the child as ready for frames.
   void ready(int32_t child);
-  // Ends or repeats what was in flight, oldest first; frames up to `started` had begun. Throws and
-  // changes nothing where that cannot be.
+  // End or repeat the frames in flight, oldest first; frames up to `started` had begun. Throws and
+  // changes nothing if the report is invalid.
   void lost(int32_t child, int64_t cause, uint64_t started, bool returns);
-  // Asks for the end of the child if that frame is still in flight.
+  // Request the end of the child if that frame is still in flight.
   void deadline(int32_t child, uint64_t count, int64_t cause);
 
  private:

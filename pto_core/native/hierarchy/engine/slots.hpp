@@ -1,8 +1,8 @@
-// Tasks, the slots that they live in, and the edges between them.
+// Tasks, their slots, and the edges between them.
 //
-// A task is known by its slot inside the engine, and by its number outside. Numbers go up with each
-// submit and never come again; slots do. Invariants: a slot that is free has number kNone; a task
-// is in Numbers exactly while its state is not FREE.
+// Inside the engine a slot identifies a task, outside its number. Numbers increase with each submit
+// and are never reused; slots are. Invariants: a free slot has number kNone; a task is in Numbers
+// exactly while its state is not FREE.
 #pragma once
 
 #include <cstdint>
@@ -25,18 +25,20 @@ constexpr bool poisons(uint8_t why) {
   return (why & (kData | kExplicit)) != 0;
 }
 
-// What a task has on an earlier one. In that one's list of consumers until it finishes, where it
-// was unfinished; in the task's own list of holds until the task finishes, for kData and kOwner.
+// An edge from a task to an earlier one. It is in the producer's list of consumers until the
+// producer finishes. For kData and kOwner it is also in the task's own list of holds until the task
+// finishes.
 struct Edge {
   uint32_t consumer;
   uint32_t producer;
-  uint32_t next_consumer;  // of the producer, ascending by number; also links the free ones
-  uint32_t next_hold;      // of the consumer
+  // consumers of the producer, ascending by number; also links the free ones
+  uint32_t next_consumer;
+  uint32_t next_hold;  // of the consumer
   uint8_t why;
   bool is_waited_for;  // in the list of consumers
 };
 
-// Two cache lines: the first is what a dispatch and a completion touch.
+// Two cache lines: dispatches and completions use the first.
 struct alignas(64) Slot {
   int64_t number;  // kNone: free
   State state;
@@ -44,43 +46,45 @@ struct alignas(64) Slot {
   uint8_t slab_ring;        // kNoRing: it has no slab
   bool is_unfinished;       // reference SELF
   bool is_in_scope;         // reference SCOPE
-  bool has_retries : 1;     // declared safe to repeat
-  bool is_pinned : 1;       // `pin`, or the group's, are no wishes
-  bool keeps_regions : 1;   // saved before it is first sent
+  bool has_retries : 1;     // retries declared: safe to repeat
+  bool is_pinned : 1;       // `pin`, or the pins of the group, are mandatory
+  bool keeps_regions : 1;   // its regions were saved before it was first sent
   bool has_saved : 1;       // regions
   bool was_skipped : 1;     // in this attempt
-  bool has_begun : 1;       // a member of this attempt; known when it ends
-  bool has_failure : 1;     // in this attempt: `failure` is the cause of the first
-  bool has_root : 1;        // it has failed or was poisoned, finally: `failure` is the root
+  bool has_begun : 1;       // a member failed in this attempt; final when it ends
+  bool has_failure : 1;     // in this attempt; `failure` is the cause of the first
+  bool has_root : 1;        // it has finally failed or was poisoned; `failure` is the root
   uint16_t members;         // 0: an allocation
   uint16_t ended;           // members of this attempt
-  uint16_t list;            // of the queues; 0: in none
-  int32_t child;            // of a single task in this attempt; kNone: not sent
+  uint16_t list;            // queue that contains it; 0: none
+  int32_t child;            // child of a single task in this attempt; kNone: not sent
   uint64_t count;           // the frame of the child
-  uint32_t unfinished;      // producers: why it is PENDING, or RUNNING early
-  uint32_t poisoning;       // of the unfinished producers, those whose failure is handed on
+  uint32_t unfinished;      // unfinished producers: the reason why it is PENDING, or RUNNING early
+  uint32_t poisoning;       // unfinished producers whose failure poisons it
   uint32_t consumers;       // edges, oldest first
   uint32_t last_consumer;   // the newest of them
   uint32_t holds;           // edges
   uint32_t entries;         // of the region map
   uint32_t consumer_count;  // references CONSUMER
   uint32_t owner_count;     // references OWNER
-  uint32_t unfinished_sum;  // exclusive or of their slots: the slot, where there is one
+  uint32_t unfinished_sum;  // exclusive or of their slots: the slot if there is only one
   uint32_t next;            // in its queue, among the finished, or among the free
   uint64_t arrival;         // in its queue
   uint32_t previous;        // in its queue
   uint32_t scope_next;      // in its scope
   uint32_t slab;            // in its ring
-  int32_t attempts;         // how often it may still run again
-  int64_t poison;           // the root, while it has not finished; else kNotPoisoned
+  int32_t attempts;         // remaining retries
+  int64_t poison;           // the root of its poison while it has not finished; else kNotPoisoned
   int64_t failure;          // see has_failure and has_root
-  int32_t last_producer;    // child of the producer that finished last, or that it was sent after
-  int32_t pin;              // of a single task; kNone. Of a group: the first of its records
-  uint32_t follower;        // the consumer without a pin that may be sent early after this attempt
+  // child of the last finished producer, or of the producer that it was sent after
+  int32_t last_producer;
+  int32_t pin;        // of a group: the first of its records; else kNone
+  uint32_t follower;  // the unpinned consumer that may be sent early after this attempt
 };
 static_assert(sizeof(Slot) == 128);
 
-// From the numbers of this run's tasks to their slots, in chunks that go when their tasks have.
+// A map from task numbers of this run to slots, in chunks that are freed when all their tasks are
+// consumed.
 class Numbers {
  public:
   void restart(int64_t first) {
@@ -96,7 +100,7 @@ class Numbers {
     return chunk ? chunk->slots[index & kMask] : kNoSlot;
   }
 
-  // Lets the next add() succeed; numbers are added in order.
+  // Reserve for the next add(); numbers are added in order.
   void reserve(int64_t number) {
     const uint64_t chunk = static_cast<uint64_t>(number - first_) >> kBits;
     if (chunk < chunks_.size()) return;
@@ -123,7 +127,7 @@ class Numbers {
     if (--chunk->live == 0 && (index >> kBits) + 1 < chunks_.size()) recycle(chunk);
   }
 
-  // Calls visit(slot) for each, ascending by number; it must not add any.
+  // Call visit(slot) for each task, ascending by number. visit must not add any.
   template <class Visit>
   void for_each(Visit&& visit) const {
     for (const auto& chunk : chunks_) {
@@ -148,7 +152,7 @@ class Numbers {
   }
 
   std::vector<std::unique_ptr<Chunk>> chunks_;
-  std::vector<std::unique_ptr<Chunk>> spare_;  // as many as the longest run had at a time
+  std::vector<std::unique_ptr<Chunk>> spare_;  // as many as the peak over all runs
   int64_t first_ = 0;
 };
 
@@ -164,17 +168,17 @@ class Slots {
   Slot& operator[](uint32_t slot) { return pool_[slot]; }
   const Slot& operator[](uint32_t slot) const { return pool_[slot]; }
 
-  // Lets the next take() succeed. References to slots end here.
+  // Reserve for the next take(). References to slots become invalid.
   void reserve() {
     pool_.reserve(1);
     numbers_.reserve(next_number_);
   }
 
-  // A task in a free slot, with no references; the caller moves it on.
+  // Make a task in a free slot, without references; the caller moves it to its state.
   uint32_t take() {
     const uint32_t index = pool_.take();
     Slot& slot = pool_[index];
-    const State state = slot.state;  // FREE, if the table is right
+    const State state = slot.state;  // FREE if the table is correct
     slot = new_slot_;
     slot.state = state;
     slot.number = next_number_++;
@@ -184,7 +188,7 @@ class Slots {
     return index;
   }
 
-  // Throws kInternal, and changes nothing, for a pair without a row in the table.
+  // Throw kInternal, and change nothing, for a pair without a row in the table.
   void move(Slot& slot, StateEvent event) {
     const uint8_t next =
         transitions_.next[static_cast<uint8_t>(slot.state)][static_cast<uint8_t>(event)];
@@ -192,7 +196,7 @@ class Slots {
     slot.state = static_cast<State>(next);
   }
 
-  // Of a consumed task.
+  // Free the slot of a consumed task.
   void give_back(uint32_t index) {
     Slot& slot = pool_[index];
     move(slot, StateEvent::kRecycle);
@@ -202,7 +206,7 @@ class Slots {
     --live_;
   }
 
-  // No task is alive: numbers before next_number() are not asked for any more.
+  // No task is alive: numbers before next_number() are not looked up any more.
   void restart() { numbers_.restart(next_number_); }
 
   const Numbers& numbers() const { return numbers_; }
@@ -220,7 +224,7 @@ class Slots {
   }
 
   const Transitions transitions_;
-  Slot new_slot_ = {};  // to copy: quicker than to clear
+  Slot new_slot_ = {};  // a copy is faster than clearing
   Pool<Slot, &Slot::next> pool_;
   Numbers numbers_;
   uint64_t live_ = 0;

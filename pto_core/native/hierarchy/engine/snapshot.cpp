@@ -9,7 +9,7 @@
 namespace pto::hierarchy {
 namespace {
 
-// Of each task that waits, the producers that have not finished.
+// The unfinished producers of each waiting task.
 std::map<int64_t, std::vector<int64_t>> unfinished_of(const Core& core) {
   std::map<int64_t, std::vector<int64_t>> found;
   core.slots.numbers().for_each([&](uint32_t index) {
@@ -93,7 +93,7 @@ Snapshot snapshot_of(const Core& core) {
   const std::vector<int64_t> pinned =
       queued(core, core.queues.pinned_list(0), core.queues.pinned_list(children - 1));
   if (!pinned.empty()) {
-    // Both in the order in which they became ready.
+    // Both queues in the order in which their tasks became ready.
     std::vector<std::pair<uint64_t, int64_t>> all;
     for (const std::vector<int64_t>* list : {&std::as_const(found.singles), &pinned}) {
       for (const int64_t number : *list) {

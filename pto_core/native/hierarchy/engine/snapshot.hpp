@@ -1,4 +1,4 @@
-// Everything that can be observed of an engine: equal for two engines that behave the same.
+// The observable state of an engine: equal for two engines that behave the same.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +57,7 @@ struct Snapshot {
 
 Snapshot snapshot_of(const Core& core);
 
-// Throws kInternal that names the first invariant that does not hold. Slow, for tests.
+// Throw kInternal with the first invariant that does not hold. Slow; for tests.
 void validate(const Core& core);
 
 }  // namespace pto::hierarchy

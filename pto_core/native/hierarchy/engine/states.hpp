@@ -1,4 +1,4 @@
-// The states of a task and what may follow what.
+// The states of a task and their transitions.
 //
 // Generated from pto_core/hierarchy/states.py by python -m pto_core.hierarchy.states_header; a
 // test compares this file with it.
@@ -59,7 +59,7 @@ constexpr const char* kStateEventNames[] = {
     "RECYCLE",
 };
 
-// `next[state][event]`: the state that follows, or kNotAState.
+// `next[state][event]`: the next state, or kNotAState.
 struct Transitions {
   uint8_t next[kStates][kStateEvents];
 };

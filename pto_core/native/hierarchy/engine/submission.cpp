@@ -6,7 +6,7 @@
 namespace pto::hierarchy {
 namespace {
 
-// Of the addresses given to OUTPUT tensors of size 0: no memory has them.
+// The base of the addresses for OUTPUT tensors of size 0: no memory has them.
 constexpr uint64_t kKeyBit = uint64_t{1} << 63;
 
 constexpr bool reads(Tag tag) {
@@ -177,7 +177,7 @@ uint32_t SubmissionPart::owner_of(const engine::Region& region) {
   return kNoSlot;
 }
 
-// Each producer once, ascending, with all the reasons to wait for it.
+// List each producer once, ascending, with all reasons to wait for it.
 void SubmissionPart::merge_producers() {
   const auto is_before = [](const Producer& one, const Producer& other) {
     return one.found.number < other.found.number;
@@ -243,7 +243,7 @@ void SubmissionPart::reserve() {
   if (!accesses_.empty()) core_.regions.reserve(accesses_.size());
 }
 
-// Slot and slab in one step.
+// Take slot and slab in one step.
 uint32_t SubmissionPart::take(uint64_t bytes) {
   const uint32_t index = core_.slots.take();
   Slot& slot = core_.slots[index];
@@ -284,7 +284,7 @@ void SubmissionPart::describe(uint32_t index, const Submission& submission) {
   }
 }
 
-// Lets the task wait for the producer, take its poison, or hold it.
+// Make the task wait for the producer, take its poison, or hold it.
 void SubmissionPart::link(uint32_t index, const Found& producer, uint8_t why) {
   Slot& slot = core_.slots[index];
   if (producer.root != kNotPoisoned && poisons(why)) {
@@ -328,7 +328,7 @@ uint32_t SubmissionPart::make_edge(uint32_t consumer, uint32_t producer, uint8_t
   return edge;
 }
 
-// Readers first: what the task writes it need not remember to read.
+// Insert readers before writers: a task's writes supersede its reads.
 void SubmissionPart::enter_regions(uint32_t index) {
   if (core_.hazards == Hazards::kFull) {
     for (Access& access : accesses_) {

@@ -1,17 +1,16 @@
-// Signals over a fork.
+// Signals across a fork.
 #pragma once
 
 #include <string>
 
 namespace pto::hierarchy {
 
-// Blocks every signal of this thread; gives what restore_signals() takes.
+// Block every signal of this thread. Return the value for restore_signals().
 std::string block_signals();
 void restore_signals(const std::string& saved);
 
-// What a forked child makes of the handlers of its parent: signals that somebody handled get their
-// default effect. Ignored ones stay ignored; those of a crash keep their handlers, which say what
-// happened.
+// Reset the signal handlers inherited by a forked child: handled signals get their default effect.
+// Ignored ones stay ignored. Crash handlers stay, because they report the crash.
 void reset_signals();
 
 }  // namespace pto::hierarchy

@@ -1,4 +1,4 @@
-// The number of this process, without a system call each time.
+// Return the id of this process without a system call.
 #pragma once
 
 #include <sys/types.h>

@@ -22,7 +22,7 @@ void* watch(void* argument) {
   return nullptr;
 }
 
-// All signals go to the threads that were there before.
+// The threads that existed before receive all signals.
 class BlockedSignals {
  public:
   BlockedSignals() {

@@ -1,13 +1,14 @@
-// Ends this process as soon as its parent is gone, whatever it is doing.
+// Ends this process as soon as its parent is gone, in any state.
 #pragma once
 
 namespace pto::hierarchy {
 
-// Starts a thread that sleeps until the process behind `parent`, a pidfd, is gone, and then ends
-// this one with SIGKILL. It also finds a parent that died before. Called once, first thing in a
+// Start a thread that sleeps until the process of the pidfd `parent` is gone, and then ends this
+// process with SIGKILL. It also detects a parent that died earlier. Call it once, at the start of a
 // child; the descriptor stays open as long as the process lives. Throws std::system_error.
 //
-// A death signal (PR_SET_PDEATHSIG) would come when the thread that forked ends, not its process.
+// A death signal (PR_SET_PDEATHSIG) is sent when the thread that forked ends, not when its process
+// ends.
 void watch_parent(int parent);
 
 }  // namespace pto::hierarchy

@@ -27,7 +27,8 @@ namespace {
 
 constexpr int kProtection = PROT_READ | PROT_WRITE;
 constexpr int kFlags = MAP_SHARED | MAP_NORESERVE;
-// Between a program with its heap and the libraries, on x86-64 and AArch64 with 47 bits and more.
+// Addresses between the program with its heap and the libraries, on x86-64 and AArch64 with 47 bits
+// or more.
 constexpr uint64_t kHintsBegin = 0x1000'0000'0000;
 constexpr uint64_t kHintsEnd = 0x5000'0000'0000;
 constexpr uint64_t kHintStep = uint64_t{1} << 34;
@@ -92,7 +93,7 @@ SharedMapping::SharedMapping(int descriptor, uint64_t bytes, uint64_t address)
   memory_ = mmap(wanted, bytes, kProtection, kFlags | MAP_FIXED_NOREPLACE, descriptor, 0);
   if (memory_ == MAP_FAILED) fail("mmap at a given address");
   if (memory_ == wanted) return;
-  munmap(memory_, bytes);  // a kernel that takes the address for a hint
+  munmap(memory_, bytes);  // a kernel that treats the address as a hint
   errno = EEXIST;
   fail("mmap at a given address");
 }

@@ -1,9 +1,9 @@
-// Memory that a process shares with those that it starts: one unnamed file, mapped once.
+// Memory that a process shares with its children: one unnamed file, mapped once.
 //
-// Sparse: it takes memory page by page as it is written, and gives it back by zero(). It has no
-// name that could outlive its processes. Children that are forked have it at the same address; one
-// that is started anew attaches it there, or fails. The mapping stays until its owner lets go of
-// it; a forked process never unmaps or zeroes what it inherited.
+// Sparse: pages are allocated when written, and freed by zero(). It has no name that could outlive
+// its processes. Forked children have it at the same address; a spawned child attaches it there, or
+// fails. The mapping lives until its owner destroys it; a forked process never unmaps or zeroes an
+// inherited mapping.
 //
 // Any thread may read; one at a time changes.
 #pragma once
@@ -14,11 +14,11 @@ namespace pto::hierarchy {
 
 class SharedMapping {
  public:
-  // Rounded up to whole pages. It lies where other programs put nothing, so that a process started
-  // anew, at whatever depth, finds the place free. Throws std::system_error.
+  // Create a mapping, rounded up to whole pages, at an address that other programs do not use, so
+  // that spawned processes at any depth find the place free. Throws std::system_error.
   explicit SharedMapping(uint64_t bytes);
-  // Maps `descriptor`, which stays the caller's, exactly at `address`. Throws std::system_error:
-  // EEXIST when something else is there.
+  // Map `descriptor`, which the caller still owns, exactly at `address`. Throws std::system_error:
+  // EEXIST if the place is occupied.
   SharedMapping(int descriptor, uint64_t bytes, uint64_t address);
   ~SharedMapping();
   SharedMapping(const SharedMapping&) = delete;
@@ -26,13 +26,13 @@ class SharedMapping {
 
   uint64_t address() const { return reinterpret_cast<uint64_t>(memory_); }
   uint64_t bytes() const { return bytes_; }
-  // -1 when it was attached.
+  // The descriptor; -1 if it was attached.
   int descriptor() const { return descriptor_; }
   bool is_owner() const;
 
-  // Bytes that take memory, whoever wrote them.
+  // Return the allocated bytes, written by any process.
   uint64_t resident_bytes() const;
-  // Makes a range zero, and gives the memory of whole pages back. The owner's only.
+  // Zero a range, and free the memory of its whole pages. Only the owner may call it.
   void zero(uint64_t offset, uint64_t bytes);
 
  private:

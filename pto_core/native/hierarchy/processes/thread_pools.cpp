@@ -10,7 +10,7 @@
 namespace pto::hierarchy {
 namespace {
 
-// How a build of a library calls its pair of functions; `get` is NULL where none is needed.
+// The names of a library's pair of functions in one of its builds; `get` is NULL if none is needed.
 struct Functions {
   const char* set;
   const char* get;
@@ -18,7 +18,7 @@ struct Functions {
 
 struct Family {
   bool ThreadPools::* wanted;
-  const char* file;  // part of the name of the library's file
+  const char* file;  // part of the library's file name
   std::vector<Functions> functions;
 };
 
@@ -39,7 +39,7 @@ const std::vector<Family>& families() {
   return known;
 }
 
-// One library, with what it is told through; NULL what it does not have.
+// One library and its functions; NULL for those that it lacks.
 struct Pool {
   bool ThreadPools::* wanted;
   void (*set)(int);
@@ -49,7 +49,7 @@ struct Pool {
 };
 
 struct Found {
-  unsigned long long loaded = 0;  // libraries ever, when it was looked
+  unsigned long long loaded = 0;  // number of loaded libraries at the last search
   std::vector<Pool> pools;
 };
 
@@ -88,13 +88,14 @@ void add_pools(const std::string& path, const Family& family, std::vector<Pool>*
     }
     pools->push_back(pool);
   }
-  dlclose(library);  // it stays: somebody else has loaded it
+  dlclose(library);  // it stays loaded: other code loaded it
 }
 
 bool tell(const Pool& pool, int threads) {
   if (pool.get && pool.get() <= threads) return false;
-  // After a fork OpenBLAS has no pool until it needs one. Its function would start it, with a
-  // thread for each core, to use one of them; this is what the function does besides.
+  // After a fork, OpenBLAS has no pool until it needs one. Its own function would start the pool,
+  // with a thread for each core, in order to use one of them. This code only does the other part of
+  // that function.
   if (pool.has_threads && pool.count && *pool.has_threads == 0) {
     *pool.count = threads;
   } else {

@@ -1,11 +1,11 @@
-// Thread pools of libraries that are loaded already, in a child.
+// Thread pools of already loaded libraries, in a child.
 //
 // Used by one thread at a time.
 #pragma once
 
 namespace pto::hierarchy {
 
-// Which families of libraries are told.
+// The families of libraries to configure.
 struct ThreadPools {
   bool openmp;
   bool openblas;
@@ -13,12 +13,12 @@ struct ThreadPools {
   bool blis;
 };
 
-// Looks the loaded libraries up, unless they are those of the last time: in the parent, so that no
-// child has to.
+// Find the loaded libraries, unless none was loaded since the last search. Called in the parent, so
+// that no child has to search.
 void find_thread_pools();
 
-// Gives each loaded library of `pools` that many threads, as its environment variable would have
-// done had it been set before the library was loaded. Says how many libraries were told.
+// Set the number of threads of each loaded library of `pools`, as its environment variable does
+// before loading. Return the number of configured libraries.
 int limit_thread_pools(const ThreadPools& pools, int threads);
 
 }  // namespace pto::hierarchy
