@@ -75,6 +75,7 @@ TEST(no_ring_is_lost_after_a_seq_cst_store) {
   ping_pong(publish_with_seq_cst);
 }
 
+// Invariant: A sleeper on a bell is woken by every publication after its last check.
 TEST(no_ring_is_lost_between_processes) {
   void* memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   CHECK(memory != MAP_FAILED);

@@ -76,6 +76,8 @@ bool is_refused(std::span<const std::byte> bytes) {
   }
 }
 
+// Invariant: Frames and arguments may contain any bytes: an invalid length or index is refused with
+// a protocol error before use.
 TEST(random_bytes_only_raise) {
   Random random(2);
   for (int round = 0; round < 200000; ++round) {

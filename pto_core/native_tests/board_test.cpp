@@ -94,6 +94,8 @@ TEST(an_outcome_that_is_gone_was_a_success_unless_the_parent_said_skip) {
   CHECK(board->requirement(0, 1, 1, 1) == Requirement::kFailed);
 }
 
+// Invariant: Task frames of a child are counted from 1, over all its connections. Tasks that a lost
+// child had not completed count as failed.
 TEST(what_a_lost_child_had_not_done_has_failed) {
   BoardMemory board(2);
   run_frame(*board, 1);
@@ -158,6 +160,9 @@ TEST(a_chain_over_children_never_stops) {
   CHECK(values[0] == kChildren * (kFrames / 4));
 }
 
+// Invariant: A child evaluates the requirements of its tasks as the parent does, no matter how far
+// the other child has advanced.
+//
 // One child runs far ahead, with failures; the other must judge every frame as the parent would.
 // The parent (the test) lets the first run on only after it has said which of the rest to skip.
 TEST(a_consumer_far_behind_judges_as_the_parent_would) {

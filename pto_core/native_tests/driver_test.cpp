@@ -70,6 +70,8 @@ TEST(a_failure_poisons_what_follows_and_names_its_cause) {
   }
 }
 
+// Invariant: No task is lost with its child: answers and progress marks count, and the other tasks
+// fail or run again, after their changed regions were restored.
 TEST(a_child_that_is_lost_again_and_again_loses_no_task) {
   std::vector<uint64_t> words(16), expected(16);
   Crew crew(3, 16, fold, true);
@@ -90,6 +92,8 @@ TEST(a_child_that_is_lost_again_and_again_loses_no_task) {
   for (size_t i = 0; i < words.size(); ++i) CHECK_EQUAL(words[i], expected[i]);
 }
 
+// Invariant: One thread at a time drives a Worker. No thread waits for the driver role, or sleeps,
+// with the GIL.
 TEST(the_thread_of_the_driver_goes_on_while_the_program_does_something_else) {
   std::vector<uint64_t> words(4);
   std::atomic<int> ran = 0;
@@ -166,6 +170,7 @@ TEST(a_run_wakes_the_child_that_began_the_last_one) {
   run(0);
 }
 
+// Invariant: At a fork, the driver's own thread is at a safe point, even if it forks itself.
 TEST(the_host_may_fork_from_the_thread_of_the_driver) {
   std::atomic<bool> was_parked = false;
   Crew crew(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
@@ -308,6 +313,8 @@ TEST(a_child_that_dies_between_a_skip_and_its_answer_is_lost_and_nothing_else) {
   CHECK_EQUAL(crew.driver->poisonings().size(), size_t{1});
 }
 
+// Invariant: Only a child that sends an invalid answer is ended for it, and the exit of a child is
+// never attributed to its successor.
 TEST(what_cannot_be_ends_the_child_that_says_it_and_no_wait) {
   Crew crew(2, 4, fold);
   std::vector<uint64_t> words(2);
@@ -343,6 +350,7 @@ TEST(the_end_of_a_child_that_was_started_anew_meanwhile_is_not_asked_for) {
   CHECK_EQUAL(crew.ended, 1);
 }
 
+// Invariant: While tasks of a run are alive, the driver checks its children every 50 ms.
 TEST(children_are_looked_after_while_the_program_only_submits) {
   Crew crew(1, 4, fold);
   std::vector<uint64_t> words(1);
@@ -376,6 +384,8 @@ TEST(who_only_asks_does_not_keep_the_driver_from_its_work) {
   crew.driver->run_end();
 }
 
+// Invariant: Closing ends an open run: waiters return, later submits and waits are refused, and
+// memory is freed when no thread is in the driver.
 TEST(a_driver_that_is_stopped_lets_everybody_go_and_nobody_in) {
   std::atomic<bool> may_end = false;
   Crew crew(2, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
@@ -441,6 +451,7 @@ TEST(causes_go_with_their_runs_but_for_those_that_later_tasks_fail_for) {
   CHECK_EQUAL(outcomes->causes.size(), size_t{1});
 }
 
+// Invariant: Control frames keep their order among the tasks of a child.
 TEST(control_frames_keep_their_place_and_are_answered) {
   std::vector<uint64_t> words(1);
   Crew crew(1, 8, fold);

@@ -363,6 +363,7 @@ class Prompt {
   uint64_t completed_[2] = {};
 };
 
+// Invariant: A native engine that has reached its working size allocates no memory.
 TEST(a_warm_engine_allocates_nothing) {
   NativeEngine engine(configuration(2, 64, uint64_t{1} << 24));
   Prompt driver(engine);

@@ -1,3 +1,6 @@
+//
+// Invariant of this file: An allocated range never straddles the end of its ring and overlaps no
+// live range. Its place depends only on the reservations, not on timing.
 #include "pto/engine/heap_ring.hpp"
 
 #include <deque>

@@ -1,6 +1,9 @@
 // The region index against an oracle that knows each region as a set of bytes.
 //
 // Takes a seed and a number of rounds; prints the seed of a round that fails.
+//
+// Invariant of this file: Regions of one frame overlap exactly. Regions of different frames overlap
+// by byte hull, which is exact if both are contiguous, and labelled otherwise.
 #include <algorithm>
 #include <bitset>
 #include <map>

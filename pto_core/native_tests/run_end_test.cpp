@@ -78,6 +78,9 @@ TEST(a_failure_that_nobody_waited_for_goes_with_its_run) {
   crew.driver->run_end();
 }
 
+// Invariant: No thread waits for the driver role while it holds the GIL, because the thread with
+// the role may wait for the GIL.
+//
 // Nobody waits for the host with the role while somebody waits for the role with the host: once it
 // saw the one, ThreadSanitizer reports the other.
 TEST(a_failure_of_the_drivers_thread_is_kept_without_the_host) {
@@ -168,6 +171,8 @@ TEST(a_run_that_is_stopped_while_its_end_is_waited_for_says_so) {
   CHECK_EQUAL(refused.load(), 1);
 }
 
+// Invariant: An interrupted run starts no more tasks, gives running tasks limited time, and leaves
+// the Worker usable.
 TEST(an_interrupted_run_cancels_and_stays_usable) {
   std::atomic<bool> may_end = false;
   Crew crew(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {

@@ -327,6 +327,7 @@ def test_interrupt_at_random_instants(case, request) -> None:
     assert_all_is_well(case)
 
 
+# Invariant: When the parent of a case is killed, its child and the compilers of both end, too.
 @pytest.mark.parametrize("phase", ["compile", "run"])
 def test_killed_parent_takes_everything_along(case, phase: str) -> None:
     run = interrupted_at(case, phase, random.Random(secrets.randbits(32)))

@@ -141,6 +141,8 @@ def running_tree(random_: random.Random) -> Iterator[tuple[int, list[int], int]]
         yield top, processes, reports
 
 
+# Invariant: When a process of the tree dies at any instant, all processes below it end, and no
+# process, descriptor or mapping is left.
 def test_a_killed_top_takes_all_levels_along(repetitions, random_) -> None:
     took_s = []
     for _ in range(repetitions):
@@ -227,6 +229,7 @@ def interrupted(reports: int) -> None:
     again_until_interrupted(once)
 
 
+# Invariant: An interrupt never leaves children half started or half ended.
 def test_interrupt_at_random_instants_of_init_run_and_close(repetitions, random_) -> None:
     for _ in range(3 * repetitions):
         with planted(interrupted) as (top, reports):

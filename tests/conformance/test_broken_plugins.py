@@ -1,5 +1,10 @@
 """The kit finds what is wrong: each plugin broken on purpose fails exactly the tests named here."""
 
+# Invariant of this file: A core reads only the payload of its dispatch, and no other memory of the
+# runtime.
+
+# Invariant of this file: Each completion is polled exactly once.
+
 from __future__ import annotations
 
 import re

@@ -1,5 +1,8 @@
 """The kit over every installed backend, and every installed pair of backend and runtime."""
 
+# Invariant of this file: After an error, an abort or a failed kernel the device runs the next
+# graph, unless it is lost.
+
 from __future__ import annotations
 
 import re

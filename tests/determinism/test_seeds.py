@@ -1,5 +1,8 @@
 """The deterministic mode end to end: one seed is one trace, seeds differ, and bugs have a seed."""
 
+# Invariant of this file: In deterministic mode the order depends only on the seed. The trace hash
+# contains no address, time or thread.
+
 from __future__ import annotations
 
 import subprocess

@@ -4,6 +4,10 @@ Each program begins with rings that are too small, and runs again with what the 
 deadlock advises, until it passes: with rings that are just large enough.
 """
 
+# Invariant of this file: Under `full` hazards, a program without opt-outs (`OUTPUT_EXISTING`,
+# `NO_DEP`) gives the result of sequential execution, in any order of cores and with minimal rings.
+# Under `raw` hazards, so does a program that never writes memory which an unordered task accesses.
+
 from __future__ import annotations
 
 import random

@@ -69,6 +69,8 @@ def arm(monkeypatch: pytest.MonkeyPatch, armed: list[str], name: str) -> None:
     monkeypatch.setattr(parent, name, interrupted)
 
 
+# Invariant: An exception of a signal handler during a call of a Python transport is raised at the
+# caller and breaks no connection.
 def test_what_a_signals_handler_raises_in_a_call_is_raised_at_the_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,6 +121,8 @@ def check_replay(worker: Any, graph: Any, memory: Any, steps: list[Step], seed: 
         assert len(error.poisoned) == len(poisoned), f"seed {seed}"
 
 
+# Invariant: A replay is a run: it has the tasks, order, failures and poisoned tasks of the captured
+# submits, for all arguments.
 @pytest.mark.parametrize("failures", [0.0, 0.04], ids=["whole", "failing"])
 @pytest.mark.parametrize("children", [1, 3])
 def test_a_replay_of_any_graph_gives_the_sequential_answer(
@@ -360,6 +362,7 @@ def refusals(worker: Any, handle: Any, row: Any) -> dict[str, Any]:
     }
 
 
+# Invariant: A capture runs nothing, and refuses at the call what it cannot keep.
 def test_what_cannot_be_captured_is_refused_at_the_call(make: Any) -> None:
     worker = make(num_sub_workers=1)
     handle = worker.register(touch)

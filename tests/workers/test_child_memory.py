@@ -1,5 +1,8 @@
 """Memory of chips whose addresses are equal: who waits for whom, where tasks run, what is freed."""
 
+# Invariant of this file: A task that names memory of a child runs on that child, or is refused at
+# the submit.
+
 from __future__ import annotations
 
 import os

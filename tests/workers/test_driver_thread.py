@@ -56,6 +56,8 @@ print("whole")
 """
 
 
+# Invariant: The Python thread state of the driver's own thread lives as long as the thread, so a
+# hook on it may wait for the driver.
 @pytest.mark.parametrize("engine", ["native", "reference"])
 def test_a_hook_on_the_drivers_thread_may_wait_for_the_driver(engine: str) -> None:
     program = textwrap.dedent(CONTENDED.replace("{engine}", engine))

@@ -1,5 +1,8 @@
 """Edges that no tensor shows: `after` of a submit, and `TaskArgs.add_dep` before it."""
 
+# Invariant of this file: A task waits for the tasks that its submit names (`after`,
+# `TaskArgs.add_dep`), in captures, too.
+
 from __future__ import annotations
 
 import os

@@ -1,5 +1,8 @@
 """What another thread does in the middle of a call, or a fork there, changes nothing for it."""
 
+# Invariant of this file: A call uses the run, configuration and graph with which it began, even if
+# another thread changes them. No lock of the C++ library is held while Python code runs.
+
 from __future__ import annotations
 
 import contextlib
@@ -153,6 +156,8 @@ def test_a_configuration_that_was_not_brought_is_brought_next_time(hosts, monkey
         lambda worker: worker.close(),
         lambda worker: worker._crew.driver.park(),
         lambda worker: worker._crew.driver.reply(1 << 40, 0.0),
+        # Invariant: A thread inside a call of the driver, in a policy or a signal handler, gets an
+        # error from a call that would deadlock: `close()`, a fork for another Worker, a reply.
     ],
     ids=["close", "park", "reply"],
 )

@@ -1,5 +1,8 @@
 """Ctrl-C while an engine, a policy or another part of a run is Python, and runs without owners."""
 
+# Invariant of this file: No handler of SIGINT, SIGTERM or SIGHUP runs inside an event of an engine
+# or inside a policy. It runs after the event or policy has returned.
+
 from __future__ import annotations
 
 import signal

@@ -113,6 +113,9 @@ def test_an_interrupt_while_a_run_is_abandoned_leaves_none_open(make, monkeypatc
     still_works(worker)
 
 
+# Invariant: After a run or session raised the exception of a signal handler, its run is over. A run
+# whose session was dropped is cancelled, and the next run waits for its end. The exit of a child is
+# not lost.
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, InterruptedError])
 @pytest.mark.parametrize("what", ["end", "_wait"])
 @pytest.mark.parametrize("how", ["run", "failing run", "session", "replay"])

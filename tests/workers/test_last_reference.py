@@ -61,6 +61,8 @@ print(is_mapped(), threads())
 """
 
 
+# Invariant: A Worker that is not closed ends with its last reference, on any thread: children,
+# threads and mappings.
 @pytest.mark.parametrize("run", ["ended", "open"])
 @pytest.mark.parametrize("reference", ["held", "free"])
 def test_everything_goes_with_it(engine, run, reference) -> None:

@@ -3,6 +3,9 @@
 CPython prints what a callback of a weak reference or a ``__del__`` raises, and goes on.
 """
 
+# Invariant of this file: Destruction of a Worker's objects runs no Python code, and its weak
+# references have no callbacks: an exception of a signal handler there would be lost.
+
 from __future__ import annotations
 
 import gc

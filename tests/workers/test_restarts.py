@@ -99,6 +99,8 @@ def still_works(worker: Any) -> None:
     assert (rows == 3).all()
 
 
+# Invariant: Only the tasks and calls that need a restarting child wait for it. A child that dies
+# before it is ready is restarted, and its failure is reported.
 def test_answers_deadlines_and_deaths_are_seen_while_a_child_starts(make, gate) -> None:
     worker = make(num_sub_workers=2, child_start_timeout_s=PATIENCE_S)
     out = worker.shared_array(8)

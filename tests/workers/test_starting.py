@@ -44,6 +44,8 @@ def failing(error: BaseException) -> Callable[..., Any]:
     return start
 
 
+# Invariant: A start that fails or is interrupted leaves the Worker and its arrays as before and can
+# be repeated. No memory, descriptor or process is left.
 @pytest.mark.parametrize("error", [ChildStartError, KeyboardInterrupt])
 def test_init_can_be_tried_again_and_arrays_made_before_live_on(make, monkeypatch, error) -> None:
     worker = make(num_sub_workers=1)
@@ -127,6 +129,7 @@ def in_a_fork(body: Callable[[], None]) -> str:
     return said
 
 
+# Invariant: A fork of the program cannot use the Worker, and ends nothing of it.
 def test_a_fork_of_the_program_cannot_use_the_worker(make) -> None:
     worker = make(num_sub_workers=1)
     handle = worker.register(nothing)
@@ -153,6 +156,8 @@ def test_a_fork_of_the_program_cannot_use_the_worker(make) -> None:
     still_works(worker, array)
 
 
+# Invariant: Every child that accepts tasks knows every registered callable, including a child that
+# was restarting during the registration.
 def test_what_is_registered_while_a_child_is_started_anew_reaches_it(make, monkeypatch) -> None:
     """Its table was taken before, and those that run already are told without it."""
     worker = make(num_sub_workers=1)

@@ -44,6 +44,7 @@ def test_planted_bug_is_found(native_build: NativeBuild) -> None:
         assert outcome.returncode == 1, outcome.stdout[-500:]
 
 
+# Invariant: A runtime library needs only the ABI and a checked-in list of C functions.
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_libraries_take_and_give_only_what_is_allowed(
     native_build: NativeBuild, variant: str

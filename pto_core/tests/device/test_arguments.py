@@ -333,6 +333,7 @@ def test_partly_overlapping_outputs_are_refused(device: Device) -> None:
     device.run(reading, values[:6], values[4:])
 
 
+# Invariant: Outputs are copied to the host only after success.
 def test_nothing_is_copied_back_after_an_error(device: Device) -> None:
     @kernel(core="aiv")
     def spoil(a):

@@ -85,6 +85,8 @@ class TestTasks:
         assert "not in shared memory" in failure.message
         assert "shared_array" in failure.message
 
+    # Invariant: Objects that a callable keeps from its arguments never reference a frame that was
+    # freed.
     def test_keep_their_view_if_they_like(self) -> None:
         child = Child()
         kept: list = []
@@ -162,6 +164,7 @@ class TestFailures:
         assert "in broken" in failure.traceback
         assert isinstance(failure.exception, ValueError)
 
+    # Invariant: An exception of a callable fails its task only. The child continues.
     @pytest.mark.parametrize("exception", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
     def test_of_every_kind_end_only_their_task(self, exception) -> None:
         assert failure_of(self.fail(exception)).type_name == type(exception).__name__

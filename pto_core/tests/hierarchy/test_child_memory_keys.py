@@ -29,6 +29,8 @@ def key(tensor: Tensor) -> Tensor:
     return replace(tensor, nbytes=0)
 
 
+# Invariant: The dependency key of child memory is (child, address). Memories of different children
+# with equal addresses do not overlap.
 @pytest.mark.parametrize("shape", [whole, column, key])
 @pytest.mark.parametrize("hazards", list(Hazards))
 def test_a_writer_hides_the_writers_of_its_own_memory_alone(

@@ -118,6 +118,8 @@ def groups(pytestconfig: pytest.Config) -> int:
     return 10_000 if pytestconfig.getoption("full") else 400
 
 
+# Invariant: The members of a group are sent together to distinct children. The oldest waiting group
+# waits for at most one completion of each of its children.
 @pytest.mark.parametrize("window", [1, 4, 64])
 def test_each_group_starts_within_100_dispatches_of_being_ready(groups: int, window: int) -> None:
     stream = Stream(random.Random(window), window)

@@ -143,6 +143,8 @@ class Stream:
             self.complete()
 
 
+# Invariant: Both engines link explicit edges like edges from a lookup, and refuse edges to another
+# run.
 def test_random_edges_with_failures_losses_groups_and_scopes(pytestconfig: pytest.Config) -> None:
     seen: Counter[str] = Counter()
     for seed in range(400 if pytestconfig.getoption("full") else 25):

@@ -118,6 +118,8 @@ def _features(event: Event, answer: list[Instruction]) -> list[str]:
     return names
 
 
+# Invariant: For every event, the native engine returns the answer, refusal and snapshot of the
+# reference engine.
 def test_random_programs_with_failures_groups_retries_and_early_tasks(events: int) -> None:
     seen: Counter[str] = Counter()
     told = seed = 0

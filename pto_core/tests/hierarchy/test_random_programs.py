@@ -128,6 +128,10 @@ def each_seed(examples: int):
     )
 
 
+# Invariant: A slot of the hierarchy lives exactly as long as it has a SELF, SCOPE, CONSUMER or
+# OWNER reference. No run leaves a slot alive.
+# Invariant: A task starts after all its producers, even if it was sent early and waits in its
+# child.
 def test_full_hazards_give_the_sequential_answer(examples):
     @each_seed(examples)
     @given(SEEDS)
@@ -141,6 +145,9 @@ def test_full_hazards_give_the_sequential_answer(examples):
     check()
 
 
+# Invariant: A failure poisons exactly the tasks that read its outputs or wait for it explicitly,
+# and their descendants, independent of timing.
+# Invariant: The loss of a child uses up `retries` only for tasks that had begun.
 def test_lost_children_and_deadlines_leave_the_rest_right(examples):
     @each_seed(examples)
     @given(SEEDS)
@@ -191,6 +198,7 @@ def test_blocked_submits_are_proven_deadlocks_with_numbers():
     assert found > 3
 
 
+# Invariant: The same events give the same instructions.
 def test_the_same_events_give_the_same_answers():
     """Which a native engine is held to as well."""
     for seed in range(30):

@@ -48,6 +48,8 @@ def test_the_table_is_as_decided():
     assert dict(TRANSITIONS) == decided
 
 
+# Invariant: A task of the hierarchy changes its state only as the table states. Any other event is
+# refused and changes nothing.
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(State, StateEvent)))
 def test_a_pair_moves_or_raises_and_changes_nothing(state: State, event: StateEvent) -> None:
     slots = Slots(TRANSITIONS)

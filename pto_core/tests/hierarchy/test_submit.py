@@ -255,6 +255,7 @@ def test_a_submit_names_earlier_tasks_of_its_run_alone(producer):
     assert rig.engine.snapshot() == before
 
 
+# Invariant: An event that the hierarchy engine refuses leaves its state unchanged.
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -22,6 +22,7 @@ CONNECTS = ("def library(self)", "def connect(self, connection)")
 UNHEALTHY = ("Health(ok=True)", "Health(False, 'no card is in this machine', 'install a card')")
 
 
+# Invariant: Loading a plugin imports no other plugin, and the core imports none.
 def test_loading_one_plugin_imports_no_other(site, native_library):
     for name in ("red", "blue"):
         site.backend(name, library=native_library("backend", 0))

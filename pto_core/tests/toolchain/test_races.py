@@ -89,6 +89,8 @@ def test_eight_processes_build_the_same_kernels(bench, kernel) -> None:
     assert bench.leftovers() == []
 
 
+# Invariant: A cached artefact is complete or absent, even if its builder was killed. The next build
+# removes the files of dead builders.
 def test_killed_builder_leaves_nothing_that_hurts(bench, kernel, held) -> None:
     with compiling(bench, held) as builder:
         builder.kill()

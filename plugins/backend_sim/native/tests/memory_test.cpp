@@ -103,6 +103,8 @@ TEST(exhaustion_says_the_numbers) {
   CHECK_EQUAL(memory.allocate(~size_t{0}, Owner::run, &address, nullptr), PTO_ERROR_MEMORY);
 }
 
+// Invariant: The end of a run frees the device memory that the run allocated. Memory of the caller
+// stays until it is freed, and close() reports it.
 TEST(a_run_ends_with_its_buffers_only) {
   Memory memory(false);
   const uint64_t kept = memory.take(100);

@@ -158,6 +158,8 @@ TEST(a_stall_that_can_be_resolved_is) {
   }
 }
 
+// Invariant: A stall is proven without a timer: every scheduler has been idle since the last event,
+// no core runs, no wake-up is pending, and the orchestrator has ended or waits.
 TEST(a_stall_for_good_is_a_deadlock) {
   for (const int count : {1, 2}) {
     for (const bool here : {false, true}) {
@@ -185,6 +187,7 @@ TEST(a_stall_for_good_is_a_deadlock) {
   }
 }
 
+// Invariant: In `threads` mode the caller's thread runs no kernel.
 TEST(the_caller_runs_no_kernel_and_long_ones_use_every_worker) {
   Fixture device({workers(2)});
   Threads threads;

@@ -104,6 +104,7 @@ TEST(sequential_build_runs_nothing_before_its_end) {
   CHECK_EQUAL(recorder.order.size(), 1u);
 }
 
+// Invariant: Only published tasks run, and a task is published at most once.
 TEST(publish_errors) {
   for (const auto& options : kBuildModes) {
     Recorder recorder(options);

@@ -92,6 +92,8 @@ TEST(duplicate_edge_counts_on_both_sides) {
   CHECK_EQUAL(device.statistic("edges"), 10u);
 }
 
+// Invariant: A graph whose edges all go from lower to higher ids has no cycle. Any other graph is
+// checked before it runs, or when no task can start.
 TEST(cycle_names_its_tasks_and_runs_nothing) {
   Recorder recorder;
   TestDevice& device = recorder.device;
@@ -138,6 +140,7 @@ TEST(long_cycle_is_abridged) {
   CHECK_CONTAINS(device.error().message, "-> 12 -> ... -> 0");
 }
 
+// Invariant: The user sees the first error of a run. Later calls change nothing.
 TEST(usage_errors_are_named_and_the_first_one_stays) {
   Recorder recorder;
   TestDevice& device = recorder.device;
@@ -236,6 +239,7 @@ TEST(abort_is_the_error) {
   check_works(recorder);
 }
 
+// Invariant: A second run of the same graph reserves no memory.
 TEST(a_million_tasks_and_no_growth_when_warm) {
   TestDevice device(kHost);
   uint64_t runs = 0;

@@ -122,6 +122,7 @@ TEST(parameters_that_do_not_fit_are_refused) {
   });
 }
 
+// Invariant: Input that exceeds a limit is an error that names the limit. It is never truncated.
 TEST(too_much_is_refused_and_never_cut) {
   check_refused(PTO_ERROR_CAPACITY, {"more than 32 tensors"}, [](OneThread& device) {
     pto_tensor_data tensor = bytes_at(kBase, 16);

@@ -229,6 +229,7 @@ void compare(uint32_t hazards) {
   std::printf("  %zu edges\n", edges);
 }
 
+// Invariant: The edges of a program depend only on its tags and regions, not on the sizes of rings.
 TEST(raw_edges_are_the_oracles) {
   compare(PTO_HAZARDS_RAW);
 }

@@ -244,6 +244,8 @@ class Sleeper {
   std::atomic<uint64_t> sleep_{0};  // its number, 0 while the scheduler is awake
 };
 
+// Invariant: A waiting orchestrator and an idle scheduler are woken by the event that they wait
+// for.
 TEST(no_wake_up_is_lost) {
   for (int round = 0; round < count_from_arguments; ++round) {
     Sleeper(seed_from_arguments + static_cast<uint64_t>(round)).run(10000);

@@ -200,6 +200,9 @@ TEST(edges_to_completed_and_retired_producers_are_satisfied) {
   script.run_out();
 }
 
+// Invariant: Every edge of the ring-buffer runtime is counted once: in the fan-out list of a
+// producer that is not complete, or as satisfied. A task becomes ready with its last edge.
+//
 // Its first edge was satisfied when it was wired, the second one is not.
 TEST(an_edge_counts_once) {
   Script script(1);
@@ -243,6 +246,8 @@ TEST(holds_keep_the_slot_until_the_last_consumer_has_completed) {
   CHECK_EQUAL(script.feeder().phase(other), uint32_t{kConsumed});
 }
 
+// Invariant: Each ring retires its tasks in submit order, independent of other rings. The watermark
+// never decreases, and the slots, slabs and map entries before it are free together.
 TEST(rings_reclaim_independently) {
   Script script(1);
   script.add({1});
@@ -257,6 +262,7 @@ TEST(rings_reclaim_independently) {
   script.run_out();
 }
 
+// Invariant: A task that names a buffer is wired before the scope of the buffer can release it.
 TEST(scopes_let_go_only_of_what_the_wiring_has_seen) {
   Script script(1, 2, {8});
   script.add({1});
@@ -359,6 +365,8 @@ TEST(blocks_wrap_around_the_window) {
   CHECK_EQUAL(script.run_out().size(), size_t{12});
 }
 
+// Invariant: Tasks of a cluster run only on its cores. A freed cluster is reused after its last
+// task has completed.
 TEST(tasks_of_a_cluster_run_only_there) {
   Script script(2, 4, {64});
   script.feeder().clusters().allocate(0);
@@ -442,6 +450,8 @@ TEST(a_submit_wakes_somebody_only_when_all_rest) {
   script.run_out();
 }
 
+// Invariant: No ready task starves while other tasks become ready.
+//
 // Scheduler 0 makes a task of its own ready whenever it completes one, scheduler 1 leaves one.
 TEST(no_ready_task_waits_forever) {
   Script script(2, 2, {256});

@@ -174,6 +174,8 @@ void check_seed(uint32_t seed, Checked& checked) {
   }
 }
 
+// Invariant: A deadlock is reported immediately, and only if proven. The reported sizes suffice,
+// and the next smaller legal sizes do not.
 TEST(the_reported_sizes_suffice_and_the_next_smaller_do_not) {
   const char* first = std::getenv("PTO_SEED");
   const char* programs = std::getenv("PTO_PROGRAMS");

@@ -10,6 +10,7 @@ namespace {
 
 using namespace pto::ring_buffer;
 
+// Invariant: A task's state changes as the table states, or the event changes nothing.
 TEST(every_pair_moves_as_the_table_says_or_changes_nothing) {
   uint32_t allowed = 0;
   for (uint32_t from = 0; from < kPhases; ++from) {

@@ -160,6 +160,8 @@ TEST(a_heap_just_large_enough_serves_any_number_of_scopes) {
   CHECK(device.statistic("ring1_tasks_peak") < 8);
 }
 
+// Invariant: A slab is not reused while its scope is open or a task that names it has not
+// completed.
 TEST(a_buffer_is_held_by_whoever_names_it) {
   OneThread device(1, {});
   pto_tensor_data buffer = unplaced(1024);
@@ -171,6 +173,7 @@ TEST(a_buffer_is_held_by_whoever_names_it) {
   CHECK_EQUAL(device.statistic("owner_references"), 1u);
 }
 
+// Invariant: Naming a buffer whose scope has ended is an error in every run, independent of timing.
 TEST(naming_a_buffer_of_an_ended_scope_is_refused) {
   for (const bool by_address : {false, true}) {
     OneThread device(1, {});
@@ -220,6 +223,8 @@ TEST(an_address_inside_a_heap_finds_its_owner) {
   CHECK(device.edges() == (Edges{{id(2), id(6)}}));
 }
 
+// Invariant: A submit is published at the latest when a call waits, a scope ends, or the
+// orchestration returns.
 TEST(explicit_dependencies_add_to_the_found_ones) {
   OneThread device(1, {});
   pto_tensor_data tensor = bytes_at(kBase, 64);
@@ -256,6 +261,8 @@ TEST(a_dependency_added_too_late_is_refused) {
               PTO_ERROR_USAGE);
 }
 
+// Invariant: A kernel reads its own copy of each `TensorData` in the payload. The runtime does not
+// write that copy after the submit.
 TEST(a_payload_carries_copies_and_scalars_in_the_order_of_parameters) {
   OneThread device(1, {});
   pto_tensor_data first = bytes_at(kBase, 4096, 10, 20);
@@ -385,6 +392,7 @@ TEST(clusters_are_waited_for_and_come_back) {
   CHECK(device.statistic("blocked_on_clusters") > 0);
 }
 
+// Invariant: Memory use does not grow with the length of a graph, only with its live tasks.
 TEST(a_graph_far_longer_than_the_rings_runs_in_constant_memory) {
   OneThread device(1, {{"task_window", "16"}, {"dep_pool", "16"}, {"tensor_map_pool", "16"}});
   const auto run = [&](int tasks) {

@@ -175,6 +175,8 @@ class Victim {
   uint64_t sum_ = 0;
 };
 
+// Invariant: An index of a mailbox has one writer, covers only bytes written before it, and never
+// decreases. It is checked before use, and an end that found it invalid stays broken.
 TEST(random_bytes_only_ever_are_a_protocol_error) {
   Random random(chosen_seed());
   uint64_t errors = 0;

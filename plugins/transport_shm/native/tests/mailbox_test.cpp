@@ -79,6 +79,7 @@ void fill_and_empty(Connection& connection, uint32_t count, uint32_t bytes) {
   for (uint32_t n = 1; n <= count; ++n) expect_frame(connection, n, bytes);
 }
 
+// Invariant: A mailbox holds the requested amount of data at every position of its rings.
 TEST(what_was_asked_for_fits_at_once_wherever_the_ring_stands) {
   // With 4032 and 960 the ring sizes are powers of two without slack.
   for (const uint32_t queue_bytes : {4096u, 4032u, 960u}) {
@@ -131,6 +132,8 @@ TEST(a_frame_of_the_limit_goes_and_one_byte_more_does_not) {
   CHECK_EQUAL(answer.bytes, 936u);
 }
 
+// Invariant: Merged successes never overtake a failure or a reply, and no failure or reply
+// overtakes them.
 TEST(successes_are_merged_and_the_rest_keeps_its_order) {
   Connection connection(64, 4096);
   submit_tasks(connection, 40);
@@ -233,6 +236,7 @@ TEST(a_frame_does_not_reach_over_the_end_of_the_ring) {
   CHECK_CONTAINS(std::string(shm().child_error(connection.child())), "64 bytes of data");
 }
 
+// Invariant: Frames and answers sent before a close are received before the close is reported.
 TEST(what_was_put_in_before_closing_still_arrives) {
   Connection connection(8, 4096);
   submit_tasks(connection, 3);
@@ -287,6 +291,7 @@ uint32_t rings_of(pto_bell& bell) {
   return bell.rung;
 }
 
+// Invariant: A mailbox wakes a side that waits for frames, answers or space, and no other side.
 TEST(a_sleeping_side_is_woken) {
   Connection connection(4, 1024);
   pto_bell& child = connection.child_bell();

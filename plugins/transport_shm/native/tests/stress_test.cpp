@@ -224,6 +224,8 @@ TEST(every_frame_is_a_control_frame) {
   run({16, 1024, kTasks / 4, 1, 1}, chosen_seed());
 }
 
+// Invariant: A transport delivers every accepted frame and answer once, complete and in order, for
+// all sizes and full queues.
 TEST(random_queues) {
   const uint64_t seed = chosen_seed();
   Random random(seed);

@@ -73,7 +73,8 @@ void validate_task(const Slot& slot, const Expected& expected) {
   require(slot.unfinished_sum == expected.unfinished_sum, name + " knows whom it waits for");
   require(slot.poisoning == expected.poisoning, name + " knows who may poison it");
   require((state == State::kPending) <= (slot.unfinished > 0), name + " waits for somebody");
-  require((state == State::kReady) <= (slot.unfinished == 0), name + " has unfinished producers exactly unless it is READY");
+  require((state == State::kReady) <= (slot.unfinished == 0),
+          name + " is READY with unfinished producers, or not READY without");
   require(state != State::kReady || slot.poison == kNotPoisoned, name + " is not poisoned");
   const uint32_t frames = state == State::kRunning ? slot.members - slot.ended : 0u;
   require(expected.frames == frames, name + " has its frames in flight");

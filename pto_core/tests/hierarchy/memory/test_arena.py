@@ -78,6 +78,8 @@ def test_random_arrays_never_overlap_and_all_comes_back(arena) -> None:
     assert statistics.largest_free == statistics.capacity
 
 
+# Invariant: Shared memory beyond the limit is refused at the call, with the numbers, and without
+# any change.
 def test_beyond_the_limit_is_an_error_at_the_call_with_the_numbers() -> None:
     arena = SharedArena(Budget(10_000))
     kept = arena.array(6000, "uint8")
@@ -145,6 +147,9 @@ def is_mapped(address: int) -> bool:
         return any(line.startswith(f"{address:x}-") and "pto-worker" in line for line in lines)
 
 
+# Invariant: Shared memory has the same address in all processes, however the levels between them
+# start. An array starts as zeros, overlaps no live array, and lives as long as a view of it in the
+# process that made it.
 def test_an_array_made_after_the_fork_is_seen_there_at_its_address(arena) -> None:
     questions, answers = os.pipe(), os.pipe()
 

@@ -69,6 +69,8 @@ def test_a_child_that_is_killed_is_found_once_with_its_signal(processes) -> None
     assert processes[0].pidfd >= 0
 
 
+# Invariant: Exactly one thread reaps a child, and no thread signals or waits for a closed
+# descriptor.
 def test_many_threads_may_ask_and_signal_and_one_takes_the_end(processes) -> None:
     """One takes the end and closes the descriptor while the others are about to use it."""
     for _ in range(20):
@@ -133,6 +135,8 @@ def test_a_child_that_is_stopped_is_ended_too(processes) -> None:
     assert kept.ending.signal in (signal.SIGTERM, signal.SIGKILL)
 
 
+# Invariant: A Worker waits for, signals and ends only its own children, and only in the process
+# that started them.
 def test_the_users_own_children_are_not_waited_for(processes) -> None:
     own = subprocess.Popen([sys.executable, "-c", "raise SystemExit(4)"])
     os.waitid(os.P_PID, own.pid, os.WEXITED | os.WNOWAIT)

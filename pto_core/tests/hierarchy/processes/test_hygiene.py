@@ -40,6 +40,7 @@ def kinds_of_descriptors() -> list[str]:
     return found
 
 
+# Invariant: A child inherits the user's descriptors, and none that only a parent needs.
 def test_only_the_users_descriptors_are_inherited(tmp_path) -> None:
     (before,) = ask(kinds_of_descriptors)
     memory = WorkerMemory(

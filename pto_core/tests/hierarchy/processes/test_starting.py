@@ -94,6 +94,7 @@ def returning(start) -> None:
     pass
 
 
+# Invariant: Either all children of a Worker start, or none. The error names the child that failed.
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -252,6 +253,8 @@ def test_an_unknown_start_method_is_refused() -> None:
         ChildProcesses(start_method="vfork")
 
 
+# Invariant: Every registered engine thread is parked at every fork, including the fork of a
+# restarted child.
 def test_engine_threads_are_parked_over_each_fork(processes, monkeypatch) -> None:
     events: list[str] = []
 
