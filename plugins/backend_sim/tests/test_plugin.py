@@ -64,6 +64,8 @@ def test_both_names_lead_to_it() -> None:
         ("sim.activity_fd", "none", None),
         ("sim.log_level", "info", "info"),
         ("sim.log_level", "none", None),
+        ("sim.log_format", "json", "json"),
+        ("sim.log_format", "none", None),
     ],
 )
 def test_options_take(key: str, text: str, value: object) -> None:
@@ -86,6 +88,7 @@ def test_options_take(key: str, text: str, value: object) -> None:
         ("sim.timing", ""),
         ("sim.activity_fd", "-1"),
         ("sim.log_level", "loud"),
+        ("sim.log_format", "xml"),
     ],
 )
 def test_options_refuse(key: str, text: str) -> None:

@@ -158,6 +158,15 @@ def test_a_traceback_is_there_for_those_who_ask(site, arguments):
     assert result.stderr.endswith("pto: error: m\n")
 
 
+def test_all_messages_are_json_lines_for_those_who_ask(site):
+    command(site, "raise errors.UsageError('m')")
+    result = site.pto("act", "-vv", "--set", "log_format=json")
+    assert result.returncode == 2
+    traceback, message = [json.loads(line) for line in result.stderr.splitlines()]
+    assert traceback["text"].startswith("Traceback")
+    assert (message["text"], message["level"]) == ("pto: error: m", "error")
+
+
 def test_a_bad_setting_stops_every_command(site, tmp_path):
     command(site, "return 0")
     (tmp_path / "pto.toml").write_text("\nbakend = 'sim'\n")

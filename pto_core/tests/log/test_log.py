@@ -54,6 +54,18 @@ def test_json_is_one_object_a_line(capsys):
     assert all("timestamp" in record for record in records)
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_messages_for_the_user_keep_the_format_and_ignore_the_level(capsys, form):
+    log.configure({"log_level": "error", "log_format": form})
+    log.show("2 of 3\nlines", "warn")
+    text = capsys.readouterr().err
+    if form == "json":
+        record = json.loads(text)
+        assert (record["text"], record["level"]) == ("2 of 3\nlines", "warn")
+    else:
+        assert text == "2 of 3\nlines\n"
+
+
 def test_structlog_is_imported_with_the_first_message_that_is_shown(site):
     program = (
         "from pto_core import log; logger = log.get('x'); logger.info('a');"

@@ -53,7 +53,7 @@ class Device {
   Loader& loader() noexcept { return loader_; }
   Run& run() noexcept { return run_; }
   Engine& engine() noexcept { return *engine_; }
-  int32_t log_level() const noexcept { return options_.log_level; }
+  const Options& options() const noexcept { return options_; }
   const pto_activity_page* activity() const noexcept { return activity_.page(); }
   // What pto_platform.wait returns after it has waited.
   pto_status wait_status(const uint32_t* word, uint32_t expected) const;

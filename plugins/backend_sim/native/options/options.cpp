@@ -18,7 +18,7 @@ namespace {
 constexpr uint64_t kLeastMemoryBytes = 1ull << 20;
 constexpr uint64_t kMostMemoryBytes = 1ull << 42;
 constexpr const char* kKnownKeys =
-    "mode, seed, check, memory_bytes, workers, blocks, timing, activity_fd, log_level";
+    "mode, seed, check, memory_bytes, workers, blocks, timing, activity_fd, log_level, log_format";
 constexpr const char* kLogLevels[] = {"error", "warn", "info", "debug"};  // as PTO_LOG_* count
 
 uint32_t available_cpus() {
@@ -65,6 +65,14 @@ pto_status parse_log_level(const pto_option& option, int32_t& level, pto_error* 
               option.value);
 }
 
+pto_status parse_log_format(const pto_option& option, bool& as_json, pto_error* error) {
+  const std::string_view text = option.value;
+  as_json = text == "json";
+  if (as_json || text == "text") return PTO_OK;
+  return fail(error, PTO_ERROR_USAGE,
+              "simulator option log_format is \"%s\"; expected text or json", option.value);
+}
+
 template <typename Integer>
 pto_status parse_into(const pto_option& option, uint64_t least, uint64_t most, Integer& target,
                       pto_error* error) {
@@ -87,6 +95,7 @@ pto_status parse_option(const pto_option& option, Options& options, pto_error* e
   if (key == "timing") return parse_switch(option, options.timing, error);
   if (key == "activity_fd") return parse_into(option, 0, INT32_MAX, options.activity_fd, error);
   if (key == "log_level") return parse_log_level(option, options.log_level, error);
+  if (key == "log_format") return parse_log_format(option, options.log_json, error);
   return fail(error, PTO_ERROR_USAGE, "the simulator has no option \"%s\"; it knows %s", option.key,
               kKnownKeys);
 }

@@ -22,6 +22,7 @@ struct Options {
   bool timing = false;
   int activity_fd = -1;              // -1: the activity page is private memory
   int32_t log_level = PTO_LOG_WARN;  // the least severe message of the runtime that is shown
+  bool log_json = false;             // messages of the runtime are JSON lines
 };
 
 // PTO_ERROR_USAGE for an unknown key or a value out of range; `options` is then unspecified.

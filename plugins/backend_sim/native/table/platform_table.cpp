@@ -9,6 +9,7 @@
 
 #include "device/device.hpp"
 #include "table/guard.hpp"
+#include "table/json_line.hpp"
 #include "waiting/futex.hpp"
 
 namespace pto::sim {
@@ -153,9 +154,14 @@ void trace(void* self, uint32_t event, uint64_t a, uint64_t b) {
 }
 
 void log(void* self, int32_t level, const char* message) {
-  constexpr const char* kNames[] = {"", "error: ", "warning: ", "info: ", "debug: "};
-  if (level < PTO_LOG_ALWAYS || level > device_of(self).log_level()) return;
-  std::fprintf(stderr, "pto: %s%s\n", kNames[level - PTO_LOG_ALWAYS], message);
+  const Options& options = device_of(self).options();
+  if (level < PTO_LOG_ALWAYS || level > options.log_level) return;
+  if (options.log_json) {
+    write_json_line(level, message);
+  } else {
+    constexpr const char* kNames[] = {"", "error: ", "warning: ", "info: ", "debug: "};
+    std::fprintf(stderr, "pto: %s%s\n", kNames[level - PTO_LOG_ALWAYS], message);
+  }
 }
 
 }  // namespace

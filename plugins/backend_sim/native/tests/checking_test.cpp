@@ -101,6 +101,16 @@ int crash_twice(int go) {
   return 0;
 }
 
+int log_json_here() {
+  Fixture device({{"log_format", "json"}, {"workers", "1"}});
+  return device.run_from_here([](toy::Runtime& runtime) {
+    const pto_platform& platform = runtime.platform();
+    platform.log(platform.self, PTO_LOG_WARN, "a \"b\"\\\n\tc");
+    platform.log(platform.self, PTO_LOG_ERROR, "5 \xC2\xB5s, cut \xE2\x82");
+    return 0;
+  });
+}
+
 int log_here(const char* level) {
   Fixture device({{"log_level", level}, {"workers", "1"}});
   return device.run_from_here([](toy::Runtime& runtime) {
@@ -179,6 +189,22 @@ TEST(messages_show_from_the_level_that_was_asked_for) {
   CHECK(std::strstr(error.message, "error, warn, info or debug") != nullptr);
 }
 
+TEST(messages_in_json_are_one_escaped_line_each) {
+  int status = 0;
+  const std::string text = output_of({"--log-json"}, status);
+  CHECK_EQUAL(status, 0);
+  const std::string head = "{\"event\": \"message\", \"logger\": \"runtime\", \"text\": ";
+  CHECK(text.find(head + R"("a \"b\"\\\u000a\u0009c", "level": "warn", "timestamp": "2)") == 0);
+  CHECK(text.find("\n" + head + "\"5 \xC2\xB5s, cut \\ufffd\\ufffd\", \"level\": \"error\"") !=
+        std::string::npos);
+  CHECK_EQUAL(std::count(text.begin(), text.end(), '\n'), 2);
+  const pto_option wrong{"log_format", "xml"};
+  void* device = nullptr;
+  pto_error error{};
+  CHECK_EQUAL(pto_backend_entry()->open(0, &wrong, 1, &device, &error), PTO_ERROR_USAGE);
+  CHECK(std::strstr(error.message, "expected text or json") != nullptr);
+}
+
 TEST(a_buffer_left_behind_is_reported) {
   Fixture device({{"workers", "1"}});
   uint64_t address = 0;
@@ -245,5 +271,6 @@ int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   if (mode == "--crash-twice") return crash_twice(std::atoi(argv[2]));
   if (mode == "--crash") return crash_here(argv[2], std::atoi(argv[3]), argv[4]);
+  if (mode == "--log-json") return log_json_here();
   return mode == "--log" ? log_here(argv[2]) : check::run(argc, argv);
 }

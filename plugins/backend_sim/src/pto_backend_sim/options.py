@@ -79,4 +79,11 @@ OPTIONS = (
         help="least severe message of the runtime that is shown; none follows log_level",
         native="log_level",
     ),
+    Option(
+        key="sim.log_format",
+        default=None,
+        parse=parse.optional(parse.choice("text", "json")),
+        help="how messages of the runtime are written; none follows log_format",
+        native="log_format",
+    ),
 )

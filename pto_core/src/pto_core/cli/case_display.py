@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from pto_core import log
 from pto_core.cases.report import CaseReport, CoreShare
 from pto_core.cli.counters import counter_rows
 from pto_core.cli.durations import duration
@@ -52,7 +53,7 @@ def make_display(*, quiet: bool, silent: bool, verbose: bool) -> Display:
     """Choose the display for where the output goes."""
     if silent:
         return SilentDisplay()
-    if sys.stderr.isatty() and sys.stdout.isatty() and not quiet:
+    if sys.stderr.isatty() and sys.stdout.isatty() and not (quiet or log.is_json()):
         return TerminalDisplay(verbose)
     return PlainDisplay(quiet, verbose)
 
@@ -103,7 +104,7 @@ class PlainDisplay:
 
     def output(self, text: str) -> None:
         """Print the line."""
-        self._say(text)
+        log.relay(text)
 
     def finished(self, report: CaseReport) -> None:
         """Print the result: one line when quiet, else a block."""
@@ -123,7 +124,7 @@ class PlainDisplay:
         """Close nothing."""
 
     def _say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        log.show(text)
 
 
 class TerminalDisplay:
@@ -171,7 +172,7 @@ class TerminalDisplay:
     def output(self, text: str) -> None:
         """Print the line above the bar."""
         if self._progress is None:
-            print(text, file=sys.stderr, flush=True)
+            log.relay(text)
         else:
             self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
@@ -291,7 +292,7 @@ def _details(report: CaseReport) -> list[tuple[str, str]]:
 
 def _print_errors(report: CaseReport) -> None:
     for error in report.errors:
-        print(f"{report.case}: {_with_notes(error)}", file=sys.stderr, flush=True)
+        log.show(f"{report.case}: {_with_notes(error)}", "error")
 
 
 def _with_notes(error: PtoError) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
+from pto_core import log
 from pto_core.cli.show import show_json, show_table
 from pto_core.config import Config, load_core, load_with_plugins
 from pto_core.errors import BackendUnavailableError, PluginError
@@ -28,7 +28,7 @@ def run(namespace: argparse.Namespace) -> int:
         _show(load_core(argument, namespace.set), as_json=namespace.json)
         raise
     for warning in config.warnings:
-        print(f"pto: warning: {warning}", file=sys.stderr)
+        log.show(f"pto: warning: {warning}", "warn")
     _show(config, as_json=namespace.json)
     return 0
 

@@ -19,6 +19,7 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 USAGE = 2
 FAILED = 4
+_LOG_SETTINGS = ("log_level", "log_format")  # commands read the other texts of --set themselves
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
     except KeyboardInterrupt as interrupt:
-        print(f"pto: {str(interrupt) or 'interrupted'}", file=sys.stderr)
+        _show_error(f"pto: {str(interrupt) or 'interrupted'}")
         return INTERRUPTED
     except BrokenPipeError:
         # The reader has gone; the interpreter's own flush at exit must not complain about it.
@@ -143,7 +144,8 @@ def _start_logging(namespace: argparse.Namespace, verbosity: _Verbosity) -> None
     verbosity.traceback = verbose >= 2
     by_count = {0: None, 1: "info"}.get(verbose, "debug")
     argument = {"log_level": getattr(namespace, "log_level", None) or by_count}
-    config = load_core(argument, getattr(namespace, "set", None) or ())
+    texts = [text for text in namespace.set if text.partition("=")[0].strip() in _LOG_SETTINGS]
+    config = load_core(argument, texts)
     verbosity.traceback |= config["log_level"] == "debug"
     log.configure(config)
 
@@ -154,17 +156,23 @@ def _report(error: Exception, *, with_traceback: bool) -> int:
     if with_traceback:
         import traceback
 
-        traceback.print_exception(error)
+        _show_error("".join(traceback.format_exception(error)).rstrip())
     if isinstance(error, PtoError):
-        print(f"pto: error: {_message(error)}", file=sys.stderr)
+        _show_error(f"pto: error: {_message(error)}")
         return error.exit_code
     if isinstance(error, OSError):
-        print(f"pto: error: {_in_words(error)}", file=sys.stderr)
+        _show_error(f"pto: error: {_in_words(error)}")
         return USAGE
-    print(f"pto: internal error: {type(error).__name__}: {error}", file=sys.stderr)
+    _show_error(f"pto: internal error: {type(error).__name__}: {error}")
     if not with_traceback:
-        print("pto: this is a bug of pto; -vv shows where it happened", file=sys.stderr)
+        _show_error("pto: this is a bug of pto; -vv shows where it happened")
     return FAILED
+
+
+def _show_error(text: str) -> None:
+    from pto_core import log
+
+    log.show(text, "error")
 
 
 def _in_words(error: OSError) -> str:

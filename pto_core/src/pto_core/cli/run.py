@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pto_core import log
 from pto_core.cases.job import Job
 from pto_core.cases.location import locate
 from pto_core.cases.report import SCHEMA_VERSION, CaseReport, error_to_json
@@ -51,15 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run under the seeds 0 to N-1 until one fails, and say how to see that again",
     )
     how = parser.add_argument_group("how it runs")
-    # Under a name of its own: the frame would refuse the diagnostics, which only a case can have.
-    how.add_argument(
-        "--set",
-        dest="set_texts",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change a setting; `pto config` lists them",
-    )
     how.add_argument(
         "--hazards",
         choices=HAZARDS,
@@ -98,8 +89,6 @@ def _add_published_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _warn_of_published_options(namespace: argparse.Namespace) -> None:
-    from pto_core import log
-
     for name, (option, why) in _WITHOUT_EFFECT.items():
         if getattr(namespace, name):
             log.get(__name__).warning("option", reason=f"{option} has no effect: {why}")
@@ -117,7 +106,7 @@ def run(namespace: argparse.Namespace) -> int:
         if not namespace.json:
             raise
         _print_json(reports, error)
-        print(f"pto: error: {error.message}", file=sys.stderr)
+        log.show(f"pto: error: {error.message}", "error")
         return error.exit_code
     finally:
         display.close()
@@ -152,7 +141,7 @@ def _job(namespace: argparse.Namespace) -> Job:
         case=namespace.case,
         every=namespace.all,
         settings={key: value for key, value in settings.items() if value is not None},
-        set_=tuple(namespace.set_texts),
+        set_=tuple(namespace.set),
         repeat=namespace.repeat,
         skip_golden=namespace.skip_golden,
         seed=namespace.seed,
@@ -189,7 +178,7 @@ class _Observed:
         self._display.started()
         self._observers = load_observers()
         for problem in self._observers.problems:
-            print(f"pto: observer not used: {problem}", file=sys.stderr)
+            log.show(f"pto: observer not used: {problem}", "warn")
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Tell of a case that starts."""
@@ -221,7 +210,7 @@ class _Quietly(SilentDisplay):
 
     def output(self, text: str) -> None:
         """Print the line."""
-        print(text, file=sys.stderr, flush=True)
+        log.relay(text)
 
 
 class _CaseList(PlainDisplay):

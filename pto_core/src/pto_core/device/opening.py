@@ -145,6 +145,6 @@ def _native_options(config: Config, plugin: Any) -> dict[str, str]:
     options: dict[str, str] = {}
     for prefix in dict.fromkeys(option.key.partition(".")[0] for option in plugin.options()):
         options.update(config.native_options(prefix))
-    if any(option.native == "log_level" for option in plugin.options()):
-        options.setdefault("log_level", config["log_level"])
+    for name in {"log_level", "log_format"} & {option.native for option in plugin.options()}:
+        options.setdefault(name, config[name])
     return options

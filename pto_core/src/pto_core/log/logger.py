@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +26,33 @@ def configure(config: Mapping[str, Any]) -> None:
     """Take ``log_level`` and ``log_format`` from ``config``, for every logger of this process."""
     _output.least = _SEVERITY[config["log_level"]]
     _output.as_json = config["log_format"] == "json"
+
+
+def is_json() -> bool:
+    """Return whether the messages of this process are JSON lines."""
+    return _output.as_json
+
+
+def show(text: str, level: str = "info") -> None:
+    """Write ``text`` to standard error at every log level: as it is, or as a JSON line.
+
+    For messages that a command has for its user. A process that writes JSON lines writes nothing
+    else to standard error.
+    """
+    if _output.as_json:
+        _write(level, {"event": "message", "logger": "pto", "text": text})
+    else:
+        sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def relay(line: str) -> None:
+    """Write a line that another process printed. Keep it unchanged if it is a JSON log line."""
+    if _output.as_json and _is_record(line):
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+    else:
+        show(line)
 
 
 def get(name: str) -> Logger:
@@ -64,6 +92,14 @@ class Logger:
     def _log(self, level: str, event: str, fields: Mapping[str, Any]) -> None:
         if _SEVERITY[level] >= _output.least:
             _write(level, {"event": event, "logger": self._name, **self._fields, **fields})
+
+
+def _is_record(line: str) -> bool:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(record, dict) and {"event", "logger", "level", "timestamp"} <= record.keys()
 
 
 def _write(level: str, fields: Mapping[str, Any]) -> None:
