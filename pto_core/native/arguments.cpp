@@ -70,6 +70,7 @@ void Arguments::take_tensor(size_t position, nb::handle object) {
   const bool must_write = direction == Direction::kOut || direction == Direction::kInOut;
   HostArray host(
       object, must_write, [&] { return program_.describe_argument(position); },
+      direction == Direction::kIn ? Advice::kPassCopy : Advice::kPassAndCopyBack,
       ", or a DeviceArray, an int, a float or a ctypes scalar");
   values_[position] = reinterpret_cast<uint64_t>(host.data);
   if (host.bytes) ranges_.push_back({reinterpret_cast<uint64_t>(host.data), host.bytes});

@@ -247,7 +247,9 @@ nb::object Device::empty(nb::handle self, nb::handle shape, nb::handle dtype) {
 
 nb::object Device::to_device(nb::handle self, nb::handle array) {
   require_usable();
-  HostArray host(array, false, [] { return std::string("the array to copy to the device"); });
+  HostArray host(
+      array, false, [] { return std::string("the array to copy to the device"); },
+      Advice::kPassCopy);
   const View* view = views_.intern(host.code, host.shape.data(), host.shape.size());
   std::shared_ptr<Buffer> buffer = allocate(host.bytes, false);
   copy_in(buffer->address, host.data, host.bytes);

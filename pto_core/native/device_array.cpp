@@ -137,7 +137,8 @@ nb::object DeviceArray::to_host(nb::handle out) const {
         PyArray_Empty(static_cast<int>(view_->shape.size()), view_->shape.data(), descriptor, 0));
     if (!result.is_valid()) throw nb::python_error();
   }
-  HostArray host(result, true, [] { return std::string("the array to copy to"); });
+  HostArray host(
+      result, true, [] { return std::string("the array to copy to"); }, Advice::kPassAndCopyBack);
   if (host.code != view_->code || host.shape != view_->shape) {
     nb::object wanted = dtype();
     raise_usage("the array to copy to does not match the device array; give one of shape " +
@@ -151,7 +152,8 @@ void DeviceArray::from_host(nb::handle array) {
   require(buffer_->device);
   buffer_->device->require_usable();
   require_contiguous("the device array to copy to");
-  HostArray host(array, false, [] { return std::string("the array to copy from"); });
+  HostArray host(
+      array, false, [] { return std::string("the array to copy from"); }, Advice::kPassCopy);
   if (host.bytes != view_->bytes) {
     raise_usage("the array to copy from has " + std::to_string(host.bytes) +
                 " bytes, the device array " + std::to_string(view_->bytes) +

@@ -17,17 +17,29 @@ constexpr const char* kSupported =
               kSupported);
 }
 
-[[noreturn]] void refuse_byte_order(const Describe& describe, const std::string& type) {
-  raise_usage(describe() + " has data type " + type +
-              ", whose byte order is not that of this machine; pass "
-              "array.astype(array.dtype.newbyteorder('=')), and copy the result back if it is an "
-              "output");
+// Refuse an array of which the caller can pass a copy; `copy` says what kind of copy.
+[[noreturn]] void refuse_in_place(const Describe& describe, const std::string& fault,
+                                  const std::string& copy, Advice advice) {
+  std::string remedy = "pass " + copy;
+  if (advice == Advice::kPassAndCopyBack) {
+    remedy += ", and copy the result back if it is an output";
+  } else if (advice == Advice::kPassSharedMemory) {
+    remedy =
+        "copy it to an array of Worker.shared_array(shape, dtype) and pass that array; if a task "
+        "writes to it, copy the result back";
+  }
+  raise_usage(describe() + " " + fault + "; " + remedy);
 }
 
-[[noreturn]] void refuse_layout(const Describe& describe) {
-  raise_usage(describe() +
-              " is not C-contiguous; pass numpy.ascontiguousarray(...) of it, and copy the result "
-              "back if it is an output");
+[[noreturn]] void refuse_byte_order(const Describe& describe, const std::string& type,
+                                    Advice advice) {
+  refuse_in_place(describe,
+                  "has data type " + type + ", whose byte order is not that of this machine",
+                  "a copy in the byte order of this machine", advice);
+}
+
+[[noreturn]] void refuse_layout(const Describe& describe, Advice advice) {
+  refuse_in_place(describe, "is not C-contiguous", "a C-contiguous copy", advice);
 }
 
 // Check strides in elements (`unit` 1) or bytes; the strides of extents 0 and 1 are ignored.
@@ -77,26 +89,26 @@ std::string dlpack_type_name(const dlpack::Tensor& tensor) {
 
 }  // namespace
 
-HostArray::HostArray(nb::handle object, bool must_write, const Describe& describe,
+HostArray::HostArray(nb::handle object, bool must_write, const Describe& describe, Advice advice,
                      const std::string& others) {
   if (PyArray_Check(object.ptr())) {
-    take_numpy(object, describe);
-  } else if (!take_buffer(object, describe) && !take_dlpack(object, describe)) {
+    take_numpy(object, describe, advice);
+  } else if (!take_buffer(object, describe, advice) && !take_dlpack(object, describe, advice)) {
     raise_usage(describe() + " is " + shown(object) + " of type " + type_text(object) +
                 "; pass a NumPy array, or an object with the buffer protocol or DLPack" + others);
   }
   finish(object, must_write, describe);
 }
 
-void HostArray::take_numpy(nb::handle object, const Describe& describe) {
+void HostArray::take_numpy(nb::handle object, const Describe& describe, Advice advice) {
   auto* array = reinterpret_cast<PyArrayObject*>(object.ptr());
   auto found = code_of(PyArray_DESCR(array));
   if (!found) {
     const std::string type = shown(reinterpret_cast<PyObject*>(PyArray_DESCR(array)));
-    if (!PyArray_ISNBO(PyArray_DESCR(array)->byteorder)) refuse_byte_order(describe, type);
+    if (!PyArray_ISNBO(PyArray_DESCR(array)->byteorder)) refuse_byte_order(describe, type, advice);
     refuse_type(describe, type);
   }
-  if (!PyArray_IS_C_CONTIGUOUS(array)) refuse_layout(describe);
+  if (!PyArray_IS_C_CONTIGUOUS(array)) refuse_layout(describe, advice);
   Py_INCREF(array);
   hold_ = std::shared_ptr<void>(array, [](PyArrayObject* held) { Py_DECREF(held); });
   data = PyArray_DATA(array);
@@ -105,7 +117,7 @@ void HostArray::take_numpy(nb::handle object, const Describe& describe) {
   shape.assign(PyArray_DIMS(array), PyArray_DIMS(array) + PyArray_NDIM(array));
 }
 
-bool HostArray::take_buffer(nb::handle object, const Describe& describe) {
+bool HostArray::take_buffer(nb::handle object, const Describe& describe, Advice advice) {
   if (!PyObject_CheckBuffer(object.ptr())) return false;
   auto empty = std::make_unique<Py_buffer>();
   if (PyObject_GetBuffer(object.ptr(), empty.get(), PyBUF_RECORDS_RO) != 0) {
@@ -120,11 +132,11 @@ bool HostArray::take_buffer(nb::handle object, const Describe& describe) {
   auto found = code_of_format(buffer->format, static_cast<size_t>(buffer->itemsize));
   if (!found) {
     const std::string type = "buffer format " + std::string(buffer->format);
-    if (*buffer->format == '>' || *buffer->format == '!') refuse_byte_order(describe, type);
+    if (*buffer->format == '>' || *buffer->format == '!') refuse_byte_order(describe, type, advice);
     refuse_type(describe, type);
   }
   if (!is_contiguous(buffer->ndim, buffer->shape, buffer->strides, buffer->itemsize))
-    refuse_layout(describe);
+    refuse_layout(describe, advice);
   data = buffer->buf;
   code = *found;
   writable = !buffer->readonly;
@@ -150,7 +162,7 @@ nb::object HostArray::take_capsule(nb::handle object, const Describe& describe) 
   return nb::steal(capsule);
 }
 
-bool HostArray::take_dlpack(nb::handle object, const Describe& describe) {
+bool HostArray::take_dlpack(nb::handle object, const Describe& describe, Advice advice) {
   if (!nb::hasattr(object, "__dlpack__") || PyType_Check(object.ptr())) return false;
   nb::object capsule = take_capsule(object, describe);
   const dlpack::Tensor* tensor = nullptr;
@@ -176,12 +188,14 @@ bool HostArray::take_dlpack(nb::handle object, const Describe& describe) {
                 ", not a fresh DLPack capsule");
   }
   if (tensor->device_type != dlpack::kCpu) {
-    raise_usage(describe() + " is on a device (DLPack device type " +
-                std::to_string(tensor->device_type) + "); copy it to the CPU first");
+    refuse_in_place(
+        describe, "is on a device (DLPack device type " + std::to_string(tensor->device_type) + ")",
+        "a copy in the memory of the CPU", advice);
   }
   auto found = code_of_dlpack(*tensor);
   if (!found) refuse_type(describe, dlpack_type_name(*tensor));
-  if (!is_contiguous(tensor->ndim, tensor->shape, tensor->strides, 1)) refuse_layout(describe);
+  if (!is_contiguous(tensor->ndim, tensor->shape, tensor->strides, 1))
+    refuse_layout(describe, advice);
   data = static_cast<char*>(tensor->data) + tensor->byte_offset;
   code = *found;
   shape.assign(tensor->shape, tensor->shape + tensor->ndim);

@@ -20,12 +20,19 @@ namespace nb = nanobind;
 // A description of an array for messages, built only when a message needs it.
 using Describe = std::function<std::string()>;
 
+// What a message advises for an array that cannot be used in place.
+enum class Advice {
+  kPassCopy,          // the array is only read
+  kPassAndCopyBack,   // the array may be an output
+  kPassSharedMemory,  // other processes use the array
+};
+
 class HostArray {
  public:
   // Raise UsageError, with describe() as the start of the message, if `object` is no C-contiguous
   // array in host memory of a supported data type, or if it is read-only and `must_write` is set.
   // `others`: the other accepted types, for the end of the message.
-  HostArray(nb::handle object, bool must_write, const Describe& describe,
+  HostArray(nb::handle object, bool must_write, const Describe& describe, Advice advice,
             const std::string& others = "");
 
   void* data = nullptr;
@@ -35,9 +42,9 @@ class HostArray {
   std::vector<npy_intp> shape;
 
  private:
-  void take_numpy(nb::handle object, const Describe& describe);
-  bool take_buffer(nb::handle object, const Describe& describe);
-  bool take_dlpack(nb::handle object, const Describe& describe);
+  void take_numpy(nb::handle object, const Describe& describe, Advice advice);
+  bool take_buffer(nb::handle object, const Describe& describe, Advice advice);
+  bool take_dlpack(nb::handle object, const Describe& describe, Advice advice);
   nb::object take_capsule(nb::handle object, const Describe& describe);
   void finish(nb::handle object, bool must_write, const Describe& describe);
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pto_core.cases.golden import load_golden
-from pto_core.cases.values import Scalar, Tensor, as_argument, as_array
+from pto_core.cases.values import Scalar, Tensor, as_argument, as_array, contiguous
 from pto_core.errors import UsageError
 
 HEAD = "import ctypes\nimport numpy as np\n"
@@ -128,7 +128,10 @@ def test_reference_may_be_missing_when_it_is_skipped(golden) -> None:
         ("return [('out_a', np.ones(2, '>f4'))]", "byte order"),
         ("return [('a', np.ones(1))]", "names no outputs.*some of a"),
         ("return [('a', ctypes.c_int(1))]", "names no outputs.*there are none"),
-        ("return [('out_a', np.ones((4, 4))[:, 1])]", "contiguous output"),
+        (
+            "return [('out_a', np.ones((4, 4))[:, 1])]",
+            "output; return numpy.ascontiguousarray",
+        ),
         ("a = np.ones(4); a.flags.writeable = False; return [('out_a', a)]", "read-only"),
         ("return [('out_a', np.ones(1)), ('s', ctypes.c_char(b'x'))]", "a ctypes number"),
         ("return [('out_a', np.ones(1)), ('s', np.datetime64('2020'))]", "'s' is"),
@@ -258,6 +261,13 @@ def test_tensor_of_torch_is_viewed_and_copied_as_one() -> None:
     assert isinstance(argument, Tensor)
     assert argument.array is memory
     assert type(argument.copied()) is StandIn
+
+
+def test_an_output_of_torch_that_is_not_contiguous_is_refused_with_the_way_of_torch() -> None:
+    argument = as_argument("t", StandIn(np.ones((4, 4), np.float32)[:, 1]), "here")
+    assert isinstance(argument, Tensor)
+    with pytest.raises(UsageError, match=r"return tensor.contiguous\(\) in its place"):
+        contiguous(argument, written=True, where="here")
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,27 @@ def test_dlpack_of_numpy_itself(device: Device) -> None:
         device.run(graph, OnlyDlpack(values))
 
 
+def test_the_advice_on_layout_follows_the_use(device: Device) -> None:
+    def reads(rt, a: In): ...
+
+    def writes(rt, a: Out): ...
+
+    stepped = np.zeros((4, 4), np.float32)[:, ::2]
+    layout = "is not C-contiguous; pass a C-contiguous copy"
+    copy_back = ", and copy the result back"
+    for refused, is_read_only in (
+        (lambda: device.run(reads, stepped), True),
+        (lambda: device.run(reads, ForeignArray(stepped)), True),
+        (lambda: device.run(writes, stepped), False),
+        (lambda: device.to_device(stepped), True),
+        (lambda: device.to_device(np.zeros((4, 2), np.float32)).to_host(stepped), False),
+    ):
+        with pytest.raises(UsageError, match=layout) as caught:
+            refused()
+        assert str(caught.value).endswith(layout) == is_read_only
+        assert (copy_back in str(caught.value)) != is_read_only
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [

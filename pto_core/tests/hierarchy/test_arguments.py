@@ -109,9 +109,12 @@ class TestContinuousTensor:
         ("source", "words"),
         [
             (3, "is 3 of type int"),
-            (np.zeros((4, 4))[:, ::2], "not C-contiguous"),
+            (
+                np.zeros((4, 4))[:, ::2],
+                "not C-contiguous; copy it to an array of Worker.shared",
+            ),
             (np.zeros((1,) * 6), "6 dimensions; a task takes at most 5"),
-            (np.zeros(3, ">f4"), "byte order"),
+            (np.zeros(3, ">f4"), "machine; copy it to an array of Worker.shared_array"),
             (np.array([object()]), "data type dtype('O')"),
         ],
         ids=["number", "stepped", "dimensions", "byte order", "objects"],

@@ -56,7 +56,8 @@ void free_host_array(PyObject* capsule) {
 // Handle any other array than a plain NumPy one, and report why a NumPy array cannot be used. The
 // export is held, so that a resizable buffer cannot change.
 ContinuousTensor* tensor_of_export(PyObject* object) {
-  auto host = std::make_unique<core::HostArray>(object, false, [] { return "the tensor"; });
+  auto host = std::make_unique<core::HostArray>(
+      object, false, [] { return "the tensor"; }, core::Advice::kPassSharedMemory);
   pto_tensor tensor{};
   tensor.data = reinterpret_cast<uint64_t>(host->data);
   tensor.dtype = host->code;

@@ -81,9 +81,8 @@ def contiguous(tensor: Tensor, *, written: bool, where: str) -> Tensor:
         return tensor
     if written:
         shown = f"an array of shape {array.shape} with strides {array.strides}"
-        raise _wrong(
-            tensor.name, shown, where, "a contiguous output (numpy.ascontiguousarray makes one)"
-        )
+        way = "tensor.contiguous()" if _is_torch(tensor.value) else "numpy.ascontiguousarray(array)"
+        raise _wrong(tensor.name, shown, where, f"a contiguous output; return {way} in its place")
     return Tensor(tensor.name, tensor.value, np.ascontiguousarray(array))
 
 

@@ -81,6 +81,10 @@ class ChildMemory:
 def _bytes_of(array: object, *, writable: bool) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
     found = np.asarray(array) if not isinstance(array, bytes) else np.frombuffer(array, np.uint8)
     if not found.flags.c_contiguous or (writable and not found.flags.writeable):
-        what = "contiguous and writable" if writable else "contiguous"
-        raise UsageError(f"the array is not {what}; give one that is, such as a copy of it")
+        if writable:
+            raise UsageError(
+                "the array to copy to is not contiguous and writable; pass one that is, and copy "
+                "its content to this array"
+            )
+        raise UsageError("the array to copy from is not contiguous; pass a contiguous copy of it")
     return found.reshape(-1).view(np.uint8)
