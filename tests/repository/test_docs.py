@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -193,7 +194,7 @@ def test_an_installation_from_an_index_is_found(arguments, is_found):
 
 
 def test_the_readme_opens_with_its_two_commands():
-    """Each is complete by itself, and stands above everything else."""
+    """Only the title and three lines of introduction are above them."""
     text = (ROOT / "README.md").read_text()
     first = FENCE.search(text)
     assert first is not None
@@ -203,7 +204,28 @@ def test_the_readme_opens_with_its_two_commands():
         "./quickstart test",
     ]
     before = [line for line in text[: first.start()].splitlines() if line.strip()]
-    assert len(before) <= 3, "the commands are not above everything else"
+    assert len(before) <= 4, "more than a title and three lines are above the commands"
+
+
+def rows(page: Path) -> list[list[str]]:
+    """Return the cells of each table row of the page."""
+    lines = [line for line in page.read_text().splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_figures_of_the_readme_are_those_of_the_benchmarks():
+    readme = rows(ROOT / "README.md")
+    start = readme.index(["figure", "median", "peer", "ratio"])
+    figure = readme[start + 2]
+    measured = {row[0]: row for row in rows(ROOT / "docs/benchmarks.md")}[figure[0]]
+    assert set(figure) <= set(measured), f"measured: {measured}"
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "docs/pictures").glob("*.py")), ids=name)
+def test_a_picture_is_the_output_of_its_script(script):
+    picture = runpy.run_path(str(script))["picture"]()
+    message = f"run python {name(script)}"
+    assert script.with_suffix(".svg").read_text() == picture, message
 
 
 def test_the_quickstart_explains_itself():
