@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "error/error.hpp"
+#include "error.hpp"
 
 namespace pto::sim {
 

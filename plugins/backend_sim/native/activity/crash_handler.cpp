@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <mutex>
 
-#include "loader/kernel.hpp"
+#include "kernel.hpp"
 #include "pto/abi/runtime.h"
 
 namespace pto::sim {

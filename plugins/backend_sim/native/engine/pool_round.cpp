@@ -3,7 +3,7 @@
 #include <bit>
 
 #include "engine/pool.hpp"
-#include "shape/shape.hpp"
+#include "shape.hpp"
 #include "waiting/ticks.hpp"
 
 namespace pto::sim {

@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "engine/signals.hpp"
-#include "shape/shape.hpp"
+#include "shape.hpp"
 #include "waiting/futex.hpp"
 
 namespace pto::sim {

@@ -1,7 +1,7 @@
 // What checking mode verifies about device memory.
 #include <cinttypes>
 
-#include "error/error.hpp"
+#include "error.hpp"
 #include "memory/device_memory.hpp"
 
 namespace pto::sim {

@@ -5,7 +5,7 @@
 #include <cinttypes>
 #include <cstring>
 
-#include "error/error.hpp"
+#include "error.hpp"
 #include "waiting/futex.hpp"
 
 namespace pto::sim {

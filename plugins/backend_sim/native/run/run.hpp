@@ -8,12 +8,12 @@
 #include <atomic>
 #include <cstdint>
 
-#include "cores/cores.hpp"
+#include "cores.hpp"
 #include "pto/abi/runtime.h"
 #include "run/orchestrator.hpp"
 #include "run/scheduler.hpp"
 #include "run/trace.hpp"
-#include "shape/shape.hpp"
+#include "shape.hpp"
 
 namespace pto::sim {
 

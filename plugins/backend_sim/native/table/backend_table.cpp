@@ -3,7 +3,7 @@
 #include <mutex>
 #include <vector>
 
-#include "device/device.hpp"
+#include "device.hpp"
 #include "table/guard.hpp"
 
 namespace pto::sim {

@@ -4,7 +4,7 @@
 #include <exception>
 #include <new>
 
-#include "error/error.hpp"
+#include "error.hpp"
 
 namespace pto::sim {
 

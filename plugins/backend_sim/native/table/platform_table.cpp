@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "device/device.hpp"
+#include "device.hpp"
 #include "table/guard.hpp"
 #include "table/json_line.hpp"
 #include "waiting/futex.hpp"

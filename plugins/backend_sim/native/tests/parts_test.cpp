@@ -8,11 +8,11 @@
 
 #include "activity/activity.hpp"
 #include "check.hpp"
-#include "cores/cores.hpp"
-#include "loader/loader.hpp"
-#include "options/options.hpp"
+#include "cores.hpp"
+#include "loader.hpp"
+#include "options.hpp"
 #include "run/orchestrator.hpp"
-#include "shape/shape.hpp"
+#include "shape.hpp"
 
 namespace {
 

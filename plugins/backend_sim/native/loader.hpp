@@ -11,7 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "loader/kernel.hpp"
+#include "kernel.hpp"
 
 namespace pto::sim {
 

@@ -1,4 +1,4 @@
-#include "options/options.hpp"
+#include "options.hpp"
 
 #include <sched.h>
 
@@ -8,7 +8,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "error/error.hpp"
+#include "error.hpp"
 #include "pto/abi/activity.h"
 #include "pto/abi/topology.h"
 

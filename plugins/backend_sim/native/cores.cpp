@@ -1,4 +1,4 @@
-#include "cores/cores.hpp"
+#include "cores.hpp"
 
 #include <sys/mman.h>
 
@@ -7,9 +7,9 @@
 #include <cstring>
 
 #include "activity/activity.hpp"
-#include "error/error.hpp"
-#include "loader/kernel.hpp"
-#include "shape/shape.hpp"
+#include "error.hpp"
+#include "kernel.hpp"
+#include "shape.hpp"
 #include "waiting/futex.hpp"
 
 namespace pto::sim {

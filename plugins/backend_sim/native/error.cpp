@@ -1,4 +1,4 @@
-#include "error/error.hpp"
+#include "error.hpp"
 
 #include <cstdarg>
 #include <cstdio>

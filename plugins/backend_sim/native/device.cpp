@@ -1,4 +1,4 @@
-#include "device/device.hpp"
+#include "device.hpp"
 
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 #include "activity/crash_handler.hpp"
 #include "engine/pool.hpp"
 #include "engine/stepper.hpp"
-#include "error/error.hpp"
+#include "error.hpp"
 #include "table/platform_table.hpp"
 #include "waiting/futex.hpp"
 

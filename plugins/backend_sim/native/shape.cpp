@@ -1,6 +1,6 @@
-#include "shape/shape.hpp"
+#include "shape.hpp"
 
-#include "error/error.hpp"
+#include "error.hpp"
 
 namespace pto::sim {
 namespace {

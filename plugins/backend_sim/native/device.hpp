@@ -10,11 +10,11 @@
 #include <mutex>
 
 #include "activity/activity.hpp"
-#include "cores/cores.hpp"
+#include "cores.hpp"
 #include "engine/engine.hpp"
-#include "loader/loader.hpp"
+#include "loader.hpp"
 #include "memory/device_memory.hpp"
-#include "options/options.hpp"
+#include "options.hpp"
 #include "pto/abi/backend.h"
 #include "run/run.hpp"
 

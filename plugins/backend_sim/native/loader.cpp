@@ -1,4 +1,4 @@
-#include "loader/loader.hpp"
+#include "loader.hpp"
 
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string>
 
-#include "error/error.hpp"
+#include "error.hpp"
 
 namespace pto::sim {
 namespace {
