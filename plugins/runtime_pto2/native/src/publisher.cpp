@@ -7,8 +7,7 @@ bool Publisher::add_dep(int64_t from, int64_t to, Place at) {
   const TaskId producer = TaskId::of(from);
   // A task that has retired has completed: no edge is needed.
   if (producer.number < run_.space.ring(producer.ring).alive) return true;
-  const SlotRef slot =
-      slot_ref(producer.ring, run_.rings.ring[producer.ring].slot(producer.number));
+  const SlotRef slot = run_.rings.slot_of_task(from);
   run_.statistics.edges.explicit_ += current_.edges().add(slot, kOrders) != 0;
   return true;
 }

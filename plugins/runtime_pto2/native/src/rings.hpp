@@ -91,6 +91,10 @@ struct Rings {
     platform->notify(platform->self, reinterpret_cast<const uint32_t*>(&signal));
   }
 
+  SlotRef slot_of_task(int64_t id) const {
+    const TaskId task = TaskId::of(id);
+    return slot_ref(task.ring, ring[task.ring].slot(task.number));
+  }
   TaskDescriptor& descriptor(SlotRef ref) const {
     return ring[ring_of(ref)].descriptors[slot_of(ref)];
   }

@@ -57,7 +57,7 @@ void Submitter::find_edges(Draft& draft) {
     const Access& here = *access++;
     if (draft.is_fresh(index)) continue;
     if (here.owner != kNoTask) {
-      counters.owner += edges.add(slot_of_task(here.owner), kHolds) != 0;
+      counters.owner += edges.add(run_.rings.slot_of_task(here.owner), kHolds) != 0;
     }
     if (tag == PTO_TAG_INPUT || tag == PTO_TAG_INOUT) {
       find_writers(here, kOrders | kHolds, counters.raw);
@@ -70,17 +70,19 @@ void Submitter::find_edges(Draft& draft) {
 
 void Submitter::find_writers(const Access& access, uint32_t kind, uint64_t& counter) {
   EdgeList& edges = current_.edges();
+  const Rings& rings = run_.rings;
   run_.space.map().find_writers(access, [&](int64_t task, bool is_conservative) {
     const uint32_t labelled = is_conservative ? kind | kLabelled : kind;
-    counter += edges.add(slot_of_task(task), labelled) & kOrders;
+    counter += edges.add(rings.slot_of_task(task), labelled) & kOrders;
   });
 }
 
 void Submitter::find_readers(const Access& access) {
   EdgeList& edges = current_.edges();
+  const Rings& rings = run_.rings;
   run_.space.map().find_readers(access, [&](int64_t task, bool is_conservative) {
     const uint32_t kind = is_conservative ? kOrders | kLabelled : uint32_t{kOrders};
-    run_.statistics.edges.war += edges.add(slot_of_task(task), kind) & kOrders;
+    run_.statistics.edges.war += edges.add(rings.slot_of_task(task), kind) & kOrders;
   });
 }
 

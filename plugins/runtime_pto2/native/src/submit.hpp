@@ -34,10 +34,6 @@ class Submitter {
   bool reserve_entries(const Draft& draft);
   void write_records(const Draft& draft);
   void insert_accesses(const Draft& draft);
-  SlotRef slot_of_task(int64_t id) const {
-    const TaskId task = TaskId::of(id);
-    return slot_ref(task.ring, run_.rings.ring[task.ring].slot(task.number));
-  }
 
   RunState& run_;
   CurrentRings& current_;
