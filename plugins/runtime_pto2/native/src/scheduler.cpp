@@ -3,36 +3,17 @@
 #include <cstring>
 
 namespace pto::ring_buffer {
-namespace {
-
-// Room for the payloads of the blocks in one batch; a full one goes out early.
-constexpr uint32_t kScratchBytes = 64 * 1024;
-static_assert(kScratchBytes >= PTO_MAX_PAYLOAD, "one payload always fits");
-
-constexpr uint32_t kLine = 64;
-
-bool contains(const pto_core_mask& mask, uint32_t core) {
-  return (mask.words[core / 64] >> (core % 64) & 1) != 0;
-}
-
-uint32_t first_of(const pto_core_mask& mask) {
-  const uint32_t word = mask.words[0] != 0 ? 0 : 1;
-  return word * 64 + static_cast<uint32_t>(__builtin_ctzll(mask.words[word]));
-}
-
-}  // namespace
-
 bool Scheduler::create(uint32_t shards) {
   ready_.create(shards);
   for (Lane& lane : lanes_) {
-    lane.scratch = static_cast<char*>(context_.memory.reserve(kScratchBytes));
+    lane.scratch = static_cast<char*>(context_.memory.reserve(Dispatcher::kScratchBytes));
     if (lane.scratch == nullptr) return false;
   }
   return true;
 }
 
 void Scheduler::destroy() {
-  for (Lane& lane : lanes_) context_.memory.release(lane.scratch, kScratchBytes);
+  for (Lane& lane : lanes_) context_.memory.release(lane.scratch, Dispatcher::kScratchBytes);
 }
 
 void Scheduler::begin() {
@@ -64,7 +45,7 @@ void Scheduler::begin_lane(uint32_t thread) {
     lane.free_cores[type] = {};
   }
   for (uint32_t core = 0; core < topology.cores; ++core) {
-    if (contains(topology.thread_cores[thread], core)) free_core(lane, core);
+    if (contains(topology.thread_cores[thread], core)) dispatcher_.free_core(lane, core);
   }
 }
 
@@ -91,7 +72,7 @@ int32_t Scheduler::step(uint32_t thread) {
   const Wiring::Step wired = wiring_.step(thread, lane.is_eager, lane.statistics);
   rings |= wired.rings;
   ready_.receive(thread);
-  const bool has_dispatched = fill_cores(lane);
+  const bool has_dispatched = dispatcher_.fill_cores(lane);
   uint32_t retired = 0;
   for (; rings != 0; rings &= rings - 1) {
     retired += completion_.retire(static_cast<uint32_t>(__builtin_ctz(rings)));
@@ -115,7 +96,7 @@ uint32_t Scheduler::collect(Lane& lane) {
   for (uint32_t word = 0; word < 2; ++word) {
     for (uint64_t done = result.done.words[word]; done != 0; done &= done - 1) {
       const uint32_t core = word * 64 + static_cast<uint32_t>(__builtin_ctzll(done));
-      free_core(lane, core);
+      dispatcher_.free_core(lane, core);
       rings |= completion_.complete(lane.thread, lane.running[core], core);
       --lane.in_flight;
       ++completed;
@@ -163,102 +144,6 @@ bool Scheduler::latch_fault(const pto_core_mask& faulted, const Lane& lane) {
   name_fault(error);
   context_.latch.latch(error);
   return true;
-}
-
-void Scheduler::free_core(Lane& lane, uint32_t core) {
-  const uint32_t type = context_.platform->topology->core_type[core];
-  lane.free_cores[type].words[core / 64] |= uint64_t{1} << (core % 64);
-  ++lane.free_count[type];
-}
-
-bool Scheduler::fill_cores(Lane& lane) {
-  const int64_t before = lane.dispatched.load(std::memory_order_relaxed);
-  for (uint32_t type = 0; type < PTO_CORE_TYPES; ++type) {
-    const uint32_t free_count = lane.free_count[type];
-    if (free_count == 0) continue;
-    const bool others_first = (lane.fills[type] + 1) % Ready::kFairTurn == 0;
-    if (!others_first) fill_pinned(lane, type);
-    fill_unpinned(lane, type, others_first);
-    if (others_first) fill_pinned(lane, type);
-    if (lane.free_count[type] != free_count) ++lane.fills[type];
-  }
-  if (lane.batched > 0) dispatch(lane);
-  for (uint32_t type = 0; type < PTO_CORE_TYPES; ++type) {
-    if (lane.free_count[type] == 0) ready_.leave(lane.thread, type, lane.statistics);
-  }
-  return lane.dispatched.load(std::memory_order_relaxed) != before;
-}
-
-void Scheduler::fill_unpinned(Lane& lane, uint32_t type, bool others_first) {
-  const uint32_t limit = lane.free_count[type];
-  if (limit == 0) return;
-  SlotRef tasks[PTO_MAX_CORES];
-  const uint32_t count =
-      ready_.take(lane.thread, type, others_first, limit, tasks, lane.statistics);
-  for (uint32_t i = 0; i < count; ++i) __builtin_prefetch(&rings_.descriptor(tasks[i]));
-  for (uint32_t i = 0; i < count; ++i) prefetch_payload(tasks[i]);
-  for (uint32_t i = 0; i < count; ++i) {
-    put_on_core(lane, type, first_of(lane.free_cores[type]), tasks[i]);
-  }
-}
-
-void Scheduler::prefetch_payload(SlotRef task) const {
-  const TaskDescriptor& descriptor = rings_.descriptor(task);
-  const char* payload = reinterpret_cast<const char*>(descriptor.payload);
-  for (uint32_t at = 0; at < descriptor.payload_length; at += kLine) {
-    __builtin_prefetch(payload + at);
-  }
-}
-
-void Scheduler::fill_pinned(Lane& lane, uint32_t type) {
-  const uint32_t blocks = context_.platform->topology->blocks;
-  for (uint32_t rest = ready_.pinned(lane.thread, type); rest != 0; rest &= rest - 1) {
-    const uint32_t cluster = static_cast<uint32_t>(__builtin_ctz(rest));
-    const uint32_t first = type == PTO_CORE_AIC ? cluster : blocks + 2 * cluster;
-    const uint32_t end = first + (type == PTO_CORE_AIC ? 1 : 2);
-    for (uint32_t core = first; core < end; ++core) {
-      if (!contains(lane.free_cores[type], core)) continue;
-      if ((ready_.pinned(lane.thread, type) >> cluster & 1) == 0) break;
-      put_on_core(lane, type, core, ready_.take_pinned(lane.thread, type, cluster));
-      ++lane.statistics.pinned;
-    }
-  }
-}
-
-void Scheduler::put_on_core(Lane& lane, uint32_t type, uint32_t core, SlotRef task) {
-  const TaskDescriptor& descriptor = rings_.descriptor(task);
-  const uint32_t length = descriptor.payload_length;
-  const pto_payload* payload = descriptor.payload;
-  if (descriptor.block_dim > 0) {
-    if (lane.used + length > kScratchBytes) dispatch(lane);
-    payload = block_payload(lane, descriptor);
-  }
-  move<Event::kDispatch>(rings_.state(task).phase);
-  lane.free_cores[type].words[core / 64] &= ~(uint64_t{1} << (core % 64));
-  --lane.free_count[type];
-  lane.running[core] = task;
-  lane.batch[lane.batched++] = {core, length, payload};
-}
-
-const pto_payload* Scheduler::block_payload(Lane& lane, const TaskDescriptor& descriptor) {
-  const uint32_t length = descriptor.payload_length;
-  auto* payload = reinterpret_cast<pto_payload*>(lane.scratch + lane.used);
-  lane.used += (length + kLine - 1) & ~(kLine - 1);
-  std::memcpy(payload, descriptor.payload, length);
-  payload->task = static_cast<uint64_t>(descriptor.id);
-  pto_payload_args(payload)[descriptor.block_id_arg] = descriptor.block_id;
-  return payload;
-}
-
-void Scheduler::dispatch(Lane& lane) {
-  const uint32_t count = lane.batched;
-  lane.in_flight += count;
-  lane.statistics.dispatches += count;
-  ++lane.statistics.batches;
-  lane.dispatched.store(static_cast<int64_t>(lane.statistics.dispatches),
-                        std::memory_order_relaxed);
-  context_.platform->dispatch(context_.platform->self, lane.thread, lane.batch, count);
-  lane.batched = lane.used = 0;
 }
 
 // It waits for a watermark, for `wired` or for phases: what this step stored, before the store that

@@ -11,7 +11,7 @@
 
 #include "clusters.hpp"
 #include "completion.hpp"
-#include "lane_statistics.hpp"
+#include "dispatcher.hpp"
 #include "pto/abi/runtime.h"
 #include "pto/engine/context.hpp"
 #include "ready.hpp"
@@ -34,6 +34,7 @@ class Scheduler {
         rings_(rings),
         resting_(context),
         ready_(context, rings, resting_),
+        dispatcher_(context, rings, ready_),
         completion_(context, rings, ready_, clusters),
         wiring_(rings, ready_) {}
 
@@ -72,36 +73,10 @@ class Scheduler {
   const LaneStatistics& statistics(uint32_t thread) const { return lanes_[thread].statistics; }
 
  private:
-  struct alignas(64) Lane {
-    uint32_t thread;
-    uint32_t in_flight;
-    bool is_eager;                   // was about to rest when it last looked for work
-    uint32_t fills[PTO_CORE_TYPES];  // how often it found tasks for free cores
-    uint32_t free_count[PTO_CORE_TYPES];
-    pto_core_mask free_cores[PTO_CORE_TYPES];
-    int64_t counted;                  // of its completed tasks, those that completed_ counts
-    char* scratch;                    // for payloads of blocks, until dispatch() has taken them
-    uint32_t used;                    // of scratch, bytes
-    uint32_t batched;                 // of batch
-    std::atomic<int64_t> dispatched;  // others read these two
-    std::atomic<int64_t> completed;
-    LaneStatistics statistics;
-    SlotRef running[PTO_MAX_CORES];
-    pto_dispatch batch[PTO_MAX_CORES];
-  };
-
   void begin_lane(uint32_t thread);
   uint32_t collect(Lane& lane);
   static void name_fault(pto_error& error);
   bool latch_fault(const pto_core_mask& faulted, const Lane& lane);
-  void free_core(Lane& lane, uint32_t core);
-  bool fill_cores(Lane& lane);
-  void fill_unpinned(Lane& lane, uint32_t type, bool others_first);
-  void fill_pinned(Lane& lane, uint32_t type);
-  void prefetch_payload(SlotRef task) const;
-  void put_on_core(Lane& lane, uint32_t type, uint32_t core, SlotRef task);
-  const pto_payload* block_payload(Lane& lane, const TaskDescriptor& descriptor);
-  void dispatch(Lane& lane);
   void signal_orchestrator(Lane& lane);
   int32_t rest(Lane& lane, bool has_progress);
   bool finds_work(const Lane& lane) const;
@@ -111,6 +86,7 @@ class Scheduler {
   Rings& rings_;
   Resting resting_;
   Ready ready_;
+  Dispatcher dispatcher_;
   Completion completion_;
   Wiring wiring_;
   uint32_t threads_ = 0;

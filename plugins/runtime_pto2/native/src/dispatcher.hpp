@@ -1,0 +1,72 @@
+// Puts ready tasks on the free cores of a scheduler thread.
+//
+// Each function works for one lane. Owner: the thread inside step() of that lane.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "lane_statistics.hpp"
+#include "pto/engine/context.hpp"
+#include "ready.hpp"
+#include "rings.hpp"
+
+namespace pto::ring_buffer {
+
+// What a scheduler thread owns.
+struct alignas(64) Lane {
+  uint32_t thread;
+  uint32_t in_flight;
+  bool is_eager;                   // was about to rest after its last step
+  uint32_t fills[PTO_CORE_TYPES];  // how often it found tasks for free cores
+  uint32_t free_count[PTO_CORE_TYPES];
+  pto_core_mask free_cores[PTO_CORE_TYPES];
+  int64_t counted;                  // of its completed tasks, those that completed_ counts
+  char* scratch;                    // for payloads of blocks, until dispatch() has taken them
+  uint32_t used;                    // of scratch, bytes
+  uint32_t batched;                 // of batch
+  std::atomic<int64_t> dispatched;  // others read these two
+  std::atomic<int64_t> completed;
+  LaneStatistics statistics;
+  SlotRef running[PTO_MAX_CORES];
+  pto_dispatch batch[PTO_MAX_CORES];
+};
+
+inline bool contains(const pto_core_mask& mask, uint32_t core) {
+  return (mask.words[core / 64] >> (core % 64) & 1) != 0;
+}
+
+inline uint32_t first_of(const pto_core_mask& mask) {
+  const uint32_t word = mask.words[0] != 0 ? 0 : 1;
+  return word * 64 + static_cast<uint32_t>(__builtin_ctzll(mask.words[word]));
+}
+
+class Dispatcher {
+ public:
+  Dispatcher(Context& context, Rings& rings, Ready& ready)
+      : context_(context), rings_(rings), ready_(ready) {}
+
+  // Bytes of Lane::scratch, for the payloads of the blocks in one batch. A full one is dispatched
+  // early.
+  static constexpr uint32_t kScratchBytes = 64 * 1024;
+  static_assert(kScratchBytes >= PTO_MAX_PAYLOAD, "one payload always fits");
+
+  // A core has no task.
+  void free_core(Lane& lane, uint32_t core);
+  // Takes ready tasks and dispatches them in one batch. Returns whether there was a task.
+  bool fill_cores(Lane& lane);
+
+ private:
+  void fill_unpinned(Lane& lane, uint32_t type, bool others_first);
+  void fill_pinned(Lane& lane, uint32_t type);
+  void prefetch_payload(SlotRef task) const;
+  void put_on_core(Lane& lane, uint32_t type, uint32_t core, SlotRef task);
+  const pto_payload* block_payload(Lane& lane, const TaskDescriptor& descriptor);
+  void dispatch(Lane& lane);
+
+  Context& context_;
+  Rings& rings_;
+  Ready& ready_;
+};
+
+}  // namespace pto::ring_buffer
