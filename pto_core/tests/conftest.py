@@ -59,6 +59,23 @@ TRANSPORT = """
     plugin = Fake()
 """
 
+SCHEDULER = """
+    from pto_core.interfaces import API_VERSION, Health
+
+    class Fake:
+        name = "{name}"
+        api_version = API_VERSION
+        capabilities = frozenset({{"policy"}})
+
+        def health(self):
+            return Health(ok=True)
+
+        def policy(self):
+            return lambda candidates, preferred: candidates[-1][0]
+
+    plugin = Fake()
+"""
+
 
 @dataclass
 class Site:
@@ -96,6 +113,10 @@ class Site:
     def transport(self, name: str, *changes: tuple[str, str], library: Path | None = None) -> None:
         """Install ``fake-NAME`` with one native transport; ``changes`` edit its source."""
         self._install_plugin("transport", TRANSPORT, name, changes, library)
+
+    def scheduler(self, name: str, *changes: tuple[str, str]) -> None:
+        """Install ``fake-NAME`` with one placement policy; ``changes`` edit its source."""
+        self._install_plugin("scheduler", SCHEDULER, name, changes, None)
 
     def observer(self, name: str, source: str) -> None:
         """Install the distribution ``fake-NAME`` with one observer, a module."""

@@ -436,7 +436,6 @@ def test_a_shape_that_cannot_be(settings, words) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"engine": "best"}, "native or reference"),
         ({"on_worker_death": "cry"}, "fail, restart or reroute"),
         ({"start_method": "thread"}, "fork or spawn"),
         ({"heap_ring_sise": 4}, "did you mean 'heap_ring_size'"),

@@ -16,7 +16,7 @@
 #include "driver/run_scope.hpp"
 #include "driver/task_handle.hpp"
 #include "driver/worker_driver.hpp"
-#include "engine/native_engine.hpp"
+#include "engine_core.hpp"
 #include "errors.hpp"
 #include "refusal.hpp"
 
@@ -49,21 +49,11 @@ nb::object guarded(const nb::object& policy) {
   });
 }
 
-Policy policy_of(const nb::object& policy) {
-  if (policy.is_none()) return {};
-  return [policy](std::span<const Candidate> candidates, int32_t preferred) {
-    nb::list list;
-    for (const Candidate& each : candidates)
-      list.append(nb::make_tuple(each.child, each.in_flight));
-    return nb::cast<int32_t>(policy(list, preferred));
-  };
-}
-
-std::unique_ptr<Engine> make_engine(const std::string& name, const Configuration& configuration,
-                                    const nb::object& policy) {
-  if (name == "native") return std::make_unique<NativeEngine>(configuration, policy_of(policy));
-  if (name == "reference") return make_reference_engine(configuration, policy);
-  core::raise_usage("engine is '" + name + "'; give 'native' or 'reference'");
+TakenEngine make_engine(const nb::object& factory, const nb::object& policy) {
+  nb::object made = factory(guarded(policy));
+  TakenEngine taken = take_engine(made);
+  if (!taken.engine) taken = {make_python_engine(std::move(made)), true};
+  return taken;
 }
 
 std::shared_ptr<VisibleMemory> visible_memory(const std::optional<Mappings>& attached) {
@@ -74,8 +64,8 @@ std::shared_ptr<VisibleMemory> visible_memory(const std::optional<Mappings>& att
 }
 
 void make(WorkerDriver* self, nb::object hooks, const Children& children, const Rings& rings,
-          uint64_t board, const WorkerSettings& settings, const std::string& engine,
-          const nb::object& policy, bool repeats_lost, uint64_t snapshot_limit, double patience_s) {
+          uint64_t board, const WorkerSettings& settings, const nb::object& engine,
+          const nb::object& policy, uint64_t snapshot_limit, double patience_s) {
   DriverConfiguration configuration;
   for (const auto& [kind, window] : children) {
     if (window < 1 || window > kLargestWindow)
@@ -85,14 +75,13 @@ void make(WorkerDriver* self, nb::object hooks, const Children& children, const 
   if (rings.size() != kRings) core::raise_usage("give 4 heap rings");
   for (size_t i = 0; i < kRings; ++i)
     configuration.engine.rings[i] = {rings[i].first, rings[i].second};
-  configuration.engine.repeats_lost = repeats_lost;
   configuration.board = pointer<void>(board);
   configuration.snapshot_limit_bytes = snapshot_limit;
   configuration.patience_ns = static_cast<uint64_t>(patience_s * 1e9);
-  configuration.is_engine_python = engine == "reference" || !policy.is_none();
   or_error([&] {
-    auto made = make_engine(engine, configuration.engine, guarded(policy));
-    new (self) WorkerDriver(configuration, std::move(made), std::move(hooks), settings);
+    TakenEngine made = make_engine(engine, policy);
+    configuration.is_engine_python = made.calls_python;
+    new (self) WorkerDriver(configuration, std::move(made.engine), std::move(hooks), settings);
   });
 }
 
@@ -326,24 +315,25 @@ void bind_driver(nb::module_& module) {
           "__init__",
           [](WorkerDriver* self, nb::object hooks, const Children& children, const Rings& rings,
              uint64_t board, std::shared_ptr<LiveCallables> callables,
-             CallableSpace next_level_space, const std::string& engine, nb::object policy,
-             bool repeats_lost, uint64_t snapshot_limit, uint32_t task_timeout_ms,
-             double patience_s, const std::optional<Mappings>& attached) {
+             CallableSpace next_level_space, nb::object engine, nb::object policy,
+             uint64_t snapshot_limit, uint32_t task_timeout_ms, double patience_s,
+             const std::optional<Mappings>& attached) {
             make(
                 self, std::move(hooks), children, rings, board,
                 {std::move(callables), visible_memory(attached), next_level_space, task_timeout_ms},
-                engine, policy, repeats_lost, snapshot_limit, patience_s);
+                engine, policy, snapshot_limit, patience_s);
           },
           nb::arg("hooks"), nb::kw_only(), nb::arg("children"), nb::arg("rings"), nb::arg("board"),
-          nb::arg("callables"), nb::arg("next_level_space"), nb::arg("engine") = "native",
-          nb::arg("policy").none() = nb::none(), nb::arg("repeats_lost") = false,
-          nb::arg("snapshot_limit") = uint64_t{1} << 30, nb::arg("task_timeout_ms") = 0,
-          nb::arg("patience_s") = 2.0, nb::arg("attached") = nb::none(),
+          nb::arg("callables"), nb::arg("next_level_space"), nb::arg("engine"),
+          nb::arg("policy").none() = nb::none(), nb::arg("snapshot_limit") = uint64_t{1} << 30,
+          nb::arg("task_timeout_ms") = 0, nb::arg("patience_s") = 2.0,
+          nb::arg("attached") = nb::none(),
           "`hooks` has look(), end_child(child, cause), child_broken(child, words) and grant(ring, "
           "nbytes) -> int, and must not keep the Driver alive. `children`: (kind, window) of each. "
           "`rings`: (address, size) of four. `callables`: the registrations that it checks handles "
-          "by. `attached`: (address, size) of the mappings that spawned children attach; None: "
-          "children are forked, and have what is shared now.")
+          "by. `engine`: returns an EngineCore or a Scheduler for the policy that it is given, or "
+          "None for the default. `attached`: (address, size) of the mappings that spawned children "
+          "attach; None: children are forked, and have what is shared now.")
       .def_prop_ro(
           "hooks", [](WorkerDriver& self) { return self.hooks(); },
           nb::for_getter(nb::sig("def hooks(self) -> typing.Any")), "As given.");

@@ -14,6 +14,7 @@
 
 #include "bindings.hpp"
 #include "engine/native_engine.hpp"
+#include "engine_core.hpp"
 #include "errors.hpp"
 #include "refusal.hpp"
 
@@ -138,24 +139,33 @@ class EngineCore {
   EngineCore(const std::vector<std::pair<int, uint32_t>>& children,
              const std::array<std::pair<uint64_t, uint64_t>, kRings>& rings, bool repeats_lost,
              nb::object policy, const std::vector<std::vector<int>>& transitions)
-      : engine_(guarded([&] {
+      : calls_python_(!policy.is_none()), engine_(guarded([&] {
           return std::make_unique<NativeEngine>(configuration_of(children, rings, repeats_lost),
                                                 policy_of(policy), transitions_of(transitions));
         })) {}
 
-  NativeEngine& engine() { return *engine_; }
+  NativeEngine& engine() {
+    if (!engine_) core::raise_usage("this engine belongs to a Worker; create another one");
+    return *engine_;
+  }
+
+  TakenEngine take() {
+    engine();
+    return {std::move(engine_), calls_python_};
+  }
 
   // Calls event(engine, instructions) and gives the instructions.
   template <class Event>
   Answer tell(Event&& event) {
     instructions_.clear();
-    guarded([&] { event(*engine_, instructions_); });
+    guarded([&] { event(engine(), instructions_); });
     Answer answer;
     for (const Instruction& each : instructions_) answer.push_back(tuple_of(each));
     return answer;
   }
 
  private:
+  bool calls_python_;
   std::unique_ptr<NativeEngine> engine_;
   Instructions instructions_;
 };
@@ -313,6 +323,11 @@ void bind_reports(nb::class_<EngineCore>& core) {
 }
 
 }  // namespace
+
+TakenEngine take_engine(nb::handle core) {
+  if (!nb::isinstance<EngineCore>(core)) return {};
+  return nb::cast<EngineCore&>(core).take();
+}
 
 void bind_engine(nb::module_& module) {
   nb::class_<EngineCore> core(module, "EngineCore");

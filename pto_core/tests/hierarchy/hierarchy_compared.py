@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from pto_core.errors import PtoError
-from pto_core.hierarchy.engine import Configuration, NativeEngine, ReferenceEngine
+from pto_core.hierarchy.engine import Configuration, Deadlock, NativeEngine, ReferenceEngine
 from pto_core.hierarchy.engine.events import Dispatch, Event
 from pto_core.hierarchy.engine.instructions import Instruction
-from pto_core.hierarchy.engine.interface import Deadlock, Snapshot
+from pto_core.interfaces.scheduler import Snapshot
 
 
 class Difference(AssertionError):

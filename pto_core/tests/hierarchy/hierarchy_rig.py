@@ -8,7 +8,6 @@ from typing import Any
 from pto_core.hierarchy.engine import (
     ChildConfiguration,
     Configuration,
-    Engine,
     NativeEngine,
     ReferenceEngine,
     RingConfiguration,
@@ -29,6 +28,7 @@ from pto_core.hierarchy.engine.events import (
     Tensor,
 )
 from pto_core.hierarchy.engine.instructions import Instruction, Send, Submitted
+from pto_core.interfaces import Scheduler
 
 HEAP = 1 << 40
 APART = 1 << 30
@@ -84,7 +84,7 @@ class Rig:
         **options: Any,
     ) -> None:
         kinds = kinds or (SUB,) * children
-        self.engine: Engine = self.engine_type(
+        self.engine: Scheduler = self.engine_type(
             rig_configuration(kinds, window, ring_size, repeats_lost), **options
         )
         for child in range(len(kinds)):

@@ -10,26 +10,25 @@ from pto_core.errors import UsageError
 from pto_core.hierarchy.engine import (
     ChildConfiguration,
     Configuration,
-    Engine,
     ReferenceEngine,
     RingConfiguration,
     events,
     instructions,
-    interface,
 )
+from pto_core.interfaces import Scheduler
 
 RINGS = tuple(RingConfiguration(1 << 20 | ring << 12, 1 << 12) for ring in range(4))
 
 
 def test_the_example_of_the_interface_runs():
-    assert interface.__doc__ is not None
-    _, _, rest = interface.__doc__.partition("::\n\n")
-    example, _, _ = rest.partition("\n\nOne thread")
+    assert Scheduler.__doc__ is not None
+    _, _, rest = Scheduler.__doc__.partition("::\n\n")
+    example, _, _ = rest.partition("\n\n    One thread")
     configuration = Configuration((ChildConfiguration(events.Kind.SUB),), RINGS)
     names = {**vars(events), **vars(instructions)}
     names |= {"ReferenceEngine": ReferenceEngine, "configuration": configuration}
     exec(textwrap.dedent(example), names)
-    engine: Engine = names["engine"]
+    engine: Scheduler = names["engine"]
     snapshot = engine.snapshot()
     assert snapshot["children"][0]["completed"] == 1
     assert snapshot["run"]["is_running"] is False

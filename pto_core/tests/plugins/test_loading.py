@@ -156,6 +156,45 @@ def test_another_interface_version_names_both_numbers(site):
     assert "fake-red 1.0" in str(caught.value)
 
 
+def test_a_policy_and_an_engine(site):
+    site.scheduler("red")
+    site.scheduler("blue", ("def policy(self)", "def engine(self, *_)"), ('"policy"', '"engine"'))
+    assert isinstance(plugins.load_policy("red"), interfaces.PolicyPlugin)
+    assert isinstance(plugins.load_engine("blue"), interfaces.EnginePlugin)
+    words = r"engine is 'red', .*fake-red 1.0.* no engine; give it as policy='red'"
+    with pytest.raises(UsageError, match=words):
+        plugins.load_engine("red")
+    with pytest.raises(UsageError, match="give it as engine='blue'"):
+        plugins.load_policy("blue")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("def policy(self)", "def polly(self)"), "has neither of 'engine' and 'policy'"),
+        (("plugin = Fake()", "plugin = Fake()\nplugin.engine = len"), "has both of 'engine' and"),
+        (("def policy(self)", "policy = 3\n    def other(self)"), "'policy' that cannot be called"),
+        (('{"policy"}', '{"engine"}'), "has the method 'policy'; of .* it must claim only that"),
+        (('{"policy"}', "()"), "has the method 'policy'; of .* it must claim only that"),
+        (('{"policy"}', '{"polcy"}'), "'polcy', which no scheduler has; did you mean 'policy'"),
+        (("def health", "def healthy"), "has no 'health'"),
+        (('name = "red"', 'name = "blue"'), "calls itself 'blue', its entry points say red"),
+    ],
+)
+def test_what_a_scheduler_must_be(site, change, words):
+    site.scheduler("red", change)
+    with pytest.raises(PluginLoadError, match=words):
+        plugins.load_policy("red")
+    (listed,) = [i for i in plugins.inspect_all() if i.record.name == "red"]
+    assert not listed.health.ok
+
+
+def test_an_unhealthy_scheduler_is_refused(site):
+    site.scheduler("red", UNHEALTHY)
+    with pytest.raises(PluginUnavailableError, match="no card is in this machine; install a card"):
+        plugins.load_policy("red")
+
+
 @pytest.mark.parametrize("family", ["backend", "runtime", "transport"])
 def test_another_abi_version_names_both_numbers(site, native_library, family):
     getattr(site, family)("red", library=native_library(family, 9))
@@ -234,16 +273,24 @@ def test_the_interface_is_checked_by_the_names_that_it_declares():
         ("backend", interfaces.Backend),
         ("runtime", interfaces.Runtime),
         ("transport", interfaces.Transport),
+        ("scheduler", interfaces.SchedulerPlugin),
     ):
-        methods = {name for name in vars(protocol) if not name.startswith("_")}
-        assert set(checks._METHODS[family]) == methods
-        assert set(checks._ATTRIBUTES[family]) == set(protocol.__annotations__)
+        members = {name: getattr(protocol, name) for name in dir(protocol) if name[0] != "_"}
+        attributes = {name for name, each in members.items() if isinstance(each, property)}
+        assert set(checks._METHODS[family]) == members.keys() - attributes
+        assert set(checks._ATTRIBUTES[family]) == attributes
 
 
-def test_the_two_kinds_of_transports_differ_by_one_method_each():
-    kinds = (interfaces.NativeTransport, interfaces.PythonTransport)
+@pytest.mark.parametrize(
+    ("kinds", "methods"),
+    [
+        ((interfaces.NativeTransport, interfaces.PythonTransport), checks._TRANSPORT_KINDS),
+        ((interfaces.EnginePlugin, interfaces.PolicyPlugin), checks.SCHEDULER_KINDS),
+    ],
+)
+def test_the_two_kinds_of_a_family_differ_by_one_method_each(kinds, methods):
     own = [{name for name in vars(kind) if not name.startswith("_")} for kind in kinds]
-    assert own == [{name} for name in checks._TRANSPORT_KINDS]
+    assert own == [{name} for name in methods]
 
 
 def test_the_abi_version_is_that_of_the_header():

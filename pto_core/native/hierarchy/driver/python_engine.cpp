@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 
 #include <string>
+#include <utility>
 
 namespace pto::hierarchy {
 namespace {
@@ -14,24 +15,11 @@ nb::tuple tuple_of(nb::list list) {
   return nb::steal<nb::tuple>(PyList_AsTuple(list.ptr()));
 }
 
-class ReferenceEngine : public Engine {
+class PythonEngine : public Engine {
  public:
-  ReferenceEngine(const Configuration& configuration, const nb::object& policy) {
-    module_ = nb::module_::import_("pto_core.hierarchy.engine");
-    events_ = nb::module_::import_("pto_core.hierarchy.engine.events");
-    nb::list children, rings;
-    for (const ChildConfiguration& child : configuration.children) {
-      children.append(module_.attr("ChildConfiguration")(
-          enumerator("Kind", static_cast<int>(child.kind)), child.window));
-    }
-    for (const RingConfiguration& ring : configuration.rings)
-      rings.append(module_.attr("RingConfiguration")(ring.address, ring.size));
-    const nb::object described = module_.attr("Configuration")(tuple_of(children), tuple_of(rings),
-                                                               configuration.repeats_lost);
-    engine_ = module_.attr("ReferenceEngine")(
-        described,
-        nb::arg("policy") = policy.is_none() ? nb::object(module_.attr("least_loaded")) : policy);
-  }
+  explicit PythonEngine(nb::object engine)
+      : events_(nb::module_::import_("pto_core.hierarchy.engine.events")),
+        engine_(std::move(engine)) {}
 
   void run_begin(Hazards hazards, Instructions& out) override {
     failed_.clear();
@@ -199,12 +187,19 @@ class ReferenceEngine : public Engine {
       failed_ = pairs_of(each.attr("failed"));
       poisoned_ = pairs_of(each.attr("poisoned"));
     } else {
-      instruction.what = name == "SaveRegions"      ? Instruction::What::kSaveRegions
-                         : name == "RestoreRegions" ? Instruction::What::kRestoreRegions
-                                                    : Instruction::What::kDropRegions;
+      instruction.what = regions_instruction(name);
       instruction.task = nb::cast<int64_t>(each.attr("task"));
     }
     return instruction;
+  }
+
+  static Instruction::What regions_instruction(const std::string& name) {
+    if (name == "SaveRegions") return Instruction::What::kSaveRegions;
+    if (name == "RestoreRegions") return Instruction::What::kRestoreRegions;
+    if (name == "DropRegions") return Instruction::What::kDropRegions;
+    throw Refusal(Refusal::Kind::kInternal,
+                  "the engine of the Worker returned an object of the type " + name +
+                      ", which is no instruction; report it to the author of the engine");
   }
 
   static void read_send(nb::handle each, Instruction* instruction) {
@@ -226,15 +221,14 @@ class ReferenceEngine : public Engine {
     return result;
   }
 
-  nb::object module_, events_, engine_;
+  nb::object events_, engine_;
   std::vector<std::pair<int64_t, int64_t>> failed_, poisoned_;
 };
 
 }  // namespace
 
-std::unique_ptr<Engine> make_reference_engine(const Configuration& configuration,
-                                              const nanobind::object& policy) {
-  return std::make_unique<ReferenceEngine>(configuration, policy);
+std::unique_ptr<Engine> make_python_engine(nanobind::object engine) {
+  return std::make_unique<PythonEngine>(std::move(engine));
 }
 
 }  // namespace pto::hierarchy

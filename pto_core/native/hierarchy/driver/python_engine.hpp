@@ -1,6 +1,7 @@
-// The reference engine, which is Python, as an Engine: its events are made, its answers read.
+// An engine in Python (pto_core.interfaces.Scheduler) as an Engine: creates the events and reads
+// the instructions.
 //
-// Every call needs the GIL. What it raises goes through as nanobind::python_error.
+// Every call needs the GIL. Exceptions of the engine pass through as nanobind::python_error.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,7 +12,6 @@
 
 namespace pto::hierarchy {
 
-std::unique_ptr<Engine> make_reference_engine(const Configuration& configuration,
-                                              const nanobind::object& policy);
+std::unique_ptr<Engine> make_python_engine(nanobind::object engine);
 
 }  // namespace pto::hierarchy

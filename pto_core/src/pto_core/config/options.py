@@ -11,7 +11,6 @@ from pto_core.interfaces.plugin import Option
 
 HAZARDS = ("raw", "full")
 """Indexed by the values of ``pto_run.hazards``."""
-ENGINES = ("native", "reference")
 ON_WORKER_DEATH = ("fail", "restart", "reroute")
 START_METHODS = ("fork", "spawn")
 LOG_LEVELS = ("error", "warn", "info", "debug")
@@ -60,7 +59,8 @@ def _worker_options() -> tuple[Option, ...]:
     """List the settings of Workers, level 3 and up."""
     return (
         Option("transport", "shm", text, "how a Worker reaches its children"),
-        Option("engine", "native", choice(*ENGINES), "what schedules the tasks of a Worker"),
+        Option("engine", "native", text, "engine that runs the graphs of a Worker"),
+        Option("policy", "least_loaded", text, "placement policy for tasks without a pin"),
         Option(
             "heap_ring_size",
             2**30,

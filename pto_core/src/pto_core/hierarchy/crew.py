@@ -15,7 +15,14 @@ from pto_core._hierarchy import CallableSpace, Driver
 from pto_core.errors import AbortedError, UsageError
 from pto_core.hierarchy.children import ChipBody, Post, SubBody, WorkerBody
 from pto_core.hierarchy.control import Control
-from pto_core.hierarchy.endpoints import Endpoint, Opener
+from pto_core.hierarchy.endpoints import ChildConnection, Opener
+from pto_core.hierarchy.engine import (
+    ChildConfiguration,
+    Configuration,
+    RingConfiguration,
+    least_loaded,
+)
+from pto_core.hierarchy.engine.native import driven
 from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.memory import SharedArena, WorkerMemory
 from pto_core.hierarchy.placement import Placement
@@ -29,6 +36,7 @@ from pto_core.hierarchy.registry import Registration, Registry
 from pto_core.hierarchy.roster import Member, roster
 from pto_core.hierarchy.settings import WorkerSettings
 from pto_core.hierarchy.supervision import Restart, Supervision
+from pto_core.interfaces import Policy
 from pto_core.interrupts import Interrupts
 
 if TYPE_CHECKING:
@@ -53,7 +61,7 @@ class Crew:
         registry: Registry,
         workers: Sequence[Worker],
         arena: SharedArena,
-        policy: Callable[[Sequence[tuple[int, int]], int], int] | None,
+        policy: Policy | None,
     ) -> None:
         config = settings.config
         self.process = os.getpid()
@@ -74,7 +82,9 @@ class Crew:
         self.processes = ChildProcesses(
             start_method=config["start_method"], timeout_s=config["child_start_timeout_s"]
         )
-        self.placement = None if policy is None else Placement(policy)
+        if policy is None:
+            policy = settings.policy.policy()
+        self.placement = None if policy is least_loaded else Placement(policy)
         self.supervision = Supervision(self)
         self.driver = Driver(
             children=[(int(member.kind), config["child_window"]) for member in self.members],
@@ -83,8 +93,7 @@ class Crew:
             hooks=self.supervision,
             callables=registry.live,
             next_level_space=CallableSpace.LOCAL_PYTHON if workers else CallableSpace.LOCAL_CHIP,
-            engine=config["engine"],
-            repeats_lost=config["on_worker_death"] != "fail",
+            engine=partial(make_engine, settings, self.members, self.memory.rings),
             snapshot_limit=config["snapshot_limit"],
             task_timeout_ms=settings.task_timeout_ms,
             policy=self.placement,
@@ -124,7 +133,7 @@ class Crew:
                 self.driver.child_ready(child)
             undoing.pop_all()
 
-    def connect(self, child: int) -> Endpoint:
+    def connect(self, child: int) -> ChildConnection:
         """Make the connection of a child that is about to be started."""
         memory = self.memory
         return self.opener.connect(
@@ -134,14 +143,14 @@ class Crew:
             child_bell=_hierarchy.board_child_bell(memory.boards, child),
         )
 
-    def attach(self, child: int, connection: Endpoint) -> None:
+    def attach(self, child: int, connection: ChildConnection) -> None:
         """Hand the parent's end to the driver: what is sent from now on arrives."""
         opened = connection.open_parent()
         self.driver.attach(
             child, opened.table, opened.end, opened.largest_frame_bytes, opened.is_python
         )
 
-    def plan(self, child: int, connection: Endpoint) -> ChildPlan:
+    def plan(self, child: int, connection: ChildConnection) -> ChildPlan:
         """Say how a child is started: with what a fork hands over, or is told otherwise."""
         member = self.members[child]
         is_forked = self.settings.config["start_method"] == "fork"
@@ -227,6 +236,22 @@ class Crew:
 
     def _targets(self, space: CallableSpace) -> list[int]:
         return [child for child, member in enumerate(self.members) if member.space == space]
+
+
+def make_engine(
+    settings: WorkerSettings,
+    members: Sequence[Member],
+    rings: Sequence[tuple[int, int]],
+    policy: Policy | None,
+) -> object:
+    """Return the engine of a Worker as its driver takes it; the driver calls this once."""
+    config = settings.config
+    configuration = Configuration(
+        tuple(ChildConfiguration(member.kind, config["child_window"]) for member in members),
+        tuple(RingConfiguration(*ring) for ring in rings),
+        config["on_worker_death"] != "fail",
+    )
+    return driven(settings.engine.engine(configuration, policy or least_loaded))
 
 
 def close_driver(driver: Driver) -> None:

@@ -13,8 +13,8 @@ from pto_core import _hierarchy
 from pto_core.interfaces import (
     ChildEnd,
     Connection,
+    Endpoint,
     NativeTransport,
-    ParentEnd,
     PythonTransport,
 )
 
@@ -52,7 +52,7 @@ class Opener:
 
     def connect(
         self, path: str, memory: tuple[int, int], parent_bell: int, child_bell: int
-    ) -> Endpoint:
+    ) -> ChildConnection:
         """Connect one child, before it is forked; ``memory`` is an address and its bytes.
 
         For a child that takes the place of one that is gone: again, with memory that is zero.
@@ -62,10 +62,10 @@ class Opener:
             return _native_endpoint(str(self._transport.library()), self._transport.name, numbers)
         place = _hierarchy.ConnectionPlace(*numbers)
         ends = self._transport.connect(Connection(path, self._queue_frames, self._queue_bytes))
-        return Endpoint(self._table, self._queue_bytes, place, ends)
+        return ChildConnection(self._table, self._queue_bytes, place, ends)
 
 
-class Endpoint:
+class ChildConnection:
     """One connection: either of its ends can be opened, once, each in its own process."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Endpoint:
         table: int,
         queue_bytes: int,
         place: _hierarchy.ConnectionPlace,
-        ends: tuple[ParentEnd, ChildEnd] | None,
+        ends: tuple[Endpoint, ChildEnd] | None,
         origin: tuple[str, str, tuple[int, ...]] | None = None,
     ) -> None:
         self._table = table
@@ -136,11 +136,11 @@ class Endpoint:
         return OpenedEnd(self._table, end, self._queue_bytes, self.ends is not None)
 
 
-def _native_endpoint(library: str, name: str, numbers: tuple[int, ...]) -> Endpoint:
+def _native_endpoint(library: str, name: str, numbers: tuple[int, ...]) -> ChildConnection:
     """Make a connection from what is the same in the parent and in the child."""
     table = _hierarchy.transport_table(library, name)
     place = _hierarchy.ConnectionPlace(*numbers)
-    return Endpoint(table, numbers[-1], place, None, (library, name, numbers))
+    return ChildConnection(table, numbers[-1], place, None, (library, name, numbers))
 
 
 def _table(transport: NativeTransport | PythonTransport) -> int:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pto_core.errors import UsageError
-from pto_core.hierarchy.engine.interface import Policy, least_loaded
+from pto_core.hierarchy.engine.policy import least_loaded
+from pto_core.interfaces import Policy
 
 
 class Placement:

@@ -10,7 +10,7 @@ from typing import Any
 from pto_core import plugins
 from pto_core.config import Config, load_core, load_with_plugins
 from pto_core.errors import UsageError
-from pto_core.interfaces import NativeTransport, PythonTransport
+from pto_core.interfaces import EnginePlugin, NativeTransport, PolicyPlugin, PythonTransport
 
 LEAST_LEVEL = 3
 _CHIP_LEVEL = 3
@@ -31,6 +31,8 @@ class WorkerSettings:
     sub_workers: int
     config: Config
     transport: NativeTransport | PythonTransport
+    engine: EnginePlugin
+    policy: PolicyPlugin
 
     @property
     def label(self) -> str:
@@ -65,8 +67,15 @@ def worker_settings(
     devices = _devices(level, device_ids)
     _check_count("num_sub_workers", num_sub_workers)
     record = _record(config, {"backend": platform, "runtime": runtime}, given, bool(devices))
-    transport = plugins.load_transport(record["transport"])
-    return WorkerSettings(level, devices, num_sub_workers, record, transport)
+    return WorkerSettings(
+        level,
+        devices,
+        num_sub_workers,
+        record,
+        plugins.load_transport(record["transport"]),
+        plugins.load_engine(record["engine"]),
+        plugins.load_policy(record["policy"]),
+    )
 
 
 def _record(

@@ -22,7 +22,7 @@ from pto_core.interrupts import Interrupts
 
 if TYPE_CHECKING:
     from pto_core.hierarchy.crew import Crew
-    from pto_core.hierarchy.endpoints import Endpoint
+    from pto_core.hierarchy.endpoints import ChildConnection
     from pto_core.hierarchy.runs import Runs
 
 _END_S = 5.0
@@ -37,7 +37,7 @@ Reason = Callable[[ChildEnding], PtoError]
 class Restart(NamedTuple):
     """A child that takes the place of a lost one, while it starts."""
 
-    connection: Endpoint
+    connection: ChildConnection
     known: frozenset[bytes]  # the callables that it starts with, by digest
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pto_core.config import Config
     from pto_core.hierarchy.progress import Listener
     from pto_core.hierarchy.session import Session
+    from pto_core.interfaces import Policy
     from pto_core.kernels import CallConfig, DataType
 
 _Found = TypeVar("_Found")
@@ -44,10 +45,11 @@ class Worker:
     of ``device_ids``, or of ``add_worker``; SUB children have ids of their own.
 
     Settings that are not given come from the configuration (``pto config``): ``heap_ring_size``
-    bytes for each of four heap rings, ``transport``, ``engine`` (``"native"``, ``"reference"``),
-    ``on_worker_death`` (``"fail"``, ``"restart"``, ``"reroute"``), ``start_method`` (``"fork"``,
-    ``"spawn"``), ``task_timeout_s``, and any other as a keyword. ``policy`` picks a child for a
-    task without a pin, see :data:`pto_core.hierarchy.engine.Policy`.
+    bytes for each of four heap rings, ``transport``, ``engine`` (``"native"``, ``"reference"``,
+    or the name of another plugin), ``on_worker_death`` (``"fail"``, ``"restart"``, ``"reroute"``),
+    ``start_method`` (``"fork"``, ``"spawn"``), ``task_timeout_s``, and any other as a keyword.
+    ``policy`` picks a child for a task without a pin: a function, see
+    :data:`pto_core.interfaces.Policy`, or the name of a plugin.
 
     Use it as a context manager, or call :meth:`close`. Any thread may call: one run, session or
     capture at a time is open, a second one is refused; other calls wait for a start on another
@@ -64,15 +66,16 @@ class Worker:
         heap_ring_size: int | None = None,
         *,
         child_mode: object = "PROCESS",
-        policy: Callable[[Sequence[tuple[int, int]], int], int] | None = None,
+        policy: Policy | str | None = None,
         config: Config | None = None,
         **settings: Any,
     ) -> None:
-        given = {"heap_ring_size": heap_ring_size, **settings}
+        named = policy if isinstance(policy, str) else None
+        self._policy = None if isinstance(policy, str) else policy
+        given = {"heap_ring_size": heap_ring_size, "policy": named, **settings}
         self._settings: WorkerSettings = worker_settings(
             level, platform, runtime, device_ids, num_sub_workers, child_mode, config, given
         )
-        self._policy = policy
         self._path = self._settings.label
         self._registry = Registry()
         self._workers: list[Worker] = []

@@ -1,28 +1,44 @@
 """The interfaces that plugins implement.
 
 A plugin is an object (usually an instance of a small class, at module level) that an entry point
-names: group ``pto.backends``, ``pto.runtimes``, ``pto.transports``, ``pto.commands`` or
-``pto.observers``. The entry point's name is the name users select it by, and a second entry point
-on the same object is an alias.
+names: group ``pto.backends``, ``pto.runtimes``, ``pto.transports``, ``pto.schedulers``,
+``pto.commands`` or ``pto.observers``. The entry point's name is the name users select it by, and a
+second entry point on the same object is an alias.
+
+Four interfaces name the parts of the design:
+
+- :class:`Orchestrator`: graph functions submit tasks to it.
+- :class:`Scheduler`: the engine of a Worker, which decides what runs where and when.
+- :class:`Endpoint`: the Worker's end of the connection to one child.
+- :class:`Runtime`: a runtime variant, which runs the tasks of one chip.
 """
 
 from pto_core.interfaces import parse
 from pto_core.interfaces.backend import Backend, KernelToolchain
 from pto_core.interfaces.command import Command
 from pto_core.interfaces.observer import CaseInfo, RunInfo
+from pto_core.interfaces.orchestrator import Orchestrator
 from pto_core.interfaces.plugin import (
     ABI_VERSION,
     API_VERSION,
     Health,
     Option,
+    Plugin,
     abi_include_dir,
 )
 from pto_core.interfaces.runtime import OrchestrationBuild, Runtime
+from pto_core.interfaces.scheduler import (
+    EnginePlugin,
+    Policy,
+    PolicyPlugin,
+    Scheduler,
+    SchedulerPlugin,
+)
 from pto_core.interfaces.transport import (
     ChildEnd,
     Connection,
+    Endpoint,
     NativeTransport,
-    ParentEnd,
     PythonTransport,
     Transport,
 )
@@ -35,15 +51,22 @@ __all__ = [
     "ChildEnd",
     "Command",
     "Connection",
+    "Endpoint",
+    "EnginePlugin",
     "Health",
     "KernelToolchain",
     "NativeTransport",
     "Option",
     "OrchestrationBuild",
-    "ParentEnd",
+    "Orchestrator",
+    "Plugin",
+    "Policy",
+    "PolicyPlugin",
     "PythonTransport",
     "RunInfo",
     "Runtime",
+    "Scheduler",
+    "SchedulerPlugin",
     "Transport",
     "abi_include_dir",
     "parse",

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from pto_core.interfaces.plugin import Health, Option
+from pto_core.interfaces.plugin import Option, Plugin
 
 
 @dataclass(frozen=True)
@@ -53,17 +53,12 @@ class KernelToolchain:
 
 
 @runtime_checkable
-class Backend(Protocol):
-    """A platform. Stateless: devices live in the native library that :meth:`library` names."""
+class Backend(Plugin, Protocol):
+    """A platform. Devices live in the native library that :meth:`library` names.
 
-    name: str
-    """The selection name; equal to the name of the plugin's first entry point."""
-    api_version: int
-    capabilities: frozenset[str]
-    """Any of ``threads``, ``deterministic``, ``checking``, ``callbacks`` (Python kernels)."""
-
-    def health(self) -> Health:
-        """Say whether the platform can be used on this machine; never raises, takes under 1 s."""
+    Capabilities: any of ``threads``, ``deterministic``, ``checking``, ``callbacks`` (Python
+    kernels).
+    """
 
     def library(self) -> Path:
         """Give the native library that exports ``pto_backend_entry``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 API_VERSION = 0
 """The version of the Python plugin interfaces; a plugin states it as ``api_version``."""
@@ -32,6 +32,29 @@ class Health:
     ok: bool
     reason: str = ""
     fix: str = ""
+
+
+@runtime_checkable
+class Plugin(Protocol):
+    """The members that backends, runtime variants, transports and schedulers have.
+
+    A plugin is stateless: other objects do the work.
+    """
+
+    @property
+    def name(self) -> str:
+        """The selection name; equal to the name of the plugin's first entry point."""
+
+    @property
+    def api_version(self) -> int:
+        """The ``API_VERSION`` that the plugin was written for."""
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What the plugin can do, in the words of its family."""
+
+    def health(self) -> Health:
+        """Return whether the plugin can be used on this machine; never raises, takes under 1 s."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from pto_core.interfaces.plugin import Health, Option
+from pto_core.interfaces.plugin import Option, Plugin
 
 
 @dataclass(frozen=True)
@@ -66,18 +66,16 @@ class OrchestrationBuild:
 
 
 @runtime_checkable
-class Runtime(Protocol):
-    """A runtime variant. Stateless: its work is done by the native library of :meth:`library`."""
+class Runtime(Plugin, Protocol):
+    """A runtime variant: runs the tasks of one chip on its cores.
 
-    name: str
-    """The selection name; equal to the name of the plugin's first entry point, and what the native
-    library's ``pto_runtime_entry`` is asked for."""
-    api_version: int
-    capabilities: frozenset[str]
-    """Any of ``explicit_edges``, ``publish``, ``scopes``, ``inferred_edges``."""
+    The native library of :meth:`library` does the work. ``open_device`` attaches it to a backend,
+    and a run loads an orchestration into it, which submits tasks. Its function
+    ``pto_runtime_entry`` receives the variant's ``name`` and returns the table of
+    ``pto/abi/runtime.h``.
 
-    def health(self) -> Health:
-        """Say whether the variant can be used on this machine; never raises, takes under 1 s."""
+    Capabilities: any of ``explicit_edges``, ``publish``, ``scopes``, ``inferred_edges``.
+    """
 
     def library(self) -> Path:
         """Give the native library that exports ``pto_runtime_entry``."""

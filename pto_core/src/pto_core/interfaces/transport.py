@@ -89,7 +89,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from pto_core.interfaces.plugin import Health
+from pto_core.interfaces.plugin import Plugin
 
 
 @dataclass(frozen=True)
@@ -108,44 +108,45 @@ class Connection:
     queue_bytes: int
 
 
-class ParentEnd(Protocol):
-    """The parent's end of one connection; used by one thread at a time, not always the same.
+class Endpoint(Protocol):
+    """The Worker's end of the connection to one child.
 
-    A frame is its head, a ``pto_frame`` of ``pto/abi/endpoint.h``, and its data, in one ``bytes``;
-    an answer likewise: see :mod:`pto_core.interfaces.frame`. A transport need not look inside. The
-    core rings the bells of a Python transport: before it sleeps it has looked, and at the latest
-    after 50 ms it looks again, so an end may finish in a later call what it could not in this one.
+    Used by one thread at a time, not always the same one. A frame is one ``bytes``: its head, a
+    ``pto_frame`` of ``pto/abi/endpoint.h``, and its data. An answer likewise; see
+    :mod:`pto_core.interfaces.frame`. Tasks and control requests are frames of different kinds, so a
+    transport does not need to read them. The core rings the doorbells of a Python transport. It
+    polls before it sleeps, and again after 50 ms at the latest, so an endpoint may complete in a
+    later call what it could not complete in this one.
     """
 
     def submit(self, frames: Sequence[bytes]) -> int:
-        """Take frames in order and give how many: fewer than offered when there is no room now.
+        """Take frames in order and return their number: fewer than offered if space is short.
 
-        What is taken arrives once and whole, after everything taken before. Never blocks. Raises
-        :class:`~pto_core.errors.EndpointClosedError` when the child's end is closed or its process
-        gone, where the transport can tell; then none of ``frames`` was taken. None is larger than
-        the connection's ``queue_bytes``: the core has looked.
+        A frame that was taken arrives once and whole, after all frames taken before. Never blocks.
+        Raises :class:`~pto_core.errors.EndpointClosedError` if the child's end is closed or its
+        process is gone, where the transport can detect that; then no frame was taken. No frame is
+        larger than the connection's ``queue_bytes``: the core has checked that.
         """
 
     def poll(self, limit: int) -> Sequence[bytes]:
-        """Give up to ``limit`` answers, in the order in which they were given; often none.
+        """Return up to ``limit`` answers, in the order in which the child gave them; often none.
 
-        Never blocks. What the child had given completely before it closed, or died, still comes;
-        after that raises :class:`~pto_core.errors.EndpointClosedError` where the transport can
-        tell. Raises :class:`~pto_core.errors.ProtocolError` with words for bytes that no child end
-        sends, and keeps doing so.
+        Never blocks. Answers that the child had given before it closed or died still arrive; after
+        them, raises :class:`~pto_core.errors.EndpointClosedError` where the transport can detect
+        the end. Raises :class:`~pto_core.errors.ProtocolError` with a reason for bytes that no
+        child's end sends, and for every later call.
         """
 
     def close(self) -> None:
-        """Release everything, also with frames in flight; the child's end learns it. Twice is fine.
+        """Release everything, also with frames in flight; the child's end detects it.
 
-        Nothing else is called after it.
+        May be called twice. No other method is called afterwards.
         """
 
     def abandon(self) -> None:
-        """Release this process's copy, in the child right after the fork; says nothing to anybody.
+        """Release this process's copy, in the child directly after the fork, without a message.
 
-        The child's end must be able to tell that the parent is gone although its copy of the
-        parent's end was there: descriptors have to be closed here.
+        It must close its descriptors: otherwise the child's end cannot detect the parent's death.
         """
 
 
@@ -153,43 +154,38 @@ class ChildEnd(Protocol):
     """The child's end of one connection; used by one thread at a time, in the child's process."""
 
     def receive(self, limit: int) -> Sequence[bytes]:
-        """Give up to ``limit`` frames in the order of submits; often none.
+        """Return up to ``limit`` frames in the order of submits; often none.
 
-        Never blocks. What was submitted before the parent closed still comes; after that raises
-        :class:`~pto_core.errors.EndpointClosedError`. Raises
-        :class:`~pto_core.errors.ProtocolError` as :meth:`ParentEnd.poll` does.
+        Never blocks. Frames that were submitted before the parent closed still arrive; after them,
+        raises :class:`~pto_core.errors.EndpointClosedError`. Raises
+        :class:`~pto_core.errors.ProtocolError` as :meth:`Endpoint.poll` does.
         """
 
     def answer(self, answer: bytes) -> bool:
-        """Take one answer, or give False when there is no room now: the parent has yet to poll.
+        """Take one answer; return False if there is no free space until the parent polls.
 
-        Never blocks. Raises :class:`~pto_core.errors.EndpointClosedError` when the parent's end is
-        closed, where the transport can tell. The core has looked that it is not too large.
+        Never blocks. Raises :class:`~pto_core.errors.EndpointClosedError` if the parent's end is
+        closed, where the transport can detect that. The core has checked the size.
         """
 
     def close(self) -> None:
-        """Release everything; answers given before still arrive. Twice is fine."""
+        """Release everything; answers given before still arrive. May be called twice."""
 
     def abandon(self) -> None:
-        """Release the parent's copy right after the fork; see :meth:`ParentEnd.abandon`."""
+        """Release the parent's copy directly after the fork; see :meth:`Endpoint.abandon`."""
 
 
 @runtime_checkable
-class Transport(Protocol):
-    """What both kinds have. Stateless: every connection is for itself."""
+class Transport(Plugin, Protocol):
+    """The members of both kinds. Connections are independent of each other.
 
-    name: str
-    """The selection name; equal to the name of the plugin's first entry point, and what a native
-    library's ``pto_transport_entry`` is asked for."""
-    api_version: int
-    capabilities: frozenset[str]
-    """``in_order``: frames of one child arrive in order; required. ``same_addresses``: both sides
-    see the Worker's memory where it is, so that addresses in frames mean the same."""
-    frame_limit: int
-    """The largest frame in bytes, head included; no connection asks for more."""
+    Capabilities: ``in_order``: frames of one child arrive in order; required. ``same_addresses``:
+    both sides see the Worker's memory at the same addresses, so addresses in frames are valid.
+    """
 
-    def health(self) -> Health:
-        """Say whether the transport can be used on this machine; never raises, takes under 1 s."""
+    @property
+    def frame_limit(self) -> int:
+        """The largest frame in bytes, head included; no connection asks for more."""
 
 
 @runtime_checkable
@@ -204,7 +200,7 @@ class NativeTransport(Transport, Protocol):
 class PythonTransport(Transport, Protocol):
     """A transport whose ends are Python objects; the core calls them with batches of frames."""
 
-    def connect(self, connection: Connection) -> tuple[ParentEnd, ChildEnd]:
+    def connect(self, connection: Connection) -> tuple[Endpoint, ChildEnd]:
         """Make both ends of a connection that nobody has used.
 
         Called in the parent before it forks the child, in ``init()`` and again for a child that

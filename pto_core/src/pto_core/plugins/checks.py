@@ -16,6 +16,7 @@ _ATTRIBUTES = {
     "backend": _NAMED,
     "runtime": _NAMED,
     "transport": (*_NAMED, "frame_limit"),
+    "scheduler": _NAMED,
     "command": (),
     "observer": (),
 }
@@ -23,13 +24,15 @@ _METHODS = {
     "backend": ("health", "library", "kernel_toolchain", "options"),
     "runtime": ("health", "library", "orchestration_build", "kernel_include_dirs", "options"),
     "transport": ("health",),
+    "scheduler": ("health",),
     "command": ("add_arguments", "run"),
     "observer": (),
 }
 
-
 _TRANSPORT_KINDS = ("library", "connect")
 _TRANSPORT_CAPABILITIES = frozenset({"in_order", "same_addresses"})
+SCHEDULER_KINDS = ("engine", "policy")
+_SCHEDULER_CAPABILITIES = frozenset({*SCHEDULER_KINDS, "reference_order"})
 # The head of a frame and arguments of a few tensors.
 _SMALLEST_FRAME_LIMIT = 4096
 
@@ -59,6 +62,8 @@ def check_plugin(record: PluginRecord, plugin: Any) -> None:
         _check_options(record, plugin)
     if record.family == "transport":
         _check_transport(record, plugin)
+    if record.family == "scheduler":
+        _check_scheduler(record, plugin)
 
 
 def health_of(plugin: Any) -> Health:
@@ -115,16 +120,34 @@ def _check_transport(record: PluginRecord, plugin: Any) -> None:
         raise load_error(record, "has both 'library' and 'connect'; a transport is of one kind")
     if not callable(getattr(plugin, kinds[0])):
         raise load_error(record, f"has a {kinds[0]!r} that cannot be called")
-    unknown = set(plugin.capabilities) - _TRANSPORT_CAPABILITIES
-    if unknown:
-        what = f"claims the capability {min(unknown)!r}, which no transport has"
-        raise load_error(record, what + suggestion(min(unknown), _TRANSPORT_CAPABILITIES))
+    _check_capabilities(record, plugin, _TRANSPORT_CAPABILITIES)
     if "in_order" not in plugin.capabilities:
         raise load_error(record, "does not claim 'in_order'; children order themselves by it")
     limit = plugin.frame_limit
     if not isinstance(limit, int) or limit < _SMALLEST_FRAME_LIMIT:
         what = f"has a frame_limit of {limit!r}; expected at least {_SMALLEST_FRAME_LIMIT} bytes"
         raise load_error(record, what)
+
+
+def _check_scheduler(record: PluginRecord, plugin: Any) -> None:
+    kinds = [name for name in SCHEDULER_KINDS if hasattr(plugin, name)]
+    if len(kinds) != 1:
+        found = "both" if kinds else "neither"
+        raise load_error(record, f"has {found} of 'engine' and 'policy'; it needs one of them")
+    if not callable(getattr(plugin, kinds[0])):
+        raise load_error(record, f"has a {kinds[0]!r} that cannot be called")
+    _check_capabilities(record, plugin, _SCHEDULER_CAPABILITIES)
+    if set(plugin.capabilities) & set(SCHEDULER_KINDS) != set(kinds):
+        raise load_error(
+            record, f"has the method {kinds[0]!r}; of {SCHEDULER_KINDS} it must claim only that"
+        )
+
+
+def _check_capabilities(record: PluginRecord, plugin: Any, known: frozenset[str]) -> None:
+    unknown = set(plugin.capabilities) - known
+    if unknown:
+        what = f"claims the capability {min(unknown)!r}, which no {record.family} has"
+        raise load_error(record, what + suggestion(min(unknown), known))
 
 
 def _check_options(record: PluginRecord, plugin: Any) -> None:

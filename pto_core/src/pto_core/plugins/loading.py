@@ -11,16 +11,19 @@ from pto_core.errors import (
     PluginError,
     PluginLoadError,
     PluginUnavailableError,
+    UsageError,
 )
 from pto_core.interfaces import (
     Backend,
     Command,
+    EnginePlugin,
     NativeTransport,
     Option,
+    PolicyPlugin,
     PythonTransport,
     Runtime,
 )
-from pto_core.plugins.checks import check_plugin, health_of
+from pto_core.plugins.checks import SCHEDULER_KINDS, check_plugin, health_of
 from pto_core.plugins.native import check_library
 from pto_core.plugins.records import PluginRecord, find, installed
 
@@ -70,6 +73,35 @@ def load_transport(name: str) -> NativeTransport | PythonTransport:
     if isinstance(transport, NativeTransport):
         check_library(record, transport.library())
     return transport
+
+
+def load_engine(name: str) -> EnginePlugin:
+    """Return the engine called ``name``; imports only that plugin.
+
+    Raises :class:`~pto_core.errors.PluginError`, or :class:`~pto_core.errors.UsageError` if the
+    scheduler of that name is a placement policy.
+    """
+    return cast(EnginePlugin, _scheduler_of_kind("engine", name))
+
+
+def load_policy(name: str) -> PolicyPlugin:
+    """Return the placement policy called ``name``; imports only that plugin.
+
+    Raises :class:`~pto_core.errors.PluginError`, or :class:`~pto_core.errors.UsageError` if the
+    scheduler of that name is an engine.
+    """
+    return cast(PolicyPlugin, _scheduler_of_kind("policy", name))
+
+
+def load_scheduler(name: str) -> EnginePlugin | PolicyPlugin:
+    """Return the engine or placement policy called ``name``; imports only that plugin.
+
+    Raises :class:`~pto_core.errors.PluginError`.
+    """
+    record = find("scheduler", name)
+    plugin = cast("EnginePlugin | PolicyPlugin", load_record(record))
+    _require_health(record, plugin)
+    return plugin
 
 
 def load_unopened(family: str, name: str) -> Backend | Runtime:
@@ -128,6 +160,19 @@ def _import_object(record: PluginRecord) -> Any:
             **_identity(record),
         ) from error
     return found
+
+
+def _scheduler_of_kind(kind: str, name: str) -> EnginePlugin | PolicyPlugin:
+    plugin = load_scheduler(name)
+    if not hasattr(plugin, kind):
+        (other,) = set(SCHEDULER_KINDS) - {kind}
+        raise UsageError(
+            f"{kind} is {name!r}, but that scheduler ({find('scheduler', name).source}) provides "
+            f"no {kind}; give it as {other}={name!r}",
+            name=kind,
+            value=name,
+        )
+    return plugin
 
 
 def _require_health(record: PluginRecord, plugin: Any) -> None:

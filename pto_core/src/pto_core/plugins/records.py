@@ -16,7 +16,7 @@ from pto_core.errors import (
 from pto_core.errors.suggestion import suggestion
 from pto_core.plugins.advice import install
 
-FAMILIES = ("backend", "runtime", "transport", "command", "observer")
+FAMILIES = ("backend", "runtime", "transport", "scheduler", "command", "observer")
 
 # Our own plugins, for the installation commands in messages.
 _OURS = frozenset(
@@ -73,6 +73,11 @@ def runtimes() -> list[PluginRecord]:
 def transports() -> list[PluginRecord]:
     """List the installed transports."""
     return installed("transport")
+
+
+def schedulers() -> list[PluginRecord]:
+    """List the installed engines and placement policies."""
+    return installed("scheduler")
 
 
 def commands() -> list[PluginRecord]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pto_core.hierarchy.handles import materialised
 
 if TYPE_CHECKING:
-    from pto_core.hierarchy.endpoints import Endpoint
+    from pto_core.hierarchy.endpoints import ChildConnection
     from pto_core.hierarchy.handles import Delivery
 
 
@@ -23,7 +23,7 @@ class Post:
 
     index: int
     boards: int
-    endpoint: Endpoint
+    endpoint: ChildConnection
     table: Mapping[bytes, Any] = field(default_factory=dict)
     deliveries: Mapping[bytes, Sequence[Delivery]] = field(default_factory=dict)
 

@@ -1,19 +1,19 @@
-"""The engine of level 3 and up: its interface, and the reference that says what it does."""
+"""The engines of level 3 and up. Their interface is :class:`pto_core.interfaces.Scheduler`."""
 
 from pto_core.hierarchy.engine.configuration import (
     ChildConfiguration,
     Configuration,
     RingConfiguration,
 )
-from pto_core.hierarchy.engine.interface import Deadlock, Engine, least_loaded
+from pto_core.hierarchy.engine.deadlock import Deadlock
 from pto_core.hierarchy.engine.native import NativeEngine
+from pto_core.hierarchy.engine.policy import least_loaded
 from pto_core.hierarchy.engine.reference import ReferenceEngine
 
 __all__ = [
     "ChildConfiguration",
     "Configuration",
     "Deadlock",
-    "Engine",
     "NativeEngine",
     "ReferenceEngine",
     "RingConfiguration",

@@ -1,7 +1,7 @@
-"""The native engine, taking the same events and giving the same answers as the reference engine.
+"""The native engine: takes the same events and gives the same answers as the reference engine.
 
-The driver of a Worker is native itself and uses the engine without Python; this face is for tests
-and for whoever wants to look at what it does.
+The driver of a Worker is native, too. It takes the engine out of this object and uses it without
+Python. The methods here are for tests and for other drivers.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pto_core import _hierarchy
 from pto_core.errors import UsageError
 from pto_core.hierarchy.engine.configuration import Configuration
+from pto_core.hierarchy.engine.deadlock import Deadlock
 from pto_core.hierarchy.engine.events import (
     NONE,
     Allocate,
@@ -44,17 +45,18 @@ from pto_core.hierarchy.engine.instructions import (
     Submitted,
     TaskFinished,
 )
-from pto_core.hierarchy.engine.interface import Deadlock, Policy, Snapshot, least_loaded
+from pto_core.hierarchy.engine.policy import least_loaded
 from pto_core.hierarchy.engine.reference.checks import check_submit_sizes
 from pto_core.hierarchy.states import TRANSITIONS, Transitions
 from pto_core.hierarchy.states_header import rows_of
+from pto_core.interfaces.scheduler import Policy, Scheduler, Snapshot
 
 _Tuple = tuple[int, ...]
 _Box = tuple[int, int, _Tuple, _Tuple, _Tuple]
 
 
 class NativeEngine:
-    """See :class:`pto_core.hierarchy.engine.interface.Engine`."""
+    """The engine in C++; see :class:`pto_core.interfaces.Scheduler`."""
 
     def __init__(
         self,
@@ -196,3 +198,8 @@ def _tensor(tensor: Tensor) -> tuple[int, int, int, _Box | None, int]:
     box = tensor.box
     plain = None if box is None else (box.base, box.element_bytes, box.raw, box.low, box.extent)
     return tensor.address, tensor.nbytes, tensor.tag, plain, tensor.child
+
+
+def driven(engine: Scheduler) -> Scheduler | _hierarchy.EngineCore:
+    """Return the object that a driver takes: of a native engine its native part."""
+    return engine._core if isinstance(engine, NativeEngine) else engine

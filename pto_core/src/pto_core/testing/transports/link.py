@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pto_core.errors import EndpointClosedError, ProtocolError
-from pto_core.hierarchy.endpoints import Endpoint, OpenedEnd, Opener
-from pto_core.interfaces import ChildEnd, NativeTransport, ParentEnd, PythonTransport
+from pto_core.hierarchy.endpoints import ChildConnection, OpenedEnd, Opener
+from pto_core.interfaces import ChildEnd, Endpoint, NativeTransport, PythonTransport
 from pto_core.interfaces.frame import FRAME_HEAD_BYTES, Answer, AnswerKind, Frame, Outcome
 from pto_core.testing.failure import ContractError, expect
 from pto_core.testing.transports import abi
@@ -150,7 +150,7 @@ class Link:
         self.memory = first + 2 * abi.PAGE
         self._endpoint = self._connect()
 
-    def _connect(self) -> Endpoint:
+    def _connect(self) -> ChildConnection:
         return self._opener.connect(
             "L3/child0",
             (self.memory, self.memory_bytes),
@@ -164,7 +164,7 @@ class Link:
         self._endpoint = self._connect()
 
     @property
-    def python_ends(self) -> tuple[ParentEnd, ChildEnd]:
+    def python_ends(self) -> tuple[Endpoint, ChildEnd]:
         """The objects of a transport in Python."""
         if self._endpoint.ends is None:
             raise ContractError("a native transport has no ends in Python")

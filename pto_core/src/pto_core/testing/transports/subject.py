@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from pto_core import plugins
 from pto_core.errors import ProtocolError
-from pto_core.interfaces import ChildEnd, NativeTransport, ParentEnd, PythonTransport
+from pto_core.interfaces import ChildEnd, Endpoint, NativeTransport, PythonTransport
 from pto_core.interfaces.frame import Answer, Frame
 from pto_core.testing.failure import ContractError
 from pto_core.testing.transports.link import ChildFace, Link, ParentFace, Room
 
-SpoilFrames = Callable[[ParentEnd, bytes], None]
+SpoilFrames = Callable[[Endpoint, bytes], None]
 SpoilAnswers = Callable[[ChildEnd, bytes], None]
 
 _LEAST_DATA = 1024

@@ -14,12 +14,12 @@ from collections.abc import Callable
 
 from pto_core.hierarchy.engine.events import NONE, Kind, Submit, Tag
 from pto_core.hierarchy.engine.instructions import Requirement, RestoreRegions, SaveRegions, Send
-from pto_core.hierarchy.engine.interface import Policy
 from pto_core.hierarchy.engine.reference.children import Child, ChildState
 from pto_core.hierarchy.engine.reference.core import Core
 from pto_core.hierarchy.engine.reference.endings import Endings
 from pto_core.hierarchy.engine.reference.slots import Task, spec_of
 from pto_core.hierarchy.states import State, StateEvent
+from pto_core.interfaces.scheduler import Policy
 
 GROUPS_IN_A_ROW = 64
 """After as many groups, a single task that waits goes first."""

@@ -6,6 +6,7 @@ from typing import assert_never
 
 from pto_core.errors import UsageError
 from pto_core.hierarchy.engine.configuration import Configuration
+from pto_core.hierarchy.engine.deadlock import Deadlock
 from pto_core.hierarchy.engine.events import (
     NONE,
     Allocate,
@@ -23,7 +24,7 @@ from pto_core.hierarchy.engine.events import (
     Submit,
 )
 from pto_core.hierarchy.engine.instructions import Blocked, Instruction, RoomFreed, RunFinished
-from pto_core.hierarchy.engine.interface import Deadlock, Policy, Snapshot, least_loaded
+from pto_core.hierarchy.engine.policy import least_loaded
 from pto_core.hierarchy.engine.reference.checks import check_open
 from pto_core.hierarchy.engine.reference.core import Core
 from pto_core.hierarchy.engine.reference.dispatch import Dispatcher
@@ -33,10 +34,11 @@ from pto_core.hierarchy.engine.reference.snapshot import snapshot_of
 from pto_core.hierarchy.engine.reference.submission import Submission
 from pto_core.hierarchy.engine.reference.validation import validate
 from pto_core.hierarchy.states import TRANSITIONS, Reference, State, Transitions
+from pto_core.interfaces.scheduler import Policy, Snapshot
 
 
 class ReferenceEngine:
-    """See :class:`pto_core.hierarchy.engine.interface.Engine`. Clear and exact before fast."""
+    """The engine in Python, clear and exact; see :class:`pto_core.interfaces.Scheduler`."""
 
     def __init__(
         self,

@@ -57,13 +57,13 @@ class Packets:
     abandon = close
 
 
-class ParentEnd(Packets):
+class TemplateEndpoint(Packets):
     """The parent's end of one connection."""
 
     submit, poll = Packets.put, Packets.get
 
 
-class ChildEnd(Packets):
+class TemplateChildEnd(Packets):
     """The child's end of one connection."""
 
     receive = Packets.get
@@ -85,10 +85,10 @@ class TemplateTransport:
         """Say whether it works on this machine."""
         return Health(ok=True)
 
-    def connect(self, connection: Connection) -> tuple[ParentEnd, ChildEnd]:
+    def connect(self, connection: Connection) -> tuple[TemplateEndpoint, TemplateChildEnd]:
         """Make both ends, before the fork."""
         parent, child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        return ParentEnd(parent), ChildEnd(child)
+        return TemplateEndpoint(parent), TemplateChildEnd(child)
 
 
 plugin = TemplateTransport()

@@ -1,0 +1,57 @@
+"""The engines and the policy of the core, as plugins of the group ``pto.schedulers``."""
+
+from __future__ import annotations
+
+from pto_core.hierarchy.engine.configuration import Configuration
+from pto_core.hierarchy.engine.native import NativeEngine
+from pto_core.hierarchy.engine.policy import least_loaded
+from pto_core.hierarchy.engine.reference import ReferenceEngine
+from pto_core.interfaces import API_VERSION, Health, Policy
+
+
+class _Builtin:
+    """A plugin that works on every machine."""
+
+    api_version = API_VERSION
+
+    def health(self) -> Health:
+        """Return that it works."""
+        return Health(ok=True)
+
+
+class Native(_Builtin):
+    """The engine in C++, the default."""
+
+    name = "native"
+    capabilities = frozenset({"engine", "reference_order"})
+
+    def engine(self, configuration: Configuration, policy: Policy) -> NativeEngine:
+        """Return a native engine."""
+        return NativeEngine(configuration, policy=policy)
+
+
+class Reference(_Builtin):
+    """The engine in Python that specifies the answers of the native one."""
+
+    name = "reference"
+    capabilities = frozenset({"engine", "reference_order"})
+
+    def engine(self, configuration: Configuration, policy: Policy) -> ReferenceEngine:
+        """Return a reference engine."""
+        return ReferenceEngine(configuration, policy=policy)
+
+
+class LeastLoaded(_Builtin):
+    """The default placement policy."""
+
+    name = "least_loaded"
+    capabilities = frozenset({"policy"})
+
+    def policy(self) -> Policy:
+        """Return the policy; it has no state, so all Workers share it."""
+        return least_loaded
+
+
+native = Native()
+reference = Reference()
+least_loaded_plugin = LeastLoaded()

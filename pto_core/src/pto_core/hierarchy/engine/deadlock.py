@@ -1,0 +1,42 @@
+"""The proof that a submit can never succeed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pto_core.errors import DeadlockError
+from pto_core.hierarchy.engine.configuration import SLAB_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlock:
+    """The submitter waits for room in a heap ring, and nothing that runs can free any."""
+
+    ring: int
+    requested: int
+    held: int
+    """Bytes of all slabs that are not free."""
+    size: int
+    oldest_task: int
+    """The slab of this task is the next to be freed."""
+    open_scope: int
+    """The depth of the scope that holds it, or NONE."""
+
+    @property
+    def needed(self) -> int:
+        """A ring size that is needed at least: slabs also lose what a lap leaves at its end."""
+        return max(self.held + self.requested, self.size + SLAB_BYTES)
+
+    def error(self) -> DeadlockError:
+        """Give the error that the submitter gets."""
+        return DeadlockError(
+            f"a submit needs {self.requested} bytes of heap ring {self.ring}, where "
+            f"{self.held} of {self.size} bytes are held and nothing that runs can free them: "
+            f"task {self.oldest_task} is kept by the open scope of depth {self.open_scope}. "
+            f"Set heap_ring_size to at least {self.needed}, or end the scope earlier.",
+            resource="heap ring",
+            ring=self.ring,
+            needed=self.needed,
+            current=self.size,
+            settings={"heap_ring_size": self.needed},
+        )

@@ -1,0 +1,102 @@
+"""The orchestrator interface: the object that a graph function submits its tasks to.
+
+A graph function of a Worker::
+
+    from pto_core import TaskArgs, Worker
+    from pto_core.interfaces import Orchestrator
+
+    def graph(orch: Orchestrator, args: object, config: object) -> None:
+        first = orch.submit_sub(prepare)
+        with orch.scope():
+            orch.submit_sub(finish, TaskArgs(), after=[first])
+
+    with Worker(3, num_sub_workers=2) as worker:
+        prepare, finish = worker.register(print), worker.register(print)
+        worker.run(graph)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from pto_core._hierarchy import CallableHandle, ContinuousTensor, TaskArgs, TaskHandle
+
+
+class Orchestrator(Protocol):
+    """Submits the tasks of one run; valid until the graph function returns or the session ends.
+
+    The thread that runs the graph function uses it. A submit finds the tasks to wait for from the
+    tags in ``args`` and returns at once; it waits only for free space in a heap ring or slot. Each
+    submit raises :class:`~pto_core.errors.UsageError` for arguments that cannot be run, and then
+    nothing was submitted.
+
+    ``worker``: the child that runs the task, or with ``hint`` the child that should; -1 leaves the
+    choice to the placement policy. ``retries``: how often the task may run again. ``timeout_s``:
+    the limit for its time in the child. ``after``: tasks that it also waits for.
+    """
+
+    def submit_next_level(
+        self,
+        handle: CallableHandle,
+        args: TaskArgs | None,
+        config: object | None = None,
+        *,
+        worker: int = -1,
+        retries: int = 0,
+        timeout_s: float | None = None,
+        hint: bool = False,
+        after: Sequence[TaskHandle] = (),
+    ) -> TaskHandle:
+        """Submit a task for a chip or a child Worker; ``config`` is its CallConfig."""
+
+    def submit_next_level_group(
+        self,
+        handle: CallableHandle,
+        args_list: Sequence[TaskArgs],
+        config: object | None = None,
+        *,
+        workers: Sequence[int] | None = None,
+        retries: int = 0,
+        timeout_s: float | None = None,
+        hint: bool = False,
+        after: Sequence[TaskHandle] = (),
+    ) -> TaskHandle:
+        """Submit one task that runs on as many chips or child Workers as ``args_list`` is long."""
+
+    def submit_sub(
+        self,
+        handle: CallableHandle,
+        args: TaskArgs | None = None,
+        *,
+        worker: int = -1,
+        retries: int = 0,
+        timeout_s: float | None = None,
+        hint: bool = False,
+        after: Sequence[TaskHandle] = (),
+    ) -> TaskHandle:
+        """Submit a task for a SUB child."""
+
+    def submit_sub_group(
+        self,
+        handle: CallableHandle,
+        args_list: Sequence[TaskArgs],
+        *,
+        workers: Sequence[int] | None = None,
+        retries: int = 0,
+        timeout_s: float | None = None,
+        hint: bool = False,
+        after: Sequence[TaskHandle] = (),
+    ) -> TaskHandle:
+        """Submit one task that runs on as many SUB children as ``args_list`` is long."""
+
+    def alloc(self, shape: int | Sequence[int], dtype: Any) -> ContinuousTensor:
+        """Return a tensor in the heap ring of the innermost scope.
+
+        Its memory is reused after the scope has ended and no task uses it.
+        """
+
+    def scope(self) -> AbstractContextManager[None]:
+        """Return a block that limits the lifetime of the memory allocated inside it."""

@@ -1,0 +1,141 @@
+"""The scheduler interface: the engine of a Worker's runs, and the policy that places its tasks.
+
+A plugin of this family provides an engine (:class:`EnginePlugin`) or a placement policy
+(:class:`PolicyPlugin`). A complete policy::
+
+    from collections.abc import Sequence
+    from pto_core.interfaces import API_VERSION, Health
+
+    class RoundRobin:
+        '''Takes the children in turn, and passes over those that have no free space.'''
+
+        def __init__(self) -> None:
+            self.last = -1
+
+        def __call__(self, candidates: Sequence[tuple[int, int]], preferred: int) -> int:
+            children = [child for child, _ in candidates]
+            later = [child for child in children if child > self.last]
+            self.last = later[0] if later else children[0]
+            return self.last
+
+    class RoundRobinPlugin:
+        name = "round_robin"
+        api_version = API_VERSION
+        capabilities = frozenset({"policy"})
+
+        def health(self) -> Health:
+            return Health(ok=True)
+
+        def policy(self) -> RoundRobin:
+            return RoundRobin()
+
+    plugin = RoundRobinPlugin()
+
+with ``[project.entry-points."pto.schedulers"] round_robin = "pto_scheduler_mine:plugin"``. Then
+``Worker(3, num_sub_workers=4, policy="round_robin")`` uses it. An engine is chosen with
+``engine=``; its plugin has ``engine(configuration, policy)`` in the place of ``policy()``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+from pto_core.interfaces.plugin import Plugin
+
+if TYPE_CHECKING:
+    from pto_core.hierarchy.engine.configuration import Configuration
+    from pto_core.hierarchy.engine.deadlock import Deadlock
+    from pto_core.hierarchy.engine.events import Event
+    from pto_core.hierarchy.engine.instructions import Instruction
+
+Policy: TypeAlias = Callable[[Sequence[tuple[int, int]], int], int]
+"""Picks the child for a task without a pin. The first argument lists the children that can take
+the task now, ascending, each with its number of frames in flight; it is never empty and must not
+be changed. The second is the child of the task's last producer, or -1. Returns one of the listed
+children. An engine calls it during a dispatch: it must not block, and must not use the Worker."""
+
+Snapshot: TypeAlias = dict[str, Any]
+"""Plain data: dictionaries, lists and numbers."""
+
+
+class Scheduler(Protocol):
+    """The engine of a Worker's runs: takes events, returns instructions.
+
+    It has no clock, no thread and no I/O. A driver translates: it reports what happens as events,
+    and carries out the instructions. A complete driver of one run, with children that answer at
+    once::
+
+        engine = ReferenceEngine(configuration)
+        engine.handle(ChildReady(0))
+        engine.handle(RunBegin())
+        engine.handle(Submit(Kind.SUB))
+        engine.handle(RunEnd())
+        for instruction in engine.handle(Dispatch()):
+            if isinstance(instruction, Send):
+                engine.handle(Completion(instruction.child, instruction.count))
+
+    One thread at a time calls an engine. No call blocks. If the answer to a submit is ``Blocked``,
+    the driver reports other events, dispatches, and repeats the submit. If :meth:`is_quiescent`
+    holds then, :meth:`deadlock` proves that the submit can never succeed.
+
+    The events are in ``pto_core.hierarchy.engine.events``, the instructions in
+    ``pto_core.hierarchy.engine.instructions``. The reference engine specifies the answers.
+    """
+
+    def handle(self, event: Event) -> Sequence[Instruction]:
+        """Take an event; return its result and the instructions for the driver, in order.
+
+        Raises :class:`~pto_core.errors.UsageError` if the program broke a rule,
+        :class:`~pto_core.errors.CapacityError` if a submit needs more than a whole heap ring, and
+        :class:`~pto_core.errors.ProtocolError` if a child reports something impossible. The engine
+        is unchanged after an error.
+        """
+
+    def is_quiescent(self) -> bool:
+        """Return whether nothing is in flight and nothing is ready.
+
+        Then no completion can come, and only the submitter can cause the next change.
+        """
+
+    def deadlock(self) -> Deadlock | None:
+        """Return the proof that the last event, a blocked submit, can never succeed.
+
+        None if it may succeed, or if the last event was another one.
+        """
+
+    def snapshot(self) -> Snapshot:
+        """Return the observable state."""
+
+    def validate(self) -> None:
+        """Raise :class:`~pto_core.errors.InternalError` if an invariant is broken; for tests."""
+
+
+@runtime_checkable
+class SchedulerPlugin(Plugin, Protocol):
+    """The members of both kinds of plugins. Each Worker gets an engine and a policy of its own.
+
+    Capabilities: ``engine`` or ``policy``, as the plugin has the method of that name. An engine may
+    add ``reference_order``: its answers equal those of the reference engine, event by event.
+    """
+
+
+@runtime_checkable
+class EnginePlugin(SchedulerPlugin, Protocol):
+    """A plugin that provides an engine; users choose it with ``engine=``."""
+
+    def engine(self, configuration: Configuration, policy: Policy) -> Scheduler:
+        """Return a new engine without a run, for one Worker.
+
+        Called once when a Worker starts. The engine places each single task that has no pin, and
+        whose hinted child has no free space, with ``policy``, which never raises. It may return a
+        :class:`~pto_core.hierarchy.engine.NativeEngine`, which the driver uses without Python.
+        """
+
+
+@runtime_checkable
+class PolicyPlugin(SchedulerPlugin, Protocol):
+    """A plugin that provides a placement policy; users choose it with ``policy=``."""
+
+    def policy(self) -> Policy:
+        """Return a policy for one Worker; called once when the Worker starts."""

@@ -1,0 +1,53 @@
+"""Statements that a type checker accepts only if each part conforms to its interface.
+
+``.ci/types`` checks this file. Nothing runs it.
+"""
+
+from __future__ import annotations
+
+import pto_backend_sim
+import pto_core
+import pto_runtime_hbg
+import pto_runtime_pto2
+import pto_transport_shm
+from pto_core.hierarchy import runs
+from pto_core.hierarchy.engine import Configuration, NativeEngine, ReferenceEngine, builtin
+from pto_core.interfaces import (
+    Backend,
+    EnginePlugin,
+    NativeTransport,
+    Orchestrator,
+    Policy,
+    PolicyPlugin,
+    Runtime,
+    Scheduler,
+)
+
+
+def orchestrator(native: pto_core.Orchestrator) -> Orchestrator:
+    """Require that the object which graph functions get conforms."""
+    return native
+
+
+def graph(orch: Orchestrator, args: object, config: object) -> None:
+    """Stand for a graph function that is written against the interface."""
+
+
+def schedulers(configuration: Configuration, policy: Policy) -> list[Scheduler]:
+    """Require that both engines conform."""
+    return [
+        ReferenceEngine(configuration, policy=policy),
+        NativeEngine(configuration, policy=policy),
+    ]
+
+
+graph_function: runs.GraphFunction = graph
+backends: list[Backend] = [pto_backend_sim.plugin]
+runtimes: list[Runtime] = [
+    pto_runtime_hbg.host_build_graph,
+    pto_runtime_hbg.aicpu_build_graph,
+    pto_runtime_pto2.plugin,
+]
+transports: list[NativeTransport] = [pto_transport_shm.plugin]
+engines: list[EnginePlugin] = [builtin.native, builtin.reference]
+policies: list[PolicyPlugin] = [builtin.least_loaded_plugin]

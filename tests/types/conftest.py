@@ -1,0 +1,8 @@
+"""Allow the test files of this folder to import each other."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

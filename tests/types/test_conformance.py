@@ -1,0 +1,96 @@
+"""The parts of the design conform to their interfaces, and the type check would find another part.
+
+The ends of connections and the plugins of strangers are checked where they are written: the
+transport in the docstring of its interface, and the skeletons of ``pto new plugin``.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from packets import source
+from test_users_programs import errors, mypy
+
+from pto_core.interfaces import scheduler
+
+pytestmark = pytest.mark.toolchain
+
+CONFORMANCE = Path(__file__).with_name("conformance.py")
+ANNOTATIONS = {
+    "backend": "Backend",
+    "runtime": "Runtime",
+    "transport": "PythonTransport",
+    "scheduler": "PolicyPlugin",
+}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("mypy")
+
+
+def policy_example() -> str:
+    example = re.search(r"::\n\n((?: {4}.*\n|\n)+)with", scheduler.__doc__ or "")
+    assert example is not None
+    return textwrap.dedent(example[1])
+
+
+def test_every_part_conforms(cache: Path) -> None:
+    assert errors(mypy(CONFORMANCE, cache)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("ReferenceEngine(configuration, policy=policy),", "configuration,"),
+        ("(native: pto_core.Orchestrator)", "(native: pto_core.TaskArgs)"),
+        ("[builtin.native, builtin.reference]", "[builtin.least_loaded_plugin]"),
+        ("pto_runtime_pto2.plugin,", "pto_backend_sim.plugin,"),
+    ],
+)
+def test_a_part_that_does_not_conform_is_found(cache, tmp_path, old, new) -> None:
+    text = CONFORMANCE.read_text()
+    assert old in text
+    path = tmp_path / "conformance.py"
+    path.write_text(text.replace(old, new))
+    assert errors(mypy(path, cache))
+
+
+def test_the_example_of_an_endpoint_conforms(cache: Path, tmp_path: Path) -> None:
+    path = tmp_path / "packets_example.py"
+    path.write_text(
+        source()
+        + "\nfrom pto_core.interfaces import ChildEnd, Endpoint, PythonTransport\n\n"
+        + "checked: PythonTransport = plugin\n"
+        + "def ends(one: PacketParent, other: PacketChild) -> tuple[Endpoint, ChildEnd]:\n"
+        + "    return one, other\n"
+    )
+    assert errors(mypy(path, cache)) == []
+    path.write_text(path.read_text().replace("submit, poll =", "submit, pool ="))
+    assert errors(mypy(path, cache))
+
+
+def test_the_example_of_a_policy_conforms(cache: Path, tmp_path: Path) -> None:
+    path = tmp_path / "policy_example.py"
+    check = "\nfrom pto_core.interfaces import PolicyPlugin\n\nchecked: PolicyPlugin = plugin\n"
+    path.write_text(policy_example() + check)
+    assert errors(mypy(path, cache)) == []
+
+
+@pytest.mark.parametrize("family", ANNOTATIONS)
+def test_a_new_plugin_conforms(cache: Path, tmp_path: Path, family: str) -> None:
+    pto = Path(sys.executable).with_name("pto")
+    command = [pto, "new", "plugin", family, "wren"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    package = tmp_path / f"pto-{family}-wren" / "src" / f"pto_{family}_wren"
+    interface = ANNOTATIONS[family]
+    (package / "check.py").write_text(
+        f"from pto_core.interfaces import {interface}\n\nfrom . import plugin\n\n"
+        f"checked: {interface} = plugin\n"
+    )
+    assert errors(mypy(package.parent, cache)) == []
