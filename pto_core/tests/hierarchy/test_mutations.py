@@ -6,8 +6,6 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from hierarchy_programs import Author
-from hierarchy_world import Chances, World, configuration_of
 
 from pto_core.errors import PtoError
 from pto_core.hierarchy.engine import Configuration, NativeEngine, ReferenceEngine
@@ -26,6 +24,8 @@ from pto_core.hierarchy.engine.events import (
     Submit,
 )
 from pto_core.hierarchy.states import TRANSITIONS, State, StateEvent, Transitions
+from pto_core.testing.schedulers.programs import ProgramWriter
+from pto_core.testing.schedulers.world import Chances, World, configuration_of
 
 Recording = tuple[Configuration, Sequence[Event]]
 SEEDS = range(12)
@@ -33,11 +33,10 @@ SEEDS = range(12)
 
 def recorded(seed: int) -> Recording:
     numbers = random.Random(seed)
-    program = Author(numbers, Hazards.FULL, tasks=25).write()
+    program = ProgramWriter(numbers, Hazards.FULL, tasks=25).write()
     configuration = configuration_of(program, ring_size=1 << 20, window=3, repeats_lost=True)
-    world = World(
-        program, ReferenceEngine(configuration), numbers, Chances(loss=0.02, cancel=0.002)
-    )
+    chances = Chances(loss=0.02, cancel=0.002)
+    world = World(program, configuration, ReferenceEngine(configuration), numbers, chances)
     world.run()
     return configuration, world.events
 

@@ -7,9 +7,7 @@ from collections import Counter
 
 import pytest
 from hierarchy_compared import ComparedEngine, Difference
-from hierarchy_programs import Author
 from hierarchy_regions import RegionStream, configuration
-from hierarchy_world import Chances, World, configuration_of
 
 from pto_core.errors import PtoError
 from pto_core.hierarchy.engine.events import (
@@ -32,6 +30,8 @@ from pto_core.hierarchy.engine.events import (
 )
 from pto_core.hierarchy.engine.instructions import Instruction, Send
 from pto_core.hierarchy.states import TRANSITIONS, State, StateEvent
+from pto_core.testing.schedulers.programs import ProgramWriter
+from pto_core.testing.schedulers.world import Chances, World, configuration_of
 
 WORLDS = (
     Chances(),
@@ -127,19 +127,18 @@ def test_random_programs_with_failures_groups_retries_and_early_tasks(events: in
         numbers = random.Random(seed)
         hazards = list(Hazards)[seed % 2]
         tasks = numbers.randint(1, 60)
-        program = Author(numbers, hazards, tasks=tasks, has_chains=seed % 5 < 3).write()
-        engine = Heckled(
-            configuration_of(
-                program,
-                ring_size=1024 * numbers.choice((4, 6, 16, 4096)),
-                window=numbers.choice([1, 2, 5, 64]),
-                repeats_lost=numbers.random() < 0.5,
-            )
+        program = ProgramWriter(numbers, hazards, tasks=tasks, has_chains=seed % 5 < 3).write()
+        shape = configuration_of(
+            program,
+            ring_size=1024 * numbers.choice((4, 6, 16, 4096)),
+            window=numbers.choice([1, 2, 5, 64]),
+            repeats_lost=numbers.random() < 0.5,
         )
+        engine = Heckled(shape)
         engine.numbers = random.Random(seed + 1)
         engine.seen = seen
         try:
-            World(program, engine, numbers, WORLDS[seed % len(WORLDS)]).run()
+            World(program, shape, engine, numbers, WORLDS[seed % len(WORLDS)]).run()
             engine.validate()
         except Difference as difference:
             raise AssertionError(f"seed {seed}, event {engine.events}") from difference

@@ -6,14 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from test_random_programs import (
-    CALM,
-    ROUGH,
-    check_answer,
-    check_end,
-    check_poison,
-    world_of,
-)
+from test_random_programs import world_of
 
 from pto_core.errors import InternalError
 from pto_core.hierarchy.engine.events import Hazards
@@ -22,6 +15,8 @@ from pto_core.hierarchy.engine.reference.endings import Endings
 from pto_core.hierarchy.engine.reference.slots import Edge
 from pto_core.hierarchy.engine.reference.submission import Submission
 from pto_core.hierarchy.states import State
+from pto_core.testing.schedulers.engines import CALM, ROUGH
+from pto_core.testing.schedulers.verdicts import expect_end, expect_poison, expect_values
 
 SEEDS = 60
 Function = Callable[..., Any]
@@ -86,9 +81,9 @@ def test_random_programs_find(owner, name, plant, monkeypatch):
 def is_found(seed: int) -> bool:
     try:
         world = world_of(seed, Hazards.FULL, ROUGH if seed % 2 else CALM)
-        check_end(world)
-        check_poison(world)
-        check_answer(world)
+        expect_end(world)
+        expect_poison(world)
+        expect_values(world)
     except (AssertionError, InternalError, KeyError):
         return True
     return False

@@ -1,4 +1,4 @@
-"""The conformance kit: contract tests for backends, runtimes and transports of any author.
+"""The conformance kit: contract tests for backends, runtimes, transports and schedulers.
 
 A plugin's whole test file::
 
@@ -9,10 +9,10 @@ A plugin's whole test file::
 
 A test requires capabilities, not a certain plugin. A test whose capabilities the plugin does not
 claim is not collected; a claim that does not hold fails. Every test is a plain function ``check_*``
-of one subject (:class:`BackendSubject`, :class:`RuntimeSubject` or :class:`TransportSubject`), in
-the modules ``memory``, ``topology``, ``dispatch``, ``claims``, ``ordering``, ``graph_errors``,
-``public_api`` and those of ``transports``. It raises :class:`ContractError`, and its docstring is
-the contract. Only the test classes need pytest.
+of one subject (:class:`BackendSubject`, :class:`RuntimeSubject`, :class:`TransportSubject` or
+:class:`SchedulerSubject`), in the modules ``memory``, ``topology``, ``dispatch``, ``claims``,
+``ordering``, ``graph_errors``, ``public_api``, and those of ``transports`` and ``schedulers``. It
+raises :class:`ContractError`, and its docstring is the contract. Only the test classes need pytest.
 """
 
 from pto_core.testing.capabilities import contract_test
@@ -21,6 +21,8 @@ from pto_core.testing.failure import ContractError, expect
 from pto_core.testing.graphs import Graph
 from pto_core.testing.native import NativeBackend, NativeDevice, NativeRuntime, StatusError
 from pto_core.testing.probe import Probe, Work
+from pto_core.testing.schedulers import SchedulerSubject
+from pto_core.testing.schedulers.contract import SchedulerContract
 from pto_core.testing.session import Session
 from pto_core.testing.subjects import BackendSubject, RuntimeSubject
 from pto_core.testing.transports import TransportSubject
@@ -37,6 +39,8 @@ __all__ = [
     "Probe",
     "RuntimeContract",
     "RuntimeSubject",
+    "SchedulerContract",
+    "SchedulerSubject",
     "Session",
     "StatusError",
     "TransportContract",

@@ -1,7 +1,7 @@
-"""Random programs for an engine, and what they mean: edges and values, found without an engine.
+"""Random programs for an engine, and their expected edges and values, computed without an engine.
 
-Memory is named by buffer and tile, so that a meaning does not depend on addresses. Each task writes
-a hash of itself and of what it read.
+Memory is named by buffer and tile, so the expectation does not depend on addresses. Each task
+writes a hash of its number and of the values that it read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Cell = tuple[int, int]
 
 @dataclass(frozen=True)
 class View:
-    """Tiles ``low`` to ``high`` of a buffer. ``is_new``: the task allocates the buffer so."""
+    """Tiles ``low`` to ``high`` of a buffer. ``is_new``: the task allocates the buffer."""
 
     buffer: int
     low: int
@@ -28,6 +28,7 @@ class View:
     is_new: bool = False
 
     def cells(self) -> list[Cell]:
+        """Return the tiles, each with the number of the buffer."""
         return [(self.buffer, tile) for tile in range(self.low, self.high)]
 
 
@@ -42,24 +43,25 @@ class Plan:
     is_hint: bool = False
     retries: int = 0
     failures: int = 0
-    """How many of its attempts fail."""
+    """The number of its attempts that fail."""
     after: tuple[int, ...] = ()
-    """Explicit dependencies."""
+    """Tasks that it waits for by an explicit edge."""
     buffer: int = -1
     tiles: int = 0
 
     def views(self) -> list[View]:
+        """Return the views of all members."""
         return [view for member in self.members for view in member]
 
 
 @dataclass(frozen=True)
 class Begin:
-    """A scope."""
+    """The begin of a scope."""
 
 
 @dataclass(frozen=True)
 class End:
-    """Its end."""
+    """The end of the innermost scope."""
 
 
 Step = Plan | Begin | End
@@ -67,31 +69,32 @@ Step = Plan | Begin | End
 
 @dataclass(frozen=True)
 class Program:
+    """A random program: its children by kind, and its steps."""
+
     hazards: Hazards
     kinds: tuple[Kind, ...]
     steps: tuple[Step, ...]
     user_buffers: int
 
-    def plans(self) -> list[Plan]:
-        return [step for step in self.steps if isinstance(step, Plan)]
-
 
 def value(plan: int, member: int, view: int, cell: int, inputs: tuple[object, ...]) -> int:
+    """Return what a task writes to one tile."""
     return hash((plan, member, view, cell, inputs))
 
 
 @dataclass
-class Meaning:
-    """Goes through plans in order; knows who waits for whom, and what sequential runs compute."""
+class ExpectedEdges:
+    """The edges of the tasks added so far."""
 
     hazards: Hazards
     entries: list[tuple[View, int, bool]] = field(default_factory=list)
     data: dict[int, set[int]] = field(default_factory=dict)
-    """Producers whose failure poisons."""
+    """The producers of each task whose failure poisons it."""
     order: dict[int, set[int]] = field(default_factory=dict)
-    """All producers."""
+    """All producers of each task."""
 
     def add(self, plan: Plan) -> None:
+        """Add the next task of the program."""
         data = set(plan.after)
         order = set(plan.after)
         for view in plan.views():
@@ -127,7 +130,7 @@ class Meaning:
         }
 
     def poisoned(self, plans: list[Plan], failed: set[int]) -> set[int]:
-        """Give exactly the descendants of the failed ones."""
+        """Return the descendants of the failed tasks."""
         found: set[int] = set()
         for plan in plans:
             if plan.number not in failed and self.data[plan.number] & (failed | found):
@@ -141,7 +144,10 @@ def _covers(view: View, other: View) -> bool:
 
 
 def sequential(plans: list[Plan], lost: set[int]) -> tuple[dict[Cell, object], dict[int, object]]:
-    """Run the plans in order: memory, and what each task read. ``lost`` ones leave nothing sure."""
+    """Run the plans in order; return the memory, and the values that each task read.
+
+    The values that the tasks in ``lost`` write are None: unknown.
+    """
     memory: dict[Cell, object] = {}
     seen: dict[int, object] = {}
     for plan in plans:
@@ -160,12 +166,14 @@ def sequential(plans: list[Plan], lost: set[int]) -> tuple[dict[Cell, object], d
 
 
 def read_cells(member: tuple[View, ...]) -> list[Cell]:
+    """Return the tiles that a member reads, in order."""
     return [cell for view in member if view.tag in READS for cell in view.cells()]
 
 
 def written(
     plan: int, number: int, member: tuple[View, ...], inputs: tuple[object, ...]
 ) -> list[tuple[Cell, object]]:
+    """Return the tiles that a member writes, each with its value."""
     return [
         (cell, value(plan, number, place, offset, inputs))
         for place, view in enumerate(member)
@@ -174,15 +182,17 @@ def written(
     ]
 
 
-class Author:
-    """Writes one random program."""
+class ProgramWriter:
+    """Writes one random program.
+
+    ``has_chains``: few buffers, only single tasks and no retries, so many tasks can be sent early.
+    """
 
     def __init__(
         self, numbers: random.Random, hazards: Hazards, *, tasks: int = 40, has_chains: bool = False
     ) -> None:
         self.numbers = numbers
         self.has_chains = has_chains
-        """Few buffers, single tasks and no retries: much can be sent early."""
         self.hazards = hazards
         kinds = [Kind.SUB] * numbers.randint(1, 4) + [Kind.NEXT_LEVEL] * numbers.randint(0, 2)
         numbers.shuffle(kinds)
@@ -198,6 +208,7 @@ class Author:
         self.fails = numbers.random() < 0.6
 
     def write(self) -> Program:
+        """Return the program."""
         steps: list[Step] = []
         while self.count < self.tasks:
             choice = self.numbers.random()
@@ -242,7 +253,7 @@ class Author:
         return Plan(number, kind, members, pins, is_hint, retries, failures, after)
 
     def _members(self, size: int) -> tuple[tuple[View, ...], ...]:
-        """What a member writes no other touches, and it does not read it by another view."""
+        """Return members of which none accesses a tile that another one writes."""
         used: list[tuple[int, View]] = []
         for _ in range(self.numbers.randint(0, 3 + size)):
             member = self.numbers.randrange(size)

@@ -1,7 +1,7 @@
-"""A driver and its children, simulated: events in a random order that a real world could have.
+"""A simulated driver with simulated children: reports events in a random, possible order.
 
-A child runs its frames in order, each in two steps: it reads, later it writes. It learns of
-requirements from the other children and not from the engine, and reports late and in batches.
+A child runs its frames in order, each in two steps: it reads, and later it writes. It checks
+requirements at the other children, not at the engine, and reports late and in batches.
 """
 
 from __future__ import annotations
@@ -10,24 +10,10 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 
-from hierarchy_programs import (
-    TILE,
-    Begin,
-    Cell,
-    End,
-    Meaning,
-    Plan,
-    Program,
-    View,
-    read_cells,
-    written,
-)
-
 from pto_core.hierarchy.engine import (
     ChildConfiguration,
     Configuration,
     Deadlock,
-    Engine,
     RingConfiguration,
 )
 from pto_core.hierarchy.engine.events import (
@@ -62,27 +48,45 @@ from pto_core.hierarchy.engine.instructions import (
     Submitted,
     TaskFinished,
 )
+from pto_core.interfaces import Scheduler
+from pto_core.testing.failure import ContractError, expect
+from pto_core.testing.schedulers.programs import (
+    TILE,
+    Begin,
+    Cell,
+    End,
+    ExpectedEdges,
+    Plan,
+    Program,
+    View,
+    read_cells,
+    written,
+)
 
 USER = 1 << 32
+"""The address of the first buffer of the program."""
 HEAP = 1 << 40
-KEPT_APART = 1 << 24
+"""The address of the first heap ring."""
+RING_DISTANCE = 1 << 24
 
 
 @dataclass
 class SimulatedChild:
+    """A child: its frames, and what it has completed and reported."""
+
     queue: deque[Send] = field(default_factory=deque)
     is_alive: bool = False
     returns: bool = True
     inputs: tuple[object, ...] | None = None
-    """What the first of the queue has read; None while it has not started."""
+    """The values that the first frame of the queue has read; None if it has not started."""
     outcomes: list[Outcome] = field(default_factory=list)
-    """Of all frames that it has completed; frames that were lost failed."""
+    """The outcomes of all completed frames; lost frames count as failed."""
     reported: int = 0
 
 
 @dataclass(frozen=True)
 class Chances:
-    """How often, in a step, something out of the ordinary happens."""
+    """The probabilities of exceptional events in a step."""
 
     loss: float = 0.0
     deadline: float = 0.0
@@ -90,18 +94,27 @@ class Chances:
 
 
 class World:
-    """Runs a program on an engine. ``events`` is what it told, ``answers`` what it heard."""
+    """Runs a program on an engine. ``events`` and ``answers`` record the exchange."""
 
     def __init__(
-        self, program: Program, engine: Engine, numbers: random.Random, chances: Chances
+        self,
+        program: Program,
+        configuration: Configuration,
+        engine: Scheduler,
+        numbers: random.Random,
+        chances: Chances,
+        *,
+        validates: bool = False,
     ) -> None:
         self.program = program
+        self.configuration = configuration
+        self.validates = validates
         self.engine = engine
         self.numbers = numbers
         self.chances = chances
         self.events: list[Event] = []
         self.answers: list[list[Instruction]] = []
-        self.meaning = Meaning(program.hazards)
+        self.edges = ExpectedEdges(program.hazards)
         self.children = [SimulatedChild() for _ in program.kinds]
         self.memory: dict[int, object] = {}
         self.saved: dict[int, dict[int, object]] = {}
@@ -109,10 +122,10 @@ class World:
         self.plans: dict[int, Plan] = {}
         self.attempts: dict[int, int] = {}
         self.begun: dict[int, set[int]] = {}
-        """Attempts of each task of which a member has begun."""
+        """The attempts of each task in which a member has begun."""
         self.seen: dict[int, dict[int, object]] = {}
         self.ended: set[int] = set()
-        """Tasks that the engine called finished, or that have succeeded and not been reported."""
+        """Tasks that the engine called finished, or that succeeded and are not yet reported."""
         self.succeeded: dict[int, int] = {}
         self.results: dict[int, Result] = {}
         self.finished: RunFinished | None = None
@@ -121,10 +134,10 @@ class World:
         self.doomed: dict[int, int] = {}
 
     def run(self) -> None:
-        """Run the program to its end, or to the deadlock of a submit and then to its end."""
+        """Run the program to its end; a submit that is in a deadlock ends it early."""
         self.tell(RunBegin(self.program.hazards))
         depth = 0
-        # From far behind the submitter to nearly done before each submit.
+        # How much of the submitted work is done before the next submit.
         eagerness = self.numbers.choice([0.2, 0.6, 0.95])
         for step in self.program.steps:
             while self.numbers.random() < eagerness:
@@ -138,12 +151,15 @@ class World:
             self.tell(ScopeEnd())
         self.tell(RunEnd())
         while self.finished is None:
-            assert self.advance(), "nothing can happen and the run has not finished"
+            expect(self.advance(), "nothing can happen and the run has not finished")
 
     def tell(self, event: Event) -> list[Instruction]:
+        """Report an event to the engine, and carry out its instructions."""
         self.events.append(event)
         answer = list(self.engine.handle(event))
         self.answers.append(answer)
+        if self.validates:
+            self.engine.validate()
         for instruction in answer:
             self._follow(instruction)
         return answer
@@ -151,29 +167,54 @@ class World:
     def _follow(self, instruction: Instruction) -> None:
         match instruction:
             case Send(child, count, task):
+                self._expect_child(child, f"task {task} is sent to child {child}")
                 simulated = self.children[child]
-                assert simulated.is_alive
-                assert count == len(simulated.outcomes) + len(simulated.queue) + 1
+                expect(simulated.is_alive, f"task {task} is sent to child {child}, which is lost")
+                expected = len(simulated.outcomes) + len(simulated.queue) + 1
+                expect(count == expected, f"{instruction}: it is frame {expected} of the child")
+                expect(task in self.plans, f"{instruction}: there is no such task")
+                self._expect_place(instruction)
                 if instruction.member == 0:
                     self.attempts[task] = self.attempts.get(task, 0) + 1
                     self.succeeded[task] = 0
                 simulated.queue.append(instruction)
             case SaveRegions(task):
-                self.saved[task] = {self._at(cell): self._read(cell) for cell in self._inout(task)}
+                self.saved[task] = {self._at(cell): self.read(cell) for cell in self._inout(task)}
             case RestoreRegions(task):
                 self.memory.update(self.saved[task])
             case DropRegions(task):
                 del self.saved[task]
             case TaskFinished(task, result):
-                assert task not in self.results, f"task {task} finishes twice"
+                expect(task not in self.results, f"task {task} finishes twice")
                 self.results[task] = result
                 self.ended.add(task)
             case EndChild(child, cause):
+                self._expect_child(child, f"child {child} is to be ended")
                 self.doomed[child] = cause
             case RunFinished():
                 self.finished = instruction
             case _:
                 pass
+
+    def _expect_child(self, child: int, what: str) -> None:
+        count = len(self.children)
+        expect(0 <= child < count, f"{what}; there are children 0 to {count - 1}")
+
+    def _expect_place(self, sent: Send) -> None:
+        """Require that a frame goes to a child of its kind, and a pinned one to its child."""
+        plan = self.plans[sent.task]
+        kind = self.program.kinds[sent.child]
+        expect(
+            kind is plan.kind, f"{sent}: the task is for {plan.kind.name}, the child {kind.name}"
+        )
+        if plan.pins and not plan.is_hint:
+            pin = plan.pins[sent.member]
+            expect(pin == sent.child, f"{sent}: it is pinned to child {pin}")
+
+    def read(self, cell: Cell) -> object:
+        """Return the value of a tile."""
+        at = self._at(cell)
+        return self.memory.get(at, ("fresh", *cell))
 
     def _inout(self, task: int) -> list[Cell]:
         views = self.plans[task].views()
@@ -182,30 +223,31 @@ class World:
     def _at(self, cell: Cell) -> int:
         return self.address[cell[0]] + cell[1] * TILE
 
-    def _read(self, cell: Cell) -> object:
-        at = self._at(cell)
-        return self.memory.get(at, ("fresh", *cell))
-
     def _submit(self, plan: Plan) -> bool:
-        """Submit, and wait where there is no room; False when that is a deadlock."""
+        """Submit, and wait for free space; return False for a deadlock."""
         while True:
             answer = self.tell(self._event(plan))
+            expect(answer, f"no answer to the submit of task {plan.number}")
             if not isinstance(answer[0], Blocked):
                 break
             self.deadlock = self.engine.deadlock()
             if self.deadlock is not None:
-                assert not any(child.queue for child in self.children)
+                expect(
+                    not any(child.queue for child in self.children),
+                    f"a deadlock is stated while children have frames: {self.deadlock}",
+                )
                 return False
-            self.advance()
-        assert isinstance(answer[0], Submitted)
-        assert answer[0].task == plan.number
+            expect(self.advance(), f"{answer[0]} for ever, and the engine proves no deadlock")
+        submitted = answer[0]
+        if not isinstance(submitted, Submitted) or submitted.task != plan.number:
+            raise ContractError(f"the answer to the submit of task {plan.number} is {submitted}")
         self.plans[plan.number] = plan
-        self.meaning.add(plan)
+        self.edges.add(plan)
         fresh = [view for view in plan.views() if view.is_new]
         if plan.tiles:
             fresh = [View(plan.buffer, 0, plan.tiles, Tag.OUTPUT)]
             self.ended.add(plan.number)
-        for view, address in zip(fresh, answer[0].addresses, strict=True):
+        for view, address in zip(fresh, submitted.addresses, strict=True):
             self.address[view.buffer] = address
             for cell in view.cells():
                 self.memory[self._at(cell)] = ("fresh", *cell)
@@ -231,7 +273,7 @@ class World:
         return Tensor(address, (view.high - view.low) * TILE, view.tag)
 
     def advance(self) -> bool:
-        """Do one thing that can happen next; False when nothing can."""
+        """Let one possible thing happen; return False if nothing can."""
         before = len(self.answers)
         self.tell(Dispatch())
         self._mishap()
@@ -303,16 +345,16 @@ class World:
                     child.queue.popleft()
                     child.outcomes.append(Outcome.SKIPPED)
                     return
-            self._assert_may_start(frame)
+            self._expect_may_start(frame)
             self.begun.setdefault(frame.task, set()).add(self.attempts[frame.task])
             member = self.plans[frame.task].members[frame.member]
-            child.inputs = tuple(self._read(cell) for cell in read_cells(member))
+            child.inputs = tuple(self.read(cell) for cell in read_cells(member))
             return
         self._end(child, frame)
 
-    def _assert_may_start(self, frame: Send) -> None:
-        waits_for = self.meaning.order[frame.task] - self.ended
-        assert not waits_for, f"task {frame.task} starts before {waits_for}"
+    def _expect_may_start(self, frame: Send) -> None:
+        waits_for = self.edges.order[frame.task] - self.ended
+        expect(not waits_for, f"task {frame.task} starts before {sorted(waits_for)} have ended")
 
     def _end(self, child: SimulatedChild, frame: Send) -> None:
         plan = self.plans[frame.task]
@@ -333,7 +375,7 @@ class World:
         child.inputs = None
 
     def _spoil(self, frame: Send) -> None:
-        """Leave half of the work: what a failed member wrote is worth nothing."""
+        """Write invalid values, as a failed member may."""
         member = self.plans[frame.task].members[frame.member]
         for cell, _ in written(0, 0, member, ()):
             self.memory[self._at(cell)] = ("spoiled", frame.task)
@@ -357,8 +399,9 @@ class World:
 def configuration_of(
     program: Program, *, ring_size: int, window: int, repeats_lost: bool
 ) -> Configuration:
+    """Return the configuration of an engine for the program, with heap rings of one size."""
     return Configuration(
         tuple(ChildConfiguration(kind, window) for kind in program.kinds),
-        tuple(RingConfiguration(HEAP + ring * KEPT_APART, ring_size) for ring in range(4)),
+        tuple(RingConfiguration(HEAP + ring * RING_DISTANCE, ring_size) for ring in range(4)),
         repeats_lost,
     )

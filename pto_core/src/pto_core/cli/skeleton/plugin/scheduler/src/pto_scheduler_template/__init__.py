@@ -1,0 +1,40 @@
+"""The placement policy ``template``: takes the children in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pto_core.interfaces import API_VERSION, Health
+
+
+class Turns:
+    """Takes the children in turn, and passes over those that have no free space."""
+
+    def __init__(self) -> None:
+        self.last = -1
+
+    def __call__(self, candidates: Sequence[tuple[int, int]], preferred: int) -> int:
+        """Pick the next child after the last one; ``candidates`` has (child, frames in flight)."""
+        children = [child for child, _ in candidates]
+        later = [child for child in children if child > self.last]
+        self.last = later[0] if later else children[0]
+        return self.last
+
+
+class TemplateScheduler:
+    """The plugin: provides a policy for each Worker."""
+
+    name = "template"
+    api_version = API_VERSION
+    capabilities = frozenset({"policy"})
+
+    def health(self) -> Health:
+        """Return whether it works on this machine."""
+        return Health(ok=True)
+
+    def policy(self) -> Turns:
+        """Return a new policy for one Worker."""
+        return Turns()
+
+
+plugin = TemplateScheduler()

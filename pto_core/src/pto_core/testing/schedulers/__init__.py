@@ -1,0 +1,5 @@
+"""The contract of schedulers: random programs, simulated children, and checks of what happened."""
+
+from pto_core.testing.schedulers.subject import SchedulerSubject
+
+__all__ = ["SchedulerSubject"]

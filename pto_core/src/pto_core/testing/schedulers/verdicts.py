@@ -1,0 +1,98 @@
+"""Judge a run that has ended: what happened against what the program means."""
+
+from __future__ import annotations
+
+from pto_core.hierarchy.engine.events import Cancel, Dispatch
+from pto_core.hierarchy.engine.instructions import Result, RunFinished, Send, TaskFinished
+from pto_core.testing.failure import ContractError, expect
+from pto_core.testing.schedulers.programs import Plan, sequential
+from pto_core.testing.schedulers.world import World
+
+
+def expect_end(world: World) -> None:
+    """Require that each task ended once, and that the engine holds nothing any more."""
+    run = _finished(world)
+    count = len(world.plans)
+    expect(run.tasks == count, f"{run.tasks} tasks are counted, {count} were submitted")
+    ended = set(world.results)
+    expected = {number for number, plan in world.plans.items() if plan.members}
+    expect(ended == expected, f"tasks without an end, or unknown: {sorted(ended ^ expected)}")
+    for numbers, result in ((run.failed, Result.FAILED), (run.poisoned, Result.POISONED)):
+        listed = {task for task, _ in numbers}
+        told = {number for number, found in world.results.items() if found is result}
+        expect(listed == told, f"{result.name}: the run lists {listed}, the tasks said {told}")
+    snapshot = world.engine.snapshot()
+    expect(snapshot["tasks"] == {}, f"tasks are left after the run: {snapshot['tasks']}")
+    expect(snapshot["scopes"] == [], f"scopes are left after the run: {snapshot['scopes']}")
+    used = [ring["used"] for ring in snapshot["rings"]]
+    expect(not any(used), f"bytes are left in the heap rings: {used}")
+    expect(not world.saved, f"copies of regions are left, of the tasks {sorted(world.saved)}")
+
+
+def expect_poison(world: World) -> None:
+    """Require that exactly the descendants of failed tasks were poisoned."""
+    run = _finished(world)
+    failed = {task for task, _ in run.failed}
+    poisoned = {task for task, _ in run.poisoned}
+    expected = world.edges.poisoned(_plans(world), failed)
+    expect(poisoned == expected, f"of {failed} were poisoned {poisoned}, expected {expected}")
+    for task, root in run.poisoned:
+        expect(root in failed, f"task {task} was poisoned by {root}, which did not fail")
+
+
+def expect_values(world: World) -> None:
+    """Require that each task read the values of sequential execution, and the memory at the end."""
+    plans = _plans(world)
+    spoiled = {n for n, result in world.results.items() if result is not Result.COMPLETED}
+    memory, seen = sequential(plans, spoiled)
+    for plan in plans:
+        if plan.members and plan.number not in spoiled:
+            found = world.seen[plan.number]
+            values = tuple(found.get(member) for member in range(len(plan.members)))
+            expect(values == seen[plan.number], f"task {plan.number} read other values")
+    for cell, content in memory.items():
+        if cell[0] < world.program.user_buffers and content is not None:
+            expect(world.read(cell) == content, f"tile {cell} has another value after the run")
+
+
+def expect_retries(world: World) -> None:
+    """Require that a task fails only after its retries, unless no child is left that can run it."""
+    if not world.configuration.repeats_lost:
+        return
+    for event, answer in zip(world.events, world.answers, strict=True):
+        for each in answer:
+            if not isinstance(each, TaskFinished) or isinstance(event, Dispatch):
+                continue
+            began, retries = len(world.begun.get(each.task, ())), world.plans[each.task].retries
+            expect(
+                each.result is not Result.FAILED or began > retries,
+                f"task {each.task} failed after {began} attempts; it has {retries} retries",
+            )
+
+
+def expect_failures(world: World) -> None:
+    """Require that exactly the tasks with more failing attempts than retries failed."""
+    run = _finished(world)
+    failed = {task for task, _ in run.failed}
+    expected = {n for n, plan in world.plans.items() if plan.failures > plan.retries}
+    expected -= {task for task, _ in run.poisoned}
+    expect(failed == expected, f"the tasks {failed} failed, expected {expected}")
+
+
+def expect_cancel(world: World) -> None:
+    """Require that nothing is sent after the run was cancelled."""
+    is_cancelled = False
+    for event, answer in zip(world.events, world.answers, strict=True):
+        is_cancelled = is_cancelled or isinstance(event, Cancel)
+        sent = [each for each in answer if isinstance(each, Send)]
+        expect(not (is_cancelled and sent), f"after the run was cancelled: {sent}")
+
+
+def _finished(world: World) -> RunFinished:
+    if world.finished is None:
+        raise ContractError("the run has not finished")
+    return world.finished
+
+
+def _plans(world: World) -> list[Plan]:
+    return [world.plans[number] for number in sorted(world.plans)]
