@@ -11,7 +11,7 @@ import pytest
 # Before pytest takes the folder pto_core/ of the first test module for a package of that name.
 import pto_core  # noqa: F401
 
-pytest_plugins = ["native_builds"]  # of tests/native
+pytest_plugins = ["native_builds", "profiles"]  # of tests/native and tests/profiles
 BUILD_LIMIT_S = 2400
 """Wheels are built in the time that other tests leave: the first test with them may wait long."""
 

@@ -141,7 +141,8 @@ class Stranger:
         )
         report = self.folder / "report.xml"
         paths = [str(self.folder), os.environ.get("PYTHONPATH", "")]
-        options = ("-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(self.folder))
+        options = ("-q", "-p", "no:cacheprovider", "-c", os.devnull)
+        options = (*options, f"--rootdir={self.folder}", f"--confcutdir={self.folder}")
         answer = subprocess.run(
             [sys.executable, "-m", "pytest", *options, f"--junitxml={report}", str(test)],
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},

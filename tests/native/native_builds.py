@@ -19,6 +19,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILDS = ROOT / "build" / "native_tests"
+PLAIN_BUILDS = (
+    ROOT / "pto_core" / "native_tests",
+    *sorted(path.parent for path in (ROOT / "plugins").glob("*/CMakeLists.txt")),
+)
+"""The folders whose plain build `./quickstart test` makes before the tests run."""
 
 # What people use is optimised, and so is what runs plainly. Under sanitizers and on the emulated
 # machine the compiler takes half the time at -O1; a report still needs the lines. Whether a value
@@ -83,6 +88,12 @@ def build_once(source: Path, settings: tuple[str, ...], target: str) -> Path:
     return folder
 
 
+def build_plain() -> None:
+    """Build each folder as people use it. Later calls compile only what changed."""
+    for source in PLAIN_BUILDS:
+        build_once(source, (), "all")
+
+
 @pytest.fixture(scope="session")
 def native_build() -> NativeBuild:
     """Build the native tests in ``source`` with CMake settings, once; gives the build folder."""
@@ -95,3 +106,7 @@ def native_build() -> NativeBuild:
         return built[key]
 
     return make
+
+
+if __name__ == "__main__":
+    build_plain()

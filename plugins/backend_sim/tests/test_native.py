@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from native_builds import NativeBuild, symbols
 
-pytestmark = pytest.mark.toolchain
-
 PACKAGE = Path(__file__).parents[1]
 PROGRAMS = Path("native", "tests")
 TESTS = (
@@ -28,6 +26,7 @@ def test_plain(native_build: NativeBuild, name: str) -> None:
     subprocess.run([native_build(PACKAGE) / PROGRAMS / name], check=True, timeout=900)
 
 
+@pytest.mark.toolchain
 @pytest.mark.parametrize("name", TESTS)
 @pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
 def test_under_sanitizers(native_build: NativeBuild, sanitizers: str, name: str) -> None:

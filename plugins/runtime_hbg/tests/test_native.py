@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from native_builds import NativeBuild, allowed_symbols, symbols
 
-pytestmark = pytest.mark.toolchain
-
 PACKAGE = Path(__file__).parents[1]
 PROGRAMS = Path("native", "tests")
 SOURCES = PACKAGE / "native" / "src"
@@ -30,6 +28,7 @@ def test_plain(native_build: NativeBuild, name: str) -> None:
     subprocess.run([native_build(PACKAGE) / PROGRAMS / name], check=True, timeout=900)
 
 
+@pytest.mark.toolchain
 @pytest.mark.parametrize("name", TESTS)
 @pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
 def test_under_sanitizers(native_build: NativeBuild, sanitizers: str, name: str) -> None:
@@ -37,6 +36,7 @@ def test_under_sanitizers(native_build: NativeBuild, sanitizers: str, name: str)
     subprocess.run([folder / PROGRAMS / name], check=True, timeout=900)
 
 
+@pytest.mark.toolchain
 def test_planted_bug_is_found(native_build: NativeBuild) -> None:
     for name in ("random_test", "stress_test"):
         folder = native_build(PACKAGE, "PTO_PLANT_LOST_EDGE=ON", target=name)
@@ -54,6 +54,7 @@ def test_libraries_take_and_give_only_what_is_allowed(
     assert symbols(library, "--defined-only") == {"pto_runtime_entry"}
 
 
+@pytest.mark.toolchain
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_sources_build_for_the_aicpu(tmp_path: Path, variant: str) -> None:
     library = tmp_path / f"libpto_{variant}.so"

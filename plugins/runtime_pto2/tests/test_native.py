@@ -20,6 +20,7 @@ PROGRAMS = Path("native", "tests")
 SIMULATOR = ROOT / "plugins" / "backend_sim"
 ASAN, TSAN = ("PTO_SANITIZE=address,undefined",), ("PTO_SANITIZE=thread",)
 TESTS = tuple(sorted(path.stem for path in (PACKAGE / "native" / "tests").glob("*_test.cpp")))
+SANITIZED = tuple(name for name in TESTS if name != "interleaving_test")  # it steps through code
 # Which test finds which bug; each round begins with another seed.
 PLANTS = {
     "LOST_WAKEUP": ("lanes_stress_test", "no_wake_up_is_lost"),
@@ -37,14 +38,13 @@ AICPU_FLAGS = (
 )
 
 
-@pytest.mark.toolchain
 @pytest.mark.parametrize("name", TESTS)
 def test_plain(native_build: NativeBuild, name: str) -> None:
     subprocess.run([native_build(PACKAGE) / PROGRAMS / name], check=True, timeout=900)
 
 
 @pytest.mark.toolchain
-@pytest.mark.parametrize("name", TESTS)
+@pytest.mark.parametrize("name", SANITIZED)
 @pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
 def test_under_sanitizers(native_build: NativeBuild, sanitizers: str, name: str) -> None:
     folder = native_build(PACKAGE, f"PTO_SANITIZE={sanitizers}")
@@ -56,8 +56,14 @@ def test_under_sanitizers(native_build: NativeBuild, sanitizers: str, name: str)
     )
 
 
-@pytest.mark.toolchain
-@pytest.mark.parametrize("settings", [(), ASAN, TSAN], ids=["plain", "address", "thread"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param((), id="plain"),
+        pytest.param(ASAN, id="address", marks=pytest.mark.toolchain),
+        pytest.param(TSAN, id="thread", marks=pytest.mark.toolchain),
+    ],
+)
 def test_on_the_simulators_threads(native_build: NativeBuild, settings: tuple[str, ...]) -> None:
     """Both libraries with one sanitizer: what they share is seen from both sides."""
     program = native_build(PACKAGE, *settings) / PROGRAMS / "on_simulator"
@@ -108,7 +114,6 @@ def test_only_the_orchestrators_wait_looks_at_the_clock() -> None:
     assert "now" not in proof.partition("\n}\n")[0]
 
 
-@pytest.mark.toolchain
 def test_the_states_page_is_what_the_tables_say(native_build: NativeBuild) -> None:
     page = subprocess.run(
         [native_build(PACKAGE) / PROGRAMS / "states_page"],
@@ -122,7 +127,6 @@ def test_the_states_page_is_what_the_tables_say(native_build: NativeBuild) -> No
     )
 
 
-@pytest.mark.toolchain
 def test_the_library_takes_and_gives_only_what_is_allowed(native_build: NativeBuild) -> None:
     library = native_build(PACKAGE) / "native" / "libpto_tensormap_and_ringbuffer.so"
     assert symbols(library, "--undefined-only") <= allowed_symbols(PACKAGE)

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from native_builds import NativeBuild, symbols
 
-pytestmark = pytest.mark.toolchain
-
 PACKAGE = Path(__file__).parents[1]
 PROGRAMS = Path("native", "tests")
-TESTS = ("mailbox_test", "stress_test", "fuzz_test")
+SANITIZED = ("mailbox_test", "stress_test", "fuzz_test")
+TESTS = (*SANITIZED, "interleaving_test")  # it steps through machine code
 
 
 @pytest.mark.parametrize("name", TESTS)
@@ -20,7 +19,8 @@ def test_plain(native_build: NativeBuild, name: str) -> None:
     subprocess.run([native_build(PACKAGE) / PROGRAMS / name], check=True, timeout=900)
 
 
-@pytest.mark.parametrize("name", TESTS)
+@pytest.mark.toolchain
+@pytest.mark.parametrize("name", SANITIZED)
 @pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
 def test_under_sanitizers(native_build: NativeBuild, sanitizers: str, name: str) -> None:
     folder = native_build(PACKAGE, f"PTO_SANITIZE={sanitizers}")

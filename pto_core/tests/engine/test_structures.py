@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from native_builds import NativeBuild
 
-pytestmark = pytest.mark.toolchain
-
 SOURCES = Path(__file__).parents[2] / "native_tests"
 INCLUDE = SOURCES.parent / "include"
 TESTS = tuple(sorted(path.stem for path in SOURCES.glob("*_test.cpp")))
@@ -28,18 +26,21 @@ def test_plain(native_build: NativeBuild, name: str) -> None:
     subprocess.run([native_build(SOURCES) / name], check=True, timeout=900)
 
 
+@pytest.mark.toolchain
 @pytest.mark.parametrize("name", TESTS)
 def test_under_sanitizers(native_build: NativeBuild, name: str) -> None:
     folder = native_build(SOURCES, "PTO_SANITIZE=address,undefined")
     subprocess.run([folder / name], check=True, timeout=900)
 
 
+@pytest.mark.toolchain
 @pytest.mark.parametrize("name", THREADED)
 def test_under_thread_sanitizer(native_build: NativeBuild, name: str) -> None:
     folder = native_build(SOURCES, "PTO_SANITIZE=thread")
     subprocess.run([folder / name], check=True, timeout=900)
 
 
+@pytest.mark.toolchain
 @pytest.mark.parametrize("header", sorted((INCLUDE / "pto" / "engine").glob("*.hpp")))
 def test_headers_build_for_the_aicpu_alone(tmp_path: Path, header: Path) -> None:
     unit = tmp_path / "unit.cpp"

@@ -1,0 +1,42 @@
+"""Print what the profiles cost, from the file that the option `--costs` writes.
+
+    ./quickstart test --all --costs build/costs.tsv
+    .venv/bin/python tests/profiles/print_costs.py build/costs.tsv
+
+The wall time of the quick profile on two cores is about half the processor time of its parallel
+part, and the wall time of the tests that run alone. Measure on an idle machine: on a busy one only
+processor seconds are of use, without the time that a test waits.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+from profiles import Profiles
+
+LISTED = 30
+
+
+def main(path: str) -> None:
+    lists = Profiles.read()
+    parts: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
+    tests: list[tuple[float, float, str, str]] = []
+    for line in Path(path).read_text().splitlines():
+        used_s, wall_s, node_id = line.split("\t", 2)
+        profile = "slow" if lists.is_slow(node_id) else "quick"
+        part = f"{profile}, {'alone' if lists.runs_alone(node_id) else 'parallel'}"
+        tests.append((float(used_s), float(wall_s), part, node_id))
+        for number, value in enumerate((1, float(used_s), float(wall_s))):
+            parts[part][number] += value
+    for part, (count, used_s, wall_s) in sorted(parts.items()):
+        print(f"{part:16} {count:5.0f} tests {used_s:7.1f} processor s {wall_s:7.1f} wall s")
+    print(f"the {LISTED} most expensive tests of the quick profile, processor s and wall s:")
+    quick = sorted((test for test in tests if test[2].startswith("quick")), reverse=True)
+    for used_s, wall_s, part, node_id in quick[:LISTED]:
+        print(f"{used_s:7.2f} {wall_s:7.2f} {part:16} {node_id}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,102 @@
+"""The pytest plugin behind `./quickstart test`: it selects tests, and records what they cost.
+
+`quick.toml` lists the tests that the quick profile leaves out, and the tests that run alone.
+Without the option `--profile` pytest runs every test that it collects.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import tomllib
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+LISTS = Path(__file__).with_name("quick.toml")
+OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """The two lists of `quick.toml`: beginnings of node ids."""
+
+    alone: tuple[str, ...]
+    slow: dict[str, float]
+
+    @classmethod
+    def read(cls) -> Profiles:
+        """Read the lists of this checkout."""
+        tables = tomllib.loads(LISTS.read_text())
+        return cls(tuple(tables["alone"]), tables["slow"])
+
+    def runs_alone(self, node_id: str) -> bool:
+        """Return whether a test must have the machine to itself."""
+        return any(begins(node_id, entry) for entry in self.alone)
+
+    def is_slow(self, node_id: str) -> bool:
+        """Return whether the quick profile leaves a test out."""
+        return any(begins(node_id, entry) for entry in self.slow)
+
+    def selects(self, item: pytest.Item, profile: str, load: str) -> bool:
+        """Return whether a test is part of a profile and of one of its two calls of pytest."""
+        if item.get_closest_marker("toolchain"):
+            return False
+        in_profile = profile == "all" or self.is_slow(item.nodeid) == (profile == "slow")
+        return in_profile and self.runs_alone(item.nodeid) == (load == "alone")
+
+
+def begins(node_id: str, entry: str) -> bool:
+    """Return whether an entry of a list names a test, or a file, folder or class that holds it."""
+    rest = node_id.removeprefix(entry)
+    return node_id.startswith(entry) and (not rest or rest[0] in "/:[")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("profiles of ./quickstart test")
+    group.addoption("--profile", choices=("quick", "slow", "all"), help="select by quick.toml")
+    group.addoption("--load", choices=("parallel", "alone"), default="parallel")
+    group.addoption("--costs", metavar="FILE", help="append the cost of each test to a file")
+    group.addoption("--counts", metavar="FILE", help="write the number of tests by outcome")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    profile, load = config.getoption("profile"), config.getoption("load")
+    if profile is None:
+        return
+    lists = Profiles.read()
+    selected = [item for item in items if lists.selects(item, profile, load)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(selected)])
+    items[:] = selected
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Record processor and wall seconds; those of child processes count once they are reaped."""
+    costs = item.config.getoption("costs")
+    if costs is None:
+        return (yield)
+    used_s, begin_s = processor_s(), time.monotonic()
+    result = yield
+    used_s, wall_s = processor_s() - used_s, time.monotonic() - begin_s
+    with open(costs, "a") as file:
+        file.write(f"{used_s:.2f}\t{wall_s:.2f}\t{item.nodeid}\n")
+    return result
+
+
+def processor_s() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    counts = config.getoption("counts")
+    if counts is not None:
+        numbers = {name: len(terminalreporter.stats.get(name, ())) for name in OUTCOMES}
+        Path(counts).write_text(json.dumps(numbers))

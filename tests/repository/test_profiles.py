@@ -1,0 +1,93 @@
+"""The lists of the quick profile name tests that exist, and leave no kind of test out."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from profiles import Profiles, begins
+
+ROOT = Path(__file__).resolve().parents[2]
+LISTS = Profiles.read()
+WHOLE = (
+    "tests/conformance/test_installed_pairs.py",
+    "tests/conformance/test_installed_transports.py",
+    *("tests/graphs/test_random_graphs.py", "tests/workers/test_random_graphs.py"),
+    "tests/programs/test_results.py::test_random_programs",
+    "tests/repository",
+)
+"""Tests that the quick profile runs to the last parameter."""
+NATIVE = sorted(
+    path.relative_to(ROOT).as_posix() for path in ROOT.glob("plugins/*/tests/test_native.py")
+)
+
+
+@pytest.mark.parametrize("entry", [*LISTS.alone, *LISTS.slow])
+def test_an_entry_names_tests_that_exist(entry: str) -> None:
+    path, *names = entry.partition("[")[0].split("::")
+    file = ROOT / path
+    assert file.exists(), f"quick.toml names {path}, which does not exist"
+    assert file.is_file() or not names
+    for name in names:
+        assert re.search(rf"^ *(def|class) {name}\b", file.read_text(), re.M), f"{path}: {name}"
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+def test_nothing_of_these_kinds_is_slow(kind: str) -> None:
+    left_out = [entry for entry in LISTS.slow if begins(entry, kind) or begins(kind, entry)]
+    assert not left_out, f"the quick profile must run all of {kind}"
+
+
+def test_the_quick_profile_runs_each_example_and_each_native_unit_test(checkout) -> None:
+    quick = collected("tests/test_examples.py", "pto_core/tests/engine/test_structures.py", *NATIVE)
+    for folder in sorted(path.name for path in (ROOT / "examples").glob("[0-9]*")):
+        assert re.search(rf"::test_\w+\[{folder}\b", quick), f"no test of the example {folder}"
+    for source in checkout.with_suffix(".cpp"):
+        if source.stem.endswith("_test"):
+            assert f"::test_plain[{source.stem}]" in quick, source
+
+
+def collected(*files: str) -> str:
+    """List the tests that the quick profile selects from files."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    outputs = []
+    for load in ("parallel", "alone"):
+        options = ["--profile=quick", f"--load={load}", *files]
+        done = subprocess.run(
+            [*command, *options], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert done.returncode in (0, 5), done.stdout + done.stderr
+        outputs.append(done.stdout)
+    return "\n".join(outputs)
+
+
+@dataclass
+class Item:
+    """What the plugin asks of a test."""
+
+    nodeid: str
+    marker: str | None = None
+
+    def get_closest_marker(self, name: str) -> str | None:
+        return self.marker if self.marker == name else None
+
+
+@pytest.mark.parametrize("node_id", [*LISTS.alone, *LISTS.slow, "tests/new/test_it.py::test_it"])
+def test_a_test_runs_in_one_call_of_one_profile(node_id: str) -> None:
+    calls = [(p, load) for p in ("quick", "slow", "all") for load in ("parallel", "alone")]
+    selected = [call for call in calls if LISTS.selects(Item(node_id), *call)]
+    assert [profile for profile, _ in selected] in (["quick", "all"], ["slow", "all"])
+    assert len({load for _, load in selected}) == 1
+    assert not any(LISTS.selects(Item(node_id, "toolchain"), *call) for call in calls)
+
+
+def test_an_entry_is_a_whole_part_of_a_node_id() -> None:
+    assert begins("tests/a.py::test_b[1]", "tests/a.py::test_b")
+    assert begins("tests/a.py::test_b[1]", "tests/a.py")
+    assert begins("tests/a.py::test_b", "tests")
+    assert not begins("tests/a.py::test_bc", "tests/a.py::test_b")
+    assert not begins("tests_of/a.py", "tests")
