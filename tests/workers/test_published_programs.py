@@ -230,5 +230,13 @@ def test_a_context_manager_closes_and_twice_is_fine() -> None:
 
 
 @pytest.mark.parametrize("mode", ["PROCESS", "process"])
-def test_the_process_mode_is_accepted(make, mode) -> None:
-    make(num_sub_workers=1, child_mode=mode)
+def test_the_process_mode_runs_tasks_in_another_process(make, mode) -> None:
+    w3 = make(num_sub_workers=1, child_mode=mode)
+    pids = w3.shared_array(1, "int64")
+
+    def note(args: Any) -> None:
+        args.tensor(0)[0] = os.getpid()
+
+    handle = w3.register(note)
+    w3.run(lambda orch, args, cfg: orch.submit_sub(handle, given((pids, TensorArgType.OUTPUT))))
+    assert pids[0] not in (0, os.getpid())

@@ -9,7 +9,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pto_core.cases import comparison
 from pto_core.cases.comparison import compare, mismatch_error
 from pto_core.errors import UsageError, WrongResultError
 
@@ -22,8 +21,14 @@ def is_right(actual: float, expected: float, rtol: float, atol: float) -> bool:
     return abs(actual - expected) <= atol + rtol * abs(expected)
 
 
-def test_random_arrays_against_a_loop(monkeypatch) -> None:
-    monkeypatch.setattr(comparison, "_CHUNK", 7)
+def error_of(actual: float, expected: float) -> float:
+    if actual == expected or (math.isnan(actual) and math.isnan(expected)):
+        return 0.0
+    error = abs(actual - expected)
+    return math.inf if math.isnan(error) else error
+
+
+def test_random_arrays_against_a_loop() -> None:
     seed = secrets.randbits(32)
     print("seed", seed)
     random = np.random.default_rng(seed)
@@ -41,6 +46,21 @@ def test_random_arrays_against_a_loop(monkeypatch) -> None:
         ]
         assert report.mismatches == len(wrong)
         assert report.first_index == (wrong[0] if wrong else None)
+        errors = [error_of(actual[index], expected[index]) for index in np.ndindex(shape)]
+        assert report.max_error == max(errors)
+        assert report.max_error_index == list(np.ndindex(shape))[errors.index(max(errors))]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_the_first_and_the_largest_error_are_found_in_a_large_array(dtype: str) -> None:
+    """The array is compared in pieces; each place is that in the whole array."""
+    expected = np.zeros((700, 1000), dtype)
+    actual = expected.copy()
+    for place, value in (((1, 2), 3), ((300, 4), 9), ((600, 5), 9), ((699, 999), 8)):
+        actual[place] = value
+    report = compare("t", actual, expected, 0.0, 0.0)
+    assert (report.mismatches, report.first_index) == (4, (1, 2))
+    assert (report.max_error, report.max_error_index) == (9.0, (300, 4))
 
 
 def test_message_has_everything() -> None:

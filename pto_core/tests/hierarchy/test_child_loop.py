@@ -287,6 +287,28 @@ class TestBoard:
         assert {one["pid"] for one in seen} == {os.getpid()}
         assert child.board.record()["ending"] == 1
 
+    def test_counts_a_task_before_its_answer_is_sent(self) -> None:
+        """A parent that has the answer reads the count; a lower one would fail the task."""
+        child = Child()
+        completed: list[tuple[int, int]] = []
+        answer = child.end.answer
+
+        def answer_and_look(data: bytes) -> bool:
+            number = Answer.unpack(data).number
+            completed.append((number, child.board.record()["completed"]))
+            return answer(data)
+
+        child.end.answer = answer_and_look
+        child.know(lambda: None)
+        child.know(lambda: 1 // 0, "fail")
+        child.task("f")
+        child.task("fail")
+        child.task("f", required_child=0, required_count=2)  # is skipped
+        child.task("f")
+        child.run()
+        assert set(child.outcomes) == {1, 2, 3, 4}
+        assert all(count >= number for number, count in completed), completed
+
     def test_knows_its_children(self) -> None:
         with pytest.raises(UsageError, match="child 2 is none: the board has 2"):
             Board(2).record(2)

@@ -146,21 +146,32 @@ def test_the_members_of_a_group_are_sent_together_to_distinct_children():
     assert rig.state(group) == "COMPLETED"
 
 
-def test_groups_do_not_starve_single_tasks():
+def order_of_all(rig: Rig) -> list[int]:
+    """Dispatch until nothing is left, completing everything at once; return the tasks in order."""
+    order: list[int] = []
+    while sends := rig.dispatch():
+        order += [send.task for send in sends if send.member == 0]
+        for send in sends:
+            rig.complete(send.child, send.count)
+    return order
+
+
+def test_sixty_four_groups_pass_each_single_task_that_waits():
     rig = Rig(2, window=1)
-    single = rig.submit(retries=0)
-    for _ in range(70):
-        rig.submit(members=(Member(), Member()))
-    counts = [0, 0]
-    order = []
-    for _ in range(71):
-        for send in rig.dispatch():
-            order.append(send.task)
-            counts[send.child] += 1
-        for child, count in enumerate(counts):
-            if rig.engine.snapshot()["children"][child]["completed"] < count:
-                rig.complete(child, count)
-    assert order.index(single) == 2 * 64
+    singles = [rig.submit(), rig.submit()]
+    groups = [rig.submit(members=(Member(), Member())) for _ in range(130)]
+    order = order_of_all(rig)
+    assert [order.index(single) for single in singles] == [64, 64 + 1 + 64]
+    assert [task for task in order if task not in singles] == groups
+
+
+def test_groups_that_passed_no_single_task_do_not_count():
+    rig = Rig(2, window=1)
+    groups = [rig.submit(members=(Member(), Member())) for _ in range(70)]
+    assert order_of_all(rig) == groups
+    single = rig.submit()
+    group = rig.submit(members=(Member(), Member()))
+    assert order_of_all(rig) == [group, single]
 
 
 @pytest.mark.parametrize(

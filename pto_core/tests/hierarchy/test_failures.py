@@ -248,6 +248,9 @@ def test_a_frame_that_required_a_lost_one_waits_for_its_producer_again():
     rig.complete(1, 1, SKIPPED)
     assert (rig.state(producer), rig.state(reader)) == ("READY", "PENDING")
     assert [(send.task, send.count) for send in rig.dispatch()] == [(producer, 2), (reader, 3)]
+    # The skip of the first attempt says nothing about the second.
+    assert rig.complete(1, 2) == [TaskFinished(producer, Result.COMPLETED)]
+    assert rig.complete(1, 3) == [TaskFinished(reader, Result.COMPLETED)]
 
 
 def test_a_task_for_which_no_child_is_left_fails():

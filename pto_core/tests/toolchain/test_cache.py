@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import shutil
 import subprocess
 import sys
 import textwrap
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,6 +87,22 @@ def test_flags_and_definitions_are_part_of_the_key(bench, kernel) -> None:
     assert bench.states == ["cached"]
 
 
+@pytest.mark.parametrize("variable", ["CPATH", "CPLUS_INCLUDE_PATH"])
+def test_folders_that_variables_name_are_part_of_the_key(bench, kernel, variable: str) -> None:
+    source = bench.write("one.cpp", kernel("VALUE", "#include <value.h>"))
+    host = bench.build.__defaults__[0]
+
+    def build(folder: Path) -> int:
+        bench.events.clear()
+        environment = {**os.environ, variable: str(folder)}
+        toolchain = Toolchain(bench.config(), bench.events.append, environment=environment)
+        return call(toolchain.build_kernel(source, "aiv", host))
+
+    folders = [bench.write(f"{i}/value.h", f"#define VALUE {i}\n").parent for i in (3, 4)]
+    assert [build(folders[i]) for i in (0, 1, 0)] == [3, 4, 3]
+    assert bench.states == ["cached"]
+
+
 def test_truncated_artefact_is_built_again(bench, kernel) -> None:
     source = bench.write("one.cpp", kernel("1"))
     artefact = bench.build(source)
@@ -139,6 +157,27 @@ def test_file_that_changes_while_it_is_read_is_not_noted(tmp_path) -> None:
         built = scratch / "artefact.so"
         built.write_bytes(b"binary")
         cache.store("key", built, [source], started_ns=source.stat().st_mtime_ns)
+    assert cache.lookup("key") is None
+
+
+def test_file_that_changed_within_one_clock_tick_is_seen(tmp_path) -> None:
+    """The file has the times and the size that the manifest has, and other content."""
+    cache = ArtefactCache(tmp_path / "cache")
+    cache.prepare()
+    source = tmp_path / "source.cpp"
+    source.write_text("x")
+    with cache.scratch() as scratch:
+        built = scratch / "artefact.so"
+        built.write_bytes(b"binary")
+        cache.store("key", built, [source], started_ns=time.time_ns() + 10**9)
+    assert cache.lookup("key") is not None
+    source.write_text("y")
+    state = source.stat()
+    (manifest,) = (tmp_path / "cache" / "manifests").iterdir()
+    document = json.loads(manifest.read_text())
+    (record,) = document["entries"][0]["files"]
+    record[2:5] = [state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
+    manifest.write_text(json.dumps(document))
     assert cache.lookup("key") is None
 
 

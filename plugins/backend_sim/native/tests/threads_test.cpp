@@ -327,12 +327,23 @@ TEST(a_lost_device_leaves_only_its_stuck_thread) {
   while (live_workers() != 0) std::this_thread::yield();
 }
 
-TEST(a_run_may_be_closed_over) {
-  Fixture device({workers(2)});
+TEST(closing_a_device_ends_its_run_and_its_threads) {
+  while (live_workers() != 0) std::this_thread::yield();  // of other tests
   Record record(100'000);
-  const toy::Program program = chain(device.kernel(Record::kernel, &record), 1000);
-  device.begin(&program);
-  device.close();
+  {
+    Fixture device({workers(2)});
+    const toy::Program program = chain(device.kernel(Record::kernel, &record), 1000);
+    device.begin(&program);
+    const pto_leak_report leaks = device.close();
+    CHECK_EQUAL(leaks.buffers, 0u);
+  }
+  const size_t ran = record.count.load();
+  CHECK(ran <= 1000u);
+  while (live_workers() != 0) std::this_thread::yield();
+  CHECK_EQUAL(record.count.load(), ran);
+  Fixture next({workers(2)});
+  CHECK_EQUAL(next.run(chain(next.kernel(Record::kernel, &record), 10)), PTO_OK);
+  CHECK_EQUAL(record.count.load(), ran + 10);
 }
 
 TEST(many_small_runs_follow_each_other) {
