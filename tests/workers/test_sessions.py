@@ -233,3 +233,43 @@ def test_weights_stay_on_the_chip(make) -> None:
         worker.free(address)
     with pytest.raises(UsageError, match="no chip child 1"):
         worker.malloc(4, worker=1)
+
+
+@kernel(core="aiv")
+def multiply(x: In, factor: Scalar, out: Out) -> None:
+    np.multiply(x, factor, out=out)
+
+
+def multiply_on_chip(rt: Any, x: In, out: Out, factor: Any) -> None:
+    rt.submit(multiply, x, factor, out)
+
+
+@pytest.mark.parametrize(
+    ("signature", "factor", "expected"),
+    [
+        (None, 3, 6.0),
+        (("in", "out", "scalar"), -3, -6.0),
+        (("in", "out", Scalar(float)), 3.5, 7.0),
+        (("in", "out", Scalar("float32")), 3.5, 7.0),
+        (("in", "out", Scalar(float)), 3, 6.0),
+    ],
+)
+def test_an_orchestration_on_a_chip_gets_the_value_of_a_scalar(
+    make, signature: Any, factor: float, expected: float
+) -> None:
+    worker = make(device_ids=[0], platform="a2a3sim", runtime="tensormap_and_ringbuffer")
+    chip = ChipCallable(multiply_on_chip, signature=signature)
+    x, out = worker.shared_array(4), worker.shared_array(4)
+    x[:] = 2
+    with worker.session() as s:
+        s.submit(chip, x, out, factor)
+    assert (out == expected).all()
+
+
+@pytest.mark.parametrize("signature", [None, ("in", "out", "scalar")])
+def test_a_float_that_a_chip_would_get_as_an_integer_is_refused(make, signature: Any) -> None:
+    worker = make(device_ids=[0], platform="a2a3sim", runtime="tensormap_and_ringbuffer")
+    chip = ChipCallable(multiply_on_chip, signature=signature)
+    x, out = worker.shared_array(4), worker.shared_array(4)
+    with worker.session() as s, pytest.raises(UsageError, match=r"declare its type.*Scalar"):
+        s.submit(chip, x, out, 3.5)

@@ -9,10 +9,11 @@ from typing import Any
 
 from pto_core._hierarchy import TaskArgs, TensorArgType
 from pto_core.errors import UsageError
-from pto_core.kernels import ChipCallable
+from pto_core.kernels import ChipCallable, DataType
 from pto_core.kernels.direction import Direction
 
 _MASK = 2**64 - 1
+_FLOATS = (DataType.FLOAT32, DataType.FLOAT64)
 _TAGS = {
     Direction.IN: TensorArgType.INPUT,
     Direction.OUT: TensorArgType.OUTPUT,
@@ -22,16 +23,20 @@ _TAGS = {
 
 
 def chip_arguments(chip: ChipCallable, values: Sequence[Any]) -> tuple[TaskArgs, tuple[Any, ...]]:
-    """Give the arguments of one submit, and the arrays that it writes.
+    """Return the arguments of one submit, and the arrays that it writes.
 
-    An array without a direction is read and written. Raises UsageError: tensors come before
-    scalars, and as many of them as the signature says.
+    An array without a direction is read and written. A scalar has the type that the signature
+    declares. Raises UsageError for a scalar before a tensor, for a wrong number of arguments, and
+    for a float that a Python orchestration would receive as an integer.
     """
     args, written = TaskArgs(), []
+    declared = [one.dtype for one in chip.signature or () if one.direction is Direction.SCALAR]
     directions = _directions(chip, values)
     for index, (value, direction) in enumerate(zip(values, directions, strict=True)):
         if _is_number(value):
-            args.add_scalar(_bits(value))
+            is_declared = args.scalar_count < len(declared)
+            dtype = declared[args.scalar_count] if is_declared else None
+            args.add_scalar(_scalar(chip, index, value, dtype))
             continue
         if args.scalar_count:
             raise UsageError(
@@ -71,8 +76,21 @@ def _is_number(value: object) -> bool:
     return isinstance(value, numbers.Number)
 
 
-def _bits(value: Any) -> int:
-    """Sign-extend integers; floats are the bits of a float64, as in a run on a device."""
+def _scalar(chip: ChipCallable, index: int, value: Any, dtype: DataType | None) -> Any:
+    """Return the value to add: sign-extended integers, and floats in the declared type or float64.
+
+    A Python orchestration receives a scalar without a declared type as an integer.
+    """
+    if dtype is not None and dtype in _FLOATS:
+        return dtype.numpy.type(value)
     if isinstance(value, numbers.Integral):
         return int(value) & _MASK
+    if chip.function is not None:
+        raise UsageError(
+            f"argument {index} of {chip.name} is {value!r}, which a Python orchestration would "
+            "receive as an integer; declare its type in the signature of the ChipCallable, such as "
+            "signature=('in', 'out', Scalar(float))",
+            name=chip.name,
+            value=value,
+        )
     return int(struct.unpack("=Q", struct.pack("=d", float(value)))[0])
