@@ -80,7 +80,7 @@ class Stream:
         if choice < 0.45:
             self.tell(self._submit())
         elif choice < 0.65:
-            self.tell(Dispatch(self.numbers.random() < 0.7))
+            self.tell(Dispatch())
         elif choice < 0.85:
             self.complete()
         elif choice < 0.9:
