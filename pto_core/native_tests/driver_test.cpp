@@ -36,7 +36,7 @@ TEST(many_chains_give_the_sequential_answer) {
       submit(crew, task, pin);
     }
     crew.driver->run_end();
-    CHECK_EQUAL(crew.driver->statistics().finished, length);
+    CHECK_EQUAL(crew.driver->statistics().tasks.finished, length);
     CHECK_EQUAL(crew.driver->statistics().waiting, uint64_t{0});
     done += length;
   }
@@ -59,12 +59,13 @@ TEST(a_failure_poisons_what_follows_and_names_its_cause) {
       if (i == 7) failing = number;
     }
     crew.driver->run_end();
-    const auto failures = crew.driver->failures();
+    const auto failures = crew.driver->ask()->core.engine->failures();
     CHECK_EQUAL(failures.size(), size_t{1});
     CHECK_EQUAL(failures[0].first, failing);
-    CHECK_EQUAL(crew.driver->cause(failures[0].second)->data, std::string("broke at 7"));
-    CHECK_EQUAL(crew.driver->poisonings().size(), size_t{8});
-    CHECK_EQUAL(crew.driver->statistics().poisoned, int64_t{8});
+    CHECK_EQUAL(crew.driver->ask()->core.book.cause(failures[0].second)->data,
+                std::string("broke at 7"));
+    CHECK_EQUAL(crew.driver->ask()->core.engine->poisonings().size(), size_t{8});
+    CHECK_EQUAL(crew.driver->statistics().tasks.poisoned, int64_t{8});
     const auto& ended = crew.driver->outcomes()->ended;
     CHECK_EQUAL(ended.at(failing + 4).root, failing);
   }
@@ -87,7 +88,7 @@ TEST(a_child_that_is_lost_again_and_again_loses_no_task) {
       if (random() % 400 == 0) crew.kill(static_cast<int32_t>(random() % 3), true);
     }
     crew.driver->run_end();
-    CHECK_EQUAL(crew.driver->failures().size(), size_t{0});
+    CHECK_EQUAL(crew.driver->ask()->core.engine->failures().size(), size_t{0});
   }
   for (size_t i = 0; i < words.size(); ++i) CHECK_EQUAL(words[i], expected[i]);
 }
@@ -202,7 +203,7 @@ TEST(a_fork_does_not_wait_for_a_thread_of_the_driver_that_has_ended) {
     return true;
   });
   crew.on_look = [&] {  // as where it drops the last reference to a Worker
-    if (crew.driver->is_own_thread()) {
+    if (crew.driver->own_thread().is_own_thread()) {
       crew.driver->close();
       is_closed = true;
     }
@@ -255,7 +256,7 @@ TEST(a_task_past_its_deadline_ends_its_child_and_runs_again) {
   CHECK_EQUAL(crew.ended, 1);
   CHECK_EQUAL(attempts.load(), 2);
   CHECK_EQUAL(words[0], uint64_t{6});  // its region was put back
-  CHECK_EQUAL(crew.driver->failures().size(), size_t{0});
+  CHECK_EQUAL(crew.driver->ask()->core.engine->failures().size(), size_t{0});
 }
 
 TEST(a_replay_that_stops_in_a_scope_ends_and_its_graph_is_let_go_of) {
@@ -275,11 +276,11 @@ TEST(a_replay_that_stops_in_a_scope_ends_and_its_graph_is_let_go_of) {
     was_refused = true;
   }
   CHECK(was_refused);
-  CHECK_EQUAL(crew.driver->scope_depth(), uint32_t{1});
+  CHECK_EQUAL(crew.driver->ask()->submitter.depth(), uint32_t{1});
   CHECK(!held.expired());
   crew.driver->cancel(crew.driver->add_cause({}));
   crew.driver->run_end();
-  CHECK(!crew.driver->is_running());
+  CHECK(!crew.driver->flags().is_running);
   CHECK(held.expired());
   crew.driver->run_begin(Hazards::kRaw);
   crew.driver->run_end();
@@ -308,9 +309,9 @@ TEST(a_child_that_dies_between_a_skip_and_its_answer_is_lost_and_nothing_else) {
   }
   crew.kill(1, false);
   crew.driver->run_end();
-  CHECK_EQUAL(crew.driver->failures().size(), size_t{1});
-  CHECK_EQUAL(crew.driver->failures()[0].first, failing);
-  CHECK_EQUAL(crew.driver->poisonings().size(), size_t{1});
+  CHECK_EQUAL(crew.driver->ask()->core.engine->failures().size(), size_t{1});
+  CHECK_EQUAL(crew.driver->ask()->core.engine->failures()[0].first, failing);
+  CHECK_EQUAL(crew.driver->ask()->core.engine->poisonings().size(), size_t{1});
 }
 
 // Invariant: Only a child that sends an invalid answer is ended for it, and the exit of a child is
@@ -326,7 +327,7 @@ TEST(what_cannot_be_ends_the_child_that_says_it_and_no_wait) {
   }
   crew.driver->run_end();
   CHECK(crew.broken.find("skipped frame 1") != std::string::npos);
-  CHECK_EQUAL(crew.driver->failures().size(), size_t{1});
+  CHECK_EQUAL(crew.driver->ask()->core.engine->failures().size(), size_t{1});
   CHECK_EQUAL(words[1], uint64_t{1});
 }
 
@@ -375,8 +376,9 @@ TEST(who_only_asks_does_not_keep_the_driver_from_its_work) {
   for (int i = 0; ran < 9; ++i) {
     CHECK(i < 10 * kSoonMs);
     crew.driver->statistics();
-    crew.driver->failures();
-    crew.driver->cause(crew.driver->add_cause("why"));
+    crew.driver->ask()->core.engine->failures();
+    const int64_t cause = crew.driver->add_cause("why");
+    crew.driver->ask()->core.book.cause(cause);
     crew.give_up();
     std::this_thread::sleep_for(std::chrono::microseconds(100));
     crew.take();
@@ -409,7 +411,7 @@ TEST(a_driver_that_is_stopped_lets_everybody_go_and_nobody_in) {
   crew.child(0).stop();
   crew.child(1).stop();
   crew.driver->stop(crew.driver->add_cause("closed"));
-  CHECK(!crew.driver->is_running());
+  CHECK(!crew.driver->flags().is_running);
   int refused = 0;
   const auto refuses = [&](auto call) {
     try {
@@ -422,7 +424,7 @@ TEST(a_driver_that_is_stopped_lets_everybody_go_and_nobody_in) {
   refuses([&] { crew.driver->scope_end(); });
   refuses([&] { crew.driver->run_end(); });
   refuses([&] { crew.driver->run_begin(Hazards::kRaw); });
-  refuses([&] { crew.driver->control(0, "hello"); });
+  refuses([&] { crew.driver->children().control(0, "hello"); });
   CHECK_EQUAL(refused, 5);
   CHECK(crew.driver->has_ended(last));
   crew.give_up();
@@ -442,12 +444,13 @@ TEST(causes_go_with_their_runs_but_for_those_that_later_tasks_fail_for) {
     Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 1);
     submit(crew, task, 0);
     crew.driver->run_end();
-    const auto failures = crew.driver->failures();
+    const auto failures = crew.driver->ask()->core.engine->failures();
     CHECK_EQUAL(failures.size(), size_t{1});
-    CHECK_EQUAL(crew.driver->cause(failures[0].second)->data, std::string("killed"));
+    CHECK_EQUAL(crew.driver->ask()->core.book.cause(failures[0].second)->data,
+                std::string("killed"));
     if (!outcomes) outcomes = crew.driver->outcomes();
   }
-  CHECK(!crew.driver->cause(first));
+  CHECK(!crew.driver->ask()->core.book.cause(first));
   CHECK_EQUAL(outcomes->causes.size(), size_t{1});
 }
 
@@ -459,12 +462,13 @@ TEST(control_frames_keep_their_place_and_are_answered) {
   std::vector<uint64_t> replies;
   for (int i = 0; i < 50; ++i) {
     submit(crew, words[0]);
-    replies.push_back(crew.driver->control(0, "hello " + std::to_string(i)));
+    replies.push_back(crew.driver->children().control(0, "hello " + std::to_string(i)));
   }
   for (int i = 0; i < 50; ++i) {
     std::string text;
-    const auto state = crew.driver->reply(replies[static_cast<size_t>(i)], UINT64_MAX, &text);
-    CHECK(state == Driver::ReplyState::kGiven);
+    const auto state =
+        crew.driver->children().reply(replies[static_cast<size_t>(i)], UINT64_MAX, &text);
+    CHECK(state == ReplyState::kGiven);
     CHECK_EQUAL(text, "hello " + std::to_string(i));
   }
   crew.driver->run_end();

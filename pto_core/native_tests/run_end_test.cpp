@@ -14,10 +14,10 @@ TEST(a_run_that_is_over_before_the_driver_is_stopped_does_not_say_so) {
   std::vector<uint64_t> words(1);
   crew.driver->run_begin(Hazards::kRaw);
   submit(crew, words[0]);
-  crew.on_look = [&] { may_end = may_end || !crew.driver->is_own_thread(); };
+  crew.on_look = [&] { may_end = may_end || !crew.driver->own_thread().is_own_thread(); };
   bool is_stopped = false;
   crew.on_take = [&] {
-    if (crew.driver->is_running() || is_stopped) return;
+    if (crew.driver->flags().is_running || is_stopped) return;
     is_stopped = true;  // as another thread would, before the one that waited goes on
     crew.child(0).stop();
     crew.driver->stop(crew.driver->add_cause("closed"));
@@ -25,7 +25,7 @@ TEST(a_run_that_is_over_before_the_driver_is_stopped_does_not_say_so) {
   crew.driver->run_end();
   crew.on_take = nullptr;
   CHECK(is_stopped);
-  CHECK(crew.driver->failures().empty());
+  CHECK(crew.driver->ask()->core.engine->failures().empty());
 }
 
 TEST(an_interrupted_run_is_over_however_late_the_end_of_a_child_is_told) {
@@ -49,7 +49,7 @@ TEST(an_interrupted_run_is_over_however_late_the_end_of_a_child_is_told) {
   crew.on_look = nullptr;
   crew.on_end = nullptr;
   CHECK_EQUAL(asked, 5);
-  CHECK(!crew.driver->is_running());
+  CHECK(!crew.driver->flags().is_running);
 }
 
 TEST(a_failure_that_nobody_waited_for_goes_with_its_run) {
@@ -59,14 +59,14 @@ TEST(a_failure_that_nobody_waited_for_goes_with_its_run) {
     return true;
   });
   crew.on_look = [&] {
-    if (!crew.driver->is_own_thread() || has_failed.exchange(true)) return;
+    if (!crew.driver->own_thread().is_own_thread() || has_failed.exchange(true)) return;
     throw std::runtime_error("of the first run");
   };
   std::vector<uint64_t> words(1);
   crew.driver->run_begin(Hazards::kRaw);
   Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
   submit(crew, task);
-  for (int i = 0; !has_failed || crew.driver->statistics().finished == 0; ++i) {
+  for (int i = 0; !has_failed || crew.driver->statistics().tasks.finished == 0; ++i) {
     CHECK(i < kSoonMs);
     crew.give_up();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -107,7 +107,8 @@ TEST(a_failure_of_the_drivers_thread_is_kept_without_the_host) {
     return std::make_unique<SlowEngine>(configuration);
   });
   crew.on_look = [&] {
-    if (!crew.driver->is_own_thread() || !may_fail || has_failed.exchange(true)) return;
+    if (!crew.driver->own_thread().is_own_thread() || !may_fail || has_failed.exchange(true))
+      return;
     throw std::runtime_error("of the look");
   };
   const auto wait_for = [&](const std::atomic<bool>& flag) {
@@ -147,7 +148,7 @@ TEST(a_run_that_is_stopped_while_its_end_is_waited_for_says_so) {
   crew.driver->run_begin(Hazards::kRaw);
   Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
   submit(crew, task);
-  crew.on_look = [&] { is_looked = is_looked || !crew.driver->is_own_thread(); };
+  crew.on_look = [&] { is_looked = is_looked || !crew.driver->own_thread().is_own_thread(); };
   std::atomic<int> refused = 0;
   std::thread ending([&] {
     crew.take();
@@ -186,7 +187,7 @@ TEST(an_interrupted_run_cancels_and_stays_usable) {
     submit(crew, task);
   }
   crew.on_look = [&] {
-    if (crew.driver->is_own_thread()) return;
+    if (crew.driver->own_thread().is_own_thread()) return;
     crew.on_look = [&] { may_end = true; };
     throw std::runtime_error("interrupted");
   };
@@ -197,15 +198,15 @@ TEST(an_interrupted_run_cancels_and_stays_usable) {
     words_of_error = error.what();
   }
   CHECK_EQUAL(words_of_error, std::string("interrupted"));
-  CHECK(!crew.driver->is_running());
-  CHECK(crew.driver->poisonings().size() >= 10);
+  CHECK(!crew.driver->flags().is_running);
+  CHECK(crew.driver->ask()->core.engine->poisonings().size() >= 10);
   crew.on_look = nullptr;
   crew.driver->run_begin(Hazards::kRaw);
   Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
   const int64_t number = submit(crew, task);
   CHECK(crew.driver->wait(number, UINT64_MAX));
   crew.driver->run_end();
-  CHECK_EQUAL(crew.driver->failures().size(), size_t{0});
+  CHECK_EQUAL(crew.driver->ask()->core.engine->failures().size(), size_t{0});
 }
 
 int main(int argc, char** argv) {

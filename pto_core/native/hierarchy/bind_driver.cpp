@@ -87,12 +87,12 @@ void make(WorkerDriver* self, nb::object hooks, const Children& children, const 
 
 void attach(WorkerDriver& self, int32_t child, uint64_t table, uint64_t end,
             uint32_t largest_frame_bytes, bool is_python) {
-  self.driver().attach(child, pointer<const pto_transport_api>(table), pointer<pto_parent_end>(end),
-                       largest_frame_bytes, is_python);
+  self.driver().children().attach(child, pointer<const pto_transport_api>(table),
+                                  pointer<pto_parent_end>(end), largest_frame_bytes, is_python);
 }
 
 int watch_descriptor(WorkerDriver& self) {
-  const int descriptor = self.driver().watch_descriptor();
+  const int descriptor = self.driver().ask()->core.watches.descriptor();
   if (descriptor >= 0) return descriptor;
   PyErr_SetFromErrno(PyExc_OSError);
   throw nb::python_error();
@@ -101,9 +101,9 @@ int watch_descriptor(WorkerDriver& self) {
 nb::object reply(WorkerDriver& self, uint64_t number, nb::handle timeout) {
   std::string data;
   const uint64_t limit = nanoseconds_of(timeout);
-  const auto state = or_error([&] { return self.driver().reply(number, limit, &data); });
-  if (state == Driver::ReplyState::kGiven) return nb::bytes(data.data(), data.size());
-  if (state == Driver::ReplyState::kLost) return nb::none();
+  const auto state = or_error([&] { return self.driver().children().reply(number, limit, &data); });
+  if (state == ReplyState::kGiven) return nb::bytes(data.data(), data.size());
+  if (state == ReplyState::kLost) return nb::none();
   PyErr_SetString(PyExc_TimeoutError, "the child has not replied in time");
   throw nb::python_error();
 }
@@ -116,11 +116,18 @@ const RunOutcomes* outcomes_of(nb::handle handle) {
 
 nb::object task(WorkerDriver& self, int64_t number, nb::handle of) {
   int32_t child = -1;
-  const auto found = self.driver().describe(number, &child, outcomes_of(of));
+  std::optional<EndedTask> found;
+  std::string name;
+  {
+    const Role role = self.driver().ask();
+    found = role->core.book.ended(number, outcomes_of(of), &child);
+    if (!found) found = describe_live(role->core, number, &child);
+    if (found) name = role->core.catalogue.name(found->callable);
+  }
   if (!found) return nb::none();
   const nb::object place = self.place_of(found->place);
   nb::dict result;
-  result["callable"] = self.driver().callable_name(found->callable);
+  result["callable"] = name;
   result["members"] = found->members;
   result["child"] = child;
   result["file"] = place[0];
@@ -133,7 +140,7 @@ nb::object task(WorkerDriver& self, int64_t number, nb::handle of) {
 }
 
 nb::object cause(WorkerDriver& self, int64_t number, nb::handle of) {
-  const auto found = self.driver().cause(number, outcomes_of(of));
+  const auto found = self.driver().ask()->core.book.cause(number, outcomes_of(of));
   if (!found) return nb::none();
   nb::dict result;
   result["data"] = nb::bytes(found->data.data(), found->data.size());
@@ -146,10 +153,10 @@ nb::object cause(WorkerDriver& self, int64_t number, nb::handle of) {
 nb::dict statistics(WorkerDriver& self) {
   const DriverStatistics now = self.driver().statistics();
   nb::dict result;
-  result["submitted"] = now.submitted;
-  result["finished"] = now.finished;
-  result["failed"] = now.failed;
-  result["poisoned"] = now.poisoned;
+  result["submitted"] = now.tasks.submitted;
+  result["finished"] = now.tasks.finished;
+  result["failed"] = now.tasks.failed;
+  result["poisoned"] = now.tasks.poisoned;
   result["waiting"] = now.waiting;
   result["in_flight"] = now.in_flight;
   result["snapshot_bytes"] = now.saved_bytes;
@@ -203,7 +210,7 @@ void bind_runs(nb::class_<WorkerDriver>& bound) {
       .def(
           "explain",
           [](WorkerDriver& self, int64_t cause, const nb::bytes& data) {
-            self.driver().explain(cause, std::string(data.c_str(), data.size()));
+            self.driver().ask()->core.book.explain(cause, std::string(data.c_str(), data.size()));
           },
           nb::arg("cause"), nb::arg("data"), "Give a cause of this run that has no data some.")
       .def("task", &task, nb::arg("task"), nb::arg("of").none() = nb::none(),
@@ -250,14 +257,14 @@ void bind_children(nb::class_<WorkerDriver>& bound) {
       .def(
           "child_ready",
           [](WorkerDriver& self, int32_t child) {
-            or_error([&] { self.driver().child_ready(child); });
+            or_error([&] { self.driver().children().set_ready(child); });
           },
           nb::arg("child"), "The child takes frames from now on.")
       .def(
           "child_lost",
           [](WorkerDriver& self, int32_t child, int64_t cause, bool returns) {
             self.child_memory().remove_all(child);
-            or_error([&] { self.driver().child_lost(child, cause, returns); });
+            or_error([&] { self.driver().children().lose(child, cause, returns); });
           },
           nb::arg("child"), nb::arg("cause"), nb::arg("returns") = false,
           "The child's process is gone. `returns`: child_ready() will follow, after attach().")
@@ -265,7 +272,8 @@ void bind_children(nb::class_<WorkerDriver>& bound) {
           "control",
           [](WorkerDriver& self, int32_t child, const nb::bytes& data) {
             return or_error([&] {
-              return self.driver().control(child, std::string(data.c_str(), data.size()));
+              return self.driver().children().control(child,
+                                                      std::string(data.c_str(), data.size()));
             });
           },
           nb::arg("child"), nb::arg("data"), "Send a control frame; gives the reply's number.")
@@ -280,6 +288,13 @@ void bind_children(nb::class_<WorkerDriver>& bound) {
            "End a run that is open: what was in flight is lost for this cause. Each later submit "
            "and "
            "wait raises WorkerClosedError. When this returns, no thread uses the board any more.")
+      .def("refuse_inside", &WorkerDriver::refuse_inside,
+           "Raise UsageError on a thread that is in a call of the driver, by which it came here.")
+      .def("close", &WorkerDriver::close, "Close all connections. Twice is fine.");
+}
+
+void bind_watches(nb::class_<WorkerDriver>& bound) {
+  bound
       .def(
           "watch",
           [](WorkerDriver& self, int64_t task) {
@@ -290,15 +305,13 @@ void bind_children(nb::class_<WorkerDriver>& bound) {
       .def("watch_descriptor", &watch_descriptor,
            "Return a descriptor that is readable while take_watched() has tasks to return.")
       .def(
-          "take_watched", [](WorkerDriver& self) { return self.driver().take_watched(); },
+          "take_watched",
+          [](WorkerDriver& self) { return self.driver().ask()->core.watches.take(); },
           "Return each watched task that has ended, once. A task that has not ended is among them "
           "where the driver failed or stopped: watch it again.")
       .def(
-          "stop_watching", [](WorkerDriver& self) { self.driver().stop_watching(); },
-          "Close the descriptor and forget all watched tasks.")
-      .def("refuse_inside", &WorkerDriver::refuse_inside,
-           "Raise UsageError on a thread that is in a call of the driver, by which it came here.")
-      .def("close", &WorkerDriver::close, "Close all connections. Twice is fine.");
+          "stop_watching", [](WorkerDriver& self) { self.driver().ask()->core.watches.stop(); },
+          "Close the descriptor and forget all watched tasks.");
 }
 
 }  // namespace
@@ -339,6 +352,7 @@ void bind_driver(nb::module_& module) {
           nb::for_getter(nb::sig("def hooks(self) -> typing.Any")), "As given.");
   bind_runs(bound);
   bind_children(bound);
+  bind_watches(bound);
   bind_child_memory(bound);
   bind_capture(module, bound);
 }

@@ -39,18 +39,21 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/hierarchy/driver/capture.cpp
   native/hierarchy/driver/child_link.cpp
   native/hierarchy/driver/child_memory.cpp
-  native/hierarchy/driver/children.cpp
+  native/hierarchy/driver/child_control.cpp
+  native/hierarchy/driver/core.cpp
+  native/hierarchy/driver/drive.cpp
   native/hierarchy/driver/driver.cpp
-  native/hierarchy/driver/pump.cpp
+  native/hierarchy/driver/exchange.cpp
   native/hierarchy/driver/python_engine.cpp
   native/hierarchy/driver/python_host.cpp
   native/hierarchy/driver/records.cpp
   native/hierarchy/driver/regions.cpp
-  native/hierarchy/driver/replay.cpp
+  native/hierarchy/driver/replayer.cpp
+  native/hierarchy/driver/role.cpp
+  native/hierarchy/driver/run_book.cpp
   native/hierarchy/driver/run_scope.cpp
-  native/hierarchy/driver/submit.cpp
+  native/hierarchy/driver/submitter.cpp
   native/hierarchy/driver/task_handle.cpp
-  native/hierarchy/driver/waiting.cpp
   native/hierarchy/driver/watches.cpp
   native/hierarchy/driver/worker_capture.cpp
   native/hierarchy/driver/worker_driver.cpp

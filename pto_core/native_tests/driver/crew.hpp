@@ -137,7 +137,7 @@ class Crew : public Host {
     board_ = std::make_unique<Board>(Board::create(board, children, 2));
     configuration.board = board;
     driver = std::make_unique<Driver>(configuration, make_engine(configuration.engine), *this);
-    noop = driver->add_callable(Digest{}, "noop");
+    noop = driver->ask()->core.catalogue.add_callable(Digest{}, "noop");
     for (uint32_t i = 0; i < children; ++i) {
       children_.push_back(std::make_unique<ThreadChild>(*board_, static_cast<int32_t>(i), body));
       connect(static_cast<int32_t>(i));
@@ -152,9 +152,10 @@ class Crew : public Host {
   void connect(int32_t child) {
     auto* end = new Queues;
     end->connection = {nullptr, 0, board_->parent_bell(), &board_->child(child).bell, 40, 4096};
-    driver->attach(child, &queue_transport::api(), static_cast<pto_parent_end*>(end), 4096, false);
+    driver->children().attach(child, &queue_transport::api(), static_cast<pto_parent_end*>(end),
+                              4096, false);
     children_[static_cast<size_t>(child)]->start(end);
-    driver->child_ready(child);
+    driver->children().set_ready(child);
   }
 
   static std::unique_ptr<Engine> make_native(const Configuration& configuration) {
@@ -166,7 +167,7 @@ class Crew : public Host {
 
   void kill(int32_t child, bool returns) {
     children_[static_cast<size_t>(child)]->stop();
-    driver->child_lost(child, driver->add_cause("killed"), returns);
+    driver->children().lose(child, driver->add_cause("killed"), returns);
     if (returns) connect(child);
   }
 

@@ -7,8 +7,7 @@
 #include <chrono>
 #include <utility>
 
-#include "driver/driver.hpp"
-#include "driver/waiting.hpp"
+#include "driver/drive.hpp"
 #include "processes/current_process.hpp"
 
 namespace pto::hierarchy {
@@ -69,9 +68,9 @@ void Background::stop() {
   }
   if (is_own_thread()) return;
   changed_.notify_all();
-  driver_.host_.give_up();
+  drive_.host().give_up();
   thread_.join();
-  driver_.host_.take();
+  drive_.host().take();
   id_ = std::thread::id();
   is_stopping_ = false;
 }
@@ -93,13 +92,13 @@ void Background::park() {
     if (is_own_thread()) return;
   }
   changed_.notify_all();
-  engine::ring(driver_.board_.parent_bell());
-  driver_.host_.give_up();
+  engine::ring(drive_.board().parent_bell());
+  drive_.host().give_up();
   {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return is_parked_; });
   }
-  driver_.host_.take();
+  drive_.host().take();
 }
 
 void Background::unpark() {
@@ -144,7 +143,7 @@ void Background::loop() {
     if (nap > kLongestNap) {
       is_asleep_ = true;
       // Who brings work marks it, then looks whether this sleeps: one of the two is seen.
-      if (driver_.has_work_ && driver_.waiting_ == 0) is_asleep_ = false;
+      if (drive_.flags().has_work && drive_.flags().waiting == 0) is_asleep_ = false;
       changed_.wait(lock, [this] { return !is_asleep_ || is_stopping_ || parks_ > 0; });
       is_asleep_ = false;
       idle_naps = 0;
@@ -153,11 +152,11 @@ void Background::loop() {
     }
     if (!is_asked_) changed_.wait_for(lock, nap);
     const bool is_asked = std::exchange(is_asked_, false);
-    const uint64_t now = driver_.drives_.load(std::memory_order_relaxed);
+    const uint64_t now = drive_.flags().drives.load(std::memory_order_relaxed);
     const bool is_driven = now != drives && !is_asked;
     drives = now;
-    const bool has_work = driver_.has_work_.load(std::memory_order_relaxed);
-    const bool is_wanted = has_work && driver_.waiting_.load(std::memory_order_relaxed) == 0;
+    const bool has_work = drive_.flags().has_work.load(std::memory_order_relaxed);
+    const bool is_wanted = has_work && drive_.flags().waiting.load(std::memory_order_relaxed) == 0;
     idle_naps = is_wanted || is_driven ? 0 : idle_naps + 1;
     // Whoever waits while there is work wakes it from a sleep, not from a nap, see Waiting.
     if (idle_naps < kIdleNaps)
@@ -173,14 +172,15 @@ void Background::loop() {
   is_parked_ = true;
   changed_.notify_all();
   lock.unlock();
-  driver_.host_.leave();
+  drive_.host().leave();
 }
 
 // Whether to go on: the program has not come back, and there is work.
 bool Background::is_wanted(uint64_t drives) const {
-  return driver_.drives_.load(std::memory_order_relaxed) == drives &&
-         driver_.waiting_.load(std::memory_order_relaxed) == 0 &&
-         driver_.has_work_.load(std::memory_order_relaxed) && !is_stopping_ && !is_park_wanted_;
+  return drive_.flags().drives.load(std::memory_order_relaxed) == drives &&
+         drive_.flags().waiting.load(std::memory_order_relaxed) == 0 &&
+         drive_.flags().has_work.load(std::memory_order_relaxed) && !is_stopping_ &&
+         !is_park_wanted_;
 }
 
 void Background::drive(uint64_t drives) {
@@ -189,44 +189,43 @@ void Background::drive(uint64_t drives) {
     engine::WaitPolicy policy;
     policy.spin_ns = 0;
     policy.yield_ns = 0;
-    policy.longest_ns = driver_.slice_ns(UINT64_MAX, &longest_ns);
-    engine::Waiter waiter(driver_.board_.parent_bell(), nullptr, Board::kParentSpinner, policy);
+    policy.longest_ns = drive_.slice_ns(UINT64_MAX, &longest_ns);
+    engine::Waiter waiter(drive_.board().parent_bell(), nullptr, Board::kParentSpinner, policy);
     bool has_actions = false;
     std::exception_ptr error;
     waiter.wait([&]() noexcept {
-      return driver_.guarded([&] { return look(drives, &has_actions); }, error);
+      return drive_.guarded([&](const Role& role) { return poll(role, drives, &has_actions); },
+                            error);
     });
     const bool has_failed = error != nullptr;
-    if (has_failed) driver_.keep_failure(std::exchange(error, nullptr));
-    const bool is_due =
-        engine::monotonic_ns() - driver_.last_look_ns_ >= driver_.longest_slice_ns();
-    if (has_actions || is_due) call_host(has_actions);
+    if (has_failed) drive_.keep_failure(std::exchange(error, nullptr));
+    if (has_actions || drive_.is_call_due()) call_host(has_actions);
     if (has_failed) return;
   }
 }
 
 void Background::call_host(bool has_actions) {
   std::exception_ptr error;
-  driver_.host_.take();
+  drive_.host().take();
   {
     const ProgramSignals signals(program_mask_);
     try {
-      if (has_actions) driver_.run_actions();
-      driver_.look_around(false);
+      if (has_actions) drive_.run_actions();
+      drive_.call_host(false);
     } catch (...) {
       error = std::current_exception();
     }
   }
-  driver_.host_.give_up();
-  if (error) driver_.keep_failure(std::exchange(error, nullptr));
+  drive_.host().give_up();
+  if (error) drive_.keep_failure(std::exchange(error, nullptr));
 }
 
-// Whether there is something else to do than to look again when the bell rings.
-bool Background::look(uint64_t drives, bool* has_actions) {
+// Whether there is something else to do than to poll again when the bell rings.
+bool Background::poll(const Role& role, uint64_t drives, bool* has_actions) {
   if (!is_wanted(drives)) return true;
-  driver_.pump();
-  driver_.look_for_deadlines();
-  *has_actions = !driver_.actions_.empty();
+  role->exchange.poll_and_dispatch();
+  role->exchange.check_deadlines();
+  *has_actions = !role->core.actions.empty();
   return *has_actions;
 }
 

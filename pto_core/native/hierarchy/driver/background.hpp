@@ -17,11 +17,12 @@
 
 namespace pto::hierarchy {
 
-class Driver;
+class Drive;
+class Role;
 
 class Background {
  public:
-  explicit Background(Driver& driver) : driver_(driver) {}
+  explicit Background(Drive& drive) : drive_(drive) {}
   ~Background() { stop(); }
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
@@ -49,9 +50,9 @@ class Background {
   void drive(uint64_t drives);
   bool is_wanted(uint64_t drives) const;
   void call_host(bool has_actions);
-  bool look(uint64_t drives, bool* has_actions);
+  bool poll(const Role& role, uint64_t drives, bool* has_actions);
 
-  Driver& driver_;
+  Drive& drive_;
   std::thread thread_;                 // of start() and stop() alone
   std::atomic<std::thread::id> id_{};  // its, while there is one
   std::function<void()> rest_;         // its own thread's

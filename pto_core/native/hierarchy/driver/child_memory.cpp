@@ -189,14 +189,15 @@ void ChildMemory::add_use(int32_t child, uint64_t address, const TaskRange& task
 
 int64_t ChildMemory::user(int32_t child, uint64_t address, Driver& driver) const {
   const Allocation* allocation = find(child, address, 1);
-  if (!allocation || !driver.is_running()) return kNone;
+  if (!allocation || !driver.flags().is_running) return kNone;
   // A copy: other threads run while has_ended() waits.
   for (const TaskRange& each : std::vector<TaskRange>(allocation->uses)) {
     if (each.last == kUntilRunEnds) {
       if (driver.outcomes()->first_task == each.first) return each.first;
       continue;
     }
-    for (int64_t task = std::max(each.first, driver.oldest_live_task()); task <= each.last; ++task)
+    for (int64_t task = std::max(each.first, driver.flags().oldest_live.load()); task <= each.last;
+         ++task)
       if (!driver.has_ended(task)) return task;
   }
   return kNone;

@@ -2,269 +2,290 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <thread>
 #include <utility>
 
-#include "driver/waiting.hpp"
-
 namespace pto::hierarchy {
+namespace {
+
+constexpr uint32_t kSubmitsAPoll = 8;
+// Where the program does nothing in between; a quarter of the largest window.
+constexpr uint32_t kSubmitsAPollTogether = 64;
+
+}  // namespace
 
 Driver::Driver(const DriverConfiguration& configuration, std::unique_ptr<Engine> engine, Host& host)
     : configuration_(configuration),
-      engine_(std::move(engine)),
       host_(host),
-      board_(configuration.board),
-      regions_(configuration.snapshot_limit_bytes),
-      outcomes_(std::make_shared<RunOutcomes>()),
-      needs_python_(configuration.is_engine_python),
-      background_(*this) {
-  for (const ChildConfiguration& child : configuration_.engine.children)
-    links_.push_back(std::make_unique<ChildLink>(child));
-  outcomes_->is_over = true;
+      state_(configuration_, std::move(engine), host, flags_),
+      drive_(state_, host, flags_, Board(configuration.board)),
+      children_(drive_) {
+  flags_.calls_python = configuration.is_engine_python;
 }
-
-Driver::~Driver() = default;
 
 void Driver::check_open() const {
-  if (is_closed_) throw Refusal(Refusal::Kind::kClosed, "this Worker was closed; make another one");
+  if (flags_.is_closed)
+    throw Refusal(Refusal::Kind::kClosed, "this Worker was closed; make another one");
 }
 
-// A transport, an engine or a policy in Python was called with the role; that, or the handler of a
-// signal that arrived there, asks for more.
-void Driver::refuse_inside() const {
-  if (role_holder_.load(std::memory_order_relaxed) != std::this_thread::get_id()) return;
-  throw Refusal(Refusal::Kind::kUsage,
-                "the Worker is used inside a call of it, perhaps by the handler of a signal; let "
-                "the handler only note the signal, or raise");
-}
+// ---- runs ----
 
-void Driver::stop(int64_t cause) {
+std::shared_ptr<RunOutcomes> Driver::run_begin(Hazards hazards) {
+  std::shared_ptr<RunOutcomes> outcomes;
+  std::exception_ptr stale;  // no wait has thrown it; destroyed without the role
   {
-    Role role(*this);
-    if (is_closed_) return;
-    lose_all(cause);
-    is_closed_ = true;
-  }
-  engine::ring(board_.parent_bell());
-  while (waiting_.load() > Waiting::by_this_thread(*this)) {
-    host_.give_up();
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-    host_.take();
-  }
-  background_.stop();
-}
-
-void Driver::lose_all(int64_t cause) {
-  if (is_running_) {
-    outcomes_->is_stopped = true;
-    engine_->cancel(cause, out_);
-    process();
-  }
-  for (size_t i = 0; i < links_.size(); ++i)
-    if (!links_[i]->is_lost) lose(static_cast<int32_t>(i), cause, false);
-  is_running_ = false;
-  outcomes_->is_over = true;
-  has_work_ = false;
-  watches_.end_all();
-}
-
-void Driver::close() {
-  if (!is_own_thread()) refuse_inside();  // its own thread may wait for the role
-  background_.stop();
-  // Frames of its own thread may hold the role: the connections go with the driver then.
-  if (!is_own_thread()) detach_all();
-}
-
-void Driver::run_begin(Hazards hazards) {
-  std::exception_ptr stale;  // nobody waited; let go of without the role
-  {
-    Role role(*this);
-    check_open();
-    wake_first_child();
-    engine_->run_begin(hazards, out_);
-    stale = std::exchange(failure_, nullptr);
-    forget_causes();
-    outcomes_ = std::make_shared<RunOutcomes>();
-    outcomes_->first_task = newest_ + 1;
-    counts_ = {};
-    for (uint64_t& bytes : high_water_) bytes = 0;
-    scope_depth_ = 0;
+    const Role role(state_);
+    DriverCore& core = role->core;
+    core.check_open();
+    role->exchange.wake_first_child();
+    core.engine->run_begin(hazards, core.out);
+    stale = std::exchange(core.failure, nullptr);
+    core.book.begin(core.links);
+    outcomes = core.book.outcomes();
+    role->submitter.begin_run();
     is_cancelled_ = false;
-    is_running_ = true;
-    process();
+    flags_.is_running = true;
+    role->exchange.process();
   }
-  background_.start();
+  own_thread().start();
+  return outcomes;
 }
 
-// Those of runs before the last, but for what children are gone for: outcomes have their own. One
-// that was given a moment ago is about to be used.
-void Driver::forget_causes() {
-  std::erase_if(causes_, [this](const auto& each) {
-    const auto is_its = [&](const auto& link) { return link->loss_cause == each.first; };
-    return each.first < first_cause_ && std::none_of(links_.begin(), links_.end(), is_its);
-  });
-  first_cause_ = next_cause_;
+void Driver::run_end(bool is_interrupted) {
+  std::shared_ptr<RunOutcomes> outcomes;
+  {
+    const Role role(state_);
+    DriverCore& core = role->core;
+    core.check_open();
+    outcomes = core.book.outcomes();
+    if (is_cancelled_) role->submitter.end_scopes();
+    core.engine->run_end(core.out);
+    core.is_dirty = true;
+    role->exchange.process();
+    role->exchange.poll_and_dispatch();
+    if (!flags_.is_running) return;
+  }
+  if (is_interrupted) {
+    end_interrupted();
+  } else {
+    try {
+      wait_for_run(UINT64_MAX);
+    } catch (...) {
+      const std::exception_ptr interruption = std::current_exception();
+      end_interrupted();
+      std::rethrow_exception(interruption);
+    }
+  }
+  if (outcomes->is_stopped) check_open();
 }
 
-void Driver::scope_begin() {
-  Role role(*this);
-  check_open();
-  engine_->scope_begin();
-  scope_depth_ += 1;
-}
-
-void Driver::scope_end() {
-  Role role(*this);
-  check_open();
-  engine_->scope_end(out_);
-  scope_depth_ -= 1;
-  process();
-  wake_waiting();
-}
-
-// Those that the program has left open.
-void Driver::end_scopes() {
-  while (scope_depth_ > 0) {
-    engine_->scope_end(out_);
-    scope_depth_ -= 1;
-    process();
+// What has not started does not start. What runs gets some time, then its child is ended. Another
+// interruption only cuts that time short: this returns when the run is over, or when the host has
+// not reported the end of a child for many attempts.
+void Driver::end_interrupted() {
+  constexpr int kAttempts = 100;
+  const int64_t cause = add_cause({});
+  cancel(cause);
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    try {
+      if (wait_for_run(configuration_.patience_ns)) return;
+    } catch (...) {
+    }
+    std::vector<int32_t> busy;
+    {
+      const Role role(state_);
+      const auto& links = role->core.links;
+      for (size_t i = 0; i < links.size(); ++i)
+        if (links[i]->in_flight() > 0) busy.push_back(static_cast<int32_t>(i));
+    }
+    for (const int32_t child : busy) {
+      try {
+        host_.end_child(child, cause);
+      } catch (...) {
+      }
+    }
   }
 }
 
 void Driver::cancel(int64_t cause) {
-  Role role(*this);
-  if (is_closed_) return;
+  const Role role(state_);
+  if (flags_.is_closed) return;
   is_cancelled_ = true;
-  engine_->cancel(cause, out_);
-  is_dirty_ = true;
-  process();
-  flush_children();
-  wake_waiting();
+  role->core.engine->cancel(cause, role->core.out);
+  role->core.is_dirty = true;
+  role->exchange.process();
+  role->exchange.flush_children();
+  role->exchange.wake_waiting();
 }
 
-// After what others may wait for, such as room.
-void Driver::wake_waiting() {
-  if (waiting_.load(std::memory_order_relaxed) > 0) engine::ring(board_.parent_bell());
+bool Driver::wait_for_run(uint64_t timeout_ns) {
+  return drive_.wait_until([this](const Role&) { return !flags_.is_running; },
+                           saturating_add(engine::monotonic_ns(), timeout_ns));
 }
 
-bool Driver::has_ended(int64_t task) {
-  Role role(*this, Role::kAsks);
-  return records_.find(task) == nullptr;
-}
+// ---- submits ----
 
-uint32_t Driver::add_callable(const Digest& digest, const std::string& name) {
-  Role role(*this, Role::kAsks);
-  const std::string key(reinterpret_cast<const char*>(digest.data()), digest.size());
-  const auto [found, is_new] =
-      callable_numbers_.try_emplace(key, static_cast<uint32_t>(callables_.size()));
-  if (is_new) callables_.push_back({digest, name});
-  return found->second;
-}
-
-uint32_t Driver::next_config() {
-  Role role(*this, Role::kAsks);
-  return static_cast<uint32_t>(configs_.size() + 1);
-}
-
-bool Driver::add_config(uint32_t number, std::string frame) {
-  Role role(*this, Role::kAsks);
-  if (number != configs_.size() + 1) return false;
-  configs_.push_back(std::make_shared<const std::string>(std::move(frame)));
-  return true;
-}
-
-int64_t Driver::add_cause(std::string data) {
-  Role role(*this, Role::kAsks);
-  const int64_t number = next_cause_++;
-  causes_[number].data = std::move(data);
-  return number;
-}
-
-std::optional<Cause> Driver::cause(int64_t number, const RunOutcomes* of) {
-  Role role(*this, Role::kAsks);
-  if (const Cause* found = (of ? of : outcomes_.get())->cause(number)) return *found;
-  const auto found = causes_.find(number);
-  return found == causes_.end() ? std::nullopt : std::optional<Cause>(found->second);
-}
-
-void Driver::explain(int64_t cause, std::string data) {
-  Role role(*this, Role::kAsks);
-  const auto found = outcomes_->causes.find(cause);
-  if (found != outcomes_->causes.end()) found->second.data = std::move(data);
-}
-
-std::optional<EndedTask> Driver::describe(int64_t task, int32_t* child, const RunOutcomes* of) {
-  Role role(*this, Role::kAsks);
-  *child = static_cast<int32_t>(kNone);
-  const RunOutcomes& run = of ? *of : *outcomes_;
-  const auto ended = run.ended.find(task);
-  if (ended != run.ended.end()) {
-    if (const Cause* why = run.cause(ended->second.cause)) *child = why->child;
-    return ended->second;
+void Driver::ensure_granted(uint64_t bytes) {
+  Submitter::Grant grant;
+  {
+    const Role role(state_);
+    role->core.check_open();
+    grant = role->submitter.grant_for(bytes);
   }
-  const TaskRecord* record = records_.find(task);
-  if (!record) return std::nullopt;
-  for (size_t i = 0; i < links_.size(); ++i) {
-    const ChildLink& link = *links_[i];
-    for (uint64_t count = link.completed() + 1; count <= link.sent(); ++count)
-      if (link.frame(count).task == task) *child = static_cast<int32_t>(i);
-  }
-  return ended_from(*record);
+  if (grant.bytes == 0) return;
+  const uint64_t granted = host_.grant(grant.ring, grant.bytes);
+  const Role role(state_);
+  role->submitter.note_granted(grant.ring, granted);
 }
 
-EndedTask Driver::ended_from(const TaskRecord& record) {
-  EndedTask task;
-  task.callable = record.callable;
-  task.members = record.members;
-  task.timeout_ms = record.timeout_ms;
-  task.place = record.place;
+int64_t Driver::submit(const Call& call) {
+  drive_.call_host_if_due();
+  const uint64_t allocated = bytes_to_allocate(call);
+  if (allocated > 0) ensure_granted(allocated);
+  int64_t task = kNone;
+  drive_.attempt_or_wait([&](const Role& role) {
+    task = role->submitter.try_submit(call, kSubmitsAPoll);
+    return task != kNone;
+  });
+  own_thread().wake_if_asleep();
   return task;
 }
 
-const std::string& Driver::callable_name(uint32_t callable) const {
-  return callables_[callable].name;
+void Driver::submit_each(const Call& call, int64_t count,
+                         const std::function<void(int64_t)>& prepare, TaskRange& made) {
+  constexpr int64_t kTasksARole = 256;
+  for (int64_t i = 0; i < count;) {
+    int64_t task = kNone;
+    drive_.call_host_if_due();
+    {
+      const Role role(state_);
+      const int64_t stop = std::min(count, i + kTasksARole);
+      do {
+        prepare(i);
+        task = bytes_to_allocate(call) > 0
+                   ? kNone
+                   : role->submitter.try_submit(call, kSubmitsAPollTogether);
+        if (task != kNone) made.add(task);
+      } while (task != kNone && ++i < stop);
+    }
+    if (task != kNone) continue;
+    made.add(submit(call));
+    i += 1;
+  }
+  Role(state_)->exchange.poll_and_dispatch();
+  own_thread().wake_if_asleep();
 }
 
-std::vector<std::pair<int64_t, int64_t>> Driver::failures() {
-  Role role(*this, Role::kAsks);
-  return engine_->failures();
+// The run may end meanwhile, by another thread, and drops the graph then.
+void Driver::replay(std::shared_ptr<CapturedGraph> graph, bool is_known) {
+  constexpr size_t kStepsARole = 1024;
+  {
+    const Role role(state_);
+    role->core.replayed = graph;
+    flags_.has_work.store(true, std::memory_order_relaxed);
+  }
+  const std::vector<CapturedStep>& steps = graph->steps;
+  for (size_t at = 0; at < steps.size();) {
+    note_if_look_due(flags_);
+    drive_.call_host_if_due();
+    {
+      const Role role(state_);
+      const size_t stop = std::min(steps.size(), at + kStepsARole);
+      at = role->replayer.make_steps(*graph, at, stop, is_known);
+      if (at == stop) continue;
+    }
+    ensure_granted(bytes_to_reserve(*graph, steps[at]));
+    drive_.attempt_or_wait(
+        [&](const Role& role) { return role->replayer.try_step(*graph, steps[at], is_known); });
+    at += 1;
+  }
+  own_thread().wake_if_asleep();
 }
 
-std::vector<std::pair<int64_t, int64_t>> Driver::poisonings() {
-  Role role(*this, Role::kAsks);
-  return engine_->poisonings();
+int64_t Driver::allocate(uint64_t bytes, uint64_t* address) {
+  if (bytes > 0) ensure_granted(rounded(bytes));
+  int64_t task = kNone;
+  drive_.attempt_or_wait([&](const Role& role) {
+    task = role->submitter.try_allocate(bytes, address);
+    return task != kNone;
+  });
+  return task;
 }
 
-std::optional<EndedTask> Driver::failure_of(const RunOutcomes& outcomes, int64_t task) {
-  Role role(*this, Role::kAsks);
-  const auto found = outcomes.ended.find(task);
-  return found == outcomes.ended.end() ? std::nullopt : std::optional<EndedTask>(found->second);
+void Driver::scope_begin() {
+  Role(state_)->submitter.scope_begin();
+}
+
+void Driver::scope_end() {
+  const Role role(state_);
+  role->submitter.scope_end();
+  role->exchange.wake_waiting();
+}
+
+// ---- waits and questions ----
+
+bool Driver::wait(int64_t task, uint64_t timeout_ns) {
+  const auto has_ended = [&](const Role& role) { return !role->core.book.records.find(task); };
+  if (has_ended(Role(state_))) return true;
+  return drive_.wait_until(has_ended,
+                           saturating_add(timeout_ns ? engine::monotonic_ns() : 0, timeout_ns));
+}
+
+bool Driver::watch(int64_t task) {
+  {
+    const Role role(state_, Role::kAsks);
+    DriverCore& core = role->core;
+    if (core.failure) std::rethrow_exception(std::exchange(core.failure, nullptr));
+    if (!core.book.records.find(task)) return true;
+    core.check_open();
+    core.watches.add(task);
+  }
+  own_thread().drive_now();
+  return false;
 }
 
 DriverStatistics Driver::statistics() {
-  Role role(*this, Role::kAsks);
-  DriverStatistics now = counts_;
-  for (const auto& link : links_) now.in_flight += link->in_flight();
-  now.waiting = records_.live() - std::min<uint64_t>(records_.live(), now.in_flight);
-  now.saved_bytes = regions_.saved_bytes();
-  now.most_saved_bytes = regions_.most_saved_bytes();
+  const Role role = ask();
+  const DriverCore& core = role->core;
+  DriverStatistics now;
+  now.tasks = core.book.counts;
+  for (const auto& link : core.links) now.in_flight += link->in_flight();
+  const uint64_t live = core.book.records.live();
+  now.waiting = live - std::min<uint64_t>(live, now.in_flight);
+  now.saved_bytes = core.regions.saved_bytes();
+  now.most_saved_bytes = core.regions.most_saved_bytes();
   return now;
 }
 
-pto_frame_view Driver::view_of(const Frame& frame, pto_frame* head) const {
-  const TaskRecord& record = *const_cast<Records&>(records_).find(frame.task);
-  const bool has_arguments = (record.flags & TaskRecord::kHasArguments) != 0;
-  const BlobPlace blob = has_arguments ? blob_of(record, frame.member) : BlobPlace{nullptr, 0};
-  std::memcpy(head->callable, callables_[record.callable].digest.data(), PTO_DIGEST_BYTES);
-  head->required_child = frame.required_child;
-  head->required_count = frame.required_child == kNone ? 0 : frame.required_count;
-  head->config = record.config;
-  head->number = static_cast<uint64_t>(frame.task);
-  head->bytes = blob.bytes;
-  head->kind = PTO_FRAME_TASK;
-  head->flags = has_arguments ? PTO_FRAME_HAS_ARGUMENTS : 0;
-  return {head, blob.data};
+// ---- the end ----
+
+void Driver::park() {
+  refuse_inside();  // its own thread may wait for the role
+  own_thread().park();
+}
+
+void Driver::stop(int64_t cause) {
+  {
+    const Role role(state_);
+    if (flags_.is_closed) return;
+    role->exchange.lose_all(cause);
+    flags_.is_closed = true;
+    role->core.watches.end_all();
+  }
+  engine::ring(drive_.board().parent_bell());
+  while (flags_.waiting.load() > drive_.waits_of_this_thread()) {
+    host_.give_up();
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    host_.take();
+  }
+  own_thread().stop();
+}
+
+void Driver::close() {
+  if (!own_thread().is_own_thread()) refuse_inside();  // its own thread may wait for the role
+  own_thread().stop();
+  // Frames of its own thread may hold the role: the connections go with the driver then.
+  if (!own_thread().is_own_thread()) children_.detach_all();
 }
 
 }  // namespace pto::hierarchy

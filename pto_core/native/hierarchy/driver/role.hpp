@@ -1,22 +1,66 @@
-// Holding the driver's role. Only for the sources of this room.
+// The driver's role: one thread at a time works with the state of a driver, through a Role.
+//
+// Order of locks: no thread waits for the role, or for a bell, while it holds what Host::give_up()
+// gives up. Where the engine or an end is Python, a thread holds what Host::take() takes before it
+// takes the role.
 #pragma once
 
+#include <atomic>
+#include <memory>
 #include <mutex>
 #include <thread>
 
-#include "driver/deciding.hpp"
-#include "driver/driver.hpp"
+#include "driver/core.hpp"
+#include "driver/exchange.hpp"
+#include "driver/host.hpp"
+#include "driver/replayer.hpp"
+#include "driver/submitter.hpp"
 
 namespace pto::hierarchy {
 
-class Driver::Role {
+struct DriverState {
+  DriverState(const DriverConfiguration& configuration, std::unique_ptr<Engine> engine,
+              SharedFlags& flags)
+      : core(configuration, std::move(engine), flags),
+        exchange(core),
+        submitter(core, exchange),
+        replayer(core, exchange, submitter) {}
+
+  DriverCore core;
+  Exchange exchange;
+  Submitter submitter;
+  Replayer replayer;
+};
+
+// The state of a driver, which only a Role reaches.
+class GuardedState {
+ public:
+  GuardedState(const DriverConfiguration& configuration, std::unique_ptr<Engine> engine, Host& host,
+               SharedFlags& flags)
+      : host_(host), flags_(flags), state_(configuration, std::move(engine), flags) {}
+
+  // Throws Refusal where this thread has the role: it is in a call of the driver.
+  void refuse_inside() const;
+
+ private:
+  friend class Role;
+
+  Host& host_;
+  SharedFlags& flags_;
+  std::mutex mutex_;
+  std::atomic<std::thread::id> holder_{};
+  DriverState state_;
+};
+
+// Holds the role as long as it lives. Its operator-> is the only way to the state.
+class Role {
   // Where the engine, an end or a policy is Python: no handler of a signal may interrupt it.
   class HeldInterrupts {
    public:
-    explicit HeldInterrupts(Driver& driver)
-        : host_(driver.needs_python_.load(std::memory_order_relaxed) &&
-                        driver.host_.hold_interrupts()
-                    ? &driver.host_
+    explicit HeldInterrupts(GuardedState& guarded)
+        : host_(guarded.flags_.calls_python.load(std::memory_order_relaxed) &&
+                        guarded.host_.hold_interrupts()
+                    ? &guarded.host_
                     : nullptr) {}
     ~HeldInterrupts() {
       if (host_) host_->release_interrupts();
@@ -30,61 +74,44 @@ class Driver::Role {
 
  public:
   // For a thread of the program: it gives up what other holders may need before it waits.
-  explicit Role(Driver& driver)
-      : driver_(driver), interrupts_(driver), lock_(driver.role_, std::try_to_lock) {
-    driver.drives_.fetch_add(1, std::memory_order_relaxed);
-    wait();
+  explicit Role(GuardedState& guarded)
+      : guarded_(guarded), interrupts_(guarded), lock_(guarded.mutex_, std::try_to_lock) {
+    guarded.flags_.drives.fetch_add(1, std::memory_order_relaxed);
+    if (!lock_.owns_lock()) wait();
     note_holder();
   }
 
-  // The same, for one that only asks: the driver's own thread goes on driving for it.
+  // The same, for a question: the driver's own thread goes on driving.
   enum Asking { kAsks };
-  Role(Driver& driver, Asking)
-      : driver_(driver), interrupts_(driver), lock_(driver.role_, std::try_to_lock) {
-    wait();
+  Role(GuardedState& guarded, Asking)
+      : guarded_(guarded), interrupts_(guarded), lock_(guarded.mutex_, std::try_to_lock) {
+    if (!lock_.owns_lock()) wait();
     note_holder();
   }
 
-  // For one that waits and has given everything up; or has all that it needs of the host, and gives
-  // it up in between.
-  enum Looking { kLooks, kLooksHolding };
-  Role(Driver& driver, Looking looking)
-      : driver_(driver), interrupts_(driver), lock_(driver.role_, std::defer_lock) {
-    if (looking == kLooks) lock_.lock();
-    while (!lock_.owns_lock() && !lock_.try_lock()) {
-      driver.host_.give_up();
-      // Released at once: others may have what is taken next, and wait for the role.
-      {
-        const std::lock_guard until_free(driver.role_);
-      }
-      driver.host_.take();
-    }
+  // For a thread that polls: it has given everything up; or it holds all that it needs of the host,
+  // and gives that up while it waits.
+  enum Polling { kPolls, kPollsHolding };
+  Role(GuardedState& guarded, Polling polling)
+      : guarded_(guarded), interrupts_(guarded), lock_(guarded.mutex_, std::defer_lock) {
+    polling == kPolls ? lock_.lock() : lock_in_turns();
     note_holder();
   }
 
-  ~Role() { driver_.role_holder_.store({}, std::memory_order_relaxed); }
+  ~Role() { guarded_.holder_.store({}, std::memory_order_relaxed); }
   Role(const Role&) = delete;
   Role& operator=(const Role&) = delete;
 
+  DriverState* operator->() const { return &guarded_.state_; }
+
  private:
   void note_holder() {
-    driver_.role_holder_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    guarded_.holder_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   }
+  void wait();
+  void lock_in_turns();
 
-  void wait() {
-    if (lock_.owns_lock()) return;
-    if (Deciding::is_so()) {
-      throw Refusal(Refusal::Kind::kUsage,
-                    "a placement policy asks the Worker that waits for its decision; decide by the "
-                    "candidates alone");
-    }
-    driver_.refuse_inside();
-    driver_.host_.give_up();
-    lock_.lock();
-    driver_.host_.take();
-  }
-
-  Driver& driver_;
+  GuardedState& guarded_;
   const HeldInterrupts interrupts_;  // released after the lock
   std::unique_lock<std::mutex> lock_;
 };

@@ -17,7 +17,7 @@ void RunScope::begin_replay(nb::object driver, const CapturedObject& captured, T
 
 void RunScope::own(nb::object driver) {
   driver_ = nb::inst_ptr<WorkerDriver>(driver);
-  outcomes_ = driver_->driver().outcomes();
+  outcomes_ = driver_->outcomes();
   object_ = std::move(driver);
 }
 

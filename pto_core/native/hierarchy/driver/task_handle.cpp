@@ -63,8 +63,11 @@ PyObject* failure(PyObject* self, void*) {
   return or_raise([&]() -> PyObject* {
     const TaskHandle* handle = self_of(self);
     check_runs(handle);
-    const auto found = or_error(
-        [&] { return driver_of(handle).failure_of(*handle->run->outcomes, handle->task); });
+    int32_t child = 0;
+    const auto found = or_error([&] {
+      return driver_of(handle).ask()->core.book.ended(handle->task, handle->run->outcomes.get(),
+                                                      &child);
+    });
     if (!found) Py_RETURN_NONE;
     return Py_BuildValue("(iLL)", static_cast<int>(found->result),
                          static_cast<long long>(found->cause), static_cast<long long>(found->root));

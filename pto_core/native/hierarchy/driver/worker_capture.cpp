@@ -69,13 +69,14 @@ void WorkerDriver::capture_begin(nb::object self, Hazards hazards, nb::handle co
   if (args) args->take_addresses();
   auto made = or_error([&] {
     return std::make_unique<Capture>(
-        driver_->engine_configuration(), hazards, captures_++,
+        driver_->configuration().engine, hazards, captures_++,
         args ? std::span<const pto_tensor>(args->tensors()) : std::span<const pto_tensor>(),
         args ? std::span<const uint64_t>(args->scalars()) : std::span<const uint64_t>());
   });
   // Other threads can run up to here, and not between the checks and what follows.
   if (capture_) core::raise_usage("a capture inside a capture; capture one graph after the other");
-  if (driver_->is_running()) core::raise_usage("a capture inside a run; capture before or after");
+  if (driver_->flags().is_running)
+    core::raise_usage("a capture inside a run; capture before or after");
   RunObject* run = make_run_object(this, self.ptr(), nullptr);
   if (!run) throw nb::python_error();
   Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_, run)));
@@ -126,7 +127,7 @@ void WorkerDriver::check_origins(const Draft& draft) const {
 
 int64_t WorkerDriver::submit_call(const Call& call) {
   if (!capture_) return driver().submit(call);
-  driver_->check(call);
+  driver_->ask()->submitter.check(call);
   return capture_->submit(call);
 }
 
@@ -178,8 +179,8 @@ void WorkerDriver::check_replay(const CapturedObject& captured, TaskArgs* args) 
     if (range.begin == 0)
       core::raise_usage(name_of(i) + " of the arguments has no memory; give one that has");
     const bool is_heap = std::any_of(
-        std::begin(driver_->engine_configuration().rings),
-        std::end(driver_->engine_configuration().rings), [&](const RingConfiguration& ring) {
+        std::begin(driver_->configuration().engine.rings),
+        std::end(driver_->configuration().engine.rings), [&](const RingConfiguration& ring) {
           return range.begin < ring.address + ring.size && ring.address < range.end;
         });
     if (!is_heap && !Capture::is_captured(range.begin)) continue;
@@ -200,7 +201,7 @@ void WorkerDriver::replay_begin(nb::object self, const CapturedObject& captured,
   lies_apart_ = lie_apart(*graph, tensors);
   const TaskRange all{driver_->outcomes()->first_task, ChildMemory::kUntilRunEnds};
   for (const ChildRange& range : graph->on_children)
-    child_memory_.add_use(range.child, range.address, all, driver_->oldest_live_task());
+    child_memory_.add_use(range.child, range.address, all, driver_->flags().oldest_live);
   replayed_ = graph;
 }
 

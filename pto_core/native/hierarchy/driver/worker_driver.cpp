@@ -39,7 +39,7 @@ WorkerDriver::~WorkerDriver() {
     close_driver();
   drop_kept(INT64_MAX);
   Py_XDECREF(reinterpret_cast<PyObject*>(run_));
-  if (driver_ && driver_->is_own_thread()) leave_to_own_thread();
+  if (driver_ && driver_->own_thread().is_own_thread()) leave_to_own_thread();
 }
 
 // Destruction cannot raise: what the handler of an earlier signal raises is reported and dropped.
@@ -58,7 +58,7 @@ void WorkerDriver::close_driver() noexcept {
 // below still use both.
 void WorkerDriver::leave_to_own_thread() {
   Driver* const driver = driver_.release();
-  driver->end_by_itself([driver, host = host_.release()] {
+  driver->own_thread().end_by_itself([driver, host = host_.release()] {
     const PyGILState_STATE state = core::or_park([] { return PyGILState_Ensure(); });
     delete driver;
     delete host;
@@ -92,14 +92,17 @@ void WorkerDriver::run_begin(nb::object self, Hazards hazards, nb::handle config
   // First, because it may be refused.
   const uint32_t number = config.is_none() ? 0 : config_number(config.ptr());
   check_no_capture();
-  or_error([&] { driver().run_begin(hazards); });
+  auto outcomes = or_error([&] { return driver().run_begin(hazards); });
   if (capture_) {  // another thread began it while this one waited for the driver
     or_error([&] { driver().run_end(false); });
     check_no_capture();
   }
   settings_.memory->begin_run();
-  RunObject* run = make_run_object(this, self.ptr(), driver_->outcomes());
-  if (!run) throw nb::python_error();
+  RunObject* run = make_run_object(this, self.ptr(), std::move(outcomes));
+  if (!run) {
+    is_abandoned_ = true;
+    throw nb::python_error();
+  }
   Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_, run)));
   run_config_ = number;
   replayed_.reset();
@@ -119,19 +122,23 @@ void WorkerDriver::run_end(bool is_interrupted) {
   Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_, nullptr)));
 }
 
+const std::shared_ptr<RunOutcomes>& WorkerDriver::outcomes() const {
+  return run_->outcomes;
+}
+
 bool WorkerDriver::is_open(const RunOutcomes& outcomes) const {
-  return process_ == current_process() && driver_->is_running() &&
-         driver_->outcomes().get() == &outcomes;
+  return process_ == current_process() && driver_->flags().is_running && run_ &&
+         run_->outcomes.get() == &outcomes;
 }
 
 void WorkerDriver::end_run_without_owner() {
-  if (std::exchange(is_abandoned_, false) && driver().is_running()) end_abandoned();
+  if (std::exchange(is_abandoned_, false) && driver().flags().is_running) end_abandoned();
 }
 
 // An object goes: no Python may run here, where what it raises would be dropped.
 void WorkerDriver::abandon() noexcept {
   is_abandoned_ = true;
-  if (driver_->calls_python()) return;
+  if (driver_->flags().calls_python) return;
   try {
     driver_->cancel(driver_->add_cause({}));
   } catch (const Refusal&) {
@@ -142,7 +149,7 @@ void WorkerDriver::abandon() noexcept {
 // What a handler raises ends one attempt, and a run needs few.
 void WorkerDriver::end_abandoned() noexcept {
   constexpr int kAttempts = 100;
-  for (int attempt = 0; attempt < kAttempts && driver_->is_running(); ++attempt) {
+  for (int attempt = 0; attempt < kAttempts && driver_->flags().is_running; ++attempt) {
     try {
       driver_->cancel(driver_->add_cause({}));
       run_end(true);
@@ -155,8 +162,9 @@ void WorkerDriver::end_abandoned() noexcept {
 
 nb::tuple WorkerDriver::outcome() const {
   nb::list failed, poisoned;
-  for (const auto& [task, cause] : driver_->failures()) failed.append(nb::make_tuple(task, cause));
-  for (const auto& [task, root] : driver_->poisonings())
+  for (const auto& [task, cause] : driver_->ask()->core.engine->failures())
+    failed.append(nb::make_tuple(task, cause));
+  for (const auto& [task, root] : driver_->ask()->core.engine->poisonings())
     poisoned.append(nb::make_tuple(task, root));
   return nb::make_tuple(driver_->outcomes()->is_over.load(), failed, poisoned);
 }

@@ -76,10 +76,12 @@ class WorkerDriver {
 
   void run_begin(nb::object self, Hazards hazards, nb::handle config);
   void run_end(bool is_interrupted);
+  // Of the run that has begun.
+  const std::shared_ptr<RunOutcomes>& outcomes() const;
   // Whether the run with those outcomes is open.
   bool is_open(const RunOutcomes& outcomes) const;
   // Whether a run is open that somebody can still end.
-  bool is_running() { return driver().is_running() && !is_abandoned_; }
+  bool is_running() { return driver().flags().is_running && !is_abandoned_; }
   // The owner of the open run is gone: cancels it, at the latest when the next run begins and waits
   // for its end.
   void abandon() noexcept;

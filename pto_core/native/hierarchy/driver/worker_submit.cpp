@@ -118,7 +118,7 @@ uint32_t WorkerDriver::callable_number(PyObject* object, Kind kind) {
     return known.number;
   }
   const CallableHandle handle = check_handle(object, kind);  // add_callable() may let others run
-  known.number = driver_->add_callable(handle.digest, handle.name);
+  known.number = driver_->ask()->core.catalogue.add_callable(handle.digest, handle.name);
   known.space = handle.space;
   known.version = version;
   known.handle = nb::borrow(object);
@@ -151,10 +151,10 @@ uint32_t WorkerDriver::intern_config(nb::handle config) {
   while (true) {
     const auto found = config_numbers_.find(key);
     if (found != config_numbers_.end()) return found->second;
-    const uint32_t number = driver_->next_config();
+    const uint32_t number = driver_->ask()->core.catalogue.next_config();
     const auto frame =
         nb::cast<nb::bytes>(dumps(nb::make_tuple("config", nb::make_tuple(number, packed))));
-    if (driver_->add_config(number, std::string(frame.c_str(), frame.size())))
+    if (driver_->ask()->core.catalogue.add_config(number, std::string(frame.c_str(), frame.size())))
       return config_numbers_.try_emplace(key, number).first->second;
   }
 }
@@ -259,8 +259,8 @@ PyObject* WorkerDriver::submit(const SubmitWords& words) {
     learn_addresses(draft, task);
   });
   if (draft.has_child_memory && !capture_)
-    child_memory_.add_uses(draft.keys, {task, task}, driver_->oldest_live_task());
-  drop_kept(driver_->oldest_live_task());
+    child_memory_.add_uses(draft.keys, {task, task}, driver_->flags().oldest_live);
+  drop_kept(driver_->flags().oldest_live);
   // What was let go of just now may have closed it, or other threads ended the run or began one.
   if (!run_) or_error([&] { driver_->check_open(); });
   const bool is_of_next = run_ && run_->outcomes && task >= run_->outcomes->first_task;

@@ -118,7 +118,7 @@ nb::object WorkerDriver::submit_many(const SubmitWords& words, PyObject* scalars
   TaskRange made;
   const auto keep_arrays = [&] {
     if (draft.has_child_memory && !capture_ && made.last != kNone)
-      child_memory_.add_uses(draft.keys, made, driver_->oldest_live_task());
+      child_memory_.add_uses(draft.keys, made, driver_->flags().oldest_live);
     for (uint32_t i = 0; i < args->tensor_count && made.last != kNone; ++i)
       keep(args->notes[i].tensor->owner, made.last);
   };
@@ -135,7 +135,7 @@ nb::object WorkerDriver::submit_many(const SubmitWords& words, PyObject* scalars
   }
   keep_arrays();
   Py_CLEAR(args->producers);
-  drop_kept(driver_->oldest_live_task());
+  drop_kept(driver_->flags().oldest_live);
   const int64_t begin = std::max<int64_t>(made.first, 0);
   return nb::module_::import_("builtins").attr("range")(begin, made.last + 1);
 }

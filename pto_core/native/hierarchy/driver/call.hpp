@@ -1,0 +1,53 @@
+// What a submit asks of the driver, and what it may throw.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "driver/records.hpp"
+#include "engine/interface.hpp"
+#include "pto/abi/arguments.h"
+
+namespace pto::hierarchy {
+
+struct MemberCall {
+  std::span<const pto_tensor> tensors;
+  std::span<Tensor> keys;  // of the tensors; the engine writes the addresses that it allocates
+  std::span<const uint64_t> scalars;
+};
+
+struct Call {
+  Kind kind = Kind::kNextLevel;
+  bool has_arguments = true;
+  bool is_hint = false;
+  int32_t retries = 0;
+  uint32_t callable = 0;
+  uint32_t config = 0;
+  uint32_t timeout_ms = 0;
+  Place place;
+  std::span<const MemberCall> members;
+  std::span<const int32_t> pins;
+  std::span<const int64_t> after;  // earlier tasks of the run that it also waits for
+};
+
+// `members` keeps what the submission refers to.
+Submission submission_of(const Call& call, std::vector<Member>& members);
+
+// A submit that can never succeed.
+struct DeadlockFound {
+  Deadlock proof;
+};
+
+// Tasks of one thread. Tasks of other threads may have numbers between them.
+struct TaskRange {
+  int64_t first = kNone;
+  int64_t last = kNone;
+
+  void add(int64_t task) {
+    if (first == kNone) first = task;
+    last = task;
+  }
+};
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,69 @@
+// The data of a driver. Owner: its role, see role.hpp.
+//
+// Invariants: a frame that the engine has sent is in its child's link, in the engine's order; the
+// engine gets what an answer says before anything later is sent.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "board.hpp"
+#include "driver/captured_graph.hpp"
+#include "driver/catalogue.hpp"
+#include "driver/child_link.hpp"
+#include "driver/regions.hpp"
+#include "driver/replies.hpp"
+#include "driver/run_book.hpp"
+#include "driver/shared_flags.hpp"
+#include "driver/watches.hpp"
+#include "engine/interface.hpp"
+
+namespace pto::hierarchy {
+
+struct DriverConfiguration {
+  Configuration engine;
+  void* board = nullptr;  // made by Board::create for as many children
+  uint64_t snapshot_limit_bytes = uint64_t{1} << 30;
+  uint64_t patience_ns = 2'000'000'000;  // for what runs when a run is interrupted
+  bool is_engine_python = false;         // or its policy
+};
+
+// A call of the host that waits until no role is held: end the child, for a cause or because its
+// connection broke.
+struct Action {
+  int32_t child;
+  int64_t cause;  // kNone: the connection broke
+  uint64_t connection;
+  std::string message;
+};
+
+struct DriverCore {
+  DriverCore(const DriverConfiguration& configuration, std::unique_ptr<Engine> engine,
+             SharedFlags& flags);
+
+  // Throws Refusal (closed) after Driver::stop().
+  void check_open() const;
+  ChildLink& link(int32_t child) { return *links[static_cast<size_t>(child)]; }
+  const ChildLink& link(int32_t child) const { return *links[static_cast<size_t>(child)]; }
+
+  const DriverConfiguration& configuration;
+  SharedFlags& flags;
+  const std::unique_ptr<Engine> engine;
+  Board board;
+  std::vector<std::unique_ptr<ChildLink>> links;
+  Catalogue catalogue;
+  RunBook book;
+  SavedRegions regions;
+  Replies replies;
+  Watches watches;
+  Instructions out;
+  std::vector<Action> actions;
+  std::shared_ptr<CapturedGraph> replayed;  // of the run: records of its tasks point at the blobs
+  std::exception_ptr failure;  // of the driver's own thread; the next wait of the program throws it
+  bool is_dirty = false;       // the engine may have something to send
+};
+
+}  // namespace pto::hierarchy

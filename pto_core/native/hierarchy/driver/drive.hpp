@@ -1,0 +1,168 @@
+// Driving while a thread waits, and the calls of the host that follow from it.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <utility>
+
+#include "driver/background.hpp"
+#include "driver/host.hpp"
+#include "driver/role.hpp"
+#include "pto/engine/bell.hpp"
+
+namespace pto::hierarchy {
+
+constexpr uint64_t kSliceNs = 50'000'000;
+// The first sleep of a wait; each is twice as long as the one before, up to a slice. A child that
+// has just reported does not ring for what it ends next, see child/answers.hpp.
+constexpr uint64_t kShortestSliceNs = 1'000'000;
+
+inline uint64_t saturating_add(uint64_t a, uint64_t b) {
+  return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+class Drive {
+ public:
+  // `board` is the one of the state: its bell is rung and waited for without the role.
+  Drive(GuardedState& state, Host& host, SharedFlags& flags, const Board& board)
+      : state_(state), host_(host), flags_(flags), board_(board), background_(*this) {}
+
+  // Whether `done(role)`, called with the role after each poll, before CLOCK_MONOTONIC is
+  // `deadline_ns`. Throws where the driver is closed first; its memory is not touched any more
+  // then.
+  template <class Done>
+  bool wait_until(Done done, uint64_t deadline_ns);
+  // Returns when `attempt(role)` has succeeded; waits for free space in between. `attempt` throws
+  // when it never can.
+  template <class Attempt>
+  void attempt_or_wait(Attempt attempt);
+  // Runs `call(role)` and returns whether it is ready: its result, or true where it throws, which
+  // is kept in `error`. For a thread that has given up what Host::give_up() gives up. Waits for the
+  // role: children do not signal what another holder polls.
+  template <class Call>
+  bool guarded(Call call, std::exception_ptr& error) noexcept;
+
+  // Call the host. Without the role.
+  void run_actions();
+  void call_host(bool is_callers);
+  // A program that submits all the time never waits.
+  void call_host_if_due();
+  // Call without the GIL: the thread that waits for the GIL may hold the role.
+  void keep_failure(std::exception_ptr error);
+  // How long a wait may sleep: it comes back in time for its deadline and for those of tasks.
+  uint64_t slice_ns(uint64_t deadline_ns, uint64_t* longest_ns) const;
+  bool is_call_due() const {
+    return engine::monotonic_ns() - flags_.last_look_ns >= longest_slice_ns(flags_);
+  }
+  // How many of the waiting threads are calls of this thread: a hook may wait again.
+  uint32_t waits_of_this_thread() const;
+
+  GuardedState& state() { return state_; }
+  Host& host() { return host_; }
+  SharedFlags& flags() { return flags_; }
+  const Board& board() const { return board_; }
+  Background& background() { return background_; }
+
+ private:
+  class Waiting;
+
+  GuardedState& state_;
+  Host& host_;
+  SharedFlags& flags_;
+  const Board board_;
+  Background background_;  // the last: its thread uses all of the above
+};
+
+// A thread of the program that waits, for as long as it does.
+class Drive::Waiting {
+ public:
+  explicit Waiting(Drive& drive) : drive_(drive), outer_(innermost()) {
+    innermost() = this;
+    drive_.flags_.waiting.fetch_add(1);
+  }
+  ~Waiting() {
+    innermost() = outer_;
+    drive_.flags_.waiting.fetch_sub(1);
+    if (drive_.flags_.has_work) drive_.background_.wake_if_asleep();
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+  static uint32_t by_this_thread(const Drive& drive) {
+    uint32_t count = 0;
+    for (const Waiting* each = innermost(); each; each = each->outer_)
+      count += &each->drive_ == &drive;
+    return count;
+  }
+
+ private:
+  static Waiting*& innermost() {
+    thread_local Waiting* innermost = nullptr;
+    return innermost;
+  }
+
+  Drive& drive_;
+  Waiting* const outer_;
+};
+
+template <class Done>
+bool Drive::wait_until(Done done, uint64_t deadline_ns) {
+  Waiting waiting(*this);
+  uint64_t longest_ns = kShortestSliceNs;
+  while (true) {
+    bool is_done = false;
+    std::exception_ptr error;
+    const auto poll = [&](const Role& role) {
+      DriverCore& core = role->core;
+      if (core.failure) std::rethrow_exception(std::exchange(core.failure, nullptr));
+      if (!flags_.is_closed) {
+        role->exchange.poll_and_dispatch(1);
+        role->exchange.check_deadlines();
+      }
+      is_done = done(role);
+      if (!is_done) core.check_open();
+      return is_done || !core.actions.empty();
+    };
+    engine::WaitPolicy policy;
+    policy.longest_ns = slice_ns(deadline_ns, &longest_ns);
+    engine::Waiter waiter(board_.parent_bell(), board_.spin_places(), Board::kParentSpinner,
+                          policy);
+    host_.give_up();
+    const bool is_ready = waiter.wait([&]() noexcept { return guarded(poll, error); });
+    host_.take();
+    if (error) std::rethrow_exception(error);
+    run_actions();
+    if (is_done) break;
+    if (!is_ready) call_host(true);
+    if (deadline_ns != UINT64_MAX && engine::monotonic_ns() >= deadline_ns) return false;
+  }
+  return true;
+}
+
+template <class Attempt>
+void Drive::attempt_or_wait(Attempt attempt) {
+  {
+    const Role role(state_);
+    if (attempt(role)) return;
+    role->exchange.poll_and_dispatch();
+  }
+  wait_until(attempt, UINT64_MAX);
+}
+
+template <class Call>
+bool Drive::guarded(Call call, std::exception_ptr& error) noexcept {
+  const bool calls_python = flags_.calls_python.load(std::memory_order_relaxed);
+  if (calls_python) host_.take();
+  bool is_ready = true;
+  try {
+    const Role role(state_, calls_python ? Role::kPollsHolding : Role::kPolls);
+    is_ready = call(role);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  if (calls_python) host_.give_up();
+  return is_ready;
+}
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,49 @@
+// Makes the submits of a captured graph again, without the program. Only for a thread that holds
+// the driver's role.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "driver/captured_graph.hpp"
+#include "driver/core.hpp"
+#include "driver/exchange.hpp"
+#include "driver/submitter.hpp"
+
+namespace pto::hierarchy {
+
+class Replayer {
+ public:
+  Replayer(DriverCore& core, Exchange& exchange, Submitter& submitter)
+      : core_(core), exchange_(exchange), submitter_(submitter) {}
+
+  // Makes steps from `at` on, up to `stop`. Returns where it stopped: at `stop`, at a step that
+  // needs a grant of heap memory first, or where there is no free space now.
+  size_t make_steps(CapturedGraph& graph, size_t at, size_t stop, bool is_known);
+  // False: no free space now. `is_known`: the edges of the capture hold. Throws as a submit, and
+  // where another thread has ended the run.
+  bool try_step(CapturedGraph& graph, const CapturedStep& step, bool is_known);
+
+ private:
+  bool is_granted(const CapturedGraph& graph, const CapturedStep& step) const;
+  bool try_allocate(CapturedGraph& graph, const CapturedStep& step);
+  bool try_resubmit(CapturedGraph& graph, const CapturedTask& task, bool is_known);
+  std::span<const int64_t> explicit_producers(std::span<const Known::Producer> producers);
+  void fill_keys(const CapturedGraph& graph, const CapturedTask& task);
+  void fill_members(const CapturedGraph& graph, const CapturedTask& task, bool has_keys);
+  uint64_t ranges_of(const CapturedTask& task, std::vector<SavedRange>* ranges) const;
+  void keep(CapturedGraph& graph, const CapturedTask& task, int64_t number);
+
+  DriverCore& core_;
+  Exchange& exchange_;
+  Submitter& submitter_;
+  std::vector<Tensor> keys_;  // of the task under way; kept for their memory
+  std::vector<Member> members_;
+  std::vector<int64_t> after_;
+};
+
+// What a step allocates in its heap ring.
+uint64_t bytes_to_reserve(const CapturedGraph& graph, const CapturedStep& step);
+
+}  // namespace pto::hierarchy

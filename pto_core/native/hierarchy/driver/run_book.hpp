@@ -1,0 +1,60 @@
+// What the driver knows of tasks, runs and causes of failures. Owner: the driver's role.
+//
+// Invariant: a task has a record from its submit until it has finished.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "driver/child_link.hpp"
+#include "driver/outcomes.hpp"
+#include "driver/records.hpp"
+#include "engine/interface.hpp"
+
+namespace pto::hierarchy {
+
+struct TaskCounts {  // of the run
+  int64_t submitted = 0;
+  int64_t finished = 0;
+  int64_t failed = 0;
+  int64_t poisoned = 0;
+};
+
+class RunBook {
+ public:
+  // The children's loss causes are those that later tasks may still fail for.
+  void begin(const std::vector<std::unique_ptr<ChildLink>>& links);
+  // The last run; from begin() on, the one that has begun.
+  const std::shared_ptr<RunOutcomes>& outcomes() const { return outcomes_; }
+
+  void note_submitted(int64_t task) { newest_ = task; }
+  int64_t next_task() const { return newest_ + 1; }
+  // The task with this record has finished.
+  void finish(const Instruction& instruction, const TaskRecord& record);
+
+  int64_t next_cause() { return next_cause_++; }
+  int64_t add_cause(std::string data);
+  // Of the last run, or of the one with those outcomes.
+  std::optional<Cause> cause(int64_t number, const RunOutcomes* of = nullptr) const;
+  // Gives a cause of this run that has no data some: a deadline.
+  void explain(int64_t cause, std::string data);
+  // A task that has ended and did not complete, of the last run or of that with those outcomes.
+  std::optional<EndedTask> ended(int64_t task, const RunOutcomes* of, int32_t* child) const;
+  static EndedTask ended_from(const TaskRecord& record);
+
+  Records records;
+  TaskCounts counts;
+
+ private:
+  std::shared_ptr<RunOutcomes> outcomes_ = std::make_shared<RunOutcomes>();
+  std::unordered_map<int64_t, Cause> causes_;  // of the host
+  int64_t newest_ = kNone;
+  int64_t next_cause_ = 0;
+  int64_t first_cause_ = 0;  // of those given since the last run began
+};
+
+}  // namespace pto::hierarchy

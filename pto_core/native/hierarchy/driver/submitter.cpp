@@ -1,0 +1,219 @@
+#include "driver/submitter.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "arguments/blob.hpp"
+#include "pto/engine/bell.hpp"
+
+namespace pto::hierarchy {
+namespace {
+
+// Below 50 ms for a program that submits so often that the driver's own thread leaves it alone.
+constexpr uint32_t kSubmitsAClock = 32;
+
+bool is_allocated(const Tensor& key) {
+  return key.tag == Tag::kOutput && key.address == 0 && key.bytes > 0;
+}
+
+size_t bytes_of(const MemberCall& member) {
+  return blob_bytes(member.tensors.size(), member.scalars.size());
+}
+
+}  // namespace
+
+uint64_t bytes_to_allocate(const Call& call) {
+  uint64_t bytes = 0;
+  for (const MemberCall& member : call.members)
+    for (const Tensor& key : member.keys)
+      if (is_allocated(key)) bytes += rounded(key.bytes);
+  return bytes;
+}
+
+Submission submission_of(const Call& call, std::vector<Member>& members) {
+  members.clear();
+  for (const MemberCall& member : call.members) members.push_back({member.keys});
+  Submission submission;
+  submission.kind = call.kind;
+  submission.is_hint = call.is_hint;
+  submission.retries = call.retries;
+  submission.timeout_ms = call.timeout_ms;
+  submission.members = members;
+  submission.pins = call.pins;
+  submission.after = call.after;
+  return submission;
+}
+
+// Throws where a frame of the task could never be sent.
+void Submitter::check_sizes(const Call& call) const {
+  for (const auto& link : core_.links) {
+    if (link->configuration.kind != call.kind || !link->is_attached()) continue;
+    for (const MemberCall& member : call.members) {
+      const size_t bytes = sizeof(pto_frame) + bytes_of(member);
+      if (bytes <= link->largest_frame_bytes()) continue;
+      throw Refusal(Refusal::Kind::kCapacity,
+                    "the arguments of a task make a frame of " + std::to_string(bytes) +
+                        " bytes, the child's queue takes frames up to " +
+                        std::to_string(link->largest_frame_bytes()) +
+                        "; pass fewer arguments, or set a larger child_queue_bytes");
+    }
+  }
+}
+
+// The bytes of what the task changes in place, which may have to be put back.
+uint64_t Submitter::find_regions(const Call& call, std::vector<SavedRange>* ranges) const {
+  uint64_t bytes = 0;
+  for (const MemberCall& member : call.members) {
+    for (size_t i = 0; i < member.keys.size(); ++i) {
+      const Tensor& key = member.keys[i];
+      if (key.tag != Tag::kInout || key.bytes == 0) continue;
+      if (member.tensors[i].child_memory) {
+        throw Refusal(Refusal::Kind::kUsage,
+                      "a task with retries changes memory of its child in place, which cannot be "
+                      "saved and put back; use OUTPUT, or no retries");
+      }
+      ranges->push_back({key.address, key.bytes});
+      bytes += key.bytes;
+    }
+  }
+  if (core_.regions.fits_ever(bytes)) return bytes;
+  throw Refusal(Refusal::Kind::kCapacity,
+                "a task with retries changes " + std::to_string(bytes) +
+                    " bytes in place, and copies of at most " +
+                    std::to_string(core_.regions.limit_bytes()) +
+                    " bytes are kept; set a larger snapshot_limit, or no retries");
+}
+
+void Submitter::check(const Call& call) const {
+  check_sizes(call);
+  std::vector<SavedRange> ranges;
+  if (call.retries > 0) find_regions(call, &ranges);
+}
+
+Submitter::Grant Submitter::grant_for(uint64_t bytes) const {
+  const uint32_t ring = std::min(depth_, kRings - 1);
+  const uint64_t size = core_.configuration.engine.rings[ring].size;
+  const uint64_t needed = std::min(size, high_water_[ring] + bytes);
+  return {ring, needed <= granted_[ring] ? 0 : needed};
+}
+
+void Submitter::note_granted(uint32_t ring, uint64_t bytes) {
+  granted_[ring] = std::max(granted_[ring], bytes);
+}
+
+void Submitter::note_allocated(uint64_t address, uint64_t bytes) {
+  const uint32_t ring = std::min(depth_, kRings - 1);
+  const uint64_t end = address - core_.configuration.engine.rings[ring].address + rounded(bytes);
+  high_water_[ring] = std::max(high_water_[ring], end);
+}
+
+void Submitter::throw_if_stuck() const {
+  Deadlock proof;
+  if (core_.engine->is_quiescent() && core_.engine->deadlock(&proof)) throw DeadlockFound{proof};
+}
+
+int64_t Submitter::try_submit(const Call& call, uint32_t submits_a_poll) {
+  core_.check_open();
+  check_sizes(call);
+  std::vector<SavedRange> ranges;
+  const uint64_t saved = call.retries > 0 ? find_regions(call, &ranges) : 0;
+  if (!core_.regions.fits(saved)) return kNone;
+  const Submitted answer = core_.engine->submit(submission_of(call, members_), core_.out);
+  if (answer.task == kNone) {
+    throw_if_stuck();
+    return kNone;
+  }
+  keep(call, answer.task);
+  if (saved > 0) core_.regions.reserve(answer.task, std::move(ranges), saved);
+  note_submitted(answer.task);
+  exchange_.process();
+  if (++since_clock_ >= kSubmitsAClock) {
+    since_clock_ = 0;
+    note_if_look_due(core_.flags);
+  }
+  if (is_poll_due(call.kind, submits_a_poll)) exchange_.poll_and_dispatch();
+  return answer.task;
+}
+
+void Submitter::keep(const Call& call, int64_t task) {
+  size_t bytes = 0;
+  if (call.has_arguments)
+    for (const MemberCall& member : call.members) bytes += bytes_of(member);
+  TaskRecord& record = core_.book.records.append(task, bytes);
+  record.callable = call.callable;
+  record.config = call.config;
+  record.timeout_ms = call.timeout_ms;
+  record.place = call.place;
+  record.members = static_cast<uint16_t>(call.members.size());
+  if (call.timeout_ms > 0) core_.flags.timeouts += 1;
+  if (!call.has_arguments) return;
+  record.flags |= TaskRecord::kHasArguments;
+  std::byte* to = record.blobs;
+  for (const MemberCall& member : call.members) {
+    encode_blob({member.tensors, member.scalars}, to);
+    auto* tensors = reinterpret_cast<pto_tensor*>(to + kBlobHeadBytes);
+    for (size_t i = 0; i < member.keys.size(); ++i) {
+      if (tensors[i].data == member.keys[i].address) continue;
+      tensors[i].data = member.keys[i].address;
+      if (member.keys[i].bytes > 0) note_allocated(tensors[i].data, member.keys[i].bytes);
+    }
+    to += bytes_of(member);
+  }
+}
+
+// A child without work does not wait for so many submits.
+bool Submitter::is_poll_due(Kind kind, uint32_t submits) {
+  bool is_due = ++since_poll_ >= submits;
+  for (size_t i = 0; i < core_.links.size() && !is_due; ++i) {
+    const ChildLink& link = *core_.links[i];
+    is_due = link.is_ready && link.in_flight() == 0 && link.configuration.kind == kind;
+  }
+  if (is_due) since_poll_ = 0;
+  return is_due;
+}
+
+int64_t Submitter::try_allocate(uint64_t bytes, uint64_t* address) {
+  core_.check_open();
+  const Submitted answer = core_.engine->allocate(bytes, address, core_.out);
+  if (answer.task == kNone) {
+    throw_if_stuck();
+    return kNone;
+  }
+  if (bytes > 0) note_allocated(*address, bytes);
+  core_.book.note_submitted(answer.task);
+  exchange_.process();
+  return answer.task;
+}
+
+void Submitter::begin_run() {
+  for (uint64_t& bytes : high_water_) bytes = 0;
+  depth_ = 0;
+}
+
+void Submitter::scope_begin() {
+  core_.check_open();
+  core_.engine->scope_begin();
+  depth_ += 1;
+}
+
+void Submitter::scope_end() {
+  core_.check_open();
+  core_.engine->scope_end(core_.out);
+  depth_ -= 1;
+  exchange_.process();
+}
+
+void Submitter::end_scopes() {
+  while (depth_ > 0) scope_end();
+}
+
+uint64_t longest_slice_ns(const SharedFlags& flags) {
+  constexpr uint64_t kSliceNs = 50'000'000;
+  return flags.returning > 0 ? kSliceNs / 10 : kSliceNs;
+}
+
+void note_if_look_due(SharedFlags& flags) {
+  flags.is_look_due = engine::monotonic_ns() - flags.last_look_ns >= longest_slice_ns(flags);
+}
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,74 @@
+// Adds tasks and buffers to the run. Only for a thread that holds the driver's role.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "driver/call.hpp"
+#include "driver/core.hpp"
+#include "driver/exchange.hpp"
+
+namespace pto::hierarchy {
+
+class Submitter {
+ public:
+  Submitter(DriverCore& core, Exchange& exchange) : core_(core), exchange_(exchange) {}
+
+  void begin_run();
+  // kNone: no free space now. Throw Refusal, DeadlockFound. Children are polled after
+  // `submits_a_poll` submits, and when one has no work.
+  int64_t try_submit(const Call& call, uint32_t submits_a_poll);
+  int64_t try_allocate(uint64_t bytes, uint64_t* address);
+  // Throws where a submit of this can never succeed, whatever has been submitted before.
+  void check(const Call& call) const;
+
+  void scope_begin();
+  void scope_end();
+  // Ends the scopes that the program has left open.
+  void end_scopes();
+  uint32_t depth() const { return depth_; }
+
+  // The heap ring of the innermost scope, and how many of its first bytes have to be granted before
+  // `bytes` more are allocated; 0 bytes: they are granted.
+  struct Grant {
+    uint32_t ring;
+    uint64_t bytes;
+  };
+  Grant grant_for(uint64_t bytes) const;
+  void note_granted(uint32_t ring, uint64_t bytes);
+
+  // Parts of a submit that Replayer shares.
+  void throw_if_stuck() const;
+  void note_allocated(uint64_t address, uint64_t bytes);
+  bool is_poll_due(Kind kind, uint32_t submits);
+  void note_submitted(int64_t task) {
+    core_.book.counts.submitted += 1;
+    core_.book.note_submitted(task);
+    core_.is_dirty = true;
+    SharedFlags& flags = core_.flags;
+    if (!flags.has_work.load(std::memory_order_relaxed)) flags.has_work = true;
+  }
+
+ private:
+  void check_sizes(const Call& call) const;
+  uint64_t find_regions(const Call& call, std::vector<SavedRange>* ranges) const;
+  void keep(const Call& call, int64_t task);
+
+  DriverCore& core_;
+  Exchange& exchange_;
+  uint64_t granted_[kRings] = {};
+  uint64_t high_water_[kRings] = {};
+  std::vector<Member> members_;  // of the submit under way
+  uint32_t depth_ = 0;           // of scopes
+  uint32_t since_poll_ = 0;      // submits
+  uint32_t since_clock_ = 0;
+};
+
+// What a submit allocates in its heap ring.
+uint64_t bytes_to_allocate(const Call& call);
+
+// Whether the host is to be called: it was not for `longest_ns`.
+void note_if_look_due(SharedFlags& flags);
+uint64_t longest_slice_ns(const SharedFlags& flags);
+
+}  // namespace pto::hierarchy
