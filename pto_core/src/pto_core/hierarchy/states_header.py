@@ -19,7 +19,7 @@ def header() -> str:
     """Give the whole file."""
     return "\n".join(
         [
-            "// The states of a task and what may follow what.",
+            "// The states of a task and their transitions.",
             "//",
             "// Generated from pto_core/hierarchy/states.py by python -m"
             " pto_core.hierarchy.states_header; a",
@@ -41,7 +41,7 @@ def header() -> str:
             *_names("kStateNames", State),
             *_names("kStateEventNames", StateEvent),
             "",
-            "// `next[state][event]`: the state that follows, or kNotAState.",
+            "// `next[state][event]`: the next state, or kNotAState.",
             "struct Transitions {",
             "  uint8_t next[kStates][kStateEvents];",
             "};",
