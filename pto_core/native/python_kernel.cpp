@@ -10,6 +10,7 @@
 #include "kernel_table.hpp"
 #include "pto/abi/dtype.h"
 #include "run.hpp"
+#include "task_watch.hpp"
 #include "tensor_layout.hpp"
 
 namespace pto::core {
@@ -185,11 +186,12 @@ void describe_failure(const LoadedKernel& kernel, const pto_payload* payload, ui
   nb::object text = nb::steal(or_park([&] { return PyObject_Str(exception.ptr()); }));
   const char* words = text.is_valid() ? PyUnicode_AsUTF8(text.ptr()) : nullptr;
   if (!words) PyErr_Clear();
-  *error = make_error(PTO_ERROR_KERNEL, "kernel '" + kernel.name + "' raised " +
-                                            type_text(exception) + ": " + (words ? words : "") +
-                                            " (func_id " + std::to_string(payload->func_id) +
-                                            ", task " + std::to_string(payload->task) + ", on " +
-                                            core_text(kernel, core) + ")");
+  *error =
+      make_error(PTO_ERROR_KERNEL,
+                 "kernel '" + kernel.name + "' raised " + type_text(exception) + ": " +
+                     (words ? words : "") + " (func_id " + std::to_string(payload->func_id) + ", " +
+                     task_name(payload->task, kernel.device->runtime_api()->capabilities) +
+                     ", on " + core_text(kernel, core) + ")");
   error->func_id = payload->func_id;
   error->task = static_cast<int64_t>(payload->task);
   error->core = static_cast<int32_t>(core);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "pto/abi/runtime.h"
+#include "pto/engine/task_name.hpp"
 
 namespace pto::core {
 namespace {
@@ -16,9 +16,9 @@ T relaxed(const T& member) {
 }  // namespace
 
 std::string task_name(uint64_t task, uint32_t capabilities) {
-  if ((capabilities & PTO_RUNTIME_RING_IDS) == 0) return "task " + std::to_string(task);
-  return "task " + std::to_string(task / PTO_TASK_RINGS) + " of ring " +
-         std::to_string(task % PTO_TASK_RINGS);
+  char name[64];
+  engine::Text(name, sizeof name).add(engine::TaskName{static_cast<int64_t>(task), capabilities});
+  return name;
 }
 
 std::vector<RunningTask> running_tasks(const pto_activity_page* page) {

@@ -248,8 +248,11 @@ def test_memory_of_a_chip_that_is_freed_while_tasks_may_use_it(make, tmp_path) -
     tensor = ContinuousTensor.from_pointer(address, (8,), "float32", child_memory=True)
     with worker.session() as s:
         handle = s.submit(chip, tensor)
-        with pytest.raises(UsageError, match="while task 0, which names it, has not ended; wait"):
+        name = rf"task 0 \(waiting, {__file__}:\d+\)"
+        with pytest.raises(UsageError, match=f"while {name}, which names it, has not ended; wait"):
             worker.free(address)
+        with pytest.raises(TimeoutError, match=f"^{name} has not ended within 0.01 s$"):
+            handle.result(0.01)
         go.touch()
         handle.wait()
         worker.free(address)

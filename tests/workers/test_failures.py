@@ -116,8 +116,8 @@ def test_a_failed_task_poisons_its_descendants_and_nothing_else(make) -> None:
         (2, "add_one", 1),
         (3, "add_one", 1),
     ]
-    assert f"{error.path}: ValueError: no luck today (task 1, fail, submitted at" in error.message
-    assert "2 tasks did not run because of that: 2 (add_one, " in error.message
+    assert f"{error.path}: ValueError: no luck today, in task 1 (fail, " in error.message
+    assert "2 tasks did not run because of that: task 2 (add_one, " in error.message
     np.testing.assert_array_equal(rows[:, 0], [1, 5, 0, 0, 2, 6])
     assert [type(handle.exception()) for handle in handles] == [
         type(None),
@@ -129,6 +129,10 @@ def test_a_failed_task_poisons_its_descendants_and_nothing_else(make) -> None:
     with pytest.raises(TaskPoisonedError) as poisoned:
         handles[3].result()
     assert isinstance(poisoned.value.__cause__, TaskFailedError)
+    root = f"task 1 (fail, {error.file}:{error.line})"
+    assert root in error.message
+    assert str(poisoned.value).startswith(f"task 3 (add_one, {__file__}:")
+    assert f") did not run because {root}, on which it depends, failed" in str(poisoned.value)
     assert pickle.loads(pickle.dumps(error)).poisoned == error.poisoned
     still_works(worker)
 
@@ -467,6 +471,6 @@ def test_a_handle_of_an_earlier_run_still_says_why_its_task_failed(make) -> None
     still_works(worker)
     found = [handle.exception() for handle in handles]
     assert [type(error) for error in found] == [TaskFailedError, TaskPoisonedError, ChildHungError]
-    assert "no luck today (task 0, fail, submitted at " in found[0].message
+    assert "no luck today, in task 0 (fail, " in found[0].message
     assert isinstance(found[1].__cause__, TaskFailedError)
     assert found[2].timeout_s == 0.1

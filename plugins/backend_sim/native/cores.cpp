@@ -9,6 +9,7 @@
 #include "activity/activity.hpp"
 #include "error.hpp"
 #include "kernel.hpp"
+#include "pto/engine/task_name.hpp"
 #include "shape.hpp"
 #include "waiting/futex.hpp"
 
@@ -123,12 +124,10 @@ void Cores::check_buffers(Core& core, uint32_t index) noexcept {
     pto_error damage;
     if (memory_.check_buffer(args[i], &damage) == PTO_OK) continue;
     pto_error& error = faults_[index];
-    char task[32] = "";
-    if (!tasks_named_) {
-      std::snprintf(task, sizeof task, ", task %llu",
-                    static_cast<unsigned long long>(core.payload->task));
-    }
-    fail(&error, PTO_ERROR_ADDRESS, "after kernel %s (func_id %d)%s: %.900s",
+    char task[64];
+    engine::Text(task, sizeof task)
+        .add(engine::TaskName{static_cast<int64_t>(core.payload->task), capabilities_});
+    fail(&error, PTO_ERROR_ADDRESS, "after kernel %s (func_id %d), %s: %.900s",
          kernel_of(core).name.c_str(), core.payload->func_id, task, damage.message);
     error.value = damage.value;
     error.limit = damage.limit;

@@ -41,8 +41,8 @@ class Cores {
   ~Cores();
 
   pto_status open(pto_error* error);
-  // The runtime puts the name of the task in front of a fault's words: the core knows its id alone.
-  void set_tasks_named(bool named) noexcept { tasks_named_ = named; }
+  // Of the runtime; they say how messages name a task.
+  void set_capabilities(uint32_t capabilities) noexcept { capabilities_ = capabilities; }
   // Between runs: all cores free, counters 0, divided as the topology says.
   void reset(const pto_topology& topology) noexcept;
 
@@ -80,7 +80,7 @@ class Cores {
 
   DeviceMemory& memory_;
   const bool timing_;
-  bool tasks_named_ = false;
+  uint32_t capabilities_ = 0;
   std::array<Core, PTO_MAX_CORES> cores_{};
   char* payloads_ = nullptr;  // sparse
   std::unique_ptr<pto_error[]> faults_;

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import pto_core
-from pto_core import CoreCallable, KernelSource, NoDep, open_device
-from pto_core.errors import AddressError, TaskTimeoutError
+from pto_core import CoreCallable, In, KernelSource, NoDep, Scalar, kernel, open_device
+from pto_core.errors import AddressError, TaskFailedError, TaskTimeoutError
 
 # The second task of the scope does it, with 1 as its scalar.
 KERNEL = """
@@ -29,7 +29,8 @@ TAKES_LONG = "const timespec time{2, 0}; nanosleep(&time, nullptr);"
 FOREVER = """
   if ((*reinterpret_cast<float**>(args[0]))[0] == 0) for (volatile int64_t i = 0;; i = i + 1) {}
 """
-NAMED = "kernel 'spoiler' (func_id 0), task 1 of ring 1, on AIV "
+TASK = "task 1 of ring 1"
+NAMED = f"kernel 'spoiler' (func_id 0), {TASK}, on AIV "
 
 GOLDEN = """
 import numpy as np
@@ -82,7 +83,7 @@ with open_device("a2a3sim", runtime="pto2", settings=settings) as device:
 """
 
 
-def kernel(folder: Path, statement: str) -> Path:
+def kernel_file(folder: Path, statement: str) -> Path:
     path = folder / "spoiler.cpp"
     path.write_text(KERNEL.replace("STATEMENT", statement))
     return path
@@ -94,12 +95,12 @@ def case(folder: Path, statement: str) -> Path:
     (folder / "case" / "golden.py").write_text(GOLDEN)
     (kernels / "kernel_config.py").write_text(CONFIG)
     (kernels / "build.cpp").write_text(BUILD)
-    kernel(kernels, statement)
+    kernel_file(kernels, statement)
     return folder / "case"
 
 
 def test_a_task_that_takes_too_long(tmp_path: Path) -> None:
-    spoiler = CoreCallable(KernelSource(kernel(tmp_path, TAKES_LONG)), "aiv")
+    spoiler = CoreCallable(KernelSource(kernel_file(tmp_path, TAKES_LONG)), "aiv")
 
     def graph(rt, a):
         with rt.scope():
@@ -120,7 +121,7 @@ def test_a_task_that_takes_too_long(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["threads", "deterministic"])
 def test_a_crash_in_the_users_process(mode: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", IN_PROCESS, kernel(tmp_path, CRASH), tmp_path / "cache", mode],
+        [sys.executable, "-c", IN_PROCESS, kernel_file(tmp_path, CRASH), tmp_path / "cache", mode],
         capture_output=True,
         text=True,
         check=False,
@@ -146,6 +147,26 @@ def test_a_case_that_is_ended(
     assert words in str(error)
 
 
+@pytest.mark.parametrize("mode", ["threads", "deterministic"])
+def test_a_python_kernel_that_raises(mode: str) -> None:
+    @kernel(core="aiv")
+    def fails_with_one(a: In, number: Scalar) -> None:
+        if number:
+            raise ValueError("bad luck")
+
+    def graph(rt, a: In):
+        with rt.scope():
+            rt.submit(fails_with_one, a, 0)
+            rt.submit(fails_with_one, a, 1)
+
+    with open_device("a2a3sim", runtime="pto2", settings={"sim.mode": mode}) as device:
+        with pytest.raises(TaskFailedError) as caught:
+            device.run(graph, np.zeros(16, np.float32))
+        words = f"kernel 'fails_with_one' raised ValueError: bad luck (func_id 0, {TASK}, on AIV "
+        assert words in str(caught.value)
+        assert str(caught.value).count("task ") == 1
+
+
 def test_a_case_whose_task_takes_too_long(tmp_path: Path) -> None:
     settings = {"cache_dir": tmp_path / "cache", "task_timeout_s": TASK_LIMIT_S}
     report = pto_core.run_case(case(tmp_path, TAKES_LONG), runtime="pto2", settings=settings)
@@ -160,4 +181,4 @@ def test_a_write_past_a_buffer(tmp_path: Path) -> None:
     report = pto_core.run_case(case(tmp_path, past), runtime="pto2", settings=settings)
     (error,) = report.errors
     assert isinstance(error, AddressError)
-    assert "build.cpp:10: task 1 of ring 1: after kernel spoiler (func_id 0): " in str(error)
+    assert "build.cpp:10: after kernel spoiler (func_id 0), task 1 of ring 1: " in str(error)

@@ -80,7 +80,7 @@ def test_a_message_that_cannot_be_made_is_said_so() -> None:
 def test_the_error_of_a_task_says_where_and_what() -> None:
     error = task_error(PLACE, raised(ValueError("boom")))
     assert isinstance(error, TaskFailedError)
-    assert error.message == ("L3/sub1: ValueError: boom (task 3, reduce, submitted at graph.py:12)")
+    assert error.message == ("L3/sub1: ValueError: boom, in task 3 (reduce, graph.py:12)")
     assert (error.task, error.callable, error.path) == (3, "reduce", "L3/sub1")
     assert (error.file, error.line) == ("graph.py", 12)
     assert "raise exception" in error.remote_traceback
@@ -95,9 +95,10 @@ def test_the_error_of_a_run_is_its_first_failure_with_the_rest_attached() -> Non
     error = run_error([first, second], poisoned)
     assert isinstance(error, TaskFailedError)
     assert error.message == (
-        "L3/sub1: ValueError: boom (task 3, reduce, submitted at graph.py:12); 1 other task failed "
-        "too; 7 tasks did not run because of that: 5 (after, graph.py:20), 6 (after, graph.py:21), "
-        "7 (after, graph.py:22), 8 (after, graph.py:23), 9 (after, graph.py:24) and 2 more"
+        "L3/sub1: ValueError: boom, in task 3 (reduce, graph.py:12); 1 other task failed "
+        "too; 7 tasks did not run because of that: task 5 (after, graph.py:20), "
+        "task 6 (after, graph.py:21), task 7 (after, graph.py:22), task 8 (after, graph.py:23), "
+        "task 9 (after, graph.py:24) and 2 more"
     )
     assert error.failures == (second,)
     assert error.poisoned == tuple(poisoned)
@@ -125,7 +126,7 @@ def test_a_dead_child_is_named_with_the_task_that_it_ran(
     died = child_died(ChildEnding(1, "L3/sub1", 77, **ending))
     error = run_error([task_error(PLACE, Failure.unpack(Failure.of(died).pack()))], [])
     assert type(error) is ChildDiedError
-    assert error.message == f"L3/sub1: {words} (task 3, reduce, submitted at graph.py:12)"
+    assert error.message == f"L3/sub1: {words}, in task 3 (reduce, graph.py:12)"
     assert (error.child, error.pid, error.task, error.line) == (1, 77, 3, 12)
     assert (error.signal, error.exit_code) == (ending.get("signal"), ending.get("exit_code"))
 
@@ -147,7 +148,8 @@ def test_an_error_keeps_the_path_through_every_level() -> None:
         failure = Failure.unpack(Failure.of(inner).pack())
         inner = run_error([task_error(TaskPlace(1, "graph", path=path), failure)], [])
     assert inner.message == (
-        "L5/pod0/host1/sub0: ValueError: boom (task 0, check) (task 1, graph) (task 1, graph)"
+        "L5/pod0/host1/sub0: ValueError: boom, in task 0 (check), in task 1 (graph), "
+        "in task 1 (graph)"
     )
     assert inner.path == "L5/pod0/host1/sub0"
     deepest = inner
@@ -170,11 +172,13 @@ def test_a_child_that_died_two_levels_down_is_a_failed_task_here() -> None:
 
 def test_a_poisoned_task_says_because_of_whom() -> None:
     root = task_error(PLACE, raised(ValueError("boom")))
-    error = poisoned_error(TaskPlace(8, "after", "graph.py", 30), 3, root)
+    error = poisoned_error(TaskPlace(8, "after", "graph.py", 30), PLACE, root)
     assert isinstance(error, TaskPoisonedError)
     assert error.message == (
-        "did not run because task 3, on which it depends, failed "
-        "(task 8, after, submitted at graph.py:30)"
+        "task 8 (after, graph.py:30) did not run because task 3 (reduce, graph.py:12), on which "
+        "it depends, failed"
     )
     assert error.__cause__ is root
-    assert isinstance(poisoned_error(TaskPlace(8, "after"), None, None), AbortedError)
+    ended = poisoned_error(TaskPlace(8, "after"), None, None)
+    assert isinstance(ended, AbortedError)
+    assert ended.message == "the run was ended before task 8 (after) could run"

@@ -112,7 +112,11 @@ def test_a_task_can_be_called_here() -> None:
 @pytest.mark.parametrize(
     ("submitted", "values", "words"),
     [
-        (untyped, [np.zeros(3)], r"argument x of task untyped is ndarray.*annotate.*In, Out"),
+        (
+            untyped,
+            [np.zeros(3)],
+            r"argument x of task function untyped is ndarray.*annotate.*In, Out",
+        ),
         (every_way, [np.zeros(3)], r"every_way takes 6 to 7 arguments \(x, factor, .*1 were"),
         (nothing, [1], r"nothing takes 0 arguments"),
         (numbers, [2**63], r"is 9223372036854775808, which does not fit 64 bits"),

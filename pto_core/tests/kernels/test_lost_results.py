@@ -94,7 +94,9 @@ def test_a_number_and_an_empty_array():
 @pytest.mark.parametrize(("function", "kind"), [(returns, "ndarray"), (returns_a_generator, "gen")])
 def test_a_task_that_returns_a_value_is_refused(function: Callable[..., Any], kind: str):
     arrays = [np.ones(3)] * function.__code__.co_argcount
-    with pytest.raises(UsageError, match=rf"task {function.__name__} returned .*{kind}.* Out"):
+    with pytest.raises(
+        UsageError, match=rf"task function {function.__name__} returned .*{kind}.* Out"
+    ):
         task(function)(*arrays)
 
 

@@ -10,7 +10,7 @@
 #include <mutex>
 
 #include "kernel.hpp"
-#include "pto/abi/runtime.h"
+#include "pto/engine/task_name.hpp"
 
 namespace pto::sim {
 namespace {
@@ -32,52 +32,14 @@ FatalSignal fatal_signals[] = {{SIGSEGV, "SIGSEGV", {}},
 // Static storage for the thread, so that the handler's access cannot allocate.
 __thread const CrashNote* note_of_thread __attribute__((tls_model("initial-exec"))) = nullptr;
 
-// Text built without the C library's formatting, which a signal handler must not call.
-class Line {
- public:
-  void add(const char* text) noexcept {
-    while (*text != 0 && length_ < sizeof text_) text_[length_++] = *text++;
-  }
-
-  void add(uint64_t number) noexcept {
-    char digits[24];
-    size_t first = sizeof digits - 1;
-    digits[first] = 0;
-    do {
-      digits[--first] = static_cast<char>('0' + number % 10);
-      number /= 10;
-    } while (number != 0);
-    add(digits + first);
-  }
-
-  void add(int64_t number) noexcept {
-    if (number < 0) add("-");
-    add(number < 0 ? ~static_cast<uint64_t>(number) + 1 : static_cast<uint64_t>(number));
-  }
-
-  void print() noexcept {
-    if (length_ == sizeof text_) --length_;
-    text_[length_++] = '\n';
-    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text_, length_);
-  }
-
- private:
-  char text_[512];
-  size_t length_ = 0;
-};
-
-void add_core(Line& line, uint32_t core, uint32_t blocks) noexcept {
-  line.add(core < blocks ? "AIC " : "AIV ");
-  line.add(static_cast<uint64_t>(core < blocks ? core : core - blocks));
-}
-
-void add_task(Line& line, uint64_t task, uint32_t capabilities) noexcept {
-  const bool has_ring = (capabilities & PTO_RUNTIME_RING_IDS) != 0;
-  line.add("task ");
-  line.add(has_ring ? task / PTO_TASK_RINGS : task);
-  if (!has_ring) return;
-  line.add(" of ring ");
-  line.add(task % PTO_TASK_RINGS);
+// Write a line to standard error. Use no formatting of the C library: a signal handler must not.
+template <class... Parts>
+void print_line(Parts... parts) noexcept {
+  char line[512];
+  engine::Text text(line, sizeof line - 1);
+  text.add(parts...);
+  line[text.length()] = '\n';
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line, text.length() + 1);
 }
 
 bool is_in_kernel(const pto_activity_slot& slot) noexcept {
@@ -85,30 +47,19 @@ bool is_in_kernel(const pto_activity_slot& slot) noexcept {
 }
 
 void print_kernel_crash(const CrashNote& note, const char* signal_name) noexcept {
-  const auto* kernel = reinterpret_cast<const Kernel*>(note.slot->kernel);
-  Line line;
-  line.add("pto: kernel ");
-  line.add(kernel->name.c_str());
-  line.add(" (func_id ");
-  line.add(static_cast<int64_t>(note.slot->func_id));
-  line.add(") crashed with ");
-  line.add(signal_name);
-  line.add(": ");
-  add_task(line, note.slot->task, note.page->capabilities);
-  line.add(" on core ");
-  add_core(line, static_cast<uint32_t>(note.slot->core), *note.blocks);
-  line.add(", device ");
-  line.add(static_cast<int64_t>(note.device));
-  line.print();
+  const pto_activity_slot& slot = *note.slot;
+  const auto* kernel = reinterpret_cast<const Kernel*>(slot.kernel);
+  const auto core = static_cast<uint32_t>(slot.core);
+  const bool is_cube = core < *note.blocks;
+  print_line("pto: kernel ", kernel->name.c_str(), " (func_id ", slot.func_id, ") crashed with ",
+             signal_name, ": ",
+             engine::TaskName{static_cast<int64_t>(slot.task), note.page->capabilities},
+             " on core ", is_cube ? "AIC " : "AIV ", is_cube ? core : core - *note.blocks,
+             ", device ", note.device);
 }
 
 void print_orchestration_crash(const CrashNote& note, const char* signal_name) noexcept {
-  Line line;
-  line.add("pto: the orchestration crashed with ");
-  line.add(signal_name);
-  line.add(", device ");
-  line.add(static_cast<int64_t>(note.device));
-  line.print();
+  print_line("pto: the orchestration crashed with ", signal_name, ", device ", note.device);
 }
 
 // Threads may crash together. The first reports; the others must not end the process before it has.

@@ -8,7 +8,7 @@ void Run::attach(const pto_runtime_api* api, void* runtime, const pto_topology& 
   topology_ = topology;
   api_ = api;
   runtime_ = runtime;
-  cores_.set_tasks_named((api->capabilities & PTO_RUNTIME_RING_IDS) != 0);
+  cores_.set_capabilities(api->capabilities);
 }
 
 void Run::prepare(const RunShape& shape, bool with_library) noexcept {

@@ -106,7 +106,7 @@ uint32_t Scheduler::collect(Lane& lane) {
   return rings;
 }
 
-// Platforms know a task by its id alone.
+// Add the place of the submit, and the name of the task if the message does not have it.
 void Scheduler::name_fault(pto_error& error) {
   const pto_error told = error;
   Text text(error.message, sizeof error.message);
@@ -114,11 +114,14 @@ void Scheduler::name_fault(pto_error& error) {
     const char* slash = std::strrchr(told.file, '/');
     text.add(slash != nullptr ? slash + 1 : told.file, ":", told.line, ": ");
   }
-  text.add(TaskName{told.task});
-  if (told.message[0] != '\0') {
-    text.add(": ", static_cast<const char*>(told.message));
+  char name[64];
+  Text(name, sizeof name).add(TaskName{told.task});
+  if (told.message[0] == '\0') {
+    text.add(name, " (function ", told.func_id, ") failed on core ", told.core);
+  } else if (std::strstr(told.message, name) != nullptr) {
+    text.add(static_cast<const char*>(told.message));
   } else {
-    text.add(" (function ", told.func_id, ") failed on core ", told.core);
+    text.add(name, ": ", static_cast<const char*>(told.message));
   }
 }
 

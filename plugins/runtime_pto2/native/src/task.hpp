@@ -31,6 +31,7 @@
 
 #include "pto/abi/payload.h"
 #include "pto/abi/runtime.h"
+#include "pto/engine/task_name.hpp"
 #include "pto/engine/text.hpp"
 
 namespace pto::ring_buffer {
@@ -56,11 +57,7 @@ struct TaskName {
 };
 
 inline void write(engine::Text& text, TaskName task) {
-  if (task.id < 0) {
-    text.add("task ", task.id);
-  } else {
-    text.add("task ", TaskId::of(task.id).number, " of ring ", TaskId::of(task.id).ring);
-  }
+  text.add(engine::TaskName{task.id, PTO_RUNTIME_RING_IDS});
 }
 
 // A slot of some ring: the ring in the upper two bits. kNoSlot is never a slot.

@@ -113,7 +113,7 @@ void SubmissionPart::take_known(const Known& known) {
   const auto earlier = [&](uint32_t distance) {
     if (distance >= 1 && distance <= core_.tasks) return number - distance;
     refuse("task " + std::to_string(number) + " cannot wait for the task " +
-           std::to_string(distance) + " before it, which is none of this run");
+           std::to_string(distance) + " submits before it, which is none of this run");
   };
   for (const Known::Producer& each : known.producers) {
     producers_.push_back(producer_of(earlier(each.distance), each.why));

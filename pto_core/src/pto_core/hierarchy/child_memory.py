@@ -9,6 +9,7 @@ import numpy as np
 
 from pto_core.errors import UsageError
 from pto_core.hierarchy.crew import Crew
+from pto_core.hierarchy.failures import place_of
 
 _PIECE_BYTES = 1 << 22
 _NONE = -1
@@ -35,8 +36,9 @@ class ChildMemory:
         driver = self._crew.driver
         task = driver.child_memory_user(child, address)
         if task != _NONE:
+            name = place_of(task, driver.task(task)).name
             raise UsageError(
-                f"free of {address:#x} on chip {child} while task {task}, which names it, has not "
+                f"free of {address:#x} on chip {child} while {name}, which names it, has not "
                 "ended; wait for the task, or free the memory when the run is over",
                 name="address",
                 value=address,

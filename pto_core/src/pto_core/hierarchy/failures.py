@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 import pickle
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pto_core.errors import (
     AbortedError,
@@ -84,10 +84,19 @@ class TaskPlace:
     path: str | None = None
 
     @property
-    def words(self) -> str:
-        """The task as messages name it."""
-        where = "" if self.file is None else f", submitted at {self.file}:{self.line}"
-        return f"task {self.task}, {self.callable}{where}"
+    def name(self) -> str:
+        """The task as all messages of level 3 name it, such as ``task 3 (add, graph.py:12)``.
+
+        Messages of the engine, which knows the number only, say ``task 3``.
+        """
+        return _task_name(self.task, self.callable, self.file, self.line)
+
+
+def place_of(task: int, record: Mapping[str, Any] | None) -> TaskPlace:
+    """Return the place of a task from the driver's record of it, None if it has no record."""
+    if record is None:
+        return TaskPlace(task, "of an earlier run")
+    return TaskPlace(task, record["callable"], record["file"], record["line"])
 
 
 def child_died(ending: ChildEnding) -> ChildDiedError:
@@ -133,7 +142,7 @@ def task_error(place: TaskPlace, failure: Failure) -> PtoError:
     if isinstance(lost, ChildDiedError) and lost.task is None:
         return _lost(place, lost)
     error = TaskFailedError(
-        f"{_origin(place, failure)} ({place.words})",
+        f"{_origin(place, failure)}, in {place.name}",
         task=place.task,
         callable=place.callable,
         path=_path(place, failure),
@@ -157,7 +166,9 @@ def run_error(failures: Sequence[PtoError], poisoned: Sequence[PoisonedTask]) ->
     if others:
         message += f"; {_count(len(others), 'other task')} failed too"
     if poisoned:
-        named = [_poisoned_words(one) for one in poisoned[:_NAMED_MAX]]
+        named = [
+            _task_name(one.task, one.callable, one.file, one.line) for one in poisoned[:_NAMED_MAX]
+        ]
         more = len(poisoned) - len(named)
         listed = ", ".join(named) + (f" and {more} more" if more else "")
         message += f"; {_count(len(poisoned), 'task')} did not run because of that: {listed}"
@@ -170,17 +181,17 @@ def run_error(failures: Sequence[PtoError], poisoned: Sequence[PoisonedTask]) ->
     return error
 
 
-def poisoned_error(place: TaskPlace, root: int | None, cause: PtoError | None) -> PtoError:
+def poisoned_error(place: TaskPlace, root: TaskPlace | None, cause: PtoError | None) -> PtoError:
     """Make the error of one task that did not run."""
     if root is None:
-        return AbortedError(f"the run was ended before this task could run ({place.words})")
+        return AbortedError(f"the run was ended before {place.name} could run")
     error = TaskPoisonedError(
-        f"did not run because task {root}, on which it depends, failed ({place.words})",
+        f"{place.name} did not run because {root.name}, on which it depends, failed",
         task=place.task,
         callable=place.callable,
         file=place.file,
         line=place.line,
-        root=root,
+        root=root.task,
     )
     error.__cause__ = cause
     return error
@@ -194,7 +205,7 @@ def poisoned_task(place: TaskPlace, root: int | None) -> PoisonedTask:
 def _lost(place: TaskPlace, lost: ChildDiedError) -> ChildDiedError:
     fields = {name: getattr(lost, name) for name in lost.fields}
     fields.update(task=place.task, callable=place.callable, file=place.file, line=place.line)
-    return type(lost)(f"{lost.message} ({place.words})", **fields)
+    return type(lost)(f"{lost.message}, in {place.name}", **fields)
 
 
 def _origin(place: TaskPlace, failure: Failure) -> str:
@@ -211,9 +222,9 @@ def _path(place: TaskPlace, failure: Failure) -> str | None:
     return str(inner) if is_below else place.path
 
 
-def _poisoned_words(one: PoisonedTask) -> str:
-    where = "" if one.file is None else f", {one.file}:{one.line}"
-    return f"{one.task} ({one.callable}{where})"
+def _task_name(task: int, function: str, file: str | None, line: int | None) -> str:
+    where = "" if file is None else f", {file}:{line}"
+    return f"task {task} ({function}{where})"
 
 
 def _count(number: int, what: str) -> str:

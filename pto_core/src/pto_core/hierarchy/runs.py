@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from pto_core._hierarchy import (
@@ -20,6 +21,7 @@ from pto_core.hierarchy.crew import Crew
 from pto_core.hierarchy.failures import (
     Failure,
     TaskPlace,
+    place_of,
     poisoned_error,
     poisoned_task,
     run_error,
@@ -206,16 +208,18 @@ class Runs:
         """Make the error of one task that did not run."""
         described = None if root == _NONE else self._driver.task(root, of)
         because = None if described is None else self.error_of(root, described["cause"], of)
-        return poisoned_error(self.place(task, of=of), _given(root), because)
+        origin = None if root == _NONE else self.place(root, of=of)
+        return poisoned_error(self.place(task, of=of), origin, because)
 
     def place(self, task: int, child: int = _NONE, of: TaskHandle | None = None) -> TaskPlace:
         """Say which task that was, live or of that run and not completed."""
         known = self._driver.task(task, of)
+        place = place_of(task, known)
         if known is None:
-            return TaskPlace(task, "of an earlier run")
+            return place
         child = known["child"] if child == _NONE else child
         path = None if child == _NONE else self._paths[child]
-        return TaskPlace(task, known["callable"], known["file"], known["line"], _given(child), path)
+        return replace(place, child=_given(child), path=path)
 
     def progress(self, *, is_over: bool = False) -> Progress:
         """Say how far the run is."""

@@ -18,13 +18,14 @@ def exception(self: TaskHandle, timeout: float | None = None) -> PtoError | None
 
     Raises TimeoutError after ``timeout`` seconds.
     """
+    runs: Runs = self.driver.hooks.runs
     if not self.wait(timeout):
-        raise TimeoutError(f"task {self.task_slot} has not ended within {timeout} s")
+        task = runs.place(self.task_slot, of=self)
+        raise TimeoutError(f"{task.name} has not ended within {timeout} s")
     failure = self.failure
     if failure is None:
         return None
     result, cause, root = failure
-    runs: Runs = self.driver.hooks.runs
     if result == Result.FAILED:
         return runs.error_of(self.task_slot, cause, self)
     return runs.poisoned(self.task_slot, root, self)

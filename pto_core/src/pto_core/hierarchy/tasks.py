@@ -97,7 +97,7 @@ class Task(Generic[Parameters]):
 
     def _refuse_value(self, returned: Any) -> None:
         if returned is not None:
-            refuse_returned("task", self.name, returned)
+            refuse_returned("task function", self.name, returned)
 
     def _directions(self, values: Sequence[Any]) -> list[tuple[str, Direction]]:
         listed, required, takes_more, rest = self.signature
@@ -106,7 +106,8 @@ class Task(Generic[Parameters]):
             expected = str(required) if required == len(listed) else f"{required} {most}"
             names = ", ".join(name for name, _, _ in listed)
             raise UsageError(
-                f"task {self.name} takes {expected} arguments ({names}), {len(values)} were given",
+                f"task function {self.name} takes {expected} arguments ({names}), "
+                f"{len(values)} were given",
                 name=self.name,
                 value=len(values),
                 expected=expected,
@@ -123,9 +124,9 @@ class Task(Generic[Parameters]):
         if isinstance(value, float | np.floating):
             return _FLOAT, struct.unpack("=Q", struct.pack("=d", float(value)))[0]
         raise UsageError(
-            f"argument {name} of task {self.name} is {type(value).__name__}, and nothing says "
-            "what the task does with it: annotate the parameter In, Out or InOut for an array, "
-            "Scalar for a number",
+            f"argument {name} of task function {self.name} is {type(value).__name__}, and nothing "
+            "says what the task does with it: annotate the parameter In, Out or InOut for an "
+            "array, Scalar for a number",
             name=name,
             value=type(value).__name__,
             expected="In, Out, InOut or Scalar",
@@ -134,7 +135,8 @@ class Task(Generic[Parameters]):
     def _in_range(self, name: str, value: int) -> int:
         if not -(2**63) <= value < 2**63:
             raise UsageError(
-                f"argument {name} of task {self.name} is {value}, which does not fit 64 bits",
+                f"argument {name} of task function {self.name} is {value}, which does not fit 64 "
+                "bits",
                 name=name,
                 value=value,
             )

@@ -137,8 +137,8 @@ class Submission:
         for distance in [*(distance for distance, _ in known.producers), *known.owners]:
             if not 1 <= distance <= self._core.tasks:
                 raise UsageError(
-                    f"task {number} cannot wait for the task {distance} before it, which is none "
-                    "of this run"
+                    f"task {number} cannot wait for the task {distance} submits before it, which "
+                    "is none of this run"
                 )
         for distance, why in known.producers:
             edge = draft.edges.get(number - distance, Edge.ORDERS)
