@@ -5,14 +5,18 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
+import re
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from pto_core import Out, Worker, task
 from pto_core.errors import InternalError, PtoError, UnknownPluginError, UsageError
+from pto_core.interfaces import orchestrator, scheduler
 
 CHILDREN = 3
 
@@ -96,6 +100,13 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     return install
 
 
+def example_of(module: ModuleType, end: str) -> str:
+    """Return the code of the example in a module's docstring."""
+    found = re.search(rf"::\n\n((?: {{4}}.*\n|\n)+){end}", module.__doc__ or "")
+    assert found is not None
+    return textwrap.dedent(found[1])
+
+
 @task
 def write_pid(out: Out) -> None:
     out[:] = os.getpid()
@@ -116,6 +127,17 @@ def test_a_policy_is_chosen_by_name(make, install) -> None:
     assert len(set(pids_of(worker))) == CHILDREN
     (policy,) = module.Turns.made
     assert policy.calls == 30
+
+
+def test_the_example_of_the_interface_is_a_policy(make, install) -> None:
+    install("round_robin", example_of(scheduler, "with"))
+    pids = pids_of(make(num_sub_workers=CHILDREN, policy="round_robin"))
+    assert len(set(pids)) == CHILDREN
+    assert pids == pids[:CHILDREN] * (len(pids) // CHILDREN)
+
+
+def test_the_example_of_an_orchestrator_runs() -> None:
+    exec(example_of(orchestrator, r"\Z"), {})
 
 
 def test_each_worker_gets_a_policy_of_its_own(make, install) -> None:
