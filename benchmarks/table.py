@@ -9,31 +9,32 @@ from benchmarks.figure import Figure
 
 PAGE = """# Benchmarks
 
-Written by `python -m benchmarks --markdown docs/benchmarks.md`, on a machine as idle as the two
-load lines say: the average number of processes that wanted one of its cores. Compare figures only
-within one run: machines of this kind drift by a factor of two within minutes. A budget is for the
-median; spread is the distance between the quartiles over the median; ratio is this median over that
-of the floor or peer, taken in turns with it. A figure in `x` is itself a ratio to what its row
-names, taken in turns, and so has no second one.
+`python -m benchmarks --markdown docs/benchmarks.md` writes this page. The two load lines show how
+idle the machine was: the average number of processes that wanted one of its cores. Compare figures
+only within one run, because machines of this kind drift by a factor of two within minutes. A budget
+applies to the median. Spread is the distance between the quartiles, divided by the median. Ratio is
+this median divided by that of the floor or peer, measured alternately. A figure in `x` is itself a
+ratio to the peer that its row names, measured alternately, so it has no second ratio.
 
-What the floors are, all warm and all without this framework:
+The floors use no code of this framework and are measured warm:
 
 - round trip between two threads: one wakes the other and waits for its answer, both with the
   simulator's waiting policy (spin 1 us, yield, park).
-- parked round trip between bare processes: over shared memory, with the children of the Worker
-  beside it and their waiting policy (spin 1 us, yield until 75 us have passed, park). All of them
-  park before each trip, as a Worker's do; the first answers, as a lone task goes to the first.
-- vector append: what a task takes at the least, 64 bytes of record and 40 of payload, appended to
-  two vectors.
+- parked round trip between bare processes: over shared memory, with as many processes as the Worker
+  has children, and with their waiting policy (spin 1 us, yield until 75 us have passed, park). All
+  park before each trip, as the children of a Worker do. The first one answers, because a single
+  task goes to the first child.
+- vector append: the minimum for a task: a record of 64 bytes and a payload of 40 bytes are appended
+  to two vectors.
 - plain loop of calls: one thread calls the empty kernel through a pointer with each payload.
-- empty native call: a C function for Python that takes the same arguments and does nothing; the
-  loop around it is taken off, as it is from the figure.
+- empty native call: a C function for Python that takes the same arguments and does nothing. The
+  time of the loop around it is subtracted, here and in the figure.
 
-GCC's OpenMP runs an independent task at once, in the thread that makes it, when 64 tasks a thread
-are waiting; so most of those 100,000 are never queued.
+GCC's OpenMP runs an independent task at once, in the thread that creates it, when 64 tasks for each
+thread are waiting. So most of those 100,000 tasks are never queued.
 
 Published figures of others on a machine of this kind with 2 cores, for orientation; they were not
-taken in turns with ours:
+measured alternately with ours:
 
 - the best known engine of the same design, for the rows of a Worker: independent tasks that do
   nothing 9.2 us each, chain of 10,000 13.4 us each, four tensors 19.8 us, a group of two 6300 us,
@@ -47,39 +48,39 @@ taken in turns with ours:
 - GCC OpenMP tasks with `depend` 0.25 to 0.65 us a task on 2 threads; Taskflow static graph 0.03 to
   0.07 us a task, dependent async 0.06 to 0.08 us.
 
-What limits the figures that miss their budget here, or in other runs, by the beginnings of their
-names:
+The following limits the figures that miss their budget, in this run or in others. Rows are named by
+the beginnings of their names:
 
 - `run, 8 chains`: a worker fills cores, runs their kernels and polls them in batches of 8, one for
-  each chain, which is too few to hide what a batch costs.
-- `submit and run`, `orchestration alone`, `submit alone on one thread`: work rather than waiting.
-  On one thread that does both, a task of one INOUT takes about as long as on two, of which the
-  submit is a third to a half (its own row, over its budget by the checks and the payload that it
-  writes); wiring, dispatch, the simulator's poll and completion are the rest. Two cores overlap,
-  but each task's lines (a descriptor, 3.5 of payload, an edge, a log entry) move between them. A
-  single chain has no overlap to gain from. Orchestration alone waits for room behind the schedulers
-  for most of its time.
-- `submit among 16,384`: the nodes of so many regions are more than the first cache holds, and
-  random order makes each lookup a miss or two.
+  each chain. Batches of 8 are too small to hide the cost of a batch.
+- `submit and run`, `orchestration alone`, `submit alone on one thread`: the time is work, not
+  waiting. On one thread, submitting and running a task of one INOUT takes about as long as on two
+  threads. A third to a half of it is the submit, which has its own row and exceeds its budget by
+  the checks and by writing the payload. The rest is wiring, dispatch, the simulator's poll and
+  completion. Two cores overlap, but the cache lines of each task (a descriptor, 3.5 of payload, an
+  edge, a log entry) move between them. A single chain has nothing to overlap. Orchestration alone
+  waits for free space behind the schedulers for most of its time.
+- `submit among 16,384`: the nodes of so many regions exceed the first-level cache, and in random
+  order each lookup misses once or twice.
 - `Worker, independent`, `Worker, submit`, `Worker, four`, `Worker, chain in one child`: in this run
-  all, the plain call of the function too, took 1.5 to 1.9 times what it took hours before on
-  the same machine, when these rows read 0.24, 0.23, 0.67 and 0.33 us. Taken in turns with the build
-  of that time, independent tasks take 4 to 8 % more today.
+  all of them, and the plain call of the function, took 1.5 to 1.9 times as long as hours before on
+  the same machine, when these rows read 0.24, 0.23, 0.67 and 0.33 us. Measured alternately with the
+  build of that time, independent tasks take 4 to 8 % more today.
 - `Worker, chain alternating`, `Worker, groups of two, pipelined`, `one-task run on a busy Worker`:
-  a task that alternates between children, or runs alone, waits for a cache line or a bell on the
-  way there and back. With three processes on two cores a child gives its core up every second task
-  of the alternating chain; the parent sleeps and wakes once for 20 tasks.
-- `one-task run on a parked Worker`: cold code. The child is woken when the run begins, and comes
-  while the program makes the task. After a pause of 2 ms on an idle machine begin took 18 to 29 us,
-  5 to 8 of them for the wake, submit 7 and the end 23, where the bare trip took 12; a Worker that
-  is not parked takes 1 us for begin and submit.
-- `Worker, submit_many`, `Worker, replay`: what a submit takes is work of the parent, two lines of
-  slot, an edge and a queue, and dispatch, frames and completions of what the child gets through
-  meanwhile; it is spread over some forty functions, none above a twentieth. A tensor that is
-  changed is also searched for and remembered. To the submits, the CPU of the parent over a whole
-  replay adds the rest of its dispatch, frames and completions, the same as in every run.
-- `Python submit`: over by less than runs differ; another run gave 0.37 us. It reads its arguments
-  and their types.
+  a task that alternates between children, or runs alone, waits for a cache line or a doorbell in
+  both directions. With three processes on two cores a child yields its core at every second task of
+  the alternating chain; the parent sleeps and wakes once for 20 tasks.
+- `one-task run on a parked Worker`: the code is cold. The child is woken when the run begins, and
+  wakes up while the program makes the task. After a pause of 2 ms on an idle machine the begin took
+  18 to 29 us (5 to 8 of them for the wake), the submit 7 us and the end 23 us; the bare trip took
+  12 us. On a Worker that is not parked, begin and submit take 1 us.
+- `Worker, submit_many`, `Worker, replay`: a submit is work of the parent: two cache lines of the
+  slot, an edge and a queue, and meanwhile dispatch, frames and completions for the child. The work
+  is spread over some forty functions, none with more than a twentieth. A tensor that is written is
+  also looked up and recorded. The CPU time of the parent over a whole replay contains, besides the
+  submits, the rest of its dispatch, frames and completions, as in every run.
+- `Python submit`: the excess is smaller than the difference between runs; another run measured 0.37
+  us. The call reads its arguments and their types.
 
 """
 HEADER = ("figure", "median", "min", "spread", "budget", "met", "floor or peer", "ratio")
