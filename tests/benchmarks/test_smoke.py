@@ -189,7 +189,7 @@ def test_wrong_arguments_are_refused(wrong: list[str]) -> None:
 
 def without_reason(page: str) -> list[str]:
     """Name the rows that miss their budget and that no beginning in the page's list fits."""
-    given = re.search(r"^What limits(?:.+\n)+\n((?:- .+\n|  .+\n)+)", page, re.MULTILINE)
+    given = re.search(r"^The following limits(?:.+\n)+\n((?:- .+\n|  .+\n)+)", page, re.MULTILINE)
     assert given is not None
     starts = tuple(re.findall(r"`([^`]+)`", given[1]))
     missed = re.findall(r"^\| ([^|]+?) \|.*\| NO \|", page, re.MULTILINE)
