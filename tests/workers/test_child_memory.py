@@ -422,6 +422,23 @@ def test_a_task_that_waited_fails_where_its_chip_has_lost_the_memory(
     assert worker.statistics()["restarts"] == 1
 
 
+# ---- copies ----
+
+
+def test_copies_of_many_pieces_arrive_whole_in_both_directions(chips: Chips) -> None:
+    """A copy goes through a buffer of a few MiB, a piece at a time."""
+    numbers = np.random.default_rng(1)
+    sent = numbers.integers(0, 256, 9 * 2**20 + 5, np.uint8)
+    address = chips.worker.malloc(sent.nbytes + 7, worker=1)
+    chips.worker.copy_to(address, sent, worker=1)
+    found = np.zeros_like(sent)
+    chips.worker.copy_from(found, address, worker=1)
+    np.testing.assert_array_equal(found, sent)
+    part = np.zeros(100, np.uint8)
+    chips.worker.copy_from(part, address + 5 * 2**20, worker=1)
+    np.testing.assert_array_equal(part, sent[5 * 2**20 :][:100])
+
+
 def kill(worker: Any, child: int) -> None:
     """Kill a child, and let the Worker see that."""
     pid = worker._crew.processes[child].pid

@@ -119,6 +119,31 @@ def test_what_never_fits_is_refused_with_the_numbers_while_the_room_is_full(make
     assert (rows[: ROOM + 1] == 1).all()
 
 
+def test_a_retry_gets_all_arrays_of_its_task_back(make) -> None:
+    """The copies of arrays of different sizes lie behind each other."""
+    worker = make(num_sub_workers=1)
+    sizes = (3, 8, 130)
+    arrays = [worker.shared_array(size, "int64") for size in sizes]
+    attempts = worker.shared_array(1, "int64")
+    for number, array in enumerate(arrays):
+        array[:] = range(1000 * number, 1000 * number + len(array))
+
+    def change_and_fail_once(args: Any) -> None:
+        for place in range(len(sizes)):
+            args.tensor(place)[:] += 5
+        args.tensor(len(sizes))[0] += 1
+        if args.tensor(len(sizes))[0] == 1:
+            raise ValueError("the first attempt")
+
+    handle = worker.register(change_and_fail_once)
+    given_arrays = [(array, TensorArgType.INOUT) for array in arrays]
+    args_of_task = given(*given_arrays, (attempts, TensorArgType.NO_DEP))
+    worker.run(lambda orch, args, config: orch.submit_sub(handle, args_of_task, retries=1))
+    assert attempts[0] == 2
+    for number, array in enumerate(arrays):
+        assert list(array) == [1000 * number + 5 + place for place in range(len(array))]
+
+
 def test_a_group_keeps_a_copy_for_each_member(make) -> None:
     worker = make(num_sub_workers=2, snapshot_limit=ROOM * ROW_BYTES)
     rows = worker.shared_array((2, WORDS), "int64")
