@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
@@ -526,7 +527,7 @@ def test_what_no_queue_holds_names_the_setting(make) -> None:
 
 
 def test_memory_that_was_shared_is_not_known_any_more(make) -> None:
-    first, worker = make(num_sub_workers=1), make(num_sub_workers=1)
+    first, worker = Worker(3, num_sub_workers=1), make(num_sub_workers=1)
     handle = worker.register(lambda args: None)
     made = TaskArgs()
     array = first.shared_array(1000)
@@ -537,6 +538,7 @@ def test_memory_that_was_shared_is_not_known_any_more(make) -> None:
     worker.run(lambda orch, args, cfg: orch.submit_sub(handle, made, retries=1))
     del array
     first.close()
-    first._arena = None
+    del first
+    gc.collect()
     with pytest.raises(UsageError, match="nothing there"):
         worker.run(lambda orch, args, cfg: orch.submit_sub(handle, made, retries=1))

@@ -301,12 +301,13 @@ class TestBoard:
         child.end.answer = answer_and_look
         child.know(lambda: None)
         child.know(lambda: 1 // 0, "fail")
-        child.task("f")
+        merged = 16  # a parent that is awake gets several successes in one answer
+        for _ in range(merged):
+            child.task("f")
         child.task("fail")
-        child.task("f", required_child=0, required_count=2)  # is skipped
-        child.task("f")
+        child.task("f", required_child=0, required_count=merged + 1)  # is skipped
         child.run()
-        assert set(child.outcomes) == {1, 2, 3, 4}
+        assert set(child.outcomes) == set(range(1, merged + 3))
         assert all(count >= number for number, count in completed), completed
 
     def test_knows_its_children(self) -> None:

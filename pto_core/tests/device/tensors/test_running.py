@@ -202,6 +202,7 @@ class Gate:
     def __init__(self) -> None:
         self.opened = threading.Event()
         self.entered = threading.Event()
+        self.submits_third = threading.Event()
 
     def orchestration(self, limit_s: float) -> Callable[..., None]:
         """Give one whose third submit waits for a kernel that waits here."""
@@ -212,7 +213,9 @@ class Gate:
             self.opened.wait(limit_s)
 
         def graph(rt, x):
-            for _ in range(100):
+            for number in range(100):
+                if number == 2:
+                    self.submits_third.set()
                 with rt.scope():
                     rt.submit(hold, x)
 
@@ -231,7 +234,7 @@ def test_ctrl_c_while_a_submit_waits(open_narrow: Callable[..., Device], gate: G
 
     def interrupt() -> None:
         gate.entered.wait()
-        time.sleep(0.3)  # by then the third submit waits
+        gate.submits_third.wait()  # returns when that submit releases the GIL, to wait
         os.kill(os.getpid(), signal.SIGINT)
 
     def notice(number: int, frame: FrameType | None) -> None:
