@@ -1,4 +1,4 @@
-"""Write a skeleton that runs as it is."""
+"""Write a skeleton that runs without changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SKELETONS = Path(__file__).parent / "skeleton"
 _CASE_VARIANT = "host_build_graph"
 _CASE_NAME = (r"[A-Za-z][A-Za-z0-9_-]*", "a letter, then letters, digits, - and _", "my_case")
 _PLUGIN_NAME = (r"[a-z][a-z0-9_]*", "a small letter, then small letters, digits and _", "my_wire")
-# In the files and file names of a plugin's skeleton this word stands for the name.
+# In the files and file names of a plugin's skeleton this word is replaced by the name.
 _PLACEHOLDER = re.compile("template", re.IGNORECASE)
 
 
@@ -32,13 +32,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=_CASE_VARIANT,
         help="runtime variant of the case (default: %(default)s)",
     )
-    plugin = kinds.add_parser("plugin", help="a plugin that keeps its family's contract")
-    plugin.add_argument("family", choices=_families(), help="what kind of plugin")
-    plugin.add_argument("name", help="what users select it by; also names the new folder")
+    plugin = kinds.add_parser(
+        "plugin", help="a plugin that passes the contract tests of its family"
+    )
+    plugin.add_argument("family", choices=_families(), help="family of the plugin")
+    plugin.add_argument(
+        "name", help="name by which users select it; also part of the folder's name"
+    )
 
 
 def run(namespace: argparse.Namespace) -> int:
-    """Write the folder; overwrites nothing."""
+    """Write the folder; never overwrite a file."""
     name: str = namespace.name
     if namespace.kind == "case":
         _check_name(name, "case", *_CASE_NAME)
@@ -52,7 +56,7 @@ def run(namespace: argparse.Namespace) -> int:
     distribution = f"pto-{family}-{name}"
     _check_free(family, name, distribution)
     folder = _write([_SKELETONS / "plugin" / family], Path(distribution), name)
-    # A native part is built against the core that is installed, not one that an index may have.
+    # A native part is built against the installed core, not against one from an index.
     native = "--no-build-isolation " if (folder / "CMakeLists.txt").exists() else ""
     _show(folder, f"pip install {native}./{folder} && pytest {folder}")
     return 0
@@ -79,7 +83,7 @@ def _check_name(name: str, kind: str, pattern: str, expected: str, example: str)
 
 
 def _check_free(family: str, name: str, distribution: str) -> None:
-    """Refuse the name of an installed plugin, but for one that this folder would replace."""
+    """Refuse the name of an installed plugin, except the plugin that this folder replaces."""
 
     def normal(text: str) -> str:
         return re.sub("[-_.]+", "-", text).lower()
@@ -113,8 +117,8 @@ def _write(skeletons: list[Path], folder: Path, name: str | None) -> Path:
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise UsageError(
-            f"{folder.absolute()} cannot be written: {_reason(error)}; change to a folder in which "
-            "you may write and that has room, and try again",
+            f"{folder.absolute()} cannot be written: {_reason(error)}; change to a writable "
+            "folder with enough free space, and try again",
             name="name",
             value=folder.name,
         ) from error
@@ -122,12 +126,12 @@ def _write(skeletons: list[Path], folder: Path, name: str | None) -> Path:
 
 
 def _rename(folder: Path, name: str) -> None:
-    """Put ``name`` where the skeleton says so; a class gets it in its own spelling."""
+    """Replace the placeholder by ``name``, in the spelling of classes where needed."""
 
     def spelt(match: re.Match[str]) -> str:
         return name if match[0].islower() else name.title().replace("_", "")
 
-    # The deepest first: a folder is renamed after what is in it.
+    # Rename the deepest paths first, so that the paths of their folders stay valid.
     for path in sorted(folder.rglob("*"), key=lambda path: len(path.parts), reverse=True):
         if path.is_file():
             path.write_text(_PLACEHOLDER.sub(spelt, path.read_text()))
@@ -143,7 +147,7 @@ def _show(folder: Path, command: str) -> None:
 
 
 def _reason(error: OSError) -> str:
-    """Give the machine's words; a copy of many files lists one failure for each."""
+    """Return the message of the system; a copy of many files lists one failure for each."""
     if isinstance(error, shutil.Error) and error.args and error.args[0]:
         return str(error.args[0][0][2])
     return os.strerror(error.errno) if error.errno else str(error)

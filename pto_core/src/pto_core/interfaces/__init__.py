@@ -1,9 +1,9 @@
 """The interfaces that plugins implement.
 
 A plugin is an object (usually an instance of a small class, at module level) that an entry point
-names: group ``pto.backends``, ``pto.runtimes``, ``pto.transports``, ``pto.schedulers``,
-``pto.commands`` or ``pto.observers``. The entry point's name is the name users select it by, and a
-second entry point on the same object is an alias.
+names. The groups of entry points are ``pto.backends``, ``pto.runtimes``, ``pto.transports``,
+``pto.schedulers``, ``pto.commands`` and ``pto.observers``. Users select a plugin by the name of its
+entry point. A second entry point for the same object is an alias.
 
 Four interfaces name the parts of the design:
 

@@ -38,11 +38,11 @@ from pto_core.interfaces.plugin import Option, Plugin
 
 @dataclass(frozen=True)
 class KernelToolchain:
-    """How a kernel's C++ source becomes a binary for one core type.
+    """The recipe that compiles a C++ kernel for one core type.
 
     ``compilers``: commands to try in order after ``$CXX``; empty means the host compilers.
-    ``standard``: what ``-std=`` gets. ``flags``: everything else, in order; include paths of the
-    runtime variant are appended by the caller. The result is a shared library that exports
+    ``standard``: the value of ``-std=``. ``flags``: all other flags, in order; the caller appends
+    include paths of the runtime variant. The result is a shared library that exports
     ``kernel_entry``.
     """
 
@@ -61,10 +61,10 @@ class Backend(Plugin, Protocol):
     """
 
     def library(self) -> Path:
-        """Give the native library that exports ``pto_backend_entry``."""
+        """Return the path of the native library that exports ``pto_backend_entry``."""
 
     def kernel_toolchain(self, core_type: str) -> KernelToolchain:
-        """Say how kernels for ``"aic"`` or ``"aiv"`` are compiled."""
+        """Return the recipe for kernels of the core type ``"aic"`` or ``"aiv"``."""
 
     def options(self) -> tuple[Option, ...]:
         """List the settings that this backend adds."""

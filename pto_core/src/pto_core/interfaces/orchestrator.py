@@ -1,4 +1,4 @@
-"""The orchestrator interface: the object that a graph function submits its tasks to.
+"""The orchestrator interface: a graph function submits its tasks to this object.
 
 A graph function of a Worker::
 
@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 class Orchestrator(Protocol):
     """Submits the tasks of one run; valid until the graph function returns or the session ends.
 
-    The thread that runs the graph function uses it. A submit finds the tasks to wait for from the
-    tags in ``args`` and returns at once; it waits only for free space in a heap ring or slot. Each
-    submit raises :class:`~pto_core.errors.UsageError` for arguments that cannot be run, and then
-    nothing was submitted.
+    Only the thread that runs the graph function may use it. A submit derives its dependencies from
+    the tags in ``args`` and returns at once; it waits only for free space in a heap ring or slot.
+    Each submit raises :class:`~pto_core.errors.UsageError` for invalid arguments; then no task was
+    submitted.
 
-    ``worker``: the child that runs the task, or with ``hint`` the child that should; -1 leaves the
-    choice to the placement policy. ``retries``: how often the task may run again. ``timeout_s``:
-    the limit for its time in the child. ``after``: tasks that it also waits for.
+    ``worker``: the child that runs the task or, with ``hint``, the preferred child; -1 leaves the
+    choice to the placement policy. ``retries``: the number of times that the task may run again.
+    ``timeout_s``: the limit of its time in the child. ``after``: additional tasks for which it
+    waits.
     """
 
     def submit_next_level(

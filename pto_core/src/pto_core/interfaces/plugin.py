@@ -1,4 +1,4 @@
-"""What all plugin families share."""
+"""Definitions that all plugin families share."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ API_VERSION = 0
 """The version of the Python plugin interfaces; a plugin states it as ``api_version``."""
 
 ABI_VERSION = 0
-"""The version of the native ABI: what ``PTO_ABI_VERSION`` in ``pto/abi/version.h`` says."""
+"""The version of the native ABI, ``PTO_ABI_VERSION`` in ``pto/abi/version.h``."""
 
 
 def abi_include_dir() -> Path:
-    """Give the folder to put before ``pto/abi/*.h``, for headers that build on the native ABI."""
+    """Return the folder that contains ``pto/abi/*.h``, for code that uses the native ABI."""
     package = Path(__file__).parents[1]
     installed = package / "include"
     return installed if installed.is_dir() else package.parents[1] / "include"
@@ -23,10 +23,10 @@ def abi_include_dir() -> Path:
 
 @dataclass(frozen=True)
 class Health:
-    """Whether a plugin can work on this machine.
+    """The health of a plugin: whether it can work on this machine.
 
-    ``reason`` says why not, in one sentence; ``fix`` is the command or act that mends it. Both are
-    empty when ``ok``.
+    ``reason`` is one sentence that explains a failure; ``fix`` is the command or instruction that
+    fixes it. Both are empty if ``ok``.
     """
 
     ok: bool
@@ -51,7 +51,7 @@ class Plugin(Protocol):
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What the plugin can do, in the words of its family."""
+        """The capabilities of the plugin; its family defines their names."""
 
     def health(self) -> Health:
         """Return whether the plugin can be used on this machine; never raises, takes under 1 s."""
@@ -62,10 +62,10 @@ class Option:
     """A setting that a plugin adds to the configuration.
 
     ``key``: the full dotted name (``"sim.seed"``); a key without a dot belongs to the core.
-    ``parse``: turns text into a value or raises ``ValueError`` with what was expected; see
+    ``parse``: converts a text to a value, or raises ``ValueError`` with the expected form; see
     :mod:`pto_core.interfaces.parse`. ``environment``: the variable that sets it; None means
-    ``PTO_`` and the key in capitals (``PTO_SIM_SEED``). ``native``: the key under which the value
-    reaches the plugin's native library as text; None means that it does not.
+    ``PTO_`` and the key in capitals (``PTO_SIM_SEED``). ``native``: the key of the value, as text,
+    in the options of the plugin's native library; None means that the library does not receive it.
     """
 
     key: str
@@ -77,5 +77,5 @@ class Option:
 
     @property
     def variable(self) -> str:
-        """The name of the environment variable that sets this."""
+        """The name of the environment variable that sets this option."""
         return self.environment or "PTO_" + self.key.upper().replace(".", "_")

@@ -45,7 +45,7 @@ from pto_core.interfaces.plugin import Option, Plugin
 
 @dataclass(frozen=True)
 class OrchestrationBuild:
-    """How a C++ orchestration source becomes a library that the variant can run.
+    """The recipe that compiles a C++ orchestration for the variant.
 
     The toolchain compiles one generated translation unit::
 
@@ -54,8 +54,8 @@ class OrchestrationBuild:
         #include "<wrapper>"
 
     with ``-I`` for the source's own folder and each of ``include_dirs``. ``default_entry`` is the
-    function name when a case names none, and, with a warning, when the source does not define the
-    one that the case names; None means that a case must name one that exists.
+    function name if a case names none. It is also used, with a warning, if the source does not
+    define the named function. None means that a case must name a function that exists.
     """
 
     include_dirs: tuple[Path, ...]
@@ -78,10 +78,10 @@ class Runtime(Plugin, Protocol):
     """
 
     def library(self) -> Path:
-        """Give the native library that exports ``pto_runtime_entry``."""
+        """Return the path of the native library that exports ``pto_runtime_entry``."""
 
     def orchestration_build(self) -> OrchestrationBuild:
-        """Say how C++ orchestrations are compiled for this variant."""
+        """Return the recipe for C++ orchestrations of this variant."""
 
     def kernel_include_dirs(self) -> tuple[Path, ...]:
         """List the include folders that kernels of this variant may use."""

@@ -7,7 +7,7 @@ A plugin of this family provides an engine (:class:`EnginePlugin`) or a placemen
     from pto_core.interfaces import API_VERSION, Health
 
     class RoundRobin:
-        '''Takes the children in turn, and passes over those that have no free space.'''
+        '''Selects the children in turn, and skips those without free space.'''
 
         def __init__(self) -> None:
             self.last = -1
@@ -50,10 +50,12 @@ if TYPE_CHECKING:
     from pto_core.hierarchy.engine.instructions import Instruction
 
 Policy: TypeAlias = Callable[[Sequence[tuple[int, int]], int], int]
-"""Picks the child for a task without a pin. The first argument lists the children that can take
-the task now, ascending, each with its number of frames in flight; it is never empty and must not
-be changed. The second is the child of the task's last producer, or -1. Returns one of the listed
-children. An engine calls it during a dispatch: it must not block, and must not use the Worker."""
+"""A function that selects the child for a task without a pin. The first argument lists the children
+that can take the task now, in ascending order, each with its number of frames in flight. The list
+is never empty and must not be changed. The second argument is the child of the task's last
+producer, or -1. The result is one of the listed children. An engine calls the policy during a
+dispatch: the policy must not block, and must not use the Worker.
+"""
 
 Snapshot: TypeAlias = dict[str, Any]
 """Plain data: dictionaries, lists and numbers."""

@@ -1,4 +1,4 @@
-"""The transport interface: how frames reach one child of a Worker, and how its answers come back.
+"""The transport interface: it carries frames to one child of a Worker, and answers back.
 
 A transport is native (:class:`NativeTransport`: a library with the table of ``pto/abi/endpoint.h``)
 or plain Python (:class:`PythonTransport`). A complete one in Python::
@@ -11,7 +11,7 @@ or plain Python (:class:`PythonTransport`). A complete one in Python::
     LIMIT = 1 << 16
 
     class Packets:
-        '''Sends and receives packets; a packet arrives whole or not at all.'''
+        '''One end of a pair of sockets; a packet arrives whole or not at all.'''
 
         def __init__(self, packets: socket.socket) -> None:
             packets.setblocking(False)
@@ -38,8 +38,8 @@ or plain Python (:class:`PythonTransport`). A complete one in Python::
                 except BlockingIOError:
                     break
                 except ConnectionResetError:
-                    continue  # it closed without reading everything; what it sent still comes
-                if not message:  # it closed
+                    continue  # the other end closed with unread packets; its own still arrive
+                if not message:  # the other end closed
                     if not got:
                         raise EndpointClosedError("the other end is closed")
                     break
@@ -77,9 +77,9 @@ or plain Python (:class:`PythonTransport`). A complete one in Python::
 
 with ``[project.entry-points."pto.transports"] packets = "pto_transport_packets:plugin"``.
 
-The core forks the child, owns the memory that both sides see, waits and reads the clock. A
-transport moves bytes: it starts no thread that the core does not know of, keeps no lock over a
-fork, and none of its calls blocks.
+The core forks the child, owns the memory that both sides share, waits and reads the clock. A
+transport moves bytes: it starts no thread of its own, holds no lock during a fork, and none of its
+calls blocks.
 """
 
 from __future__ import annotations
@@ -94,12 +94,12 @@ from pto_core.interfaces.plugin import Plugin
 
 @dataclass(frozen=True)
 class Connection:
-    """What a Python transport connects.
+    """The parameters of one connection of a Python transport.
 
-    ``child``: its path, for messages (``"L4/worker0/chip1"``). ``queue_frames``: how many frames
-    must fit at once, on their way and not yet received, when each has 64 bytes of data.
-    ``queue_bytes``: that many frames must also fit when they have so many bytes in all, heads
-    included; so it is the largest frame, too, and at most the transport's ``frame_limit``. The data
+    ``child``: the path of the child, for messages (``"L4/worker0/chip1"``). ``queue_frames``: the
+    number of frames with 64 bytes of data that must fit at once, sent and not yet received.
+    ``queue_bytes``: the total bytes of that many frames, with heads, that must also fit. It is
+    therefore the size of the largest frame, and at most the transport's ``frame_limit``. The data
     of an answer have at most 64 bytes less.
     """
 
@@ -190,10 +190,10 @@ class Transport(Plugin, Protocol):
 
 @runtime_checkable
 class NativeTransport(Transport, Protocol):
-    """A transport whose ends are native: no Python between a frame and the child."""
+    """A transport with native ends: no Python code runs between a frame and the child."""
 
     def library(self) -> Path:
-        """Give the native library that exports ``pto_transport_entry``."""
+        """Return the path of the native library that exports ``pto_transport_entry``."""
 
 
 @runtime_checkable
@@ -201,10 +201,10 @@ class PythonTransport(Transport, Protocol):
     """A transport whose ends are Python objects; the core calls them with batches of frames."""
 
     def connect(self, connection: Connection) -> tuple[Endpoint, ChildEnd]:
-        """Make both ends of a connection that nobody has used.
+        """Return both ends of a new connection.
 
-        Called in the parent before it forks the child, in ``init()`` and again for a child that
-        takes the place of one that is gone; may open descriptors, starts nothing, does not block.
-        After the fork the child abandons the parent's end and the parent the child's. Raises
-        ``OSError`` when the machine has no more of what it takes.
+        Called in the parent before it forks the child: in ``init()``, and again for a child that
+        replaces an ended one. May open descriptors; starts no thread or process, and does not
+        block. After the fork the child abandons the parent's end, and the parent the child's end.
+        Raises ``OSError`` if the system has no resources left.
         """

@@ -1,4 +1,4 @@
-"""What every transport holds; each test's docstring is a rule."""
+"""The contract of every transport; the docstring of each test is a rule."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ class TestTemplate(TransportContract):
 
     @staticmethod
     def spoil_frames(parent_end: Any, noise: bytes) -> None:
-        """Put hostile bytes on the way to the child."""
+        """Send invalid bytes to the child."""
         parent_end.packets.send(noise)
 
     @staticmethod
     def spoil_answers(child_end: Any, noise: bytes) -> None:
-        """Put hostile bytes on the way to the parent."""
+        """Send invalid bytes to the parent."""
         child_end.packets.send(noise)

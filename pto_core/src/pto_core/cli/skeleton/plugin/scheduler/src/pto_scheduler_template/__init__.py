@@ -1,4 +1,4 @@
-"""The placement policy ``template``: takes the children in turn."""
+"""The placement policy ``template``: selects the children in turn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pto_core.interfaces import API_VERSION, Health
 
 
 class Turns:
-    """Takes the children in turn, and passes over those that have no free space."""
+    """A policy that selects the children in turn, and skips those without free space."""
 
     def __init__(self) -> None:
         self.last = -1

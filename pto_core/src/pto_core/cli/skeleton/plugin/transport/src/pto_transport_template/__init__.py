@@ -1,4 +1,4 @@
-"""Packets over a pair of sockets: each carries one frame or one answer."""
+"""A transport over a pair of sockets; each packet is one frame or one answer."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pto_core.errors import EndpointClosedError
 from pto_core.interfaces import API_VERSION, Connection, Health
 
 LIMIT = 1 << 16
-"""Bytes of the largest packet; a default socket buffer holds some of them."""
+"""The size of the largest packet in bytes; a default socket buffer holds several packets."""
 
 
 class Packets:
-    """Sends and receives packets; a packet arrives whole or not at all."""
+    """One end of a pair of sockets; a packet arrives whole or not at all."""
 
     def __init__(self, packets: socket.socket) -> None:
         packets.setblocking(False)
@@ -21,7 +21,7 @@ class Packets:
         self.packets = packets
 
     def put(self, messages: Sequence[bytes]) -> int:
-        """Send in order; give how many went."""
+        """Send in order; return the number of sent packets."""
         for sent, message in enumerate(messages):
             try:
                 self.packets.send(message)
@@ -34,7 +34,7 @@ class Packets:
         return len(messages)
 
     def get(self, limit: int) -> list[bytes]:
-        """Give what has come."""
+        """Return the received packets."""
         got: list[bytes] = []
         while len(got) < limit:
             try:
@@ -42,8 +42,8 @@ class Packets:
             except BlockingIOError:
                 break
             except ConnectionResetError:
-                continue  # it closed without reading everything; what it sent still comes
-            if not message:  # it closed
+                continue  # the other end closed with unread packets; its own packets still arrive
+            if not message:  # the other end closed
                 if not got:
                     raise EndpointClosedError("the other end is closed")
                 break
@@ -69,7 +69,7 @@ class TemplateChildEnd(Packets):
     receive = Packets.get
 
     def answer(self, answer: bytes) -> bool:
-        """Send one answer, if there is room."""
+        """Send one answer; return False if there is no free space."""
         return self.put([answer]) == 1
 
 
@@ -82,11 +82,11 @@ class TemplateTransport:
     frame_limit = LIMIT
 
     def health(self) -> Health:
-        """Say whether it works on this machine."""
+        """Return whether it works on this machine."""
         return Health(ok=True)
 
     def connect(self, connection: Connection) -> tuple[TemplateEndpoint, TemplateChildEnd]:
-        """Make both ends, before the fork."""
+        """Return both ends; called before the fork."""
         parent, child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         return TemplateEndpoint(parent), TemplateChildEnd(child)
 
