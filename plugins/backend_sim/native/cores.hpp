@@ -1,8 +1,8 @@
-// The simulated cores: registers, payload buffers, and what happens when one runs a kernel.
+// The simulated cores: registers, payload buffers, and the execution of kernels.
 //
-// The register protocol of pto/abi/payload.h orders everything: a core belongs to its scheduler
-// until dispatch() writes DATA_MAIN_BASE, then to whoever runs it until COND says finished, then to
-// the scheduler again. No other lock guards a core.
+// The register protocol of pto/abi/payload.h orders all accesses. A core belongs to its scheduler
+// until dispatch() writes DATA_MAIN_BASE, then to the thread that runs it until COND reports the
+// end of the kernel, then to the scheduler again. No other lock guards a core.
 #pragma once
 
 #include <array>
@@ -41,12 +41,13 @@ class Cores {
   ~Cores();
 
   pto_status open(pto_error* error);
-  // Of the runtime; they say how messages name a task.
+  // Set the capabilities of the runtime, which determine the names of tasks in messages.
   void set_capabilities(uint32_t capabilities) noexcept { capabilities_ = capabilities; }
-  // Between runs: all cores free, counters 0, divided as the topology says.
+  // Called between runs: frees all cores, resets the counters, and assigns the cores to the
+  // schedulers of the topology.
   void reset(const pto_topology& topology) noexcept;
 
-  // Scheduler's side.
+  // Called by the scheduler.
   void dispatch(const pto_dispatch& dispatch) noexcept;
   bool finished(uint32_t index) const noexcept {
     const Core& core = cores_[index];
@@ -56,14 +57,14 @@ class Cores {
   bool faulted(uint32_t core) const noexcept { return cores_[core].faulted; }
   const pto_error& fault(uint32_t core) const noexcept { return faults_[core]; }
 
-  // Core's side.
+  // Called by the thread that runs the core.
   void acknowledge(uint32_t index) noexcept {
     Core& core = cores_[index];
     const uint32_t sequence = core.data_main_base.load(std::memory_order_acquire);
     core.cond.store(sequence, std::memory_order_relaxed);
   }
   void execute(uint32_t core, pto_activity_slot& slot) noexcept;
-  // Whether the kernel that the core was given is a callback.
+  // Whether the core's kernel is a callback.
   bool calls_back(uint32_t core) const noexcept;
 
   uint32_t scheduler(uint32_t core) const noexcept { return cores_[core].scheduler; }
@@ -82,7 +83,7 @@ class Cores {
   const bool timing_;
   uint32_t capabilities_ = 0;
   std::array<Core, PTO_MAX_CORES> cores_{};
-  char* payloads_ = nullptr;  // sparse
+  char* payloads_ = nullptr;  // a sparse mapping
   std::unique_ptr<pto_error[]> faults_;
 };
 

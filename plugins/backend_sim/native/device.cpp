@@ -54,7 +54,7 @@ bool Device::stop() {
     forget_run();
   }
   if (engine_->stuck()) {
-    engine_->let_go();
+    engine_->detach_threads();
     return false;
   }
   engine_.reset();
@@ -186,7 +186,7 @@ void Device::abort(const pto_error* cause, bool lost) {
   const std::lock_guard lock(abort_mutex_);
   const bool running = run_.running();
   if (running && cause != nullptr) cause_ = *cause;
-  // Also while an orchestration goes on after the run's end, which was proven stuck.
+  // Check also while an orchestration continues after a proven deadlock has ended the run.
   if (run_.hears() || finishing_) api_->abort(runtime_, cause);
   if (running) {
     run_.end(Ending::aborted);
@@ -219,16 +219,16 @@ pto_status Device::check_host(const void* host, size_t bytes, pto_error* error) 
     const uint64_t offset = address - range.address;
     if (offset >= range.bytes || bytes <= range.bytes - offset) continue;
     fail(error, PTO_ERROR_ADDRESS,
-         "%zu bytes from host address 0x%" PRIx64 " leave the tensor argument of %" PRIu64
-         " bytes that it is byte %" PRIu64 " of; copy at most %" PRIu64,
+         "%zu bytes from host address 0x%" PRIx64 " exceed the tensor argument of %" PRIu64
+         " bytes, in which that address is byte %" PRIu64 "; copy at most %" PRIu64,
          bytes, address, range.bytes, offset, range.bytes - offset);
     return PTO_ERROR_ADDRESS;
   }
   return PTO_OK;
 }
 
-// The first error of the run. The runtime latches errors; only an abort, or a runtime that says
-// ERROR without one, leaves nothing there.
+// The first error of the run. The runtime latches its errors. The record is empty only after an
+// abort, or if the runtime reported ERROR without an error.
 pto_status Device::outcome(pto_error* error) {
   const pto_error* last = api_->last_error(runtime_);
   if (last != nullptr && last->status != PTO_OK) {
@@ -255,7 +255,8 @@ pto_status Device::latched(pto_status status, pto_error* error) const {
               status);
 }
 
-// The runtime knows what it asked for, the platform why it was refused; the user needs both.
+// The runtime knows the operation, the platform knows the reason of the refusal; the user needs
+// both.
 void Device::take_latched(const pto_error& last, pto_error* error) const {
   if (error == nullptr) return;
   *error = last;

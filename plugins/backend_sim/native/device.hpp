@@ -1,6 +1,6 @@
-// One simulated device: what open() gives, with everything it owns.
+// One simulated device: the object that open() returns, with everything that it owns.
 //
-// The threading rules are those of pto/abi/backend.h.
+// pto/abi/backend.h defines the threading rules.
 #pragma once
 
 #include <sys/types.h>
@@ -28,13 +28,13 @@ class Device {
   ~Device();
 
   pto_status open(pto_error* error);
-  // Ends a run that is still going on, and waits for its kernels unless the device is lost. False
-  // when threads may still use this object: then it must not be destroyed.
+  // Ends a run that is still in progress, and waits for its kernels unless the device is lost.
+  // Returns false if threads may still use this object; it must not be destroyed then.
   bool stop();
 
-  // Whether this process is a fork of the one that opened the device. Nothing here works then.
+  // Whether this process is a fork of the process that opened the device. No call works in a fork.
   bool is_of_another_process() const noexcept;
-  // PTO_OK, or why the device cannot be used.
+  // PTO_OK, or the reason why the device cannot be used.
   pto_status usable(pto_error* error) const;
 
   pto_status attach(const pto_runtime_api* api, const pto_option* options, uint32_t num_options,
@@ -45,7 +45,8 @@ class Device {
   void orchestration_done(int32_t result);
   pto_status wait(int64_t timeout_ns);
   pto_status finish(pto_run_report* report, pto_error* error);
-  // Before a copy of the runtime: lets the caller see to signals while finish() copies.
+  // Called before each copy by the runtime, so that the caller can handle signals while finish()
+  // copies.
   void attend_to_copies();
   void abort(const pto_error* cause, bool lost);
 
@@ -55,16 +56,17 @@ class Device {
   Engine& engine() noexcept { return *engine_; }
   const Options& options() const noexcept { return options_; }
   const pto_activity_page* activity() const noexcept { return activity_.page(); }
-  // What pto_platform.wait returns after it has waited.
+  // The result of pto_platform.wait after it has waited.
   pto_status wait_status(const uint32_t* word, uint32_t expected) const;
   // See pto_platform.check_value.
   pto_status check_value(uint64_t value, pto_error* error) const;
   // See pto_platform.check_range.
   pto_status check_range(uint64_t address, size_t bytes, pto_error* error) const;
-  // PTO_ERROR_ADDRESS when `host` lies in a tensor argument that has not `bytes` bytes from there.
+  // Returns PTO_ERROR_ADDRESS if `host` lies in a tensor argument that has fewer than `bytes` bytes
+  // from that address on.
   pto_status check_host(const void* host, size_t bytes, pto_error* error) const;
-  // Why a call of the platform table failed, which the call itself cannot say; the error of the run
-  // gets it. From the orchestrator's thread, or from inside finish().
+  // Records why a call of the platform table failed, for calls that cannot return a reason. The
+  // error of the run includes it. Called from the orchestrator's thread, or inside finish().
   void note_cause(const pto_error& error) noexcept { platform_cause_ = error; }
 
  private:
@@ -90,12 +92,12 @@ class Device {
   const pto_runtime_api* api_ = nullptr;
   void* runtime_ = nullptr;
   pto_run graph_{};             // of the run, between start and finish
-  pto_error platform_cause_{};  // of the run; status PTO_OK when no such call has failed
+  pto_error platform_cause_{};  // of the run; status is PTO_OK if no such call has failed
 
-  std::mutex abort_mutex_;    // abort() against the end of a run
-  bool finishing_ = false;    // finalise() runs; written under abort_mutex_
-  uint64_t attended_ns_ = 0;  // when attend was called last; the thread of finish()
-  pto_error cause_{};         // why the run was aborted; guarded by abort_mutex_
+  std::mutex abort_mutex_;    // between abort() and the end of a run
+  bool finishing_ = false;    // finalise() is running; written under abort_mutex_
+  uint64_t attended_ns_ = 0;  // time of the last call of attend; used by the thread of finish()
+  pto_error cause_{};         // reason of the abort; guarded by abort_mutex_
   std::atomic<bool> lost_{false};
 };
 

@@ -1,16 +1,16 @@
-// Filling the ABI's error record.
+// Fills the error record of the ABI.
 //
-// A message is a whole sentence: what happened, the numbers, what to change.
+// A message is a whole sentence: what happened, the values, what to do.
 #pragma once
 
 #include "pto/abi/status.h"
 
 namespace pto::sim {
 
-// Clears the record: ids and line -1, everything else 0.
+// Clears the record: ids and line become -1, everything else 0.
 void clear(pto_error& error) noexcept;
 
-// Writes status and message and returns the status. `error` may be null.
+// Writes status and message, and returns the status. `error` may be null.
 [[gnu::format(printf, 3, 4)]] pto_status fail(pto_error* error, pto_status status,
                                               const char* format, ...) noexcept;
 

@@ -1,4 +1,4 @@
-// What a kernel address points at. The address is opaque to everybody but this backend.
+// The record at a kernel address. The address is opaque outside this backend.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct Kernel {
   void* context = nullptr;
   int32_t func_id = -1;
   std::string name;
-  void* library = nullptr;  // what to close when the kernel is unloaded
-  int file = -1;            // memory file of an uploaded binary, held as long as the library
+  void* library = nullptr;  // library to close when the kernel is unloaded, or null
+  int file = -1;            // memory file of an uploaded binary, kept open as long as the library
 };
 
 }  // namespace pto::sim

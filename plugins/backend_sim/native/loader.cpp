@@ -32,13 +32,14 @@ bool write_all(int file, const char* bytes, size_t length) {
   return true;
 }
 
-// What dlerror() says, without the path that begins it, and with advice where there is some.
+// Returns the text of dlerror() without the path at its beginning, with advice for known errors.
 std::string reason(const char* path) {
   std::string text = dlerror();
   const std::string prefix = std::string(path) + ": ";
   if (text.rfind(prefix, 0) == 0) text.erase(0, prefix.size());
   if (text.rfind("undefined symbol: ", 0) != 0) return text;
-  return text + ", which nothing defines; define it in that source, or make it inline in a header";
+  return text +
+         ", which no library defines; define it in that source, or make it inline in a header";
 }
 
 pto_status fail_kernel(const Kernel& kernel, pto_error* error, const char* what,
@@ -63,8 +64,8 @@ pto_status open_kernel(Kernel& kernel, const char* path, const char* what, const
   return fail_kernel(kernel, error, what, detail);
 }
 
-// The loader takes two libraries of one path for the same; a path by descriptor is only unique
-// while the descriptor is open, so the kernel keeps it.
+// The dynamic loader identifies a library by its path. A path by descriptor is unique only while
+// the descriptor is open, so the kernel keeps the descriptor.
 pto_status open_bytes(Kernel& kernel, const void* bytes, size_t length, pto_error* error) {
   kernel.file = memfd_create(kernel.name.c_str(), MFD_CLOEXEC);
   if (kernel.file < 0 || !write_all(kernel.file, static_cast<const char*>(bytes), length)) {
@@ -90,7 +91,7 @@ pto_status Loader::load_kernel(const pto_kernel_source& source, uint64_t* addres
   kernel->callback = source.callback;
   kernel->context = source.context;
   if (source.path == nullptr && source.callback == nullptr) {
-    return fail_kernel(*kernel, error, "nowhere", "give it a library or a callback");
+    return fail_kernel(*kernel, error, "an empty source", "pass a library or a callback");
   }
   if (source.path != nullptr) {
     const char* symbol = source.symbol != nullptr ? source.symbol : kKernelSymbol;

@@ -1,4 +1,4 @@
-// Kernels and orchestration libraries of one device: found with dlopen, kept in a registry.
+// Kernels and orchestration libraries of one device, loaded with dlopen and kept in a registry.
 //
 // Any thread may call any method.
 #pragma once
@@ -24,7 +24,7 @@ class Loader {
 
   pto_status load_kernel(const pto_kernel_source& source, uint64_t* address, pto_error* error);
   pto_status unload_kernel(uint64_t address);
-  // A kernel from the bytes of its binary; it lives until end_run().
+  // Loads a kernel from the bytes of its binary; it lives until end_run().
   pto_status upload_kernel(int32_t func_id, const void* bytes, size_t length, uint64_t* address,
                            pto_error* error);
   void end_run();
@@ -33,7 +33,8 @@ class Loader {
   pto_status unload_library(uint64_t library);
   pto_status resolve(uint64_t library, const char* symbol, void** address);
 
-  // Forgets everything without closing it: a lost thread may still run in there.
+  // Clears the registry without closing the libraries: an abandoned thread may still run their
+  // code.
   void abandon();
 
  private:

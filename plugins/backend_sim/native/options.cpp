@@ -19,7 +19,8 @@ constexpr uint64_t kLeastMemoryBytes = 1ull << 20;
 constexpr uint64_t kMostMemoryBytes = 1ull << 42;
 constexpr const char* kKnownKeys =
     "mode, seed, check, memory_bytes, workers, blocks, timing, activity_fd, log_level, log_format";
-constexpr const char* kLogLevels[] = {"error", "warn", "info", "debug"};  // as PTO_LOG_* count
+constexpr const char* kLogLevels[] = {"error", "warn", "info",
+                                      "debug"};  // in the order of PTO_LOG_*
 
 uint32_t available_cpus() {
   cpu_set_t set;

@@ -1,4 +1,4 @@
-// The settings of one device, parsed from the text that open() gets.
+// The settings of one device, parsed from the text that open() receives.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,17 @@ struct Options {
   uint64_t seed = 0;
   bool check = false;
   uint64_t memory_bytes = 8ull << 30;
-  uint32_t workers = 0;  // 0: as many as the affinity mask has CPUs; 1 to PTO_ACTIVITY_SLOTS after
+  uint32_t workers = 0;  // 0: one per CPU of the affinity mask; 1 to PTO_ACTIVITY_SLOTS after
                          // parse_options
   uint32_t blocks = 24;
   bool timing = false;
   int activity_fd = -1;              // -1: the activity page is private memory
-  int32_t log_level = PTO_LOG_WARN;  // the least severe message of the runtime that is shown
+  int32_t log_level = PTO_LOG_WARN;  // least severe message of the runtime that is shown
   bool log_json = false;             // messages of the runtime are JSON lines
 };
 
-// PTO_ERROR_USAGE for an unknown key or a value out of range; `options` is then unspecified.
+// Returns PTO_ERROR_USAGE for an unknown key or a value out of range; `options` is unspecified
+// then.
 pto_status parse_options(const pto_option* given, uint32_t count, Options& options,
                          pto_error* error);
 

@@ -1,4 +1,4 @@
-// The shape of the device in one run: how many blocks, and which scheduler has which cores.
+// The shape of the device in one run: the number of blocks, and the cores of each scheduler.
 #pragma once
 
 #include "pto/abi/arguments.h"
@@ -7,17 +7,17 @@
 
 namespace pto::sim {
 
-// Clusters are dealt round: cluster i belongs to scheduler i % schedulers.
+// Clusters are assigned round robin: cluster i belongs to scheduler i % schedulers.
 pto_topology make_topology(uint32_t blocks, uint32_t schedulers) noexcept;
 
 struct RunShape {
   pto_topology topology;
-  // One AICPU thread both orchestrates and schedules, and never does both at once.
+  // Whether one AICPU thread both orchestrates and schedules, alternately.
   bool shares_thread;
 };
 
-// The shape that `config` asks of a device with `blocks` blocks. A null `config` asks for all
-// blocks and three threads. PTO_ERROR_USAGE when the device cannot give it.
+// Returns the shape that `config` requests from a device with `blocks` blocks. A null `config`
+// requests all blocks and three threads. Returns PTO_ERROR_USAGE if the device does not have them.
 pto_status run_shape(const pto_call_config* config, uint32_t capabilities, uint32_t blocks,
                      RunShape& shape, pto_error* error) noexcept;
 
@@ -37,7 +37,7 @@ inline bool empty(const pto_core_mask& mask) noexcept {
   return (mask.words[0] | mask.words[1]) == 0;
 }
 
-// Takes the lowest core out of a mask that is not empty.
+// Removes the lowest core from a non-empty mask and returns it.
 inline uint32_t take_first(pto_core_mask& mask) noexcept {
   uint64_t& word = mask.words[0] != 0 ? mask.words[0] : mask.words[1];
   const uint32_t bit = static_cast<uint32_t>(__builtin_ctzll(word));

@@ -1,4 +1,4 @@
-"""Builds the native tests and runs them, plainly and under the sanitizers."""
+"""Build the native tests and run them, plainly and under the sanitizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plugin object: what it says about itself, its settings, and how it has kernels compiled."""
+"""The plugin object: its identity, its settings, and its recipe for kernels."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pto_core.interfaces import API_VERSION, Backend, Option
 PACKAGE = Path(__file__).parents[1]
 OPTIONS = {option.key: option for option in plugin.options()}
 
-# What a published kernel brings along: macros of its own, attributes of the device compiler, and a
-# definition that is made twice.
+# A published kernel with macros of its own, attributes of the device compiler, and a repeated
+# definition.
 KERNEL = """
 #include <cstdint>
 #ifndef __aicore__
@@ -37,14 +37,14 @@ extern "C" __global__ __aicore__ __attribute__((always)) void kernel_entry(__gm_
 """
 
 
-def test_it_is_a_backend() -> None:
+def test_the_plugin_conforms_to_backend() -> None:
     assert isinstance(plugin, Backend)
     assert plugin.name == "a2a3sim"
     assert plugin.api_version == API_VERSION
     assert plugin.capabilities == {"threads", "deterministic", "checking", "callbacks"}
 
 
-def test_both_names_lead_to_it() -> None:
+def test_both_names_select_the_simulator() -> None:
     metadata = tomllib.loads((PACKAGE / "pyproject.toml").read_text())
     names = metadata["project"]["entry-points"]["pto.backends"]
     assert names == {"a2a3sim": "pto_backend_sim:plugin", "sim": "pto_backend_sim:plugin"}
@@ -68,7 +68,7 @@ def test_both_names_lead_to_it() -> None:
         ("sim.log_format", "none", None),
     ],
 )
-def test_options_take(key: str, text: str, value: object) -> None:
+def test_valid_options_parse(key: str, text: str, value: object) -> None:
     assert OPTIONS[key].parse(text) == value
 
 
@@ -91,7 +91,7 @@ def test_options_take(key: str, text: str, value: object) -> None:
         ("sim.log_format", "xml"),
     ],
 )
-def test_options_refuse(key: str, text: str) -> None:
+def test_invalid_options_are_refused(key: str, text: str) -> None:
     with pytest.raises(ValueError):
         OPTIONS[key].parse(text)
 

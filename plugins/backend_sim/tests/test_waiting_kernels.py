@@ -1,4 +1,4 @@
-"""A kernel that waits keeps no other task from running, as long as a worker is left."""
+"""A kernel that waits does not keep other tasks from running, as long as a worker is free."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def increase(data: InOut):
     [
         (0, 16, 16, None),
         (0, 16, 1, None),
-        (0, 17, 17, "68 bytes at 0x[0-9a-f]+ leave the buffer of 64 bytes"),
+        (0, 17, 17, "68 bytes at 0x[0-9a-f]+ exceed the buffer of 64 bytes"),
         (0, 17, 1, "at most 0"),
         (0x1234, 16, 16, "0x1234 is no address of device memory"),
     ],

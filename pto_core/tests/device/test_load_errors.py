@@ -28,7 +28,7 @@ def test_an_undefined_function(device: Device, tmp_path: Path) -> None:
         'extern "C" void kernel_entry(int64_t* args) { args[0] = far::nowhere(2); }\n'
     )
     message = load_error(device, KernelSource(source)).message
-    assert "far::nowhere(long) (symbol _ZN3far7nowhereEl), which nothing defines" in message
+    assert "far::nowhere(long) (symbol _ZN3far7nowhereEl), which no library defines" in message
     assert message.count(str(source)) == 1
     assert ".so" not in message
     assert message.endswith("define it in that source, or make it inline in a header")

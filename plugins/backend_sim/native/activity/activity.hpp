@@ -1,4 +1,4 @@
-// The page of pto/abi/activity.h, and the notes that a thread makes in it.
+// The page of pto/abi/activity.h, and the notes that a thread writes to it.
 #pragma once
 
 #include <atomic>
@@ -17,14 +17,14 @@ class ActivityPage {
   ActivityPage& operator=(const ActivityPage&) = delete;
   ~ActivityPage();
 
-  // `file` < 0: private memory.
+  // Maps the page from descriptor `file`, or private memory if `file` < 0.
   pto_status open(int file, int32_t device, uint32_t slots, pto_error* error);
 
-  // Of the runtime that is attached.
+  // Name of the attached runtime.
   void set_capabilities(uint32_t capabilities) const noexcept;
 
   pto_activity_page* page() const noexcept { return page_; }
-  // Whether another process reads the page, and reports a crash.
+  // Whether another process reads the page and reports a crash.
   bool is_shared() const noexcept { return is_shared_; }
   pto_activity_slot& slot(uint32_t index) const noexcept { return page_->slot[index]; }
 
@@ -33,13 +33,13 @@ class ActivityPage {
   bool is_shared_ = false;
 };
 
-// A store that another process may read at any time.
+// Stores a value that another process may read at any time.
 template <typename Integer>
 void note(Integer& member, Integer value) noexcept {
   std::atomic_ref<Integer>(member).store(value, std::memory_order_relaxed);
 }
 
-// The slot's own thread only.
+// Called by the thread that owns the slot only.
 inline void note_kernel(pto_activity_slot& slot, const pto_payload& payload,
                         uint32_t core) noexcept {
   note(slot.task, payload.task);
@@ -53,7 +53,7 @@ inline void note_return(pto_activity_slot& slot) noexcept {
   note(slot.sequence, slot.sequence + 1);
 }
 
-// Any thread.
+// Callable from any thread.
 inline bool in_kernel(pto_activity_slot& slot) noexcept {
   return (std::atomic_ref(slot.sequence).load(std::memory_order_relaxed) & 1) != 0;
 }

@@ -29,7 +29,7 @@ FatalSignal fatal_signals[] = {{SIGSEGV, "SIGSEGV", {}},
                                {SIGILL, "SIGILL", {}},
                                {SIGABRT, "SIGABRT", {}}};
 
-// Static storage for the thread, so that the handler's access cannot allocate.
+// Static thread-local storage, so that the handler's access cannot allocate.
 __thread const CrashNote* note_of_thread __attribute__((tls_model("initial-exec"))) = nullptr;
 
 // Write a line to standard error. Use no formatting of the C library: a signal handler must not.
@@ -62,11 +62,13 @@ void print_orchestration_crash(const CrashNote& note, const char* signal_name) n
   print_line("pto: the orchestration crashed with ", signal_name, ", device ", note.device);
 }
 
-// Threads may crash together. The first reports; the others must not end the process before it has.
+// Several threads may crash together. The first one reports; the others must not end the process
+// before the report is written.
 std::atomic<int64_t> reporter{0};
 std::atomic<bool> reported{false};
 
-// Bounded, for a reporter that is stopped or crashes again inside its report.
+// The wait is bounded, because the reporting thread may be stopped or crash again inside its
+// report.
 void wait_for_report() noexcept {
   constexpr int kMostWaits = 1000;
   for (int i = 0; i < kMostWaits && !reported.load(std::memory_order_acquire); ++i) {
@@ -77,9 +79,9 @@ void wait_for_report() noexcept {
 
 void report(const CrashNote& note, const FatalSignal& fatal) noexcept {
   const int64_t self = gettid();
-  int64_t nobody = 0;
-  if (!reporter.compare_exchange_strong(nobody, self)) {
-    if (nobody != self) wait_for_report();
+  int64_t owner = 0;
+  if (!reporter.compare_exchange_strong(owner, self)) {
+    if (owner != self) wait_for_report();
     return;
   }
   std::atomic_ref(note.slot->signal).store(fatal.number, std::memory_order_relaxed);
@@ -98,8 +100,8 @@ void handle(int number, siginfo_t* information, void*) noexcept {
     if (is_users) report(*note, fatal);
     sigaction(number, &fatal.previous, nullptr);
   }
-  // A fault comes again when the handler returns, with its true context; a signal that was sent
-  // does not.
+  // A fault recurs, with its original context, when the handler returns; a signal that was sent
+  // does not recur.
   if (information->si_code <= 0) raise(number);
 }
 

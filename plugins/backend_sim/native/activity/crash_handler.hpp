@@ -1,9 +1,9 @@
-// One line on standard error when a kernel or a C++ orchestration crashes the process, unless a
-// parent that reads the activity page says it.
+// Writes one line to standard error when a kernel or a C++ orchestration crashes the process,
+// unless a parent process that reads the activity page reports the crash.
 //
-// The handler is installed once per process, in front of whatever was there; it prints only if the
-// thread that faulted was running one of them, and then hands the signal on. It uses nothing that
-// is not async-signal-safe.
+// The handler is installed once per process, before any existing handler. It prints only if the
+// faulting thread was running a kernel or an orchestration, and then passes the signal on to the
+// earlier handler. It uses only async-signal-safe functions.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,25 @@
 
 namespace pto::sim {
 
-// What a thread that runs kernels tells the handler. It outlives the thread's registration.
+// The state of a kernel-running thread, as read by the handler. It outlives the thread's
+// registration.
 struct CrashNote {
   const pto_activity_page* page = nullptr;
-  pto_activity_slot* slot = nullptr;  // of the page
+  pto_activity_slot* slot = nullptr;  // in the activity page
   int32_t device = 0;
-  const uint32_t* blocks = nullptr;  // of the run: cores below it are AIC
-  bool is_silent = false;            // whoever reads the activity page reports the crash
+  const uint32_t* blocks = nullptr;  // of the run: cores with a lower number are AIC
+  bool is_silent = false;            // the process that reads the activity page reports the crash
 };
 
 void install_crash_handler();
 
-// For the calling thread; null takes it back.
+// Registers the note of the calling thread; null unregisters it.
 void set_crash_note(const CrashNote* note) noexcept;
 const CrashNote* crash_note() noexcept;
 
-// Lets the handler run when the stack of the calling thread is exhausted. Undone by destruction,
-// on the same thread. A thread that has an alternate stack already keeps it.
+// Provides an alternate signal stack, so that the handler can run when the stack of the calling
+// thread is exhausted. The destructor removes it and must run on the same thread. A thread that
+// already has an alternate stack keeps its own.
 class AlternateStack {
  public:
   AlternateStack();

@@ -1,4 +1,5 @@
-// Who drives a run: a pool of threads, or one thread that steps all agents in a seeded order.
+// Executes the steps of a run: a pool of threads, or one thread that steps all agents in a seeded
+// order.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +12,23 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  // The device's calls. The run is prepared; it ends in phase over.
+  // Called by the device. The run is prepared before start(); it ends in phase over.
   virtual void start(bool with_library) = 0;
   virtual void orchestration_done(int32_t result) = 0;
-  // True once the run is over.
+  // Returns true once the run is over.
   virtual bool wait(int64_t timeout_ns) = 0;
-  // The run was ended from outside. Any thread.
+  // Reports that the run was ended from outside. Any thread.
   virtual void ended() = 0;
-  // Gives up on threads that are inside kernels. The run is over at once; nothing else may start.
-  // Any thread.
+  // Abandons threads that are inside kernels. The run is over at once, and no further kernel may
+  // start. Any thread.
   virtual void abandon() = 0;
-  // Whether a thread that was given up may still be inside a kernel or an orchestration.
+  // Whether an abandoned thread may still be inside a kernel or an orchestration.
   virtual bool stuck() const = 0;
-  // After abandon(), when stuck: nobody will wait for the threads; they and this object stay.
-  virtual void let_go() = 0;
+  // Called after abandon() if stuck() is true: the threads are not joined; they and this object
+  // stay alive.
+  virtual void detach_threads() = 0;
 
-  // The platform table's calls.
+  // The calls of the platform table.
   virtual void wake(uint32_t thread) = 0;
   virtual void wait_for_word(const uint32_t* word, uint32_t expected) = 0;
   virtual void notify() = 0;

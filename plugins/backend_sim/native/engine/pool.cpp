@@ -11,14 +11,14 @@ namespace pto::sim {
 namespace {
 
 constexpr uint64_t kVisitor = uint64_t{1} << 63;
-// How often a waiting caller looks for callbacks that are stuck behind a long one.
-constexpr int64_t kLookNs = 10'000'000;
+// How often a waiting caller checks for callbacks that are stuck behind a long one.
+constexpr int64_t kCheckNs = 10'000'000;
 
 constexpr uint64_t bit(uint32_t index) noexcept {
   return uint64_t{1} << index;
 }
 
-// The pool whose worker the calling thread is, if any.
+// The pool to which the calling thread belongs as a worker, if any.
 __thread const Pool* pool_of_thread __attribute__((tls_model("initial-exec"))) = nullptr;
 
 }  // namespace
@@ -68,7 +68,7 @@ void Pool::start(bool with_library) {
   orchestration_pending_.store(with_library, std::memory_order_relaxed);
   run_.begin();
   wake_if_all_parked();
-  if (with_library && run_.may_step()) wake_one();  // the first one is the orchestrator's
+  if (with_library && run_.may_step()) wake_one();  // the worker that wakes runs the orchestration
 }
 
 void Pool::orchestration_done(int32_t result) {
@@ -83,13 +83,13 @@ bool Pool::wait(int64_t timeout_ns) {
   for (Backoff backoff; over_.load(std::memory_order_acquire) == 0;) {
     if (timeout_ns == 0) return false;
     if (backoff.again()) continue;
-    int64_t left_ns = kLookNs;
+    int64_t left_ns = kCheckNs;
     if (timeout_ns > 0) left_ns = timeout_ns - static_cast<int64_t>(clock_ns() - start_ns);
     if (left_ns <= 0) return false;
-    look_for_stuck_work();
+    check_stuck_work();
     run_.attend_to_wait();
     caller_parked_.store(1, std::memory_order_seq_cst);
-    if (over_.load(std::memory_order_seq_cst) == 0) park(over_, 0, std::min(left_ns, kLookNs));
+    if (over_.load(std::memory_order_seq_cst) == 0) park(over_, 0, std::min(left_ns, kCheckNs));
     caller_parked_.store(0, std::memory_order_relaxed);
   }
   return true;
@@ -106,11 +106,11 @@ void Pool::abandon() {
   run_.force_over();
   notify();
   signal_over();
-  while (wake_one()) {  // whoever is in no kernel ends now
+  while (wake_one()) {  // each thread that is not inside a kernel ends now
   }
 }
 
-void Pool::let_go() {
+void Pool::detach_threads() {
   for (uint32_t i = 0; i < started_; ++i) workers_[i].thread.detach();
 }
 
@@ -122,8 +122,8 @@ void Pool::wake(uint32_t thread) {
   run_.scheduler(thread).wake.exchange(1, std::memory_order_seq_cst);
   const uint64_t parked = parked_.load(std::memory_order_seq_cst);
   if (parked == 0) return;
-  const bool nobody_looks = (parked | orchestrating_.load(std::memory_order_seq_cst)) == all_;
-  if (nobody_looks || in_kernel(activity_.slot(home(thread)))) wake_one();
+  const bool no_worker_polls = (parked | orchestrating_.load(std::memory_order_seq_cst)) == all_;
+  if (no_worker_polls || in_kernel(activity_.slot(home(thread)))) wake_one();
 }
 
 void Pool::wait_for_word(const uint32_t* word, uint32_t expected) {
@@ -150,8 +150,8 @@ void Pool::notify() {
   }
 }
 
-// The orchestrator's worker serves the others meanwhile: on a machine with one processor there is
-// nobody else.
+// The orchestrator's worker serves the other agents meanwhile: on a machine with one processor no
+// other thread can.
 void Pool::wait_on_worker(Worker& worker, const Until& until) noexcept {
   orchestrating_.fetch_and(~bit(worker.index), std::memory_order_seq_cst);
   while (run_.running() && !until.reached()) {
@@ -166,8 +166,8 @@ void Pool::wait_on_worker(Worker& worker, const Until& until) noexcept {
   if (has_work({})) wake_if_all_parked();
 }
 
-// Somebody has to see whether this wait can end: also a worker that found the orchestrator running
-// a moment ago and is about to park.
+// One thread must check whether this wait can end. It may be a worker that saw the orchestrator
+// running a moment ago and is about to park.
 void Pool::wait_on_caller(const Until& until) noexcept {
   run_.wake_all();
   wake_if_all_parked();
@@ -179,7 +179,7 @@ void Pool::wait_on_caller(const Until& until) noexcept {
     if (run_.running() && !until.reached()) park(word_signal_, signal, Run::kAttendNs);
     word_parked_.store(0, std::memory_order_relaxed);
     if (clock_ns() - attended_ns < static_cast<uint64_t>(Run::kAttendNs)) continue;
-    look_for_stuck_work();
+    check_stuck_work();
     run_.attend();
     attended_ns = clock_ns();
   }
@@ -204,7 +204,7 @@ void Pool::work(Worker& worker) noexcept {
   }
 }
 
-// Returns when the run ends, `until` is reached, or there is nothing to do but sleep.
+// Returns when the run ends, when `until` is reached, or when no work is left.
 void Pool::serve(Worker& worker, const Until& until) noexcept {
   worker.rounds = 0;
   for (Backoff backoff; run_.running() && !until.reached();) {
@@ -270,7 +270,8 @@ void Pool::sleep(Worker& worker, const Until& until) noexcept {
 
 bool Pool::has_work(const Until& until) noexcept {
   if (closing_.load(std::memory_order_seq_cst)) return true;
-  // Pairs with notify(): who does not see the bit in parked_ has bumped the signal before.
+  // Pairs with notify(): a thread that does not see the bit in parked_ has already incremented the
+  // signal.
   word_signal_.load(std::memory_order_seq_cst);
   if (!run_.running()) return until.word != nullptr;
   if (until.reached()) return true;

@@ -1,4 +1,5 @@
-// One round of a worker: what it steps, what it runs, and what it leaves to the others.
+// One round of a worker: the schedulers that it steps, the cores that it runs, and the cores that
+// it leaves to other workers.
 #include <algorithm>
 #include <bit>
 
@@ -9,14 +10,15 @@
 namespace pto::sim {
 namespace {
 
-// Kernels are long when they take this much on average: what it costs to move a core to another
-// worker is then small beside what is gained. Callbacks usually need a lock that only one thread
-// holds, such as Python's; short ones are slower on two workers than on one. But any of them may
-// wait for the world, so what is behind one is always there for others to take.
+// Kernels are long if their average time reaches this limit; the cost of moving a core to another
+// worker is then small compared to the gain. Callbacks usually need a lock that only one thread can
+// hold, such as Python's; short ones are slower on two workers than on one. But a callback may wait
+// for an outside event, so the cores behind a callback are always available to other workers.
 constexpr uint64_t kLongTicks = kTicksPerUs;
 constexpr uint64_t kLongCallbackTicks = 50 * kTicksPerUs;
-constexpr uint64_t kShareAfterTicks = 2 * kTicksPerUs;  // so long a batch is not looked at
-constexpr uint32_t kTasksBetweenLooks = 4;
+// a batch runs this long before it is checked
+constexpr uint64_t kShareAfterTicks = 2 * kTicksPerUs;
+constexpr uint32_t kTasksBetweenChecks = 4;
 constexpr uint32_t kRoundsBetweenCalls = 32;
 constexpr uint32_t kShortBatches = 2;
 
@@ -32,7 +34,7 @@ bool Pool::round(Worker& worker) noexcept {
   if (!empty(worker.lent)) take_back(worker);
   if (empty(worker.batch)) return progress;
   run_batch(worker);
-  if (++worker.rounds % kRoundsBetweenCalls == 0) call_home(worker);
+  if (++worker.rounds % kRoundsBetweenCalls == 0) wake_home_workers(worker);
   return true;
 }
 
@@ -52,7 +54,7 @@ bool Pool::step_own(Worker& worker) noexcept {
   return progress;
 }
 
-// Schedulers whose own worker is inside a kernel.
+// Steps schedulers whose home worker is inside a kernel.
 bool Pool::step_others(Worker& worker) noexcept {
   bool progress = false;
   for (uint32_t thread = 0; thread < run_.schedulers(); ++thread) {
@@ -108,8 +110,8 @@ void Pool::run_batch(Worker& worker) noexcept {
     run_core(worker, take_first(worker.batch));
     ++ran;
     if (empty(worker.batch)) continue;
-    const bool somebody_idles = parked_.load(std::memory_order_relaxed) != 0;
-    if (!somebody_idles && ran != 1 && ran % kTasksBetweenLooks != 0) continue;
+    const bool has_idle_worker = parked_.load(std::memory_order_relaxed) != 0;
+    if (!has_idle_worker && ran != 1 && ran % kTasksBetweenChecks != 0) continue;
     if (ticks() - start > std::max(kShareAfterTicks, ran * long_ticks)) {
       worker.long_kernels = true;
       share(worker);
@@ -127,11 +129,11 @@ void Pool::run_core(Worker& worker, uint32_t core) noexcept {
   cores.acknowledge(core);
   cores.execute(core, activity_.slot(worker.index));
   if (!worker.long_kernels && !worker.calls_back) return;
-  // Whoever is free may complete the task: this worker's next round may be far away.
+  // An idle worker may complete the task: the next round of this worker may be far away.
   run_.scheduler(cores.scheduler(core)).wake.store(1, std::memory_order_seq_cst);
 }
 
-// A batch that began with a kernel may go on with callbacks, whose rule is another.
+// A batch that began with a kernel may contain callbacks, for which another rule holds.
 void Pool::share_before_callback(Worker& worker) noexcept {
   if (worker.calls_back) return;
   pto_core_mask rest = worker.batch;
@@ -140,7 +142,7 @@ void Pool::share_before_callback(Worker& worker) noexcept {
   share(worker);
 }
 
-// Keeps one core of the batch, publishes the others and what is left to step.
+// Keeps one core of the batch; publishes the others and the schedulers that remain to be stepped.
 void Pool::share(Worker& worker) noexcept {
   hand_over(worker);
   pto_core_mask rest = worker.batch;
@@ -155,7 +157,7 @@ void Pool::share(Worker& worker) noexcept {
   if (worker.long_kernels) wake_one();
 }
 
-// Takes one shared core. What was shared has proven to take long, unless it calls back.
+// Takes one shared core. Shared kernels have proven to take long, unless they are callbacks.
 bool Pool::claim(Worker& worker) noexcept {
   for (uint32_t i = 0; i < 2; ++i) {
     uint64_t word = shared_[i].load(std::memory_order_relaxed);
@@ -173,10 +175,11 @@ bool Pool::claim(Worker& worker) noexcept {
   return false;
 }
 
-// One hiccup of the machine makes a batch look long. If its cores stayed shared, they would finish
-// one by one, and from then on each task would pay for a step of its own. Only cores of schedulers
-// that this worker steps in its next round: nobody else hears when a core of its batch is done. And
-// only after a second short batch: the first says little of what waits behind it.
+// A single delay of the machine makes a batch look long. If its cores stayed shared, they would
+// finish one by one, and each later task would need a step of its own. Take back only cores of
+// schedulers that this worker steps in its next round, because no other worker is notified when a
+// core of its batch is done. Take them back only after a second short batch: the first one says
+// little about the kernels that wait behind it.
 void Pool::take_back(Worker& worker) noexcept {
   if (worker.short_batches < kShortBatches || worker.calls_back) return;
   for (uint32_t thread = 0; thread < run_.schedulers(); ++thread) {
@@ -198,8 +201,9 @@ void Pool::hand_over(Worker& worker) noexcept {
   worker.again = 0;
 }
 
-// Short kernels, but more than one busy scheduler for a while: their own workers take them over.
-void Pool::call_home(Worker& worker) noexcept {
+// Kernels are short, but several schedulers have been busy for a while: their home workers take
+// them over.
+void Pool::wake_home_workers(Worker& worker) noexcept {
   const bool several = (worker.again & (worker.again - 1)) != 0;
   if (!several || worker.calls_back || parked_.load(std::memory_order_relaxed) == 0) return;
   for (uint32_t thread = 0; thread < run_.schedulers(); ++thread) {
@@ -208,7 +212,7 @@ void Pool::call_home(Worker& worker) noexcept {
   }
 }
 
-// Takes all locks, in order; gives up when the orchestrator runs, which may hold one.
+// Takes all locks, in order; gives up if the orchestrator runs, because it may hold one of them.
 bool Pool::check_stall() noexcept {
   if (run_.orchestrator().state() == Orchestrator::running) return false;
   uint32_t held = 0;
@@ -239,8 +243,9 @@ void Pool::wake_if_shared() noexcept {
   if (!shared_empty()) wake_one();
 }
 
-// Callbacks behind a long one, and schedulers that only a worker inside a kernel would step again.
-void Pool::look_for_stuck_work() noexcept {
+// Wakes workers for callbacks behind a long one, and for schedulers that only a worker inside a
+// kernel would step again.
+void Pool::check_stuck_work() noexcept {
   if (parked_.load(std::memory_order_relaxed) == 0) return;
   for (uint32_t i = 0; i < started_; ++i) {
     if (!in_kernel(activity_.slot(i))) continue;

@@ -1,4 +1,4 @@
-// A small generator whose numbers depend on the seed alone, on every machine.
+// A small generator whose numbers depend on the seed only, on every machine.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Threads of a device take no signals of the process.
+// Blocks process signals on the threads of a device.
 #pragma once
 
 #include <pthread.h>
@@ -6,7 +6,8 @@
 
 namespace pto::sim {
 
-// Signals of the process go to its own threads; a fault goes to the thread that made it.
+// Signals to the process are delivered to its own threads; a fault is delivered to the thread that
+// caused it.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

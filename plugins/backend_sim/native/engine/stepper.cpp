@@ -11,9 +11,9 @@ namespace pto::sim {
 namespace {
 
 constexpr uint32_t kMostStepsAtYield = 3;
-constexpr int64_t kLookNs = 50'000'000;  // how often a parked caller looks for a lost device
-constexpr uint32_t kOneInLags = 4;       // of the dispatched tasks
-constexpr uint32_t kPromptWeight = 16;   // of any other agent, against 1 of a lagging core
+constexpr int64_t kCheckNs = 50'000'000;  // how often a parked caller checks for a lost device
+constexpr uint32_t kOneInLags = 4;        // one in this number of dispatched tasks lags
+constexpr uint32_t kPromptWeight = 16;    // weight of any other agent; a lagging core has weight 1
 
 uint32_t count(const pto_core_mask& mask) noexcept {
   return static_cast<uint32_t>(std::popcount(mask.words[0]) + std::popcount(mask.words[1]));
@@ -33,7 +33,7 @@ Stepper::Stepper(Run& run, ActivityPage& activity, uint64_t seed, int32_t device
 }
 
 Stepper::~Stepper() {
-  turn_.store(nobodys, std::memory_order_release);
+  turn_.store(unowned, std::memory_order_release);
   unpark(turn_);
   driver_.join();
 }
@@ -61,11 +61,11 @@ bool Stepper::wait(int64_t timeout_ns) {
   while (turn_.load(std::memory_order_acquire) == drivers && !lost_.load()) {
     if (timeout_ns == 0) return false;
     if (backoff.again()) continue;
-    int64_t left_ns = kLookNs;
+    int64_t left_ns = kCheckNs;
     if (timeout_ns > 0) left_ns = timeout_ns - static_cast<int64_t>(clock_ns() - start_ns);
     if (left_ns <= 0) return false;
     run_.attend_to_wait();
-    park(turn_, drivers, std::min(left_ns, kLookNs));
+    park(turn_, drivers, std::min(left_ns, kCheckNs));
   }
   return run_.phase() == Phase::over;
 }
@@ -80,7 +80,7 @@ bool Stepper::stuck() const {
   return lost_.load() && turn_.load(std::memory_order_acquire) == drivers;
 }
 
-// A caller whose wait() ran out of time may submit while the driver is still at its last steps.
+// A caller whose wait() timed out may submit while the driver is still taking its last steps.
 void Stepper::take_turn() noexcept {
   if (std::this_thread::get_id() == driver_.get_id()) return;
   for (Backoff backoff; turn_.load(std::memory_order_acquire) == drivers && !lost_.load();) {
@@ -93,7 +93,7 @@ void Stepper::drive() noexcept {
   Backoff backoff;
   while (true) {
     const uint32_t turn = turn_.load(std::memory_order_acquire);
-    if (turn == nobodys) return;
+    if (turn == unowned) return;
     if (turn == callers) {
       if (!backoff.again()) park(turn_, callers);
       continue;
@@ -128,7 +128,7 @@ void Stepper::wait_for_word(const uint32_t* word, uint32_t expected) {
   run_.orchestrator().end_wait();
 }
 
-// The driver takes the steps, so that a kernel that never returns does not hold the caller.
+// The driver takes the steps, so that a kernel that never returns does not block the caller.
 void Stepper::wait_on_caller() noexcept {
   if (lost_.load()) return;
   give_turn();
@@ -161,7 +161,8 @@ void Stepper::yield(uint32_t point) {
   run_.trace().add(BackendEvent::yield, point, stepped);
 }
 
-// One step of anybody, or the proof that there is none; false when only the orchestrator can go on.
+// Takes one step of any agent, or proves that there is none. Returns false if only the orchestrator
+// can continue.
 bool Stepper::advance() noexcept {
   return step_one() || run_.resolve_stall() == Stall::moved;
 }

@@ -1,15 +1,15 @@
-// Deterministic mode: agents are stepped one at a time, in an order that the seed decides.
+// Deterministic mode: agents are stepped one at a time, in an order that the seed determines.
 //
-// Agents are the schedulers, the cores (a core takes two steps: acknowledge, then run and finish)
-// and the orchestrator, which is whoever called into the runtime. Between two steps of wait(), and
-// inside the runtime's yield points, other agents are chosen. An agent inside a step is not
-// stepped again: its lock is held.
+// The agents are the schedulers, the cores and the orchestrator. A core takes two steps:
+// acknowledge, then run and finish. The orchestrator is the thread that called into the runtime.
+// Between two steps of wait(), and inside the yield points of the runtime, the stepper chooses
+// other agents. It does not step an agent that is inside a step, because that agent holds its lock.
 //
-// Two threads take turns, and only the one whose turn it is touches the run: the caller while it
-// submits, and the driver, a thread of the device, from wait() until it gives the turn back: the
-// device's wait(), or the platform's inside a submit. So a kernel that never returns holds the
-// driver and not the caller, who can give up on it. Only what is stepped at a yield point of the
-// caller runs on the caller's thread.
+// Two threads take turns, and only the thread whose turn it is accesses the run: the caller while
+// it submits, and the driver, a thread of the device, from wait() until it returns the turn. Both
+// the device's wait() and the platform's wait inside a submit pass the turn to the driver. So a
+// kernel that never returns blocks the driver; the caller can abandon it. Only agents that are
+// stepped at a yield point of the caller run on the caller's thread.
 #pragma once
 
 #include <atomic>
@@ -29,17 +29,17 @@ class Stepper final : public Engine {
   Stepper(Run& run, ActivityPage& activity, uint64_t seed, int32_t device);
   Stepper(const Stepper&) = delete;
   Stepper& operator=(const Stepper&) = delete;
-  // Not for an abandoned stepper that is stuck.
+  // Must not run for an abandoned stepper that is stuck.
   ~Stepper() override;
 
   void start(bool with_library) override;
   void orchestration_done(int32_t result) override;
-  // Also false, before the timeout, when only the caller can go on.
+  // Also returns false, before the timeout, if only the caller can continue.
   bool wait(int64_t timeout_ns) override;
   void ended() override {}
   void abandon() override;
   bool stuck() const override;
-  void let_go() override { driver_.detach(); }
+  void detach_threads() override { driver_.detach(); }
 
   void wake(uint32_t thread) override;
   void wait_for_word(const uint32_t* word, uint32_t expected) override;
@@ -49,14 +49,14 @@ class Stepper final : public Engine {
   uint64_t trace_hash() const override { return run_.trace().hash(); }
 
  private:
-  // Agents that could be stepped: schedulers by thread, cores by number, the lagging ones apart.
+  // Agents that could be stepped: schedulers by thread, cores by number, lagging cores separately.
   struct Candidates {
     uint32_t schedulers = 0;
     pto_core_mask prompt{};
     pto_core_mask lagging{};
   };
 
-  enum Turn : uint32_t { callers, drivers, nobodys };
+  enum Turn : uint32_t { callers, drivers, unowned };
 
   void drive() noexcept;
   void take_turn() noexcept;
@@ -80,8 +80,8 @@ class Stepper final : public Engine {
   bool orchestration_pending_ = false;
   pto_core_mask dispatched_{};    // not acknowledged yet
   pto_core_mask acknowledged_{};  // not run yet
-  // Cores whose present task is seldom chosen, as if it took long: without them every task finishes
-  // soon after its dispatch, and orders that need one to be overtaken by several never come up.
+  // Cores whose current task is chosen rarely, as if it took long. Without them each task finishes
+  // soon after its dispatch, and orders in which several tasks overtake one never occur.
   pto_core_mask lagging_{};
   std::thread driver_;
 };

@@ -86,15 +86,15 @@ void Arena::trim() noexcept {
   }
 }
 
-// Below eight granules every count has a class of its own; above, each power of two has eight.
+// Below eight granules each count has its own class; above, each power of two has eight classes.
 Arena::SizeClass Arena::size_class(size_t granules) noexcept {
   if (granules < kSubdivisions) return {0, static_cast<uint32_t>(granules)};
   const uint32_t power = static_cast<uint32_t>(std::bit_width(granules)) - 1;
   return {power - 2, static_cast<uint32_t>(granules >> (power - 3)) & (kSubdivisions - 1)};
 }
 
-// Takes any block of the first non-empty class whose members are all large enough; only when there
-// is none, looks through the class in which some may be.
+// Takes any block of the first non-empty class whose members are all large enough. Only if there is
+// none, searches the class that may contain a large enough block.
 Block* Arena::find_free(size_t granules) const noexcept {
   size_t rounded = granules;
   if (granules >= kSubdivisions) rounded += (size_t{1} << (std::bit_width(granules) - 4)) - 1;

@@ -1,8 +1,8 @@
-// Device memory: one sparse mapping, divided by a two-level segregated fit.
+// Device memory: one sparse mapping, divided by a two-level segregated fit allocator.
 //
-// Sizes are counted in granules of 1024 bytes, the alignment that the ABI promises. Blocks tile the
-// mapping without gaps; two free blocks are never neighbours. The records lie outside the mapping,
-// so that no kernel can damage them. Allocating and releasing take constant time.
+// Sizes are counted in granules of 1024 bytes, the alignment that the ABI guarantees. Blocks cover
+// the mapping without gaps; two free blocks are never adjacent. The records lie outside the
+// mapping, so that no kernel can damage them. Allocation and release take constant time.
 //
 // Not thread-safe; DeviceMemory holds the lock.
 #pragma once
@@ -22,13 +22,13 @@ struct Block {
   Block* previous = nullptr;
   Block* next = nullptr;
   bool is_free = true;
-  // Free blocks: their size class. Allocated ones: free for whoever holds the block.
+  // For free blocks: the size class. For allocated ones: available to the owner of the block.
   Block* list_previous = nullptr;
   Block* list_next = nullptr;
-  uint64_t address = 0;  // of the caller's first byte, as given by DeviceMemory
-  size_t bytes = 0;      // as asked for
+  uint64_t address = 0;  // of the caller's first byte, set by DeviceMemory
+  size_t bytes = 0;      // requested size
   uint32_t owner = 0;
-  uint32_t number = 0;  // of this record; never changes
+  uint32_t number = 0;  // of this record; constant
 };
 
 class Arena {
@@ -42,15 +42,15 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
   ~Arena();
 
-  // Reserves the mapping; false when the system refuses (errno says why).
+  // Reserves the mapping. Returns false if the system refuses; errno has the reason.
   bool open(size_t bytes);
 
-  // Null when no free block is large enough. `granules` is not 0.
+  // Returns null if no free block is large enough. `granules` is not 0.
   Block* allocate(size_t granules);
   void release(Block* block) noexcept;
-  // The allocated block whose granules `address` lies in, or null.
+  // Returns the allocated block that contains `address`, or null.
   Block* find(uint64_t address) const noexcept;
-  // Gives the pages of all large free blocks back to the system.
+  // Returns the pages of all large free blocks to the system.
   void trim() noexcept;
 
   bool contains(uint64_t address) const noexcept { return address - base_ < bytes_; }
@@ -78,9 +78,9 @@ class Arena {
 
   uint64_t base_ = 0;
   size_t bytes_ = 0;
-  uint64_t* start_words_ = nullptr;  // of starts_; sparse
+  uint64_t* start_words_ = nullptr;  // capacity of starts_, which is sparse
   uint32_t* block_of_ = nullptr;     // by first granule: the number of its record; sparse
-  StartMap starts_;                  // of allocated blocks
+  StartMap starts_;                  // start granules of allocated blocks
   std::deque<Block> records_;
   Block* unused_records_ = nullptr;  // linked by list_next
   uint64_t levels_ = 0;              // bit l: some class of level l has a free block

@@ -1,4 +1,4 @@
-// What checking mode verifies about device memory.
+// The checks of device memory in checking mode.
 #include <cinttypes>
 
 #include "error.hpp"
@@ -19,13 +19,14 @@ pto_status DeviceMemory::check_value(uint64_t value, const pto_host_range* range
   const std::lock_guard lock(mutex_);
   if (!arena_.contains(value)) return PTO_OK;
   Extent found;
-  // One past the end is a legal address of a buffer's end.
+  // The address after the last byte is legal as the end of a buffer.
   if (live_buffer(value, found) && value - found.address <= found.bytes) return PTO_OK;
-  return fail(error, PTO_ERROR_ADDRESS,
-              "0x%" PRIx64
-              " lies in device memory, but in no buffer that is allocated now; was "
-              "it freed, or the offset wrong?",
-              value);
+  return fail(
+      error, PTO_ERROR_ADDRESS,
+      "0x%" PRIx64
+      " lies in device memory, but in no allocated buffer; check whether the buffer was freed, "
+      "and check the offset",
+      value);
 }
 
 pto_status DeviceMemory::check_range(uint64_t address, size_t bytes, const pto_host_range* ranges,
@@ -44,8 +45,9 @@ pto_status DeviceMemory::check_range(uint64_t address, size_t bytes, const pto_h
   const uint64_t offset = address - found.address;
   if (offset <= found.bytes && bytes <= found.bytes - offset) return PTO_OK;
   return fail(error, PTO_ERROR_ADDRESS,
-              "%zu bytes at 0x%" PRIx64 " leave the buffer of %zu bytes that it is byte %" PRIu64
-              " of; name at most %" PRIu64 ", or allocate more",
+              "%zu bytes at 0x%" PRIx64
+              " exceed the buffer of %zu bytes, in which that address is byte %" PRIu64
+              "; name at most %" PRIu64 ", or allocate more",
               bytes, address, found.bytes, offset,
               offset <= found.bytes ? found.bytes - offset : uint64_t{0});
 }
@@ -55,10 +57,11 @@ pto_status DeviceMemory::lend(uint64_t address, size_t bytes, pto_error* error) 
   const Block* block = live_block(address);
   const bool inside = block != nullptr && is_ring(*block) && address % Arena::kGranule == 0;
   if (!inside || bytes > extent(*block).to - kZoneBytes - address) {
-    return fail(error, PTO_ERROR_ADDRESS,
-                "%zu bytes at 0x%" PRIx64
-                " cannot be lent: they lie in no ring, or not at a multiple of %zu",
-                bytes, address, Arena::kGranule);
+    return fail(
+        error, PTO_ERROR_ADDRESS,
+        "%zu bytes at 0x%" PRIx64
+        " cannot be lent: they are outside every ring, or the address is not a multiple of %zu",
+        bytes, address, Arena::kGranule);
   }
   if (bytes == 0) return PTO_OK;
   Extent before;
@@ -84,8 +87,8 @@ pto_status DeviceMemory::damaged(const Extent& extent, const Damage& damage, boo
                                  pto_error* error) const {
   fail(error, PTO_ERROR_ADDRESS,
        "%s: byte %" PRId64 " of the buffer at 0x%" PRIx64
-       " (%zu bytes) was written, and perhaps bytes before it; look for an index or size that is "
-       "wrong",
+       " (%zu bytes) was written, and perhaps bytes before it; check the indices and sizes of the "
+       "kernel",
        was_freed ? "write to a freed buffer" : "write outside a buffer", damage.offset,
        extent.address, extent.bytes);
   if (error != nullptr) error->value = extent.address;

@@ -52,7 +52,7 @@ pto_status DeviceMemory::exhausted(size_t bytes, pto_error* error) const {
        "device memory exhausted: asked for %zu bytes, %zu of %zu are free%s; free buffers or "
        "raise sim.memory_bytes",
        bytes, limit_bytes_ - used_bytes_, limit_bytes_,
-       used_bytes_ == 0 ? "" : " (perhaps in pieces)");
+       used_bytes_ == 0 ? "" : " (may be fragmented)");
   if (error != nullptr) error->value = bytes;
   if (error != nullptr) error->limit = limit_bytes_;
   return PTO_ERROR_MEMORY;
@@ -138,7 +138,7 @@ pto_leak_report DeviceMemory::leaks() const {
   return report;
 }
 
-// Copies of parts of buffers start anywhere in them, but never leave them.
+// A copy may start anywhere in a buffer, but must not leave the buffer.
 pto_status DeviceMemory::copy_range(uint64_t address, size_t bytes, const char* direction,
                                     pto_error* error) const {
   if (bytes == 0) return PTO_OK;
@@ -155,7 +155,8 @@ pto_status DeviceMemory::copy_range(uint64_t address, size_t bytes, const char* 
   } else {
     fail(error, PTO_ERROR_ADDRESS,
          "cannot copy %zu bytes %s 0x%" PRIx64
-         ": no live buffer of the device holds that address; was it freed, or is it of the host?",
+         ": no live buffer of the device contains that address; check that the buffer was not "
+         "freed and that this is no host address",
          bytes, direction, address);
   }
   if (error != nullptr) error->value = bytes;
@@ -163,7 +164,7 @@ pto_status DeviceMemory::copy_range(uint64_t address, size_t bytes, const char* 
   return PTO_ERROR_ADDRESS;
 }
 
-// In checking mode a ring has room for gaps as large as what they follow.
+// In checking mode a ring has space for gaps as large as the buffers before them.
 Block* DeviceMemory::take_block(size_t bytes, Owner owner) {
   if (bytes > limit_bytes_ - used_bytes_) return nullptr;
   size_t whole = std::max<size_t>(bytes, 1);
@@ -176,7 +177,7 @@ Block* DeviceMemory::live_block(uint64_t address) const noexcept {
   return block != nullptr && block->owner != kQuarantined ? block : nullptr;
 }
 
-// A ring is one buffer until something in it was lent.
+// A ring is one buffer until a part of it was lent.
 bool DeviceMemory::live_buffer(uint64_t address, Extent& found) const noexcept {
   const Block* block = live_block(address);
   if (block == nullptr) return false;
@@ -200,9 +201,9 @@ pto_status DeviceMemory::not_a_buffer(uint64_t address, pto_error* error) const 
   return fail(error, PTO_ERROR_ADDRESS,
               "cannot free 0x%" PRIx64
               ": %s; free each buffer once, by the address that "
-              "allocate gave",
+              "allocate returned",
               address,
-              freed                      ? "it was freed already"
+              freed                      ? "it is freed already"
               : arena_.contains(address) ? "no live buffer starts there"
                                          : "it is not device memory");
 }
@@ -242,7 +243,7 @@ pto_status DeviceMemory::drop(Block* block, pto_error* error) {
 
 pto_status DeviceMemory::quarantine(Block* block, pto_error* error) {
   const pto_status status = check_block(*block, error);
-  // Repaired, so that one mistake is reported once.
+  // The pattern was repaired, so that one fault is reported once.
   paint_zones(extent(*block));
   paint_freed(extent(*block));
   block->owner = kQuarantined;

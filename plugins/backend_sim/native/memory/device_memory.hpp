@@ -1,5 +1,5 @@
-// The memory of one device: buffers with an owner, copies that are counted, and what checking mode
-// verifies about both.
+// The memory of one device: buffers with an owner, copies that are counted, and the checks of both
+// in checking mode.
 //
 // Any thread may call any method.
 #pragma once
@@ -17,8 +17,9 @@
 
 namespace pto::sim {
 
-// Whose a buffer is: the caller's until it frees it, the run's until the run ends, or a ring, the
-// runtime's until it is detached. Rings are large and sparse: nothing here touches their content.
+// Owner of a buffer: the caller until it frees it, the run until the run ends, or, for a ring, the
+// runtime until it is detached. Rings are large and sparse; no function here accesses their
+// content.
 enum class Owner : uint32_t { caller, run, runtime };
 
 struct CopyCounts {
@@ -40,20 +41,20 @@ class DeviceMemory {
   pto_status copy_in(uint64_t address, const void* host, size_t bytes, pto_error* error);
   pto_status copy_out(void* host, uint64_t address, size_t bytes, pto_error* error);
 
-  // Counts copies and the peak from here.
+  // Resets the counters of copies and the peak.
   void begin_run() noexcept;
-  // Frees what the run allocated.
+  // Frees the buffers that the run allocated.
   void end_run();
-  // Frees the rings of a runtime that is gone.
+  // Frees the rings of a detached runtime.
   void end_runtime();
 
   CopyCounts copies() const noexcept;
-  // Of the run, without rings: what a ring holds is its runtime's to say.
+  // Usage of the run, without rings: the runtime reports the use of its rings.
   uint64_t peak_bytes() const;
-  // Buffers of the caller.
+  // Number of buffers that the caller owns.
   pto_leak_report leaks() const;
 
-  // Checking mode only. See pto_platform.check_value for the first.
+  // Checking mode only. See pto_platform.check_value for the first function.
   pto_status check_value(uint64_t value, const pto_host_range* ranges, uint32_t count,
                          pto_error* error) const;
   // See pto_platform.check_range.
@@ -61,9 +62,9 @@ class DeviceMemory {
                          uint32_t count, pto_error* error) const;
   // See pto_platform.lend.
   pto_status lend(uint64_t address, size_t bytes, pto_error* error);
-  // The zones of the buffer that `address` points into, if any.
+  // Returns the zones of the buffer into which `address` points, if any.
   pto_status check_buffer(uint64_t address, pto_error* error) const;
-  // Every live buffer's zones, and that freed ones were left alone.
+  // Checks the zones of every live buffer, and the content of freed buffers.
   pto_status check_all(pto_error* error) const;
 
   bool checking() const noexcept { return check_; }
@@ -72,7 +73,7 @@ class DeviceMemory {
   struct List {
     Block* head = nullptr;
   };
-  // Marks a quarantined block, in place of its owner.
+  // Marks a quarantined block; used in place of its owner.
   static constexpr uint32_t kQuarantined = 3;
   static bool is_ring(const Block& block) noexcept {
     return block.owner == static_cast<uint32_t>(Owner::runtime);
@@ -100,12 +101,12 @@ class DeviceMemory {
 
   const bool check_;
   mutable std::mutex mutex_;
-  // All below are guarded by mutex_, except the counters of copies.
-  Arena arena_;             // in checking mode larger than limit_bytes_: zones and gaps are free
+  // mutex_ guards all members below, except the counters of copies.
+  Arena arena_;  // in checking mode larger than limit_bytes_: zones and gaps do not count
   size_t limit_bytes_ = 0;  // of the device
   List lists_[3];           // live buffers by owner
-  Slabs slabs_;             // lent in this run, in checking mode
-  size_t used_bytes_ = 0;   // rings included
+  Slabs slabs_;             // buffers lent in this run, in checking mode
+  size_t used_bytes_ = 0;   // including rings
   size_t ring_bytes_ = 0;
   size_t peak_bytes_ = 0;
   size_t untrimmed_bytes_ = 0;     // freed since the last trim, in blocks that kept their pages

@@ -10,9 +10,9 @@ namespace {
 constexpr size_t kPeriod = Arena::kGranule;
 using Pattern = std::array<unsigned char, kPeriod>;
 
-// What lies in zones and in freed buffers differs from byte to byte, so that what a kernel writes
-// is rarely what was there; and it is never one of the bytes that numbers are mostly made of (0x00
-// to 0x80 and 0xFF).
+// The pattern of zones and freed buffers differs from byte to byte, so that a kernel rarely writes
+// the bytes that are already there. It never contains a byte that is frequent in numbers (0x00 to
+// 0x80 and 0xFF).
 constexpr Pattern make_pattern(uint32_t state) noexcept {
   Pattern pattern{};
   for (unsigned char& byte : pattern) {
@@ -30,7 +30,8 @@ unsigned char* pointer(uint64_t address) noexcept {
   return reinterpret_cast<unsigned char*>(address);
 }
 
-// Bytes from `address` on, before `to`, that lie in one period of the pattern.
+// Returns the number of bytes from `address` on, before `to`, that lie in one period of the
+// pattern.
 size_t piece(uint64_t address, uint64_t to) noexcept {
   return std::min<size_t>(to - address, kPeriod - address % kPeriod);
 }
@@ -43,7 +44,7 @@ void paint(uint64_t from, uint64_t to, const Pattern& pattern) noexcept {
   }
 }
 
-// First byte in [from, to) that is not as painted, or `to`.
+// Returns the first byte in [from, to) that differs from the pattern, or `to`.
 uint64_t first_other(uint64_t from, uint64_t to, const Pattern& pattern) noexcept {
   while (from < to) {
     const unsigned char* expected = pattern.data() + from % kPeriod;

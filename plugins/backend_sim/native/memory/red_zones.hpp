@@ -1,8 +1,8 @@
-// Patterns that checking mode writes around and into buffers, and looks for again.
+// Patterns that checking mode writes around and into buffers, and verifies later.
 //
-// A checked buffer lies between two zones: a granule before its first byte, and from the byte after
+// A checked buffer lies between two zones: one granule before its first byte, and the bytes after
 // its last one to the end of its block, at least another granule. A byte of a pattern depends on
-// its address alone, so neighbours may share a zone.
+// its address only, so neighbours may share a zone.
 #pragma once
 
 #include <cstddef>
@@ -23,18 +23,18 @@ struct Extent {
 };
 
 void paint_zones(const Extent& extent) noexcept;
-// Makes the content of a buffer recognisable as never written.
+// Fills a new buffer, so that content that was never written is recognisable.
 void paint_fresh(const Extent& extent) noexcept;
 // Overwrites a freed buffer.
 void paint_freed(const Extent& extent) noexcept;
 
 struct Damage {
   bool found = false;
-  int64_t offset = 0;  // of the first wrong byte, from the buffer's first byte
+  int64_t offset = 0;  // offset of the first wrong byte from the buffer's first byte
 };
 
 Damage find_zone_damage(const Extent& extent) noexcept;
-// Whether somebody wrote to a buffer after it was freed.
+// Whether a freed buffer was written after it was freed.
 Damage find_use_after_free(const Extent& extent) noexcept;
 
 }  // namespace pto::sim

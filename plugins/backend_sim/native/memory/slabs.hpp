@@ -1,7 +1,7 @@
-// Buffers that a runtime lends out of its rings, as checking mode sees them.
+// Buffers that a runtime lends out of its rings, as recorded by checking mode.
 //
-// A ring has no frees: what lies there is a buffer until something else is lent over it. The
-// runtime leaves at least a granule between two buffers, which guards both.
+// A ring has no frees: a lent buffer exists until another one is lent over it. The runtime leaves
+// at least a granule between two buffers; it guards both.
 //
 // Not thread-safe; DeviceMemory holds the lock.
 #pragma once
@@ -16,14 +16,14 @@ namespace pto::sim {
 
 class Slabs {
  public:
-  // The zones of whatever the new buffer takes the place of are looked at before they are painted
-  // over; `damaged` is that buffer when somebody wrote there.
+  // Records a lent buffer. Before its zones are painted, checks the zones of each buffer that it
+  // replaces; `damaged` becomes the replaced buffer whose zones were written.
   Damage lend(uint64_t address, size_t bytes, Extent& damaged);
-  // The buffer that `address` lies in, or is the end of; null when there is none.
+  // Returns the buffer that contains `address` or ends at it, or null.
   const Extent* find(uint64_t address) const noexcept;
-  // Whether anything is lent in [from, to).
+  // Whether any part of [from, to) is lent.
   bool any(uint64_t from, uint64_t to) const noexcept;
-  // Forgets all in [from, to), and does not look at them.
+  // Removes all buffers in [from, to) without a check.
   void forget(uint64_t from, uint64_t to) noexcept;
   void clear() noexcept { slabs_.clear(); }
 
@@ -31,7 +31,7 @@ class Slabs {
   auto end() const noexcept { return slabs_.end(); }
 
  private:
-  std::map<uint64_t, Extent> slabs_;  // by their first byte; no two overlap, zones apart
+  std::map<uint64_t, Extent> slabs_;  // by first byte; buffers do not overlap, but zones may
 };
 
 }  // namespace pto::sim

@@ -1,8 +1,8 @@
-// Which granules an allocated block starts at: a tree of bitmaps, each bit of a level saying
-// whether a word of the level below has any. Setting, clearing and looking back take one step a
-// level, at most seven for all of memory.
+// The granules at which allocated blocks start: a tree of bitmaps. Each bit of a level says whether
+// a word of the level below has any bit set. Setting, clearing and searching backwards take one
+// step per level, at most seven for the whole memory.
 //
-// Not thread-safe; its Arena is guarded by DeviceMemory's lock.
+// Not thread-safe; DeviceMemory's lock guards the Arena that owns the map.
 #pragma once
 
 #include <array>
@@ -16,14 +16,14 @@ class StartMap {
  public:
   static constexpr size_t kNone = ~size_t{0};
 
-  // Words that a map of `count` granules needs, all zero.
+  // Returns the number of words that a map of `count` granules needs. All must be zero.
   static size_t words(size_t count) noexcept {
     size_t total = 0;
     for (size_t level = count; level > 1 || total == 0;) total += level = words_of(level);
     return total;
   }
 
-  // `memory`: words(count) of them, kept by the caller while the map is used.
+  // `memory` has words(count) words and outlives the map.
   void open(uint64_t* memory, size_t count) noexcept {
     for (size_t level = count; level > 1 || depth_ == 0;) {
       levels_[depth_++] = memory;
@@ -48,12 +48,12 @@ class StartMap {
     }
   }
 
-  // The last start at or before `granule`, or kNone.
+  // Returns the last start at or before `granule`, or kNone.
   size_t find_back(size_t granule) const noexcept {
     const uint64_t up_to = ~uint64_t{0} >> (63 - granule % 64);
     const uint64_t first = levels_[0][granule / 64] & up_to;
     if (first != 0) return granule / 64 * 64 + last_bit(first);
-    // Above, the words before the one just seen.
+    // On higher levels, only the words before the current one remain.
     size_t end = granule / 64;
     for (size_t level = 1; level < depth_; ++level, end /= 64) {
       const uint64_t before = (uint64_t{1} << (end % 64)) - 1;

@@ -1,4 +1,4 @@
-// What the others know about the orchestrator: whether it runs, waits for a word, or is done.
+// The state of the orchestrator, for the other threads: running, waiting for a word, or done.
 #pragma once
 
 #include <sched.h>
@@ -14,13 +14,14 @@ class alignas(64) Orchestrator {
 
   void reset() noexcept { move(running); }
 
-  // The orchestrator's thread only.
+  // Called by the orchestrator's thread only.
   void begin_wait(const uint32_t* word, uint32_t expected) noexcept {
     word_.store(word, std::memory_order_relaxed);
     expected_.store(expected, std::memory_order_relaxed);
     move(waiting);
   }
-  // Returns when nobody examines the wait any more: what it waits for is on its stack.
+  // Returns when no thread examines the wait any more, because the data of the wait lies on the
+  // orchestrator's stack.
   void end_wait() noexcept {
     move(running);
     while (examiners_.load(std::memory_order_seq_cst) != 0) sched_yield();
@@ -28,11 +29,12 @@ class alignas(64) Orchestrator {
   void finish() noexcept { move(done); }
 
   State state() const noexcept { return State(snapshot() & 3); }
-  // Two equal snapshots: the state did not change in between, not even there and back.
+  // Two equal snapshots prove that the state did not change in between, not even temporarily.
   uint64_t snapshot() const noexcept { return state_.load(std::memory_order_seq_cst); }
 
-  // Somebody else: from here to leave_wait() the orchestrator stays in the wait, and what the wait
-  // is for stays, if the state is still that of `snapshot`. False, and nothing to leave, if not.
+  // Called by another thread. If the state is still that of `snapshot`, returns true: from then
+  // until leave_wait() the orchestrator stays in the wait, and the data of the wait stays valid.
+  // Otherwise returns false, and leave_wait() must not be called.
   bool enter_wait(uint64_t snapshot) noexcept {
     examiners_.fetch_add(1, std::memory_order_seq_cst);
     if (this->snapshot() == snapshot) return true;
@@ -41,7 +43,8 @@ class alignas(64) Orchestrator {
   }
   void leave_wait() noexcept { examiners_.fetch_sub(1, std::memory_order_seq_cst); }
 
-  // Whether a wait has what it waits for. Meaningful in a state that is known to be `waiting`.
+  // Whether the condition of the wait is fulfilled. Valid only in a state that is known to be
+  // `waiting`.
   bool satisfied() const noexcept {
     return changed(word_.load(std::memory_order_relaxed),
                    expected_.load(std::memory_order_relaxed));

@@ -1,7 +1,7 @@
-// One run of a graph on one device: its phase, its agents, and the steps they take. Who takes them,
-// on which thread and in which order, is the engine's affair.
+// One run of a graph on one device: its phase, its agents, and their steps. The engine decides
+// which thread takes a step, and in which order.
 //
-// Phases: idle -> running -> ending (nothing new starts) -> over (nobody is inside) -> idle.
+// Phases: idle -> running -> ending (no new step starts) -> over (no thread is inside) -> idle.
 #pragma once
 
 #include <array>
@@ -19,18 +19,18 @@ namespace pto::sim {
 
 enum class Phase : uint32_t { idle, running, ending, over };
 enum class Ending : uint32_t { none, success, failure, aborted };
-// What was found about agents that all seem to have nothing to do.
+// The result of the check of agents that all seem to be idle.
 enum class Stall { not_stalled, moved };
 
 class Run {
  public:
   Run(Cores& cores, bool deterministic) noexcept : cores_(cores), deterministic_(deterministic) {}
 
-  // `topology` stands until the first run.
+  // `topology` is valid until the first run.
   void attach(const pto_runtime_api* api, void* runtime, const pto_topology& topology) noexcept;
-  // Before the engine starts; only in phase idle or over.
+  // Called before the engine starts, only in phase idle or over.
   void prepare(const RunShape& shape, bool with_library) noexcept;
-  // For an orchestrator on the caller's thread, which waits: at least every kAttendNs.
+  // For an orchestrator on the caller's thread that waits: call at least every kAttendNs.
   static constexpr int64_t kAttendNs = 50'000'000;
   void set_attendant(void (*attend)(void*), void* context) noexcept {
     attend_ = attend;
@@ -40,18 +40,19 @@ class Run {
     attend_to_wait();
     if (attend_ != nullptr) attend_(attend_context_);
   }
-  // Lets the runtime tell about a wait of the orchestrator. On the caller's thread.
+  // Lets the runtime report a wait of the orchestrator. Called on the caller's thread.
   void attend_to_wait() noexcept {
     if (orchestrator_.state() != Orchestrator::waiting || api_->attend == nullptr) return;
     api_->attend(runtime_);
   }
   void begin() noexcept { state_.store(next_number() | bits(Phase::running)); }
-  // The first reason wins. Any thread.
+  // The first reason is kept. Any thread.
   void end(Ending ending) noexcept;
-  // Tells runs apart, for somebody who may be so late that the next one is already going.
+  // Number of the run, by which a late thread recognises that the next run has started.
   using Number = uint64_t;
   Number number() const noexcept { return state_.load() & ~kPhaseBits; }
-  // From ending to over; true for the one caller that made the change. Not if `number` is past.
+  // Changes the phase from ending to over. Returns true to the one caller that made the change;
+  // false if `number` is a past run.
   bool close(Number number) noexcept;
   void force_over() noexcept { state_.store(number() | bits(Phase::over)); }
   void forget() noexcept { state_.store(number() | bits(Phase::idle)); }
@@ -60,10 +61,10 @@ class Run {
   bool running() const noexcept { return phase() == Phase::running; }
   Ending ending() const noexcept { return ending_.load(std::memory_order_acquire); }
 
-  // One AICPU thread both orchestrates and schedules: the orchestrator holds the lock of scheduler
-  // 0 whenever it runs.
+  // Whether one AICPU thread both orchestrates and schedules: the orchestrator then holds the lock
+  // of scheduler 0 whenever it runs.
   bool shares_thread() const noexcept { return shares_thread_.load(std::memory_order_relaxed); }
-  // Runs the orchestration of the run's library, on the calling thread.
+  // Runs the orchestration of the run's library on the calling thread.
   void orchestrate() noexcept;
   void orchestration_done(int32_t result) noexcept;
 
@@ -74,29 +75,31 @@ class Run {
   Trace& trace() noexcept { return trace_; }
   const pto_topology& topology() const noexcept { return topology_; }
 
-  // Whether the runtime is still to hear of an abort: the run goes on, or its orchestration does.
+  // Whether an abort must still be reported to the runtime: the run, or its orchestration, is in
+  // progress.
   bool hears() const noexcept {
     return running() || (phase() != Phase::idle && orchestrator_.state() != Orchestrator::done);
   }
-  // Whether any scheduler may be stepped: the graph is built, or may be stepped while it is. Like
-  // wake_pending(), also for threads that are not inside the run, and in one order with who parks.
+  // Whether any scheduler may be stepped: the graph is complete, or may be stepped while it is
+  // built. Like wake_pending(), callable by threads that are not inside the run, and sequentially
+  // consistent with parking.
   bool may_step() const noexcept {
     return gate_open_.load(std::memory_order_seq_cst) &&
            !(shares_thread() && orchestrator_.state() == Orchestrator::running);
   }
-  // With the scheduler's lock held. False when it may not be stepped now.
+  // Called with the scheduler's lock held. Returns false if the scheduler may not be stepped now.
   bool steppable(uint32_t thread) const noexcept {
     return !schedulers_[thread].done && gate_open_.load(std::memory_order_acquire);
   }
-  // One step of a scheduler that is steppable; PTO_STEP_*. Its lock is held.
+  // Takes one step of a scheduler that may be stepped, with its lock held; returns PTO_STEP_*.
   int32_t step(uint32_t thread) noexcept;
   void wake_all() noexcept;
   bool wake_pending() const noexcept;
-  // With all schedulers' locks held: whether the agents can prove that nothing can happen any more.
-  // If so the runtime resolves it, which ends the run or gives the schedulers work.
+  // Called with the locks of all schedulers held. Whether the agents prove that no progress is
+  // possible. If so, the runtime resolves the stall: it ends the run or gives the schedulers work.
   Stall resolve_stall() noexcept;
 
-  // The runtime's calls from inside a step.
+  // Calls by the runtime from inside a step.
   void dispatch(uint32_t thread, const pto_dispatch* batch, uint32_t count) noexcept;
   void poll(uint32_t thread, pto_poll_result* result) noexcept;
 

@@ -1,4 +1,4 @@
-// One scheduler thread of the simulated AICPU, as an agent that any pool thread may step.
+// One scheduler thread of the simulated AICPU, as an agent that any thread of the pool may step.
 #pragma once
 
 #include <atomic>
@@ -10,13 +10,13 @@
 namespace pto::sim {
 
 struct alignas(64) Scheduler {
-  // Held around every step, and by the orchestrator where both share one AICPU thread.
+  // Held during each step, and by the orchestrator if both share one AICPU thread.
   std::atomic<uint32_t> locked{0};
   // Guarded by `locked`:
-  bool done = false;           // said PTO_STEP_DONE; never stepped again in this run
-  pto_core_mask in_flight{};   // dispatched and not reported by poll
-  pto_core_mask dispatched{};  // dispatched and not yet taken by the thread that steps
-  alignas(64) std::atomic<uint32_t> wake{0};  // something to do since the last step began
+  bool done = false;           // returned PTO_STEP_DONE; not stepped again in this run
+  pto_core_mask in_flight{};   // dispatched and not yet reported by poll
+  pto_core_mask dispatched{};  // dispatched and not yet taken by the stepping thread
+  alignas(64) std::atomic<uint32_t> wake{0};  // new work since the last step began
 
   bool try_lock() noexcept {
     return locked.load(std::memory_order_relaxed) == 0 &&
@@ -24,14 +24,14 @@ struct alignas(64) Scheduler {
   }
   void unlock() noexcept { locked.store(0, std::memory_order_release); }
 
-  // For a holder that must have it; steps are short.
+  // For a thread that must have the lock; steps are short.
   void lock() noexcept {
     for (Backoff backoff; !try_lock();) {
       if (!backoff.again()) backoff.reset();
     }
   }
 
-  // Before the step that will see what was done before the wake.
+  // Clears the wake before the step that sees all changes made before the wake.
   void take_wake() noexcept {
     if (wake.load(std::memory_order_relaxed) != 0) wake.exchange(0, std::memory_order_acq_rel);
   }

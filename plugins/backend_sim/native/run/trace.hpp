@@ -1,13 +1,13 @@
-// The order of events in a deterministic run, folded into one number.
+// The order of events in a deterministic run, reduced to one number.
 //
-// Only ids go in: an address, a time or a pointer would differ from process to process.
+// Only ids are hashed: addresses, times and pointers differ from process to process.
 #pragma once
 
 #include <cstdint>
 
 namespace pto::sim {
 
-// What the backend adds to the runtime's PTO_TRACE_* events.
+// The backend's events, in addition to the PTO_TRACE_* events of the runtime.
 enum class BackendEvent : uint32_t {
   dispatch = 101,     // a = core, b = task
   acknowledge = 102,  // a = core, b = task
@@ -32,7 +32,7 @@ class Trace {
     add(static_cast<uint32_t>(event), a, b);
   }
 
-  // Never 0: that means "no hash" in a report.
+  // Never 0, which means "no hash" in a report.
   uint64_t hash() const noexcept { return hash_ == 0 ? 1 : hash_; }
 
  private:

@@ -1,4 +1,4 @@
-// The backend table, and the one function that the library exports.
+// The backend table, and the only function that the library exports.
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -13,7 +13,7 @@ Device& device_of(void* device) noexcept {
   return *static_cast<Device*>(device);
 }
 
-// A call that needs a device that works.
+// A call that needs a usable device.
 template <typename Call>
 pto_status on_device(void* handle, pto_error* error, Call call) noexcept {
   return guarded(error, [&]() -> pto_status {
@@ -23,7 +23,7 @@ pto_status on_device(void* handle, pto_error* error, Call call) noexcept {
   });
 }
 
-// Devices that threads still use after they were closed; see Device::stop().
+// Closed devices that threads still use; see Device::stop().
 void keep_forever(Device* device) {
   static std::mutex mutex;
   static std::vector<Device*>* kept = new std::vector<Device*>;
@@ -47,7 +47,7 @@ pto_status open(int32_t device_id, const pto_option* options, uint32_t num_optio
 void close(void* handle, pto_leak_report* leaks) {
   guarded(nullptr, [&] {
     if (leaks != nullptr) *leaks = {};
-    // In the child of a fork, locks of the device may be held by threads that do not exist here.
+    // In the child of a fork, threads that do not exist in the child may hold locks of the device.
     if (device_of(handle).is_of_another_process()) return pto_status{PTO_OK};
     std::unique_ptr<Device> device(static_cast<Device*>(handle));
     const bool stopped = device->stop();

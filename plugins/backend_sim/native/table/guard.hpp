@@ -1,4 +1,4 @@
-// No exception crosses the ABI.
+// Keeps exceptions from crossing the ABI.
 #pragma once
 
 #include <exception>

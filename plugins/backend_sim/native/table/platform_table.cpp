@@ -19,7 +19,7 @@ Device& device_of(void* self) noexcept {
   return *static_cast<Device*>(self);
 }
 
-// Huge pages would make one touched word cost, and count as, two megabytes.
+// With huge pages, one touched word would cost, and count as, two megabytes.
 void* reserve(void*, size_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -32,8 +32,8 @@ void release(void*, void* memory, size_t bytes) {
   munmap(memory, bytes);
 }
 
-// Pages that are mapped: a page of a sparse mapping is when it was read or written. Memory about
-// which the system does not say counts as touched; a page in swap does not.
+// Counts mapped pages: a page of a sparse mapping is mapped once it was read or written. Memory for
+// which the system does not answer counts as touched; a page in swap does not.
 size_t touched(void*, const void* memory, size_t bytes) {
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   auto* first = static_cast<char*>(const_cast<void*>(memory));
@@ -48,7 +48,7 @@ size_t touched(void*, const void* memory, size_t bytes) {
   return count * page;
 }
 
-// A call whose signature has no room for an explanation; the device keeps it.
+// For calls whose signature cannot return an explanation; the device stores it.
 template <typename Call>
 pto_status explained(void* self, Call call) noexcept {
   pto_error cause{};

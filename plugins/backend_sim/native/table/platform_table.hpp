@@ -1,4 +1,4 @@
-// The platform table: what the runtime attached to a device may ask of it.
+// The platform table: the services of the device for the attached runtime.
 #pragma once
 
 #include "pto/abi/platform.h"

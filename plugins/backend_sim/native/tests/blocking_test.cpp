@@ -1,4 +1,4 @@
-// Submits that block: woken, aborted, proven stuck, and going on after the proof.
+// Submits that block: woken, aborted, proven stuck, and continuing after the proof.
 #include <sched.h>
 
 #include <atomic>
@@ -17,7 +17,7 @@ constexpr uint32_t kWindow = 2;
 struct Way {
   std::string mode;
   int workers;
-  bool here;  // the orchestration is on the caller's thread
+  bool here;  // the orchestration runs on the caller's thread
   int32_t threads;
 
   std::vector<Fixture::Option> options() const {
@@ -74,7 +74,7 @@ struct Blocking : Fixture {
   const Way way;
 };
 
-// Threads that are started while it lives have one processor.
+// Limits threads that start during its lifetime to one processor.
 class OneProcessor {
  public:
   OneProcessor() {
@@ -113,7 +113,7 @@ void proofs_come_at_once(int rounds) {
 
 }  // namespace
 
-TEST(a_blocked_submit_goes_on_when_there_is_room) {
+TEST(a_blocked_submit_continues_when_the_window_has_space) {
   for (const Way& way : every_way()) {
     Blocking device(way);
     Record record(300);
@@ -123,7 +123,7 @@ TEST(a_blocked_submit_goes_on_when_there_is_room) {
   }
 }
 
-TEST(a_blocked_submit_goes_on_with_one_processor) {
+TEST(a_blocked_submit_continues_on_one_processor) {
   const OneProcessor one;
   for (const Way& way : every_way()) {
     Blocking device(way);
@@ -133,16 +133,16 @@ TEST(a_blocked_submit_goes_on_with_one_processor) {
   }
 }
 
-TEST(a_deadlock_is_proven_whenever_the_submit_blocks) {
+TEST(a_deadlock_is_proven_at_each_blocked_submit) {
   proofs_come_at_once(200);
 }
 
-TEST(a_deadlock_is_proven_with_one_processor) {
+TEST(a_deadlock_is_proven_on_one_processor) {
   const OneProcessor one;
   proofs_come_at_once(20);
 }
 
-TEST(an_orchestration_goes_on_after_the_proof_and_the_run_ends_with_it) {
+TEST(an_orchestration_may_continue_after_a_proven_deadlock) {
   for (const Way& way : every_way()) {
     Blocking device(way);
     device.runtime->set_plans(true);
@@ -153,7 +153,7 @@ TEST(an_orchestration_goes_on_after_the_proof_and_the_run_ends_with_it) {
     const toy::Program slow = [&](toy::Runtime& runtime) {
       stuck(runtime);
       CHECK(runtime.planning());
-      // Long enough for all others to have gone to sleep, or to have ended the run.
+      // Long enough for all other threads to fall asleep, or to end the run.
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       stuck(runtime);
       returned = true;
@@ -167,7 +167,7 @@ TEST(an_orchestration_goes_on_after_the_proof_and_the_run_ends_with_it) {
   }
 }
 
-TEST(the_run_is_not_over_before_a_library_has_returned) {
+TEST(the_run_ends_after_its_library_has_returned) {
   for (const char* mode : {"threads", "deterministic"}) {
     Blocking device({mode, 2, false, 3});
     device.runtime->set_plans(true);
@@ -193,7 +193,7 @@ TEST(the_run_is_not_over_before_a_library_has_returned) {
   }
 }
 
-TEST(an_abort_reaches_an_orchestration_that_plans) {
+TEST(an_abort_ends_a_planning_orchestration) {
   for (const Way& way : every_way()) {
     if (way.threads != 1 && way.threads != 3) continue;
     Blocking device(way);
@@ -251,9 +251,9 @@ TEST(an_abort_ends_a_blocked_submit) {
   }
 }
 
-// What the wait is for is on the orchestrator's stack, and stalled() reads it.
-TEST(an_abort_lets_nobody_leave_a_wait_that_is_examined) {
-  constexpr int kLooks = 1000;
+// The data of the wait lies on the orchestrator's stack, and stalled() reads it.
+TEST(an_abort_keeps_the_orchestrator_in_an_examined_wait) {
+  constexpr int kAttempts = 1000;
   for (const Way& way : every_way()) {
     if (way.mode != "threads") continue;
     Blocking device(way);
@@ -263,7 +263,7 @@ TEST(an_abort_lets_nobody_leave_a_wait_that_is_examined) {
       ++examined;
       CHECK(device.runtime->is_in_wait);
       std::thread([&] { device.api->abort(device.device, nullptr, 0); }).join();
-      for (int look = 0; look < kLooks; ++look) {
+      for (int attempt = 0; attempt < kAttempts; ++attempt) {
         CHECK(device.runtime->is_in_wait);
         sched_yield();
       }
@@ -276,8 +276,9 @@ TEST(an_abort_lets_nobody_leave_a_wait_that_is_examined) {
   }
 }
 
-// What Ctrl-C does: the caller is asked now and then, and aborts from inside its own submit.
-TEST(a_caller_that_waits_is_asked_and_may_abort) {
+// Acts like Ctrl-C: the caller's attend hook is called now and then, and aborts from inside its own
+// submit.
+TEST(a_waiting_caller_is_attended_and_may_abort) {
   for (const Way& way : every_way()) {
     if (!way.here || way.threads == 2) continue;
     Blocking device(way);
@@ -310,15 +311,15 @@ TEST(a_caller_that_waits_is_asked_and_may_abort) {
   }
 }
 
-// However many threads are inside kernels. In deterministic mode a kernel may run on the caller's
-// thread, at a yield point; then nobody is left.
-TEST(the_runtime_is_attended_while_a_submit_waits_for_a_long_kernel) {
+// Holds for any number of threads inside kernels. In deterministic mode a kernel may run on the
+// caller's thread, at a yield point; no thread is left then to call attend.
+TEST(a_submit_behind_a_long_kernel_attends_the_runtime) {
   for (const Way& way : every_way()) {
     if (way.threads != 2 || (way.here && way.mode == "deterministic")) continue;
     Blocking device(way);
     const auto wait = [](void* context, const pto_payload*, uint32_t, pto_error*) -> int32_t {
       const auto& attended = static_cast<toy::Runtime*>(context)->attended;
-      for (int look = 0; look < 2000 && attended < 2; ++look) {
+      for (int attempt = 0; attempt < 2000 && attended < 2; ++attempt) {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
       }
       return attended < 2;

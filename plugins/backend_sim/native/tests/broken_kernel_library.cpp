@@ -1,4 +1,4 @@
-// A kernel library that uses a function which is nowhere.
+// A kernel library that uses an undefined function.
 #include <cstdint>
 
 void nowhere(int64_t* args);

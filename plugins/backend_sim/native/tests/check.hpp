@@ -1,4 +1,4 @@
-// Checks and a registry of tests, as much as these binaries need.
+// Checks and a registry of tests: a minimal framework for these binaries.
 #pragma once
 
 #include <cstdio>
@@ -37,7 +37,7 @@ void equal(const A& a, const B& b, const char* text, const char* file, int line)
   failed(file, line, what.str());
 }
 
-// All tests, or those whose names are given.
+// Runs all tests, or those whose names are arguments.
 inline int run(int argc, char** argv) {
   for (const Test& test : tests()) {
     bool wanted = argc == 1;

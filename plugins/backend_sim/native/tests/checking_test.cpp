@@ -1,4 +1,4 @@
-// Whole runs in checking mode, and what a crash leaves on standard error.
+// Whole runs in checking mode, and the crash report on standard error.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -32,8 +32,8 @@ toy::Program one(int32_t func_id, std::vector<uint64_t> args) {
   };
 }
 
-// Standard error of this program with other arguments, and how it ended.
-// With `go` it is read only once the program has written to the descriptor that it gets.
+// Runs this program with other arguments; returns its standard error and its exit status. With
+// `go`, reads standard error only after the program has written to the descriptor that it receives.
 std::string output_of(std::vector<std::string> given, int& status, bool go = false) {
   int ends[2];
   int starts[2];
@@ -72,10 +72,11 @@ int crash_here(const char* mode, int number, const char* activity_fd) {
   return 0;
 }
 
-// The first kernel's report blocks, because nobody reads it yet; then the second crashes.
+// The report of the first kernel blocks, because its output is not read yet; then the second kernel
+// crashes.
 int crash_twice(int go) {
   std::signal(SIGSEGV, SIG_DFL);
-  static int told = go;
+  static int go_file = go;
   static pto_activity_slot* slots;
   fcntl(STDERR_FILENO, F_SETFL, O_NONBLOCK);
   while (write(STDERR_FILENO, " ", 1) == 1) {
@@ -91,7 +92,7 @@ int crash_twice(int go) {
       return std::atomic_ref(slot.signal).load(std::memory_order_relaxed) != 0;
     };
     while (!is_first && std::none_of(slots, slots + 2, reported)) sched_yield();
-    if (!is_first) CHECK_EQUAL(write(told, "!", 1), 1);
+    if (!is_first) CHECK_EQUAL(write(go_file, "!", 1), 1);
     std::raise(SIGSEGV);
     return 0;
   };
@@ -170,7 +171,7 @@ TEST(an_orchestration_cannot_copy_past_a_buffer_or_an_argument) {
   }
 }
 
-TEST(messages_show_from_the_level_that_was_asked_for) {
+TEST(messages_below_the_log_level_are_hidden) {
   const char* const names[] = {"error", "warn", "info", "debug"};
   for (int32_t shown = PTO_LOG_ERROR; shown <= PTO_LOG_DEBUG; ++shown) {
     int status = 0;
@@ -205,7 +206,7 @@ TEST(messages_in_json_are_one_escaped_line_each) {
   CHECK(std::strstr(error.message, "expected text or json") != nullptr);
 }
 
-TEST(a_buffer_left_behind_is_reported) {
+TEST(an_unfreed_buffer_is_reported) {
   Fixture device({{"workers", "1"}});
   uint64_t address = 0;
   CHECK_EQUAL(device.api->allocate(device.device, 77, &address, &device.error), PTO_OK);
@@ -236,8 +237,8 @@ TEST(a_crash_names_kernel_task_and_core) {
   }
 }
 
-// The first one reports; the second, which may be done sooner, waits for it.
-TEST(of_two_kernels_that_crash_at_once_one_is_named) {
+// The first crash reports; the second, which may finish sooner, waits for it.
+TEST(of_two_simultaneous_crashes_one_is_reported) {
   for (int i = 0; i < 20; ++i) {
     int status = 0;
     const std::string text = output_of({"--crash-twice"}, status, true);
@@ -249,7 +250,7 @@ TEST(of_two_kernels_that_crash_at_once_one_is_named) {
   }
 }
 
-TEST(a_crash_is_left_to_the_parent_that_reads_the_page) {
+TEST(a_parent_that_reads_the_page_reports_the_crash) {
   for (const char* mode : {"threads", "deterministic"}) {
     const int file = memfd_create("activity", 0);
     CHECK_EQUAL(ftruncate(file, sizeof(pto_activity_page)), 0);

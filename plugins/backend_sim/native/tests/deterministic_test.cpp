@@ -1,6 +1,6 @@
-// The stepper: right order, the same hash for the same seed, many orders for many seeds.
+// The stepper: correct order, the same hash for the same seed, many orders for many seeds.
 //
-// `deterministic_test --hash SEED` prints the hash of one run, to be compared between processes.
+// `deterministic_test --hash SEED` prints the hash of one run, for comparison between processes.
 #include <cinttypes>
 #include <cstdlib>
 #include <set>
@@ -82,7 +82,7 @@ TEST(every_number_of_threads_works) {
   }
 }
 
-TEST(a_blocked_submit_steps_the_others) {
+TEST(a_blocked_submit_steps_other_agents) {
   for (int32_t threads = 1; threads <= 4; ++threads) {
     Fixture device({{"mode", "deterministic"}}, toy::concurrent);
     device.config.aicpu_thread_num = threads;
@@ -95,7 +95,7 @@ TEST(a_blocked_submit_steps_the_others) {
   }
 }
 
-TEST(a_stall_for_good_is_a_deadlock) {
+TEST(an_unresolvable_stall_is_a_deadlock) {
   for (const bool here : {false, true}) {
     for (int32_t threads = 1; threads <= 4; ++threads) {
       Fixture device({{"mode", "deterministic"}}, toy::concurrent);
@@ -114,7 +114,7 @@ TEST(a_stall_for_good_is_a_deadlock) {
   }
 }
 
-TEST(waiting_for_a_caller_who_submits_is_no_deadlock) {
+TEST(waiting_for_the_next_submit_is_no_deadlock) {
   Fixture device({{"mode", "deterministic"}}, toy::concurrent);
   Record record(1);
   const int32_t func_id = device.kernel(Record::kernel, &record);

@@ -41,14 +41,14 @@ struct Fixture {
     return leaks;
   }
 
-  // A kernel that is a function of this process; its func_id is its number.
+  // Registers a kernel that is a function of this process; its func_id is its number.
   int32_t kernel(pto_kernel_callback callback, void* context = nullptr,
                  const char* name = "callback") {
     const auto func_id = static_cast<int32_t>(kernels.size());
     return load({func_id, PTO_CORE_AIV, name, nullptr, nullptr, callback, context});
   }
 
-  // A kernel that is a function of a shared library.
+  // Registers a kernel that is a function of a shared library.
   int32_t kernel_of(const char* library, const char* symbol) {
     const auto func_id = static_cast<int32_t>(kernels.size());
     return load({func_id, PTO_CORE_AIV, symbol, library, symbol, nullptr, nullptr});
@@ -61,13 +61,13 @@ struct Fixture {
     return source.func_id;
   }
 
-  // The whole run, the orchestration on the device's own thread.
+  // Executes a whole run with the orchestration on the device's own thread.
   pto_status run(const toy::Program& program) {
     begin(&program);
     return finish();
   }
 
-  // The whole run, the orchestration on the calling thread.
+  // Executes a whole run with the orchestration on the calling thread.
   pto_status run_from_here(const toy::Program& program) {
     begin(nullptr);
     api->orchestration_done(device, program(*runtime));

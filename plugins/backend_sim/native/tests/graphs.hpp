@@ -1,4 +1,4 @@
-// Graphs that the tests run, and a record of the order in which their kernels ran.
+// Graphs for the tests, and a record of the order in which their kernels ran.
 #pragma once
 
 #include <atomic>
@@ -6,7 +6,7 @@
 
 #include "device_fixture.hpp"
 
-// Kernels put their task's number here; a position is an instant.
+// Each kernel appends the number of its task; the position in the record is its time.
 struct Record {
   explicit Record(size_t capacity) : order(capacity) {}
 
@@ -27,7 +27,7 @@ struct Record {
   std::vector<std::atomic<int64_t>> order;
 };
 
-// Each task after the one before it.
+// Adds tasks, each of which depends on the one before it.
 inline toy::Program chain(int32_t func_id, int64_t length) {
   return [=](toy::Runtime& runtime) {
     int64_t last = -1;
@@ -40,7 +40,7 @@ inline toy::Program chain(int32_t func_id, int64_t length) {
   };
 }
 
-// One task, then `width` tasks after it, then one after all of those; `layers` times.
+// Adds `layers` diamonds: one task, then `width` tasks after it, then one after all of those.
 inline toy::Program diamonds(int32_t func_id, int64_t width, int64_t layers) {
   return [=](toy::Runtime& runtime) {
     std::vector<int64_t> before;

@@ -1,4 +1,5 @@
-// Device memory: blocks never overlap, nothing is lost, and checking mode sees what it should.
+// Device memory: blocks never overlap, no memory is lost, and checking mode finds the faults that
+// it should.
 #include <cstdint>
 #include <map>
 #include <random>
@@ -66,21 +67,21 @@ TEST(random_buffers_never_overlap) {
       const size_t offset = random() % (bytes + 1);
       const size_t rest = bytes - offset;
       CHECK_EQUAL(memory.copy_out(host.data(), address + offset, rest, nullptr), PTO_OK);
-      // What begins at the end of one buffer may be another.
+      // The end of one buffer may be the start of another.
       if (offset < bytes || bytes == 0)
         CHECK_EQUAL(memory.copy_out(host.data(), address + offset, rest + 1, nullptr),
                     PTO_ERROR_ADDRESS);
     }
     for (const auto& [address, bytes] : live) CHECK_EQUAL(memory.free(address, nullptr), PTO_OK);
     CHECK_EQUAL(memory.leaks().buffers, 0u);
-    // All pieces have come together again.
+    // All free blocks have been merged again.
     const uint64_t whole = memory.take(4 * kMiB - (checking ? 2048 : 0));
     CHECK_EQUAL(memory.free(whole, nullptr), PTO_OK);
   }
 }
 
-// Memories whose granules fill each level of the map of starts, and one that fills none.
-TEST(the_last_block_is_found_from_each_of_its_bytes) {
+// Memories whose granules fill each level of the start map, and one that fills none.
+TEST(each_byte_of_the_last_block_finds_it) {
   for (const size_t granules : {1, 63, 64, 65, 100, 4096, 4097, 64 * 4096}) {
     Memory memory(false, granules * 1024);
     if (granules > 1) memory.take((granules - 1) * 1024);
@@ -92,7 +93,7 @@ TEST(the_last_block_is_found_from_each_of_its_bytes) {
   }
 }
 
-TEST(exhaustion_says_the_numbers) {
+TEST(exhaustion_reports_requested_and_free_bytes) {
   Memory memory(false, kMiB);
   memory.take(kMiB / 2);
   uint64_t address = 0;
@@ -105,7 +106,7 @@ TEST(exhaustion_says_the_numbers) {
 
 // Invariant: The end of a run frees the device memory that the run allocated. Memory of the caller
 // stays until it is freed, and close() reports it.
-TEST(a_run_ends_with_its_buffers_only) {
+TEST(the_end_of_a_run_frees_only_its_buffers) {
   Memory memory(false);
   const uint64_t kept = memory.take(100);
   memory.begin_run();
@@ -180,7 +181,7 @@ TEST(wrong_frees_are_refused) {
   }
 }
 
-TEST(writes_outside_a_buffer_are_found) {
+TEST(writes_outside_a_buffer_are_reported) {
   for (const int64_t offset : {-1024, -1, 100, 1000, 2047}) {
     Memory memory(true);
     const uint64_t address = memory.take(100);
@@ -195,7 +196,7 @@ TEST(writes_outside_a_buffer_are_found) {
   }
 }
 
-TEST(the_first_byte_written_outside_is_named) {
+TEST(the_first_byte_written_outside_is_reported) {
   for (const unsigned char written : {0x00, 0x3f, 0x80, 0xa7, 0xcb, 0xdf, 0xff}) {
     uint32_t exact = 0;
     for (size_t bytes = 100; bytes < 200; ++bytes) {
@@ -206,11 +207,11 @@ TEST(the_first_byte_written_outside_is_named) {
       const std::string first = "byte " + std::to_string(bytes) + " of the buffer";
       exact += std::strstr(memory.error.message, first.c_str()) != nullptr;
     }
-    CHECK(exact >= 90);  // of 100; a byte may be what was there already
+    CHECK(exact >= 90);  // of 100; a written byte may equal the byte that was there
   }
 }
 
-TEST(writes_to_freed_buffers_are_found) {
+TEST(writes_to_freed_buffers_are_reported) {
   Memory memory(true);
   const uint64_t address = memory.take(100);
   CHECK_EQUAL(memory.free(address, nullptr), PTO_OK);
@@ -220,7 +221,7 @@ TEST(writes_to_freed_buffers_are_found) {
   CHECK(std::strstr(memory.error.message, "freed") != nullptr);
 }
 
-TEST(check_value_knows_wrong_pointers) {
+TEST(check_value_refuses_wrong_pointers) {
   Memory memory(true);
   const uint64_t live = memory.take(3000);
   const uint64_t gone = memory.take(3000);
@@ -242,7 +243,7 @@ TEST(check_value_knows_wrong_pointers) {
   CHECK_EQUAL(check(range.address + sizeof host), PTO_OK);
 }
 
-TEST(check_range_wants_a_whole_live_buffer) {
+TEST(check_range_requires_one_live_buffer) {
   Memory memory(true);
   const uint64_t live = memory.take(3000);
   const uint64_t gone = memory.take(3000);
@@ -255,8 +256,8 @@ TEST(check_range_wants_a_whole_live_buffer) {
   CHECK_EQUAL(check(live, 3000), PTO_OK);
   CHECK_EQUAL(check(live + 2999, 1), PTO_OK);
   CHECK_EQUAL(check(live + 100, 2901), PTO_ERROR_ADDRESS);
-  CHECK(std::strstr(memory.error.message, "buffer of 3000 bytes that it is byte 100 of") !=
-        nullptr);
+  CHECK(std::strstr(memory.error.message,
+                    "buffer of 3000 bytes, in which that address is byte 100") != nullptr);
   CHECK(std::strstr(memory.error.message, "at most 2900") != nullptr);
   CHECK_EQUAL(check(live, SIZE_MAX), PTO_ERROR_ADDRESS);
   CHECK_EQUAL(check(0x1234, 64), PTO_ERROR_ADDRESS);
@@ -266,7 +267,7 @@ TEST(check_range_wants_a_whole_live_buffer) {
   CHECK(std::strstr(memory.error.message, "host memory") != nullptr);
 }
 
-TEST(quarantine_gives_way_when_memory_is_short) {
+TEST(quarantined_buffers_are_reused_when_memory_is_short) {
   Memory memory(true, kMiB);
   for (int i = 0; i < 10; ++i) CHECK_EQUAL(memory.free(memory.take(kMiB / 2), nullptr), PTO_OK);
 }

@@ -1,5 +1,5 @@
-// Options, shape, registers, libraries, the orchestrator's wait and the activity page, each by
-// itself.
+// Unit tests of options, shape, registers, libraries, the orchestrator's wait and the activity
+// page.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -34,7 +34,7 @@ std::vector<char> read_file(const char* path) {
 
 }  // namespace
 
-TEST(options_take_what_they_say) {
+TEST(valid_options_are_parsed) {
   Options options;
   CHECK_EQUAL(parse("mode", "deterministic", options, nullptr), PTO_OK);
   CHECK(options.mode == Mode::deterministic);
@@ -46,7 +46,7 @@ TEST(options_take_what_they_say) {
   CHECK(options.workers >= 1);
 }
 
-TEST(options_refuse_the_rest) {
+TEST(invalid_options_are_refused) {
   const char* wrong[][2] = {{"mode", "fast"},     {"seed", "-1"},        {"seed", "7x"},
                             {"check", "maybe"},   {"memory_bytes", "0"}, {"workers", "63"},
                             {"blocks", "25"},     {"blocks", "0"},       {"timing", ""},
@@ -59,7 +59,7 @@ TEST(options_refuse_the_rest) {
   }
 }
 
-TEST(clusters_belong_to_one_scheduler_each) {
+TEST(each_cluster_belongs_to_one_scheduler) {
   for (uint32_t blocks = 1; blocks <= PTO_MAX_BLOCKS; ++blocks) {
     for (uint32_t schedulers = 1; schedulers <= PTO_MAX_AICPU_THREADS; ++schedulers) {
       const pto_topology topology = make_topology(blocks, schedulers);
@@ -77,7 +77,7 @@ TEST(clusters_belong_to_one_scheduler_each) {
   }
 }
 
-TEST(threads_divide_into_schedulers_and_orchestrator) {
+TEST(threads_are_divided_into_schedulers_and_orchestrator) {
   pto_call_config config{};
   RunShape shape;
   for (int32_t threads = 1; threads <= 4; ++threads) {
@@ -162,7 +162,7 @@ TEST(kernels_come_from_libraries_and_bytes) {
   CHECK_EQUAL(loader.unload_kernel(uploaded[0]), PTO_ERROR_USAGE);
 }
 
-TEST(what_cannot_be_loaded_is_named) {
+TEST(a_load_error_names_kernel_and_symbol) {
   Loader loader;
   pto_error error{};
   pto_kernel_source source{};
@@ -184,7 +184,7 @@ TEST(what_cannot_be_loaded_is_named) {
   CHECK_EQUAL(loader.load_kernel(source, &address, &error), PTO_ERROR_LOAD);
   CHECK_EQUAL(std::string(error.message),
               std::string("cannot load kernel lost from ") + PTO_BROKEN_KERNEL_LIBRARY +
-                  ": undefined symbol: _Z7nowherePl, which nothing defines; define it in that "
+                  ": undefined symbol: _Z7nowherePl, which no library defines; define it in that "
                   "source, or make it inline in a header");
   CHECK_EQUAL(loader.upload_kernel(1, "rubbish", 7, &address, &error), PTO_ERROR_LOAD);
   CHECK(std::strstr(error.message, "/proc/self") == nullptr);
@@ -198,7 +198,7 @@ TEST(what_cannot_be_loaded_is_named) {
   CHECK_EQUAL(loader.unload_library(library), PTO_ERROR_USAGE);
 }
 
-TEST(a_wait_is_entered_only_while_it_is_the_one_that_was_seen) {
+TEST(a_wait_is_examined_only_if_it_has_not_changed) {
   Orchestrator orchestrator;
   orchestrator.reset();
   const uint32_t word = 0;
@@ -211,11 +211,11 @@ TEST(a_wait_is_entered_only_while_it_is_the_one_that_was_seen) {
   CHECK(orchestrator.enter_wait(orchestrator.snapshot()));
   CHECK(!orchestrator.satisfied());
   orchestrator.leave_wait();
-  orchestrator.end_wait();  // nobody is inside: it returns
+  orchestrator.end_wait();  // no thread is inside: it returns
   CHECK(orchestrator.state() == Orchestrator::running);
 }
 
-TEST(the_activity_page_is_the_parents) {
+TEST(the_activity_page_is_shared_with_the_parent) {
   const int file = memfd_create("activity", 0);
   CHECK_EQUAL(ftruncate(file, sizeof(pto_activity_page)), 0);
   void* seen = mmap(nullptr, sizeof(pto_activity_page), PROT_READ, MAP_SHARED, file, 0);

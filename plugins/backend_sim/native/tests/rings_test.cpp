@@ -1,4 +1,4 @@
-// Rings: device memory that a runtime keeps between runs, and the buffers that it lends out of it.
+// Rings: device memory that a runtime keeps between runs, and the buffers that it lends from it.
 #include <unistd.h>
 
 #include <string>
@@ -15,7 +15,7 @@ unsigned char* bytes_at(uint64_t address) {
   return reinterpret_cast<unsigned char*>(address);
 }
 
-// Pages of this process that are in memory.
+// Returns the number of resident pages of this process.
 size_t resident_bytes() {
   size_t pages = 0;
   size_t resident = 0;
@@ -75,7 +75,7 @@ TEST(large_rings_cost_nothing_until_they_are_touched) {
   }
 }
 
-TEST(rings_outlive_runs_and_are_nobodys_leak) {
+TEST(rings_outlive_runs_and_are_not_reported_as_leaks) {
   for (const char* check : {"0", "1"}) {
     Rings device(check);
     uint64_t kept = 0;
@@ -96,7 +96,7 @@ TEST(rings_outlive_runs_and_are_nobodys_leak) {
   }
 }
 
-TEST(a_runtime_that_is_gone_leaves_no_ring) {
+TEST(detaching_a_runtime_frees_its_rings) {
   Fixture device({{"workers", "1"}, {"memory_bytes", std::to_string(kMiB)}});
   for (int i = 0; i < 3; ++i) {
     const pto_platform& platform = device.runtime->platform();
@@ -122,7 +122,7 @@ TEST(a_ring_larger_than_the_device_is_refused) {
   }
 }
 
-TEST(touched_counts_pages_that_were_read_or_written) {
+TEST(touched_bytes_count_pages_read_or_written) {
   Rings device;
   const pto_platform& platform = device.platform;
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -151,7 +151,7 @@ TEST(addresses_in_a_ring_are_valid) {
   CHECK_EQUAL(device.check(ring + 2 * kMiB + 1), PTO_ERROR_ADDRESS);
 }
 
-TEST(what_is_lent_is_a_buffer_of_its_own) {
+TEST(a_lent_range_is_a_separate_buffer) {
   Rings device("1");
   const uint64_t ring = device.ring(kMiB);
   CHECK_EQUAL(device.lend(ring, 100), PTO_OK);
@@ -174,7 +174,7 @@ TEST(what_is_lent_is_a_buffer_of_its_own) {
   CHECK_EQUAL(device.lend(8, 1), PTO_ERROR_ADDRESS);
 }
 
-TEST(writes_around_what_is_lent_are_found_when_its_place_is_taken) {
+TEST(writes_around_a_lent_buffer_are_found_when_it_is_replaced) {
   for (const int64_t offset : {-1024, -1, 100, 1023, 2047}) {
     Rings device("1");
     const uint64_t ring = device.ring(kMiB);
@@ -193,7 +193,7 @@ TEST(writes_around_what_is_lent_are_found_when_its_place_is_taken) {
 TEST(neighbours_in_a_ring_share_their_gap) {
   Rings device("1");
   const uint64_t ring = device.ring(kMiB);
-  // Twice around, with other sizes the second time: nothing is damaged by being painted over.
+  // Fill the ring twice, with other sizes the second time: painting over old buffers is not damage.
   for (const size_t bytes : {size_t{1024}, size_t{700}, size_t{2048}, size_t{5000}}) {
     const size_t slab = (bytes + kKiB - 1) / kKiB * kKiB;
     for (size_t offset = 0; offset + slab <= kMiB; offset += slab) {
@@ -204,7 +204,7 @@ TEST(neighbours_in_a_ring_share_their_gap) {
   CHECK_EQUAL(device.run([](toy::Runtime&) { return 0; }), PTO_OK);
 }
 
-TEST(a_kernel_that_writes_past_what_was_lent_is_named) {
+TEST(a_kernel_that_writes_past_a_lent_buffer_is_named) {
   for (const char* mode : {"threads", "deterministic"}) {
     Rings device("1", mode);
     const uint64_t ring = device.ring(kMiB);

@@ -1,4 +1,4 @@
-// The pool: graphs run in order, whatever the shape, the thread that submits, or the load.
+// The pool: graphs run in order for every shape, submitting thread and load.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,8 +26,8 @@ toy::Program with_window(uint32_t window, const toy::Program& program) {
   };
 }
 
-// Threads of this process that are workers of a device; they end a little after they are let go.
-// With `state`, only those in it, as proc(5) writes it.
+// Counts the threads of this process that are workers of a device; they end shortly after they are
+// released. With `state`, counts only threads in that state, in the notation of proc(5).
 size_t live_workers(char state = 0) {
   size_t count = 0;
   for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -47,7 +47,7 @@ struct Threads {
     return 0;
   }
 
-  // A few hundred microseconds of work.
+  // Works for a few hundred microseconds.
   static int32_t long_kernel(void* context, const pto_payload* payload, uint32_t core,
                              pto_error* error) {
     volatile uint64_t sum = 0;
@@ -66,7 +66,7 @@ toy::Program independent(int32_t func_id, int64_t count) {
   };
 }
 
-// A kernel that returns when it is told to.
+// A kernel that returns when a flag is set.
 struct Gate {
   static int32_t kernel(void* context, const pto_payload*, uint32_t, pto_error*) {
     auto& gate = *static_cast<Gate*>(context);
@@ -123,7 +123,7 @@ TEST(diamonds_run_in_order_in_every_shape) {
   }
 }
 
-TEST(submit_blocks_until_there_is_room) {
+TEST(submit_blocks_until_the_window_has_space) {
   for (const int count : {1, 2}) {
     Fixture device({workers(count)}, toy::concurrent);
     for (int32_t threads = 1; threads <= 4; ++threads) {
@@ -141,7 +141,7 @@ TEST(submit_blocks_until_there_is_room) {
   }
 }
 
-TEST(a_stall_that_can_be_resolved_is) {
+TEST(a_resolvable_stall_is_resolved) {
   for (const auto variant : {toy::host_built, toy::concurrent}) {
     Fixture device({workers(2)}, variant);
     Record record(10);
@@ -160,7 +160,7 @@ TEST(a_stall_that_can_be_resolved_is) {
 
 // Invariant: A stall is proven without a timer: every scheduler has been idle since the last event,
 // no core runs, no wake-up is pending, and the orchestrator has ended or waits.
-TEST(a_stall_for_good_is_a_deadlock) {
+TEST(an_unresolvable_stall_is_a_deadlock) {
   for (const int count : {1, 2}) {
     for (const bool here : {false, true}) {
       Fixture device({workers(count)}, toy::concurrent);
@@ -188,7 +188,7 @@ TEST(a_stall_for_good_is_a_deadlock) {
 }
 
 // Invariant: In `threads` mode the caller's thread runs no kernel.
-TEST(the_caller_runs_no_kernel_and_long_ones_use_every_worker) {
+TEST(long_kernels_run_on_all_workers_and_not_on_the_caller) {
   Fixture device({workers(2)});
   Threads threads;
   const int32_t short_one = device.kernel(Threads::kernel, &threads);
@@ -201,18 +201,18 @@ TEST(the_caller_runs_no_kernel_and_long_ones_use_every_worker) {
   CHECK(threads.seen.count(std::this_thread::get_id()) == 0);
 }
 
-// The first batch of a device is shared, since nothing is known of its kernels. The next is timed,
-// and is short; what waits behind it is not, and would stand in each other's way in one batch: the
-// first of the two waits for the second.
-TEST(one_short_kernel_takes_nothing_back_from_who_is_about_to_run_it) {
+// The first batch of a device is shared, because its kernels have not been timed. The next batch is
+// timed, and is short. The two tasks behind it would block each other in one batch: the first one
+// waits for the second.
+TEST(one_short_kernel_does_not_take_back_shared_cores) {
   for (int i = 0; i < 10; ++i) {
-    while (live_workers() != 0) std::this_thread::yield();  // of the device before
+    while (live_workers() != 0) std::this_thread::yield();  // threads of the previous device
     Fixture device({workers(2)});
     device.config.aicpu_thread_num = 1;
     const int32_t short_one = device.kernel_of(PTO_KERNEL_LIBRARY, "kernel_entry");
     const int32_t wait = device.kernel_of(PTO_KERNEL_LIBRARY, "wait_entry");
     const int32_t tell = device.kernel_of(PTO_KERNEL_LIBRARY, "tell_entry");
-    while (live_workers('S') != 2) std::this_thread::yield();  // the other one has to be woken
+    while (live_workers('S') != 2) std::this_thread::yield();  // the other worker has to be woken
     int64_t words[2] = {0, 0};
     const auto address = reinterpret_cast<uint64_t>(words);
     CHECK_EQUAL(device.run_from_here([&](toy::Runtime& runtime) {
@@ -246,7 +246,7 @@ TEST(a_failing_kernel_ends_the_run) {
   CHECK(std::strstr(device.error.message, "returned 3") != nullptr);
 }
 
-TEST(abort_waits_for_the_kernel_in_flight) {
+TEST(abort_waits_for_running_kernels) {
   Fixture device({workers(2)});
   Gate gate;
   Record record(10);
@@ -292,8 +292,8 @@ TEST(abort_ends_a_blocked_submit) {
   }
 }
 
-TEST(a_lost_device_gives_up_on_its_kernels) {
-  // Outlives the device: the thread that was given up still uses it.
+TEST(a_lost_device_abandons_its_kernels) {
+  // Outlives the device: the abandoned thread still uses it.
   static Gate gate;
   {
     Fixture device({workers(2)});
@@ -311,9 +311,9 @@ TEST(a_lost_device_gives_up_on_its_kernels) {
   gate.left.wait(0);
 }
 
-TEST(a_lost_device_leaves_only_its_stuck_thread) {
+TEST(a_lost_device_ends_all_threads_but_the_stuck_one) {
   static Gate gate;
-  while (live_workers() != 0) std::this_thread::yield();  // of other tests
+  while (live_workers() != 0) std::this_thread::yield();  // threads of other tests
   {
     Fixture device({workers(4)});
     const toy::Program program = independent(device.kernel(Gate::kernel, &gate), 1);
@@ -328,7 +328,7 @@ TEST(a_lost_device_leaves_only_its_stuck_thread) {
 }
 
 TEST(closing_a_device_ends_its_run_and_its_threads) {
-  while (live_workers() != 0) std::this_thread::yield();  // of other tests
+  while (live_workers() != 0) std::this_thread::yield();  // threads of other tests
   Record record(100'000);
   {
     Fixture device({workers(2)});
@@ -346,7 +346,7 @@ TEST(closing_a_device_ends_its_run_and_its_threads) {
   CHECK_EQUAL(record.count.load(), ran + 10);
 }
 
-TEST(many_small_runs_follow_each_other) {
+TEST(many_small_runs_succeed_in_sequence) {
   for (const int count : {1, 2, 3}) {
     Fixture device({workers(count)});
     Record record(4000);
@@ -359,7 +359,7 @@ TEST(many_small_runs_follow_each_other) {
   }
 }
 
-TEST(devices_run_side_by_side) {
+TEST(two_devices_run_concurrently) {
   const auto work = [] {
     Fixture device({workers(2)});
     Record record(2000);
@@ -373,7 +373,7 @@ TEST(devices_run_side_by_side) {
   second.join();
 }
 
-TEST(a_shape_that_the_device_lacks_is_refused) {
+TEST(a_shape_larger_than_the_device_is_refused) {
   Fixture device({{"blocks", "4"}});
   device.config.block_dim = 5;
   CHECK_EQUAL(device.start(nullptr), PTO_ERROR_USAGE);
@@ -386,7 +386,7 @@ TEST(a_shape_that_the_device_lacks_is_refused) {
   }
 }
 
-TEST(timing_adds_up_what_cores_were_busy) {
+TEST(timing_sums_the_busy_time_of_cores) {
   Fixture device({{"workers", "2"}, {"timing", "1"}});
   Threads threads;
   CHECK_EQUAL(device.run(independent(device.kernel(Threads::long_kernel, &threads), 10)), PTO_OK);
@@ -422,8 +422,8 @@ TEST(a_lost_device_counts_only_its_callers_buffers) {
   gate.left.wait(0);
 }
 
-// Another thread holds a lock of the device most of the time; the child inherits it so.
-TEST(a_device_can_be_closed_in_a_child_whatever_the_parent_was_doing) {
+// Another thread holds a lock of the device most of the time; the child inherits the locked lock.
+TEST(a_forked_child_can_close_a_device_that_is_in_use) {
   Fixture device({{"workers", "1"}, {"check", "1"}});
   std::atomic<bool> stop{false};
   std::thread busy([&] {
@@ -449,7 +449,7 @@ TEST(a_device_can_be_closed_in_a_child_whatever_the_parent_was_doing) {
   busy.join();
 }
 
-TEST(a_device_from_before_a_fork_is_refused) {
+TEST(a_forked_child_cannot_use_a_device) {
   Fixture device({workers(1)});
   const pid_t child = fork();
   if (child == 0) {

@@ -100,7 +100,7 @@ int64_t Runtime::submit(int32_t func_id, int32_t core_type, std::vector<uint64_t
   return id;
 }
 
-// The task waits for itself until its submitter, who knows its edges, makes it ready.
+// An additional dependency holds the task back until its submitter has added all edges.
 int64_t Runtime::submit(const pto_task& given) {
   while (window_ != 0) {
     uint32_t seen;
@@ -129,7 +129,7 @@ int64_t Runtime::submit(const pto_task& given) {
     holds_next_ = false;
     tasks_.push_back(std::move(task));
   }
-  // Without the lock: whoever has the turn in deterministic mode may want it.
+  // Release the lock first: in deterministic mode the thread that has the turn may need it.
   pto_trace(&platform_, PTO_TRACE_SUBMIT, static_cast<uint64_t>(id),
             static_cast<uint64_t>(given.func_id));
   return id;
@@ -217,7 +217,7 @@ void Runtime::fill_cores(uint32_t thread) {
       ++core;
     }
     if (core == topology.cores && thread != 0) {
-      // A scheduler without such a core: the first has every kind.
+      // A scheduler without such a core: the first scheduler has every kind.
       ready_[0].push_back(ready[i]);
       ready.erase(ready.begin() + static_cast<std::ptrdiff_t>(i));
       platform_.wake(platform_.self, 0);

@@ -1,5 +1,5 @@
-// A runtime variant of a few lines, written against the ABI alone: explicit edges, one queue a
-// scheduler, one lock around the graph. It submits in blocks when `window` is set.
+// A minimal runtime variant, written against the ABI only: explicit edges, one queue per scheduler,
+// one lock around the graph. A submit blocks when `window` is set and full.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ const pto_runtime_api* table(Variant variant);
 
 class Runtime;
 
-// What a test's orchestration does; run->args[0] points at one when run->library is set.
+// The orchestration of a test; run->args[0] points to it if run->library is set.
 using Program = std::function<int32_t(Runtime&)>;
 
 struct Task {
@@ -38,25 +38,24 @@ class Runtime {
   int64_t submit(int32_t func_id, int32_t core_type, std::vector<uint64_t> args = {},
                  std::vector<int64_t> after = {});
   const pto_platform& platform() const { return platform_; }
-  // Tasks that may be live at once; 0 is no limit.
+  // Number of tasks that may be alive at once; 0 means no limit.
   void set_window(uint32_t window) { window_ = window; }
-  // The next task that is submitted is held back until stalled() lets it go; with `keeps_hold`,
-  // for ever.
+  // Holds back the next submitted task until stalled() releases it; with `keeps_hold`, forever.
   void hold_next() { holds_next_ = true; }
   void set_keeps_hold(bool keeps) { keeps_hold_ = keeps; }
-  // After a deadlock, submits go on without kernels, and the error says at the end how many did.
+  // After a deadlock, submits continue without kernels; the final error reports their number.
   void set_plans(bool plans) { plans_ = plans; }
   bool planning() const { return planned_ != 0; }
-  // Called by stalled() before it looks at anything, while the orchestrator waits or is done.
+  // Called by stalled() before its checks, while the orchestrator waits or is done.
   std::function<void()> at_stall = [] {};
   // Whether the orchestrator is inside the platform's wait().
   std::atomic<bool> is_in_wait{false};
   // How often the backend has called attend().
   std::atomic<int> attended{0};
-  // Ends the run with an error, unless there is one.
+  // Ends the run with an error, unless it already has one.
   void latch(pto_status status, const char* message);
 
-  // The table's calls.
+  // The calls of the table.
   pto_status begin(const pto_run* run);
   pto_status orchestrate();
   void orchestration_done(int32_t result);
@@ -83,12 +82,12 @@ class Runtime {
   bool holds_next_ = false;
   bool keeps_hold_ = false;
   bool plans_ = false;
-  int64_t planned_ = 0;  // by the orchestrator alone
+  int64_t planned_ = 0;  // used by the orchestrator only
   std::atomic<bool> aborted_{false};
   int64_t on_core_[PTO_MAX_CORES];
   bool submitted_all_ = false;
   uint32_t window_ = 0;
-  uint32_t completed_ = 0;  // the word that a blocked submit waits for
+  uint32_t completed_ = 0;  // the word for which a blocked submit waits
   pto_error error_{};
 };
 

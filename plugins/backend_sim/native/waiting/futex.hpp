@@ -1,4 +1,4 @@
-// Parking a thread on a word, and the waiting policy around it.
+// Parks a thread on a word, and defines the waiting policy around it.
 #pragma once
 
 #include <linux/futex.h>
@@ -20,8 +20,8 @@ inline uint64_t clock_ns() noexcept {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
-// Sleeps until woken, as long as the word holds `expected`; may return early. Negative timeout:
-// none.
+// Sleeps until woken, while the word holds `expected`; may return early. A negative timeout means
+// no limit.
 inline void park(std::atomic<uint32_t>& word, uint32_t expected, int64_t timeout_ns = -1) noexcept {
   timespec limit{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, timeout_ns < 0 ? nullptr : &limit,
@@ -40,11 +40,11 @@ inline void pause_briefly() noexcept {
 #endif
 }
 
-// One wait: about a microsecond of spinning, then sched_yield, then time to park. More spinning
-// would only keep the thread that is waited for from its processor.
+// One wait: about a microsecond of spinning, then sched_yield, then park. More spinning would keep
+// the other thread from its processor.
 class Backoff {
  public:
-  // False once the caller should park.
+  // Returns false once the caller should park.
   bool again() noexcept {
     if (turns_ < kSpins) {
       ++turns_;

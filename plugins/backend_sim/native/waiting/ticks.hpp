@@ -1,5 +1,5 @@
-// A clock cheap enough to look at between kernels, for decisions that may be off by a factor of
-// two.
+// A clock that is cheap enough to read between kernels, for decisions that may be wrong by a factor
+// of two.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-"""The simulated a2a3 device: memory, cores and threads of a chip, on the host's processors."""
+"""Simulate an a2a3 device on the host's processors: memory, cores and threads of a chip."""
 
 from pto_backend_sim.simulator import plugin
 

@@ -1,4 +1,4 @@
-"""The settings of the simulator, as :meth:`Simulator.options` lists them."""
+"""Settings of the simulator, listed by :meth:`Simulator.options`."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ OPTIONS = (
         key="sim.check",
         default=False,
         parse=parse.boolean,
-        help="look for wrong addresses, writes outside buffers and use after free",
+        help="check for wrong addresses, writes outside buffers and use after free",
         native="check",
     ),
     Option(
         key="sim.memory_bytes",
         default=8 * 2**30,
         parse=_memory_bytes,
-        help="device memory; only what is touched takes memory of the host",
+        help="device memory; only touched pages use host memory",
         native="memory_bytes",
     ),
     Option(
         key="sim.workers",
         default=0,
         parse=parse.integer(minimum=0, maximum=62),
-        help="threads that run schedulers and cores; 0 is one a usable processor",
+        help="threads that run schedulers and cores; 0 means one per usable processor",
         native="workers",
     ),
     Option(
@@ -62,21 +62,21 @@ OPTIONS = (
         key="sim.timing",
         default=False,
         parse=parse.boolean,
-        help="measure how long each core is busy; costs two clock readings a task",
+        help="measure how long each core is busy; costs two clock readings per task",
         native="timing",
     ),
     Option(
         key="sim.activity_fd",
         default=None,
         parse=parse.optional(parse.integer(minimum=0)),
-        help="open file for the page that says what runs; none keeps it private to the process",
+        help="descriptor of the activity page; none keeps the page private to the process",
         native="activity_fd",
     ),
     Option(
         key="sim.log_level",
         default=None,
         parse=parse.optional(parse.choice("error", "warn", "info", "debug")),
-        help="least severe message of the runtime that is shown; none follows log_level",
+        help="least severe runtime message that is shown; none means the level of log_level",
         native="log_level",
     ),
     Option(

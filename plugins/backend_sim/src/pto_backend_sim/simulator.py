@@ -1,4 +1,4 @@
-"""The plugin object: where the library is, how kernels are compiled, which settings exist."""
+"""The plugin object: the path of the library, the kernel compiler, and the settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KERNEL_FLAGS = (
     "-O2",
     "-fPIC",
     "-fno-gnu-unique",
-    # A C++ library that is linked into a kernel (-static-libstdc++) must not mix with another one.
+    # A statically linked C++ library in a kernel (-static-libstdc++) must not mix with another one.
     "-Wl,--exclude-libs,ALL",
     "-fpermissive",
     # Kernels are written for a device compiler, with attributes that a host compiler does not know.
@@ -23,7 +23,8 @@ _KERNEL_FLAGS = (
     "-Wno-ignored-attributes",
     "-Wno-macro-redefined",
 )
-# The last three are attributes of the device compiler; a source's own #ifndef finds them defined.
+# The last three are attributes of the device compiler. They are predefined, so that a source's own
+# #ifndef skips its definition.
 _KERNEL_DEFINITIONS = (
     "__CPU_SIM",
     "PTO_CPU_MAX_THREADS=1",
@@ -46,11 +47,11 @@ class Simulator:
         return Health(ok=True)
 
     def library(self) -> Path:
-        """Give the native library that exports ``pto_backend_entry``."""
+        """Return the path of the native library that exports ``pto_backend_entry``."""
         return _LIBRARY
 
     def kernel_toolchain(self, core_type: str) -> KernelToolchain:
-        """Say how a kernel is compiled for the host: the same way for both kinds of core."""
+        """Return the recipe that compiles kernels of either core type for the host."""
         if core_type not in ("aic", "aiv"):
             raise ValueError(f"core type {core_type!r}; expected 'aic' or 'aiv'")
         return KernelToolchain(flags=_KERNEL_FLAGS, definitions=_KERNEL_DEFINITIONS)

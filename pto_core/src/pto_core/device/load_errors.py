@@ -45,7 +45,7 @@ def _sentence(what: str, said: str, path: Path | None, source: Path | None) -> s
         symbol = undefined[1].partition(",")[0]
         plain = _native.demangle(symbol)
         named = plain if plain == symbol else f"{plain} (symbol {symbol})"
-        cause = f"it uses {named}, which nothing defines"
+        cause = f"it uses {named}, which no library defines"
         advice = "define it in that source, or make it inline in a header"
     elif (newer := _NEWER_LIBRARY.search(said)) is not None:
         cause = (
