@@ -26,7 +26,7 @@ STATIC = "cxx=g++ -static-libstdc++"
     [
         (("-c", "6ebaf77"), "-c has no effect: the tile library is used as it is in PTO_ISA_ROOT"),
         (("--enable-profiling",), "--enable-profiling has no effect: .* -v or --json shows them"),
-        (("--build",), "--build has no effect: what has changed is always built first"),
+        (("--build",), "--build has no effect: changed sources are always rebuilt"),
     ],
 )
 def test_options_without_effect_are_named(case, arguments, message) -> None:
@@ -43,7 +43,7 @@ def test_keys_of_later_runners_are_named(case) -> None:
     case.write("kernels/kernel_config.py", config + later)
     done = case.run("-q")
     assert done.returncode == 0, done.stderr
-    assert "RUNTIME_CONFIG['rounds'] = 10 has no effect; give --repeat N" in done.stderr
+    assert "RUNTIME_CONFIG['rounds'] = 10 has no effect; use --repeat N" in done.stderr
     assert "RUNTIME_CONFIG['orch_thread_num'] = 2 has no effect; every run has" in done.stderr
     case.write("kernels/kernel_config.py", config + 'RUNTIME_CONFIG = {"round": 10}\n')
     assert case.run("-q").returncode == 2

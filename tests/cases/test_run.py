@@ -206,7 +206,7 @@ def test_sweep_stops_at_the_first_failure_and_says_how_to_see_it_again(case, cra
     case.write("golden.py", golden + check + "calls = 0\n")
     done = case.run("--seeds", "8")
     assert done.returncode == (4 if crashes else 1), done.stderr
-    note = "seed 3 of 8 failed first; see it again with: "
+    note = "seed 3 of 8 failed first; reproduce it with: "
     command = next(line for line in done.stderr.splitlines() if note in line).partition(note)[2]
     assert command.endswith("--case first --seed 3")
     words = shlex.split(command)
@@ -326,7 +326,7 @@ def test_graph_for_another_runtime(case) -> None:
     case.write("kernels/kernel_config.py", re.sub(r' *"host_build_graph": .*\n', "", config))
     done = case.run()
     assert done.returncode == 2
-    assert "nothing for the runtime 'host_build_graph', only for aicpu_build_graph" in done.stderr
+    assert "no entry for the runtime 'host_build_graph', only for aicpu_build_graph" in done.stderr
 
 
 def test_kernel_that_does_not_compile(case) -> None:

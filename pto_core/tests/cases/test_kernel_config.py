@@ -53,7 +53,7 @@ def test_orchestration_by_runtime(config) -> None:
     )
     assert not loaded.orchestration("one").is_python
     assert loaded.orchestration("two").is_python
-    with pytest.raises(UsageError, match=r"nothing for the runtime 'three', only for one, two"):
+    with pytest.raises(UsageError, match=r"no entry for the runtime 'three', only for one, two"):
         loaded.orchestration("three")
 
 
@@ -64,7 +64,7 @@ def test_kernels_by_runtime(config) -> None:
     loaded = config(GOOD + by_runtime)
     assert [kernel.name for kernel in loaded.kernels("one")] == ["add"]
     assert [kernel.name for kernel in loaded.kernels("two")] == ["graph"]
-    with pytest.raises(UsageError, match=r"KERNELS has nothing for the runtime 'three'.*one, two"):
+    with pytest.raises(UsageError, match=r"KERNELS has no entry for the runtime 'three'.*one, two"):
         loaded.kernels("three")
     with pytest.raises(UsageError, match=r"KERNELS\['two'\]\[0\]\['func_id'\] is 'x'"):
         config(GOOD + by_runtime.replace(two, two.replace("0", "'x'")))

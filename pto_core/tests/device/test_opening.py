@@ -30,7 +30,7 @@ def run_script(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"block_dim": 25}, r"block_dim is 25; give an integer from 0 to 24 \(argument\)"),
+        ({"block_dim": 25}, r"block_dim is 25; use an integer from 0 to 24 \(argument\)"),
         (
             {"aicpu_thread_num": 5},
             r"aicpu_thread_num = 5 \(argument\): expected a whole number from 1 to 4",

@@ -174,7 +174,7 @@ def test_a_direction_makes_the_parameter_that_its_class_makes() -> None:
     assert repr(Direction.NO_DEP()) == "NoDep()"
     assert Direction.SCALAR().dtype is DataType.INT64
     assert Direction.SCALAR(float).dtype is DataType.FLOAT64
-    with pytest.raises(UsageError, match="give both or neither"):
+    with pytest.raises(UsageError, match="pass both or neither"):
         Direction.OUT(shape=3)
     with pytest.raises(UsageError, match="is no direction"):
         Direction.UNSPECIFIED()
@@ -184,7 +184,7 @@ def test_types_and_shapes_come_together() -> None:
     described = In("bfloat16", 4)
     assert (described.dtype, described.shape) == (DataType.BFLOAT16, (4,))
     assert Scalar(float).dtype is DataType.FLOAT64
-    with pytest.raises(UsageError, match="give both or neither"):
+    with pytest.raises(UsageError, match="pass both or neither"):
         Out("float32")
     with pytest.raises(UsageError, match="is not a data type"):
         In("text", 3)

@@ -104,7 +104,7 @@ def test_kernels_without_bfloat16_are_not_warned_of(
         (
             13,
             FEDORA,
-            "install g++ 13 or newer, such as with `dnf install gcc-c++` if it is that new",
+            "install g++ 13 or newer, such as with `dnf install gcc-c++` if it is new enough",
         ),
         (13, {"ID": "unheard-of"}, "install g++ 13 or newer"),
         (13, {}, "install g++ 13 or newer"),

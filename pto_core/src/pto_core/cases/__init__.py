@@ -1,6 +1,6 @@
-"""Cases on disk: ``golden.py`` and ``kernel_config.py``, run in a child process and compared.
+"""Run cases (``golden.py``, ``kernel_config.py``) in a child process and compare outputs.
 
-Importing this package imports nothing else; each name is loaded when it is first used.
+Importing this package imports no other module; each name is loaded at its first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The page in which a backend notes what runs (``pto/abi/activity.h``), seen from the parent."""
+"""The parent's view of the page of running kernels (``pto/abi/activity.h``)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _SLOT = struct.Struct("<QQiiQQQ")
 _FIRST_SLOT = 128
 _SLOT_BYTES = 64
 _RING_IDS = 256
-"""Of the runtime's capabilities (``pto/abi/runtime.h``): ids hold a number and a ring."""
+"""Capability bit of a runtime (``pto/abi/runtime.h``): task ids contain a number and a ring."""
 _RINGS = 4
 _SLOTS = (PAGE_BYTES - _FIRST_SLOT) // _SLOT_BYTES
 
 
 @dataclass(frozen=True)
 class RunningKernel:
-    """A kernel that was running when the page was read; ``sequence`` tells two runs apart."""
+    """A kernel that ran when the page was read; ``sequence`` numbers the uses of its slot."""
 
     slot: int
     sequence: int
@@ -31,20 +31,21 @@ class RunningKernel:
     func_id: int
     core: int
     signal: int
-    """The fatal signal that its thread got; 0 while there is none, or where nobody notes it."""
+    """The fatal signal that its thread received; 0 if none was noted.
+    """
     has_ring_id: bool = False
-    """Its runtime counts tasks in rings."""
+    """Whether its runtime counts tasks in rings."""
 
     @property
     def task_name(self) -> str:
-        """The task as people are told."""
+        """The task in the form used by messages."""
         if not self.has_ring_id:
             return f"task {self.task}"
         return f"task {self.task // _RINGS} of ring {self.task % _RINGS}"
 
 
 class ActivityPage:
-    """A page of shared memory without a name; ``descriptor`` is for the child to inherit."""
+    """An anonymous page of shared memory; the child inherits ``descriptor``."""
 
     def __init__(self) -> None:
         self.descriptor = os.memfd_create("pto-activity", os.MFD_CLOEXEC)
@@ -56,7 +57,7 @@ class ActivityPage:
             raise
 
     def running(self) -> list[RunningKernel]:
-        """List the kernels that run now; empty while no backend uses the page."""
+        """List the running kernels; an empty list while no backend uses the page."""
         has_ring_ids = bool(_HEADER.unpack_from(self._page, 0)[4] & _RING_IDS)
         found = []
         for slot, offset in enumerate(self._slot_offsets()):
@@ -67,12 +68,12 @@ class ActivityPage:
         return found
 
     def has_orchestration_crashed(self) -> bool:
-        """Return whether a thread got a fatal signal in the C++ orchestration."""
+        """Return whether a thread received a fatal signal in the C++ orchestration."""
         slots = (_SLOT.unpack_from(self._page, offset) for offset in self._slot_offsets())
         return any(slot[0] % 2 == 0 and slot[5] and slot[6] for slot in slots)
 
     def changes(self) -> int | None:
-        """Count starts and ends of kernels so far; None while no backend uses the page."""
+        """Return the number of kernel starts and ends; None while no backend uses the page."""
         offsets = self._slot_offsets()
         if not offsets:
             return None
@@ -80,13 +81,13 @@ class ActivityPage:
         return sum(sequences)
 
     def _slot_offsets(self) -> list[int]:
-        """Return where the slots are; none while no backend uses the page."""
+        """Return the offsets of the slots; none while no backend uses the page."""
         magic, _version, slots, _device, _capabilities = _HEADER.unpack_from(self._page, 0)
         count = min(slots, _SLOTS) if magic == _MAGIC else 0
         return [_FIRST_SLOT + slot * _SLOT_BYTES for slot in range(count)]
 
     def close(self) -> None:
-        """Give the page back; closing twice is fine."""
+        """Release the page; a second call has no effect."""
         if self.descriptor >= 0:
             self._page.close()
             os.close(self.descriptor)
@@ -105,14 +106,14 @@ class ActivityPage:
 
 
 def core_name(core: int, blocks: int | None) -> str:
-    """Name a core as people do: ``AIC 3``, ``AIV 7``; plainly by number without ``blocks``."""
+    """Return the user's name of a core, such as ``AIC 3``; its number without ``blocks``."""
     if not blocks:
         return f"core {core}"
     return f"AIC {core}" if core < blocks else f"AIV {core - blocks}"
 
 
 def describe(kernel: RunningKernel, names: Mapping[int, str], blocks: int | None) -> str:
-    """Put a running kernel into words: kernel, task and core."""
+    """Describe a running kernel: kernel, task and core."""
     name = names.get(kernel.func_id, "unknown")
     return (
         f"kernel {name!r} (func_id {kernel.func_id}), {kernel.task_name}, on "

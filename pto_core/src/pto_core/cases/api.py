@@ -1,4 +1,4 @@
-"""Running cases from Python."""
+"""Functions that run cases from Python."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ def run_case(
     """Run one case of the folder ``path`` in a child process and compare its outputs.
 
     ``case`` is one of ``ALL_CASES``, by default ``DEFAULT_CASE``; ``settings`` are configuration
-    keys. The report says whether the case passed and what went wrong; ``report.check()`` raises
-    that. Raises UsageError, CompileError, PluginError or BackendUnavailableError when the case
-    could not be started. The calling process survives whatever a kernel does.
+    keys. The report says whether the case passed, and contains the error if it failed;
+    ``report.check()`` raises that error. Raises UsageError, CompileError, PluginError or
+    BackendUnavailableError if the case could not be started. A crash of a kernel does not affect
+    the calling process.
     """
     job = Job(
         **_files(path, kernels, golden),
@@ -53,7 +54,7 @@ def run_all_cases(
     settings: Mapping[str, Any] | None = None,
     timeout_s: float | None = None,
 ) -> list[CaseReport]:
-    """Run every case of the folder ``path``; one that fails stops no other.
+    """Run every case of the folder ``path``; a failed case does not stop the others.
 
     See :func:`run_case`.
     """
@@ -73,7 +74,7 @@ def list_cases(path: str | Path) -> list[str]:
 
 
 class _Silence(Listener):
-    """Shows nothing."""
+    """A listener that shows nothing."""
 
     def __init__(self) -> None:
         self.cases: list[str] = []

@@ -1,4 +1,4 @@
-"""From a checked ``kernel_config.py`` to something that a device can run."""
+"""Turn a checked ``kernel_config.py`` into a callable that a device can run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Build:
         backend: Backend,
         runtime: Runtime,
     ) -> None:
-        """Build everything, in parallel; raises CompileError or UsageError."""
+        """Build everything in parallel; raises CompileError or UsageError."""
         entry = kernel_config.orchestration(runtime.name)
         kernels = kernel_config.kernels(runtime.name)
         python = [kernel for kernel in kernels if kernel.is_python]
@@ -53,7 +53,7 @@ class Build:
         return {func_id: child.name for func_id, child in self.children.items()}
 
     def chip(self, inputs: Inputs) -> ChipCallable:
-        """Give the callable for arguments like ``inputs``: outputs are copied both ways."""
+        """Return the callable for arguments like ``inputs``; outputs are copied in and back."""
         return ChipCallable(
             self._orchestration,
             self.children,
@@ -96,7 +96,7 @@ def _python_kernel(kernel: KernelEntry) -> CoreCallable:
     if found.core_type.name.lower() != kernel.core_type:
         raise UsageError(
             f"kernel {kernel.name!r} is for {found.core_type.name.lower()} in {kernel.source} and "
-            f"for {kernel.core_type} in KERNELS; make them agree",
+            f"for {kernel.core_type} in KERNELS; use the same type in both",
             name="core_type",
             value=kernel.core_type,
             expected=found.core_type.name.lower(),

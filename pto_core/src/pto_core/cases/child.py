@@ -1,8 +1,8 @@
-"""The process that runs cases. Started by the supervisor; takes a job, gives events.
+"""The process that runs cases. The supervisor starts it; it reads a job and writes events.
 
-``main`` is called with three descriptors as arguments: where events go, the activity page, and the
-file in which our stack is noted when the supervisor asks where we are. The job is on standard
-input. SIGTERM ends the work as KeyboardInterrupt does elsewhere: cleanly.
+``main`` reads three descriptors from the command line: the pipe for events, the activity page, and
+the file to which the stack is written when the supervisor asks for the current location. The job is
+on standard input. SIGTERM raises KeyboardInterrupt, so that the process ends cleanly.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ INTERRUPTED = 130
 
 
 def main() -> NoReturn:
-    """Run the job and leave; the interpreter's own teardown would only take time."""
+    """Run the job and exit without the interpreter's own teardown, which would only take time."""
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
@@ -54,7 +54,7 @@ def main() -> NoReturn:
 
 
 class _Events:
-    """Writes one JSON object a line. A process forked from this one has no say: it ends."""
+    """Write events, one JSON object per line. A process forked from this one ends at a call."""
 
     def __init__(self, descriptor: int) -> None:
         self._process = os.getpid()
@@ -68,7 +68,7 @@ class _Events:
 
 
 def _run(text: str, emit: _Events, activity: int) -> None:
-    """Run the job; its failure before any case is an event, as its results are."""
+    """Run the job; report a failure before the first case as an event, like the results."""
     from pto_core.cases.report import error_to_json
     from pto_core.errors import InternalError, PtoError
 
@@ -98,8 +98,8 @@ def _run_job(text: str, emit: _Events, activity: int) -> None:
     from pto_core.device import open_device
     from pto_core.toolchain import BuildEvent, Toolchain
 
-    emit("phase", phase="loading")  # the first word: the time of the user's files begins
-    sys.dont_write_bytecode = True  # a case's folder stays as it is
+    emit("phase", phase="loading")  # the time of the user's files starts with this event
+    sys.dont_write_bytecode = True  # the case's folder must not change
     job = Job.from_json(text)
     kernel_config = load_kernel_config(job.kernel_config)
     config = load_with_plugins(
@@ -142,7 +142,7 @@ def _run_job(text: str, emit: _Events, activity: int) -> None:
 
 
 def _observed(config: Config, activity: int) -> dict[str, Any]:
-    """Let a backend that can do so note what runs in our page, and time its cores."""
+    """Return settings that make the backend use our activity page and time its cores."""
     wanted = {"activity_fd": activity, "timing": True}
     return {
         setting.key: wanted[setting.option.native]
@@ -152,7 +152,7 @@ def _observed(config: Config, activity: int) -> dict[str, Any]:
 
 
 def _seeded(config: Config, backend: Backend, seed: int | None) -> dict[str, Any]:
-    """Choose the deterministic mode with ``seed`` where the backend has one."""
+    """Return settings for the deterministic mode with ``seed``; raises UnsupportedError."""
     if seed is None:
         return {}
     if "deterministic" not in backend.capabilities:
@@ -172,7 +172,7 @@ def _seeded(config: Config, backend: Backend, seed: int | None) -> dict[str, Any
 
 
 def _print_lines_at_once() -> None:
-    """Let what kernels print arrive line by line, also when one crashes."""
+    """Flush the output of kernels after each line, so that it arrives also if one crashes."""
     cast("TextIOWrapper", sys.stdout).reconfigure(line_buffering=True)
     libc = ctypes.CDLL(None)
     line_buffered = 1
@@ -180,7 +180,7 @@ def _print_lines_at_once() -> None:
 
 
 def _was_interrupted() -> bool:
-    """Tell whether the end has begun: what an import makes of an interruption is no failure."""
+    """Return whether SIGTERM was received; an exception caused by it is no failure."""
     return signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
 
 

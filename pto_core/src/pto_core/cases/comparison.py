@@ -1,4 +1,4 @@
-"""Comparing an output with its reference."""
+"""Comparison of an output with its reference."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def compare(
 ) -> OutputReport:
     """Compare every element.
 
-    Booleans must be equal, and integers too with ``exact_integers``. Other elements may differ by
-    at most ``atol + rtol * abs(expected)``; an infinity equals itself, and NaN is right where the
-    reference has NaN. Raises UsageError when the reference has another shape.
+    Booleans must be equal, and with ``exact_integers`` integers too. Other elements may differ by
+    at most ``atol + rtol * abs(expected)``. An infinity equals itself, and NaN is correct where the
+    reference has NaN. Raises UsageError if the reference has another shape.
     """
     if actual.shape != expected.shape:
         raise UsageError(
             f"output {name!r} has shape {actual.shape}, its reference {expected.shape}; "
-            "compute_golden must fill the tensor that it is given",
+            "compute_golden must fill the tensor that it receives in place",
             name=name,
             value=str(expected.shape),
             expected=str(actual.shape),
@@ -65,7 +65,7 @@ def compare(
 
 
 def mismatch_error(output: OutputReport) -> WrongResultError:
-    """Put a mismatch into words."""
+    """Describe a mismatch."""
     tolerance = (
         f"rtol {output.rtol:g}, atol {output.atol:g}" if output.rtol or output.atol else "exact"
     )
@@ -117,13 +117,14 @@ def _close(actual: Any, expected: Any, rtol: float, atol: float) -> tuple[Any, A
         error = np.abs(left - right)
         same = (left == right) | (np.isnan(left) & np.isnan(right))
         error = np.where(same, 0.0, np.where(np.isnan(error), np.inf, error))
-        # An infinite reference allows no difference, though its tolerance would be infinite.
+        # An infinite reference allows no difference, although its computed tolerance would be
+        # infinite.
         allowed = np.where(np.isinf(right), 0.0, atol + rtol * np.abs(right))
         return ~same & ~(error <= allowed), error
 
 
 def _wide(actual: Any, expected: Any) -> Any:
-    """Give a type that holds every value of both."""
+    """Return a type that can represent every value of both types."""
     kinds = actual.dtype.kind + expected.dtype.kind
     if "c" in kinds:
         return np.complex128

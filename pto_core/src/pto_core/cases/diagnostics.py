@@ -1,4 +1,4 @@
-"""The diagnostics of ``CallConfig`` as settings of a case: none is built yet, and each says so."""
+"""The diagnostics of ``CallConfig`` as settings of a case. None is built yet."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _NAMES = frozenset(
 
 
 def without_diagnostics(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop the diagnostics that are switched off.
+    """Remove the diagnostics that are switched off.
 
-    Raises UnsupportedError for one that is switched on, UsageError for one that cannot be.
+    Raises UnsupportedError for a diagnostic that is switched on, and UsageError for an invalid
+    value.
     """
     given = {name: _value(name, values[name]) for name in _NAMES & values.keys()}
     CallConfig(**given).pack()

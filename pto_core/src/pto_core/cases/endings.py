@@ -1,4 +1,4 @@
-"""Why a child ended before its work was done, in words."""
+"""Explain why a child ended before its work was done."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _SIGNALS = {
 
 @dataclass
 class ChildState:
-    """What the child has told so far."""
+    """The state of the child according to its events."""
 
     cases: list[str] = field(default_factory=list)
     case: Mapping[str, Any] | None = None
@@ -59,23 +59,24 @@ class ChildState:
     failure: PtoError | None = None
     finished: bool = False
     seed: int | None = None
-    """The seed that a sweep is at."""
+    """The current seed of a sweep."""
     tasks_ran: bool = True
-    """Whether a task started since the run did; also where nobody can tell."""
+    """Whether a task started since the start of the run; True if this is unknown.
+    """
 
     @property
     def doing(self) -> str:
-        """What it was doing, to follow "while"."""
+        """The current activity, as a phrase that follows "while"."""
         return _PHASES.get(self.phase, self.phase)
 
     def describe(self, kernels: Sequence[RunningKernel], joined_by: str) -> str:
-        """Name kernels, tasks and cores, but not more than a few."""
+        """Name kernels, tasks and cores, up to a small number of them."""
         shown = [describe(one, self.kernels, self.blocks) for one in kernels[:_SHOWN_KERNELS]]
         more = len(kernels) - len(shown)
         return joined_by.join(shown) + (f"{joined_by}{more} more" if more else "")
 
     def fields(self, kernel: RunningKernel) -> dict[str, Any]:
-        """Give the same facts as the fields of an error."""
+        """Return the same facts as the fields of an error."""
         return {
             "task": kernel.task,
             "func_id": kernel.func_id,
@@ -87,13 +88,13 @@ class ChildState:
 def timeout_error(
     state: ChildState, timeout_s: float, stuck: Sequence[RunningKernel], place: str | None
 ) -> TaskTimeoutError:
-    """Explain a case that was ended at its limit: the kernels that did not return, or ``place``.
+    """Explain a case that was ended at its limit by its stuck kernels, or by ``place``.
 
-    ``place`` is where the user's Python code was, if it ran.
+    ``place`` is the location in the user's Python code, if any was running.
     """
     what = f"case {state.case['case']!r}" if state.case else "the case"
     limit = f"{what} was ended after its limit of {timeout_s:g} s (--timeout)"
-    advice = "look for an endless loop in it, or give it more time"
+    advice = "check it for an endless loop, or raise the limit"
     if stuck:
         return TaskTimeoutError(
             f"{limit}: {state.describe(stuck, '; ')} did not return; {advice}",
@@ -104,7 +105,7 @@ def timeout_error(
     if state.phase == "run" and (place or not state.tasks_ran):
         function = "the orchestration"
     if function is None:
-        why = f" while {state.doing}, with no kernel stuck; give it more time, or less work"
+        why = f" while {state.doing}; no kernel is stuck. Raise the limit, or reduce the work"
     else:
         where = f" (it was at {place})" if place else ""
         why = f": {function} did not return{where}; {advice}"
@@ -112,58 +113,59 @@ def timeout_error(
 
 
 def named(error: PtoError, blocks: int | None) -> PtoError:
-    """Give an error of a run as a person at a case needs it.
+    """Return an error of a run in the form for the user of a case.
 
-    It has the func_id and the core as people name it, and no advice about a device that the case
-    does not hold.
+    The message contains the func_id and the user's name of the core. Advice about the device is
+    removed, because the user of a case has no device object.
     """
     names = ("kernel", "func_id", "core")
     kernel, func_id, core = (getattr(error, name, None) for name in names)
     message = error.message
     if isinstance(error, TaskTimeoutError) and "; " in message:
         what, _, _advice = message.rpartition("; ")
-        message = f"{what}; look for an endless loop in it, or raise task_timeout_s"
+        message = f"{what}; check it for an endless loop, or raise task_timeout_s"
     if core is not None:
         message = message.replace(f"core {core}", core_name(core, blocks))
     if kernel and func_id is not None and "func_id" not in message:
         message = message.replace(f"kernel {kernel!r}", f"kernel {kernel!r} (func_id {func_id})", 1)
     if message == error.message:
         return error
-    told = type(error)(message, **{name: getattr(error, name) for name in error.fields})
-    told.__cause__ = error.__cause__
+    renamed = type(error)(message, **{name: getattr(error, name) for name in error.fields})
+    renamed.__cause__ = error.__cause__
     for note in getattr(error, "__notes__", ()):
-        told.add_note(note)
-    return told
+        renamed.add_note(note)
+    return renamed
 
 
 def seed_note(job: Job, case: str, seed: int) -> str:
-    """Say how to see a failure of a sweep again."""
-    return f"seed {seed} of {job.seeds} failed first; see it again with: {job.command(case, seed)}"
+    """Return a note with the command that reproduces a failure of a sweep."""
+    return f"seed {seed} of {job.seeds} failed first; reproduce it with: {job.command(case, seed)}"
 
 
 def death_error(state: ChildState, code: int, running: Sequence[RunningKernel]) -> PtoError:
-    """Explain a child that ended with ``code`` while the ``running`` kernels were under way."""
-    # Where the backend noted which thread the signal came to, the others are innocent.
+    """Explain a child that ended with ``code`` while the kernels in ``running`` were running."""
+    # If the backend noted which thread received the signal, kernels on other threads are not
+    # suspects.
     suspects = [kernel for kernel in running if kernel.signal] or running
     how = _end_in_words(code)
     if suspects:
         return TaskFailedError(
-            f"{state.describe(suspects, ' or ')} crashed: {how}; the process that ran it is gone, "
-            "nothing else is affected",
+            f"{state.describe(suspects, ' or ')} crashed: {how}; its process has ended; other "
+            "processes are not affected",
             **state.fields(suspects[0]),
             signal=-code if code < 0 else None,
         )
     message = f"the process of the case {how} while {state.doing}"
     if code < 0:
         return TaskFailedError(f"{message}, outside any kernel", signal=-code)
-    return InternalError(f"{message} without giving a result")
+    return InternalError(f"{message} without a result")
 
 
 def orchestration_death_error(code: int) -> OrchestrationError:
     """Explain a child whose C++ orchestration crashed."""
     return OrchestrationError(
-        f"the orchestration crashed: {_end_in_words(code)}; the process that ran it is gone, "
-        "nothing else is affected",
+        f"the orchestration crashed: {_end_in_words(code)}; its process has ended; other "
+        "processes are not affected",
         signal=-code if code < 0 else None,
     )
 

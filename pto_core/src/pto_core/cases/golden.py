@@ -1,4 +1,4 @@
-"""``golden.py``: the inputs of a case and the reference that its outputs are compared with."""
+"""``golden.py``: the inputs of a case, and the reference with which its outputs are compared."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _OPTIONAL = ("ALL_CASES", "DEFAULT_CASE", "RTOL", "ATOL", "TENSOR_ORDER", "__out
 class Inputs:
     """The arguments of one run, in order, and the names of the tensors that are outputs.
 
-    ``trailing`` are the sizes that the older dict form appends: one per tensor in bytes, then the
-    first tensor's count of elements.
+    ``trailing`` contains the sizes that the older dict form appends: the bytes of each tensor, then
+    the number of elements of the first tensor.
     """
 
     arguments: tuple[Tensor | Scalar, ...]
@@ -37,7 +37,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Golden:
-    """The file, checked."""
+    """The checked content of the file."""
 
     path: Path
     cases: Mapping[str, Mapping[str, Any]]
@@ -45,14 +45,14 @@ class Golden:
     rtol: float
     atol: float
     exact_integers: bool
-    """Whether integer outputs must be equal: they must unless the file states a tolerance."""
+    """Whether integer outputs must be equal; true unless the file states a tolerance."""
     _generate: Callable[[dict[str, Any]], Any]
     _compute: Callable[[dict[str, Any], dict[str, Any]], Any] | None
     _order: tuple[str, ...] | None
     _outputs: tuple[str, ...] | None
 
     def names(self, case: str | None, every: bool) -> list[str]:
-        """List the cases to run; raises UsageError for a name that does not exist."""
+        """List the cases to run; raises UsageError for an unknown name."""
         if every:
             return list(self.cases)
         if case is None:
@@ -68,11 +68,11 @@ class Golden:
         return [case]
 
     def params(self, case: str) -> dict[str, Any]:
-        """Give what the functions of the file get for ``case``; its name is in it."""
+        """Return the parameters for the functions of the file, including the case's name."""
         return {**self.cases[case], "name": case}
 
     def generate(self, case: str) -> Inputs:
-        """Call ``generate_inputs`` and check what it gives."""
+        """Call ``generate_inputs`` and check its result."""
         where = f"{self.path}: generate_inputs"
         with blaming(self.path, f"failed in generate_inputs for case {case!r}"):
             given = self._generate(self.params(case))
@@ -92,7 +92,7 @@ class Golden:
     def compute(self, inputs: Inputs, tensors: dict[str, Any], case: str) -> dict[str, Any]:
         """Call ``compute_golden`` on ``tensors``, copies made before the run; it fills them.
 
-        Gives the expected outputs as arrays by name.
+        Returns the expected outputs as arrays by name.
         """
         assert self._compute is not None, "the caller skips the reference"
         with blaming(self.path, f"failed in compute_golden for case {case!r}"):
@@ -114,8 +114,8 @@ class Golden:
         order = self._order
         if order is None:
             raise UsageError(
-                f"{self.path}: generate_inputs gives a dict, whose order TENSOR_ORDER must say; "
-                "add TENSOR_ORDER = [...], or give a list of (name, value)",
+                f"{self.path}: generate_inputs returns a dict without TENSOR_ORDER; "
+                "add TENSOR_ORDER = [...], or return a list of (name, value)",
                 name="TENSOR_ORDER",
                 expected="a list of names",
             )
@@ -123,14 +123,14 @@ class Golden:
             if name not in given:
                 raise UsageError(
                     f"{self.path}: TENSOR_ORDER names {name!r}, which generate_inputs does not "
-                    f"give{suggestion(name, map(str, given))}",
+                    f"return{suggestion(name, map(str, given))}",
                     name="TENSOR_ORDER",
                     value=name,
                 )
         left = [name for name in given if name not in order]
         if left:
             raise UsageError(
-                f"{self.path}: generate_inputs gives {left[0]!r}, which TENSOR_ORDER does not "
+                f"{self.path}: generate_inputs returns {left[0]!r}, which TENSOR_ORDER does not "
                 "name; add it there",
                 name="TENSOR_ORDER",
                 value=str(left[0]),
@@ -142,7 +142,7 @@ class Golden:
             found = tuple(name for name in tensors if name.startswith("out_"))
             if not found:
                 raise UsageError(
-                    f"{self.path} names no outputs: set __outputs__ = [...] to some of "
+                    f"{self.path} names no outputs; set __outputs__ = [...] to some of "
                     f"{', '.join(tensors) or 'its tensors (there are none)'}, or let their names "
                     "start with out_",
                     name="__outputs__",
@@ -153,7 +153,7 @@ class Golden:
             if name not in tensors:
                 raise UsageError(
                     f"{self.path}: __outputs__ names {name!r}, which is no tensor of "
-                    f"generate_inputs (it gives {', '.join(tensors)}){suggestion(name, tensors)}",
+                    f"generate_inputs (it returns {', '.join(tensors)}){suggestion(name, tensors)}",
                     name="__outputs__",
                     value=name,
                     expected=", ".join(tensors),
@@ -162,7 +162,7 @@ class Golden:
 
 
 def load_golden(path: Path, *, reference: bool = True) -> Golden:
-    """Execute and check the file; ``compute_golden`` may be missing without ``reference``."""
+    """Execute and check the file; ``compute_golden`` may be missing if ``reference`` is false."""
     module = load_module(path)
     warn_of_misspelt(module, _OPTIONAL, path)
     generate = required(module, "generate_inputs", "def generate_inputs(params)")
@@ -217,7 +217,7 @@ def _names(path: Path, name: str, value: Any) -> tuple[str, ...] | None:
 def _checked_pairs(given: Any, where: str) -> list[tuple[str, Any]]:
     if not isinstance(given, list | tuple):
         raise UsageError(
-            f"{where} gives {type(given).__name__}; expected a list of (name, value)",
+            f"{where} returns {type(given).__name__}; expected a list of (name, value)",
             name="generate_inputs",
             value=type(given).__name__,
             expected="a list of (name, value)",
@@ -228,8 +228,8 @@ def _checked_pairs(given: Any, where: str) -> list[tuple[str, Any]]:
         if not is_pair or item[0] in pairs:
             problem = f"uses the name {item[0]!r} twice" if is_pair else "is no (name, value)"
             raise UsageError(
-                f"{where}: item {index} {problem}; expected (name, value) pairs with names of "
-                "their own",
+                f"{where}: item {index} {problem}; expected (name, value) pairs with "
+                "distinct names",
                 name="generate_inputs",
                 value=index,
                 expected="a list of (name, value)",

@@ -1,4 +1,4 @@
-"""What the parent asks of the child that runs cases."""
+"""The job that the parent sends to the child that runs cases."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Job:
-    """Cases to run, and how. ``settings`` are arguments, ``set_`` the ``--set`` texts.
+    """The cases to run. ``settings`` are arguments, ``set_`` contains the ``--set`` texts.
 
-    ``only`` lists the cases that are left when an earlier child died; None lets ``case`` and
-    ``every`` choose. A ``seed`` makes the run deterministic; ``seeds`` runs each case under
-    that many, from 0, until one fails.
+    ``only`` lists the remaining cases after an earlier child died; if it is None, ``case`` and
+    ``every`` select them. A ``seed`` makes the run deterministic. With ``seeds`` each case runs
+    under that many seeds, from 0, until one fails.
     """
 
     golden: Path
@@ -33,11 +33,11 @@ class Job:
     list_only: bool = False
 
     def to_json(self) -> str:
-        """Give one line of JSON."""
+        """Return the job as one line of JSON."""
         return json.dumps(asdict(self), default=str)
 
     def command(self, case: str, seed: int) -> str:
-        """Write the command that runs one case under one seed as this job does."""
+        """Return the command that runs one case of this job under one seed."""
         words = ["pto", "run", "-k", str(self.kernel_config.parent), "-g", str(self.golden)]
         options = {"backend": "-p", "runtime": "-r", "device": "-d"}
         for key, option in options.items():
@@ -51,7 +51,7 @@ class Job:
 
     @staticmethod
     def from_json(text: str) -> Job:
-        """Rebuild a job."""
+        """Rebuild a job from its JSON."""
         data = json.loads(text)
         for name in ("golden", "kernel_config"):
             data[name] = Path(data[name])

@@ -17,17 +17,17 @@ _OPTIONAL = ("RUNTIME_CONFIG", "RUNTIME_ENV")
 _CORE_TYPES = ("aic", "aiv")
 # Keys of RUNTIME_CONFIG that only later published runners read.
 _LATER_SETTINGS = {
-    "rounds": "give --repeat N to run a case N times",
+    "rounds": "use --repeat N to run a case N times",
     "orch_thread_num": "every run has one orchestrator thread",
 }
-_LARGEST_FUNC_ID = 4095  # of every runtime's table of kernels
+_LARGEST_FUNC_ID = 4095  # limit of every runtime's kernel table
 
 _Chosen = TypeVar("_Chosen")
 
 
 @dataclass(frozen=True)
 class KernelEntry:
-    """One of ``KERNELS``. A source that ends in ``.py`` is a Python kernel called ``function``."""
+    """One entry of ``KERNELS``. A source that ends in ``.py`` has a Python kernel ``function``."""
 
     func_id: int
     source: Path
@@ -44,7 +44,7 @@ class KernelEntry:
 
 @dataclass(frozen=True)
 class OrchestrationEntry:
-    """The orchestration for one runtime. A source that ends in ``.py`` is a Python function."""
+    """The orchestration for one runtime. A source that ends in ``.py`` has a Python function."""
 
     source: Path
     function: str | None
@@ -58,9 +58,9 @@ class OrchestrationEntry:
 
 @dataclass(frozen=True)
 class KernelConfig:
-    """The whole file, checked.
+    """The checked content of the whole file.
 
-    ``kernel_lists`` and ``orchestrations`` map a runtime's name to what it runs; the name "" stands
+    ``kernel_lists`` and ``orchestrations`` are keyed by the name of a runtime; the name "" stands
     for every runtime. ``warnings`` name the keys that were left out of ``settings``.
     """
 
@@ -72,11 +72,11 @@ class KernelConfig:
     warnings: tuple[str, ...] = ()
 
     def kernels(self, runtime: str) -> tuple[KernelEntry, ...]:
-        """Give the kernels for ``runtime``; raises UsageError when there are none."""
+        """Return the kernels for ``runtime``; raises UsageError if there are none."""
         return self._chosen("KERNELS", self.kernel_lists, runtime)
 
     def orchestration(self, runtime: str) -> OrchestrationEntry:
-        """Give the orchestration for ``runtime``; raises UsageError when there is none."""
+        """Return the orchestration for ``runtime``; raises UsageError if there is none."""
         return self._chosen("ORCHESTRATION", self.orchestrations, runtime)
 
     def _chosen(self, name: str, by_runtime: Mapping[str, _Chosen], runtime: str) -> _Chosen:
@@ -84,7 +84,7 @@ class KernelConfig:
         if found is None:
             known = ", ".join(by_runtime)
             raise UsageError(
-                f"{self.path}: {name} has nothing for the runtime {runtime!r}, only for "
+                f"{self.path}: {name} has no entry for the runtime {runtime!r}, only for "
                 f"{known}; choose one with -r, or add {runtime!r}",
                 name=name,
                 value=runtime,
@@ -94,7 +94,7 @@ class KernelConfig:
 
 
 def load_kernel_config(path: Path) -> KernelConfig:
-    """Execute and check the file; every mistake in it is a UsageError that names file and key."""
+    """Execute and check the file; each mistake raises a UsageError that names file and key."""
     module = load_module(path)
     warn_of_misspelt(module, _OPTIONAL, path)
     check = _Check(path)
@@ -168,7 +168,7 @@ def _refuse_duplicates(check: _Check, where: str, kernels: tuple[KernelEntry, ..
             raise check.wrong(
                 f"{where}[{index}]['func_id']",
                 kernel.func_id,
-                f"another one for {kernel.name!r}: {where}[{first}] ({other.name!r}) has it",
+                f"a unique func_id for {kernel.name!r}; {where}[{first}] ({other.name!r}) uses it",
             )
 
 
@@ -190,7 +190,7 @@ def _orchestration(check: _Check, where: str, raw: Any) -> OrchestrationEntry:
 
 
 class _Check:
-    """Reads values of one file and names file, key and value when one does not fit."""
+    """A reader of the values of one file; its errors name file, key and value."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

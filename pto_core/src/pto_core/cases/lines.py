@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 
-# More than a pipe holds: who still writes after that many is not waited for.
+# More reads than a full pipe needs. Output that a process writes after them is ignored.
 _LAST_READS = 64
 
 
 class Lines:
-    """Complete lines from a pipe; the rest of the last one when it ends."""
+    """Complete lines from a pipe, and the incomplete last line at the end of the pipe."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -18,7 +18,7 @@ class Lines:
         self._partial = b""
 
     def read(self) -> list[str]:
-        """Read once; may block when nothing is there."""
+        """Read once; may block if the pipe is empty."""
         chunk = os.read(self.descriptor, 1 << 16)
         if not chunk:
             self.is_open = False
@@ -28,9 +28,9 @@ class Lines:
         return [line.decode(errors="replace") for line in lines]
 
     def rest(self) -> list[str]:
-        """Read what is there now, however incomplete; never blocks.
+        """Read the available data, including an incomplete last line; never blocks.
 
-        The pipe may never end: a process that we do not know of can hold its other side.
+        Waiting for the end of the pipe could hang: an unknown process may hold its other end.
         """
         os.set_blocking(self.descriptor, False)
         lines: list[str] = []

@@ -1,4 +1,4 @@
-"""Where the two files of a case are."""
+"""The locations of the two files of a case."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CaseFiles:
 
     @property
     def folder(self) -> Path:
-        """The folder that the case is known by."""
+        """The folder by which the case is known."""
         return self.golden.parent
 
 
@@ -31,7 +31,8 @@ def locate(
     """Find a case from its folder, or from its kernels folder and its golden file.
 
     A folder holds ``golden.py`` and either ``kernels/kernel_config.py`` or ``kernel_config.py``;
-    ``kernels`` and ``golden`` replace what is in it. Raises UsageError naming what is missing.
+    ``kernels`` and ``golden`` replace these locations. Raises a UsageError that names the missing
+    file.
     """
     if folder is None and (kernels is None or golden is None):
         missing = "-k KERNELS" if kernels is None else "-g GOLDEN"
@@ -75,7 +76,7 @@ def _kernel_config_in(folder: Path) -> Path:
 
 
 def _is_a_file(path: Path) -> UsageError:
-    better = f"give its folder {path.parent}" if path.name == GOLDEN else "give the case's folder"
+    better = f"pass its folder {path.parent}" if path.name == GOLDEN else "pass the case's folder"
     return UsageError(
         f"the case {path} is a file, not a folder; {better}",
         name="case folder",
@@ -85,7 +86,7 @@ def _is_a_file(path: Path) -> UsageError:
 
 
 def _missing(what: str, path: Path) -> UsageError:
-    """Say how far the path exists, and what is there instead."""
+    """Return an error that describes the content of the last existing folder of ``path``."""
     existing = path.parent
     while not existing.is_dir() and existing != existing.parent:
         existing = existing.parent
@@ -94,7 +95,7 @@ def _missing(what: str, path: Path) -> UsageError:
     hint = suggestion(wanted, names)
     if not hint:
         shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-        hint = f"; {existing} has {shown or 'nothing in it'}"
+        hint = f"; {existing} has {shown or 'no files'}"
     return UsageError(
         f"the {what} {path} does not exist{hint}", name=what, value=str(path), expected="a path"
     )

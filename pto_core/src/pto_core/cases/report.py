@@ -1,8 +1,9 @@
-"""What came out of a case: for programs as attributes, for machines as JSON.
+"""The result of a case: attributes for programs, JSON for other tools.
 
-The JSON keys are those of the dataclasses, and are stable: keys may be added, none changes its
-meaning while ``SCHEMA_VERSION`` stays. Times are in seconds, sizes in bytes. A number that is not
-finite is the text ``"inf"``, ``"-inf"`` or ``"nan"``, a complex one a text such as ``"(1+2j)"``.
+The JSON keys are those of the dataclasses, and are stable: keys may be added, but no key changes
+its meaning while ``SCHEMA_VERSION`` stays the same. Times are in seconds, sizes in bytes. A number
+that is not finite becomes the text ``"inf"``, ``"-inf"`` or ``"nan"``, a complex number a text such
+as ``"(1+2j)"``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class OutputReport:
-    """One output against its reference. The ``first_`` members are None where nothing differs."""
+    """One output compared with its reference. ``first_`` members are None without a difference."""
 
     name: str
     shape: tuple[int, ...]
@@ -38,10 +39,10 @@ class OutputReport:
 
 @dataclass(frozen=True)
 class CoreShare:
-    """How the cores of one type were used: ``used`` of ``total`` ran a task.
+    """The use of the cores of one type: ``used`` of ``total`` cores ran a task.
 
-    ``busy`` is the time in kernels over the time of all ``total`` cores, from 0 to 1;
-    ``dispatches`` are the tasks that each core got, in the order of the cores.
+    ``busy`` is the time in kernels divided by the time of all ``total`` cores, from 0 to 1;
+    ``dispatches`` are the numbers of tasks that each core received, in the order of the cores.
     """
 
     core_type: str
@@ -54,7 +55,7 @@ class CoreShare:
 
 @dataclass(frozen=True)
 class RunTimes:
-    """One repetition: graph building, running tasks, and copying between host and device."""
+    """The times of one repetition: build the graph, run tasks, copy between host and device."""
 
     build: float
     run: float
@@ -63,7 +64,7 @@ class RunTimes:
 
 @dataclass(frozen=True)
 class Copies:
-    """What was copied between host and device."""
+    """The copies between host and device."""
 
     copies_in: int
     copies_out: int
@@ -73,11 +74,11 @@ class Copies:
 
 @dataclass(frozen=True)
 class CaseReport:
-    """One case, over all its repetitions; ``build``, ``run`` and ``copy`` are of the fastest.
+    """All repetitions of one case; ``build``, ``run`` and ``copy`` are those of the fastest.
 
-    ``wall`` is the whole case in the child: compiling (``compile``, 0 for all cases but the first),
-    inputs, runs, ``reference`` and comparison. Members from ``tasks`` on are None or empty
-    where the case failed before they were known.
+    ``wall`` covers the whole case in the child: compiling (``compile``, 0 for all cases but the
+    first), inputs, runs, ``reference`` and comparison. Members from ``tasks`` on are None or empty
+    if the case failed before they were known.
     """
 
     case: str
@@ -104,30 +105,31 @@ class CaseReport:
     statistics: Mapping[str, int] = field(default_factory=dict)
     errors: tuple[PtoError, ...] = ()
     seeds: int | None = None
-    """How many seeds a sweep (``--seeds``) ran, the failing one included; None outside a sweep."""
+    """The number of seeds that a sweep (``--seeds``) ran, including a failed one, or None.
+    """
     failing_seed: int | None = None
     traces: int | None = None
-    """How many different traces the sweep saw."""
+    """The number of distinct traces in the sweep."""
 
     @property
     def max_error(self) -> float | None:
-        """The largest error of any output; None when nothing was compared."""
+        """The largest error of any output; None if no output was compared."""
         return max((output.max_error for output in self.outputs), default=None)
 
     def check(self) -> CaseReport:
-        """Give the report itself if the case passed, else raise its first error."""
+        """Return the report itself if the case passed; otherwise raise its first error."""
         if self.errors:
             raise self.errors[0]
         return self
 
     def to_json(self) -> dict[str, Any]:
-        """Give what ``pto run --json`` prints for the case."""
+        """Return the data that ``pto run --json`` prints for the case."""
         plain: dict[str, Any] = _plain(self)
         return plain
 
 
 def report_from_json(data: Mapping[str, Any]) -> CaseReport:
-    """Rebuild a report from what :meth:`CaseReport.to_json` gave."""
+    """Rebuild a report from the result of :meth:`CaseReport.to_json`."""
     values = dict(data)
     values["errors"] = tuple(error_from_json(error) for error in data["errors"])
     values["outputs"] = tuple(_output(output) for output in data["outputs"])
@@ -138,7 +140,7 @@ def report_from_json(data: Mapping[str, Any]) -> CaseReport:
 
 
 def error_to_json(error: PtoError) -> dict[str, Any]:
-    """Give class, message, exit code, notes (such as a kernel's traceback) and fields."""
+    """Return class, message, exit code, notes (such as a kernel's traceback) and fields."""
     return {
         "type": type(error).__name__,
         "message": error.message,

@@ -1,4 +1,4 @@
-"""The child's work: build once, then run and check one case after another."""
+"""The work of the child: build once, then run and check one case after another."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Emit = Callable[..., None]
 
 
 class Session:
-    """Everything that the cases of one job share."""
+    """The data that the cases of one job share."""
 
     def __init__(self, job: Job, emit: Emit) -> None:
         self._job = job
@@ -44,9 +44,9 @@ class Session:
         open_device: Callable[[Config], Device],
         seeded: Callable[[int], Config],
     ) -> None:
-        """Build, open the device, run the cases; raises PtoError when no case can be run.
+        """Build, open the device and run the cases; raises PtoError if no case can be run.
 
-        ``seeded`` gives the configuration for a deterministic run under a seed.
+        ``seeded`` returns the configuration for a deterministic run under a seed.
         """
         golden = load_golden(self._job.golden, reference=not self._job.skip_golden)
         names = golden.names(self._job.case, self._job.every)
@@ -75,7 +75,7 @@ class Session:
             self._emit("device", kernels=build.kernel_names, blocks=_blocks(config))
             for name in names:
                 if device.is_lost:
-                    return  # the parent starts another child for the cases that are left
+                    return  # the parent starts another child for the remaining cases
                 case = _Case(self._job, self._emit, golden, build, device, name)
                 report = case.run()
                 report = replace(report, compile=compile_s, wall=report.wall + compile_s)
@@ -85,7 +85,7 @@ class Session:
     def _sweep(
         self, golden: Golden, build: Build, name: str, open_device: Callable[[int], Device]
     ) -> CaseReport:
-        """Run one case under one seed after another until one fails; gives the last's report."""
+        """Run one case under one seed after another until one fails; return the last report."""
         seeds = self._job.seeds or 0
         assert seeds > 0, "checked with the arguments"
         traces: set[str | None] = set()
@@ -130,7 +130,7 @@ class _Case:
         )
 
     def run(self, *, announced: bool = False) -> CaseReport:
-        """Run all repetitions and compare each; what goes wrong is in the report."""
+        """Run all repetitions and compare each; a failure becomes part of the report."""
         started = time.perf_counter()
         if not announced:
             names = ("case", "folder", "backend", "runtime", "device")
@@ -231,7 +231,7 @@ class _Case:
 
 @contextlib.contextmanager
 def _as_pto_errors() -> Iterator[None]:
-    """Attach the traceback of what a Python kernel or orchestration raised to our own error."""
+    """Attach the traceback of an exception in a Python kernel or orchestration to our own error."""
     try:
         yield
     except UsageError:
@@ -251,7 +251,7 @@ def _as_pto_errors() -> Iterator[None]:
 
 
 def _blocks(config: Config) -> int | None:
-    """Say how many blocks a run has, where the settings tell: it is the number of AIC cores."""
+    """Return the number of blocks (AIC cores) of a run, if the settings state it."""
     of_backend = [s.value for s in config.settings() if s.option.native == "blocks"]
     found: int | None = config["block_dim"] or next(iter(of_backend), None)
     return found

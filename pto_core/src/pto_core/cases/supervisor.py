@@ -1,9 +1,10 @@
-"""The parent's side of a run: starts the child, follows it, and explains its death.
+"""The parent's side of a run: start the child, follow its events, and explain its death.
 
-The child writes events, one JSON object a line: ``listing`` (cases), ``prepared`` (cache folder),
-``source`` (a build step), ``device`` (blocks, kernels), ``case`` (one starts), ``phase``,
-``seed`` (of a sweep), ``report`` (one is over), ``failed`` (nothing can be run). Everything it
-prints comes on another pipe. Nothing of it is left when :func:`supervise` returns or raises.
+The child writes events, one JSON object per line: ``listing`` (the cases), ``prepared`` (cache
+folder), ``source`` (a build step), ``device`` (blocks, kernels), ``case`` (start of a case),
+``phase``, ``seed`` (of a sweep), ``report`` (end of a case), ``failed`` (no case can be run). Its
+printed output arrives on another pipe. When :func:`supervise` returns or raises, no process, pipe
+or file of the child is left.
 """
 
 from __future__ import annotations
@@ -37,36 +38,37 @@ from pto_core.toolchain.children import ProcessGroup
 
 _TICK_S = 0.1
 _STUCK_CHECK_S = 0.05
-_START_S = 60.0  # what a child has beside its limit to start and to import what is ours
+_START_S = 60.0  # additional time of a child to start and to import our own modules
 _GRACE_S = 2.0
-_GRACE_AT_LIMIT_S = 0.5  # its time is over already
+_GRACE_AT_LIMIT_S = 0.5  # the time limit of the child has expired already
 _COMMAND = "from pto_core.cases.child import main; main()"
 
 
 class Listener(Protocol):
-    """Follows a run; called on the thread that called :func:`supervise`."""
+    """A follower of a run; all calls are made on the thread that called :func:`supervise`."""
 
     def started(self) -> None:
-        """Do what takes time while the child starts; called for each child."""
+        """Do slow preparation while the child starts; called for each child."""
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Take one event of the child."""
+        """Handle one event of the child."""
 
     def output(self, text: str) -> None:
-        """Take complete lines that the child printed."""
+        """Handle complete lines that the child printed."""
 
     def finished(self, report: CaseReport) -> None:
-        """Take the report of a case as soon as it is over."""
+        """Handle the report of a case as soon as the case has ended."""
 
     def tick(self) -> None:
-        """Refresh what is shown; called about every 0.1 s."""
+        """Refresh the display; called about every 0.1 s."""
 
 
 def supervise(job: Job, listener: Listener, timeout_s: float | None = None) -> list[CaseReport]:
-    """Run the cases of ``job`` in children, one after another when one dies.
+    """Run the cases of ``job`` in a child process; replace a child that dies by a new one.
 
-    ``timeout_s`` is the wall limit of a case, and of building before the first. Raises PtoError
-    when no case could be started, and lets SIGINT and the like take their course after cleaning up.
+    ``timeout_s`` is the wall limit of each case, and of the build before the first case. Raises
+    PtoError if no case could be started. An exception from a signal such as SIGINT propagates after
+    the clean-up.
     """
     reports: list[CaseReport] = []
     doing = "starting"
@@ -105,7 +107,7 @@ class _Watch:
         self._started = time.monotonic()
         self._suspects: list[RunningKernel] | None = None
         self._expired = False
-        self._has_spoken = False
+        self._has_reported = False
         self._place: str | None = None
         self._page = page
         self._whereabouts = whereabouts
@@ -113,11 +115,11 @@ class _Watch:
 
     @property
     def doing(self) -> str:
-        """What the child was doing last, to follow "while"."""
+        """The last activity of the child, as a phrase that follows "while"."""
         return self._state.doing
 
     def follow(self, interrupts: Interrupts) -> None:
-        """Run the child and take its events until it is gone."""
+        """Run the child and handle its events until it has ended."""
         events_read, events_write = os.pipe2(os.O_CLOEXEC)
         output_read, output_write = os.pipe2(os.O_CLOEXEC)
         events, output = Lines(events_read), Lines(output_read)
@@ -165,7 +167,7 @@ class _Watch:
             child.stdin.write(self._job.to_json().encode())
             child.stdin.close()
         except BrokenPipeError:
-            pass  # the child is dead already; its end explains why
+            pass  # the child is dead already; its exit status explains why
 
     def _listen(
         self,
@@ -174,7 +176,7 @@ class _Watch:
         output: Lines,
         interrupts: Interrupts,
     ) -> None:
-        """Take events and output; a process that the child forked may keep both pipes open."""
+        """Read events and output; a process that the child forked may keep both pipes open."""
         with selectors.DefaultSelector() as selector:
             selector.register(events.descriptor, selectors.EVENT_READ, self._take_event)
             selector.register(output.descriptor, selectors.EVENT_READ, self._listener.output)
@@ -203,12 +205,12 @@ class _Watch:
         return min(_TICK_S, max(-self._over_s(self._timeout_s), 0.0))
 
     def _over_s(self, timeout_s: float) -> float:
-        """Say by how much the limit was exceeded: the one in force now."""
-        limit_s = timeout_s if self._has_spoken else timeout_s + _START_S
+        """Return the seconds by which the current limit is exceeded; negative before that."""
+        limit_s = timeout_s if self._has_reported else timeout_s + _START_S
         return time.monotonic() - self._started - limit_s
 
     def _locate(self, child: subprocess.Popen[bytes]) -> None:
-        """Find out where a child without a stuck kernel is."""
+        """Find the location of a child without a stuck kernel."""
         if self._suspects:
             return
         folders = (self._job.golden.parent, self._job.kernel_config.parent)
@@ -217,7 +219,7 @@ class _Watch:
         self._state.tasks_ran = changes is None or changes != self._changes
 
     def _has_expired(self) -> bool:
-        """Look twice at what runs: a kernel that is still the same one is stuck."""
+        """Read the activity page twice: a kernel that is still running the second time is stuck."""
         if self._timeout_s is None or self._state.finished:
             return False
         over = self._over_s(self._timeout_s)
@@ -234,7 +236,7 @@ class _Watch:
         return True
 
     def _end(self, child: subprocess.Popen[bytes], *, may_finish: bool) -> None:
-        """Let the child finish or clean up, unless a kernel holds it; else kill it."""
+        """Let the child finish or clean up, unless a kernel blocks it; then kill it."""
         stuck = self._expired and bool(self._suspects)
         if child.poll() is None and not stuck:
             if not may_finish:
@@ -249,14 +251,14 @@ class _Watch:
             child.wait()
 
     def _sweep(self) -> None:
-        """Remove what a child that was killed left in the cache, once its compilers are gone."""
+        """Remove the files that a killed child left in the cache, once its compilers have ended."""
         if self._state.cache_dir is not None:
             from pto_core.toolchain.cache import ArtefactCache
 
             ArtefactCache(self._state.cache_dir).sweep()
 
     def _drain(self, events: Lines, output: Lines) -> None:
-        """Take what was written before the end, by the child or by what it started."""
+        """Read the data that the child, or a process that it started, wrote before the end."""
         for line in events.rest():
             self._take_event(line)
         for line in output.rest():
@@ -266,11 +268,11 @@ class _Watch:
         try:
             event = json.loads(line)
         except ValueError:
-            return  # a killed child leaves half a line
+            return  # a killed child may leave an incomplete line
         state = self._state
-        if not self._has_spoken:
-            self._has_spoken = True
-            self._started = time.monotonic()  # until then it was not the user's time
+        if not self._has_reported:
+            self._has_reported = True
+            self._started = time.monotonic()  # before this event the time is not the user's
         match event["event"]:
             case "listing":
                 state.cases = event["run"]
@@ -302,7 +304,7 @@ class _Watch:
         self._listener.finished(report)
 
     def _conclude(self, code: int) -> None:
-        """Say what an unexpected end means, and which cases are left."""
+        """Explain an unexpected end, and record the remaining cases."""
         state = self._state
         if state.failure is not None:
             raise state.failure
@@ -311,7 +313,8 @@ class _Watch:
             self._finish(self._report(state.case, self._explain(code)))
         over = {report.case for report in self.reports}
         self.left = [case for case in state.cases if case not in over]
-        # A child that died between two cases is replaced; with no case to blame, it is an error.
+        # A child that died between two cases is replaced. If no case can be blamed, the death is an
+        # error.
         if not (in_case or state.finished or (over and self.left)):
             raise self._explain(code)
 

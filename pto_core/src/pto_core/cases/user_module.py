@@ -1,4 +1,4 @@
-"""Running a user's Python file, and saying where in it something went wrong."""
+"""Run a user's Python file, and report the location of its errors."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pto_core.errors.suggestion import suggestion
 
 
 def load_module(path: Path) -> ModuleType:
-    """Execute a Python file as a module of its own; its folder can be imported from.
+    """Execute a Python file as a separate module; imports from its folder work.
 
-    Writes no bytecode. Raises UsageError with file and line for whatever the file raises.
+    Writes no bytecode. Raises UsageError with file and line for any exception of the file.
     """
     name = f"pto_case_{path.stem}_{abs(hash(path)):x}"
     if name in sys.modules:
@@ -39,7 +39,7 @@ def load_module(path: Path) -> ModuleType:
 
 @contextlib.contextmanager
 def blaming(path: Path, what: str) -> Iterator[None]:
-    """Turn any exception of the user's code into a UsageError that says where it came from."""
+    """Turn any exception of the user's code into a UsageError that names its location."""
     try:
         yield
     except PtoError:
@@ -59,7 +59,7 @@ def blaming(path: Path, what: str) -> Iterator[None]:
 
 
 def user_traceback(error: BaseException) -> str:
-    """Format the traceback of what the user's code raised, without the frames of this package."""
+    """Format the traceback of an exception in user code, without frames of this package."""
     frames = traceback.extract_tb(error.__traceback__)
     own = str(Path(__file__).parents[1])
     theirs = [frame for frame in frames if not frame.filename.startswith(own)]
@@ -70,7 +70,7 @@ def user_traceback(error: BaseException) -> str:
 
 
 def required(module: ModuleType, name: str, expected: str) -> Any:
-    """Give what the module defines as ``name``; else raise a UsageError that says what it has."""
+    """Return the value of ``name`` in the module; raises UsageError if it is missing."""
     if hasattr(module, name):
         return getattr(module, name)
     defined = [other for other in vars(module) if not other.startswith("__")]
@@ -83,9 +83,9 @@ def required(module: ModuleType, name: str, expected: str) -> Any:
 
 
 def warn_of_misspelt(module: ModuleType, optional: tuple[str, ...], path: Path) -> None:
-    """Warn of a name that is nearly one of the optional names, where that one is missing.
+    """Warn of each name that resembles an optional name which is missing.
 
-    It may be the file's own business, so that it is no error.
+    They are no errors, because the file may define such names for its own use.
     """
     import difflib
 
@@ -96,7 +96,7 @@ def warn_of_misspelt(module: ModuleType, optional: tuple[str, ...], path: Path) 
             continue
         near = difflib.get_close_matches(name, optional, n=1, cutoff=0.85)
         if near and not hasattr(module, near[0]):
-            reason = f"{path} defines {name}, which nothing reads; did you mean {near[0]!r}?"
+            reason = f"{path} defines {name}, which is not used; did you mean {near[0]!r}?"
             log.get(__name__).warning("case file", reason=reason)
 
 

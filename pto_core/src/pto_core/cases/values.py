@@ -1,4 +1,4 @@
-"""The values that ``generate_inputs`` may give, as arrays and scalars without copying them."""
+"""View the values that ``generate_inputs`` may return as arrays and scalars, without copies."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _CTYPES = {"bool": ctypes.c_bool, "float32": ctypes.c_float, "float64": ctypes.c
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor argument: ``array`` is a view of the memory of ``value``, which the user made."""
+    """A tensor argument: ``array`` is a view of the memory of ``value``, the user's object."""
 
     name: str
     value: Any
     array: np.ndarray[Any, Any]
 
     def copied(self) -> Any:
-        """Give a copy of the value, of the user's own kind where that is known."""
+        """Return a copy of the value, of the user's own type if that is known."""
         if _is_torch(self.value):
             return self.value.detach().clone()
         return self.array.copy()
@@ -40,7 +40,7 @@ class Scalar:
 
 
 def as_argument(name: str, value: Any, where: str) -> Tensor | Scalar:
-    """Wrap one value; raises UsageError naming it when it is neither tensor nor scalar."""
+    """Wrap one value; raises a UsageError that names it if it is neither tensor nor scalar."""
     if isinstance(value, ctypes._SimpleCData):
         if not isinstance(value.value, int | float):
             raise _wrong(name, type(value).__name__, where, "a ctypes number")
@@ -59,7 +59,7 @@ def as_argument(name: str, value: Any, where: str) -> Tensor | Scalar:
 
 
 def as_array(value: Any) -> np.ndarray[Any, Any] | None:
-    """View a tensor of any kind as an array; None when it is no tensor."""
+    """View a tensor of any kind as an array; return None if it is no tensor."""
     if isinstance(value, np.ndarray):
         return value
     if _is_torch(value):
@@ -73,7 +73,7 @@ def as_array(value: Any) -> np.ndarray[Any, Any] | None:
 
 
 def contiguous(tensor: Tensor, *, written: bool, where: str) -> Tensor:
-    """Give the tensor in one piece; one that is ``written`` cannot be a copy and is refused."""
+    """Return the tensor as contiguous memory; raises if that needs a copy of a ``written`` one."""
     array = tensor.array
     if written and not array.flags.writeable:
         raise _wrong(tensor.name, "a read-only array", where, "an output that can be written")
@@ -111,7 +111,7 @@ def _torch_view(tensor: Any) -> np.ndarray[Any, Any]:
 
 
 def _dlpack_view(value: Any) -> np.ndarray[Any, Any]:
-    """View an exporter's memory; one too old to say so is taken as writable."""
+    """View an exporter's memory; an exporter that is too old to state it counts as writable."""
     array = np.from_dlpack(value)
     if array.flags.writeable or not array.flags.c_contiguous:
         return array

@@ -1,4 +1,4 @@
-"""Where a child that does not return is in the user's Python code."""
+"""Find the location of a child that does not return in the user's Python code."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from pathlib import Path
 from types import TracebackType
 
 _SIGNAL = signal.SIGUSR1
-_PATIENCE_S = 2.0  # a busy machine; what answers does so at once
+_PATIENCE_S = 2.0  # on a busy machine; a child that can answer does so at once
 _STEP_S = 0.01
 _MOST_BYTES = 1 << 16
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 
 class Whereabouts:
-    """A file without a name in which a child notes its stack when it is asked.
+    """An anonymous file to which a child writes its stack on request.
 
-    ``descriptor`` is for the child to inherit, which calls :func:`note_when_asked` with it.
+    The child inherits ``descriptor`` and calls :func:`note_when_asked` with it.
     """
 
     def __init__(self) -> None:
         self.descriptor = os.memfd_create("pto-whereabouts", os.MFD_CLOEXEC)
 
     def ask(self, child: subprocess.Popen[bytes], folders: tuple[Path, ...]) -> str | None:
-        """Give ``file:line in function``, the innermost frame of a file in ``folders``, if any."""
+        """Return ``file:line in function`` of the innermost frame in ``folders``, if any."""
         if child.poll() is not None:
             return None
         child.send_signal(_SIGNAL)
@@ -58,7 +58,7 @@ class Whereabouts:
 
 
 def note_when_asked(descriptor: int) -> None:
-    """Let this process write the stack of its main thread, also while native code runs."""
+    """Let this process write its main thread's stack on request, also during native code."""
     import faulthandler
 
     with contextlib.suppress(AttributeError, OSError):

@@ -1,4 +1,4 @@
-"""``python -m pto_core.cli`` is ``pto``."""
+"""Run ``pto`` as ``python -m pto_core.cli``."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""What a person sees of a run: progress on standard error, results on standard output.
+"""Show a run to the user: progress on standard error, results on standard output.
 
-On a terminal a progress bar that disappears, then a table for each case; elsewhere plain lines.
+On a terminal: a progress bar that disappears, then a table for each case. Otherwise: plain lines.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _DOING = {
 
 
 class Display(Protocol):
-    """Follows a run as a :class:`~pto_core.cases.supervisor.Listener`; ``close`` ends it."""
+    """A display of a run, a :class:`~pto_core.cases.supervisor.Listener`; ``close`` ends it."""
 
     def started(self) -> None:
-        """Prepare what takes time, while the child starts."""
+        """Do slow preparation while the child starts."""
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Show one step."""
@@ -40,17 +40,17 @@ class Display(Protocol):
         """Show a line that the child printed."""
 
     def finished(self, report: CaseReport) -> None:
-        """Show a case that is over."""
+        """Show a finished case."""
 
     def tick(self) -> None:
-        """Refresh."""
+        """Refresh the display."""
 
     def close(self) -> None:
-        """Leave the terminal as it was; twice is fine."""
+        """Restore the terminal; a second call has no effect."""
 
 
 def make_display(*, quiet: bool, silent: bool, verbose: bool) -> Display:
-    """Choose the display for where the output goes."""
+    """Select the display for the kind of output."""
     if silent:
         return SilentDisplay()
     if sys.stderr.isatty() and sys.stdout.isatty() and not (quiet or log.is_json()):
@@ -59,7 +59,7 @@ def make_display(*, quiet: bool, silent: bool, verbose: bool) -> Display:
 
 
 class SilentDisplay:
-    """Shows errors and nothing else."""
+    """A display that shows only errors."""
 
     def started(self) -> None:
         """Prepare nothing."""
@@ -75,24 +75,24 @@ class SilentDisplay:
         _print_errors(report)
 
     def tick(self) -> None:
-        """Refresh nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Close nothing."""
+        """Do nothing."""
 
 
 class PlainDisplay:
-    """Plain lines, for files, pipes and CI logs."""
+    """A display of plain lines, for files, pipes and CI logs."""
 
     def __init__(self, quiet: bool, verbose: bool) -> None:
         self._quiet = quiet
         self._verbose = verbose
 
     def started(self) -> None:
-        """Prepare nothing."""
+        """Do nothing."""
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Print a line for each source that was compiled and for each case that starts."""
+        """Print a line for each compiled source and for each case that starts."""
         if self._quiet:
             return
         if event["event"] == "source" and event["state"] == "built":
@@ -107,7 +107,7 @@ class PlainDisplay:
         log.relay(text)
 
     def finished(self, report: CaseReport) -> None:
-        """Print the result: one line when quiet, else a block."""
+        """Print the result: one line if quiet, otherwise a block."""
         print(headline(report))
         if not self._quiet:
             found = rows(report, self._verbose)
@@ -118,17 +118,17 @@ class PlainDisplay:
         _print_errors(report)
 
     def tick(self) -> None:
-        """Refresh nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Close nothing."""
+        """Do nothing."""
 
     def _say(self, text: str) -> None:
         log.show(text)
 
 
 class TerminalDisplay:
-    """A progress bar while something happens, then a table for each case."""
+    """A progress bar during the run, then a table for each case."""
 
     def __init__(self, verbose: bool) -> None:
         self._verbose = verbose
@@ -154,7 +154,7 @@ class TerminalDisplay:
         self._progress.start()
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Show what is being done, and how much of it is."""
+        """Show the current step and its progress."""
         if self._progress is None:
             return
         kind = event["event"]
@@ -213,7 +213,7 @@ class TerminalDisplay:
 
 
 def headline(report: CaseReport) -> str:
-    """Say in one line which case it was and how it went."""
+    """Return one line that names the case and its result."""
     verdict = "failed"
     if report.passed:
         verdict = "passed" if report.compared else "ran (not compared)"
@@ -222,7 +222,7 @@ def headline(report: CaseReport) -> str:
 
 
 def rows(report: CaseReport, verbose: bool) -> list[tuple[str, str]]:
-    """List what is known of a case as label and text."""
+    """List the known facts of a case as label and text."""
     found = [("tasks", f"{report.tasks:,}")] if report.tasks is not None else []
     found.append(("wall", duration(report.wall)))
     if report.run is not None and report.build is not None and report.copy is not None:
@@ -258,7 +258,7 @@ def _share(share: CoreShare) -> str:
 
 
 def _dispatches(share: CoreShare) -> str:
-    """All tasks of a type of core, and how many each core got, up to the last that got one."""
+    """Return the number of tasks of a core type, and the number on each used core."""
     if not share.tasks:
         return "0"
     last = max(core for core, tasks in enumerate(share.dispatches) if tasks)

@@ -1,4 +1,4 @@
-"""Which subcommands exist: ours from a table, others from metadata; listing imports none."""
+"""The subcommands: ours from a table, others from package metadata, without importing them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pto_core.interfaces.command import Command
 SUMMARIES = {
     "run": "run a case and compare its outputs with the reference",
     "plugins": "list the installed plugins and whether they work here",
-    "doctor": "say what this machine lacks and how to get it",
-    "config": "show every setting and where its value comes from",
-    "new": "write a skeleton that runs as it is",
+    "doctor": "show what this machine lacks and how to install it",
+    "config": "show every setting with its value and origin",
+    "new": "write a skeleton that runs without changes",
 }
 
 
 def summaries() -> dict[str, str]:
-    """Give one line about each subcommand, ours first."""
+    """Return one line about each subcommand, ours first."""
     from pto_core.plugins.records import commands
 
     listed = dict(SUMMARIES)
@@ -28,10 +28,10 @@ def summaries() -> dict[str, str]:
 
 
 def load(name: str) -> Command:
-    """Import the subcommand called ``name``.
+    """Import the subcommand ``name``.
 
-    Raises :class:`~pto_core.errors.UsageError` when there is none, and
-    :class:`~pto_core.errors.PluginError` when it is a plugin's that cannot be used.
+    Raises :class:`~pto_core.errors.UsageError` if it does not exist, and
+    :class:`~pto_core.errors.PluginError` if it belongs to a plugin that cannot be used.
     """
     if name in SUMMARIES:
         return cast(Command, import_module(f"pto_core.cli.{name}"))

@@ -1,4 +1,4 @@
-"""Show every setting, its value and where that came from."""
+"""Show every setting with its value and its origin."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(namespace: argparse.Namespace) -> int:
     try:
         config = load_with_plugins(argument, namespace.set)
     except (PluginError, BackendUnavailableError):
-        # The core's part helps to see why: above all, who chose that plugin.
+        # The settings of the core show the reason, above all the origin of the plugin's name.
         _show(load_core(argument, namespace.set), as_json=namespace.json)
         raise
     for warning in config.warnings:

@@ -1,4 +1,4 @@
-"""The counters of a runtime as rows for people: rings side by side, times with their unit."""
+"""Format the counters of a runtime: rings side by side, times with their unit."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _OF_THREAD = re.compile(r"(.+)_(\d+)")
 
 
 def counter_rows(counters: Mapping[str, int]) -> list[tuple[str, str]]:
-    """List label and text of what happened at all; what stayed 0 is left out.
+    """List label and text of the counters that are not 0.
 
-    Counters named ``ring0_x``, ``ring1_x``, ... become one row "x, by ring", those named ``x_0``,
-    ``x_1``, ... one row "x, by scheduler".
+    Counters named ``ring0_x``, ``ring1_x``, ... become one row "x, by ring". Counters named
+    ``x_0``, ``x_1``, ... become one row "x, by scheduler".
     """
     groups: dict[str, list[tuple[str, int]]] = {}
     for name, value in counters.items():
@@ -29,7 +29,7 @@ def counter_rows(counters: Mapping[str, int]) -> list[tuple[str, str]]:
 
 
 def _group(name: str) -> tuple[str, str]:
-    """Give the row that a counter belongs to, and its name without a number."""
+    """Return the row to which a counter belongs, and its name without a number."""
     ring = _OF_RING.fullmatch(name)
     if ring:
         return f"{_words(ring[2])}, by ring", ring[2]

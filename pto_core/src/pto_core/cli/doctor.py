@@ -1,4 +1,4 @@
-"""Say what this machine has, what it lacks, and the command that mends it."""
+"""Show what this machine has, what it lacks, and the command that fixes it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(namespace: argparse.Namespace) -> int:
-    """Print what was found; the exit code is 0 when the simulator can run cases here, else 5."""
+    """Print the findings; return 0 if the simulator can run cases here, otherwise 5."""
     findings = [_as_told(finding) for finding in examine(load_core(set_=namespace.set))]
     works = all(finding.ok for finding in findings if finding.required)
     if namespace.json:

@@ -1,4 +1,4 @@
-"""The frame of the ``pto`` command: finds the subcommand, turns errors into messages and codes."""
+"""The frame of the ``pto`` command: subcommands, error messages and exit codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOG_SETTINGS = ("log_level", "log_format")  # commands read the other texts of 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and give its exit code; never raises for what a user can cause."""
+    """Run one command line and return its exit code; raises no error that a user can cause."""
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
@@ -31,13 +31,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         _show_error(f"pto: {str(interrupt) or 'interrupted'}")
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader has gone; the interpreter's own flush at exit must not complain about it.
+        # The reader closed the pipe; the interpreter's own flush at exit must not complain about
+        # it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-    except SystemExit as exit_:  # how argparse ends, after help and after a usage message
+    except SystemExit as exit_:  # argparse ends this way after help and after a usage message
         return exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 2
     finally:
-        if argv is None:  # the process ends: what comes now finds the code decided
+        if argv is None:  # the process ends; later signals do not change the exit code
             signal.signal(signal.SIGINT, signal.SIG_IGN)
     return code
 
@@ -67,7 +68,7 @@ def _frame_parser() -> argparse.ArgumentParser:
 
 
 class _FrameParser(argparse.ArgumentParser):
-    """Lists the subcommands from a table and from metadata, so that help imports none of them."""
+    """A parser that lists the subcommands without importing them."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"pto: error: {message}; see `pto --help`\n")
@@ -79,7 +80,7 @@ class _FrameParser(argparse.ArgumentParser):
         return (
             "usage: pto [-h] [--version] COMMAND ...\n\n"
             "Task graphs on Ascend NPUs and their simulator.\n\n"
-            f"commands (`pto COMMAND --help` says more):\n{commands}\n"
+            f"commands (`pto COMMAND --help` shows more):\n{commands}\n"
             "options:\n"
             "  -h, --help  show this text\n"
             "  --version   show the version\n"
@@ -90,14 +91,14 @@ class _FrameParser(argparse.ArgumentParser):
 
 
 class _CommandParser(argparse.ArgumentParser):
-    """Says in one line what is wrong with the arguments."""
+    """A parser that reports invalid arguments in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"pto: error: {message}; see `{self.prog} --help`\n")
 
 
 class _Verbosity:
-    """Whether an error shows its traceback: known only once the arguments are parsed."""
+    """Whether an error shows its traceback; known only once the arguments are parsed."""
 
     traceback = False
 
@@ -106,7 +107,7 @@ def _run_command(name: str, arguments: list[str], verbosity: _Verbosity) -> int:
     from pto_core.cli.commands import load
 
     command = load(name)
-    # A command may define an option of its own in place of one that all have.
+    # A command may define its own option in place of a common one.
     parser = _CommandParser(
         prog=f"pto {name}",
         description=getattr(command, "__doc__", None),
@@ -161,7 +162,7 @@ def _report(error: Exception, *, with_traceback: bool) -> int:
         _show_error(f"pto: error: {_message(error)}")
         return error.exit_code
     if isinstance(error, OSError):
-        _show_error(f"pto: error: {_in_words(error)}")
+        _show_error(f"pto: error: {_describe(error)}")
         return USAGE
     _show_error(f"pto: internal error: {type(error).__name__}: {error}")
     if not with_traceback:
@@ -175,8 +176,8 @@ def _show_error(text: str) -> None:
     log.show(text, "error")
 
 
-def _in_words(error: OSError) -> str:
-    """Say what the machine refused, for which file, and what can be done."""
+def _describe(error: OSError) -> str:
+    """Describe the refused operation of the system, its file, and a remedy."""
     what = os.strerror(error.errno) if error.errno else str(error)
     advice = {
         errno.EACCES: "change its permissions, or use another folder",
@@ -184,8 +185,8 @@ def _in_words(error: OSError) -> str:
         errno.EROFS: "use a folder that can be written",
         errno.ENOSPC: "free some space, or use another disk",
         errno.EDQUOT: "free some space, or use another disk",
-        errno.ENOENT: "make it first, or give another path",
-        errno.EEXIST: "remove it first, or give another path",
+        errno.ENOENT: "create it first, or use another path",
+        errno.EEXIST: "remove it first, or use another path",
         errno.EMFILE: "raise the limit of open files with `ulimit -n`",
     }.get(error.errno or 0, "")
     place = f"{error.filename}: " if error.filename else ""

@@ -1,4 +1,4 @@
-"""List the installed plugins, what they can do, and whether they work on this machine."""
+"""List the installed plugins, their capabilities, and whether they work on this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(namespace: argparse.Namespace) -> int:
-    """Print the list; an unhealthy plugin is a line of it, not a failure of this command."""
+    """Print the list. An unhealthy plugin is a line of the list, not a failure of this command."""
     found = inspect_all()
     if namespace.json:
         show_json([_as_json(inspection) for inspection in found])

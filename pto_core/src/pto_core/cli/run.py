@@ -1,8 +1,8 @@
 """Run a case and compare its outputs with the reference.
 
 CASE is a folder with golden.py and kernels/kernel_config.py. The case runs in a child process.
-Exit codes: 0 right, 1 wrong result, 2 usage, 3 could not build, 4 run failed, 5 backend,
-runtime or transport not available; with --all every case runs and the highest code counts.
+Exit codes: 0 correct, 1 wrong result, 2 usage error, 3 build failed, 4 run failed, 5 backend,
+runtime or transport not available. With --all every case runs and the highest code is returned.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds",
         type=_positive,
         metavar="N",
-        help="run under the seeds 0 to N-1 until one fails, and say how to see that again",
+        help="run under the seeds 0 to N-1 until one fails, and print the command to reproduce it",
     )
-    how = parser.add_argument_group("how it runs")
+    how = parser.add_argument_group("execution")
     how.add_argument(
         "--hazards",
         choices=HAZARDS,
-        help="conflicts between tasks that order them, where the runtime finds dependencies",
+        help="conflicts that order tasks, for runtimes that find dependencies",
     )
     how.add_argument("--repeat", type=_positive, default=1, metavar="N", help="run N times")
-    how.add_argument("--skip-golden", action="store_true", help="compare with no reference")
+    how.add_argument("--skip-golden", action="store_true", help="do not compare with the reference")
     how.add_argument("--timeout", type=_seconds, metavar="S", help="wall limit of a case, seconds")
     shown = parser.add_argument_group("what is shown").add_mutually_exclusive_group()
     shown.add_argument("-q", "--quiet", action="store_true", help="one line for each case")
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_published_options(parser)
 
 
-# Options of the published runner that change nothing here, and why.
+# Options of the published runner that have no effect here, each with the reason.
 _WITHOUT_EFFECT = {
     "commit": (
         "-c",
@@ -77,7 +77,7 @@ _WITHOUT_EFFECT = {
         "--enable-profiling",
         "every run measures times and cores; -v or --json shows them",
     ),
-    "build": ("--build", "what has changed is always built first"),
+    "build": ("--build", "changed sources are always rebuilt"),
 }
 
 
@@ -85,7 +85,7 @@ def _add_published_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("options of the published runner, without effect")
     group.add_argument("-c", dest="commit", metavar="COMMIT", help="of the kernel tile library")
     group.add_argument("--enable-profiling", action="store_true", help="see -v and --json")
-    group.add_argument("--build", action="store_true", help="what has changed is always built")
+    group.add_argument("--build", action="store_true", help="changed sources are always rebuilt")
 
 
 def _warn_of_published_options(namespace: argparse.Namespace) -> None:
@@ -95,7 +95,7 @@ def _warn_of_published_options(namespace: argparse.Namespace) -> None:
 
 
 def run(namespace: argparse.Namespace) -> int:
-    """Run the cases; gives the highest exit code of any."""
+    """Run the cases; return the highest exit code."""
     if not namespace.silent:
         _warn_of_published_options(namespace)
     display = _display(namespace)
@@ -162,7 +162,7 @@ def _print_json(reports: list[CaseReport], error: PtoError | None) -> None:
 
 
 class _Observed:
-    """Tells observers about cases, and passes everything on to the display."""
+    """A listener that notifies observers of cases, and passes every call on to the display."""
 
     def __init__(self, display: Display) -> None:
         self._display = display
@@ -181,7 +181,7 @@ class _Observed:
             log.show(f"pto: observer not used: {problem}", "warn")
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Tell of a case that starts."""
+        """Notify the observers of a case that starts."""
         if event["event"] == "case":
             from pto_core.interfaces.observer import CaseInfo
 
@@ -195,7 +195,7 @@ class _Observed:
         self._display.event(event)
 
     def finished(self, report: CaseReport) -> None:
-        """Tell of a case that is over."""
+        """Notify the observers of a case that has ended."""
         self._display.finished(report)
         self._observers.notify(
             "pto_case_finished",
@@ -206,7 +206,7 @@ class _Observed:
 
 
 class _Quietly(SilentDisplay):
-    """Leaves standard output to the JSON; what kernels print goes to standard error."""
+    """A display that reserves standard output for JSON; kernels print to standard error."""
 
     def output(self, text: str) -> None:
         """Print the line."""
@@ -214,14 +214,14 @@ class _Quietly(SilentDisplay):
 
 
 class _CaseList(PlainDisplay):
-    """Prints the names of the cases, the default one marked."""
+    """A display that prints the names of the cases and marks the default one."""
 
     def __init__(self, *, as_json: bool) -> None:
         super().__init__(quiet=True, verbose=False)
         self._as_json = as_json
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Print the list when it comes."""
+        """Print the list when the event arrives."""
         if event["event"] != "listing":
             return
         if self._as_json:

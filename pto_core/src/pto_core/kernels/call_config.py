@@ -25,13 +25,13 @@ _versions = itertools.count()
 
 @dataclass
 class CallConfig:
-    """How one run is to be done. A device takes it by value: later changes do not matter.
+    """The options of one run. A device copies it: later changes have no effect on a run.
 
-    ``block_dim``: blocks of cores, 0 for all that the platform has. ``aicpu_thread_num``: AICPU
-    threads, 1 to 4. The ``enable_*`` fields switch diagnostics on (``enable_l2_swimlane`` 0 to 4,
-    ``enable_pmu`` 0 or an event type), and each needs ``output_prefix``, the start of the names of
-    the files that it writes. Raises UsageError for values that cannot be; a diagnostic that is not
-    built yet is an UnsupportedError when the configuration is used.
+    ``block_dim``: number of core blocks, 0 for all blocks of the platform. ``aicpu_thread_num``:
+    AICPU threads, 1 to 4. The ``enable_*`` fields switch diagnostics on (``enable_l2_swimlane`` 0
+    to 4, ``enable_pmu`` 0 or an event type). Each diagnostic needs ``output_prefix``, the start of
+    the names of the files that it writes. Raises UsageError for invalid values. A diagnostic that
+    is not built yet raises UnsupportedError when the configuration is used.
     """
 
     block_dim: int = 0
@@ -47,12 +47,12 @@ class CallConfig:
         self.validate()
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Set a field, and let ``_version`` differ: who has seen it need not look at each field."""
+        """Set a field and change ``_version``, by which readers detect a change."""
         object.__setattr__(self, name, value)
         object.__setattr__(self, "_version", next(_versions))
 
     def validate(self) -> None:
-        """Raise UsageError when a field has a value that it cannot have."""
+        """Raise UsageError if a field has an invalid value."""
         _check_range("block_dim", self.block_dim, 0, _MOST_BLOCKS)
         _check_range("aicpu_thread_num", self.aicpu_thread_num, 1, _MOST_AICPU_THREADS)
         _check_range("enable_l2_swimlane", self.enable_l2_swimlane, 0, 4)
@@ -62,9 +62,9 @@ class CallConfig:
         self._check_prefix()
 
     def pack(self) -> bytes:
-        """Give the 1052 bytes of ``pto_call_config``.
+        """Return the 1052 bytes of ``pto_call_config``.
 
-        Raises UsageError, and UnsupportedError when a diagnostic is on: none is built yet.
+        Raises UsageError, and UnsupportedError if a diagnostic is on: none is built yet.
         """
         self.validate()
         for name in self._switched_on():
@@ -82,7 +82,7 @@ class CallConfig:
 
     @classmethod
     def unpack(cls, packed: bytes) -> CallConfig:
-        """Read what :meth:`pack` gave."""
+        """Rebuild a configuration from the result of :meth:`pack`."""
         *numbers, prefix = _LAYOUT.unpack(packed)
         names = ("block_dim", "aicpu_thread_num", *_DIAGNOSTICS)
         values = dict(zip(names, numbers, strict=True))
@@ -94,12 +94,12 @@ class CallConfig:
     def _check_prefix(self) -> None:
         if not isinstance(self.output_prefix, str):
             raise UsageError(
-                f"output_prefix is {self.output_prefix!r}; give a text", name="output_prefix"
+                f"output_prefix is {self.output_prefix!r}; use a text", name="output_prefix"
             )
         length = len(self.output_prefix.encode())
         if length > _LONGEST_PREFIX:
             raise UsageError(
-                f"output_prefix has {length} bytes; give at most {_LONGEST_PREFIX}",
+                f"output_prefix has {length} bytes; use at most {_LONGEST_PREFIX}",
                 name="output_prefix",
                 value=self.output_prefix,
             )
@@ -117,7 +117,7 @@ def _check_range(name: str, value: object, least: int, most: int) -> None:
     if isinstance(value, int) and least <= value <= most:
         return
     raise UsageError(
-        f"{name} is {value!r}; give an integer from {least} to {most}",
+        f"{name} is {value!r}; use an integer from {least} to {most}",
         name=name,
         value=value,
         expected=f"{least} to {most}",

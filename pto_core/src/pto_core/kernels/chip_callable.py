@@ -1,4 +1,4 @@
-"""What a device runs: an orchestration and the kernels that it may submit."""
+"""An orchestration with the kernels that it may submit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pto_core.kernels.direction import (
 class OrchestrationSource:
     """A C++ source whose function ``function_name`` submits the tasks.
 
-    None means the runtime variant's default name, where it has one.
+    None means the runtime variant's default name, if it has one.
     """
 
     path: Path
@@ -44,9 +44,9 @@ class ChipCallable:
     ``orchestration``: a Python function ``def graph(rt, *args)``, an :class:`OrchestrationSource`,
     or the path of a ready library. ``children``: kernels by ``func_id``; a Python orchestration may
     also submit kernels that are not listed. ``signature``: the direction of every array, in order
-    (``("in", "in", "out")``), or of every argument when it contains ``"scalar"``; without it the
-    annotations of a Python orchestration count, and else every array is copied in and every
-    writable one back. ``argument_names`` are for messages. Raises UsageError.
+    (``("in", "in", "out")``), or of every argument if it contains ``"scalar"``. Without it, the
+    annotations of a Python orchestration apply; otherwise every array is copied in, and every
+    writable one is copied back. ``argument_names`` are for messages. Raises UsageError.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ChipCallable:
             orchestration
         ):
             raise UsageError(
-                f"{orchestration!r} is no orchestration; give a function, an OrchestrationSource "
+                f"{orchestration!r} is no orchestration; pass a function, an OrchestrationSource "
                 "or the path of a library",
                 name="orchestration",
                 value=orchestration,
@@ -81,13 +81,13 @@ class ChipCallable:
 
     @property
     def function(self) -> Callable[..., Any] | None:
-        """The Python orchestration, None for a C++ one."""
+        """The Python orchestration; None for a C++ one."""
         found = self.orchestration
         return None if isinstance(found, OrchestrationSource | Path) else found
 
     @functools.cached_property
     def digest(self) -> bytes:
-        """32 bytes over orchestration, signature and all children; UsageError without a file."""
+        """32 bytes over orchestration, signature and children; raises UsageError without a file."""
         children = (
             digest_of(str(func_id), child.digest)
             for func_id, child in sorted(self.children.items())
@@ -95,7 +95,7 @@ class ChipCallable:
         return digest_of("chip", *self._orchestration_parts(), repr(self.signature), *children)
 
     def parameters(self) -> tuple[list[str], int, int]:
-        """Give the names of the arguments as far as they are known, the fewest and the most.
+        """Return the known names of the arguments, and the least and greatest number of arguments.
 
         -1 means any number.
         """
@@ -107,7 +107,7 @@ class ChipCallable:
         return list(self.argument_names or ()), 0, -1
 
     def directions(self) -> tuple[list[Direction], bool]:
-        """Give the directions, and whether they are those of the arrays only, in order."""
+        """Return the directions, and whether they are those of the arrays only, in order."""
         if self.signature is not None:
             given, by_tensor = self.signature, not self._is_by_argument()
             return [_copied(parameter.direction) for parameter in given], by_tensor
@@ -130,10 +130,10 @@ class ChipCallable:
 
 
 def _copied(direction: Direction) -> Direction:
-    """Say how the array of a run is copied whose direction may be one of a task."""
+    """Return how a run copies an array whose direction may be one of a task."""
     if direction is Direction.NO_DEP:
         raise UsageError(
-            "NoDep says what a task does, not how the array of a run is copied; "
+            "NoDep is a direction for tasks and does not define how a run copies the array; "
             "declare the orchestration's argument In, Out or InOut",
             name="signature",
             value="NoDep",
@@ -145,7 +145,7 @@ def _copied(direction: Direction) -> Direction:
 def _check_function(orchestration: object) -> None:
     if isinstance(orchestration, CoreCallable):
         raise UsageError(
-            f"{orchestration.name!r} is a kernel, not an orchestration; give a function that "
+            f"{orchestration.name!r} is a kernel, not an orchestration; pass a function that "
             "submits it with rt.add_task",
             name="orchestration",
             value=orchestration,
@@ -160,7 +160,7 @@ def _check_function(orchestration: object) -> None:
             raise UsageError(
                 f"orchestration {getattr(orchestration, '__name__', orchestration)!r} is "
                 f"{kind} function, which does nothing when it is "
-                "called; give a plain function",
+                "called; use a plain function",
                 name="orchestration",
                 value=orchestration,
             )
@@ -169,13 +169,13 @@ def _check_function(orchestration: object) -> None:
 def _check_child(func_id: object, child: object) -> None:
     if not isinstance(func_id, int) or not 0 <= func_id < 2**31:
         raise UsageError(
-            f"func_id {func_id!r} of {child!r} is not valid; give an integer from 0 to 2**31 - 1",
+            f"func_id {func_id!r} of {child!r} is not valid; use an integer from 0 to 2**31 - 1",
             name="func_id",
             value=func_id,
         )
     if not isinstance(child, CoreCallable):
         raise UsageError(
-            f"the kernel with func_id {func_id} is {child!r}; give a CoreCallable or a @kernel",
+            f"the kernel with func_id {func_id} is {child!r}; pass a CoreCallable or a @kernel",
             name="children",
             value=child,
         )

@@ -1,4 +1,4 @@
-"""Kernels: what runs on one core."""
+"""Kernels: functions that run on one core."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from pto_core.kernels.typed import Parameters
 
 
 class CoreType(IntEnum):
-    """The type of a core: AIC multiplies matrices, AIV works on vectors."""
+    """The type of a core: AIC for matrix operations, AIV for vector operations."""
 
     AIC = 0
     AIV = 1
 
     @classmethod
     def of(cls, core: object) -> CoreType:
-        """Read ``"aic"``, ``"aiv"`` or a member; raises UsageError."""
+        """Parse ``"aic"``, ``"aiv"`` or a member; raises UsageError."""
         if isinstance(core, CoreType):
             return core
         if isinstance(core, str) and core.upper() in cls.__members__:
@@ -61,12 +61,12 @@ class CoreCallable(Generic[Parameters]):
     :class:`~pto_core.kernels.Parameter` for each argument, needed only by a Python function that
     runs under a C++ orchestration. Raises UsageError.
 
-    A Python function is called with a NumPy array for each device array, over the device's own
-    memory and valid only during the call, and with an int, float or bool for each scalar. It writes
-    its results into the arrays. It fails if it returns a value other than None, or if it assigns a
-    new array to the name of an Out or InOut parameter. An array that it keeps gives a
-    RuntimeWarning: its memory stays readable, also after the device is closed, but is used for
-    other data. Calling the object calls the function, on the host.
+    A Python function receives a NumPy array for each device array, over the device's own memory and
+    valid only during the call, and an int, float or bool for each scalar. It writes its results
+    into the arrays. It fails if it returns a value other than None, or if it assigns a new array to
+    the name of an Out or InOut parameter. If it keeps a reference to an array, a RuntimeWarning is
+    issued: the memory stays readable, also after the device is closed, but is reused for other
+    data. Calling the object calls the function on the host.
     """
 
     @overload
@@ -97,7 +97,7 @@ class CoreCallable(Generic[Parameters]):
         self.binary = Path(binary) if isinstance(binary, str) else binary
         if not isinstance(self.binary, KernelSource | Path) and not callable(self.binary):
             raise UsageError(
-                f"{binary!r} is no kernel; give a KernelSource, the path of a binary or a function",
+                f"{binary!r} is no kernel; pass a KernelSource, the path of a binary or a function",
                 name="binary",
                 value=binary,
             )
@@ -111,17 +111,17 @@ class CoreCallable(Generic[Parameters]):
 
     @property
     def function(self) -> Callable[..., Any] | None:
-        """The Python function, None for a C++ kernel."""
+        """The Python function; None for a C++ kernel."""
         binary = self.binary
         return None if isinstance(binary, KernelSource | Path) else binary
 
     def task_signature(self) -> TaskSignature:
-        """Say what a submit of this kernel takes: its signature, else its annotations."""
+        """Return the arguments of a submit of this kernel: its signature, or its annotations."""
         return task_signature(self.function, self.signature)
 
     @functools.cached_property
     def digest(self) -> bytes:
-        """32 bytes over core type, signature and content; raises UsageError without the file."""
+        """32 bytes over core type, signature and content; raises UsageError without a file."""
         return digest_of(
             "core", self.core_type.name, repr(self.signature), content_digest(self.binary)
         )
@@ -142,7 +142,7 @@ class CoreCallable(Generic[Parameters]):
 
 @dataclass(frozen=True)
 class KernelDecorator:
-    """Makes a function a kernel that takes the function's arguments."""
+    """A decorator that turns a function into a kernel with the function's arguments."""
 
     core: str | CoreType
     signature: Iterable[Word] | None

@@ -31,7 +31,7 @@ class DataType(IntEnum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The NumPy type; bfloat16 is the one of ``ml_dtypes``."""
+        """The NumPy type; that of bfloat16 comes from ``ml_dtypes``."""
         if self is DataType.BFLOAT16:
             import ml_dtypes
 
@@ -41,12 +41,12 @@ class DataType(IntEnum):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one element."""
+        """The number of bytes of one element."""
         return int(self.numpy.itemsize)
 
     @classmethod
     def of(cls, dtype: Any) -> DataType:
-        """Give the code of anything that NumPy takes as a type; raises UsageError."""
+        """Return the data type of any type that NumPy accepts; raises UsageError."""
         if isinstance(dtype, DataType):
             return dtype
         name = "bfloat16" if dtype == "bfloat16" else _native_name(dtype)

@@ -1,4 +1,4 @@
-"""Digests of callables: 32 bytes over everything that decides what they do."""
+"""Digests of callables: 32 bytes over everything that determines their behaviour."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from weakref import ref
 
 _PLAIN = (int, float, complex, str, bytes, type(None))
 _numbers = itertools.count()
-# References without a callback: one in Python would run where a callable goes, and what a signal's
-# handler raises there is dropped. So those of callables that are gone leave when there are many.
+# Weak references without a callback. A Python callback would run at the end of a callable, and an
+# exception that a signal handler raises in it would be lost. Instead, dead references are removed
+# when there are many.
 _registrations: dict[ref[Callable[..., Any]], int] = {}
 _many = 64
 
@@ -37,8 +38,8 @@ def file_digest(path: Path) -> bytes:
 def function_digest(function: Callable[..., Any]) -> bytes:
     """Hash a function by its name, code and plain default values.
 
-    Functions that carry more state (a closure, other default values, a callable object) also count
-    a registration number: two closures of one code are two callables, in this process and its
+    A function that has more state (a closure, other default values, a callable object) also adds a
+    registration number: two closures of the same code are two callables, in this process and its
     forks.
     """
     code = getattr(function, "__code__", None)
@@ -55,7 +56,7 @@ def function_digest(function: Callable[..., Any]) -> bytes:
 
 
 def _registration(function: Callable[..., Any]) -> int:
-    """Give a number that no other callable of this process has; the same for the same one."""
+    """Return a number that is unique to the callable in this process."""
     if len(_registrations) >= _many:
         _forget_gone()
     try:
@@ -73,7 +74,7 @@ def _forget_gone() -> None:
 
 
 def code_digest(code: CodeType) -> bytes:
-    """Hash the instructions, names and constants of a function, without its lines."""
+    """Hash the instructions, names and constants of a function, without its line numbers."""
     constants = (
         code_digest(one) if isinstance(one, CodeType) else _constant(one).encode()
         for one in code.co_consts
@@ -82,5 +83,5 @@ def code_digest(code: CodeType) -> bytes:
 
 
 def _constant(value: object) -> str:
-    """A text that does not depend on the order in which a set is hashed."""
+    """Return a text that does not depend on the hash order of sets."""
     return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)

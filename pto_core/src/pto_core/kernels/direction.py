@@ -4,13 +4,13 @@ They are given as annotations, of a plain class or of one with details::
 
     def graph(rt, a: In, b: In("float32", (128, 128)), out: Out): ...
 
-of an orchestration, and of a kernel that is submitted to a runtime which finds the dependencies by
-itself; such a submit may say them instead, ``rt.submit(add, In(a), Out(b))``. Or as a signature,
-one word for each array: ``ChipCallable(..., signature=("in", "in", "out"))``.
-Type checkers see an array type in ``In`` and refuse to call it; ``Direction.IN("float32", (64,))``
+of an orchestration, and of a kernel that is submitted to a runtime which finds the dependencies
+automatically. Such a submit may state the directions instead: ``rt.submit(add, In(a), Out(b))``. A
+signature has one word for each array: ``ChipCallable(..., signature=("in", "in", "out"))``. Type
+checkers see an array type in ``In`` and refuse a call of it; ``Direction.IN("float32", (64,))``
 makes the same object. A kernel that runs under a C++ orchestration needs the details, one for each
-argument, scalars too:
-``@kernel(core="aiv", signature=(In("float32", (64,)), Scalar(int), Out("float32", (64,))))``.
+argument, also for scalars: ``@kernel(core="aiv", signature=(In("float32", (64,)), Scalar(int),
+Out("float32", (64,))))``.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 class Direction(IntEnum):
-    """Where the data of an argument goes; the values are those of ``pto_core._native``."""
+    """The copies of an argument; the values are those of ``pto_core._native``."""
 
     UNSPECIFIED = 0
-    """An array is copied in, and back when it is writable."""
+    """The array is copied in; if it is writable, it is also copied back."""
     IN = 1
     OUT = 2
     INOUT = 3
@@ -56,10 +56,11 @@ WRITTEN = frozenset({Direction.OUT, Direction.INOUT, Direction.OUT_EXISTING})
 
 
 class Parameter:
-    """An argument with its direction and, for an array, its type and shape where they matter.
+    """An argument with its direction and, for an array, its type and shape if they matter.
 
-    ``dtype``: anything that :meth:`DataType.of` takes. ``shape``: a tuple of ints, or one int.
-    A device array as the only argument is its ``value``: then this is an argument of ``rt.submit``.
+    ``dtype``: any type that :meth:`DataType.of` accepts. ``shape``: a tuple of ints, or one int.
+    With a device array as the only argument, that array is the ``value``, and the object is an
+    argument of ``rt.submit``.
     """
 
     direction: ClassVar[Direction]
@@ -75,7 +76,7 @@ class Parameter:
         if (self.dtype is None) != (self.shape is None):
             raise UsageError(
                 f"{type(self).__name__} has {'a shape' if self.dtype is None else 'a data type'} "
-                "alone; give both or neither, as in In('float32', (128, 128))"
+                "alone; pass both or neither, as in In('float32', (128, 128))"
             )
 
     def __repr__(self) -> str:
@@ -105,14 +106,14 @@ class InOut(Parameter):
 
 
 class OutExisting(Parameter):
-    """Of a task: written without waiting for whoever uses the old content; copied like Out."""
+    """For tasks: written without waiting for tasks that use the old content; copied like Out."""
 
     direction = Direction.OUT_EXISTING
     __slots__ = ()
 
 
 class NoDep(Parameter):
-    """Of a task: orders nothing and holds nothing, whatever the kernel does with it."""
+    """For tasks: adds no dependency and keeps no memory alive, whatever the kernel does with it."""
 
     direction = Direction.NO_DEP
     __slots__ = ()
@@ -141,23 +142,23 @@ Word = str | Parameter | type[Parameter] | Direction
 
 
 def signature_of_words(words: Iterable[Word]) -> tuple[Parameter, ...]:
-    """Read a signature: words, :class:`Parameter` classes or instances; raises UsageError."""
+    """Parse a signature: words, :class:`Parameter` classes or instances; raises UsageError."""
     return tuple(_parameter(word) for word in words)
 
 
 def directions_of_function(function: Callable[..., Any], skip: int) -> list[Direction]:
-    """Give the direction of each positional parameter after the first ``skip``."""
+    """Return the direction of each positional parameter after the first ``skip``."""
     parameters = _positional(function)[skip:]
     annotations = _annotations(function)
     return [_direction(annotations.get(parameter.name)) for parameter in parameters]
 
 
 class TaskSignature(NamedTuple):
-    """What a submit needs to know of a kernel; the form that ``_native`` takes.
+    """The data about a kernel that a submit needs, in the form that ``_native`` accepts.
 
-    ``parameters``: name, :class:`Direction` and, of a scalar with a declared type, its
-    :class:`DataType`, else -1. Up to ``required`` arguments must be given; with ``takes_more`` any
-    number may follow, of direction ``rest``.
+    ``parameters``: name, :class:`Direction` and, for a scalar with a declared type, its
+    :class:`DataType`, otherwise -1. At least ``required`` arguments must be passed. With
+    ``takes_more`` any number may follow, with the direction ``rest``.
     """
 
     parameters: list[tuple[str, int, int]]
@@ -169,7 +170,7 @@ class TaskSignature(NamedTuple):
 def task_signature(
     function: Callable[..., Any] | None, signature: Sequence[Parameter] | None
 ) -> TaskSignature:
-    """Give the signature of a kernel: the given one, else what its function's annotations say."""
+    """Return the signature of a kernel: the given one, or that of its function's annotations."""
     if signature is not None:
         listed = [(f"number {i}", int(p.direction), _code(p)) for i, p in enumerate(signature)]
         return TaskSignature(listed, len(listed), False, int(Direction.UNSPECIFIED))
@@ -190,15 +191,15 @@ def task_signature(
 
 
 def _code(annotation: Any) -> int:
-    """Give the data type of a declared scalar, -1 where none is."""
+    """Return the data type of a declared scalar; -1 without one."""
     is_declared = isinstance(annotation, Scalar) and annotation.dtype is not None
     return int(annotation.dtype) if is_declared else -1
 
 
 def parameter_names(function: Callable[..., Any], skip: int) -> tuple[list[str], int, int]:
-    """Give the names of the positional parameters after the first ``skip``, and their bounds.
+    """Return the names of the positional parameters after the first ``skip``, and their bounds.
 
-    The bounds are the fewest and the most arguments after ``skip``; -1 is any number.
+    The bounds are the least and greatest number of arguments after ``skip``; -1 means any number.
     """
     parameters = _positional(function)
     if len(parameters) < skip and not _is_variadic(function):

@@ -35,27 +35,27 @@ E = TypeVar("E")
 F = TypeVar("F")
 
 Tensor: TypeAlias = "ContinuousTensor | HasDataPointer"
-"""A submit of a session takes it for an array, as it takes NumPy arrays."""
+"""An array for the submit of a session, which also accepts NumPy arrays."""
 
 Argument: TypeAlias = "DeviceArray | Parameter | ctypes._SimpleCData[Any]"
-"""``rt.submit`` takes it for an array or a number, as it takes what the parameter says."""
+"""An array or a number for ``rt.submit``, as the parameter requires."""
 
 
 class TypedTask(Protocol[Parameters]):
-    """What a ``@task`` is to a submit: a function of these parameters that has retries."""
+    """A ``@task`` as the argument of a submit: a function of these parameters that has retries."""
 
     @property
     def retries(self) -> int:
-        """How often the task may run again."""
+        """The number of times that the task may run again."""
         ...
 
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
-        """Run the task here."""
+        """Run the task in this process."""
         ...
 
 
 class TypedKernel(Protocol[Parameters]):
-    """What a ``@kernel`` is to a submit: a function of these parameters that has a core type."""
+    """A ``@kernel`` as argument of a submit: a function of these parameters with a core type."""
 
     @property
     def core_type(self) -> CoreType:
@@ -68,7 +68,7 @@ class TypedKernel(Protocol[Parameters]):
 
 
 class HasDataPointer(Protocol):
-    """A tensor of torch, or of a library with its interface."""
+    """A tensor of torch, or of a library with the same interface."""
 
     def data_ptr(self) -> int:
         """Return the address of the first element."""

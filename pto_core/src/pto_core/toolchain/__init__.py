@@ -1,6 +1,6 @@
-"""Compilers, flags and the cache of artefacts: C++ sources in, shared libraries out.
+"""Compilers, flags and the cache of artefacts: turn C++ sources into shared libraries.
 
-Importing this package imports nothing else; each name is loaded when it is first used.
+Importing this package imports no other module; each name is loaded at its first use.
 """
 
 from __future__ import annotations

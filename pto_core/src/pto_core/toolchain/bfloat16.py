@@ -1,4 +1,4 @@
-"""Kernels whose bfloat16 the tile library replaces by half precision.
+"""Find kernels whose bfloat16 the tile library replaces by half precision.
 
 The library takes bfloat16 from ``<stdfloat>``. Where a compiler has no such header, the library
 computes in half precision (float16) without a message, and results are wrong.

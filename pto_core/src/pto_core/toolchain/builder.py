@@ -1,4 +1,4 @@
-"""Building one artefact: look it up, else compile it and put it into the cache."""
+"""Build one artefact: look it up in the cache; if it is missing, compile it and add it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from pto_core.toolchain.request import BuildRequest
 
 
 class Cancelled(Exception):
-    """The build was given up because the caller left."""
+    """The build was abandoned because the caller left."""
 
 
 class Builder:
-    """Builds requests with the compilers of one group; methods may be called from many threads."""
+    """A builder with the compilers of one group; any thread may call its methods."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class Builder:
         self._cancelled = cancelled
 
     def build(self, request: BuildRequest, compilers: Sequence[Compiler]) -> Path:
-        """Give the artefact, compiling it if no other process did meanwhile.
+        """Return the artefact; compile it unless another process has built it meanwhile.
 
-        The first compiler decides, except that a source which needs a newer C++ library goes on to
-        the next. Where the source does not define the entry, the fallback of the request is built.
-        Raises CompileError.
+        The result of the first compiler counts, except that a source which needs a newer C++
+        library is tried with the next one. If the source does not define the entry, the fallback of
+        the request is built. Raises CompileError.
         """
         first_error: CompileError | None = None
         for compiler in compilers:
@@ -130,7 +130,7 @@ class Builder:
 
     def _run(self, command: Sequence[str], request: BuildRequest, scratch: Path) -> Outcome:
         self._pause(0)
-        # The compiler's own temporary files go where they are swept if it is killed.
+        # Place the compiler's temporary files where a sweep finds them if the compiler is killed.
         environment = {
             **self._environment,
             **dict(request.environment),

@@ -1,18 +1,18 @@
-"""The cache of compiled artefacts, by content.
+"""The content-addressed cache of compiled artefacts.
 
 Layout, below the cache folder::
 
-    manifests/<key>.json    what was read when <key> was built, and the artefact that came out
-    artefacts/<hash>.so     an artefact; its name is the hash of all that went into it
-    scratch/<name>/         a build in progress; <name>.lock beside it is locked by its builder
-    locks/<key>.lock        held by whoever builds <key>
+    manifests/<key>.json    the files that were read to build <key>, and the resulting artefact
+    artefacts/<hash>.so     an artefact; its name is the hash of all its inputs
+    scratch/<name>/         a build in progress; its builder has locked <name>.lock beside it
+    locks/<key>.lock        held by the process that builds <key>
 
-A key is the hash of the command, the compiler's identity and the source's path. A manifest names
-every file that the compiler read with its content hash, so that a changed header is seen without
-running the compiler, and the names that a new header could take to be read instead. An artefact's
-modification time is when it was last used. Invariants: a file below ``manifests`` or ``artefacts``
-is complete (written in ``scratch``, synced, then renamed), and a scratch folder whose lock is free
-belongs to nobody.
+A key is the hash of the command, the compiler's identity and the path of the source. A manifest
+lists every file that the compiler read, with its content hash, so that a changed header is detected
+without running the compiler. It also lists the names under which a new header could replace one of
+these files. The modification time of an artefact is the time of its last use. Invariants: a file
+below ``manifests`` or ``artefacts`` is complete (written in ``scratch``, synced, then renamed); a
+scratch folder whose lock is free has no owner.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from pto_core.toolchain.shadows import are_free, free_names
 
 _MANIFEST_VERSION = 2
 _ENTRIES_PER_KEY = 8
-# A file that changed this shortly before it was hashed may change again within one clock tick.
+# A file that changed this shortly before it was hashed may change again within the same clock tick.
 _SETTLED_NS = 1_000_000_000
-# Whoever looked an artefact up this recently may be about to load it: it is never removed.
+# The process that looked up an artefact this recently may be about to load it: do not remove it.
 _IN_USE_S = 600.0
-# A use is noted when the last note is this old, so that a warm build writes nothing.
+# A use is recorded only if the last record is this old, so that a warm build writes no file.
 _NOTE_USE_S = 60.0
 
 
 class ArtefactCache:
-    """Artefacts below ``root``. Every method may raise OSError when the folder cannot be used."""
+    """Artefacts below ``root``. Every method may raise OSError if the folder cannot be used."""
 
     def __init__(self, root: Path) -> None:
         self._manifests = root / "manifests"
@@ -50,7 +50,7 @@ class ArtefactCache:
         self._locks = root / "locks"
 
     def lookup(self, key: str) -> Path | None:
-        """Give the artefact of ``key`` for the files as they are now, or None."""
+        """Return the artefact of ``key`` for the present content of its files, or None."""
         for entry in self._entries(key):
             unchanged = all(_is_unchanged(record, entry["hashed_ns"]) for record in entry["files"])
             if unchanged and are_free(entry["free"]):
@@ -67,15 +67,15 @@ class ArtefactCache:
         return [Path(record[0]) for entry in self._entries(key)[:1] for record in entry["files"]]
 
     def prepare(self) -> None:
-        """Make the folders."""
+        """Create the folders."""
         for folder in (self._manifests, self._artefacts, self._scratch, self._locks):
             folder.mkdir(parents=True, exist_ok=True)
 
     def sweep(self) -> None:
-        """Remove scratch folders and lock files whose owner is gone.
+        """Remove scratch folders and lock files whose owner has ended.
 
-        A folder may have lost its lock file: compilers that outlived their builder for a moment
-        wrote into it while it was removed.
+        A folder may have no lock file: compilers that briefly outlived their builder wrote into the
+        folder while it was removed.
         """
         with contextlib.suppress(OSError):
             for folder in (self._scratch, self._locks):
@@ -85,15 +85,15 @@ class ArtefactCache:
                             shutil.rmtree(path.with_suffix(""), ignore_errors=True)
 
     def size(self) -> tuple[int, int]:
-        """Count the artefacts and their bytes."""
+        """Return the number of artefacts and their total bytes."""
         sizes = [state.st_size for _, state in self._stated()]
         return len(sizes), sum(sizes)
 
     def trim(self, limit_bytes: int) -> None:
-        """Remove the artefacts that were used least recently until the rest fits.
+        """Remove the least recently used artefacts until the rest fits.
 
-        Those used in the last ten minutes stay, whatever the limit. One process does it at a time;
-        others go on without.
+        Artefacts that were used in the last ten minutes stay, whatever the limit. One process does
+        this at a time; others continue without.
         """
         with FileLock(self._locks / "trim.lock") as lock:
             if not lock.try_acquire():
@@ -123,23 +123,23 @@ class ArtefactCache:
             ):
                 continue
             with FileLock(self._locks / f"{path.stem}.lock") as lock:
-                if lock.try_acquire():  # else somebody builds it just now
+                if lock.try_acquire():  # otherwise another process is building it
                     path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def building(self, key: str, pause: Callable[[float], None]) -> Iterator[None]:
-        """Hold the right to build ``key``; ``pause`` is called while another process has it."""
+        """Hold the lock for building ``key``; call ``pause`` while another process holds it."""
         with FileLock(self._locks / f"{key}.lock") as lock:
             lock.acquire(pause)
             yield
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Give a private folder in the cache that is gone afterwards."""
+        """Create a private folder in the cache; the folder is removed at the end of the context."""
         folder = self._scratch / f"{os.getpid()}-{os.urandom(6).hex()}"
         with FileLock(Path(f"{folder}.lock")) as lock:
             while not lock.try_acquire():
-                pass  # a sweep took it between making and locking the file
+                pass  # a sweep removed the file between its creation and the lock
             try:
                 folder.mkdir()
                 yield folder
@@ -154,11 +154,11 @@ class ArtefactCache:
         started_ns: int,
         searched: Iterable[Path] = (),
     ) -> Path:
-        """Move ``built`` (in a scratch folder) into the cache and note what it was made from.
+        """Move ``built`` (in a scratch folder) into the cache and record its inputs.
 
-        ``searched`` are the folders in which headers were looked for, beside the compiler's own.
-        A file in ``read`` that changed after ``started_ns`` leaves the artefact without a note, so
-        that the next lookup builds again. Gives the artefact's path in the cache.
+        ``searched`` are the folders that were searched for headers, in addition to the compiler's
+        own. If a file in ``read`` changed after ``started_ns``, the artefact gets no manifest, so
+        that the next lookup builds again. Returns the artefact's path in the cache.
         """
         hashed_ns = time.time_ns()
         files = sorted(set(read))
@@ -203,14 +203,14 @@ class ArtefactCache:
 
 
 def _record(path: Path) -> list[Any]:
-    """Describe a file: path, size, mtime, ctime, inode, content hash."""
+    """Return path, size, mtime, ctime, inode and content hash of a file."""
     state = path.stat()
     content = hashlib.sha256(path.read_bytes()).hexdigest()
     return [str(path), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino, content]
 
 
 def _note_use(artefact: Path, noted_s: float) -> None:
-    """Make the modification time now; a cache that cannot be written serves without."""
+    """Set the modification time to now; ignore a cache that cannot be written."""
     if time.time() - noted_s > _NOTE_USE_S:
         with contextlib.suppress(OSError):
             os.utime(artefact)

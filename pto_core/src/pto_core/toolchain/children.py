@@ -1,7 +1,8 @@
-"""Child processes that never outlive us, with all that they start.
+"""Child processes that never outlive this process, nor do their own children.
 
-The children of a group are in one process group whose leader, a shell, waits on a pipe that only we
-hold open. However we end, also by SIGKILL, the pipe closes and the leader ends the group.
+The children of a group are in one process group. Its leader, a shell, waits on a pipe whose other
+end only this process holds. When this process ends, also by SIGKILL, the pipe closes and the leader
+ends the group.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-# A process that we named gets SIGTERM and some time first; without one all ends at once.
+# A process whose number was sent receives SIGTERM and some time to end. Without one, all processes
+# are killed at once.
 _LEADER_SCRIPT = """\
 trap "" TERM
 read -r pid && {
@@ -33,20 +35,20 @@ _LEADER = ("/bin/sh", "-c", _LEADER_SCRIPT)
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a compiler ended: its exit code (negative: the signal) and all that it said."""
+    """The result of a compiler: its exit code (negative: the signal) and its whole output."""
 
     code: int
     output: str
 
 
 class ProcessGroup:
-    """Children that end with us. Leaving the context kills all that still run.
+    """A group of children that end with this process. Leaving the context kills all that still run.
 
-    ``start`` and ``run`` may be called from several threads at once.
+    Several threads may call ``start`` and ``run`` at once.
     """
 
     def __init__(self) -> None:
-        # While it is held no child is on its way into the group, where the end would miss it.
+        # The lock is held while a child starts and joins the group, so that close() cannot miss it.
         self._lock = threading.RLock()
         read_end, self._lifeline = os.pipe2(os.O_CLOEXEC)
         try:
@@ -73,9 +75,9 @@ class ProcessGroup:
         environment: Mapping[str, str] | None = None,
         pass_descriptors: Sequence[int] = (),
     ) -> subprocess.Popen[bytes]:
-        """Start a child whose error output goes where its output goes.
+        """Start a child whose standard error is its standard output.
 
-        Raises OSError when it cannot be started, as in a group that was closed.
+        Raises OSError if it cannot be started, also because the group was closed.
         """
         with self._lock:
             if self._lifeline < 0:
@@ -92,13 +94,13 @@ class ProcessGroup:
             )
 
     def give_time(self, process: subprocess.Popen[bytes]) -> None:
-        """Let ``process`` have SIGTERM and two seconds when we die; call it once."""
+        """Give ``process`` SIGTERM and two seconds when this process dies; call it once."""
         os.write(self._lifeline, f"{process.pid}\n".encode())
 
     def run(
         self, command: Sequence[str], folder: Path | None, environment: Mapping[str, str]
     ) -> Outcome:
-        """Run one child to its end. Raises OSError when it cannot be started."""
+        """Run one child to its end. Raises OSError if it cannot be started."""
         process = self.start(
             command, stdout=subprocess.PIPE, folder=folder, environment=environment
         )
@@ -107,11 +109,11 @@ class ProcessGroup:
         return Outcome(process.returncode, output.decode(errors="replace"))
 
     def close(self) -> None:
-        """Kill every process of the group; closing twice is fine."""
+        """Kill every process of the group; a second call has no effect."""
         with self._lock:
             if self._lifeline < 0:
                 return
-            # The leader has not been waited for, so the group's number is still ours.
+            # The leader has not been waited for, so the number of the group is still valid.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._leader.pid, signal.SIGKILL)
             self._leader.wait()

@@ -1,7 +1,7 @@
-"""Finding a C++ compiler and what it can do.
+"""Find C++ compilers and their capabilities.
 
-A compiler is asked once; the answer is kept in the cache folder under its path, time and size, so
-that a warm start runs no compiler at all.
+A compiler is examined once. The result is kept in the cache folder, keyed by path, time and size,
+so that a warm start runs no compiler.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pto_core.errors import CompileError
 
 HOST_COMPILERS = (*(f"g++-{major}" for major in range(19, 10, -1)), "g++", "clang++")
 
-# Each standard with the names that compilers gave it, the final one first.
+# Each standard with its names in compilers, the final name first.
 _SPELLINGS = {
     "c++17": ("c++17", "c++1z"),
     "c++20": ("c++20", "c++2a"),
@@ -39,36 +39,36 @@ _PROBE_LIMIT_S = 60
 class Compiler:
     """A compiler of this machine.
 
-    ``command`` is how it is called, ``identity`` changes whenever the compiler does, ``standards``
-    maps a standard (``"c++23"``) to the spelling that ``-std=`` wants here.
+    ``command`` is its command line. ``identity`` changes whenever the compiler changes.
+    ``standards`` maps a standard (``"c++23"``) to the value of ``-std=`` for this compiler.
     """
 
     command: tuple[str, ...]
     family: str
-    """``gcc``, ``clang`` or ``unknown``."""
+    """The family: ``gcc``, ``clang`` or ``unknown``."""
     major: int
     version: str
     identity: str
     standards: Mapping[str, str]
     has_stdfloat: bool
-    """Whether its library has ``<stdfloat>``, and with it a true bfloat16."""
+    """Whether its library has ``<stdfloat>``, and therefore a true bfloat16."""
 
     @property
     def name(self) -> str:
-        """The compiler in words, such as ``g++ (gcc 12.2.0)``."""
+        """A description of the compiler, such as ``g++ (gcc 12.2.0)``."""
         return f"{shlex.join(self.command)} ({self.family} {self.version})"
 
     def spelling(self, standard: str) -> str | None:
-        """Give what ``-std=`` wants for ``standard``; None when there is no such standard here."""
+        """Return the value of ``-std=`` for ``standard``; None if the compiler does not have it."""
         if standard in _SPELLINGS:
             return self.standards.get(standard)
-        return standard  # a dialect that we know nothing about: the compiler will say
+        return standard  # an unknown dialect: the compiler decides
 
 
 def candidates(config: Config, names: Sequence[str] = ()) -> Iterator[Compiler]:
-    """Give the usable compilers, best first: the configured one, then ``names`` or the host's.
+    """Return the usable compilers, best first: the configured one, then ``names`` or the defaults.
 
-    Raises CompileError when the configured compiler does not exist.
+    Raises CompileError if the configured compiler does not exist.
     """
     wanted = config["cxx"]
     if wanted:
@@ -76,7 +76,7 @@ def candidates(config: Config, names: Sequence[str] = ()) -> Iterator[Compiler]:
         if compiler is None:
             raise CompileError(
                 f"the C++ compiler {wanted!r} (from {config.origin('cxx')}) cannot be run; "
-                "set CXX or cxx to an installed compiler, or unset it to have one found",
+                "set CXX or cxx to an installed compiler, or unset it for automatic selection",
                 compiler=wanted,
             )
         yield compiler
@@ -87,7 +87,7 @@ def candidates(config: Config, names: Sequence[str] = ()) -> Iterator[Compiler]:
 
 
 def find_compiler(command: str, cache_dir: Path) -> Compiler | None:
-    """Find one compiler by the words that call it; None when it does not exist or does not run."""
+    """Examine the compiler of a command line; return None if it does not exist or does not run."""
     words = shlex.split(command)
     program = shutil.which(words[0]) if words else None
     if program is None:
@@ -103,7 +103,7 @@ def find_compiler(command: str, cache_dir: Path) -> Compiler | None:
 
 
 def _fingerprint(words: Sequence[str], program: str) -> str:
-    """Hash what changes when the compiler, or one that a wrapper calls, is replaced."""
+    """Hash the properties that change if the compiler, or one that a wrapper calls, is replaced."""
     parts: list[str] = [program]
     for word in words:
         path = shutil.which(word)
@@ -131,7 +131,7 @@ def _probe(command: tuple[str, ...]) -> Compiler | None:
     numbers = [defined.get(name, "0") for name in names]
     standards = dict(_accepted(command))
     newest = next(reversed(standards.values()), "c++17")
-    # The macros hold version, target and default dialect. A wrapper script may add other flags.
+    # The macros contain version, target and default dialect. A wrapper script may add other flags.
     parts = (*command, macros, *_scripts(command))
     return Compiler(
         command=command,
@@ -145,7 +145,7 @@ def _probe(command: tuple[str, ...]) -> Compiler | None:
 
 
 def _scripts(command: tuple[str, ...]) -> Iterator[str]:
-    """Return the text of each word of the command that is a script."""
+    """Return the text of each part of the command that is a script."""
     for word in command:
         with contextlib.suppress(OSError), open(shutil.which(word) or word, "rb") as file:
             if file.read(2) == b"#!":
@@ -178,7 +178,7 @@ def _ask(command: tuple[str, ...], *flags: str, source: str = "") -> str | None:
 
 
 def _remember(record: Path, known: dict[str, Any]) -> None:
-    """Keep the answer; a cache that cannot be written only costs the next start some time."""
+    """Store the result; without a writable cache, the next start examines the compiler again."""
     with contextlib.suppress(OSError):
         record.parent.mkdir(parents=True, exist_ok=True)
         partial = record.with_name(f"{record.stem}.{os.getpid()}.part")

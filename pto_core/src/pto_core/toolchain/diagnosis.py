@@ -1,4 +1,4 @@
-"""From what a compiler said to an error that says what to do."""
+"""Turn the output of a compiler into an error with advice."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _NO_SPACE = re.compile(
     r"No space left on device|File too large|File size limit exceeded|Disk quota exceeded", re.I
 )
 _FUNCTION = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
-# What gcc adds about flags of ours that it does not know, and only where something else is wrong.
+# The note that gcc adds about our unknown flags, but only if there is another error.
 _FLAG_NOTE = re.compile(r"^cc1plus: (?:note|warning): unrecognized command-line option .*\n?", re.M)
 _OUTPUT_LINES = 60
 
 
 def ran_out_of_space(outcome: Outcome) -> bool:
-    """Whether the compiler failed because it could not write."""
+    """Return whether the compiler failed because it could not write."""
     return outcome.code != 0 and _NO_SPACE.search(outcome.output) is not None
 
 
 def compile_error(request: BuildRequest, compiler: Compiler, outcome: Outcome) -> CompileError:
-    """Explain a failed compilation: file, line and the compiler's own words."""
+    """Explain a failed compilation: file, line and the compiler's message."""
     if lacks_entry(request, outcome.output):
         return _missing_entry_error(request, compiler, outcome.output)
     found = _FIRST_ERROR.search(outcome.output)
@@ -60,14 +60,14 @@ def compile_error(request: BuildRequest, compiler: Compiler, outcome: Outcome) -
 
 
 def lacks_entry(request: BuildRequest, output: str) -> bool:
-    """Whether the compiler missed the orchestration's function."""
+    """Return whether the orchestration's function was missing."""
     return request.entry is not None and _is_undeclared(request.entry, output)
 
 
 def missing_symbol_error(
     request: BuildRequest, symbols: frozenset[str], compiler: Compiler
 ) -> CompileError:
-    """Explain a library that compiled but lacks the function it is there for."""
+    """Explain a library that compiled but does not export the required function."""
     wanted = request.required_symbol
     mangled = any(name.startswith(f"_Z{len(wanted or '')}{wanted}") for name in symbols)
     found = (
@@ -84,21 +84,21 @@ def missing_symbol_error(
 
 
 def no_compiler_error(request: BuildRequest, tried: Sequence[str]) -> CompileError:
-    """Explain that nothing on this machine can compile the source."""
-    looked = f"tried {', '.join(tried)}" if tried else "none was found"
+    """Explain that no compiler on this machine accepts the source."""
+    attempts = f"tried {', '.join(tried)}" if tried else "none was found"
     return CompileError(
-        f"no C++ compiler here accepts {request.standard}, which {request.name} needs ({looked}); "
-        f"{gxx_advice(11)}, or set CXX to one",
+        f"no C++ compiler here accepts {request.standard}, which {request.name} needs "
+        f"({attempts}); {gxx_advice(11)}, or set CXX to one",
         source=str(request.source),
     )
 
 
 def no_space_error(folder: Path, what: str, free_bytes: int | None) -> CompileError:
-    """Explain that the cache folder cannot be written; ``free_bytes`` where it is full."""
+    """Explain that the cache folder cannot be written; ``free_bytes`` is set if it is full."""
     full = free_bytes is not None
-    room = f" ({free_bytes / 2**20:.1f} MiB free)" if free_bytes is not None else ""
+    free = f" ({free_bytes / 2**20:.1f} MiB free)" if free_bytes is not None else ""
     return CompileError(
-        f"cannot write to the cache folder {folder}: {what}{room}; "
+        f"cannot write to the cache folder {folder}: {what}{free}; "
         f"{'free some space there, or ' if full else ''}choose another folder with "
         "--set cache_dir=FOLDER or PTO_CACHE_DIR"
     )
@@ -120,7 +120,7 @@ def _advice(request: BuildRequest, compiler: Compiler, output: str) -> str:
         name, major = part
         return (
             f"{name} needs g++ {major} or newer; {compiler.name} does not have it. "
-            f"{_sentence(gxx_advice(major))}; a g++-{major} on the path is found by itself. "
+            f"{_sentence(gxx_advice(major))}; a g++-{major} on the path is found automatically. "
             "Or set CXX to a newer compiler."
         )
     header = missing_header(output)
@@ -150,7 +150,10 @@ def _tile_header_advice(request: BuildRequest, header: str) -> str:
     if not header.startswith(("pto/", "pto-")):
         return ""
     if root is not None:
-        return f"The kernel tile library in {root} (PTO_ISA_ROOT) has no {header}: use another one."
+        return (
+            f"The kernel tile library in {root} (PTO_ISA_ROOT) has no {header}: use another "
+            "version."
+        )
     return (
         f"{header} belongs to the kernel tile library, which is not part of this project: "
         "set PTO_ISA_ROOT to its folder."
@@ -162,7 +165,7 @@ def _sentence(text: str) -> str:
 
 
 def _missing_entry_error(request: BuildRequest, compiler: Compiler, output: str) -> CompileError:
-    """Explain that the source compiles but has no function of the name that was given."""
+    """Explain that the source compiles but does not define the named function."""
     return CompileError(
         f"{request.source} has no function {request.entry!r}, which is function_name in "
         f"ORCHESTRATION{_similar(request)}",
@@ -174,7 +177,7 @@ def _missing_entry_error(request: BuildRequest, compiler: Compiler, output: str)
 
 
 def default_entry_warning(request: BuildRequest) -> str:
-    """Explain that the default entry runs instead of the function that was named."""
+    """Explain that the default entry runs instead of the named function."""
     assert request.fallback is not None, "the fallback was built"
     return (
         f"{request.source} has no function {request.entry!r}, which is function_name in "
@@ -184,19 +187,19 @@ def default_entry_warning(request: BuildRequest) -> str:
 
 
 def _similar(request: BuildRequest) -> str:
-    """Return a suggestion among the functions that the source names."""
+    """Return a suggestion from the functions that the source names."""
     wanted = request.entry or ""
     functions = set(_FUNCTION.findall(request.source.read_text(errors="replace")))
     return suggestion(wanted, sorted(functions - {wanted}))
 
 
 def _command(request: BuildRequest, compiler: Compiler) -> str:
-    """Write how a person compiles the source: without our generated unit, which is gone by now."""
+    """Return a command that compiles the source without our temporary generated unit."""
     return shlex.join((*request.command(compiler), "-o", "artefact.so", str(request.source)))
 
 
 def _is_undeclared(name: str, output: str) -> bool:
-    """Whether the compiler (gcc or clang) missed the function, which the wrapper names globally."""
+    """Return whether gcc or clang did not find the function that the wrapper names."""
     patterns = (
         rf"'(?:::)?{name}' (?:was not declared|has not been declared)",
         rf"no member named '{name}' in the global namespace",

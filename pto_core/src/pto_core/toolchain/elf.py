@@ -1,4 +1,4 @@
-"""The dynamic symbols of a shared library, read from the file without loading it."""
+"""Read the dynamic symbols of a shared library from the file, without loading it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _GLOBAL_BINDINGS = {1, 2, 10}  # global, weak, gnu unique
 
 
 def exported_symbols(path: Path) -> frozenset[str] | None:
-    """List what a 64-bit little-endian shared library defines and exports.
+    """List the symbols that a 64-bit little-endian shared library defines and exports.
 
-    Gives None for a file of any other kind (a device binary, for one): nothing can be said then.
+    Returns None for any other kind of file, such as a device binary: its symbols are unknown.
     """
     with path.open("rb") as file:
         if file.read(6) != b"\x7fELF\x02\x01":

@@ -1,4 +1,4 @@
-"""Which compiler brings which part of the C++ library."""
+"""Map parts of the C++ library to the compilers that have them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HEADERS = {
     "stop_token": 10, "syncstream": 11, "text_encoding": 14, "version": 9,
 }  # fmt: skip
 
-# The same for names that come in headers which older compilers have too.
+# The same for names in headers that older compilers also have.
 _NAMES = {
     "bfloat16_t": 13, "float16_t": 13, "float32_t": 13, "float64_t": 13, "float128_t": 13,
     "byteswap": 12, "chunk": 13, "enumerate": 13, "expected": 12, "format": 13, "forward_like": 14,
@@ -33,7 +33,7 @@ _MISSING_NAME = re.compile(
 
 
 def missing_part(output: str) -> tuple[str, int] | None:
-    """Find the library part that a compiler missed: how it is written and the g++ that has it."""
+    """Return the missing part of the C++ library as written, and the first g++ that has it."""
     header = _MISSING_HEADER.search(output)
     if header:
         name = header["gcc"] or header["clang"]
@@ -46,6 +46,6 @@ def missing_part(output: str) -> tuple[str, int] | None:
 
 
 def missing_header(output: str) -> str | None:
-    """Name the header that a compiler did not find, whatever library it belongs to."""
+    """Return the header that a compiler did not find, from whatever library."""
     found = _MISSING_HEADER.search(output)
     return (found["gcc"] or found["clang"]) if found else None

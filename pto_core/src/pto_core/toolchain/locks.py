@@ -1,7 +1,7 @@
-"""File locks between processes: a file that whoever holds an ``flock`` on it owns.
+"""File locks between processes: the process that holds an ``flock`` on the file owns the lock.
 
-The file exists only while somebody holds or waits for the lock, so that nothing is left behind; a
-holder that is killed loses the lock with its process, and the next one removes the file.
+The file exists only while a process holds or awaits the lock, so that no file is left behind. A
+holder that is killed loses the lock with its process, and the next holder removes the file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class FileLock:
         self._descriptor = -1
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free; raises OSError where the folder cannot be written."""
+        """Take the lock if it is free; raises OSError if the folder cannot be written."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(self._path, flags, 0o666)
         try:
@@ -35,21 +35,22 @@ class FileLock:
             os.close(descriptor)
             raise
         if not self._is_current(descriptor):
-            os.close(descriptor)  # its holder removed the file between open and flock
+            os.close(descriptor)  # the holder removed the file between open and flock
             return False
         self._descriptor = descriptor
         return True
 
     def acquire(self, pause: Callable[[float], None]) -> None:
-        """Take the lock, calling ``pause(seconds)`` between tries; it may raise to give up."""
+        """Take the lock; call ``pause(seconds)``, which may raise to give up, between attempts."""
         while not self.try_acquire():
             pause(POLL_S)
 
     def release(self) -> None:
-        """Remove the file and let go of the lock; releasing twice is fine."""
+        """Remove the file and release the lock; a second call has no effect."""
         if self._descriptor < 0:
             return
-        # Unlinked while still held: whoever opened this file before finds that it is not current.
+        # Remove the file while the lock is held: a process that opened it before then sees that it
+        # is not current.
         self._path.unlink(missing_ok=True)
         os.close(self._descriptor)
         self._descriptor = -1

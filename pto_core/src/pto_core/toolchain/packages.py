@@ -1,4 +1,4 @@
-"""The package of this distribution that has a compiler or header."""
+"""Name the package of this distribution that has a compiler or header."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PYTHON_HEADERS = {
 
 
 def this_release() -> Mapping[str, str]:
-    """Return the fields of ``/etc/os-release``; none where there is no such file."""
+    """Return the fields of ``/etc/os-release``; an empty mapping if the file does not exist."""
     try:
         return platform.freedesktop_os_release()
     except OSError:
@@ -47,7 +47,7 @@ def gxx_advice(least: int, release: Mapping[str, str] | None = None) -> str:
     known = next((_APT_RELEASES[name] for name in codenames if name in _APT_RELEASES), None)
     if known is None:
         command = _by_family(_GXX, release)
-        hint = f", such as with `{command}` if it is that new" if command else ""
+        hint = f", such as with `{command}` if it is new enough" if command else ""
         return f"install g++ {least} or newer{hint}"
     default, newest = known
     if newest < least:

@@ -1,4 +1,4 @@
-"""What is to be built, and how a compiler is called for it."""
+"""A build request, and the command line of the compiler for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pto_core.toolchain.compilers import Compiler
 
-# Clang never makes unique symbols, and has no flag against them.
+# Clang never makes unique symbols, and has no flag to disable them.
 _GCC_ONLY = frozenset({"-fno-gnu-unique"})
 
 
@@ -18,7 +18,7 @@ class BuildRequest:
     """One shared library to build from one C++ source.
 
     ``unit`` is the text of a generated translation unit that includes the source; None compiles the
-    source itself. ``required_symbol`` must be exported by the result.
+    source itself. The result must export ``required_symbol``.
     """
 
     kind: str
@@ -33,17 +33,17 @@ class BuildRequest:
     required_symbol: str | None = None
     environment: tuple[tuple[str, str], ...] = field(default=())
     tile_library: Path | None = None
-    """``PTO_ISA_ROOT``, for messages: its folders are in ``include_dirs``."""
+    """``PTO_ISA_ROOT``, for messages; its folders are in ``include_dirs``."""
     fallback: BuildRequest | None = None
-    """What to build where the source does not define ``entry``."""
+    """The request to build if the source does not define ``entry``."""
 
     @property
     def name(self) -> str:
-        """The source in words: ``kernel add.cpp``."""
+        """A description of the source: ``kernel add.cpp``."""
         return f"{self.kind} {self.source.name}"
 
     def command(self, compiler: Compiler) -> tuple[str, ...]:
-        """Everything up to the input and output files."""
+        """Return the command line up to the input and output files."""
         flags = self.flags
         if compiler.family == "clang":
             flags = tuple(flag for flag in flags if flag not in _GCC_ONLY)
@@ -55,10 +55,10 @@ class BuildRequest:
         )
 
     def searched(self, read: Iterable[Path]) -> set[Path]:
-        """Give the folders in which ``#include`` looked, beside those of the compiler.
+        """Return the folders that ``#include`` searched, in addition to those of the compiler.
 
-        These are what flags and variables name, and the folders of the files that were read from
-        there: a file looks beside itself first.
+        These are the folders named by flags and variables, and the folders of the files that were
+        read from them, because a file searches its own folder first.
         """
         named = [Path(flag[2:]) for flag in self.flags if flag.startswith("-I")]
         for name, value in self.environment:
@@ -70,7 +70,7 @@ class BuildRequest:
         return roots | beside
 
     def key(self, compiler: Compiler) -> str:
-        """Hash all that decides the result, except the content of the files read."""
+        """Hash everything that determines the result, except the content of the files read."""
         parts = (
             compiler.identity,
             *self.command(compiler),

@@ -1,9 +1,9 @@
-"""Names that were free when something was compiled, and must still be.
+"""Record names that did not exist at a build and must still not exist for its result to be valid.
 
-A header is found in the first folder searched that has it. A new file in another of those folders
-may be found instead, although nothing that was read has changed. Which name the source asked for is
-not known, so every end of a header's path counts: for ``/lib/pto/a.h`` the names ``a.h``,
-``pto/a.h`` and ``lib/pto/a.h``, below each folder searched.
+A header is taken from the first folder searched that has it. A new file in another of those folders
+may be taken instead, although no file that was read has changed. The name in the source is not
+known, so each suffix of a header's path counts: for ``/lib/pto/a.h`` the names ``a.h``, ``pto/a.h``
+and ``lib/pto/a.h``, below each folder searched.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 FreeNames = dict[str, list[str]]
-"""Names that do not exist, by a folder that does."""
+"""Missing names, keyed by an existing folder."""
 
 
 def free_names(read: Iterable[Path], searched: Iterable[Path]) -> FreeNames:
-    """Give the names under which a file in ``read`` could be shadowed in a folder searched."""
+    """Return the names under which a file in ``read`` could be shadowed in a searched folder."""
     content: dict[str, frozenset[str]] = {}
     found: dict[str, set[str]] = {}
     ends = {path.parts[index:] for path in read for index in range(1, len(path.parts))}
@@ -30,14 +30,14 @@ def free_names(read: Iterable[Path], searched: Iterable[Path]) -> FreeNames:
 
 
 def are_free(names: FreeNames) -> bool:
-    """Say whether none of the names has come into being since."""
+    """Return whether none of the names exists now."""
     return all(_names_in(folder).isdisjoint(absent) for folder, absent in names.items())
 
 
 def _first_free(
     folder: str, end: tuple[str, ...], content: dict[str, frozenset[str]]
 ) -> tuple[str, str] | None:
-    """Find the first part of ``folder/end`` that does not exist; None when all of it does."""
+    """Return the first missing part of ``folder/end``; None if the whole path exists."""
     for part in end:
         if folder not in content:
             content[folder] = _names_in(folder)

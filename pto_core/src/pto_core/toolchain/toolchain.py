@@ -1,4 +1,4 @@
-"""The toolchain: C++ sources in, shared libraries out, each built once."""
+"""The toolchain: turn C++ sources into shared libraries, each built once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pto_core.toolchain.request import BuildRequest
 
 KERNEL_ENTRY = "kernel_entry"
 
-# Variables that change what a compiler reads or writes, beyond its command line.
+# Variables that affect what a compiler reads or writes, in addition to its command line.
 _COMPILER_VARIABLES = (
     "CPATH",
     "CPLUS_INCLUDE_PATH",
@@ -44,7 +44,7 @@ _COMPILER_VARIABLES = (
 class BuildEvent:
     """Progress of a build: ``source`` is ``cached``, ``started``, ``built`` or ``failed``.
 
-    ``done`` of ``total`` requests are finished; ``seconds`` is how long this one took.
+    ``done`` of ``total`` requests are finished; ``seconds`` is the duration of this one.
     """
 
     source: Path
@@ -55,10 +55,11 @@ class BuildEvent:
 
 
 class Toolchain:
-    """Builds kernels and orchestrations, in parallel, through the cache of ``config["cache_dir"]``.
+    """A parallel builder of kernels and orchestrations with a cache, ``config["cache_dir"]``.
 
-    ``progress`` is called on the caller's thread. ``environment`` is added to what compilers see.
-    A call that raises, KeyboardInterrupt included, leaves no compiler and no partial file behind.
+    ``progress`` is called on the caller's thread. ``environment`` is added to the environment of
+    compilers. A call that raises, also KeyboardInterrupt, leaves no compiler and no partial file
+    behind.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Toolchain:
         self._environment = child_environment(environment)
         self._compilers: dict[tuple[tuple[str, ...], str], list[Compiler]] = {}
         self.precision_warnings: list[str] = []
-        """One for each kernel built so far whose bfloat16 is computed in half precision."""
+        """One text for each kernel built so far whose bfloat16 is computed in half precision."""
 
     def build_kernel(
         self,
@@ -97,7 +98,7 @@ class Toolchain:
         toolchain: KernelToolchain,
         include_dirs: Sequence[Path] = (),
     ) -> BuildRequest:
-        """Describe the build of one kernel, for :meth:`build_many`."""
+        """Return the request for one kernel, for :meth:`build_many`."""
         root = self._config["pto_isa_root"]
         tile_library = (root / "include", root / "include" / "pto") if root else ()
         flags = (*toolchain.flags, *(f"-D{name}" for name in toolchain.definitions))
@@ -116,7 +117,7 @@ class Toolchain:
     def orchestration(
         self, source: Path, entry: str | None, build: OrchestrationBuild
     ) -> BuildRequest:
-        """Describe the build of one orchestration, for :meth:`build_many`."""
+        """Return the request for one orchestration, for :meth:`build_many`."""
         path = _existing(source, "orchestration")
         function = entry or build.default_entry
         if not function or not function.isidentifier():
@@ -147,16 +148,16 @@ class Toolchain:
         )
         if build.default_entry is None or function == build.default_entry:
             return request
-        # The comment makes the key another one than where the default is what was asked for.
+        # The comment makes the key differ from a request in which the default entry was named.
         unit = f"// instead of {function}\n{_unit(build.default_entry, path, build)}"
         fallback = replace(request, unit=unit, entry=build.default_entry)
         return replace(request, fallback=fallback)
 
     def build_many(self, requests: Sequence[BuildRequest]) -> list[Path]:
-        """Give the artefact of each request, building what is missing, ``jobs`` at a time.
+        """Return the artefact of each request; build missing ones, ``jobs`` at a time.
 
-        Every request is tried; then the first failure in the order given is raised. What killed
-        builders left in the cache is removed, also when nothing is missing.
+        Every request is tried; then the first failure in the given order is raised. Files that
+        killed builders left in the cache are removed, also if no artefact is missing.
         """
         ArtefactCache(self._config["cache_dir"]).sweep()
         results: list[Path | None] = [self._lookup(request) for request in requests]
@@ -184,7 +185,7 @@ class Toolchain:
         return found
 
     def _warn(self, request: BuildRequest, built: Path) -> None:
-        """Log what a user must know about an artefact before it runs."""
+        """Log the facts about an artefact that a user must know before it runs."""
         compiler = self._compilers_for(request)[0]
         cache = ArtefactCache(self._config["cache_dir"])
         logger = log.get(__name__)
@@ -197,7 +198,7 @@ class Toolchain:
                 logger.warning("kernel", reason=reason)
 
     def _compilers_for(self, request: BuildRequest) -> list[Compiler]:
-        """Find the first compiler that has the standard; later ones wait for when it fails."""
+        """Find the first compiler that has the standard. Others are examined if it fails."""
         wanted = (request.compilers, request.standard)
         if wanted not in self._compilers:
             tried = []
@@ -241,7 +242,7 @@ class Toolchain:
     def _trim(self, cache_dir: Path) -> None:
         limit_bytes = self._config["cache_limit_bytes"]
         if limit_bytes:
-            with contextlib.suppress(OSError):  # what was built is there all the same
+            with contextlib.suppress(OSError):  # the built artefacts are valid regardless
                 ArtefactCache(cache_dir).trim(limit_bytes)
 
     def _compiler_variables(self) -> tuple[tuple[str, str], ...]:
@@ -253,7 +254,7 @@ class Toolchain:
 
 
 class _Crew:
-    """Threads that each run one compiler at a time and report to the caller's thread."""
+    """A group of threads, each with one compiler at a time, that report to the caller's thread."""
 
     def __init__(
         self, builder: Builder, work: list[tuple[BuildRequest, list[Compiler]]], jobs: int
@@ -269,7 +270,7 @@ class _Crew:
         ]
 
     def work(self, progress: Callable[[BuildEvent], None], done: int) -> list[Path]:
-        """Build everything; raises the first failure in order once all have been tried."""
+        """Build everything; raise the first failure in order once all requests have been tried."""
         total = done + len(self._work)
         results: dict[int, Path | Exception] = {}
         for index in range(len(self._work)):

@@ -1,4 +1,4 @@
-"""The examinations of ``pto doctor``, one module for each part of the machine."""
+"""The checks of ``pto doctor``, one module for each part of the machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Finding", "examine"]
 
 
 def examine(config: Config) -> list[Finding]:
-    """Look at everything; changes nothing on the machine but the cache of compiler versions."""
+    """Run all checks. They change only the cache of compiler versions."""
     return [
         *compilers.examine(config),
         *installation.examine(config),

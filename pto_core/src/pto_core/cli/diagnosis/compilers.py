@@ -1,4 +1,4 @@
-"""C++ compilers: the standards each accepts, and whether ``<stdfloat>`` works."""
+"""Check the C++ compilers: the standards that each accepts, and whether ``<stdfloat>`` works."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KERNEL_STANDARD = "c++23"
 
 
 def examine(config: Config) -> Iterator[Finding]:
-    """Look for the compilers that the toolchain would try, and for the kernel tile library."""
+    """Check the compilers that the toolchain would try, and the kernel tile library."""
     yield from _configured(config)
     compilers = _installed(config)
     for compiler in compilers:
@@ -48,16 +48,16 @@ def examine(config: Config) -> Iterator[Finding]:
 
 
 def _configured(config: Config) -> Iterator[Finding]:
-    """Say so when the compiler that was asked for does not exist; the toolchain refuses to run."""
+    """Report a configured compiler that does not exist; the toolchain refuses to run with it."""
     wanted = config["cxx"]
     if wanted and find_compiler(wanted, config["cache_dir"]) is None:
         detail = f"{wanted!r} ({config.origin('cxx')}) cannot be run"
-        fix = "set CXX to an installed compiler, or unset it to have one found"
+        fix = "set CXX to an installed compiler, or unset it for automatic selection"
         yield Finding("configured compiler", False, True, detail, fix)
 
 
 def _installed(config: Config) -> list[Compiler]:
-    """Find each compiler once: ``g++`` is often ``g++-12`` under another name."""
+    """Find each compiler once: ``g++`` is often another name of ``g++-12``."""
     found: dict[tuple[str, ...], Compiler] = {}
     for name in filter(None, (config["cxx"], *HOST_COMPILERS)):
         compiler = find_compiler(name, config["cache_dir"])

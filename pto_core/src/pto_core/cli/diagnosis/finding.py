@@ -1,4 +1,4 @@
-"""One thing that a machine has or lacks."""
+"""The result of one check."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """What was looked for, whether it is there, and how to get it.
+    """The name of the check, whether it passed, and how to fix a failure.
 
-    ``required``: the simulator cannot run cases without it. ``fix`` is a command or an act; it may
-    be empty only where ``ok`` always holds.
+    ``required``: the simulator cannot run cases without it. ``fix`` is a command or an instruction;
+    it may be empty only if ``ok`` is always true.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Python, the plugins of the laptop set, and optional parts."""
+"""Check Python, the plugins of the ``sim`` set, and optional packages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OPTIONAL = {"torch": "tensors of torch as inputs", "numba": "Python kernels wit
 
 
 def examine(config: Config) -> Iterator[Finding]:
-    """Look at this Python and at what is installed for it."""
+    """Check this Python and its installed packages."""
     header = Path(sysconfig.get_path("include")) / "Python.h"
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     yield Finding("Python", True, True, f"{platform.python_version()} at {sys.executable}")

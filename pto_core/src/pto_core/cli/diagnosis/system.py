@@ -1,4 +1,4 @@
-"""What the operating system allows: shared memory, waiting, cores, the cache folder."""
+"""Check the operating system: shared memory, waiting, cores, the cache folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FUTEX_WAKE = 1
 
 
 def examine(config: Config) -> Iterator[Finding]:
-    """Look at limits and at the cache folder; creates nothing."""
+    """Check limits and the cache folder; create nothing."""
     cores = len(os.sched_getaffinity(0))
     yield Finding("cores", True, True, f"{cores} of {os.cpu_count()} may be used")
     yield _futex()
