@@ -1,4 +1,4 @@
-"""Builds the libraries and native tests and runs them; audits what the libraries need."""
+"""Build the libraries and native tests and run them; check the symbols that the libraries need."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_planted_bug_is_found(native_build: NativeBuild) -> None:
 
 # Invariant: A runtime library needs only the ABI and a checked-in list of C functions.
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_libraries_take_and_give_only_what_is_allowed(
+def test_libraries_use_and_export_only_allowed_symbols(
     native_build: NativeBuild, variant: str
 ) -> None:
     library = native_build(PACKAGE) / "native" / f"libpto_{variant}.so"

@@ -1,4 +1,4 @@
-"""The plugin objects: what they say, and that their headers compile published sources."""
+"""The plugin objects: their properties, and published sources that compile with their headers."""
 
 from __future__ import annotations
 

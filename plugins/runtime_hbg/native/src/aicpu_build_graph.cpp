@@ -1,4 +1,4 @@
-// An AICPU thread builds the graph; published tasks run meanwhile, unless build_mode is 0.
+// An AICPU thread builds the graph. Published tasks run during the build unless build_mode is 0.
 #include "variant.hpp"
 
 #include "pto/abi/runtime.h"

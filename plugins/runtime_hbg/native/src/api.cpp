@@ -1,4 +1,4 @@
-// The runtime table of the two variants, and the one symbol that a library exports.
+// The runtime table of the two variants, and the only symbol that a library exports.
 #include <cstring>
 
 #include "instance.hpp"

@@ -3,17 +3,18 @@
 namespace pto::build_graph {
 namespace {
 
-// How many ids a message lists.
+// Largest number of ids in a message.
 constexpr int64_t kListedTasks = 12;
 
-// A depth-first search without memory of its own. In the record of a task that has not completed:
-// next_ready is the task from which the search came, end_time the mark and the number of successors
-// already followed, start_time the block of the last one.
+// A depth-first search without memory of its own. It uses fields of tasks that have not completed:
+// next_ready is the task from which the search came; end_time holds the mark and the number of
+// successors already followed; start_time is the block of the last successor.
 class CycleSearch {
  public:
   explicit CycleSearch(const Graph& graph) : graph_(graph) {}
 
-  // A task on a cycle, whose members start_time then links in the order of their edges; or kNoTask.
+  // Returns a task on a cycle, or kNoTask. The tasks of the cycle are then linked by start_time, in
+  // the order of their edges.
   int32_t find() {
     const int64_t count = graph_.task_count();
     for (int64_t root = 0; root < count; ++root) {
@@ -86,7 +87,7 @@ class CycleSearch {
     return graph_.block(static_cast<uint32_t>(record.start_time)).successors[place];
   }
 
-  // The path leads from `first` to `last`, and an edge back from `last` to `first`.
+  // The path leads from `first` to `last`, and an edge leads from `last` to `first`.
   void link_cycle(int32_t first, int32_t last) {
     int32_t following = first;
     for (int32_t task = last;; task = graph_.record(task).next_ready) {
@@ -99,7 +100,7 @@ class CycleSearch {
   const Graph& graph_;
 };
 
-// "task 7 (function 2) waits for 1 of 3 predecessors", for the first few that wait.
+// Writes "task 7 (function 2) waits for 1 of 3 predecessors" for the first few waiting tasks.
 void add_waiting(const Graph& graph, Text& text) {
   const int64_t count = graph.task_count();
   int64_t listed = 0;

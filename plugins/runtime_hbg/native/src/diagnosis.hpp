@@ -1,4 +1,4 @@
-// Why a run cannot go on, and how far it is, in words.
+// Text about a run: why it cannot continue, and its progress.
 #pragma once
 
 #include "graph.hpp"
@@ -6,15 +6,15 @@
 
 namespace pto::build_graph {
 
-// Latches the error of a cycle among the tasks that have not completed, if there is one. Nobody
-// else may use the graph meanwhile, and none of these tasks may be in a ready queue: the search
-// keeps its marks in their link and time stamps.
+// Latches the error of a cycle among the tasks that have not completed, if there is one. No other
+// thread may use the graph meanwhile, and none of these tasks may be in a ready queue, because the
+// search uses their link and time stamps.
 bool latch_cycle(Context& context, const Graph& graph);
 
 // Latches the error of a run that left tasks unpublished.
 void latch_unpublished(Context& context, const Graph& graph);
 
-// One or two sentences on a run; any thread. Gives the length.
+// Writes one or two sentences about a run and returns the length. Any thread.
 size_t explain(const Graph& graph, const Scheduler& scheduler, const char* variant_name, char* out,
                size_t capacity);
 

@@ -82,7 +82,7 @@ pto_status Graph::add_edge(int64_t from, int64_t to) {
                                                    std::memory_order_relaxed)) {
     ++target.fanin_count;
   } else {
-    return ++edges_to_completed_, PTO_OK;  // `from` completed between the load and here
+    return ++edges_to_completed_, PTO_OK;  // `from` completed between the load and the exchange
   }
   ++edges_;
   pto_trace(context_.platform, PTO_TRACE_EDGE, static_cast<uint64_t>(from),

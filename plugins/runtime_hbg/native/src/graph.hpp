@@ -2,11 +2,12 @@
 //
 // Invariants
 //   - Task ids count from 0 in the order of add_task().
-//   - Every edge is counted once: in the successors of `from` and in the fan-in of `to`, or, when
-//     `from` has already completed, in neither. An edge added twice counts twice on both sides.
-//   - No edge leads to a published task, so the fan-in of a published task only falls.
+//   - Every edge is counted once: in the successors of `from` and in the fan-in of `to`. If `from`
+//     has already completed, it is counted in neither. An edge added twice counts twice on both
+//     sides.
+//   - No edge may be added into a published task, so the fan-in of a published task only falls.
 //
-// The orchestrator owns every method but record(), successor iteration and task_count().
+// Only the orchestrator calls the methods, except record(), successor iteration and task_count().
 #pragma once
 
 #include <cstdint>
@@ -20,16 +21,16 @@ namespace pto::build_graph {
 
 using namespace engine;
 
-// A device buffer whose content goes to host memory at the end of the run.
+// A device buffer whose content is copied to host memory at the end of the run.
 struct TensorPair {
   void* host;
   uint64_t device;
   size_t bytes;
 };
 
-// How the variant, and the build mode of the run, treat the submit path.
+// How the submit path works, by the variant and the build mode of the run.
 struct BuildRules {
-  bool concurrent;        // schedulers run beside the orchestrator
+  bool concurrent;        // schedulers run during the build
   bool explicit_publish;  // only published tasks run
 };
 
@@ -43,11 +44,11 @@ class Graph {
   void destroy();
   void begin(const BuildRules& rules);
 
-  // The new task's id; -1 after an error.
+  // Returns the id of the new task; -1 after an error.
   int64_t add_task(const pto_task& task);
   pto_status add_edge(int64_t from, int64_t to);
 
-  // True when the task has become ready by it, so that the caller has to hand it to a scheduler.
+  // Returns true if the task has become ready; the caller must then pass it to a scheduler.
   bool publish(int64_t id);
 
   pto_status record_tensor_pair(void* host, uint64_t device, size_t bytes);
@@ -73,7 +74,7 @@ class Graph {
   uint64_t edges_to_completed() const { return edges_to_completed_; }
   int64_t published() const { return published_; }
   uint64_t tensor_pairs() const { return pair_count_; }
-  // Whether some edge leads from a higher to a lower id; without one there is no cycle.
+  // Whether an edge leads from a higher to a lower id; a graph without such edges has no cycle.
   bool may_have_cycle() const { return has_backward_edge_; }
 
  private:
@@ -123,8 +124,8 @@ void Graph::for_each_successor(const TaskRecord& record, uint32_t count, Visit v
   const uint32_t inline_count = count < kInlineSuccessors ? count : kInlineSuccessors;
   for (uint32_t i = 0; i < inline_count; ++i) visit(record.successors[i]);
   uint32_t left = count - inline_count;
-  // A block's `next` is read only when a counted successor lies behind it: the orchestrator may be
-  // writing the one behind the last at this very moment.
+  // Read a block's `next` only if a counted successor lies behind it: the orchestrator may be
+  // writing the `next` of the last block at the same time.
   for (uint32_t index = left > 0 ? record.first_block : 0; left > 0;) {
     const EdgeBlock& block = blocks_[index];
     const uint32_t here = left < kBlockSuccessors ? left : kBlockSuccessors;

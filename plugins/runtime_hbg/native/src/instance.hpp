@@ -69,7 +69,7 @@ class Instance {
   Scheduler scheduler_;
 };
 
-// The table that an orchestration library gets; its `graph` is an Instance.
+// The table that an orchestration library receives; its `graph` is an Instance.
 pto_build_graph_calls orchestration_calls(uint32_t build_mode);
 
 }  // namespace pto::build_graph

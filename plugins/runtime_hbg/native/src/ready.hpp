@@ -1,8 +1,8 @@
-// Ready tasks. Two queues, both first in, first out, both without a limit:
+// Ready tasks. Both queues are first in, first out, and have no limit:
 //
 //   SharedReady  one producer at a time, any number of claiming schedulers, no lock: an array that
 //                only grows during a run, with the claimed part in front.
-//   LocalReady   of one scheduler, linked through the task records.
+//   LocalReady   belongs to one scheduler; linked through the task records.
 #pragma once
 
 #include <atomic>
@@ -17,22 +17,24 @@ class SharedReady {
   bool create(Memory& memory) { return entries_.create(memory); }
   void destroy() { entries_.destroy(); }
 
-  // Only while no other thread uses the queue.
+  // Call only while no other thread uses the queue.
   void restart() {
     staged_ = 0;
     tail_.store(0, std::memory_order_relaxed);
     head_.store(0, std::memory_order_relaxed);
   }
 
-  // Producer: puts a task at the end, visible after the next expose(). False without memory.
+  // Producer: appends a task, which becomes visible at the next expose(). Returns false without
+  // memory.
   bool stage(int32_t task) {
     if (!entries_.grow_to(staged_)) return false;
     entries_[staged_++] = task;
     return true;
   }
 
-  // Producer. Ordered before the producer's next look at which schedulers are hungry, as a hungry
-  // scheduler's has_work() is ordered after it said so: one of the two sees the other.
+  // Producer. The store precedes the producer's next check for hungry schedulers, and a hungry
+  // scheduler's has_work() follows its entry in the hungry set. So at least one of the two threads
+  // sees the change of the other.
   void expose() { tail_.store(staged_, std::memory_order_seq_cst); }
 
   bool has_work() const { return size() > 0; }
@@ -42,8 +44,8 @@ class SharedReady {
     return tail_.load(std::memory_order_seq_cst) - head;
   }
 
-  // Any scheduler: takes at most `limit` tasks from the front; gives how many. Acquiring `head_`
-  // makes the tail at least as new as the one that its last claimer saw.
+  // Any scheduler: takes at most `limit` tasks from the front and returns their number. Acquiring
+  // `head_` makes the tail at least as new as the tail that the last claimer saw.
   uint32_t claim(int32_t* out, uint32_t limit) {
     uint32_t head = head_.load(std::memory_order_acquire);
     uint32_t count = 0;

@@ -149,7 +149,7 @@ void Scheduler::complete(Lane& lane, uint32_t core) {
   });
 }
 
-// No edge from this task counts any more; gives how many did.
+// Closes the fan-out, so that no further edge from this task counts; returns the number of edges.
 uint32_t Scheduler::close(TaskRecord& record) {
   if (graph_.rules().concurrent) {
     return record.fanout.fetch_or(kClosed, std::memory_order_acq_rel);
@@ -159,7 +159,7 @@ uint32_t Scheduler::close(TaskRecord& record) {
   return fanout;
 }
 
-// One predecessor less; whether it was the last.
+// Removes one predecessor; returns whether it was the last.
 bool Scheduler::release(TaskRecord& record) {
   int32_t waits;
   if (is_exclusive_) {
@@ -230,7 +230,7 @@ uint32_t Scheduler::put_on_cores(Lane& lane, uint32_t type, const int32_t* tasks
   return count;
 }
 
-// The lane has no free core of this type: what is left is for the others.
+// The lane has no free core of this type: leave the remaining tasks to other schedulers.
 void Scheduler::leave_hungry(Lane& lane, uint32_t type) {
   if (hungry_[type].load(std::memory_order_relaxed) & lane.bit) {
     hungry_[type].fetch_and(~lane.bit, std::memory_order_relaxed);
@@ -240,7 +240,7 @@ void Scheduler::leave_hungry(Lane& lane, uint32_t type) {
   if (has_shared(type)) wake_hungry(type, released_[type].size() + admitted_[type].size());
 }
 
-// Does nothing when another scheduler is sharing at this moment: the tasks wait for the next step.
+// Does nothing while another scheduler is sharing: the tasks wait for the next step.
 void Scheduler::share(Lane& lane, uint32_t type) {
   if (is_sharing_[type].exchange(1, std::memory_order_acquire) != 0) return;
   LocalReady& local = lane.local[type];
@@ -271,7 +271,8 @@ int32_t Scheduler::rest(Lane& lane, bool has_progress) {
   return has_work ? PTO_STEP_PROGRESS : PTO_STEP_IDLE;
 }
 
-// The last scheduler that runs dry sees every completion, as each adds its own before it looks.
+// Each scheduler adds its own completions before it reads the total, so the last one to finish sees
+// all of them.
 bool Scheduler::is_complete(Lane& lane) {
   if (lane.in_flight > 0) return false;
   const int64_t completed = lane.completed.load(std::memory_order_relaxed);

@@ -1,14 +1,16 @@
-// Dispatches ready tasks and completes finished ones. One lane for each scheduler thread.
+// Dispatches ready tasks and completes finished ones. There is one lane for each scheduler thread.
 //
-// Where a ready task waits, by core type:
-//   released_   made ready by a completed predecessor, and not dispatched at once by the scheduler
-//               that saw it; open to every scheduler
-//   admitted_   ready from the start, or published ready by the orchestrator; open to every one
-//   lane.local  just released; emptied at the end of each step, except with a single scheduler
+// The queues of ready tasks, by core type:
+//   released_   tasks made ready by a completed predecessor, and not dispatched at once by the
+//               scheduler that saw the completion; open to every scheduler
+//   admitted_   tasks that were ready from the start or when they were published; open to every
+//               scheduler
+//   lane.local  tasks just released; emptied at the end of each step, except with one scheduler
 //
-// A lane that finds nothing for a free core enters itself in hungry_ before it says idle; whoever
-// then puts a task into a shared queue wakes it. A task that several schedulers could run therefore
-// never waits while a core for it is free. Released tasks go first: what is begun is finished.
+// A lane that finds no task for a free core sets its bit in hungry_ before it reports idle. The
+// thread that then puts a task into a shared queue wakes it. A task that several schedulers could
+// run therefore never waits while a core for it is free. Released tasks are dispatched first, so
+// that work that has begun finishes first.
 #pragma once
 
 #include <atomic>
@@ -19,13 +21,13 @@
 
 namespace pto::build_graph {
 
-// Counters of one scheduler; plain numbers that others read after the run.
+// Counters of one scheduler. Other threads read them only after the run.
 struct LaneStatistics {
   uint64_t dispatches;
   uint64_t batches;
   uint64_t shared;      // tasks that it left to all schedulers
   uint64_t taken;       // tasks that it took from a shared queue
-  uint64_t ready_peak;  // most ready tasks that it saw waiting
+  uint64_t ready_peak;  // largest number of waiting ready tasks that it saw
 };
 
 struct Progress {
@@ -41,22 +43,23 @@ class Scheduler {
   void destroy();
   void begin();
 
-  // Orchestrator: `task` is ready, now or when the build is over.
+  // Orchestrator: `task` is ready, now or at the end of the build.
   void admit(int32_t task);
-  // Orchestrator: the graph is complete; with a graph not built concurrently, admits the seeds.
+  // Orchestrator: the graph is complete. Unless it was built concurrently, admits the tasks without
+  // predecessors.
   void build_done();
   bool is_build_done() const { return build_done_.load(std::memory_order_acquire); }
 
-  // PTO_STEP_*, by scheduler `thread`.
+  // Takes one step of scheduler `thread`; returns PTO_STEP_*.
   int32_t step(uint32_t thread);
 
-  // Any thread: every scheduler shall look at the run again.
+  // Any thread: makes every scheduler check the run again.
   void wake_all();
 
-  // Nobody else runs: whether a ready task waits for a core.
+  // Whether a ready task waits for a core. Call only while no scheduler runs.
   bool has_ready_task() const;
 
-  // Any thread, at any time; a moment's picture.
+  // Any thread, at any time; a snapshot.
   Progress progress() const;
   uint32_t threads() const { return threads_; }
   const LaneStatistics& statistics(uint32_t thread) const { return lanes_[thread].statistics; }
@@ -69,8 +72,8 @@ class Scheduler {
     uint32_t free_count[PTO_CORE_TYPES];
     pto_core_mask free_cores[PTO_CORE_TYPES];
     LocalReady local[PTO_CORE_TYPES];
-    int64_t counted;                  // of its completed tasks, those that completed_ counts
-    std::atomic<int64_t> dispatched;  // others read these two for reports
+    int64_t counted;                  // the part of its completed tasks that completed_ counts
+    std::atomic<int64_t> dispatched;  // other threads read these two for reports
     std::atomic<int64_t> completed;
     LaneStatistics statistics;
     TaskRecord* running[PTO_MAX_CORES];
@@ -97,8 +100,7 @@ class Scheduler {
   Context& context_;
   Graph& graph_;
   uint32_t threads_ = 0;
-  bool is_exclusive_ =
-      false;  // one thread touches the graph at a time: no atomic read-modify-write
+  bool is_exclusive_ = false;  // one thread uses the graph at a time: no atomic read-modify-write
   std::atomic<bool> build_done_{false};
   std::atomic<bool> has_announced_end_{false};
   alignas(64) std::atomic<int64_t> completed_{0};

@@ -1,8 +1,8 @@
-// A task as the runtime keeps it: one cache line, plus its payload and, for wide fan-outs, blocks.
+// A task of the runtime: one cache line, plus its payload and, for wide fan-outs, blocks.
 //
-// Who writes what:
-//   orchestrator  everything before the task is published; afterwards successors, fan-out count
-//                 (until the task is closed) and nothing else
+// Writers of the fields:
+//   orchestrator  all fields before the task is published; afterwards only successors and the
+//                 fan-out count, until the task is closed
 //   scheduler     next_ready, start_time, end_time of a task that it made ready or dispatched
 //   both          fanin and fanout, which are atomic
 #pragma once
@@ -19,18 +19,19 @@ constexpr uint32_t kInlineSuccessors = 3;
 constexpr uint32_t kBlockSuccessors = 7;
 
 struct alignas(64) TaskRecord {
-  // Predecessors that have not completed. While the graph is built beside the schedulers it holds
-  // only minus the completed ones, and publishing adds fanin_count: so each edge counts once,
-  // whichever comes first, and the task is ready for whoever brings the sum to zero.
+  // Number of predecessors that have not completed. During a concurrent build it only counts
+  // completed ones, as a negative number, and publishing adds fanin_count. So each edge counts
+  // once, whatever the order of the two events, and the thread that changes the sum to zero makes
+  // the task ready.
   std::atomic<int32_t> fanin;
   int32_t fanin_count;
   pto_payload* payload;
-  std::atomic<uint32_t> fanout;  // successors, and kClosed once the task has completed
+  std::atomic<uint32_t> fanout;  // number of successors, and kClosed once the task has completed
   uint16_t payload_length;
   uint8_t core_type;
   uint8_t published;
   uint32_t first_block;  // valid when fanout > kInlineSuccessors
-  uint32_t last_block;   // orchestrator's
+  uint32_t last_block;   // used by the orchestrator only
   int32_t next_ready;
   int32_t successors[kInlineSuccessors];
   uint64_t start_time;
@@ -47,14 +48,14 @@ inline bool is_completed(uint32_t fanout) {
   return (fanout & kClosed) != 0;
 }
 
-// Successors beyond the inline ones, in the order in which the edges came.
+// Successors beyond the inline ones, in the order in which the edges were added.
 struct EdgeBlock {
   uint32_t next;
   int32_t successors[kBlockSuccessors];
 };
 static_assert(sizeof(EdgeBlock) == 32, "two blocks a cache line");
 
-// Of 64 consecutive tasks: which wait for another, and which run on an AIV core.
+// For 64 consecutive tasks: which of them have predecessors, and which run on an AIV core.
 struct SeedWord {
   uint64_t dependent;
   uint64_t vector;

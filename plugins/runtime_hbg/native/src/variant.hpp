@@ -1,4 +1,4 @@
-// What tells the two variants apart; each library defines its own.
+// The differences between the two variants; each library defines its own.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ struct Variant {
   uint32_t capabilities;
   bool is_concurrent;       // schedulers may run while the graph is built
   bool explicit_publish;    // only published tasks run
-  const char* orchestrate;  // what the variant's entry_wrapper.hpp exports
+  const char* orchestrate;  // the symbol that the variant's entry_wrapper.hpp exports
 };
 
 extern const Variant variant;

@@ -1,4 +1,4 @@
-// aicpu_build_graph under the inline backend, in both build modes: results, publishing, errors.
+// aicpu_build_graph with the inline backend, in both build modes: results, publishing, errors.
 #include <string>
 #include <vector>
 
@@ -90,7 +90,7 @@ TEST(predecessor_that_completes_before_the_publish_counts_once) {
   CHECK(recorder.order == std::vector<uint64_t>({0, 1, 2}));
 }
 
-TEST(sequential_build_runs_nothing_before_its_end) {
+TEST(a_sequential_build_runs_no_task_before_its_end) {
   Recorder recorder(kBuildModes[2]);
   TestDevice& device = recorder.device;
   const pto_status status = device.run([&] {
@@ -174,7 +174,7 @@ struct Case {
   }
 };
 
-TEST(orchestrations_give_right_results) {
+TEST(orchestrations_compute_correct_results) {
   for (const auto& options : kBuildModes) {
     Case graph(options);
     for (const char* entry : {"diamond", "diamond_through_c"}) {

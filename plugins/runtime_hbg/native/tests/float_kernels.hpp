@@ -1,4 +1,4 @@
-// The two kernels that the orchestrations of the tests use, and the run of one of them.
+// The two kernels of the test orchestrations, and a function that runs one orchestration.
 #pragma once
 
 #include <string>

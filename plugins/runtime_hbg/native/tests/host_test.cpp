@@ -1,4 +1,4 @@
-// host_build_graph under the inline backend: order, results, every error, reuse of memory.
+// host_build_graph with the inline backend: order, results, every error, reuse of memory.
 #include <string>
 #include <vector>
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kHost = "host_build_graph";
 
-// A device whose kernels 0 (AIC) and 1 (AIV) note the order in which tasks ran.
+// A device whose kernels 0 (AIC) and 1 (AIV) record the order in which tasks ran.
 struct Recorder {
   std::vector<uint64_t> order;
   TestDevice device{kHost};
@@ -36,7 +36,7 @@ struct Recorder {
   }
 };
 
-// Whatever went wrong, the same device then runs a graph as if nothing had been.
+// After any error, the same device runs a correct graph.
 void check_works(Recorder& recorder) {
   CHECK_EQUAL(recorder.run_chain(3), PTO_OK);
   CHECK(recorder.order == std::vector<uint64_t>({0, 1, 2}));
@@ -127,7 +127,7 @@ TEST(cycle_through_a_wide_fan_out_is_found) {
   CHECK_CONTAINS(device.error().message, "0 -> 2999 -> 0");
 }
 
-TEST(long_cycle_is_abridged) {
+TEST(a_long_cycle_is_shortened_in_the_message) {
   Recorder recorder;
   TestDevice& device = recorder.device;
   const pto_status status = device.run([&] {
@@ -141,7 +141,7 @@ TEST(long_cycle_is_abridged) {
 }
 
 // Invariant: The user sees the first error of a run. Later calls change nothing.
-TEST(usage_errors_are_named_and_the_first_one_stays) {
+TEST(the_first_usage_error_is_kept) {
   Recorder recorder;
   TestDevice& device = recorder.device;
   CHECK_EQUAL(device.run([&] {
@@ -192,7 +192,7 @@ TEST(scopes_are_refused) {
   CHECK_CONTAINS(device.error().message, "host_build_graph has no scopes");
 }
 
-TEST(core_type_of_the_call_wins) {
+TEST(the_core_type_of_the_call_overrides_the_kernel) {
   TestDevice device(kHost);
   device.add_kernel(0, PTO_CORE_AIC, [](const pto_payload&) { return 0; });
   CHECK_EQUAL(device.run([&] { return device.add_task(0, {}, PTO_CORE_AIV), 0; }), PTO_OK);
@@ -220,7 +220,7 @@ TEST(failing_kernel_ends_the_run) {
   CHECK_EQUAL(device.run(build), PTO_OK);
 }
 
-TEST(abort_is_the_error) {
+TEST(an_abort_is_the_error_of_the_run) {
   Recorder recorder;
   TestDevice& device = recorder.device;
   pto_error cause{};
@@ -240,7 +240,7 @@ TEST(abort_is_the_error) {
 }
 
 // Invariant: A second run of the same graph reserves no memory.
-TEST(a_million_tasks_and_no_growth_when_warm) {
+TEST(a_second_million_tasks_needs_no_more_memory) {
   TestDevice device(kHost);
   uint64_t runs = 0;
   device.add_kernel(0, PTO_CORE_AIV, [&](const pto_payload&) { return ++runs, 0; });
@@ -313,7 +313,7 @@ TEST(kernels_are_checked) {
   CHECK_CONTAINS(twice.error().message, "two kernels have the function id 3");
 }
 
-// What an orchestration library sees.
+// The graph as an orchestration library sees it.
 
 struct Case {
   std::vector<float> in = {1, 2, 3, 4};
@@ -335,8 +335,8 @@ struct Case {
   }
 };
 
-TEST(orchestrations_give_right_results) {
-  for (const char* entry : {"diamond", "diamond_void", "look_around"}) {
+TEST(orchestrations_compute_correct_results) {
+  for (const char* entry : {"diamond", "diamond_void", "query_graph"}) {
     Case graph;
     const pto_status status = graph.run(entry);
     if (status != PTO_OK) check::fail(entry, 0, graph.device.error().message);
@@ -367,7 +367,7 @@ TEST(library_of_the_other_variant_is_refused) {
   CHECK_CONTAINS(graph.device.error().message, "so it was not built for host_build_graph");
 }
 
-TEST(explain_tells_how_far_the_run_is) {
+TEST(explain_describes_the_progress_of_the_run) {
   Recorder recorder;
   TestDevice& device = recorder.device;
   char text[256];
@@ -386,7 +386,7 @@ TEST(explain_tells_how_far_the_run_is) {
   CHECK_EQUAL(device.api().explain(device.runtime(), cut, sizeof cut), 9u);
 }
 
-TEST(entry_knows_only_its_own_name) {
+TEST(the_entry_accepts_only_its_own_variant) {
   const pto_runtime_api* api = load_variant(kHost);
   CHECK_EQUAL(std::string(api->variant), kHost);
   CHECK_EQUAL(api->capabilities,

@@ -1,4 +1,5 @@
-// The scheduler step by step: a scripted platform says when a core finishes, and notes wake-ups.
+// The scheduler step by step: a scripted platform determines when a core finishes, and records
+// wake-ups.
 #include <sys/mman.h>
 
 #include <set>
@@ -52,7 +53,7 @@ class Script {
     api_.destroy(runtime_);
   }
 
-  // From now on the platform takes 13 for a wrong pointer.
+  // From now on the platform reports 13 as a wrong pointer.
   void check_values() {
     table_.checking = 1;
     table_.check_value = [](void*, uint64_t value, pto_error* error) {
@@ -151,7 +152,7 @@ TEST(each_published_task_wakes_one_hungry_scheduler) {
   CHECK(script.started == std::vector<int64_t>({0, 1, 2}));
 }
 
-TEST(released_tasks_start_before_those_that_never_waited) {
+TEST(released_tasks_start_before_admitted_tasks) {
   Script script("host_build_graph");
   for (int task = 0; task < 9; ++task) script.add_task(PTO_CORE_AIC);
   for (int task = 0; task < 3; ++task) script.add_edge(task, task + 6);
@@ -164,7 +165,7 @@ TEST(released_tasks_start_before_those_that_never_waited) {
   CHECK(script.started == std::vector<int64_t>({0, 6, 1, 7, 2, 8, 3, 4, 5}));
 }
 
-TEST(every_scheduler_says_done_and_the_others_are_woken) {
+TEST(the_end_of_a_run_wakes_every_scheduler) {
   Script script("host_build_graph");
   script.add_task(PTO_CORE_AIC);
   script.build_done();
@@ -197,7 +198,7 @@ TEST(checking_mode_refuses_a_wrong_pointer_at_submit) {
   CHECK_CONTAINS(script.error().message, "task 2 (function 0), argument 0: 13 brings bad luck");
 }
 
-TEST(stall_becomes_the_error_of_its_cause) {
+TEST(a_stall_is_reported_with_its_cause) {
   Script script("aicpu_build_graph");
   for (int task = 0; task < 4; ++task) script.add_task(PTO_CORE_AIC);
   script.add_edge(0, 1);

@@ -1,4 +1,4 @@
-// Random task graphs and what must hold of their runs.
+// Random task graphs, and the properties of their runs.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 struct RandomGraph {
   int tasks;
-  std::vector<std::pair<int, int>> edges;  // in the order in which they are to be added
+  std::vector<std::pair<int, int>> edges;  // in the order in which they are added
   std::vector<int> core_types;
 
   // Edges lead from lower to higher ids, some of them twice; some tasks have many successors.

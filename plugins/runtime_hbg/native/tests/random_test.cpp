@@ -13,7 +13,7 @@ namespace {
 int rounds = 300;
 uint64_t first_seed = 1;
 
-// Each task folds the values of its predecessors into its own, in the order of their edges.
+// Each task combines the values of its predecessors with its own, in the order of their edges.
 struct Values {
   explicit Values(const RandomGraph& graph)
       : predecessors(static_cast<size_t>(graph.tasks)), value(predecessors.size(), 0) {
@@ -25,7 +25,7 @@ struct Values {
   void compute(size_t task) {
     uint64_t sum = task + 1;
     for (const size_t from : predecessors[task]) sum = sum * 1099511628211u ^ value[from];
-    value[task] += sum;  // a task that runs twice is wrong as well
+    value[task] += sum;  // a task that runs twice is also wrong
   }
 
   std::vector<std::vector<size_t>> predecessors;

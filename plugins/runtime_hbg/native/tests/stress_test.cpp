@@ -1,4 +1,4 @@
-// Both variants with real scheduler threads: random graphs, every edge kept, no wake-up lost.
+// Both variants with real scheduler threads: random graphs, every edge respected, no wake-up lost.
 #include <dlfcn.h>
 
 #include <string>
@@ -18,7 +18,7 @@ void check_payload(const pto_dispatch& item) {
   CHECK_EQUAL(reinterpret_cast<const uint64_t*>(item.payload + 1)[0], 3 * item.payload->task);
 }
 
-// Publishes in random order and, where tasks run beside the build, sometimes waits for one whose
+// Publishes in random order. If tasks run during the build, it sometimes waits for a task whose
 // predecessors are all published.
 void build_and_publish(const pto_runtime_api& api, ThreadsPlatform& platform,
                        const RandomGraph& graph, std::mt19937_64& random) {

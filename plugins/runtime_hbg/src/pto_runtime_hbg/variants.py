@@ -1,4 +1,4 @@
-"""The two plugin objects: where each variant's library and headers are, and its settings."""
+"""The two plugin objects: the library, headers and settings of each variant."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BUILD_MODE = Option(
     key="hbg.build_mode",
     default=1,
     parse=_parse_build_mode,
-    help="aicpu_build_graph: 1 builds and schedules at once, 0 first builds, then schedules",
+    help="aicpu_build_graph: 1: build and schedule at once; 0: first build, then schedule",
     environment="PTO_AICPU_BUILD_GRAPH_BUILD_MODE",
     native="build_mode",
 )
@@ -47,11 +47,11 @@ class BuildGraphVariant:
         return Health(ok=True)
 
     def library(self) -> Path:
-        """Give the native library that exports ``pto_runtime_entry``."""
+        """Return the path of the native library that exports ``pto_runtime_entry``."""
         return _PACKAGE / f"libpto_{self.name}.so"
 
     def orchestration_build(self) -> OrchestrationBuild:
-        """Say how a C++ orchestration is compiled: one library, nothing visible but its entry."""
+        """Return the recipe for a C++ orchestration: one library that exports only its entry."""
         return OrchestrationBuild(
             include_dirs=(*self.kernel_include_dirs(), abi_include_dir()),
             wrapper=_INCLUDE / self.name / "entry_wrapper.hpp",

@@ -1,10 +1,10 @@
-// Entries that use aicpu_build_graph's interface as published sources do, unaware of the wrapper.
+// Entries that use aicpu_build_graph's interface as published sources do, without the wrapper.
 #include "runtime.h"
 
 #define EXPECT(condition) \
   if (!(condition)) return __LINE__
 
-// (x + 1) * (x + 2) for every x, through the function table.
+// Computes (x + 1) * (x + 2) for every x, through the function table.
 extern "C" int diamond(Runtime* runtime) {
   EXPECT(runtime->orch_argc == 3);
   EXPECT(runtime->kernel_addrs[0] != 0 && runtime->kernel_addrs[1] != 0);
@@ -30,7 +30,7 @@ extern "C" int diamond(Runtime* runtime) {
   return 0;
 }
 
-// The same through the C entry points.
+// Computes the same through the C entry points.
 extern "C" int diamond_through_c(Runtime* runtime) {
   const uint64_t bytes = runtime->orch_args[2];
   const uint64_t left = reinterpret_cast<uint64_t>(aicpu_runtime_device_malloc(bytes));

@@ -1,4 +1,4 @@
-// Entries that use host_build_graph's interface as published sources do, unaware of the wrapper.
+// Entries that use host_build_graph's interface as published sources do, without the wrapper.
 #include <stdexcept>
 
 #include "runtime.h"
@@ -33,20 +33,20 @@ int make_diamond(Runtime* runtime, uint64_t* args) {
 
 }  // namespace
 
-// (x + 1) * (x + 2) for every x.
+// Computes (x + 1) * (x + 2) for every x.
 extern "C" int diamond(Runtime* runtime, uint64_t* args, int arg_count) {
   return arg_count == 3 ? make_diamond(runtime, args) : -1;
 }
 
-// The same, as a C++ function that returns nothing.
+// The same as a C++ function that returns nothing.
 void diamond_void(Runtime* runtime, uint64_t* args, int) {
   make_diamond(runtime, args);
 }
 
-// Looks at the graph through every call that shows something; a line number where it is wrong.
+// Reads the graph through every query; returns the line number of the first wrong result.
 #define EXPECT(condition) \
   if (!(condition)) return __LINE__
-extern "C" int look_around(Runtime* runtime, uint64_t* args, int arg_count) {
+extern "C" int query_graph(Runtime* runtime, uint64_t* args, int arg_count) {
   EXPECT(diamond(runtime, args, arg_count) == 0);
   EXPECT(runtime->get_task_count() == 3);
   Task* sum = runtime->get_task(2);

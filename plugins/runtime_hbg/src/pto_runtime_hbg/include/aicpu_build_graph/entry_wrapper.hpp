@@ -1,6 +1,6 @@
-// Comes after the source of an orchestration in its one translation unit, where
-// PTO_ORCHESTRATION_ENTRY is the name of its entry; defines the C entry points and exports what the
-// runtime library calls.
+// Included after the source of an orchestration in its only translation unit, where
+// PTO_ORCHESTRATION_ENTRY is the name of its entry. Defines the C entry points, and exports the
+// function that the runtime library calls.
 #ifndef PTO_AICPU_BUILD_GRAPH_ENTRY_WRAPPER_HPP
 #define PTO_AICPU_BUILD_GRAPH_ENTRY_WRAPPER_HPP
 

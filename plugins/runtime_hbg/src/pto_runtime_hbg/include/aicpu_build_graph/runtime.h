@@ -4,17 +4,18 @@
 //
 // runs on an AICPU thread. Every tensor argument lies in device memory already: orch_args holds
 // device pointers and scalars, orch_argc of them. With build_mode 1 a published task may run while
-// the orchestration goes on; with 0 all tasks run after it. The first error of any call ends the
-// run with that error, whatever the orchestration returns; later calls do nothing and return -1 or
+// the orchestration continues; with 0 all tasks run after it. The first error of any call ends the
+// run with that error, whatever the orchestration returns. Later calls do nothing and return -1 or
 // nullptr.
 //
-// An edge added twice counts twice on both sides and is harmless. An edge into a task comes before
-// that task's publish; the task that it comes from may have completed. Limits: 64 arguments a task,
-// function ids up to 4095, 134,217,728 tasks; edges as memory allows.
+// An edge that is added twice counts twice on both sides and is harmless. All edges into a task
+// must be added before that task is published; the predecessor may have completed already. Limits:
+// 64 arguments per task, function ids up to 4095, 134,217,728 tasks; memory limits the number of
+// edges.
 //
 // The names are global, so that sources may declare them themselves (`class Runtime;`) before or
-// after this header. The other variant has the same names: a translation unit has the folder of one
-// variant on its include path, and its library hides everything but the variant's entry.
+// after this header. The other variant has the same names: the include path of a translation unit
+// contains the folder of one variant, and its library hides all symbols but the variant's entry.
 #ifndef PTO_AICPU_BUILD_GRAPH_RUNTIME_H
 #define PTO_AICPU_BUILD_GRAPH_RUNTIME_H
 
@@ -26,15 +27,15 @@
 
 class Runtime;
 
-// The functions by which an orchestration builds its graph.
+// The functions with which an orchestration builds its graph.
 struct AicpuBuildApi {
   // Returns the task's id, counting from 0, or -1. The arguments are copied. `function_bin_addr` 0
   // means the kernel registered under `func_id`.
   int (*add_task)(Runtime* runtime, uint64_t* args, int num_args, int func_id, CoreType core_type,
                   uint64_t function_bin_addr);
-  // Task `to` starts after task `from` has completed; correct also when it has already.
+  // Task `to` starts after task `from` has completed. `from` may have completed already.
   void (*add_successor_conditional)(Runtime* runtime, int from, int to);
-  // Only published tasks are scheduled; each is published once.
+  // Only published tasks are scheduled. Publish each task once.
   void (*publish_task)(Runtime* runtime, int task_id);
   void* (*device_malloc)(size_t bytes);  // aligned to 1024 bytes; freed when the run ends
   void (*device_free)(void* device);
@@ -45,7 +46,7 @@ class Runtime {
   int orch_argc;
   uint64_t* orch_args;
   AicpuBuildApi aicpu_build_api;
-  const uint64_t* kernel_addrs;  // by function id, 0 to 4095; 0 where no kernel is registered
+  const uint64_t* kernel_addrs;  // by function id, 0 to 4095; 0 if no kernel is registered
   int build_mode;                // 1: build and schedule at once; 0: first build, then schedule
 
   Runtime(const pto_build_graph_calls* calls, void* graph, const AicpuBuildApi& api, uint64_t* args,
@@ -75,7 +76,7 @@ class Runtime {
   void* graph_;
 };
 
-// The same as the functions of aicpu_build_api.
+// Same as the functions of aicpu_build_api.
 extern "C" {
 int aicpu_runtime_add_task(Runtime* runtime, uint64_t* args, int num_args, int func_id,
                            CoreType core_type, uint64_t function_bin_addr);

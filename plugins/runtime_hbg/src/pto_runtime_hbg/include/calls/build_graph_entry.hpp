@@ -1,4 +1,4 @@
-// Runs the entry of a build-graph orchestration; for the entry_wrapper.hpp of both variants.
+// Runs the entry of a build-graph orchestration; used by the entry_wrapper.hpp of both variants.
 #ifndef PTO_BUILD_GRAPH_ENTRY_HPP
 #define PTO_BUILD_GRAPH_ENTRY_HPP
 
@@ -9,7 +9,7 @@
 
 namespace pto_orchestration {
 
-// Calls `body` with a copy of the arguments, which the orchestration may write to.
+// Calls `body` with a copy of the arguments, which the orchestration may modify.
 template <class Body>
 int32_t run_entry(const CurrentRun& run, const uint64_t* args, int32_t num_args, Body body) {
   if (run.calls->version != PTO_BUILD_GRAPH_CALLS_VERSION) return -1;

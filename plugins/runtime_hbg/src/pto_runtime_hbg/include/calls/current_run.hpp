@@ -1,4 +1,4 @@
-// The run of the calling thread, for published functions and macros that get no context.
+// The run of the calling thread, for published functions and macros without a context argument.
 #ifndef PTO_BUILD_GRAPH_CURRENT_RUN_HPP
 #define PTO_BUILD_GRAPH_CURRENT_RUN_HPP
 

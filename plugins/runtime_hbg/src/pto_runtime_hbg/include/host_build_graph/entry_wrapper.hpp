@@ -1,5 +1,6 @@
-// Comes after the source of an orchestration in its one translation unit, where
-// PTO_ORCHESTRATION_ENTRY is the name of its entry; exports what the runtime library calls.
+// Included after the source of an orchestration in its only translation unit, where
+// PTO_ORCHESTRATION_ENTRY is the name of its entry. Exports the function that the runtime library
+// calls.
 #ifndef PTO_HOST_BUILD_GRAPH_ENTRY_WRAPPER_HPP
 #define PTO_HOST_BUILD_GRAPH_ENTRY_WRAPPER_HPP
 

@@ -1,5 +1,5 @@
-// LOG_ERROR(format, ...) and so on: printf style, into the log of the run, with the name of the
-// calling function. On a thread that the orchestration started itself they write to stderr.
+// LOG_ERROR(format, ...) and so on write to the log of the run in printf style, with the name of
+// the calling function. On a thread that the orchestration started itself they write to stderr.
 #ifndef PTO_HOST_BUILD_GRAPH_LOG_H
 #define PTO_HOST_BUILD_GRAPH_LOG_H
 
@@ -12,7 +12,7 @@
 
 namespace pto_orchestration {
 
-// As in pto/abi/platform.h.
+// Same levels as in pto/abi/platform.h.
 enum LogLevel : int32_t { kLogError = 0, kLogWarn = 1, kLogInfo = 2, kLogDebug = 3 };
 
 __attribute__((format(printf, 3, 4))) inline void log(LogLevel level, const char* function,

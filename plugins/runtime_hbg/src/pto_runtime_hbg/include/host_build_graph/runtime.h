@@ -2,20 +2,21 @@
 //
 //   extern "C" int build(Runtime* runtime, uint64_t* args, int arg_count);   // 0 = success
 //
-// runs on the host, with host pointers and scalars in `args`, and builds the whole graph; the tasks
-// run when it has returned 0. The first error of any call ends the run with that error, whatever
-// the orchestration returns; later calls do nothing and return -1, 0 or nullptr.
+// runs on the host, with host pointers and scalars in `args`, and builds the whole graph. The tasks
+// run after it has returned 0. The first error of any call ends the run with that error, whatever
+// the orchestration returns. Later calls do nothing and return -1, 0 or nullptr.
 //
-// An edge added twice counts twice on both sides and is harmless. Limits: 64 arguments a task,
-// function ids up to 4095, 134,217,728 tasks; edges and tensor pairs as memory allows.
+// An edge that is added twice counts twice on both sides and is harmless. Limits: 64 arguments per
+// task, function ids up to 4095, 134,217,728 tasks; memory limits the number of edges and tensor
+// pairs.
 //
 // The names are global, so that sources may declare them themselves (`class Runtime;`) before or
-// after this header. The other variant has the same names: a translation unit has the folder of one
-// variant on its include path, and its library hides everything but the variant's entry.
+// after this header. The other variant has the same names: the include path of a translation unit
+// contains the folder of one variant, and its library hides all symbols but the variant's entry.
 #ifndef PTO_HOST_BUILD_GRAPH_RUNTIME_H
 #define PTO_HOST_BUILD_GRAPH_RUNTIME_H
 
-// Published sources use these without including them.
+// Published sources use these headers without including them.
 #include <stdio.h>
 #include <string.h>
 
@@ -30,7 +31,7 @@
 #include "pto_build_graph_calls.h"
 #include "pto_log.h"
 
-// The published limits, for arrays of sources; the limits of this variant are larger.
+// The published limits, for arrays in sources; the limits of this variant are larger.
 #ifndef RUNTIME_MAX_TASKS
 #define RUNTIME_MAX_TASKS 131072
 #endif
@@ -44,17 +45,17 @@
 #define RUNTIME_MAX_TENSOR_PAIRS 64
 #endif
 
-// Memory of the device, for orchestrations. Device pointers are not to be read on the host.
+// Device memory for orchestrations. The host must not dereference device pointers.
 struct HostApi {
   void* (*device_malloc)(size_t bytes);  // aligned to 1024 bytes; freed when the run ends
   void (*device_free)(void* device);
   int (*copy_to_device)(void* device, const void* host, size_t bytes);    // 0 = success
   int (*copy_from_device)(void* host, const void* device, size_t bytes);  // 0 = success
-  // Registers the bytes of a kernel library under `func_id`; its address, or 0.
+  // Registers the bytes of a kernel library under `func_id`; returns its address, or 0.
   uint64_t (*upload_kernel_binary)(int func_id, const uint8_t* bytes, size_t length);
 };
 
-// A task as get_task() shows it: a picture of the moment of that call.
+// A task as returned by get_task(): a snapshot at the time of that call.
 struct Task {
   int task_id = -1;
   int func_id = -1;
@@ -71,11 +72,11 @@ struct Task {
 
 class Runtime;
 
-// What `runtime->tasks` is: an array of the tasks by id, as get_task() shows them.
+// The type of `runtime->tasks`: an array of the tasks by id, as returned by get_task().
 class TaskArray {
  public:
   explicit TaskArray(Runtime* runtime) : runtime_(runtime) {}
-  // An id that no task has gives an empty task, whose task_id is -1.
+  // An id without a task returns an empty task, whose task_id is -1.
   Task& operator[](int task_id) const;
   Task* operator+(int task_id) const { return &(*this)[task_id]; }
 
@@ -111,7 +112,8 @@ class Runtime {
 
   int get_task_count() { return calls_->get_task_count(graph_); }
 
-  // The task, or nullptr; valid while the orchestration runs. Writing to it changes no task.
+  // Returns the task, or nullptr; valid while the orchestration runs. Writing to it changes no
+  // task.
   Task* get_task(int task_id) {
     pto_task_view view;
     if (calls_->view_task(graph_, task_id, &view) != 0) return nullptr;
@@ -124,8 +126,8 @@ class Runtime {
     return copy.task.get();
   }
 
-  // Writes the ids of the tasks without predecessors, get_task_count() at most, and returns how
-  // many there are; with nullptr it only counts.
+  // Writes the ids of the tasks without predecessors, at most get_task_count(), and returns their
+  // number; with nullptr it only counts.
   int get_initial_ready_tasks(int* ready_tasks) {
     return calls_->get_initial_ready_tasks(graph_, ready_tasks);
   }
@@ -133,7 +135,7 @@ class Runtime {
   // Writes the graph to the log, at level info.
   void print_runtime() { calls_->print_runtime(graph_); }
 
-  // The address of a kernel, 0 when there is none.
+  // Returns the address of a kernel; 0 if there is none.
   uint64_t get_function_bin_addr(int func_id) {
     return calls_->get_function_bin_addr(graph_, func_id);
   }
@@ -141,7 +143,7 @@ class Runtime {
     calls_->set_function_bin_addr(graph_, func_id, address);
   }
 
-  // Accepted for sources that share code with another variant; this one has no use for it.
+  // Accepted for sources that share code with another variant; no effect in this one.
   void set_pto2_gm_sm_ptr(void*) {}
 
  private:

@@ -1,4 +1,4 @@
-// The kinds of core that a task runs on.
+// The core types of tasks.
 #ifndef PTO_AICPU_BUILD_GRAPH_CORE_TYPE_H
 #define PTO_AICPU_BUILD_GRAPH_CORE_TYPE_H
 
