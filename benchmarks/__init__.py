@@ -1,6 +1,6 @@
-"""Measurements: each figure beside a floor or a peer taken in the same run.
+"""Measurements: each figure beside a floor or a peer that is measured in the same run.
 
-``python -m benchmarks`` prints them all and writes JSON; ``python -m benchmarks --help`` lists
-the rest. Nothing here is a test: the machines are shared, so a figure decides by its ratio, not by
+``python -m benchmarks`` prints all figures and writes JSON; ``python -m benchmarks --help`` lists
+the options. No figure is a test: the machines are shared, so judge a figure by its ratio, not by
 its time.
 """

@@ -20,19 +20,17 @@ GROUPS = ("level2", "tensors", "hierarchy", "idle", "python", "command")
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument(
-        "groups", nargs="*", help=f"some of {', '.join(GROUPS)}; all of them without this"
-    )
+    parser.add_argument("groups", nargs="*", help=f"some of {', '.join(GROUPS)}; default: all")
     parser.add_argument("--repeats", type=int, default=7, metavar="N", help="samples of a figure")
     parser.add_argument(
-        "--quick", action="store_true", help="a hundredth of each size: tries the program out"
+        "--quick", action="store_true", help="use a hundredth of each size, to try the program"
     )
     parser.add_argument("--json", type=Path, default=Path("build/benchmarks.json"))
-    parser.add_argument("--markdown", type=Path, help="write the table as a page, too")
+    parser.add_argument("--markdown", type=Path, help="also write the table as a page")
     parser.add_argument(
         "--taskflow-include",
         default=os.environ.get("TASKFLOW_INCLUDE"),
-        help="include folder of Taskflow, which is measured only with it",
+        help="include folder of Taskflow; without it Taskflow is not measured",
     )
     arguments = parser.parse_args()
     unknown = set(arguments.groups) - set(GROUPS)
@@ -60,7 +58,7 @@ def _measure(arguments: argparse.Namespace, effort: Effort) -> Iterator[Figure]:
 
 
 def main() -> None:
-    """Measure what was asked for."""
+    """Measure the selected groups."""
     arguments = _arguments()
     effort = Effort(arguments.repeats, divisor=100 if arguments.quick else 1)
     machine = {**describe(), "effort": str(effort), "load at the start": load()}

@@ -13,7 +13,7 @@ from benchmarks.machine import ROOT
 
 
 def figures(effort: Effort) -> Iterator[Figure]:
-    """Measure the command beside a bare interpreter, in turns."""
+    """Measure the command and a bare interpreter, alternately."""
     pto = Path(sys.executable).with_name("pto")
     taken = interleaved(
         {

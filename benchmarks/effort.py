@@ -1,4 +1,4 @@
-"""How much a run of the figures does."""
+"""The number of samples and the sizes of a measurement."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 class Effort:
     """``repeats`` samples of each figure; sizes are divided by ``divisor``.
 
-    Each budget asks for the median of at least five samples at full size.
+    Each budget applies to the median of at least five samples at full size.
     """
 
     repeats: int = 7
     divisor: int = 1
 
     def size(self, full: int) -> int:
-        """Give the part of ``full`` to do, at least one."""
+        """Return ``full`` divided by the divisor, at least one."""
         return max(1, full // self.divisor)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""One measured figure, and how a set of them is repeated and summarised."""
+"""One measured figure, and functions that repeat and summarise figures."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Sample = TypeVar("Sample")
 
 @dataclass
 class Figure:
-    """Samples of one quantity, in ``unit``, with what to hold them against.
+    """Samples of one quantity, in ``unit``, with a budget and a peer for comparison.
 
-    ``budget`` is the most the median may be (the least, when ``at_least``), ``peer`` the samples of
-    a floor or another system taken in the same run, ``peer_name`` what that is; ``not_measured``
-    says why there are no samples.
+    ``budget`` is the upper limit of the median (the lower limit if ``at_least``). ``peer`` contains
+    the samples of a floor or another system in the same run, and ``peer_name`` its name.
+    ``not_measured`` states why there are no samples.
     """
 
     name: str
@@ -32,12 +32,12 @@ class Figure:
 
     @property
     def median(self) -> float:
-        """The middle sample."""
+        """The median."""
         return statistics.median(self.samples)
 
     @property
     def spread(self) -> float:
-        """The distance between the quartiles, as a share of the median."""
+        """The distance between the quartiles as a share of the median."""
         if len(self.samples) < 4 or not self.median:
             return 0.0
         low, _, high = statistics.quantiles(self.samples, n=4)
@@ -45,20 +45,20 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """The median over the peer's."""
+        """The median divided by the peer's median."""
         if not self.peer or not self.samples:
             return None
         return self.median / statistics.median(self.peer)
 
     @property
     def met(self) -> bool | None:
-        """Whether the median keeps the budget; None without one."""
+        """Whether the median is within the budget; None without one."""
         if self.budget is None or not self.samples:
             return None
         return self.median >= self.budget if self.at_least else self.median <= self.budget
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, for machines."""
+        """Return all members in a form for JSON."""
         measured = bool(self.samples)
         return {
             "name": self.name,
@@ -79,7 +79,7 @@ class Figure:
 
 
 def interleaved(measures: dict[str, Callable[[], Sample]], repeats: int) -> dict[str, list[Sample]]:
-    """Sample several things in turns, so that a drifting machine drifts under all of them.
+    """Sample several functions alternately, so that a drift of the machine affects all of them.
 
     Each is called once before, to warm up.
     """
@@ -95,7 +95,7 @@ def interleaved(measures: dict[str, Callable[[], Sample]], repeats: int) -> dict
 def ratios(
     above: Callable[[], float], below: Callable[[], float], repeats: int, turns: int
 ) -> list[float]:
-    """Sample one measure over another; a sample is the ratio of medians over ``turns`` turns."""
+    """Sample the ratio of two measures, which is the ratio of medians over ``turns`` turns."""
     taken = interleaved({"above": above, "below": below}, repeats * turns)
     medians = {
         name: [statistics.median(values[i : i + turns]) for i in range(0, len(values), turns)]
@@ -105,13 +105,13 @@ def ratios(
 
 
 def percentile(values: Iterable[float], share: float) -> float:
-    """The value below which ``share`` of the values lie."""
+    """Return the value below which ``share`` of the values lie."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def wall_s(call: Callable[[], Any]) -> float:
-    """Seconds of wall time that one call takes."""
+    """Return the wall time of one call in seconds."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start

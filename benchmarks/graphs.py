@@ -13,7 +13,7 @@ SOURCES = Path(__file__).resolve().parent / "sources"
 
 
 def chains_program(kernel: str = "empty") -> ChipCallable:
-    """A C++ orchestration of (tasks, chains, argument): tasks of one kernel, in chains or free."""
+    """A C++ orchestration of (tasks, chains, argument): tasks of one kernel in chains, or none."""
     return ChipCallable(
         OrchestrationSource(SOURCES / "orchestration" / "chains.cpp", "build_chains"),
         children={0: CoreCallable(KernelSource(SOURCES / f"{kernel}.cpp"), "aiv")},
@@ -24,6 +24,6 @@ def chains_program(kernel: str = "empty") -> ChipCallable:
 def run_chains(
     device: Device, program: ChipCallable, tasks: int, chains: int, argument: int = 0, **run: Any
 ) -> RunReport:
-    """Run ``tasks`` tasks in ``chains`` chains; 0 chains means all are independent."""
+    """Run ``tasks`` tasks in ``chains`` chains; with 0 chains all tasks are independent."""
     words = [ctypes.c_int64(value) for value in (tasks, chains, argument)]
     return device.run(program, *words, **run)

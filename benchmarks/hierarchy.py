@@ -41,7 +41,7 @@ Graph = Callable[[Any, Any, Any], None]
 
 
 def nothing(args: Any = None) -> None:
-    """Do what the figures of overhead need."""
+    """Do nothing; the figures of overhead use this task."""
 
 
 def work(args: Any) -> None:
@@ -52,7 +52,7 @@ def work(args: Any) -> None:
 
 
 def figures(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
-    """Measure Workers of one and of two children, then what starting and waiting cost."""
+    """Measure Workers of one and of two children, then the cost of starting and waiting."""
     with Worker(level=3, num_sub_workers=1) as worker:
         yield from _one_child(worker, binaries, effort)
     with Worker(level=3, num_sub_workers=2) as worker:
@@ -141,7 +141,7 @@ def _overheads(measures: dict[str, Callable[[], float]], effort: Effort) -> Iter
 def _without_python(
     worker: Worker, handle: Any, tasks: int, chain: Graph
 ) -> dict[str, Callable[[], float]]:
-    """Submits of many tasks by one call, and of a captured graph: with a part of each array."""
+    """Measure submits of many tasks by one call, and of a captured graph; slice each array."""
     arrays = [ContinuousTensor.from_array(worker.shared_array((tasks, 4))) for _ in range(5)]
     took_s = 0.0
 
@@ -175,7 +175,7 @@ def _without_python(
         return measure
 
     def replay_cpu() -> float:
-        """All threads of this process, until the last task has ended."""
+        """Return the CPU time of all threads of this process, up to the end of the last task."""
         start = time.process_time()
         worker.replay(captured, other)
         return (time.process_time() - start) / tasks * 1e6
@@ -276,7 +276,7 @@ def _one_task(
 
 
 def _life(effort: Effort) -> Iterator[Figure]:
-    """What it takes to start and end two children, and what one has for itself."""
+    """Measure the start and end of two children, and the private memory of one."""
     start, end, private = [], [], []
     for _ in range(effort.repeats):
         worker = Worker(level=3, num_sub_workers=2)
@@ -299,7 +299,7 @@ def _life(effort: Effort) -> Iterator[Figure]:
 
 
 def _idle(effort: Effort) -> Figure:
-    """What a Worker of two children takes that has run something and has nothing to do."""
+    """Measure an idle Worker of two children after a run."""
     seconds = SECONDS / effort.divisor
     with Worker(level=3, num_sub_workers=2) as worker:
         handle = worker.register(nothing)
@@ -323,7 +323,7 @@ def _idle(effort: Effort) -> Figure:
 
 
 def _processor_ns() -> int:
-    """Of all threads of this process and of its children."""
+    """Return the CPU time of all threads of this process and of its children."""
     threads = [
         thread
         for process in (os.getpid(), *_children())
@@ -333,7 +333,7 @@ def _processor_ns() -> int:
 
 
 def _waiting_tasks(effort: Effort) -> Figure:
-    """A million tasks that wait for one: what they take, in memory of the parent."""
+    """Measure a million tasks that wait for one: their memory in the parent."""
     tasks = effort.size(WAITING)
     taken: list[float] = []
     with Worker(level=3, num_sub_workers=1) as worker:
@@ -436,12 +436,12 @@ def _median_us(effort: Effort, call: Callable[[], Any]) -> float:
 
 
 def _handover(binaries: Binaries, effort: Effort) -> float:
-    """Microseconds of a round trip."""
+    """Return the time of a round trip in microseconds."""
     return numbers(binaries.floors, "handover", effort.size(2_000))[0][0] / 1e3
 
 
 def _two_bare_processes(tasks: int) -> float:
-    """Seconds in which two processes do half of the tasks each, started before."""
+    """Return the seconds in which two running processes do half of the tasks each."""
     context = get_context("fork")
     barrier = context.Barrier(3)
 
@@ -462,7 +462,7 @@ def _two_bare_processes(tasks: int) -> float:
 
 
 def _bare_fork() -> tuple[float, float]:
-    """Milliseconds that two processes take to start and end, and what one has for itself, in MB."""
+    """Return the milliseconds in which two processes start and end, and the private MB of one."""
     start = time.perf_counter()
     children = []
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""The figure of an open device that has nothing to do."""
+"""The figure of an idle open device."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _process_time(seconds: float) -> Callable[[], float]:
 
 
 def sleeper(seconds: float) -> Callable[[], float]:
-    """Give the measurement of a process that sleeps for so long, in percent of a core."""
+    """Return the CPU use of a sleeping process, in percent of a core."""
     command = [sys.executable, "-c", SLEEPER, str(seconds)]
 
     def measure() -> float:

@@ -15,12 +15,12 @@ from pto_core import CallConfig, Device, open_device
 TASKS = 100_000
 SINGLE_CHAIN_TASKS = 10_000
 SPIN_LOOPS = 11_500
-"""Turns of the compute-bound kernel: about 20 us."""
+"""Iterations of the compute-bound kernel: about 20 us."""
 HANDOVER = "round trip between two threads"
 
 
 def figures(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
-    """Measure everything; the device stays open, warm, between figures."""
+    """Measure all figures; the device stays open between figures and is warm."""
     with open_device("a2a3sim", runtime="host_build_graph") as device:
         yield from _one_task(device, binaries, effort)
         yield from _graphs(device, binaries, effort)
@@ -39,7 +39,7 @@ def _one_task(device: Device, binaries: Binaries, effort: Effort) -> Iterator[Fi
             start = time.perf_counter()
             run_chains(device, program, 1, 0)
             taken.append((time.perf_counter() - start) * 1000)
-        taken = taken[runs:]  # the first half warms up, as it does for the floor
+        taken = taken[runs:]  # the first half warms up, as for the floor
         return [percentile(taken, 0.5), percentile(taken, 0.99)]
 
     def floor() -> list[float]:
@@ -95,7 +95,7 @@ def _build_and_run(device: Device, tasks: int, chains: int) -> Callable[[], list
     program = chains_program()
 
     def measure() -> list[float]:
-        run_chains(device, program, tasks, chains)  # what ran between has taken the caches
+        run_chains(device, program, tasks, chains)  # the work in between has evicted the caches
         report = run_chains(device, program, tasks, chains)
         return [_us_per_task(report.build_ns, tasks), _us_per_task(report.run_ns, tasks)]
 

@@ -1,4 +1,4 @@
-"""What the figures were taken on."""
+"""The machine on which the figures were measured."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _output(*command: str) -> str:
 
 
 def describe() -> dict[str, Any]:
-    """Commit, CPU, cores, memory, kernel, Python and compiler."""
+    """Return commit, CPU, cores, memory, kernel, Python and compiler."""
     dirty = " with changes" if _output("git", "status", "--porcelain") else ""
     return {
         "commit": (_output("git", "rev-parse", "--short=12", "HEAD") or "unknown") + dirty,
@@ -38,5 +38,5 @@ def describe() -> dict[str, Any]:
 
 
 def load() -> float:
-    """How many processes wanted a processor, averaged over the last minute."""
+    """Return the average number of runnable processes over the last minute."""
     return round(os.getloadavg()[0], 2)

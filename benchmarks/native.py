@@ -1,4 +1,4 @@
-"""Builds the peers and the kernels of the figures with the host compiler."""
+"""Build the peers and the kernels of the figures with the host compiler."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ COMPILER = "g++"
 
 
 class Binaries:
-    """Everything that is compiled, in ``folder``; each part when it is first asked for.
+    """The compiled programs, in ``folder``; each is built at its first use.
 
-    Asking raises CalledProcessError, with the compiler's words on stderr, when a source does not
-    compile.
+    A property raises CalledProcessError if its source does not compile; stderr has the compiler's
+    message.
     """
 
     def __init__(self, folder: Path, taskflow_include: str | None) -> None:
@@ -49,12 +49,12 @@ class Binaries:
 
     @cached_property
     def submits(self) -> Path:
-        """Program that submits to a runtime's library among few and among many regions."""
+        """Program that measures submits among few and among many regions."""
         return self._program("submits", "-ldl", f"-I{abi_include_dir()}")
 
     @cached_property
     def taskflow(self) -> Path | None:
-        """Program with the graphs in Taskflow; None where its headers are not given."""
+        """Program with the graphs in Taskflow; None without its headers."""
         if not self._taskflow_include:
             return None
         return self._program("taskflow", "-pthread", f"-I{self._taskflow_include}")
@@ -65,12 +65,12 @@ class Binaries:
         return self._program("bare_threads", "-pthread", "-ldl")
 
     def kernel(self, name: str) -> Path:
-        """Compile one of our kernels into a library of its own."""
+        """Compile one of our kernels into a library."""
         return self._library(HERE / "sources" / f"{name}.cpp", f"{name}.so")
 
     @cached_property
     def empty_call(self) -> Callable[..., None]:
-        """A native function that takes anything and does nothing, imported."""
+        """An imported native function that accepts any arguments and does nothing."""
         include = sysconfig.get_path("include")
         library = self._library(HERE / "peers" / "empty_call.cpp", "empty_call.so", f"-I{include}")
         spec = importlib.util.spec_from_file_location("empty_call", library)
@@ -96,6 +96,6 @@ class Binaries:
 
 
 def numbers(*command: object) -> list[list[float]]:
-    """Run a program and read the numbers that it prints, a list for each line."""
+    """Run a program and return the numbers that it prints, one list for each line."""
     done = subprocess.run([str(c) for c in command], check=True, capture_output=True, text=True)
     return [[float(word) for word in line.split()] for line in done.stdout.splitlines()]

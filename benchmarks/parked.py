@@ -1,4 +1,4 @@
-"""Figures of a run of one task on a Worker that sleeps, beside bare processes that sleep so."""
+"""Figures of a one-task run on a sleeping Worker, beside bare processes that sleep the same way."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from benchmarks.native import Binaries, numbers
 from pto_core import CallableHandle, Worker
 
 PAUSE_S = 0.002
-"""After which everybody who waits for a bell is parked."""
+"""After this time each thread that waits for a doorbell is parked."""
 TURNS = 200
 
 
 def figures(
     children: int, worker: Worker, handle: CallableHandle, binaries: Binaries, effort: Effort
 ) -> Iterator[Figure]:
-    """Measure both in turns: the Worker's time beside the bare one, then the one over the other."""
+    """Measure both alternately: the Worker's time, the bare time, and their ratio."""
     turns = effort.size(TURNS)
 
     def one(orch: Any, args: Any, config: Any) -> None:

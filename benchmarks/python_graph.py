@@ -18,7 +18,7 @@ TASKS = 50_000
 
 
 class _Loops:
-    """Times loops in turns; a turn of the same loop with nothing in it is taken off."""
+    """Time loops alternately, and subtract the time of the same loop with an empty body."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, list[float]] = {}
@@ -29,7 +29,7 @@ class _Loops:
         self.seconds.setdefault(name, []).append(time.perf_counter() - start)
 
     def us(self, name: str, count: int) -> list[float]:
-        """Give the time of one turn, in each round but the first, which warms up."""
+        """Return the time of one turn in each round; the first round warms up and is dropped."""
         empty = min(self.seconds["nothing"])
         return [max(value - empty, 0.0) / count * 1e6 for value in self.seconds[name][1:]]
 

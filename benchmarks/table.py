@@ -1,4 +1,4 @@
-"""How the figures are shown."""
+"""Format the figures."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ HEADER = ("figure", "median", "min", "spread", "budget", "met", "floor or peer",
 
 
 def rows(figures: list[Figure]) -> list[tuple[str, ...]]:
-    """One row of text for each figure."""
+    """Return one row of text for each figure."""
     return [_row(figure) for figure in figures]
 
 
 def markdown(figures: list[Figure], machine: dict[str, Any]) -> str:
-    """The page ``docs/benchmarks.md`` holds: machine, then the table."""
+    """Return the page ``docs/benchmarks.md``: the machine, then the table."""
     lines = [f"- {key}: {value}" for key, value in machine.items()]
     lines += ["", "| " + " | ".join(HEADER) + " |", "| --- " * len(HEADER) + "|"]
     lines += ["| " + " | ".join(row) + " |" for row in rows(figures)]
@@ -100,7 +100,7 @@ def markdown(figures: list[Figure], machine: dict[str, Any]) -> str:
 
 
 def plain(figures: list[Figure]) -> str:
-    """Columns of text."""
+    """Align the columns of a text table."""
     table = [HEADER, *rows(figures)]
     widths = [max(len(row[column]) for row in table) for column in range(len(HEADER))]
     return "\n".join(

@@ -1,4 +1,4 @@
-"""Figures of the runtime that finds dependencies by itself, with empty kernels."""
+"""Figures of the runtime that finds dependencies automatically, with empty kernels."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ PEER = "GCC OpenMP depend tasks"
 
 
 ALONE = 60_000
-"""Tasks that the window of a ring holds, so that a submitter on one thread never waits."""
+"""The window of a ring in tasks, large enough that a submitter on one thread never waits."""
 SHAPES = ("1-D slices", "2-D tiles", "strided boxes")
 """In the order of peers/submits.cpp."""
 
 
 class _Graph(NamedTuple):
-    """A graph of sources/orchestration/tensors.cpp and its OpenMP twin."""
+    """A graph of sources/orchestration/tensors.cpp and its OpenMP counterpart."""
 
     label: str
     number: int
@@ -48,7 +48,7 @@ class _Graph(NamedTuple):
     budget_us: float
     submit_budget_us: float | None = None
     tasks_each: int = 1
-    """Tasks of the graph for each one of its argument ``tasks``."""
+    """The number of tasks of the graph for each unit of its argument ``tasks``."""
 
 
 _GRAPHS = (
@@ -60,13 +60,13 @@ _GRAPHS = (
 
 
 def figures(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
-    """Measure everything; the device stays open, warm, between figures."""
+    """Measure all figures; the device stays open between figures and is warm."""
     with open_device("a2a3sim", runtime=RUNTIME) as device:
         buffer = device.to_device(np.zeros(1 << 23, np.float32))
         program = _program()
 
         def run(graph: int, tasks: int, width: int, threads: int = 3) -> tuple[float, float]:
-            """Give the wall time of a run, and of its orchestration, in seconds."""
+            """Return the wall time of a run, and of its orchestration, in seconds."""
             words = [ctypes.c_int64(value) for value in (graph, tasks, width)]
             config = CallConfig(aicpu_thread_num=threads)
             start = time.perf_counter()
@@ -85,7 +85,7 @@ def figures(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
 
 
 class _Run(Protocol):
-    """Runs a graph of so many tasks and such a width, on so many AICPU threads."""
+    """A run of a graph with a number of tasks, a width and a number of AICPU threads."""
 
     def __call__(
         self, graph: int, tasks: int, width: int, threads: int = 3
@@ -106,7 +106,7 @@ def _one_task(run: _Run, binaries: Binaries, effort: Effort) -> Iterator[Figure]
 
     def ours() -> list[float]:
         taken = [run(0, 1, 1)[0] * 1000 for _ in range(2 * runs)]
-        taken = taken[runs:]  # the first half warms up, as it does for the floor
+        taken = taken[runs:]  # the first half warms up, as for the floor
         return [percentile(taken, 0.5), percentile(taken, 0.99)]
 
     def floor() -> list[float]:
@@ -129,7 +129,7 @@ def _graph(run: _Run, graph: _Graph, binaries: Binaries, effort: Effort) -> Iter
     count = tasks * graph.tasks_each
 
     def ours() -> tuple[float, float]:
-        run(graph.number, tasks, graph.width)  # what ran between has taken the caches
+        run(graph.number, tasks, graph.width)  # the work in between has evicted the caches
         whole, submit = run(graph.number, tasks, graph.width)
         return whole / count * 1e6, submit / count * 1e6
 
@@ -162,7 +162,7 @@ def _submit_alone(run: _Run, graph: _Graph, binaries: Binaries, effort: Effort) 
     tasks = effort.size(ALONE)
 
     def ours() -> float:
-        run(graph.number, tasks, graph.width, 1)  # what ran between has taken the caches
+        run(graph.number, tasks, graph.width, 1)  # the work in between has evicted the caches
         return run(graph.number, tasks, graph.width, 1)[1] / tasks * 1e6
 
     def floor() -> float:
@@ -181,7 +181,7 @@ def _submit_alone(run: _Run, graph: _Graph, binaries: Binaries, effort: Effort) 
 
 
 def _regions(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
-    """How much a submit slows down among many regions; the worse of all alive and all retired."""
+    """Measure the slowdown of submits by many regions: the worse of alive and retired ones."""
     submits = effort.size(20_000)
     taken = [numbers(binaries.submits, plugin.library(), submits) for _ in range(effort.repeats)]
     for index, shape in enumerate(SHAPES):

@@ -1,7 +1,7 @@
-// Bare threads that run the compute-bound kernel of the figures, each taking the next call from a
-// counter: the floor for core use.
+// Bare threads that run the compute-bound kernel of the figures. Each takes the next call from a
+// counter. They are the floor for the use of cores.
 //
-// usage: bare_threads KERNEL_LIBRARY CALLS THREADS REPEATS LOOPS; prints wall nanoseconds a call.
+// usage: bare_threads KERNEL_LIBRARY CALLS THREADS REPEATS LOOPS; prints wall nanoseconds per call.
 #include <dlfcn.h>
 
 #include <atomic>

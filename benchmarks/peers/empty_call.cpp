@@ -1,5 +1,5 @@
-// A Python extension with one function that takes anything and does nothing: the floor of a call
-// from Python into native code.
+// A Python extension with one function that accepts any arguments and does nothing: the floor of a
+// call from Python into native code.
 #include <Python.h>
 
 namespace {

@@ -1,8 +1,8 @@
-// Floors of the figures: the least that a plain loop, or two threads, pay for the same work.
+// Floors of the figures: the cost of the same work in a plain loop, or between two threads.
 //
-// usage: floors handover ROUND_TRIPS    prints median and 99th percentile, nanoseconds a round trip
-//        floors append TASKS            prints nanoseconds a task
-//        floors call TASKS LIBRARY      prints nanoseconds a task
+// usage: floors handover ROUND_TRIPS    prints median and 99th percentile, ns per round trip
+//        floors append TASKS            prints ns per task
+//        floors call TASKS LIBRARY      prints ns per task
 #include <dlfcn.h>
 #include <linux/futex.h>
 #include <sched.h>
@@ -33,8 +33,8 @@ void futex(std::atomic<uint32_t>& word, int operation, uint32_t value) {
   syscall(SYS_futex, &word, operation, value, nullptr, nullptr, 0);
 }
 
-// One thread waits here for another. The waiting policy is the simulator's: spin for about 1 us,
-// yield for 60 us, then park.
+// A word on which one thread waits for another. The waiting policy is the simulator's: spin for
+// about 1 us, yield for 60 us, then park.
 class Gate {
  public:
   void open() {
@@ -79,8 +79,8 @@ void measure_handover(size_t round_trips) {
   std::printf("%.1f %.1f\n", taken[taken.size() / 2], taken[taken.size() * 99 / 100]);
 }
 
-// What a task takes at the least: a record of one cache line, and its argument with what the core
-// is told.
+// The minimum cost of a task: a record of one cache line, its argument, and the dispatch message to
+// the core.
 struct Record {
   std::array<uint64_t, 8> words;
 };
@@ -121,7 +121,7 @@ int main(int argc, char** argv) {
   }
   std::vector<Record> records;
   std::vector<Payload> payloads;
-  append_ns(records, payloads, count);  // takes the memory, which the second round reuses
+  append_ns(records, payloads, count);  // allocates the memory, which the second round reuses
   if (std::strcmp(argv[1], "append") == 0) {
     std::printf("%.3f\n", append_ns(records, payloads, count));
     return 0;

@@ -1,6 +1,6 @@
-// GCC's OpenMP tasks on the graphs of the figures: what a user would write without this framework.
+// GCC's OpenMP tasks on the graphs of the figures: the alternative without this framework.
 //
-// usage: openmp GRAPH TASKS CHAINS REPEATS; prints nanoseconds a task, one number a repeat.
+// usage: openmp GRAPH TASKS CHAINS REPEATS; prints nanoseconds per task, one number per repeat.
 #include <omp.h>
 
 #include <chrono>

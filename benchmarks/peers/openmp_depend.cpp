@@ -1,7 +1,7 @@
 // GCC's OpenMP tasks with `depend` on the graphs of sources/orchestration/tensors.cpp.
 //
-// usage: openmp_depend GRAPH TASKS WIDTH REPEATS; prints nanoseconds a task, one number a repeat.
-// GRAPH: slices, outputs or attention.
+// usage: openmp_depend GRAPH TASKS WIDTH REPEATS; prints nanoseconds per task, one number per
+// repeat. GRAPH: slices, outputs or attention.
 #include <omp.h>
 
 #include <chrono>
@@ -31,8 +31,8 @@ void update_slices(std::vector<Key>& slices, long tasks) {
   }
 }
 
-// The outputs of a lane alternate between two keys. The slice, which nobody writes, is left out:
-// in GCC every reader of it would be kept in a list.
+// The outputs of a lane alternate between two keys. The slice, which no task writes, is left out,
+// because GCC would keep each of its readers in a list.
 void make_outputs(std::vector<Key>& outputs, long tasks, long width) {
   for (long i = 0; i < tasks; ++i) {
     const size_t lane = static_cast<size_t>(i % width);

@@ -1,9 +1,9 @@
-// Floor of a one-task run on a parked Worker: bare processes over shared memory that wait as those
-// of a Worker do.
+// Floor of a one-task run on a parked Worker: bare processes over shared memory with a Worker's
+// waiting policy.
 //
 // usage: parked_processes CHILDREN ROUND_TRIPS PAUSE_US
-//   prints the median of the nanoseconds that a round trip takes; a pause before each lets all the
-//   children park. The first child answers, as it is the first that a Worker gives a task to.
+//   prints the median time of a round trip in nanoseconds. All children park during a pause before
+//   each trip. The first child answers, because a Worker sends a single task to its first child.
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -38,8 +38,8 @@ void pause_core() {
 #endif
 }
 
-// One process waits here for another. The waiting policy is a Worker's: spin for about 1 us, yield
-// until 75 us have passed, then park.
+// A word on which one process waits for another. The waiting policy is a Worker's: spin for about 1
+// us, yield until 75 us have passed, then park.
 class alignas(64) Gate {
  public:
   void open() {

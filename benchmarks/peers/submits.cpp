@@ -1,11 +1,11 @@
-// What a submit costs the thread that makes it, when 8 or 16,384 regions of one buffer are alive.
+// The cost of a submit for the calling thread while 8 or 16,384 regions of one buffer are alive.
 //
-// usage: submits LIBRARY SUBMITS
-// Drives the runtime's library alone, on one thread: kernels and cores cost nothing, and schedulers
-// are stepped between measurements. Regions are visited in random order, each submit updates one.
-// For each way to cut the buffer (1-D slices, 2-D tiles, strided boxes) it prints two lines, for
-// regions whose tasks all live and for regions that retired tasks left behind: median and 99th
-// percentile in nanoseconds with 8 regions, the same with 16,384. Turns alternate.
+// usage: submits LIBRARY SUBMITS. Drives the runtime's library alone, on one thread: kernels and
+// cores cost nothing, and schedulers are stepped between measurements. Regions are visited in
+// random order; each submit updates one. For each way to divide the buffer (1-D slices, 2-D tiles,
+// strided boxes) it prints two lines: for regions whose tasks are all alive, and for regions of
+// retired tasks. A line contains median and 99th percentile in nanoseconds with 8 regions, then
+// with 16,384. The measurements alternate.
 #include <dlfcn.h>
 #include <sys/mman.h>
 
@@ -26,7 +26,7 @@ using Entry = const pto_runtime_api* (*)(const char*);
 
 constexpr uint64_t kManyRegions = 16384;
 constexpr uint64_t kFewRegions = 8;
-constexpr uint32_t kBatch = 16;  // submits between two looks at the clock
+constexpr uint32_t kBatch = 16;  // submits between two readings of the clock
 constexpr uint32_t kTurns = 3;
 
 void require(bool holds, const char* what) {
@@ -35,7 +35,7 @@ void require(bool holds, const char* what) {
   std::exit(1);
 }
 
-// Cores that are finished as soon as they are given a task.
+// Cores that finish a task at once.
 class Platform {
  public:
   Platform() {
@@ -98,7 +98,8 @@ pto_tensor_data whole(std::vector<uint64_t> raw) {
   return tensor;
 }
 
-// A way to cut 64 MiB into 16,384 regions of 1,024 elements. place() puts a tensor on one of them.
+// A way to divide 64 MiB into 16,384 regions of 1,024 elements. place() makes a tensor refer to one
+// of them.
 struct Cut {
   pto_tensor_data whole;
   std::vector<uint64_t> shape;
@@ -118,7 +119,7 @@ const Cut kCuts[] = {
        tensor.offsets[1] = region % 128 * 32;
        tensor.start_offset = tensor.offsets[0] * 4096 + tensor.offsets[1];
      }},
-    // Each spans most of a plane of 512 rows: the hulls of 128 of them overlap.
+    // Each region spans most of a plane of 512 rows: the hulls of 128 of them overlap.
     {whole({128, 512, 256}),
      {1, 512, 2},
      [](pto_tensor_data& tensor, uint64_t region) {
@@ -150,8 +151,9 @@ class Measurement {
   Measurement(const Measurement&) = delete;
   Measurement& operator=(const Measurement&) = delete;
 
-  // A run: every region is written once, then the measured submits, all in one scope; or the
-  // regions are written, and all that have retired, before the scope of the measured ones.
+  // One run: every region is written once, then the measured submits follow in the same scope.
+  // Alternatively, the tasks that wrote the regions retire before the scope of the measured
+  // submits.
   void take() {
     const pto_kernel_entry kernel = {0, -1, 1, "empty"};
     pto_call_config config{};
@@ -177,7 +179,7 @@ class Measurement {
     api_.end(runtime_);
   }
 
-  // Of a submit, in nanoseconds.
+  // Times of a submit, in nanoseconds.
   double percentile(double part) {
     std::sort(times_.begin(), times_.end());
     return times_[static_cast<size_t>(part * static_cast<double>(times_.size() - 1))];

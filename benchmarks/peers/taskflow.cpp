@@ -1,7 +1,7 @@
 // Taskflow's static graph on the graphs of the figures.
 //
-// usage: taskflow GRAPH TASKS CHAINS REPEATS; prints "build run" in nanoseconds a task, a line a
-// repeat.
+// usage: taskflow GRAPH TASKS CHAINS REPEATS; prints "build run" in nanoseconds per task, one line
+// per repeat.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// A kernel that does nothing: what is left is the cost of the task itself.
+// A kernel that does nothing, so that a figure contains only the cost of the task itself.
 #include <cstdint>
 
 extern "C" void kernel_entry(int64_t*) {

@@ -1,4 +1,4 @@
-// A compute-bound kernel: args[0] turns of an integer recurrence that no compiler can shorten.
+// A compute-bound kernel: args[0] iterations of an integer recurrence that no compiler can shorten.
 #include <cstdint>
 
 extern "C" void kernel_entry(int64_t* args) {

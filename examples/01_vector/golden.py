@@ -14,7 +14,7 @@ ALL_CASES = {
 }
 DEFAULT_CASE = "constant"
 
-# The kernels do the reference's float32 operations in the reference's order.
+# The kernels compute the same float32 operations as the reference, in the same order.
 RTOL = 1e-6
 ATOL = 1e-6
 
@@ -22,7 +22,7 @@ __outputs__ = ["f"]
 
 
 def generate_inputs(params: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Give the arguments in the order in which the orchestration reads them."""
+    """Return the arguments in the order in which the orchestration reads them."""
     if "seed" in params:
         generator = np.random.default_rng(params["seed"])
         a, b = generator.uniform(-1.0, 1.0, (2, *SHAPE)).astype(np.float32)

@@ -13,7 +13,7 @@ ALL_CASES = {
 }
 DEFAULT_CASE = "constant"
 
-# The kernels do the reference's float32 operations in the reference's order.
+# The kernels compute the same float32 operations as the reference, in the same order.
 RTOL = 1e-6
 ATOL = 1e-6
 
@@ -21,7 +21,7 @@ __outputs__ = ["f"]
 
 
 def generate_inputs(params: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Give the arguments in the order in which the orchestration names them."""
+    """Return the arguments in the order of the orchestration's parameters."""
     if "seed" in params:
         generator = np.random.default_rng(params["seed"])
         a, b = generator.uniform(-1.0, 1.0, (2, *SHAPE)).astype(np.float32)

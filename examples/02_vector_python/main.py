@@ -9,7 +9,7 @@ SHAPE = (128, 128)
 
 
 def main() -> None:
-    """Run the graph on each runtime and print what came back."""
+    """Run the graph on each runtime and print the result."""
     a = np.full(SHAPE, 2.0, np.float32)
     b = np.full(SHAPE, 3.0, np.float32)
     for runtime in ("host_build_graph", "aicpu_build_graph"):

@@ -1,4 +1,4 @@
-"""Inputs and reference of the tiled GEMM: C = A B, one 64 x 64 tile a task."""
+"""Inputs and reference of the tiled GEMM: C = A B, one 64 x 64 tile per task."""
 
 import ctypes
 from typing import Any
@@ -15,8 +15,9 @@ ALL_CASES = {
 }
 DEFAULT_CASE = "grid_4x4x4"
 
-# A float32 sum of K products of values in [-1, 1] is off by at most K * 2**-24 * sum|a b|. The
-# roundings are as often up as down, so about sqrt(K) of K of that: 1e-4 at K = 1024.
+# The error of a float32 sum of K products of values in [-1, 1] is at most K * 2**-24 * sum|a b|.
+# Rounding errors of both signs cancel, so the expected error is about sqrt(K) / K of the bound:
+# 1e-4 at K = 1024.
 RTOL = 1e-4
 ATOL = 1e-4
 
@@ -24,7 +25,7 @@ __outputs__ = ["c"]
 
 
 def generate_inputs(params: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Give the arguments in the order in which the orchestration reads them."""
+    """Return the arguments in the order in which the orchestration reads them."""
     rows, columns, depth = params["grid"]
     generator = np.random.default_rng(3)
     a = generator.uniform(-1.0, 1.0, (rows * TILE, depth * TILE)).astype(np.float32)

@@ -14,8 +14,8 @@ ALL_CASES = {
 }
 DEFAULT_CASE = "random"
 
-# The exponent is a float32 sum of at most 2 in size, off by about 1e-6; exp turns that absolute
-# error into a relative one of the same size.
+# The exponent is a float32 sum of magnitude at most 2, with an error of about 1e-6; exp turns that
+# absolute error into a relative error of the same size.
 RTOL = 1e-5
 ATOL = 1e-6
 
@@ -23,7 +23,7 @@ __outputs__ = ["f"]
 
 
 def generate_inputs(params: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Give the arguments in the order in which the orchestration reads them."""
+    """Return the arguments in the order in which the orchestration reads them."""
     shape = (SIZE, SIZE)
     if "seed" in params:
         # log(x) stays within 1 and 4, far from zero, where the square root is steep; the weights

@@ -23,9 +23,9 @@ ALL_CASES = {
 }
 DEFAULT_CASE = "batch_256_context_48"
 
-# The inputs are rounded to bfloat16 before either side sees them, and all else is float32. A score
-# is a sum of at most 256 products, off by about 1e-6 after scaling; a weight is off by as much
-# relative to itself, and the output is a weighted mean of values within -1 and 1.
+# Kernels and reference receive inputs that are rounded to bfloat16; all other values are float32. A
+# score is a sum of at most 256 products, with an error of about 1e-6 after scaling. A weight has
+# the same relative error, and the output is a weighted mean of values within -1 and 1.
 RTOL = 1e-5
 ATOL = 1e-6
 
@@ -33,7 +33,7 @@ __outputs__ = ["out"]
 
 
 def generate_inputs(params: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Give the arguments in the order in which the orchestration reads them."""
+    """Return the arguments in the order in which the orchestration reads them."""
     generator = np.random.default_rng(5)
     contexts = np.array(params["contexts"], np.int32)
     heads, kv_heads, head_dim = params["heads"], params["kv_heads"], params["head_dim"]
@@ -99,7 +99,7 @@ def _poison_unused_slots(
     block_table: NDArray[Any],
     contexts: NDArray[Any],
 ) -> None:
-    """Fill the slots past each context with NaN, so that reading one shows in the output."""
+    """Fill the slots after each context with NaN, so that a wrong read changes the output."""
     block_size = key_cache.shape[1]
     for table, context in zip(block_table, contexts, strict=True):
         used = context % block_size

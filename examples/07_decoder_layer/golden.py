@@ -6,21 +6,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# The task graph is that of a 14B layer: 40 query heads, 8 key heads, 34 tiles of the FFN. The
-# orchestration has the same numbers.
+# The task graph is that of a layer of a 14B model: 40 query heads, 8 key heads, 34 tiles of the
+# FFN. The orchestration has the same numbers.
 BATCH, HEADS, KEY_HEADS, DIM, BLOCK_SIZE = 16, 40, 8, 16, 32
 HIDDEN = HEADS * DIM
 FFN = 34 * 64
 EPSILON = 1e-6
 
 ALL_CASES = {
-    # 4 to 6 blocks a sequence, as 3500 to 5500 tokens in blocks of 1024 are.
+    # 4 to 6 blocks per sequence, as with 3500 to 5500 tokens in blocks of 1024.
     "contexts_112_to_172": {"contexts": [112 + 4 * i for i in range(BATCH)]},
     "contexts_1_to_31": {"contexts": [1 + 2 * i for i in range(BATCH)]},
 }
 DEFAULT_CASE = "contexts_112_to_172"
 
-# Everything is float32 and within about 5; the longest sum has 2176 terms.
+# All values are float32 and within about 5; the longest sum has 2176 terms.
 RTOL = 1e-5
 ATOL = 5e-5
 
@@ -28,7 +28,7 @@ __outputs__ = ["out", "key_cache", "value_cache"]
 
 
 def generate_inputs(params: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Give the arguments in the order in which the orchestration reads them."""
+    """Return the arguments in the order in which the orchestration reads them."""
     generator = np.random.default_rng(7)
     contexts = np.array(params["contexts"], np.int32)
     blocks = -(-contexts // BLOCK_SIZE)

@@ -1,4 +1,4 @@
-"""Inputs and reference of the expert layer: every token goes to the experts that it fits best."""
+"""Inputs and reference of the expert layer: each token is processed by its best experts."""
 
 import ctypes
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# "popular" of the experts are picked by every token, so the others get none.
+# Every token selects the "popular" experts, so the other experts get no token.
 ALL_CASES = {
     "experts_16_top_2": {"tokens": 32, "experts": 16, "top": 2, "popular": 0},
     "experts_64_top_6": {"tokens": 8, "experts": 64, "top": 6, "popular": 0},
@@ -17,7 +17,8 @@ DEFAULT_CASE = "experts_64_top_6"
 HIDDEN = 64
 WIDTH = 96
 
-# Everything is float32. A logit is at most about 16 and off by 1e-6 of that, and so is a share.
+# All values are float32. A logit is at most about 16, with a relative error of 1e-6; a share has
+# the same error.
 RTOL = 1e-5
 ATOL = 1e-5
 
@@ -25,7 +26,7 @@ __outputs__ = ["out"]
 
 
 def generate_inputs(params: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Give the arguments in the order in which the orchestration reads them."""
+    """Return the arguments in the order in which the orchestration reads them."""
     generator = np.random.default_rng(8)
     tokens, experts = params["tokens"], params["experts"]
 

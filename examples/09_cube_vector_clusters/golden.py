@@ -1,4 +1,4 @@
-"""Inputs and reference of the cluster example: y = max(x w + bias, 0), one tile a cluster."""
+"""Inputs and reference of the cluster example: y = max(x w + bias, 0), one tile per cluster."""
 
 import ctypes
 from typing import Any
@@ -27,7 +27,7 @@ __outputs__ = ["y"]
 
 
 def generate_inputs(params: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Give the arguments in the order in which the orchestration reads them."""
+    """Return the arguments in the order in which the orchestration reads them."""
     generator = np.random.default_rng(9)
     rows, columns = params["blocks"] * TILE, params["columns"] * TILE
 

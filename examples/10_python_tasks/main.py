@@ -9,7 +9,7 @@ SHAPE = (128, 128)
 
 
 def main() -> None:
-    """Run the graph and print what came back."""
+    """Run the graph and print the result."""
     a = np.full(SHAPE, 2.0, np.float32)
     b = np.full(SHAPE, 3.0, np.float32)
     f = np.zeros(SHAPE, np.float32)

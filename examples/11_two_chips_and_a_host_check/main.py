@@ -1,4 +1,4 @@
-"""Two simulated chips compute, the host checks: one graph at level 3."""
+"""Two simulated chips compute and the host checks the result: one graph at level 3."""
 
 import numpy as np
 
@@ -23,19 +23,19 @@ ROWS, COLUMNS = 128, 256
 
 @kernel(core="aiv")
 def multiply(x: In, factor: Scalar, out: Out) -> None:
-    """Run on a core of a chip."""
+    """Multiply the elements by ``factor``; runs on a core of a chip."""
     np.multiply(x, np.float32(factor), out=out)
 
 
 def on_a_chip(rt: Graph, x: In, out: Out, factor: Scalar) -> None:
-    """Orchestrate one chip: a task for each 32 rows, on as many cores."""
+    """Submit one task for each 32 rows, each on another core; runs on one chip."""
     for first in range(0, x.shape[0], 32):
         rows = slice(first, first + 32)
         rt.submit(multiply, x[rows], factor, out[rows])
 
 
 def check(args: TaskArgsView) -> None:
-    """Run on the host, in a process of its own: are all rows what they should be?"""
+    """Check all rows; runs in a separate process on the host."""
     x, top, bottom, verdict = args.tensors
     expected = 3 * x.numpy()
     found = np.concatenate([top.numpy(), bottom.numpy()])
@@ -43,7 +43,7 @@ def check(args: TaskArgsView) -> None:
 
 
 def main() -> None:
-    """Build the graph, run it, and print the verdict."""
+    """Build the graph, run it, and print the result of the check."""
     w3 = Worker(
         level=3,
         platform="a2a3sim",

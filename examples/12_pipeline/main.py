@@ -9,24 +9,24 @@ ITEMS, SLOTS, SIZE = 200, 8, 16_384
 
 @task
 def load(number: int, out: Out) -> None:
-    """Make the data of an item."""
+    """Create the data of an item."""
     out[:] = np.random.default_rng(number).standard_normal(out.size)
 
 
 @task
 def transform(x: In, out: Out) -> None:
-    """Work on it."""
+    """Sort the data."""
     out[:] = np.sort(np.tanh(x))
 
 
 @task
 def reduce(x: In, total: Out) -> None:
-    """Write one number for it."""
+    """Reduce the data to one number."""
     total[0] = x[0] + x[-1]
 
 
 def main() -> None:
-    """Push all items through, eight buffers a stage, and print a sum."""
+    """Process all items, with eight buffers per stage, and print a sum."""
     with Worker(level=3, num_sub_workers=4) as worker:
         loaded, sorted_ = (worker.shared_array((SLOTS, SIZE), "float64") for _ in range(2))
         totals = worker.shared_array((ITEMS, 1), "float64")

@@ -9,18 +9,18 @@ MEMBERS, ROWS, COLUMNS = 3, 96, 64
 
 @task
 def normalise(rows: InOut) -> None:
-    """One member of the group: it has its own rows."""
+    """Normalise the rows of one member of the group."""
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 @task
 def similarity(x: In, out: Out) -> None:
-    """Run after the group, because it reads what all members write."""
+    """Compare all rows. Runs after the group, because it reads the rows of all members."""
     np.matmul(x, x.T, out=out)
 
 
 def main() -> None:
-    """Normalise three blocks of rows at once, then compare all rows with each other."""
+    """Normalise three blocks of rows in parallel, then compare all rows with each other."""
     with Worker(level=3, num_sub_workers=MEMBERS) as worker:
         x = worker.shared_array((ROWS, COLUMNS), "float64")
         out = worker.shared_array((ROWS, ROWS), "float64")

@@ -1,4 +1,4 @@
-"""A feed-forward layer split over two chips, whose partial results the host adds."""
+"""A feed-forward layer split over two chips; the host adds the partial results."""
 
 import numpy as np
 
@@ -9,18 +9,18 @@ TOKENS, MODEL, HIDDEN, CHIPS = 64, 128, 512, 2
 
 @kernel(core="aic")
 def matmul(x: In, y: In, out: Out) -> None:
-    """Multiply on a cube core."""
+    """Multiply two matrices on a cube core."""
     np.matmul(x, y, out=out)
 
 
 @kernel(core="aiv")
 def silu(x: In, out: Out) -> None:
-    """Activate on a vector core."""
+    """Apply the activation on a vector core."""
     np.divide(x, 1 + np.exp(-x), out=out)
 
 
 def half_of_the_layer(rt: Graph, x: In, up: In, down: In, out: Out) -> None:
-    """Orchestrate one chip, which has half of the hidden units."""
+    """Submit the tasks of one chip, which has half of the hidden units."""
     hidden, active = (rt.tensor((TOKENS, up.shape[1]), "float32") for _ in range(2))
     rt.submit(matmul, x, up, hidden)
     rt.submit(silu, hidden, active)
@@ -29,7 +29,7 @@ def half_of_the_layer(rt: Graph, x: In, up: In, down: In, out: Out) -> None:
 
 @task
 def add(partial_0: In, partial_1: In, out: Out) -> None:
-    """Reduce on the host."""
+    """Add the partial results on the host."""
     np.add(partial_0, partial_1, out=out)
 
 

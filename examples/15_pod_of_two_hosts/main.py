@@ -1,4 +1,4 @@
-"""Level 4: a pod of two hosts, each with processes of its own, and a graph at each level."""
+"""Level 4: a pod of two hosts, each with its own processes, and a graph at each level."""
 
 import os
 from collections.abc import Callable
@@ -19,14 +19,14 @@ HOSTS, WORKERS, ROWS, COLUMNS = 2, 2, 64, 1024
 
 
 def sum_rows(args: TaskArgsView) -> None:
-    """A leaf: run by a SUB child of a host."""
+    """Sum the rows; runs in a SUB child of a host."""
     rows, sums, who = args.tensors
     sums.numpy()[:] = rows.numpy().sum(axis=1)
     who.numpy()[0] = os.getpid()
 
 
 def host_graph_of(leaf: CallableHandle) -> Callable[..., None]:
-    """Make the graph function of a host, which splits its rows over its children."""
+    """Return the graph function of a host, which splits its rows over its children."""
 
     def on_a_host(orch: Orchestrator, args: TaskArgsView, cfg: CallConfig) -> None:
         rows, sums, who = (args.tensor(i) for i in range(3))
@@ -41,7 +41,7 @@ def host_graph_of(leaf: CallableHandle) -> Callable[..., None]:
 
 
 def main() -> None:
-    """Build the pod, sum all rows, and say who did it."""
+    """Build the pod, sum all rows, and count the processes that worked."""
     with Worker(level=4) as w4:
         host_graphs = []
         for _ in range(HOSTS):

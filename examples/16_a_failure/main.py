@@ -1,4 +1,4 @@
-"""A task fails: what the program sees, which tasks still run, and that life goes on."""
+"""A task fails: the error, the tasks that still run, and the use of the Worker afterwards."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from pto_core.errors import ChildDiedError, TaskFailedError
 
 @task
 def produce(number: int, out: Out) -> None:
-    """Fail for one of the numbers."""
+    """Fail for one number."""
     if number == 1:
         raise ValueError(f"number {number} is bad")
     out[:] = number
@@ -17,18 +17,18 @@ def produce(number: int, out: Out) -> None:
 
 @task
 def consume(x: In, out: Out) -> None:
-    """Read what a producer wrote."""
+    """Read the output of a producer."""
     out[:] = x + 100
 
 
 @task
 def crash(out: Out) -> None:
-    """Take the whole process along."""
+    """Kill the process of the child."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main() -> None:
-    """Let a task fail, then kill a child, and use the Worker again each time."""
+    """Let a task fail, then kill a child; use the Worker after each failure."""
     with Worker(level=3, num_sub_workers=2) as worker:
         values, results = worker.shared_array((3, 4)), worker.shared_array((3, 4))
         consumers = []

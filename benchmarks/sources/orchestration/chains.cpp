@@ -1,5 +1,5 @@
-// `tasks` tasks of kernel 0 in `chains` chains; chains == 0 means all independent.
-// args: tasks, chains, and the kernel's one scalar argument.
+// `tasks` tasks of kernel 0 in `chains` chains; with chains == 0 all are independent. args: tasks,
+// chains, and the kernel's only scalar argument.
 #include "runtime.h"
 
 extern "C" int build_chains(Runtime* runtime, uint64_t* args, int arg_count) {

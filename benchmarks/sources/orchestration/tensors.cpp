@@ -1,12 +1,12 @@
 // Graphs of empty kernels whose edges come from their tensors; scopes of 1,024 tasks.
 // args: the buffer, then graph, tasks, width.
 //   graph 0: task i reads and writes slice i % width of the buffer
-//   graph 1: as 0, but it reads the slice and the last output of its lane and makes a new output
-//   graph 2: paged attention: `tasks` queries of `width` blocks, a scope and a hub each, then QK,
-//   SF,
-//            PV and UP for every block
-//   graph 3: `tasks` blocks of one kernel, by one submit for each `width` of them
-//   graph 4: the same by single submits
+//   graph 1: as 0, but task i reads the slice and the last output of its lane, and writes a new
+//            output
+//   graph 2: paged attention: `tasks` queries of `width` blocks; each query has a scope and a hub
+//            task, then QK, SF, PV and UP for every block
+//   graph 3: `tasks` blocks of one kernel, with one submit for each `width` of them
+//   graph 4: as 3, with one submit for each block
 #include <cstdint>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// How a kernel reads the tensors that its task was submitted with.
+// Accessors for the tensor arguments of a kernel.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ inline const TensorData& tensor(int64_t argument) {
   return *reinterpret_cast<const TensorData*>(argument);
 }
 
-// The first element of a view.
+// Returns the first element of a view.
 template <typename T>
 T* first_element(int64_t argument) {
   const TensorData& view = tensor(argument);
   return reinterpret_cast<T*>(view.buffer.addr) + view.start_offset;
 }
 
-// Elements from one index of a row-major view's first dimension to the next.
+// Returns the number of elements from one index of a row-major view's first dimension to the next.
 inline uint64_t pitch(const TensorData& view) {
   uint64_t elements = 1;
   for (uint32_t i = 1; i < view.ndims; ++i) elements *= view.raw_shapes[i];
@@ -44,7 +44,8 @@ inline float float_scalar(int64_t argument) {
   return value;
 }
 
-// The tokens of a sequence that lie in its block number `block`; 0 past the end of its context.
+// Returns the number of tokens of a sequence in its block number `block`; 0 past the end of its
+// context.
 inline int64_t tokens_in_block(int64_t context, int64_t block, int64_t block_size) {
   const int64_t left = context - block * block_size;
   return left <= 0 ? 0 : left < block_size ? left : block_size;

@@ -5,7 +5,7 @@ def _kernel(func_id: int, core_type: str, source: str) -> dict[str, object]:
     return {"func_id": func_id, "source": f"{core_type}/{source}.cpp", "core_type": core_type}
 
 
-# The numbers are those of `enum Function` in the orchestration.
+# `enum Function` in the orchestration has the same numbers.
 KERNELS = [
     _kernel(0, "aiv", "reserve"),
     _kernel(1, "aiv", "rms_norm"),

@@ -1,5 +1,5 @@
-// How a kernel reads the tensors that its task was submitted with. All are row-major; rows of a
-// view are `pitch` elements apart.
+// Accessors for the tensor arguments of a kernel. All tensors are row-major; rows of a view are
+// `pitch` elements apart.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@ inline const TensorData& tensor(int64_t argument) {
   return *reinterpret_cast<const TensorData*>(argument);
 }
 
-// The first element of a view.
+// Returns the first element of a view.
 template <typename T>
 T* first_element(int64_t argument) {
   const TensorData& view = tensor(argument);
   return reinterpret_cast<T*>(view.buffer.addr) + view.start_offset;
 }
 
-// Elements from one index of dimension `dimension` to the next.
+// Returns the number of elements from one index of dimension `dimension` to the next.
 inline uint64_t pitch(const TensorData& view, uint32_t dimension = 0) {
   uint64_t elements = 1;
   for (uint32_t i = dimension + 1; i < view.ndims; ++i) elements *= view.raw_shapes[i];
@@ -38,13 +38,14 @@ inline float float_scalar(int64_t argument) {
   return value;
 }
 
-// The tokens of a sequence that lie in its block number `block`; 0 past the end of its context.
+// Returns the number of tokens of a sequence in its block number `block`; 0 past the end of its
+// context.
 inline int64_t tokens_in_block(int64_t context, int64_t block, int64_t block_size) {
   const int64_t left = context - block * block_size;
   return left <= 0 ? 0 : left < block_size ? left : block_size;
 }
 
-// Rotary embedding of one head in place: element i turns with element i + dim / 2.
+// Applies the rotary embedding to one head in place: rotates elements i and i + dim / 2.
 inline void rotate(float* head, const float* cosines, const float* sines, uint64_t dim) {
   for (uint64_t i = 0; i < dim / 2; ++i) {
     const float low = head[i], high = head[i + dim / 2];

@@ -1,5 +1,5 @@
-// How a kernel reads the tensors that its task was submitted with. All are row-major and contiguous
-// from their first element on.
+// Accessors for the tensor arguments of a kernel. All tensors are row-major, and contiguous from
+// their first element on.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ inline const TensorData& tensor(int64_t argument) {
   return *reinterpret_cast<const TensorData*>(argument);
 }
 
-// The first element of a view.
+// Returns the first element of a view.
 template <typename T>
 T* first_element(int64_t argument) {
   const TensorData& view = tensor(argument);

@@ -1,5 +1,5 @@
-// How a kernel reads the tensors that its task was submitted with. All are row-major; rows of a
-// view are `pitch` elements apart.
+// Accessors for the tensor arguments of a kernel. All tensors are row-major; rows of a view are
+// `pitch` elements apart.
 #pragma once
 
 #include <cstdint>

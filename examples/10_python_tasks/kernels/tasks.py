@@ -1,4 +1,4 @@
-"""Kernels and orchestration of f = (a + b + 1)(a + b + 2), tile by tile and without an edge."""
+"""Kernels and orchestration of f = (a + b + 1)(a + b + 2), tile by tile, without explicit edges."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ TILE_ROWS = 32
 
 @kernel(core="aiv")
 def add(x: In, y: In, out: Out) -> None:
-    """Add two arrays; the annotations say what a task reads and what it writes."""
+    """Add two arrays; the annotations declare the arrays that a task reads and writes."""
     np.add(x, y, out=out)
 
 

@@ -1,4 +1,4 @@
-// Runs on an AICPU thread, beside the schedulers: the diamond add -> (+1, +2) -> multiply.
+// Runs on an AICPU thread while the schedulers run: builds the diamond add -> (+1, +2) -> multiply.
 // The tensors are in device memory already; a published task may start at once.
 
 #include <cstdint>

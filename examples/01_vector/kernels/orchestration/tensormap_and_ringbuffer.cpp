@@ -1,5 +1,5 @@
-// Runs on an AICPU thread and states no edge: the runtime finds add -> (+1, +2) -> multiply in what
-// each task reads and writes, and gives c, d and e memory until the scope has ended.
+// Runs on an AICPU thread and adds no edges. The runtime derives add -> (+1, +2) -> multiply from
+// the tensors that each task reads and writes, and allocates c, d and e until the end of the scope.
 
 #include <cstdint>
 #include <cstring>

@@ -20,7 +20,8 @@ extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
   float* product = reinterpret_cast<float*>(args[4]);
 
   for (int64_t i = 0; i < kTile; ++i) {
-    float row[kTile] = {};  // one row of the product, kept close while b streams past it
+    // one row of the product, which stays in registers or cache while b is read
+    float row[kTile] = {};
     for (int64_t k = 0; k < kTile; ++k) {
       const float factor = a[i * a_pitch + k];
       for (int64_t j = 0; j < kTile; ++j) row[j] += factor * b[k * b_pitch + j];

@@ -27,7 +27,8 @@ extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
   const uint64_t a_pitch = a_tile->raw_shapes[1], b_pitch = b_tile->raw_shapes[1];
 
   for (uint64_t i = 0; i < kTile; ++i) {
-    float row[kTile] = {};  // one row of the product, kept close while b streams past it
+    // one row of the product, which stays in registers or cache while b is read
+    float row[kTile] = {};
     for (uint64_t k = 0; k < kTile; ++k) {
       const float factor = a[i * a_pitch + k];
       for (uint64_t j = 0; j < kTile; ++j) row[j] += factor * b[k * b_pitch + j];

@@ -1,6 +1,6 @@
-// Runs on an AICPU thread: names a tile of C as INOUT of each accumulation, which makes them a
-// chain in the order of their submits. Products live in the heap ring until the scope of their tile
-// ends.
+// Runs on an AICPU thread. A tile of C is INOUT of each of its accumulations, which orders them as
+// a chain in the order of their submits. Products stay in the heap ring until the scope of their
+// tile ends.
 
 #include <cstdint>
 

@@ -9,7 +9,8 @@ namespace {
 
 enum Function { kLogSqrt = 0, kMatmul = 1, kAddExp = 2 };
 
-// A device buffer of `bytes`, filled from `host` unless that is null; 0 when memory is short.
+// Returns a device buffer of `bytes`, filled from `host` unless that is null; 0 if memory is
+// exhausted.
 uint64_t device_buffer(Runtime* runtime, size_t bytes, const void* host) {
   void* device = runtime->host_api.device_malloc(bytes);
   if (device == nullptr) return 0;

@@ -38,7 +38,7 @@ extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
   const uint16_t* key = first_element<const uint16_t>(keys);
   float* scores = first_element<float>(result);
   const uint64_t heads = queries.shapes[0], head_dim = queries.shapes[1], tokens = keys.shapes[1];
-  const uint64_t pitch = keys.raw_shapes[2] * keys.raw_shapes[3];  // from token to token
+  const uint64_t pitch = keys.raw_shapes[2] * keys.raw_shapes[3];  // distance between two tokens
   const uint64_t block_size = result.shapes[1];
 
   for (uint64_t head = 0; head < heads; ++head) {

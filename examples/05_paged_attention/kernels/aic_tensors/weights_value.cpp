@@ -38,7 +38,8 @@ extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
   const uint16_t* value = first_element<const uint16_t>(values);
   float* partial = first_element<float>(result);
   const uint64_t heads = result.shapes[0], head_dim = result.shapes[1], tokens = values.shapes[1];
-  const uint64_t pitch = values.raw_shapes[2] * values.raw_shapes[3];  // from token to token
+  // distance between two tokens
+  const uint64_t pitch = values.raw_shapes[2] * values.raw_shapes[3];
   const uint64_t block_size = factors.shapes[1];
 
   for (uint64_t head = 0; head < heads; ++head) {

@@ -1,8 +1,8 @@
-// UP: folds one block into the running softmax, and on the last block writes the output.
+// UP: merges one block into the running softmax; on the last block writes the output.
 //
 // Arguments: block_max [heads], block_sum [heads], partial [heads][head_dim], running_max [heads],
-// running_sum [heads], running_out [heads][head_dim], out [heads][head_dim], heads, head_dim,
-// first (the running state is not set yet), last (the output is due). All arrays are float32.
+// running_sum [heads], running_out [heads][head_dim], out [heads][head_dim], heads, head_dim, first
+// (1: the running state is not set yet), last (1: write the output). All arrays are float32.
 
 #include <cmath>
 #include <cstdint>
@@ -33,7 +33,7 @@ extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
       running_sum[head] = block_sum[head];
       for (int64_t d = 0; d < head_dim; ++d) row[d] = block_row[d];
     } else {
-      // Both sides are relative to their own maximum; bring them to the larger one.
+      // Both sides are relative to their own maximum; rescale them to the larger one.
       const float maximum = std::fmax(running_max[head], block_max[head]);
       const float keep = std::exp(running_max[head] - maximum);
       const float join = std::exp(block_max[head] - maximum);

@@ -1,5 +1,5 @@
-// Runs on an AICPU thread: reads block table and context lengths in device memory and builds
-// QK -> SF -> PV -> UP for every block, with the UPs of one sequence and head group in a chain.
+// Runs on an AICPU thread: reads the block table and the context lengths in device memory, and
+// builds QK -> SF -> PV -> UP for every block. The UPs of one sequence and head group form a chain.
 // The first blocks are computed while the last ones are being added.
 
 #include <algorithm>
@@ -32,14 +32,14 @@ struct Arguments {
   }
 };
 
-// What each block hands on, and the running state of each chain.
+// The results of each block, and the running state of each chain.
 struct Scratch {
   uint64_t scores, weights, block_max, block_sum, partial;
   uint64_t running_max, running_sum, running_out;
 };
 
 bool prepare(Runtime* runtime, const Arguments& in, Scratch& scratch) {
-  // One row per query head and block: no block waits for another one's scratch memory.
+  // One row per query head and block, so that no block waits for another block's scratch memory.
   const uint64_t rows = in.block_count * in.heads, chains = in.batch * in.heads;
   const struct {
     uint64_t* address;
@@ -62,7 +62,7 @@ bool prepare(Runtime* runtime, const Arguments& in, Scratch& scratch) {
   return true;
 }
 
-// Adds a task that follows the `after` tasks (-1: none) and lets it start.
+// Adds a task that follows the `after` tasks (-1: none), and publishes it.
 int add(Runtime* runtime, uint64_t* args, int count, int function, CoreType core, int after,
         int also_after = -1) {
   const auto& api = runtime->aicpu_build_api;
@@ -73,12 +73,12 @@ int add(Runtime* runtime, uint64_t* args, int count, int function, CoreType core
   return task;
 }
 
-// The tasks of one block; returns its UP, which follows `previous_update` (-1 on the first block).
-// `row` is the first of the block's scratch rows.
+// Adds the tasks of one block; returns its UP, which follows `previous_update` (-1 for the first
+// block). `row` is the first of the block's scratch rows.
 int build_block(Runtime* runtime, const Arguments& in, const Scratch& scratch, uint64_t sequence,
                 uint64_t kv_head, uint64_t block, uint64_t row, int previous_update) {
   const uint64_t group = in.group(), dim = in.head_dim, size = in.block_size;
-  const uint64_t pitch = in.kv_heads * dim;  // from one token of the cache to the next
+  const uint64_t pitch = in.kv_heads * dim;  // distance between two tokens of the cache
   const uint64_t tokens = std::min(size, in.context_of(sequence) - block * size);
   const uint64_t first = block == 0, last = block + 1 == in.blocks_of(sequence);
 

@@ -1,5 +1,6 @@
-// Runs on the host: reads block table and context lengths there, moves the tensors, and builds
-// QK -> SF -> PV -> UP for every block, with the UPs of one sequence and head group in a chain.
+// Runs on the host: reads the block table and the context lengths in host memory, moves the
+// tensors, and builds QK -> SF -> PV -> UP for every block. The UPs of one sequence and head group
+// form a chain.
 
 #include <algorithm>
 #include <cstdint>
@@ -31,7 +32,7 @@ struct Arguments {
   }
 };
 
-// Device addresses: the tensors, what each block hands on, and the running state of each chain.
+// Device addresses: the tensors, the results of each block, and the running state of each chain.
 struct Buffers {
   uint64_t query, key_cache, value_cache, out;
   uint64_t scores, weights, block_max, block_sum, partial;
@@ -42,7 +43,7 @@ uint64_t allocate(Runtime* runtime, uint64_t bytes) {
   return reinterpret_cast<uint64_t>(runtime->host_api.device_malloc(bytes));
 }
 
-// 0 when memory is short or the copy fails.
+// Returns 0 if memory is exhausted or the copy fails.
 uint64_t copy_in(Runtime* runtime, uint64_t host, uint64_t bytes) {
   void* device = runtime->host_api.device_malloc(bytes);
   if (device == nullptr) return 0;
@@ -60,7 +61,7 @@ bool prepare(Runtime* runtime, const Arguments& in, Buffers& device) {
   device.value_cache = copy_in(runtime, in.value_cache, cache_bytes);
   device.out = allocate(runtime, query_elements * kFloatBytes);
 
-  // One row per query head and block: no block waits for another one's scratch memory.
+  // One row per query head and block, so that no block waits for another block's scratch memory.
   const uint64_t rows = in.block_count * in.heads;
   device.scores = allocate(runtime, rows * in.block_size * kFloatBytes);
   device.weights = allocate(runtime, rows * in.block_size * kFloatBytes);
@@ -81,12 +82,12 @@ bool prepare(Runtime* runtime, const Arguments& in, Buffers& device) {
   return true;
 }
 
-// The tasks of one block; returns its UP, which follows `previous_update` (-1 on the first block).
-// `row` is the first of the block's scratch rows.
+// Adds the tasks of one block; returns its UP, which follows `previous_update` (-1 for the first
+// block). `row` is the first of the block's scratch rows.
 int build_block(Runtime* runtime, const Arguments& in, const Buffers& device, uint64_t sequence,
                 uint64_t kv_head, uint64_t block, uint64_t row, int previous_update) {
   const uint64_t group = in.group(), dim = in.head_dim, size = in.block_size;
-  const uint64_t pitch = in.kv_heads * dim;  // from one token of the cache to the next
+  const uint64_t pitch = in.kv_heads * dim;  // distance between two tokens of the cache
   const uint64_t tokens = std::min(size, in.context_of(sequence) - block * size);
   const uint64_t first = block == 0, last = block + 1 == in.blocks_of(sequence);
 

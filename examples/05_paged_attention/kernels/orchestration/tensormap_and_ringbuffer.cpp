@@ -1,6 +1,7 @@
-// Runs on an AICPU thread: submits QK -> SF -> PV -> UP for every block. The edges come from the
-// tensors: each chain's running state is an output of its first UP and INOUT of the others, and all
-// of its intermediates live in the heap ring until the scope of the chain has ended.
+// Runs on an AICPU thread: submits QK -> SF -> PV -> UP for every block. The runtime derives the
+// edges from the tensors: the running state of each chain is an output of its first UP and INOUT of
+// the others. The intermediates of a chain stay in the heap ring until the scope of the chain has
+// ended.
 
 #include <algorithm>
 #include <cstdint>

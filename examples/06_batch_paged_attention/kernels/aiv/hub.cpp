@@ -1,4 +1,4 @@
-// HUB: the state of a softmax that has seen nothing yet.
+// HUB: initialises the running softmax.
 //
 // Arguments: the tensors running_max and running_sum [rows], running_out [rows][head_dim], float32.
 

@@ -1,4 +1,4 @@
-// UP: folds one block of each sequence of a chunk into the running softmax, and on the last block
+// UP: merges one block of each sequence of a chunk into the running softmax; on the last block
 // writes the output.
 //
 // Arguments: the tensors block_max and block_sum [batch * heads], partial [batch * heads]
@@ -24,7 +24,7 @@ extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
   for (uint64_t row = 0; row < batch * heads; ++row) {
     float* total = running_out + row * dim;
     if (block_sum[row] > 0.0f) {
-      // Both sides are relative to their own maximum; bring them to the larger one.
+      // Both sides are relative to their own maximum; rescale them to the larger one.
       const float maximum = std::fmax(running_max[row], block_max[row]);
       const float keep = std::exp(running_max[row] - maximum);
       const float join = std::exp(block_max[row] - maximum);

@@ -1,5 +1,6 @@
-// Runs on an AICPU thread. A chunk is up to 16 sequences and 16 heads; it gets a scope of its own,
-// so that its memory and its task slots come back while later chunks are still being submitted.
+// Runs on an AICPU thread. A chunk is up to 16 sequences and 16 heads. Each chunk has its own
+// scope, so that its memory and its task slots are released while later chunks are still being
+// submitted.
 
 #include <algorithm>
 #include <cstdint>
@@ -11,15 +12,15 @@ namespace {
 
 enum Function { kHub = 0, kQueryKey = 1, kSoftmax = 2, kWeightsValue = 3, kUpdate = 4 };
 
-constexpr uint64_t kInCoreBatch = 16;  // sequences of a chunk
-constexpr uint64_t kHeadTile = 16;     // heads of a chunk
+constexpr uint64_t kInCoreBatch = 16;  // sequences per chunk
+constexpr uint64_t kHeadTile = 16;     // heads per chunk
 
 // The arguments, in the order of golden.py; the first six are device addresses.
 struct Arguments {
   uint64_t query, key_cache, value_cache, block_table, contexts, out;
   uint64_t batch, heads, head_dim, block_size, block_count, table_width, scale;
 
-  // Blocks of the longest of `count` sequences.
+  // Returns the number of blocks of the longest of `count` sequences.
   uint64_t most_blocks(uint64_t first, uint64_t count) const {
     const int32_t* lengths = reinterpret_cast<const int32_t*>(contexts) + first;
     const int32_t longest = *std::max_element(lengths, lengths + count);
@@ -43,7 +44,7 @@ Tensor part(Tensor& whole, Shape shape, Shape offsets) {
 
 // The views of one chunk and its running softmax.
 struct Chunk {
-  uint64_t first, batch, rows;  // rows: one for each sequence and head
+  uint64_t first, batch, rows;  // number of rows: one for each sequence and head
   Tensor query, contexts, out;
   Tensor running_max, running_sum, running_out;
 };

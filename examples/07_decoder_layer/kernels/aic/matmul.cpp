@@ -1,5 +1,5 @@
 // out = x w; arguments: the tensors x [rows][depth], w [depth][columns], out [rows][columns],
-// float32, each perhaps a view of a wider matrix.
+// float32. Each may be a view of a wider matrix.
 
 #include "../views.hpp"
 

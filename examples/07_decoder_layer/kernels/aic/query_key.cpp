@@ -19,7 +19,7 @@ extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
 
   for (uint64_t sequence = 0; sequence < batch; ++sequence) {
     const int64_t tokens = tokens_in_block(contexts[sequence], block, block_size);
-    if (tokens == 0) continue;  // the table has no block for it
+    if (tokens == 0) continue;  // the table has no block for this sequence
     const float* key = key_cache + block_table[sequence * pitch(table)] * pitch(cache);
     for (uint64_t head = 0; head < heads; ++head) {
       const float* vector = query + sequence * pitch(queries) + head * dim;

@@ -20,7 +20,7 @@ extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
   for (uint64_t i = 0; i < batch * heads * dim; ++i) partial[i] = 0.0f;
   for (uint64_t sequence = 0; sequence < batch; ++sequence) {
     const int64_t tokens = tokens_in_block(contexts[sequence], block, block_size);
-    if (tokens == 0) continue;  // the table has no block for it
+    if (tokens == 0) continue;  // the table has no block for this sequence
     const float* value = value_cache + block_table[sequence * pitch(table)] * pitch(cache);
     for (uint64_t row = sequence * heads; row < (sequence + 1) * heads; ++row) {
       for (int64_t token = 0; token < tokens; ++token) {

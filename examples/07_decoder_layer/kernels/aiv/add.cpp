@@ -1,4 +1,4 @@
-// out = x + y; arguments: the tensors x, y and out [rows][columns], float32, each perhaps a view of
+// out = x + y; arguments: the tensors x, y and out [rows][columns], float32. Each may be a view of
 // a wider matrix.
 
 #include "../views.hpp"

@@ -1,4 +1,4 @@
-// Computes nothing: its outputs are buffers of an outer scope that tasks of inner scopes fill piece
+// Computes nothing. Its outputs are buffers of an outer scope that tasks of inner scopes fill piece
 // by piece. A buffer lives as long as the scope of the task that allocated it.
 
 #include "../views.hpp"

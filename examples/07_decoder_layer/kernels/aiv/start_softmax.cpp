@@ -1,4 +1,4 @@
-// The state of a softmax that has seen nothing yet.
+// Initialises the running softmax.
 //
 // Arguments: the tensors running_max and running_sum [rows], running_out [rows][head_dim], float32.
 

@@ -1,5 +1,6 @@
 // Runs on an AICPU thread: one decoding step of one layer for a batch of 16 sequences. No edge is
-// stated: heads, columns and cache heads are views, and the runtime orders what overlaps.
+// added: heads, columns and cache heads are views, and the runtime orders tasks with overlapping
+// views.
 
 #include <algorithm>
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace {
 
-// The numbers are those of kernel_config.py.
+// kernel_config.py has the same numbers.
 enum Function {
   kReserve,
   kRmsNorm,
@@ -31,7 +32,7 @@ constexpr uint64_t kBatch = 16, kHeads = 40, kKeyHeads = 8, kDim = 16, kBlockSiz
 constexpr uint64_t kGroup = kHeads / kKeyHeads;  // query heads that share a key head
 constexpr uint64_t kHidden = kHeads * kDim;
 constexpr uint64_t kFfnTile = 64, kFfnTiles = 34, kFfn = kFfnTile * kFfnTiles;
-constexpr uint64_t kNormRows = 4;  // sequences a task normalises
+constexpr uint64_t kNormRows = 4;  // sequences that one task normalises
 constexpr float kEpsilon = 1e-6f;
 
 using Shape = std::initializer_list<uint64_t>;
@@ -48,7 +49,7 @@ Tensor part(Tensor& whole, Shape shape, Shape offsets) {
   return whole.view(shape.begin(), offsets.begin());
 }
 
-// Columns `first` to `first + count` of a matrix with `rows` rows.
+// Returns columns `first` to `first + count` of a matrix with `rows` rows.
 Tensor columns(Tensor& matrix, uint64_t rows, uint64_t first, uint64_t count) {
   return part(matrix, {rows, count}, {0, first});
 }
@@ -95,7 +96,7 @@ class Layer {
     PTOParam params[] = {in(x), in(w), out(result)};
     cube(kMatmul, params);
   }
-  // result = x w + residual for the columns of one tile.
+  // Submits result = x w + residual for the columns of one tile.
   void matmul_add(Tensor& x, Tensor w, Tensor residual, Tensor result);
 
   PTO2Runtime* rt_;
@@ -103,8 +104,8 @@ class Layer {
   Tensor x_, attention_norm_, w_query_, w_key_, w_value_, cosines_, sines_;
   Tensor key_cache_, value_cache_, block_table_, contexts_;
   Tensor w_out_, ffn_norm_, w_gate_, w_up_, w_down_, out_;
-  Tensor normed_, query_, key_, value_, ffn_normed_;  // allocated by the first task that fills one
-  Tensor attention_, residual_, ffn_hidden_;  // filled in inner scopes, so kReserve allocates
+  Tensor normed_, query_, key_, value_, ffn_normed_;  // allocated by the first task that fills it
+  Tensor attention_, residual_, ffn_hidden_;  // filled in inner scopes, so kReserve allocates it
 };
 
 Layer::Layer(PTO2Runtime* rt, const uint64_t* args)

@@ -1,8 +1,8 @@
-// out = x + the experts' answers, weighted by their shares, for one tile of tokens.
+// out = x + the results of the experts, weighted by their shares, for one tile of tokens.
 //
 // Arguments: the tensors x [tile][hidden] float32, chosen [tokens][top] int32, shares [tokens][top]
 // float32, answers [experts][tokens][hidden] float32, out [tile][hidden] float32; the number of the
-// tile's first token. An expert's answers are in the order of the tokens that picked it.
+// tile's first token. The answers of an expert are in the order of the tokens that selected it.
 
 #include "../views.hpp"
 
@@ -20,7 +20,7 @@ extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
     for (uint64_t k = 0; k < hidden; ++k) out[k] = x[k];
     const uint64_t start = (first + row) * top;
     for (uint64_t i = start; i < start + top; ++i) {
-      uint64_t earlier = 0;  // tokens before this one that picked the same expert
+      uint64_t earlier = 0;  // number of earlier tokens that selected the same expert
       for (uint64_t j = 0; j < start; ++j) earlier += chosen[j] == chosen[i];
       const uint64_t place = static_cast<uint64_t>(chosen[i]) * tokens + earlier;
       for (uint64_t k = 0; k < hidden; ++k) out[k] += shares[i] * answers[place * hidden + k];

@@ -1,7 +1,8 @@
-// Gathers the tokens that picked one expert, in their order, and counts them.
+// Gathers the tokens that selected one expert, in order, and counts them.
 //
-// Arguments: the tensors x [tokens][hidden] float32, chosen [tokens][top] int32, gathered [tokens]
-// [hidden] float32 (as many rows as the count are written), count [1] int32; the expert's number.
+// Arguments: the tensors x [tokens][hidden] float32, chosen [tokens][top] int32, gathered
+// [tokens][hidden] float32 (of which `count` rows are written), count [1] int32; the expert's
+// number.
 
 #include "../views.hpp"
 

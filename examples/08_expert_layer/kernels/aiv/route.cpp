@@ -1,5 +1,5 @@
-// Picks the experts of each token: those with the largest logits, the largest first; their shares
-// are the softmax over the picked ones.
+// Selects the experts of each token: those with the largest logits, the largest first. Their shares
+// are the softmax over the selected experts.
 //
 // Arguments: the tensors logits [tokens][experts] float32 (overwritten), chosen [tokens][top]
 // int32, shares [tokens][top] float32.

@@ -1,6 +1,6 @@
-// Runs on an AICPU thread. The graph has the same shape whatever the router decides: which tokens
-// an expert gets is known only on the device, so every expert's tasks are submitted, and a kernel
-// works on as many rows as the count that its expert's dispatch has written.
+// Runs on an AICPU thread. The routing is known only on the device, so the graph has the same shape
+// for every routing: the tasks of every expert are submitted. A kernel works on as many rows as the
+// dispatch task of its expert has counted.
 
 #include <cstdint>
 #include <initializer_list>
@@ -11,7 +11,7 @@ namespace {
 
 enum Function { kLogits, kRoute, kDispatch, kExpertMatmul, kGate, kCombine };
 
-constexpr uint64_t kTokenTile = 8;  // tokens that a combine task handles
+constexpr uint64_t kTokenTile = 8;  // tokens per combine task
 
 // The arguments, in the order of golden.py; the first six are device addresses.
 struct Arguments {
@@ -75,7 +75,7 @@ class Layer {
   const Arguments& in_;
   Tensor x_, w_router_, w_gate_, w_up_, w_down_, out_;
   Tensor chosen_, shares_;
-  Tensor answers_;  // filled expert by expert in inner scopes, so the router allocates it
+  Tensor answers_;  // filled by the experts in inner scopes, so the router allocates it
 };
 
 void Layer::submit() {
@@ -119,7 +119,7 @@ void Layer::submit_expert(uint64_t expert) {
   cube(kExpertMatmul, down_matmul);
 }
 
-// Reads the answers of all experts, and so follows every one of them.
+// Reads the answers of all experts, and therefore follows all of them.
 void Layer::submit_combine(uint64_t first) {
   const Shape tile = {kTokenTile, in_.hidden};
   PTOParam params[] = {in(part(x_, tile, {first, 0})),

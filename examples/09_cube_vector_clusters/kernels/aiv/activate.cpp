@@ -15,7 +15,7 @@ extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
   for (uint64_t i = 0; i < kTile; ++i, y += pitch(result), product += kTile) {
     for (uint64_t j = 0; j < kTile; ++j) {
       const float sum = product[j] + bias[j];
-      y[j] = sum < 0.0f ? 0.0f : sum;  // and NaN stays NaN
+      y[j] = sum < 0.0f ? 0.0f : sum;  // NaN stays NaN
     }
   }
 }

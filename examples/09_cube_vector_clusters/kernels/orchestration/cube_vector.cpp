@@ -1,6 +1,6 @@
 // Runs on an AICPU thread: a matmul on the cube core of a cluster, then its activation on a vector
-// core of the same cluster. The product never becomes a tensor with a producer: it stays in the
-// cluster's own memory (`local`, one tile a cluster), and a pipe tensor orders the two halves.
+// core of the same cluster. The product is never the output of a task. It stays in the cluster's
+// own memory (`local`, one tile per cluster), and a pipe tensor orders the two halves.
 
 #include <cstdint>
 #include <initializer_list>
@@ -17,7 +17,7 @@ constexpr int32_t kClusters = 24;
 // The arguments, in the order of golden.py; the first five are device addresses.
 struct Arguments {
   uint64_t x, w, bias, local, y;
-  uint64_t blocks, columns, depth;  // tiles of rows, tiles of columns, terms of each sum
+  uint64_t blocks, columns, depth;  // tiles of rows, tiles of columns, terms per sum
   uint64_t as_block_tasks;
 };
 
@@ -59,8 +59,8 @@ class Layer {
   Tensor x_, w_, bias_, local_, y_;
 };
 
-// A cluster for each pair: it is given back at once and free again when its two tasks are done, so
-// with more pairs than clusters the allocation waits.
+// One cluster for each pair. It is freed at once, but becomes available only when its two tasks are
+// done. So with more pairs than clusters the allocation waits.
 void Layer::submit_pairs() {
   for (uint64_t column = 0; column < in_.columns; ++column) {
     for (uint64_t block = 0; block < in_.blocks; ++block) {
@@ -96,8 +96,8 @@ void Layer::submit_pair(uint64_t block, uint64_t column) {
   pto2_rt_free_cluster(rt_, cluster);
 }
 
-// Every block keeps its cluster from column to column. The pipe is INOUT of both halves: the cube
-// cores refill it when the vector cores have emptied it.
+// Every block keeps its cluster for all columns. The pipe is INOUT of both halves: the cube cores
+// fill it again after the vector cores have read it.
 void Layer::submit_block_tasks() {
   const int32_t blocks = static_cast<int32_t>(in_.blocks);
   int32_t clusters[kClusters];
@@ -133,7 +133,7 @@ extern "C" int aicpu_orchestration_entry(PTO2Runtime* rt, uint64_t* args, int) {
     layer.submit_pairs();
     return 0;
   }
-  if (in.blocks > kClusters) return -1;  // each block of a block task needs a cluster of its own
+  if (in.blocks > kClusters) return -1;  // each block of a block task needs its own cluster
   layer.submit_block_tasks();
   return 0;
 }
