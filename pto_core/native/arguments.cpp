@@ -44,8 +44,8 @@ void Arguments::check_count() const {
                          : too_many                            ? "at most "
                                                                : "at least ";
   raise_usage("orchestration '" + program_.name + "' takes " + quantity + std::to_string(bound) +
-              " arguments, the run gave " + std::to_string(count) +
-              (too_many ? "; leave out the rest" : "; give the missing ones"));
+              " arguments, but the run passed " + std::to_string(count) +
+              (too_many ? "; remove the extra ones" : "; pass the missing ones"));
 }
 
 void Arguments::take(size_t position, nb::handle object) {
@@ -86,8 +86,9 @@ Direction Arguments::direction_of(size_t position) const {
   if (index < program_.directions.size()) {
     const Direction direction = program_.directions[index];
     if (direction != Direction::kScalar) return direction;
-    raise_usage(program_.describe_argument(position) +
-                " is an array, its signature says scalar; pass a number or change the signature");
+    raise_usage(
+        program_.describe_argument(position) +
+        " is an array, its signature declares scalar; pass a number or change the signature");
   }
   if (program_.by_tensor) {
     raise_usage(program_.describe_argument(position) + " is tensor number " +
@@ -100,7 +101,7 @@ Direction Arguments::direction_of(size_t position) const {
 void Arguments::check_signature_used_up() const {
   if (!program_.by_tensor || tensors_seen_ == program_.directions.size()) return;
   raise_usage("orchestration '" + program_.name + "': the signature lists " +
-              std::to_string(program_.directions.size()) + " tensors, the run gave " +
+              std::to_string(program_.directions.size()) + " tensors, but the run passed " +
               std::to_string(tensors_seen_) + "; pass as many as it lists");
 }
 

@@ -44,7 +44,7 @@ void bind_use(nb::class_<Device>& bound) {
                   "bytes, "
                   "timeout_s: float | None, task_timeout_s: float | None, hazards: int) -> "
                   "tuple[typing.Any, ...]"),
-          "Run a program; gives the fields of a RunReport.")
+          "Run a program; return the fields of a RunReport.")
       .def(
           "empty",
           [](Self self, nb::handle shape, nb::handle dtype) {
@@ -61,14 +61,14 @@ void bind_use(nb::class_<Device>& bound) {
           "Copy an array to new device memory.")
       .def("activity", &Device::activity,
            nb::sig("def activity(self) -> list[tuple[str, int, int, int]]"),
-           "Kernel name, task, core and func_id of what runs now.");
+           "Return kernel name, task, core and func_id of each running kernel.");
 }
 
 void bind_loading(nb::class_<Device>& bound) {
   bound
       .def("set_loader", &Device::set_loader, nb::arg("load"),
            nb::sig("def set_loader(self, load: collections.abc.Callable[[object], None]) -> None"),
-           "Set what is called with a kernel that an orchestration uses first.")
+           "Set the function that loads a kernel at its first use by an orchestration.")
       .def("load_kernel", &Device::load_kernel, nb::arg("callable"), nb::kw_only(), nb::arg("name"),
            nb::arg("core_type"), nb::arg("path").none(), nb::arg("function").none(),
            nb::arg("declared").none(), nb::arg("task"),
@@ -79,7 +79,7 @@ void bind_loading(nb::class_<Device>& bound) {
                    "None"),
            "Load a kernel from the library at `path` or as `function`.")
       .def("load_library", &Device::load_library, nb::arg("path"),
-           "Load an orchestration's library and give its handle.");
+           "Load the library of an orchestration and return its handle.");
 }
 
 }  // namespace
@@ -102,12 +102,13 @@ void bind_device(nb::module_& module) {
                   "number: int, backend_options: dict[str, str], "
                   "runtime_options: dict[str, str]) -> None"))
       .def("close", &Device::close, nb::sig("def close(self) -> tuple[int, int]"),
-           "Close; gives how many buffers and bytes nobody had freed.")
-      .def_prop_ro("is_open", &Device::is_open, "Whether this process has it open.")
-      .def_prop_ro("is_lost", &Device::is_lost, "Whether a kernel never returned.")
+           "Close the device; return the number of buffers and bytes that were not freed.")
+      .def_prop_ro("is_open", &Device::is_open, "Whether the device is open in this process.")
+      .def_prop_ro("is_lost", &Device::is_lost,
+                   "Whether the device is lost, because a kernel did not return.")
       .def_prop_ro("has_tensors", &Device::has_tensors,
-                   "Whether its runtime finds dependencies by what tasks read and write.")
-      .def_prop_ro("blocks", &Device::blocks, "How many blocks of cores it has.");
+                   "Whether its runtime derives dependencies from the reads and writes of tasks.")
+      .def_prop_ro("blocks", &Device::blocks, "The number of core blocks.");
   bind_use(bound);
   bind_loading(bound);
 }

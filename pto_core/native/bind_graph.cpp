@@ -16,7 +16,7 @@ struct Scope {
   }
 };
 
-// A cluster that is held during a block.
+// A cluster that is allocated during a block.
 struct HeldCluster {
   nb::object graph;
   nb::object cluster = nb::none();
@@ -48,18 +48,18 @@ PyMethodDef methods[] = {
     {"submit", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&submit<false>)),
      METH_FASTCALL | METH_KEYWORDS,
      "submit($self, task, /, *args, cluster=None, after=())\n--\n\n"
-     "Submit a task and give its id.\n\n"
+     "Submit a task and return its id.\n\n"
      "`task`: a @kernel, a CoreCallable, or the func_id of a child of the chip. `args`: device "
-     "arrays, their views, and scalars. What the task does with each array is what the kernel's "
-     "parameter is annotated with, or its signature says, or the call: In(a), Out(b). `cluster`: "
-     "the task runs on that cluster only. `after`: ids of tasks that it waits for besides. Waits "
-     "where a ring is full."},
+     "arrays, their views, and scalars. The direction of each array is that of the kernel's "
+     "annotation or signature, or of the call: In(a), Out(b). `cluster`: the task runs on that "
+     "cluster only. `after`: ids of additional tasks for which it waits. The call waits while a "
+     "ring is full."},
     {"submit_block", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&submit<true>)),
      METH_FASTCALL | METH_KEYWORDS,
      "submit_block($self, task, /, *args, block_dim, clusters=None, after=())\n--\n\n"
-     "Submit `block_dim` tasks that differ in their block number, and give the id of the first.\n\n"
-     "The kernel gets two more arguments at the end: block_dim and the number of its block. "
-     "`clusters`: one for each block."},
+     "Submit `block_dim` tasks that differ in their block number; return the id of the first.\n\n"
+     "The kernel receives two additional arguments at the end: block_dim and its block number. "
+     "`clusters`: one cluster for each block."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot slots[] = {{Py_tp_methods, methods}, {0, nullptr}};
@@ -70,15 +70,15 @@ void bind_edges(nb::class_<Graph>& bound) {
            nb::sig("def add_task(self, kernel: object, args: tuple[typing.Any, ...] | "
                    "list[typing.Any]) -> int"),
            "Add a task of `kernel` (a @kernel, a CoreCallable, or the func_id of a child of the "
-           "chip) with device arrays and scalars, and give its id. For the build-graph runtimes.")
+           "chip) with device arrays and scalars; return its id. For the build-graph runtimes.")
       .def("add_successor", &Graph::add_successor, nb::arg("producer").none(),
            nb::arg("consumer").none(),
            nb::sig("def add_successor(self, producer: int, consumer: int) -> None"),
-           "Let task `consumer` start only when task `producer` has completed.")
+           "Make task `consumer` wait for the completion of task `producer`.")
       .def("publish", &Graph::publish, nb::arg("task").none(),
            nb::sig("def publish(self, task: int) -> None"),
-           "Let the schedulers have a task: all its edges from earlier tasks are there. Where the "
-           "host builds the graph, everything is published at the end anyway.")
+           "Publish a task for scheduling; all edges into it must have been added. If the host "
+           "builds the graph, the end of the orchestration publishes all tasks.")
       .def("empty", &Graph::empty, nb::arg("shape").none(), nb::arg("dtype").none(),
            nb::sig("def empty(self, shape: int | collections.abc.Sequence[int], dtype: "
                    "numpy.typing.DTypeLike) -> DeviceArray"),
@@ -90,15 +90,15 @@ void bind_tensors(nb::class_<Graph>& bound) {
       .def("tensor", &Graph::tensor, nb::arg("shape").none(), nb::arg("dtype").none(),
            nb::sig("def tensor(self, shape: int | collections.abc.Sequence[int], dtype: "
                    "numpy.typing.DTypeLike) -> DeviceArray"),
-           "Give an intermediate tensor. It takes memory from the scope's heap ring when a task "
-           "is first submitted with it as Out, and gives it back when its scope has ended and "
-           "nobody reads it any more.")
+           "Return an intermediate tensor. Its memory is allocated from the scope's heap ring at "
+           "the first submit with it as Out, and released when its scope has ended and all its "
+           "readers have completed.")
       .def("pipe", &Graph::pipe, nb::sig("def pipe(self) -> DeviceArray"),
-           "Give a tensor without memory, which only orders tasks: for data that a kernel hands "
-           "over inside a cluster. A Python kernel gets None for it.")
+           "Return a tensor without memory that only orders tasks, for data that kernels exchange "
+           "inside a cluster. A Python kernel receives None for it.")
       .def("add_dep", &Graph::add_dep, nb::arg("producer").none(), nb::arg("consumer").none(),
            nb::sig("def add_dep(self, producer: int, consumer: int) -> None"),
-           "Let `consumer`, the task that was submitted last, wait for `producer` too.")
+           "Make `consumer`, the last submitted task, also wait for `producer`.")
       .def(
           "scope",
           [](nb::handle_t<Graph> self) {
@@ -106,40 +106,41 @@ void bind_tensors(nb::class_<Graph>& bound) {
             return Scope{nb::borrow(self)};
           },
           nb::sig("def scope(self) -> Scope"),
-          "Give a context manager. What is submitted inside gives its memory and slots back "
-          "independently of what is outside.");
+          "Return a context manager. Tasks that are submitted inside release their memory and "
+          "slots "
+          "independently of tasks outside.");
 }
 
 void bind_clusters(nb::class_<Graph>& bound) {
   bound
       .def("allocate_cluster", &Graph::allocate_cluster,
            nb::sig("def allocate_cluster(self) -> int"),
-           "Take a cluster of cores (one AIC, two AIV) for tasks with cluster=. Waits for one.")
+           "Allocate a cluster of cores (one AIC, two AIV) for tasks with cluster=. May wait.")
       .def(
           "free_cluster",
           [](Graph& self, nb::handle cluster) {
             if (!self.free_cluster(cluster)) self.raise_latched();
           },
           nb::arg("cluster").none(), nb::sig("def free_cluster(self, cluster: int) -> None"),
-          "Give a cluster back; it is free when its last task has completed. Never waits.")
+          "Release a cluster; it is free when its last task has completed. Never waits.")
       .def(
           "cluster", [](nb::handle_t<Graph> self) { return HeldCluster{nb::borrow(self)}; },
           nb::sig("def cluster(self) -> HeldCluster"),
-          "Give a context manager that takes a cluster and gives it back: "
+          "Return a context manager that allocates and releases a cluster: "
           "`with rt.cluster() as cluster:`.");
 }
 
 }  // namespace
 
 void bind_graph(nb::module_& module) {
-  nb::class_<Scope>(module, "Scope", "What rt.scope() gives; for a with statement.")
+  nb::class_<Scope>(module, "Scope", "The context manager that rt.scope() returns.")
       .def(
           "__enter__", [](Scope& self) { self.begin(); }, nb::sig("def __enter__(self) -> None"))
       .def(
           "__exit__", [](Scope& self, nb::handle kind, nb::handle, nb::handle) { self.end(kind); },
           nb::arg("kind").none(), nb::arg("error").none(), nb::arg("trace").none(),
           nb::sig("def __exit__(self, kind: object, error: object, trace: object) -> None"));
-  nb::class_<HeldCluster>(module, "HeldCluster", "What rt.cluster() gives; for a with statement.")
+  nb::class_<HeldCluster>(module, "HeldCluster", "The context manager that rt.cluster() returns.")
       .def("__enter__", &HeldCluster::allocate, nb::sig("def __enter__(self) -> int"))
       .def(
           "__exit__",

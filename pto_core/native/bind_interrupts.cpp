@@ -28,10 +28,10 @@ int descriptor(const Interrupts& self) {
 void bind_interrupts(nb::module_& module) {
   interrupts::prepare();
   nb::class_<Interrupts>(module, "Interrupts",
-                         "Within the context a SIGINT, SIGTERM or SIGHUP is only noted.\n\n"
-                         "At its end the signal takes its usual course: for SIGINT that is "
-                         "KeyboardInterrupt. A signal that is ignored, or ends the process, does "
-                         "so as always. Outside the main thread nothing is changed.")
+                         "Within the context a SIGINT, SIGTERM or SIGHUP is only recorded.\n\n"
+                         "At its end the handler of the signal runs: for SIGINT it raises "
+                         "KeyboardInterrupt. Signals that are ignored, or that end the process, "
+                         "are not affected. Outside the main thread the context has no effect.")
       .def(nb::init<>())
       .def(
           "__enter__",
@@ -53,10 +53,10 @@ void bind_interrupts(nb::module_& module) {
             const int noted = self.holds ? interrupts::noted() : 0;
             return noted == 0 ? std::nullopt : std::optional<int>(noted);
           },
-          "The first signal that was noted; None where there was none.")
+          "The first recorded signal; None if there was none.")
       .def_prop_ro(
           "descriptor", &descriptor,
-          "Readable from the first noted signal on; -1 outside the main thread. Raises OSError.");
+          "A descriptor that becomes readable at the first signal; -1 outside the main thread.");
 }
 
 }  // namespace pto::core

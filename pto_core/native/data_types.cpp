@@ -132,7 +132,7 @@ uint8_t code_of_object(nb::handle dtype) {
   PyArray_Descr* descriptor = nullptr;
   if (!PyArray_DescrConverter(dtype.ptr(), &descriptor)) {
     take_exception();
-    raise_usage(shown(dtype) + " is not a data type; give one such as numpy.float32");
+    raise_usage(shown(dtype) + " is not a data type; pass one such as numpy.float32");
   }
   nb::object keep = nb::steal(reinterpret_cast<PyObject*>(descriptor));
   auto code = code_of(descriptor);

@@ -375,7 +375,7 @@ void Device::load_kernel(nb::object callable, const std::string& name, int32_t c
   if (kernel->is_python() && !(backend_->capabilities & PTO_BACKEND_CALLBACKS)) {
     raise_error("UnsupportedError", std::string("backend '") + backend_->name +
                                         "' does not run Python kernels ('" + name +
-                                        "'); give a C++ source or a binary");
+                                        "'); use a C++ source or a binary");
   }
   pto_kernel_source source{};
   source.func_id = -1;

@@ -28,13 +28,13 @@ Selection selection_of(nb::handle index, npy_intp extent) {
     const Py_ssize_t count = PySlice_AdjustIndices(extent, &start, &stop, step);
     if (step != 1) {
       raise_usage("a device array cannot be sliced with step " + std::to_string(step) +
-                  "; a view is a box of its buffer, so only step 1 gives one");
+                  "; a view is a box of its buffer, so only step 1 is possible");
     }
     return {start, count, false};
   }
   if (!PyIndex_Check(index.ptr()) || PyBool_Check(index.ptr()))
     raise_usage("a device array is indexed by integers and slices, not by " + shown(index) +
-                (index.ptr() == Py_Ellipsis ? "; write : for each axis that stays whole"
+                (index.ptr() == Py_Ellipsis ? "; use : for each whole axis"
                                             : "; a view is a box of its buffer"));
   Py_ssize_t at = PyNumber_AsSsize_t(index.ptr(), PyExc_IndexError);
   if (at == -1 && PyErr_Occurred()) throw nb::python_error();
@@ -108,7 +108,7 @@ void DeviceArray::require_contiguous(const std::string& what) const {
   }
   if (is_contiguous()) return;
   raise_usage(what + ", a view of shape " + shape_text(*view_) +
-              ", selects memory that is not contiguous; cut leading axes only, or use the whole "
+              ", selects memory that is not contiguous; slice leading axes only, or use the whole "
               "array");
 }
 
@@ -121,7 +121,7 @@ void DeviceArray::require(const Device* device) const {
   }
   if (buffer_->device != device) {
     raise_usage("a device array of shape " + shape_text(*view_) +
-                " belongs to another device; copy it over with to_host and to_device");
+                " belongs to another device; copy it with to_host and to_device");
   }
 }
 
@@ -141,7 +141,7 @@ nb::object DeviceArray::to_host(nb::handle out) const {
       result, true, [] { return std::string("the array to copy to"); }, Advice::kPassAndCopyBack);
   if (host.code != view_->code || host.shape != view_->shape) {
     nb::object wanted = dtype();
-    raise_usage("the array to copy to does not match the device array; give one of shape " +
+    raise_usage("the array to copy to does not match the device array; pass one of shape " +
                 shape_text(*view_) + " and type " + shown(wanted));
   }
   buffer_->device->copy_out(host.data, address(), view_->bytes);
@@ -157,7 +157,7 @@ void DeviceArray::from_host(nb::handle array) {
   if (host.bytes != view_->bytes) {
     raise_usage("the array to copy from has " + std::to_string(host.bytes) +
                 " bytes, the device array " + std::to_string(view_->bytes) +
-                "; give as many, or cut the device array");
+                "; pass an array of that size, or slice the device array");
   }
   buffer_->device->copy_in(address(), host.data, host.bytes);
 }
@@ -198,7 +198,7 @@ DeviceArray DeviceArray::item(nb::handle index) const {
   const size_t given = static_cast<size_t>(PyTuple_GET_SIZE(indices.ptr()));
   if (given > view_->shape.size()) {
     raise_usage(std::to_string(given) + " indices for a device array of " +
-                std::to_string(view_->shape.size()) + " dimensions; give at most that many");
+                std::to_string(view_->shape.size()) + " dimensions; use at most that many");
   }
   if (is_flat_) refuse_dimensions();
   pto_tensor_data data = data_;
@@ -224,7 +224,7 @@ DeviceArray DeviceArray::reshape(nb::handle shape) const {
   if (!is_contiguous()) {
     raise_usage("a view of shape " + shape_text(*view_) +
                 " cannot take another shape, because its memory is not contiguous; reshape the "
-                "whole array, then cut it");
+                "whole array, then slice it");
   }
   DeviceArray made = *this;
   made.view_ = view;
@@ -277,10 +277,10 @@ std::string DeviceArray::repr() const {
 void bind_device_array(nb::module_& module) {
   nb::class_<DeviceArray> bound(
       module, "DeviceArray",
-      "An array in device memory. Slices, integer indices, reshape and transpose give views of the "
-      "same memory; what needs contiguous memory (to_host, rt.add_task, an argument of a C++ "
-      "orchestration) says so. Its memory is freed by free(), with the last view, or when the "
-      "device closes; a tensor of a graph lives with its run.");
+      "An array in device memory. Slices, integer indices, reshape and transpose return views of "
+      "the same memory. Operations that need contiguous memory (to_host, rt.add_task, arguments of "
+      "a C++ orchestration) refuse other views. The memory is freed by free(), with the last view, "
+      "or when the device closes; a tensor of a graph lives as long as its run.");
   bound
       .def_prop_ro(
           "shape", [](const DeviceArray& self) { return shape_tuple(self.view()); },
@@ -298,24 +298,24 @@ void bind_device_array(nb::module_& module) {
            "new NumPy array. Returns the array.")
       .def("from_host", &DeviceArray::from_host, nb::arg("array").none(),
            nb::sig("def from_host(self, array: typing.Any) -> None"),
-           "Copy an array of as many bytes into the memory.")
+           "Copy an array of the same number of bytes into the memory.")
       .def("view", &DeviceArray::retyped, nb::arg("offset"), nb::arg("shape").none(),
            nb::arg("dtype").none(),
            nb::sig("def view(self, offset: int, shape: int | collections.abc.Sequence[int], dtype: "
                    "numpy.typing.DTypeLike) -> DeviceArray"),
-           "Give a part of contiguous memory, `offset` bytes in, as another shape and type.")
-      .def("free", &DeviceArray::free, "Free the memory now; twice is fine.")
+           "Return a part of contiguous memory, from byte `offset`, with another shape and type.")
+      .def("free", &DeviceArray::free, "Free the memory now; a second call has no effect.")
       .def("reshape", &DeviceArray::reshape, nb::arg("shape").none(),
            nb::sig("def reshape(self, shape: int | collections.abc.Sequence[int]) -> DeviceArray"),
-           "Give a view of the same memory with another shape.")
+           "Return a view of the same memory with another shape.")
       .def("__getitem__", &DeviceArray::item, nb::arg("index").none(),
            nb::sig("def __getitem__(self, index: int | slice | tuple[int | slice, ...]) "
                    "-> DeviceArray"),
-           "Give a view of a part: slices of step 1 keep their axis, integers take it away.")
+           "Return a view of a part: slices of step 1 keep their axis, integers remove it.")
       .def("transpose", &DeviceArray::transpose, nb::arg("axes") = nb::none(),
            nb::sig("def transpose(self, axes: collections.abc.Sequence[int] | None = None) -> "
                    "DeviceArray"),
-           "Give a view with the axes in another order, by default reversed.")
+           "Return a view with the axes in another order, by default reversed.")
       .def_prop_ro(
           "T", [](const DeviceArray& self) { return self.transpose(nb::none()); },
           nb::sig("def T(self) -> DeviceArray"), "The view with all axes reversed.")

@@ -70,12 +70,12 @@ int64_t Graph::checked(int64_t id) {
 }
 
 int64_t Graph::add_task(nb::handle kernel, nb::handle arguments) {
-  require(PTO_RUNTIME_EXPLICIT_EDGES, "rt.add_task", "it finds the edges by itself, use rt.submit");
+  require(PTO_RUNTIME_EXPLICIT_EDGES, "rt.add_task", "it derives the edges itself, use rt.submit");
   Device& device = run_->device();
   KernelUse& use = kernel.ptr() == last_kernel_ ? *last_use_ : use_of(kernel);
   if (!PyTuple_CheckExact(arguments.ptr()) && !PyList_CheckExact(arguments.ptr())) {
     raise_usage("the arguments of a task of kernel '" + use.kernel->name + "' are " +
-                shown(arguments) + "; give a tuple, as in rt.add_task(kernel, (a, b))");
+                shown(arguments) + "; pass a tuple, as in rt.add_task(kernel, (a, b))");
   }
   const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(arguments.ptr()));
   if (count > device.max_task_arguments())
@@ -147,7 +147,7 @@ KernelUse& Graph::use_of_id(nb::handle func_id) {
   const LoadedKernel* loaded = run_->program().child(id);
   if (!loaded) {
     raise_usage("no kernel has func_id " + shown(func_id) + " in chip '" + run_->program().name +
-                "'; give one of its children's ids or a @kernel");
+                "'; pass the id of one of its children, or a @kernel");
   }
   KernelUse use;
   use.kernel = loaded;
@@ -173,7 +173,7 @@ int64_t Graph::task_id(nb::handle task, const char* what) const {
   if (id >= 0) return id;
   if (PyErr_Occurred()) PyErr_Clear();
   raise_usage(std::string(what) + " is " + shown(task) +
-              "; give a task id that add_task or submit returned");
+              "; pass a task id that add_task or submit returned");
 }
 
 void Graph::add_edge(int64_t from, int64_t to) {
@@ -185,7 +185,7 @@ void Graph::add_edge(int64_t from, int64_t to) {
 
 void Graph::add_successor(nb::handle from, nb::handle to) {
   require(PTO_RUNTIME_EXPLICIT_EDGES, "rt.add_successor",
-          "it finds the edges by itself; rt.add_dep adds one more");
+          "it derives the edges itself; rt.add_dep adds one more");
   const int64_t first = task_id(from, "the first task of an edge");
   add_edge(first, task_id(to, "the second task of an edge"));
 }

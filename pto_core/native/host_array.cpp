@@ -13,7 +13,7 @@ constexpr const char* kSupported =
     "use float16/32/64, bfloat16, int8..64, uint8..64, bool or complex64/128";
 
 [[noreturn]] void refuse_type(const Describe& describe, const std::string& type) {
-  raise_usage(describe() + " has data type " + type + ", which a device does not take; " +
+  raise_usage(describe() + " has data type " + type + ", which a device does not support; " +
               kSupported);
 }
 
@@ -156,7 +156,7 @@ nb::object HostArray::take_capsule(nb::handle object, const Describe& describe) 
   }
   if (!capsule) {
     nb::object cause = take_exception();
-    raise_usage(describe() + " cannot be taken by DLPack: " + type_text(cause) + ": " +
+    raise_usage(describe() + " cannot be imported by DLPack: " + type_text(cause) + ": " +
                 nb::cast<std::string>(nb::str(cause)));
   }
   return nb::steal(capsule);
@@ -173,8 +173,8 @@ bool HostArray::take_dlpack(nb::handle object, const Describe& describe, Advice 
     PyCapsule_SetName(capsule.ptr(), "used_dltensor_versioned");
     hold_ = std::shared_ptr<void>(managed, give_back<dlpack::ManagedVersioned>);
     if (managed->major > 1) {
-      raise_usage(describe() + " comes as DLPack version " + std::to_string(managed->major) +
-                  "; at most version 1 is understood");
+      raise_usage(describe() + " has DLPack version " + std::to_string(managed->major) +
+                  "; at most version 1 is supported");
     }
     tensor = &managed->tensor;
     writable = (managed->flags & dlpack::kFlagReadOnly) == 0;

@@ -54,7 +54,7 @@ const Table* checked(const std::string& path, const Table* table, const char* ki
 const pto_backend_api* load_backend_library(const std::string& path) {
   auto entry = reinterpret_cast<pto_backend_entry_fn>(symbol_of(path, PTO_BACKEND_ENTRY_SYMBOL));
   const pto_backend_api* table = entry();
-  if (!table) raise_error("PluginLoadError", path + " gives no backend table; reinstall it");
+  if (!table) raise_error("PluginLoadError", path + " returns no backend table; reinstall it");
   return checked(path, table, "a backend table of size");
 }
 

@@ -23,7 +23,7 @@ NB_MODULE(_native, module) {
   // SHA-256 of "<SHA-256 of the content> <path>\n" for each source, sorted by path.
   module.attr("source_digest") = PTO_SOURCE_DIGEST;
   module.def("demangle", &pto::core::demangled, nb::arg("symbol"),
-             "Give a C++ name as its source has it; other symbols as they are.");
+             "Return the demangled C++ name; return other symbols unchanged.");
   pto::core::bind_interrupts(module);
   pto::core::bind_device_array(module);
   pto::core::bind_graph(module);

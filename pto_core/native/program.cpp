@@ -56,11 +56,13 @@ PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&traverse)},
 }  // namespace
 
 void bind_program(nb::module_& module) {
-  nb::class_<Program>(module, "Program", nb::type_slots(slots), "A chip made ready for one device.")
+  nb::class_<Program>(module, "Program", nb::type_slots(slots),
+                      "A chip callable that is prepared for one device.")
       .def("__init__", &make_program, nb::kw_only(), nb::arg("name"), nb::arg("parameters"),
            nb::arg("required"), nb::arg("maximum"), nb::arg("directions"), nb::arg("by_tensor"),
            nb::arg("function") = nb::none(), nb::arg("library") = 0, nb::arg("entry") = "",
-           "`directions` holds one pto_core.kernels.Direction a byte; `maximum` -1 is no limit.")
+           "`directions` holds one pto_core.kernels.Direction per byte; `maximum` -1 means no "
+           "limit.")
       .def_ro("name", &Program::name, "The name of the orchestration.")
       .def_prop_ro("is_python", &Program::is_python, "Whether the orchestration is a function.")
       .def(
@@ -72,7 +74,7 @@ void bind_program(nb::module_& module) {
           },
           nb::arg("func_id"), nb::arg("device"), nb::arg("callable"),
           nb::sig("def add_child(self, func_id: int, device: Device, callable: object) -> None"),
-          "Give a kernel that the device has loaded its id in this chip.");
+          "Register a kernel, which the device has loaded, under its id in this chip.");
 }
 
 }  // namespace pto::core

@@ -85,7 +85,7 @@ class CallArguments {
   static PyObject* array_of_tensor(uint64_t address) {
     const auto* data = reinterpret_cast<const pto_tensor_data*>(address);
     if (data->ndims <= PTO_MAX_DIMS && data->dtype <= PTO_DTYPE_COMPLEX128) return array_of(*data);
-    PyErr_Format(PyExc_TypeError, "the orchestration gave a tensor of %u dimensions and type %u",
+    PyErr_Format(PyExc_TypeError, "the orchestration passed a tensor of %u dimensions and type %u",
                  data->ndims, data->dtype);
     return nullptr;
   }
@@ -104,8 +104,8 @@ class CallArguments {
     kernel.was_kept = true;
     const int failed = PyErr_WarnFormat(
         PyExc_RuntimeWarning, 1,
-        "kernel '%s' kept its argument %zu after it returned; the memory that this array shows "
-        "is used for other data from now on, so keep a copy of it",
+        "kernel '%s' kept its argument %zu after it returned; the memory of this array is "
+        "reused for other data, so keep a copy of it",
         kernel.name.c_str(), position);
     if (failed) PyErr_WriteUnraisable(kernel.function.ptr());
   }
@@ -131,7 +131,7 @@ bool find_signature(const LoadedKernel& kernel, const pto_payload* payload,
   }
   *found = &kernel.declared;
   if (kernel.is_declared && kernel.declared.size() == payload->num_args) return true;
-  PyErr_Format(PyExc_TypeError, "the orchestration gave %u arguments, the signature declares %zu",
+  PyErr_Format(PyExc_TypeError, "the orchestration passed %u arguments, the signature declares %zu",
                payload->num_args, kernel.declared.size());
   return false;
 }

@@ -33,7 +33,7 @@ void Run::leave_behind() {
 void Run::end_early() {
   const nb::error_scope pending;
   try {
-    stop("the run could not go on");
+    stop("the run could not continue");
     if (program_.is_python()) {
       ReleasedGil released;
       device_.backend()->orchestration_done(device_.handle(), -1);
@@ -129,7 +129,7 @@ void Run::raise_latched(pto_status status) {
     const pto_error* error = device_.runtime_api()->last_error(device_.runtime());
     pto_error record = error && error->status != PTO_OK
                            ? *error
-                           : make_error(status, "the runtime refused a call without saying why");
+                           : make_error(status, "the runtime refused a call without a reason");
     error_ = record;
     latched_ = final_exception();
   }

@@ -141,7 +141,7 @@ void Run::raise_timeout() {
   if (!culprit || culprit->func_id < 0) {
     raise_error("RunTimeoutError",
                 "the run of '" + program_.name + "' took longer than its limit of " +
-                    seconds_text(limit) + " and was ended; raise timeout_s or make it shorter",
+                    seconds_text(limit) + " and was ended; raise timeout_s or reduce the work",
                 fields);
   }
   const std::string name = kernel_name(culprit->func_id);

@@ -15,7 +15,7 @@ int32_t cluster_id(nb::handle cluster) {
   const long long id = PyLong_Check(cluster.ptr()) ? PyLong_AsLongLong(cluster.ptr()) : -1;
   if (id >= 0 && id <= INT32_MAX) return static_cast<int32_t>(id);
   PyErr_Clear();
-  raise_usage("cluster is " + shown(cluster) + "; give one that rt.allocate_cluster returned");
+  raise_usage("cluster is " + shown(cluster) + "; pass one that rt.allocate_cluster returned");
 }
 
 // The keywords of rt.submit and rt.submit_block.
@@ -41,7 +41,7 @@ struct Keywords {
         raise_usage("rt.submit" + std::string(is_block ? "_block" : "") + " has no keyword " +
                     shown(name) + "; " +
                     (is_block ? "block_dim, clusters and after" : "cluster and after") +
-                    " exist, a task's own arguments come by position");
+                    " exist; pass the arguments of the task by position");
       }
     }
     if (is_block && block_dim == 0)
@@ -54,7 +54,7 @@ struct Keywords {
     const long long count = PyLong_Check(value) ? PyLong_AsLongLong(value) : -1;
     if (count < 1 || count > INT32_MAX) {
       PyErr_Clear();
-      raise_usage("block_dim is " + shown(value) + "; give a number of blocks from 1");
+      raise_usage("block_dim is " + shown(value) + "; pass at least 1 block");
     }
     block_dim = static_cast<uint32_t>(count);
   }
@@ -115,7 +115,7 @@ int64_t Graph::submit(PyObject* const* arguments, size_t count, PyObject* names,
   PyObject* before = PySequence_Fast(keywords.after, "");
   const nb::object keep = nb::steal(before);
   PyErr_Clear();
-  if (!before) raise_usage("after is " + shown(keywords.after) + "; give task ids, as in (a, b)");
+  if (!before) raise_usage("after is " + shown(keywords.after) + "; pass task ids, as in (a, b)");
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(before); ++i)
     add_edge(task_id(PySequence_Fast_GET_ITEM(before, i), "a task of after"), id);
   return id;

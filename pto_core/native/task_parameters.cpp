@@ -40,9 +40,10 @@ Scalar scalar_of_type(const LoadedKernel& kernel, size_t position, PyObject* num
   const ScalarKind kind = scalar_kind_of(static_cast<uint8_t>(code));
   const bool wants_float = kind >= ScalarKind::kFloat16;
   if (is_float && !wants_float) {
-    raise_usage(parameter_text(kernel, position) + " is " + shown(number) +
-                ", its signature says an integer; declare Scalar('float32') or Scalar('float64'), "
-                "or pass an int");
+    raise_usage(
+        parameter_text(kernel, position) + " is " + shown(number) +
+        ", its signature declares an integer; declare Scalar('float32') or Scalar('float64'), "
+        "or pass an int");
   }
   if (!wants_float) return {scalar_of(number)->bits, kind};
   const double value = PyFloat_AsDouble(number);
@@ -162,12 +163,12 @@ void TaskParameters::look_at_odd(size_t position, DeviceArray& array, Direction 
                                  uint32_t tag) {
   if (direction == Direction::kScalar) {
     raise_usage(parameter_text(kernel_, position) +
-                " is a device array, its signature says scalar; pass a number or change the "
+                " is a device array, its signature declares scalar; pass a number or change the "
                 "signature");
   }
   if (tag == PTO_TAG_SCALAR) {
     raise_usage(parameter_text(kernel_, position) +
-                " is a device array, and nothing says what the kernel does with it; annotate "
+                " is a device array, and its direction is unknown; annotate "
                 "the parameter In, Out or InOut (a C++ kernel: signature=...), or pass In(array)");
   }
   if (array.is_read_only() && tag != PTO_TAG_INPUT && tag != PTO_TAG_NO_DEP) {
@@ -193,7 +194,7 @@ void TaskParameters::take_scalar(size_t position, PyObject* object, Scalar scala
                                  Direction direction, int code) {
   if (direction != Direction::kScalar && direction != Direction::kUnspecified) {
     raise_usage(parameter_text(kernel_, position) + " is " + shown(object) +
-                ", its signature says an array; pass a device array or change the signature");
+                ", its signature declares an array; pass a device array or change the signature");
   }
   if (code >= 0 && (PyLong_CheckExact(object) || PyFloat_CheckExact(object)))
     scalar = scalar_of_type(kernel_, position, object, code);

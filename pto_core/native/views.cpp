@@ -14,8 +14,8 @@ npy_intp extent_of(nb::handle extent, nb::handle shape) {
   if (value == -1 && PyErr_Occurred()) PyErr_Clear();
   if (value < 0) {
     raise_usage("shape " + shown(shape) +
-                " is not valid; give non-negative integers, as in (128, 128)" +
-                (value == -1 ? "; no extent is worked out from the others" : ""));
+                " is not valid; use non-negative integers, as in (128, 128)" +
+                (value == -1 ? "; extents are not inferred" : ""));
   }
   return value;
 }
@@ -31,7 +31,7 @@ uint64_t bytes_of(uint8_t code, const std::vector<npy_intp>& shape) {
     if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(extent), &bytes) ||
         bytes > static_cast<uint64_t>(INT64_MAX)) {
       raise_usage("an array with extents up to " + std::to_string(extent) +
-                  " would have more bytes than an address can count; give a smaller shape");
+                  " would have more bytes than an address can count; use a smaller shape");
     }
   }
   return bytes;
@@ -65,7 +65,7 @@ std::vector<npy_intp> shape_of_object(nb::handle shape) {
     PyObject* sequence = PySequence_Fast(shape.ptr(), "not a sequence");
     if (!sequence) {
       PyErr_Clear();
-      raise_usage("shape " + shown(shape) + " is not valid; give an integer or a tuple of them");
+      raise_usage("shape " + shown(shape) + " is not valid; use an integer or a tuple of integers");
     }
     nb::object keep = nb::steal(sequence);
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); ++i)
@@ -87,7 +87,7 @@ std::vector<npy_intp> integers_of_object(nb::handle integers) {
         PyNumber_AsSsize_t(PySequence_Fast_GET_ITEM(sequence, i), PyExc_OverflowError));
   if (!PyErr_Occurred()) return values;
   PyErr_Clear();
-  raise_usage(shown(integers) + " is no sequence of integers; give one such as (1, 0)");
+  raise_usage(shown(integers) + " is no sequence of integers; pass one such as (1, 0)");
 }
 
 nb::tuple shape_tuple(const View& view) {

@@ -301,9 +301,9 @@ def test_refused_arguments_are_named(device: Device, make: Callable[[], Any], wo
 def test_the_number_of_arguments_is_checked(device: Device) -> None:
     def graph(rt, a, b=0): ...
 
-    with pytest.raises(UsageError, match="at least 1 arguments, the run gave 0"):
+    with pytest.raises(UsageError, match="at least 1 arguments, but the run passed 0"):
         device.run(graph)
-    with pytest.raises(UsageError, match="at most 2 arguments, the run gave 3"):
+    with pytest.raises(UsageError, match="at most 2 arguments, but the run passed 3"):
         device.run(graph, 1, 2, 3)
     device.run(graph, 1)
 

@@ -112,7 +112,7 @@ def test_children_are_reached_by_id_and_by_object(device: Device) -> None:
         (lambda rt: rt.add_task(7, ()), "no kernel has func_id 7"),
         (lambda rt: rt.add_task(-1, ()), "no kernel has func_id -1"),
         (lambda rt: rt.add_task(2**70, ()), "no kernel has func_id"),
-        (lambda rt: rt.add_task(nothing, 3), "give a tuple"),
+        (lambda rt: rt.add_task(nothing, 3), "pass a tuple"),
         (lambda rt: rt.add_task(nothing, (1, "x")), "argument 1 of a task of kernel 'nothing'"),
         (lambda rt: rt.add_task(nothing, (np.zeros(3),)), "argument 0 of a task"),
         (lambda rt: rt.add_successor(0, "x"), "the second task of an edge is 'x'"),

@@ -1,10 +1,10 @@
-/* The page in which a backend notes what runs, for whoever has to explain a crash or a hang.
+/* The page in which a backend notes the running kernels, to explain crashes and hangs.
  *
- * One slot per thread that runs kernels. The thread alone writes its slot, with plain relaxed
- * stores: task, core, func_id, then `sequence` odd before the kernel and even after it. A reader
- * (another thread, a signal handler, the parent process through a shared mapping) takes an odd
- * sequence as "this kernel is running". The page is a file descriptor of the parent where there is
- * one (option "activity_fd"), private memory otherwise.
+ * There is one slot for each thread that runs kernels. Only this thread writes the slot, with
+ * relaxed stores: task, core, func_id, then an odd `sequence` before the kernel and an even one
+ * after it. For a reader (another thread, a signal handler, the parent process through a shared
+ * mapping) an odd sequence means that the kernel is running. The page is a mapping of the parent's
+ * file descriptor (option "activity_fd") if there is one, otherwise private memory.
  */
 #ifndef PTO_ABI_ACTIVITY_H
 #define PTO_ABI_ACTIVITY_H
@@ -23,12 +23,12 @@ typedef struct pto_activity_slot {
   int32_t func_id;
   int32_t core;
   uint64_t kernel;
-  uint64_t signal;       /* the fatal signal that this thread got, 0 while there is none */
+  uint64_t signal;       /* the fatal signal that this thread received, or 0 */
   uint64_t orchestrates; /* 1 while this thread runs the orchestration */
   uint64_t pad[2];
 } pto_activity_slot;
 
-PTO_ABI_ASSERT(sizeof(pto_activity_slot) == 64, "one cache line a thread");
+PTO_ABI_ASSERT(sizeof(pto_activity_slot) == 64, "one cache line per thread");
 PTO_ABI_ASSERT(offsetof(pto_activity_slot, signal) == 32, "pto_activity_slot.signal");
 PTO_ABI_ASSERT(offsetof(pto_activity_slot, orchestrates) == 40, "pto_activity_slot.orchestrates");
 
@@ -37,8 +37,7 @@ typedef struct pto_activity_page {
   uint32_t version; /* PTO_ABI_VERSION */
   uint32_t slots;   /* slots in use */
   int32_t device;
-  uint32_t
-      capabilities; /* of the runtime that was attached last: RING_IDS tells how tasks are named */
+  uint32_t capabilities; /* of the last attached runtime: RING_IDS defines the names of tasks */
   uint32_t reserved;
   uint64_t pad[13];
   pto_activity_slot slot[PTO_ACTIVITY_SLOTS];

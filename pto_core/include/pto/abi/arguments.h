@@ -40,10 +40,10 @@ typedef struct pto_call_config {
   char output_prefix[1024];
 } pto_call_config;
 
-PTO_ABI_ASSERT(sizeof(pto_call_config) == 1052, "CallConfig goes by value into slots and frames");
+PTO_ABI_ASSERT(sizeof(pto_call_config) == 1052, "CallConfig is copied into slots and frames");
 PTO_ABI_ASSERT(offsetof(pto_call_config, output_prefix) == 28, "pto_call_config.output_prefix");
 
-/* A plugin's own setting, by name. Strings live as long as the call that gets them. */
+/* A setting of a plugin, by name. The strings live until the call returns. */
 typedef struct pto_option {
   const char* key;
   const char* value;
@@ -51,7 +51,7 @@ typedef struct pto_option {
 
 PTO_ABI_ASSERT(sizeof(pto_option) == 16, "pto_option");
 
-/* The host memory of one tensor argument, so that a checking mode can tell host from device. */
+/* The host memory of one tensor argument, by which checking mode recognises host addresses. */
 typedef struct pto_host_range {
   uint64_t address;
   uint64_t bytes;

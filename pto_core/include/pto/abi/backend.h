@@ -1,12 +1,12 @@
-/* The backend table: what a platform offers to the core.
+/* The backend table: the services of a platform for the core.
  *
  * A backend library exports one function, pto_backend_entry. One device (open) has one attached
  * runtime and runs one graph at a time:
  *
  *   open -> load_kernel, load_library, attach -> { start -> wait -> finish }* -> detach -> close
  *
- * All calls of one device come from one thread at a time, except abort(), copy and activity(),
- * which may come from any. No call but wait() blocks on a kernel, and wait() is bounded.
+ * One thread at a time calls the functions of a device, except abort(), the copies and activity(),
+ * which any thread may call. Only wait() blocks on a kernel, and wait() is bounded.
  */
 #ifndef PTO_ABI_BACKEND_H
 #define PTO_ABI_BACKEND_H
@@ -19,17 +19,17 @@
 #include "pto/abi/version.h"
 
 enum {
-  PTO_BACKEND_THREADS = 1u << 0,       /* kernels run beside the caller */
+  PTO_BACKEND_THREADS = 1u << 0,       /* kernels run in parallel with the caller */
   PTO_BACKEND_DETERMINISTIC = 1u << 1, /* option mode=deterministic, seed=N */
   PTO_BACKEND_CHECKING = 1u << 2,      /* option check=1 */
   PTO_BACKEND_CALLBACKS = 1u << 3,     /* kernels may be functions of this process */
   PTO_BACKEND_SAME_PROCESS = 1u << 4,  /* a crash of a kernel is a crash of this process */
-  PTO_BACKEND_TRACE_HASH = 1u << 5     /* run reports carry a trace hash */
+  PTO_BACKEND_TRACE_HASH = 1u << 5     /* run reports contain a trace hash */
 };
 
 /* A kernel: either a library and a symbol, or a function of this process. A callback returns 0, or
- * non-zero after it filled `error`; `payload` is the core's copy. It may be called from several
- * threads at once. */
+ * non-zero after it filled `error`; `payload` is the core's copy. Several threads may call it at
+ * once. */
 typedef int32_t (*pto_kernel_callback)(void* context, const pto_payload* payload, uint32_t core,
                                        pto_error* error);
 
@@ -38,7 +38,7 @@ typedef struct pto_kernel_source {
   int32_t core_type;
   const char* name;
   const char* path;   /* library that holds `symbol`; NULL for a callback */
-  const char* symbol; /* NULL means "kernel_entry" */
+  const char* symbol; /* NULL: "kernel_entry" */
   pto_kernel_callback callback;
   void* context;
 } pto_kernel_source;
@@ -61,10 +61,10 @@ typedef struct pto_run_report {
   uint64_t bytes_out; /* device to host */
   uint64_t copies_in;
   uint64_t copies_out;
-  uint64_t trace_hash; /* 0 when the backend has none */
+  uint64_t trace_hash; /* 0 if the backend has none */
   uint64_t peak_bytes; /* device memory, during the run */
   pto_core_usage cores[PTO_MAX_CORES];
-  uint32_t blocks; /* of the run's topology: says which core is of which type; 0 is unknown */
+  uint32_t blocks; /* of the run's topology, which defines the types of cores; 0: unknown */
   uint32_t reserved;
 } pto_run_report;
 
@@ -72,7 +72,7 @@ PTO_ABI_ASSERT(sizeof(pto_run_report) == 88 + 16 * PTO_MAX_CORES, "pto_run_repor
 PTO_ABI_ASSERT(offsetof(pto_run_report, cores) == 80, "pto_run_report.cores");
 
 typedef struct pto_leak_report {
-  uint64_t buffers; /* device buffers that nobody freed */
+  uint64_t buffers; /* device buffers that were not freed */
   uint64_t bytes;
   uint64_t first_address;
   uint64_t first_bytes;
@@ -87,13 +87,13 @@ typedef struct pto_backend_api {
   uint32_t capabilities;
   uint32_t max_blocks;
 
-  /* `options`: keys that the backend does not know are PTO_ERROR_USAGE. */
+  /* Opens a device. Unknown keys in `options` are PTO_ERROR_USAGE. */
   pto_status (*open)(int32_t device_id, const pto_option* options, uint32_t num_options,
                      void** device, pto_error* error);
-  /* Stops and frees everything, also after a lost device (then what a stuck thread holds stays). */
+  /* Stops and frees everything, also for a lost device; then the memory of a stuck thread stays. */
   void (*close)(void* device, pto_leak_report* leaks);
 
-  /* Device memory of the caller, apart from what runs allocate. Alignment 1024 bytes. */
+  /* Device memory of the caller, separate from the memory of runs. Alignment: 1024 bytes. */
   pto_status (*allocate)(void* device, size_t bytes, uint64_t* address, pto_error* error);
   pto_status (*free)(void* device, uint64_t address, pto_error* error);
   pto_status (*copy_in)(void* device, uint64_t address, const void* host, size_t bytes,
@@ -107,19 +107,20 @@ typedef struct pto_backend_api {
   pto_status (*load_library)(void* device, const char* path, uint64_t* library, pto_error* error);
   pto_status (*unload_library)(void* device, uint64_t library);
 
-  /* Creates the runtime's instance; `*runtime` is its handle, for the submit path. */
+  /* Creates an instance of the runtime; `*runtime` is its handle for the submit path. */
   pto_status (*attach)(void* device, const pto_runtime_api* api, const pto_option* options,
                        uint32_t num_options, void** runtime, pto_error* error);
   void (*detach)(void* device);
 
   /* start(): begins a run. With run->library the orchestration runs on a thread of the device;
-   * without, the caller submits through the runtime's table and then calls orchestration_done().
-   * wait(): PTO_OK when the run is over (well or not), PTO_PENDING after `timeout_ns`.
-   * finish(): after wait() said PTO_OK; finalises, ends and reports; returns the run's status with
-   * its first error. The device is ready for the next start() then, whatever happened.
-   * abort(): ends a run early; kernels in flight are waited for by wait(). Once `lost` is non-zero
-   * the device gives up on kernels that do not return: wait() says PTO_OK at once, finish() and
-   * every later call PTO_ERROR_LOST. */
+   * without it, the caller submits through the runtime's table and then calls orchestration_done().
+   * wait(): returns PTO_OK when the run has ended, also with an error, and PTO_PENDING after
+   * `timeout_ns`.
+   * finish(): called after wait() returned PTO_OK; finalises, ends and reports; returns the run's
+   * status with its first error. The device is then ready for the next start(), also after errors.
+   * abort(): ends a run early; wait() waits for running kernels. With a non-zero `lost` the device
+   * abandons kernels that do not return: wait() returns PTO_OK at once, finish() and every later
+   * call PTO_ERROR_LOST. */
   pto_status (*start)(void* device, const pto_run* run, pto_error* error);
   void (*orchestration_done)(void* device, int32_t result);
   pto_status (*wait)(void* device, int64_t timeout_ns);
@@ -132,7 +133,7 @@ typedef struct pto_backend_api {
 PTO_ABI_ASSERT(offsetof(pto_backend_api, open) == 24, "pto_backend_api.open");
 PTO_ABI_ASSERT(sizeof(pto_backend_api) == 168, "pto_backend_api");
 
-/* What a backend library exports. */
+/* The function that a backend library exports. */
 typedef const pto_backend_api* (*pto_backend_entry_fn)(void);
 #define PTO_BACKEND_ENTRY_SYMBOL "pto_backend_entry"
 

@@ -1,10 +1,9 @@
-/* What a runtime hands to a core, and the register protocol that carries it.
+/* The payload that a runtime passes to a core, and the register protocol of a dispatch.
  *
- * Global memory is not coherent for a core on silicon, so everything a core needs is in the
- * payload, which the backend moves to the core inside dispatch(); the runtime's copy is free again
- * when dispatch() returns. Arguments whose bit in `relative_args` is set are byte offsets from the
- * start of the payload; the core turns them into addresses of its own copy before it calls the
- * kernel.
+ * On silicon, global memory is not coherent for a core. So the payload contains all data that a
+ * core needs, and dispatch() copies it to the core; the runtime may reuse its own copy when
+ * dispatch() returns. Arguments whose bit in `relative_args` is set are byte offsets from the start
+ * of the payload; the core converts them to addresses in its own copy before it calls the kernel.
  *
  * Registers of a core: the backend writes a sequence number (1 to PTO_SEQUENCE_MAX, then 1 again)
  * to DATA_MAIN_BASE; the core answers in COND with the same number and bit 31 clear (acknowledged),
@@ -26,13 +25,13 @@
 #define PTO_COND_FINISHED 0x80000000u
 
 typedef struct pto_payload {
-  uint64_t kernel; /* address that load_kernel gave; what it points at is the backend's affair */
+  uint64_t kernel; /* address returned by load_kernel; opaque outside the backend */
   uint64_t task;   /* the runtime's id: unique among live tasks */
-  uint64_t cookie; /* the submitter's own word */
+  uint64_t cookie; /* value of the submitter, passed through */
   int32_t func_id;
   uint32_t num_args;
   uint64_t relative_args; /* bit i: args[i] is an offset into this payload */
-  /* uint64_t args[num_args] follow, then whatever the offsets point at */
+  /* uint64_t args[num_args] follow, then the data to which the offsets refer */
 } pto_payload;
 
 PTO_ABI_ASSERT(sizeof(pto_payload) == 40, "the arguments follow at byte 40");
@@ -45,7 +44,7 @@ static inline uint64_t* pto_payload_args(pto_payload* payload) {
 
 typedef struct pto_dispatch {
   uint32_t core;
-  uint32_t length; /* bytes of the payload: header, arguments and what follows */
+  uint32_t length; /* bytes of the payload: header, arguments and data */
   const pto_payload* payload;
 } pto_dispatch;
 

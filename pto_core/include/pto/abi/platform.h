@@ -1,10 +1,10 @@
-/* The platform table: what a backend offers to the runtime that it drives.
+/* The platform table: the services of a backend for the runtime that it drives.
  *
  * The backend fills one pto_platform per attached runtime and keeps it alive until destroy(). The
- * runtime owns no thread and never sleeps; it calls these functions only from inside calls that the
- * backend makes into it. "Orchestrator" below is the thread inside orchestrate() or submit();
- * "scheduler t" the thread inside schedule_step(t). Unless said otherwise a function may be called
- * from either, does not block, and returns in bounded time.
+ * runtime owns no thread and never sleeps; it calls these functions only inside calls that the
+ * backend makes into it. Below, "orchestrator" is the thread inside orchestrate() or submit(), and
+ * "scheduler t" the thread inside schedule_step(t). Unless stated otherwise, both may call a
+ * function, which does not block and returns in bounded time.
  */
 #ifndef PTO_ABI_PLATFORM_H
 #define PTO_ABI_PLATFORM_H
@@ -17,7 +17,7 @@
 #include "pto/abi/topology.h"
 #include "pto/abi/version.h"
 
-/* ALWAYS is no message about trouble, but what somebody asked to see: shown at every level. */
+/* ALWAYS: output that the user requested; shown at every level. */
 enum {
   PTO_LOG_ALWAYS = -1,
   PTO_LOG_ERROR = 0,
@@ -26,14 +26,14 @@ enum {
   PTO_LOG_DEBUG = 3
 };
 
-/* Where a runtime calls pto_yield(): each is a place at which another agent may run first. */
+/* The points at which a runtime calls pto_yield(), so that another agent may run first. */
 enum {
   PTO_YIELD_SUBMIT = 1,   /* after a task became visible to the schedulers */
   PTO_YIELD_EDGE = 2,     /* before an edge is added */
   PTO_YIELD_PUBLISH = 3,  /* before a task is published */
   PTO_YIELD_COMPLETE = 4, /* after a task completed, before its successors are released */
   PTO_YIELD_RELEASE = 5,  /* after one successor was released */
-  PTO_YIELD_BLOCKED = 6   /* inside a submit that waits */
+  PTO_YIELD_BLOCKED = 6   /* inside a waiting submit */
 };
 
 /* Trace events that a runtime reports; the backend adds its own. */
@@ -46,7 +46,7 @@ enum {
 
 typedef struct pto_poll_result {
   pto_core_mask done;    /* cores that finished since the last poll; each is reported once */
-  pto_core_mask faulted; /* the subset of `done` whose kernel failed; ask fault() */
+  pto_core_mask faulted; /* the subset of `done` whose kernel failed; see fault() */
 } pto_poll_result;
 
 PTO_ABI_ASSERT(sizeof(pto_poll_result) == 32, "pto_poll_result");
@@ -62,60 +62,63 @@ typedef struct pto_platform {
   uint32_t timing;              /* non-zero: the runtime stamps start and end of each task */
 
   /* Memory for the runtime's own structures: zeroed, page aligned, sparse until touched, readable
-   * by host and schedulers. NULL when exhausted. Release what create() reserved in destroy(). */
+   * by host and schedulers. NULL if exhausted. destroy() must release the memory of create(). */
   void* (*reserve)(void* self, size_t bytes);
   void (*release)(void* self, void* memory, size_t bytes);
-  /* How many bytes of reserve()d memory, in whole pages, were ever read or written. */
+  /* Returns the bytes of reserve()d memory, in whole pages, that were ever read or written. */
   size_t (*touched)(void* self, const void* memory, size_t bytes);
 
-  /* Device (global) memory. Addresses are aligned to 1024 bytes. What is still allocated when the
-   * run ends is freed by the backend and is no leak. allocate(0) gives a unique, empty buffer. */
+  /* Device (global) memory. Addresses are aligned to 1024 bytes. The backend frees buffers that are
+   * still allocated at the end of the run; they are no leak. allocate(0) returns a unique, empty
+   * buffer. */
   pto_status (*allocate)(void* self, size_t bytes, uint64_t* address);
   pto_status (*free)(void* self, uint64_t address);
-  /* Device memory that outlives runs: sparse until touched, one live buffer to the checks, given
-   * back with free() in destroy() at the latest. PTO_ERROR_MEMORY beyond what the device has.
-   * In checking mode twice `bytes` follow the address, and what a runtime keeps at offset `o` of a
-   * ring of `bytes` lies at address + 2 * o: so each buffer has a gap behind it, as long as it is
-   * itself, and the sizes of rings mean the same as without. */
+  /* Device memory that outlives runs: sparse until touched, one live buffer for the checks,
+   * released with free() in destroy() at the latest. PTO_ERROR_MEMORY if the device has not enough
+   * memory. In checking mode the ring has twice `bytes`, and the data at offset `o` of the ring
+   * lies at address + 2 * o. So each buffer is followed by a gap of its own size, and the sizes of
+   * rings have the same meaning in both modes. */
   pto_status (*allocate_ring)(void* self, size_t bytes, uint64_t* address);
   pto_status (*copy_in)(void* self, uint64_t device, const void* host, size_t bytes);
   pto_status (*copy_out)(void* self, void* host, uint64_t device, size_t bytes);
 
-  /* Checking mode: PTO_ERROR_ADDRESS, and a message in `error`, when `value` is certainly a wrong
-   * pointer: inside device memory but in no live allocation, or inside a host argument. */
+  /* Checking mode: returns PTO_ERROR_ADDRESS, with a message in `error`, if `value` is certainly a
+   * wrong pointer: inside device memory but in no live allocation, or inside a host argument. */
   pto_status (*check_value)(void* self, uint64_t value, pto_error* error);
-  /* Checking mode, for what is certainly an address: PTO_ERROR_ADDRESS, and a message in `error`
-   * with how much there is, when `bytes` at `address` do not all lie in one live buffer. */
+  /* Checking mode, for a value that is certainly an address: returns PTO_ERROR_ADDRESS, with a
+   * message in `error` that states the available size, if `bytes` at `address` do not all lie in
+   * one live buffer. */
   pto_status (*check_range)(void* self, uint64_t address, size_t bytes, pto_error* error);
-  /* Checking mode: `bytes` at `address` of a ring, a multiple of 1024, are one buffer from now on,
-   * until something is lent over it or the run ends; no two are closer than 1024 bytes. What lies
-   * around it is guarded. Orchestrator only. PTO_ERROR_ADDRESS, and a message in `error`, when
-   * somebody wrote around what was there before. */
+  /* Checking mode: makes `bytes` at `address` of a ring, a multiple of 1024, one buffer until
+   * another buffer is lent over it or the run ends. Buffers are at least 1024 bytes apart; the
+   * bytes around them are guarded. Orchestrator only. Returns PTO_ERROR_ADDRESS, with a message in
+   * `error`, if bytes around the replaced buffer were written. */
   pto_status (*lend)(void* self, uint64_t address, size_t bytes, pto_error* error);
 
-  /* Kernels and libraries. upload_kernel() takes the bytes of a kernel binary and gives its
+  /* Kernels and libraries. upload_kernel() loads the bytes of a kernel binary and returns its
    * address; resolve() finds a symbol of a library that the backend loaded for this run. */
   pto_status (*upload_kernel)(void* self, int32_t func_id, const void* bytes, size_t length,
                               uint64_t* address);
   pto_status (*resolve)(void* self, uint64_t library, const char* symbol, void** address);
 
-  /* Scheduler `thread` only, for cores of that thread. dispatch() takes cores that are free and
-   * always accepts; the batch and its payloads belong to the caller again on return. */
+  /* Called by scheduler `thread` only, for cores of that thread. dispatch() needs free cores and
+   * always succeeds; the caller may reuse the batch and its payloads when it returns. */
   void (*dispatch)(void* self, uint32_t thread, const pto_dispatch* batch, uint32_t count);
   void (*poll)(void* self, uint32_t thread, pto_poll_result* result);
   void (*fault)(void* self, uint32_t core, pto_error* error);
 
-  /* wake(): scheduler `thread` has work although it said idle; cheap when it is awake.
-   * wait(): orchestrator only; blocks until `*word` differs from `expected` or the run is aborted
-   * (PTO_ERROR_ABORTED) or proven stuck (PTO_ERROR_DEADLOCK). notify(): the word has changed. */
+  /* wake(): scheduler `thread` has work although it reported idle; cheap if it is awake.
+   * wait(): orchestrator only; blocks until `*word` differs from `expected`, or until the run is
+   * aborted (PTO_ERROR_ABORTED) or proven stuck (PTO_ERROR_DEADLOCK).
+   * notify(): the word has changed. */
   void (*wake)(void* self, uint32_t thread);
   pto_status (*wait)(void* self, const uint32_t* word, uint32_t expected);
   void (*notify)(void* self, const uint32_t* word);
 
-  /* Clock in nanoseconds; virtual under a timed backend, so use no other. */
+  /* Clock in nanoseconds. A backend may use virtual time, so use no other clock. */
   uint64_t (*now)(void* self);
 
-  /* Both wait for the caller's turn in deterministic mode: hold no lock over them. */
+  /* In deterministic mode both wait for the caller's turn: hold no lock during the call. */
   void (*yield)(void* self, uint32_t point);
   void (*trace)(void* self, uint32_t event, uint64_t a, uint64_t b);
   void (*log)(void* self, int32_t level, const char* message);

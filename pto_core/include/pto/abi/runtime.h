@@ -1,21 +1,21 @@
-/* The runtime table: what a level-2 runtime variant offers to the backend that drives it.
+/* The runtime table: the functions of a level-2 runtime variant for the backend that drives it.
  *
  * A variant library exports one function, pto_runtime_entry. One instance (create) serves one
  * device and runs one graph at a time:
  *
  *   begin -> [ orchestrate | submit, add_edge, publish, ... orchestration_done ]
- *         -> schedule_step on every scheduler thread until each says DONE or one says ERROR
+ *         -> schedule_step on every scheduler thread until each returns DONE or one returns ERROR
  *         -> finalise (after success) -> end
  *
- * begin, orchestrate, submit and the rest of the submit path, finalise and end come from one thread
- * at a time. schedule_step(t) is never called twice at once for the same t, but runs beside the
- * orchestrator when CONCURRENT_BUILD is set and beside the other threads' steps always. A variant
- * without CONCURRENT_BUILD is stepped only after orchestration_done. abort() may come from any
- * thread at any time between begin and end.
+ * One thread at a time calls begin, orchestrate, submit and the rest of the submit path, finalise
+ * and end. At most one thread at a time calls schedule_step(t) for the same t. It runs in parallel
+ * with the steps of other schedulers and, with CONCURRENT_BUILD, with the orchestrator. A variant
+ * without CONCURRENT_BUILD is stepped only after orchestration_done. Any thread may call abort() at
+ * any time between begin and end.
  *
  * Errors: the first one is latched; later submits are cheap no-ops that return -1, schedule_step
- * returns PTO_STEP_ERROR, and last_error() holds that first error until end(). After end() the
- * instance is as new.
+ * returns PTO_STEP_ERROR, and last_error() returns that first error until end(). After end() the
+ * instance is in the same state as after create().
  */
 #ifndef PTO_ABI_RUNTIME_H
 #define PTO_ABI_RUNTIME_H
@@ -30,19 +30,20 @@
 #include "pto/abi/version.h"
 
 enum {
-  /* The orchestration runs on the host and gets host pointers; every AICPU thread schedules.
-   * Without it the framework places tensor arguments in device memory first, and one AICPU thread
-   * orchestrates: it schedules only when the orchestrator is done or waits if there is but one. */
+  /* The orchestration runs on the host and receives host pointers; every AICPU thread schedules.
+   * Without this capability the framework first copies tensor arguments to device memory, and one
+   * AICPU thread orchestrates. If it is the only one, it schedules only while the orchestrator
+   * waits or after it is done. */
   PTO_RUNTIME_HOST_ORCHESTRATION = 1u << 0,
   PTO_RUNTIME_CONCURRENT_BUILD = 1u << 1, /* schedulers may run while the graph is built */
   PTO_RUNTIME_EXPLICIT_EDGES = 1u << 2,   /* add_edge orders tasks; nothing is inferred */
   PTO_RUNTIME_PUBLISH = 1u << 3,          /* a task runs only after publish() */
   PTO_RUNTIME_SCOPES = 1u << 4,           /* scope_begin and scope_end nest */
-  PTO_RUNTIME_BLOCKING_SUBMIT = 1u << 5,  /* submit may wait for room */
-  PTO_RUNTIME_TENSORS = 1u << 6,          /* submit_tensors, edges from what tasks read and write */
+  PTO_RUNTIME_BLOCKING_SUBMIT = 1u << 5,  /* submit may wait for free space */
+  PTO_RUNTIME_TENSORS = 1u << 6,          /* submit_tensors; edges follow from reads and writes */
   PTO_RUNTIME_CLUSTERS = 1u << 7,         /* allocate_cluster, free_cluster */
-  /* Tasks are counted in each of PTO_TASK_RINGS rings: the id of task 3 of ring 1, as people are
-   * told, is 3 * PTO_TASK_RINGS + 1. Without it people are told the id. */
+  /* Tasks are numbered in each of PTO_TASK_RINGS rings: the id of "task 3 of ring 1" in messages is
+   * 3 * PTO_TASK_RINGS + 1. Without this capability messages contain the id. */
   PTO_RUNTIME_RING_IDS = 1u << 8
 };
 
@@ -65,7 +66,7 @@ typedef struct pto_kernel_entry {
 
 PTO_ABI_ASSERT(sizeof(pto_kernel_entry) == 24, "pto_kernel_entry");
 
-/* One run. Everything it points at lives until end(). */
+/* One run. All memory to which it points lives until end(). */
 typedef struct pto_run {
   const pto_kernel_entry* kernels; /* func_ids are unique and not negative, in any order */
   uint32_t num_kernels;
@@ -74,12 +75,12 @@ typedef struct pto_run {
   const pto_host_range* ranges; /* host memory of the tensor arguments, for checking mode */
   uint32_t num_ranges;
   uint32_t hazards;  /* PTO_HAZARDS_* */
-  uint64_t library;  /* the orchestration's library, 0 when the caller submits by itself */
-  const char* entry; /* symbol of the orchestration's entry; NULL means the variant's default */
+  uint64_t library;  /* the orchestration's library; 0 if the caller submits */
+  const char* entry; /* symbol of the orchestration's entry; NULL: the variant's default */
   const pto_call_config* config;
-  /* NULL when not wanted. The backend calls this on the caller's thread, at least every 50 ms while
-   * the orchestrator of a run without a library is in wait(), and between the copies that
-   * finalise() makes. It may call abort(). */
+  /* May be NULL. The backend calls it on the caller's thread: at least every 50 ms while the
+   * orchestrator of a run without a library is in wait(), and between the copies of finalise(). It
+   * may call abort(). */
   void (*attend)(void* context);
   void* attend_context;
 } pto_run;
@@ -89,17 +90,17 @@ PTO_ABI_ASSERT(sizeof(pto_run) == 80, "pto_run");
 /* One task of a build-graph submit. */
 typedef struct pto_task {
   int32_t func_id;
-  int32_t core_type; /* PTO_CORE_AIC, PTO_CORE_AIV, or -1: as the kernel was registered */
+  int32_t core_type; /* PTO_CORE_AIC, PTO_CORE_AIV, or -1: that of the registered kernel */
   uint32_t num_args;
   uint32_t reserved;
   const uint64_t* args;
-  uint64_t kernel; /* address to call; 0 means look it up by func_id */
-  uint64_t cookie; /* goes to the payload as it is */
+  uint64_t kernel; /* address to call; 0: look it up by func_id */
+  uint64_t cookie; /* copied to the payload unchanged */
 } pto_task;
 
 PTO_ABI_ASSERT(sizeof(pto_task) == 40, "pto_task");
 
-/* A counter for people: name in snake case, value, and whether it is a peak rather than a sum. */
+/* A counter for reports: name in snake case, value, and whether it is a peak instead of a sum. */
 typedef struct pto_statistic {
   char name[48];
   uint64_t value;
@@ -112,64 +113,65 @@ PTO_ABI_ASSERT(sizeof(pto_statistic) == 64, "pto_statistic");
 typedef struct pto_runtime_api {
   uint32_t abi_version;
   uint32_t struct_size;
-  const char* variant; /* the selection name */
+  const char* variant; /* the name by which users select it */
   uint32_t capabilities;
   uint32_t max_args; /* arguments of one task */
   int64_t max_tasks; /* 0: memory is the only limit */
 
-  /* Options that the variant does not know are PTO_ERROR_USAGE. */
+  /* Creates an instance. Unknown options are PTO_ERROR_USAGE. */
   pto_status (*create)(const pto_platform* platform, const pto_option* options,
                        uint32_t num_options, void** runtime, pto_error* error);
   void (*destroy)(void* runtime);
 
   pto_status (*begin)(void* runtime, const pto_run* run);
-  /* Orchestrator: runs the entry of run->library, then does what orchestration_done does. */
+  /* Orchestrator: runs the entry of run->library, then acts like orchestration_done. */
   pto_status (*orchestrate)(void* runtime);
-  /* Orchestrator: the caller has submitted everything; non-zero `result` fails the run. */
+  /* Orchestrator: the caller has submitted all tasks; a non-zero `result` fails the run. */
   void (*orchestration_done)(void* runtime, int32_t result);
 
   /* Orchestrator: the submit path for callers without an orchestration library. A runtime offers
-   * submit() or, with capability TENSORS, submit_tensors(); ids are not negative, -1 is an error.
-   * After a proven deadlock submits go on, without kernels, to find what would suffice; the error
-   * is complete when the orchestration is done. */
+   * submit() or, with capability TENSORS, submit_tensors(). Ids are not negative; -1 is an error.
+   * After a proven deadlock submits continue without kernels, to find the sizes that suffice; the
+   * error is complete when the orchestration is done. */
   int64_t (*submit)(void* runtime, const pto_task* task);
   int64_t (*submit_tensors)(void* runtime, pto_tensor_task* task);
   pto_status (*add_edge)(void* runtime, int64_t from, int64_t to);
   pto_status (*publish)(void* runtime, int64_t task);
-  /* `file` and `line`: the caller's place, for reports; NULL and -1 when unknown. */
+  /* `file` and `line`: the location of the call, for reports; NULL and -1 if unknown. */
   pto_status (*scope_begin)(void* runtime, const char* file, int32_t line);
   pto_status (*scope_end)(void* runtime);
-  /* The id of a cluster of cores that is this caller's until it is freed, or its scope ends, and
-   * its last task has completed; -1 is an error. May wait. free_cluster() never does. */
+  /* Returns the id of a cluster of cores; -1 is an error. The cluster belongs to the caller until
+   * it is freed or its scope ends, and its last task has completed. May wait; free_cluster() never
+   * waits. */
   int32_t (*allocate_cluster)(void* runtime, const char* file, int32_t line);
   pto_status (*free_cluster)(void* runtime, int32_t cluster);
 
-  /* Scheduler `thread`: a bounded amount of work; PTO_STEP_*. */
+  /* Scheduler `thread`: does a bounded amount of work; returns PTO_STEP_*. */
   int32_t (*schedule_step)(void* runtime, uint32_t thread);
-  /* Every scheduler said idle after the last event, no core has work, no event is pending, and the
-   * orchestrator is done or in wait(). Either finds something to do (PTO_STEP_PROGRESS) or latches
-   * the error that explains the stall (PTO_STEP_ERROR). Nobody else runs meanwhile. */
+  /* Called when every scheduler has reported idle after the last event, no core has work, no event
+   * is pending, and the orchestrator is done or in wait(). Either finds work (PTO_STEP_PROGRESS) or
+   * latches the error that explains the stall (PTO_STEP_ERROR). No other call runs meanwhile. */
   int32_t (*stalled)(void* runtime);
-  /* NULL, or: the backend calls this at least every 50 ms while the orchestrator is in wait(), from
-   * a thread that runs nothing of the run, so that the runtime can tell about a long wait. */
+  /* May be NULL. The backend calls it at least every 50 ms while the orchestrator is in wait(), on
+   * a thread that runs no part of the run, so that the runtime can report a long wait. */
   void (*attend)(void* runtime);
 
-  pto_status (*finalise)(void* runtime); /* copy back recorded outputs */
-  void (*end)(void* runtime);            /* forget the run, after success, error or abort */
+  pto_status (*finalise)(void* runtime); /* copies recorded outputs back */
+  void (*end)(void* runtime);            /* clears the run, after success, error or abort */
   void (*abort)(void* runtime, const pto_error* cause);
-  const pto_error* (*last_error)(void* runtime); /* status PTO_OK when there is none */
+  const pto_error* (*last_error)(void* runtime); /* status PTO_OK if there is none */
 
-  /* Writes at most `capacity` counters, returns how many there are. Valid until the next begin. */
+  /* Writes at most `capacity` counters; returns their total number. Valid until the next begin. */
   uint32_t (*statistics)(void* runtime, pto_statistic* out, uint32_t capacity);
-  /* The run in words for a report: counts, what is blocked on what. Any thread; beside a run that
-   * moves it is a moment's picture. Returns the length written. */
+  /* Writes a description of the run for a report: counts, blocked tasks and their reasons. Any
+   * thread; during a run it is a snapshot. Returns the written length. */
   size_t (*explain)(void* runtime, char* out, size_t capacity);
 } pto_runtime_api;
 
 PTO_ABI_ASSERT(offsetof(pto_runtime_api, create) == 32, "pto_runtime_api.create");
 PTO_ABI_ASSERT(sizeof(pto_runtime_api) == 208, "pto_runtime_api");
 
-/* What a variant library exports. NULL when it does not know `variant`. */
+/* The function that a variant library exports. Returns NULL for an unknown `variant`. */
 typedef const pto_runtime_api* (*pto_runtime_entry_fn)(const char* variant);
 #define PTO_RUNTIME_ENTRY_SYMBOL "pto_runtime_entry"
 

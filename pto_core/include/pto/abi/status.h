@@ -1,9 +1,8 @@
 /* Status codes and the error record.
  *
- * Every call in the ABI that can fail returns a pto_status. The explanation travels in a pto_error:
- * `message` is a whole sentence for the user (what happened, the numbers, what to change); the
- * other members are the same facts for programs. A member that does not apply is -1 (ids, line) or
- * 0.
+ * Every call in the ABI that can fail returns a pto_status. A pto_error contains the explanation:
+ * `message` is a whole sentence for the user (what happened, the values, what to do); the other
+ * members contain the same facts for programs. A member that does not apply is -1 (ids, line) or 0.
  */
 #ifndef PTO_ABI_STATUS_H
 #define PTO_ABI_STATUS_H
@@ -19,12 +18,12 @@ enum {
   PTO_OK = 0,
   PTO_PENDING = 1,             /* not finished yet; not an error */
   PTO_ERROR_USAGE = 2,         /* the caller broke a documented rule */
-  PTO_ERROR_CAPACITY = 3,      /* a limit was reached; `limit` holds it, `value` what was asked */
+  PTO_ERROR_CAPACITY = 3,      /* a limit was reached: `limit`; requested: `value` */
   PTO_ERROR_CYCLE = 4,         /* the task graph has a cycle; `task` is on it */
-  PTO_ERROR_UNPUBLISHED = 5,   /* work was left that nobody published */
-  PTO_ERROR_DEADLOCK = 6,      /* nothing runs and nothing can */
-  PTO_ERROR_ORCHESTRATION = 7, /* the orchestration returned `value`, not zero */
-  PTO_ERROR_KERNEL = 8,        /* a kernel failed; `task`, `core`, `func_id` name it */
+  PTO_ERROR_UNPUBLISHED = 5,   /* tasks were left unpublished */
+  PTO_ERROR_DEADLOCK = 6,      /* no task runs and none can start */
+  PTO_ERROR_ORCHESTRATION = 7, /* the orchestration returned `value`, which is not 0 */
+  PTO_ERROR_KERNEL = 8,        /* a kernel failed: `task`, `core`, `func_id` */
   PTO_ERROR_MEMORY = 9,        /* device or host memory exhausted */
   PTO_ERROR_ADDRESS = 10,      /* an address outside live device memory, or a damaged red zone */
   PTO_ERROR_LOAD = 11,         /* a library, symbol or kernel could not be loaded */
@@ -32,10 +31,10 @@ enum {
   PTO_ERROR_TIMEOUT = 13,      /* a kernel did not return in time */
   PTO_ERROR_LOST = 14,         /* the device is lost; only close is allowed */
   PTO_ERROR_UNSUPPORTED = 15,  /* this runtime or backend does not offer the call */
-  PTO_ERROR_INTERNAL = 16      /* our bug */
+  PTO_ERROR_INTERNAL = 16      /* a bug of the implementation */
 };
 
-/* What is exhausted where a deadlock is proven. */
+/* The exhausted resource of a proven deadlock. */
 enum {
   PTO_RESOURCE_NONE = 0,
   PTO_RESOURCE_TASK_RING = 1,
@@ -45,9 +44,9 @@ enum {
   PTO_RESOURCE_CLUSTERS = 5
 };
 
-/* Of PTO_ERROR_DEADLOCK: `other_task` is a PTO_RESOURCE_*, `core` its ring (-1: there is none),
- * `value` how much would suffice, `limit` how much there is, `func_id` the kernel of the call that
- * waits, `file` and `line` where it was made. */
+/* For PTO_ERROR_DEADLOCK: `other_task` is a PTO_RESOURCE_*, `core` its ring (-1: none), `value` the
+ * sufficient size, `limit` the present size, `func_id` the kernel of the waiting call, `file` and
+ * `line` the location of that call. */
 typedef struct pto_error {
   pto_status status;
   int32_t func_id;

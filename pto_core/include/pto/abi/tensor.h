@@ -1,8 +1,9 @@
-/* Tensors of a task: what an orchestration submits and what a kernel reads.
+/* Tensors of a task, as an orchestration submits them and a kernel reads them.
  *
  * pto_tensor_data is the published TensorData: a view (shapes, offsets) into a buffer of
- * raw_shapes. A kernel gets a pointer to its own copy, inside the payload. All shapes and offsets
- * are in elements, first dimension slowest unless `order` says otherwise.
+ * raw_shapes. A kernel receives a pointer to its own copy, inside the payload. All shapes and
+ * offsets are in elements. The first dimension is the slowest, unless `order` defines another
+ * order.
  */
 #ifndef PTO_ABI_TENSOR_H
 #define PTO_ABI_TENSOR_H
@@ -28,23 +29,23 @@ typedef struct pto_tensor_data {
   uint64_t start_offset;             /* of the view's first element from buffer.addr, in elements */
   uint32_t ndims;                    /* 0 to PTO_MAX_DIMS; 0 is one element */
   uint32_t dtype;                    /* PTO_DTYPE_* */
-  int32_t version;                   /* the user's own number */
+  int32_t version;                   /* a number of the user, passed through */
   uint8_t order[PTO_MAX_DIMS];       /* memory dimension (0 slowest) of each dimension */
-  uint8_t is_pipe;                   /* orders tasks, never has memory */
+  uint8_t is_pipe;                   /* orders tasks; has no memory */
   uint8_t dropped;                   /* bit i: Python does not show dimension i, of extent 1 */
-  uint8_t tag;                       /* in a kernel's copy: PTO_TAG_* of its parameter */
+  uint8_t tag;                       /* in a kernel's copy: PTO_TAG_* of the parameter */
   uint8_t reserved[4];
   int64_t owner; /* task whose submit allocated the buffer from a heap ring; -1: none */
 } pto_tensor_data;
 
-PTO_ABI_ASSERT(sizeof(pto_tensor_data) == 176, "TensorData crosses libraries and reaches kernels");
+PTO_ABI_ASSERT(sizeof(pto_tensor_data) == 176, "libraries and kernels share TensorData");
 PTO_ABI_ASSERT(offsetof(pto_tensor_data, raw_shapes) == 16, "pto_tensor_data.raw_shapes");
 PTO_ABI_ASSERT(offsetof(pto_tensor_data, start_offset) == 136, "pto_tensor_data.start_offset");
 PTO_ABI_ASSERT(offsetof(pto_tensor_data, order) == 156, "pto_tensor_data.order");
 PTO_ABI_ASSERT(offsetof(pto_tensor_data, tag) == 163, "pto_tensor_data.tag");
 PTO_ABI_ASSERT(offsetof(pto_tensor_data, owner) == 168, "pto_tensor_data.owner");
 
-/* What a task does with a parameter. */
+/* How a task uses a parameter. */
 enum {
   PTO_TAG_INPUT = 0,
   PTO_TAG_OUTPUT = 1,
@@ -57,7 +58,7 @@ enum {
 #define PTO_MAX_TASK_TENSORS 32
 #define PTO_MAX_TASK_SCALARS 32
 
-/* `tensor` is written by a submit that allocates: buffer.addr, buffer.size and owner. */
+/* A submit that allocates writes buffer.addr, buffer.size and owner of `tensor`. */
 typedef struct pto_param {
   uint32_t tag;
   uint32_t reserved;
@@ -69,17 +70,17 @@ typedef struct pto_param {
 
 PTO_ABI_ASSERT(sizeof(pto_param) == 16, "pto_param");
 
-/* One task of a submit with tensors, or `block_dim` of them that differ in their block id. */
+/* One task of a submit with tensors, or `block_dim` tasks that differ in their block id. */
 typedef struct pto_tensor_task {
   int32_t func_id;
-  int32_t core_type; /* PTO_CORE_AIC, PTO_CORE_AIV, or -1: as the kernel was registered */
+  int32_t core_type; /* PTO_CORE_AIC, PTO_CORE_AIV, or -1: that of the registered kernel */
   uint32_t num_params;
-  uint32_t block_dim; /* 0: one plain task; else the scalars block_dim and block_id are appended */
+  uint32_t block_dim; /* 0: one plain task; otherwise scalars block_dim and block_id are appended */
   pto_param* params;
-  uint64_t kernel;         /* address to call; 0 means look it up by func_id */
-  uint64_t cookie;         /* goes to the payload as it is */
+  uint64_t kernel;         /* address to call; 0: look it up by func_id */
+  uint64_t cookie;         /* copied to the payload unchanged */
   const int32_t* clusters; /* NULL: any core. One id, or block_dim of them for a block task */
-  const char* file;        /* of the caller's line; NULL is unknown; lives until the run ends */
+  const char* file;        /* of the call; NULL: unknown; lives until the run ends */
   int32_t line;
   uint32_t reserved;
 } pto_tensor_task;

@@ -1,4 +1,4 @@
-/* The shape of a device as a runtime sees it.
+/* The shape of a device for a runtime.
  *
  * Cores are numbered AIC first: AIC i is core i, AIV j is core blocks + j. Cluster (block) i is
  * {AIC i, AIV 2i, AIV 2i + 1}. Each core belongs to exactly one scheduler thread, and all cores of
@@ -30,7 +30,7 @@ typedef struct pto_topology {
   uint32_t cores;      /* 3 * blocks */
   uint32_t schedulers; /* scheduler threads, 1 to PTO_MAX_AICPU_THREADS */
   uint32_t reserved;
-  pto_core_mask thread_cores[PTO_MAX_AICPU_THREADS]; /* whose cores: by scheduler thread */
+  pto_core_mask thread_cores[PTO_MAX_AICPU_THREADS]; /* the cores of each scheduler thread */
   uint8_t core_type[PTO_MAX_CORES];
 } pto_topology;
 
