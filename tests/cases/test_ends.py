@@ -73,7 +73,7 @@ def test_kernel_that_never_returns(case) -> None:
 def test_time_limit_of_a_task(case) -> None:
     done = case.kernel(FOREVER).run("--set", "task_timeout_s=1")
     assert done.returncode == 4
-    expected = "kernel 'twice' (func_id 3), task 0, on AIV [0-9]+ did not return within 1 s; look"
+    expected = "kernel 'twice' (func_id 3), task 0, on AIV [0-9]+ did not return within 1 s; check"
     assert re.search(expected.replace("(", r"\(").replace(")", r"\)"), done.stderr), done.stderr
     assert "device" not in done.stderr.partition("did not return")[2]
     assert_all_is_well(case)
@@ -176,7 +176,7 @@ def test_time_limit_in_an_orchestration(case) -> None:
     assert case.run("-q").returncode == 0  # builds it, which has a limit of its own
     done = case.run("--case", "second", "--timeout", str(LIMIT_S))
     assert done.returncode == 4
-    assert "the orchestration did not return; look for an endless loop" in done.stderr
+    assert "the orchestration did not return; check it for an endless loop" in done.stderr
     assert case.leftovers() == []
 
 

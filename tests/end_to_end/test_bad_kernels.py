@@ -47,7 +47,7 @@ def test_kernel_that_never_returns(case, runtime: str, mode: str) -> None:
     limit = f"ended after its limit of {LIMIT_S} s (--timeout)"
     assert f"{limit}: kernel 'twice' (func_id 3)" in done.stderr
     assert "task 0, on AIV " in done.stderr
-    assert "did not return; look for an endless loop" in done.stderr
+    assert "did not return; check it for an endless loop" in done.stderr
     error = run_case(case, runtime, mode, timeout_s=LIMIT_S)
     assert isinstance(error, TaskTimeoutError)
     assert (error.task, error.func_id, error.kernel, error.timeout_s) == (0, 3, "twice", LIMIT_S)

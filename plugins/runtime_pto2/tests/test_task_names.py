@@ -172,7 +172,7 @@ def test_a_case_whose_task_takes_too_long(tmp_path: Path) -> None:
     report = pto_core.run_case(case(tmp_path, TAKES_LONG), runtime="pto2", settings=settings)
     (error,) = report.errors
     assert NAMED in str(error)
-    assert f"did not return within {TASK_LIMIT_S} s; look for an endless loop" in str(error)
+    assert f"did not return within {TASK_LIMIT_S} s; check it for an endless loop" in str(error)
 
 
 def test_a_write_past_a_buffer(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_reference_may_be_missing_when_it_is_skipped(golden) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("return 3", "gives int; expected a list"),
+        ("return 3", "returns int; expected a list"),
         ("return {'a': np.ones(1)}", "TENSOR_ORDER"),
         ("return [('out_a', np.ones(1)), 3]", r"item 1 is no \(name, value\)"),
         ("return [('out_a', np.ones(1)), ('out_a', np.ones(1))]", "'out_a' twice"),
@@ -151,7 +151,7 @@ def test_mistake_in_what_is_generated(golden, body: str, message: str) -> None:
     ("order", "message"),
     [
         ("['out_a', 'c']", "TENSOR_ORDER names 'c'"),
-        ("['out_a']", "gives 'b', which TENSOR_ORDER does not name"),
+        ("['out_a']", "returns 'b', which TENSOR_ORDER does not name"),
     ],
 )
 def test_order_that_does_not_fit(golden, order: str, message: str) -> None:

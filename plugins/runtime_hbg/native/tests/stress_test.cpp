@@ -85,7 +85,7 @@ void stress(const char* variant, uint32_t blocks, uint32_t schedulers, int most_
 // Invariant: Every edge is counted exactly once: in the successor list of its producer and in the
 // fan-in of its consumer, or in neither if the producer has completed.
 //
-// The orchestrator adds edges from tasks that are just completing.
+// The orchestrator adds edges from tasks that are completing at the same time.
 TEST(aicpu_edges_from_completing_tasks) {
   const pto_runtime_api* api = load_variant("aicpu_build_graph");
   ThreadsPlatform platform(*api, 1, 1, seed_from_arguments);
