@@ -13,7 +13,7 @@ ALL_CASES = {
 }
 DEFAULT_CASE = "small"
 
-# The largest difference that still counts as right: RTOL * |expected| + ATOL.
+# The largest accepted difference: RTOL * |expected| + ATOL.
 RTOL = 1e-6
 ATOL = 1e-6
 
@@ -21,7 +21,7 @@ __outputs__ = ["c"]
 
 
 def generate_inputs(params: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Give the arguments in the order in which the orchestration reads them."""
+    """Return the arguments in the order in which the orchestration reads them."""
     generator = np.random.default_rng(params["seed"])
     a, b = generator.uniform(-1.0, 1.0, (2, params["count"])).astype(np.float32)
     c = np.zeros(params["count"], np.float32)

@@ -14,13 +14,13 @@ uint64_t address(void* pointer) {
 
 }  // namespace
 
-// Returns 0, or anything else to end the run with an error. The framework frees the buffers.
+// Returns 0. Any other value ends the run with an error. The framework frees the buffers.
 extern "C" int build_graph(Runtime* runtime, uint64_t* args, int arg_count) {
   if (arg_count != 5) return -1;
   void* host_a = reinterpret_cast<void*>(args[0]);
   void* host_b = reinterpret_cast<void*>(args[1]);
   void* host_c = reinterpret_cast<void*>(args[2]);
-  const uint64_t scale = args[3];  // a bit pattern, passed on as it is
+  const uint64_t scale = args[3];  // a bit pattern, passed on unchanged
   const uint64_t count = args[4];
   const size_t bytes = count * sizeof(float);
 

@@ -1,4 +1,4 @@
-"""What the case is built from; paths are relative to this file."""
+"""Kernels, orchestration and settings of the case; paths are relative to this file."""
 
 KERNELS = [
     {"func_id": 0, "name": "scale", "source": "aiv/scale.cpp", "core_type": "aiv"},

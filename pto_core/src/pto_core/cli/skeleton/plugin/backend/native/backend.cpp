@@ -1,4 +1,5 @@
-// The table by which the core reaches the devices, and the one function that the library exports.
+// The backend table, through which the core uses the devices, and the only function that the
+// library exports.
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -12,7 +13,7 @@ namespace {
 
 constexpr int32_t kDevices = 16;
 
-// What options() of the plugin lists, under the names that it gives there as `native`.
+// The settings that the plugin's options() lists, under their `native` names.
 size_t memory_bytes(const pto_option* options, uint32_t num_options) {
   size_t bytes = size_t{8} << 30;
   for (uint32_t i = 0; i < num_options; ++i) {
@@ -107,7 +108,7 @@ void abort(void* device, const pto_error* cause, int32_t is_lost) {
   device_of(device).abort(cause, is_lost != 0);
 }
 
-// Who tells what runs at this moment, for reports of hangs and crashes, returns a page here.
+// A backend that reports running kernels, for reports of hangs and crashes, returns a page here.
 const pto_activity_page* activity(void*) {
   return nullptr;
 }

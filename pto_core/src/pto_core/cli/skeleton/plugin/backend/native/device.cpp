@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kAttendEveryNs = 20'000'000;
 
-// All cores are numbered AIC first, and all belong to the one scheduler.
+// Cores are numbered AIC first, and all belong to the only scheduler.
 pto_topology topology_of(const pto_call_config& config) {
   const auto most = static_cast<int32_t>(Device::kBlocks);
   if (config.block_dim < 0 || config.block_dim > most) {
@@ -77,8 +77,8 @@ void Device::orchestration_done(int32_t result) {
   built_ns_ = now_ns();
 }
 
-// The orchestration of a library and every kernel run here, so a slice of time is at least as long
-// as the longest of them.
+// The orchestration of a library and every kernel run here, so a time slice is at least as long as
+// the longest of them.
 pto_status Device::wait(int64_t timeout_ns) {
   const uint64_t deadline_ns = now_ns() + static_cast<uint64_t>(timeout_ns);
   if (!is_built_) {
@@ -103,7 +103,7 @@ void Device::dispatch(const pto_dispatch* batch, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) run_kernel(batch[i]);
 }
 
-// A core has a copy of the payload, in which offsets become addresses.
+// Each core has a copy of the payload, in which offsets are replaced by addresses.
 void Device::run_kernel(const pto_dispatch& item) {
   uint64_t words[PTO_MAX_PAYLOAD / sizeof(uint64_t)];
   std::memcpy(words, item.payload, item.length);
@@ -132,7 +132,7 @@ void Device::poll(pto_poll_result& result) {
   finished_ = {};
 }
 
-// The orchestrator waits for room; on one thread it makes that room by itself.
+// The orchestrator waits for free space. On a single thread, the steps below create that space.
 pto_status Device::wait_for_change(const uint32_t* word, uint32_t expected) {
   while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == expected) {
     attend();
@@ -144,7 +144,7 @@ pto_status Device::wait_for_change(const uint32_t* word, uint32_t expected) {
   return PTO_OK;
 }
 
-// Lets the caller look for Ctrl-C and for its time limits.
+// Lets the caller check for Ctrl-C and for its time limits.
 void Device::attend() {
   if (run_.attend == nullptr || now_ns() - attended_ns_ < kAttendEveryNs) return;
   attended_ns_ = now_ns();
@@ -164,7 +164,7 @@ void Device::finish(pto_run_report& report) {
   if (error.status != PTO_OK) throw Refusal{error};
 }
 
-// With the lock: from here on abort() leaves the runtime alone.
+// Take the lock, so that abort() does not call the runtime after this point.
 void Device::leave_run() {
   is_in_run_ = false;
   api_->end(runtime_);

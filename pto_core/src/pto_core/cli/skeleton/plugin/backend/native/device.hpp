@@ -1,8 +1,8 @@
-// An open device with the runtime that is attached to it and the run that is under way.
+// An open device with its attached runtime and its current run.
 //
-// One thread does everything, the one that calls: a kernel runs when the runtime dispatches it, and
-// the runtime takes its steps inside wait(), or where the orchestrator waits for room. Another
-// thread may only copy and call abort().
+// The calling thread does all work: a kernel runs when the runtime dispatches it, and the runtime
+// takes its steps inside wait(), or while the orchestrator waits for free space. Other threads may
+// only copy and call abort().
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ namespace pto_backend_template {
 
 class Device {
  public:
-  static constexpr uint32_t kBlocks = PTO_MAX_BLOCKS;  // of one AIC and two AIV cores each
+  static constexpr uint32_t kBlocks = PTO_MAX_BLOCKS;  // each with one AIC and two AIV cores
 
   explicit Device(size_t memory_bytes) : memory(memory_bytes) {}
   Device(const Device&) = delete;
@@ -26,7 +26,7 @@ class Device {
   Memory memory;
   Kernels kernels;
 
-  // What the core calls, in this order; see pto/abi/backend.h.
+  // Called by the core, in this order; see pto/abi/backend.h.
   pto_status attach(const pto_runtime_api& api, const pto_option* options, uint32_t num_options,
                     void** runtime, pto_error* error);
   void detach();
@@ -36,7 +36,7 @@ class Device {
   void finish(pto_run_report& report);
   void abort(const pto_error* cause, bool is_lost);
 
-  // What the runtime calls; see pto/abi/platform.h.
+  // Called by the runtime; see pto/abi/platform.h.
   void dispatch(const pto_dispatch* batch, uint32_t count);
   void poll(pto_poll_result& result);
   pto_error fault(uint32_t core) const { return faults_.at(core); }
@@ -56,18 +56,18 @@ class Device {
   pto_run run_{};
   pto_run_report report_{};
   uint64_t start_ns_ = 0, built_ns_ = 0, attended_ns_ = 0;
-  bool is_built_ = false;                 // the orchestration is done
-  bool is_over_ = false;                  // the runtime said DONE or ERROR
+  bool is_built_ = false;                 // the orchestration has ended
+  bool is_over_ = false;                  // the runtime returned DONE or ERROR
   pto_poll_result finished_{};            // since the last poll
-  std::map<uint32_t, pto_error> faults_;  // by core, of this run
+  std::map<uint32_t, pto_error> faults_;  // by core, in this run
 
-  // abort() may come from any thread, and reaches the runtime only between begin() and end().
+  // Any thread may call abort(). It calls the runtime only between begin() and end().
   std::mutex abort_mutex_;
   bool is_in_run_ = false;
   std::atomic<bool> is_lost_{false};
 };
 
-// What the tables hand around.
+// The conversions between handles of the tables and objects.
 inline Device& device_of(void* handle) {
   return *static_cast<Device*>(handle);
 }

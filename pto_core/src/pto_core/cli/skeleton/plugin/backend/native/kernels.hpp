@@ -1,4 +1,4 @@
-// Loaded kernels and libraries: here, shared libraries of the host and functions of this process.
+// Loaded kernels and libraries: here shared libraries of the host and functions of this process.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,21 @@
 
 namespace pto_backend_template {
 
-// Throws LOAD with the system's words, which name the file.
+// Throws LOAD with the message of the system, which names the file.
 uint64_t open_library(const char* path);
 void close_library(uint64_t library);
-// Null when the library does not export it.
+// Returns null if the library does not export it.
 void* symbol_of(uint64_t library, const char* symbol);
 
 class Kernels {
  public:
-  // Gives what payloads call it by, an address that is no kernel's but ours. Throws LOAD.
+  // Returns the address of the kernel in payloads, which is opaque outside this backend. Throws
+  // LOAD.
   uint64_t load(const pto_kernel_source& source);
-  // Throws ADDRESS for what is not loaded.
+  // Throws ADDRESS for an address that is not a loaded kernel.
   void unload(uint64_t address);
 
-  // Runs the kernel of `payload`. `error` is filled, and the answer not 0, when it fails.
+  // Runs the kernel of `payload`. If it fails, fills `error` and returns a value other than 0.
   static int32_t run(pto_payload& payload, uint32_t core, pto_error* error);
 
  private:
@@ -31,7 +32,7 @@ class Kernels {
   };
   struct Kernel {
     pto_kernel_callback callback = nullptr;
-    void* context = nullptr;  // of the callback
+    void* context = nullptr;  // context of the callback
     std::unique_ptr<void, Library> library;
     void (*entry)(uint64_t* args) = nullptr;  // of the library
   };

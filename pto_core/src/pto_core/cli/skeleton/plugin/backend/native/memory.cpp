@@ -29,7 +29,7 @@ uint64_t Memory::allocate(size_t bytes, Owner owner) {
                                  " of " + std::to_string(capacity_) +
                                  " are in use; free buffers, or raise template.memory_bytes");
   }
-  // One byte more, so that an empty buffer has an address of its own.
+  // One additional byte gives an empty buffer a unique address.
   const size_t room = (bytes / kAlignment + 1) * kAlignment;
   void* memory = std::aligned_alloc(kAlignment, room);
   if (memory == nullptr) throw std::bad_alloc();
@@ -44,8 +44,9 @@ void Memory::free(uint64_t address) {
   const std::lock_guard lock(mutex_);
   const auto found = buffers_.find(address);
   if (found == buffers_.end()) {
-    refuse(PTO_ERROR_ADDRESS, "no live buffer begins at " + std::to_string(address) +
-                                  "; free each buffer once, by the address that it was given");
+    refuse(PTO_ERROR_ADDRESS,
+           "no live buffer begins at " + std::to_string(address) +
+               "; free each buffer once, with the address that allocate returned");
   }
   remove(found);
 }
@@ -90,7 +91,7 @@ pto_leak_report Memory::leaks() {
   return {buffers_.size(), used_, address, buffer.bytes};
 }
 
-// Where the bytes are for the host.
+// Returns the host address of the bytes.
 void* Memory::checked(uint64_t address, size_t bytes) {
   auto found = buffers_.upper_bound(address);
   if (found != buffers_.begin()) {

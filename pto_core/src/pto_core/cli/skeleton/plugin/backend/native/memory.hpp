@@ -1,6 +1,6 @@
-// Device memory: here, memory of this process that nobody but the device knows the address of.
+// Device memory: here memory of this process, whose address only the device knows.
 //
-// Any thread may copy at any time, so one lock is around everything.
+// Any thread may copy at any time, so one lock guards everything.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace pto_backend_template {
 
-// Who frees a buffer at the latest: its caller, or the device when the run is over.
+// The owner, which frees a buffer at the latest: the caller, or the device at the end of the run.
 enum class Owner { kCaller, kRun };
 
 class Memory {
@@ -22,17 +22,17 @@ class Memory {
 
   // Aligned to 1024 bytes; `bytes` may be 0. Throws MEMORY.
   uint64_t allocate(size_t bytes, Owner owner);
-  // Throws ADDRESS for what is no live buffer.
+  // Throws ADDRESS for an address that is no live buffer.
   void free(uint64_t address);
   // Throw ADDRESS unless all `bytes` lie in one live buffer.
   void copy_in(uint64_t address, const void* host, size_t bytes);
   void copy_out(void* host, uint64_t address, size_t bytes);
 
-  // Counts anew from here; what begin_run() and end_run() enclose is the run's.
+  // Resets the counters; the counts between begin_run() and end_run() are those of the run.
   void begin_run();
-  // Frees what the run left, and writes the counts.
+  // Frees the remaining buffers of the run, and writes the counts.
   void end_run(pto_run_report& report);
-  // What nobody freed.
+  // Returns the buffers that were not freed.
   pto_leak_report leaks();
 
  private:

@@ -53,14 +53,14 @@ void add_memory(pto_platform& table) {
     device_of(self).attend();
     return guarded(nullptr, [&] { device_of(self).memory.copy_out(host, address, bytes); });
   };
-  // Called by nobody while `checking` is 0.
+  // Not called while `checking` is 0.
   table.check_value = [](void*, uint64_t, pto_error*) { return pto_status{PTO_OK}; };
   table.check_range = [](void*, uint64_t, size_t, pto_error*) { return pto_status{PTO_OK}; };
   table.lend = [](void*, uint64_t, size_t, pto_error*) { return pto_status{PTO_OK}; };
 }
 
 void add_cores(pto_platform& table) {
-  // Kernels come as files, through the core.
+  // The core loads kernels from files instead.
   table.upload_kernel = [](void*, int32_t, const void*, size_t, uint64_t*) {
     return pto_status{PTO_ERROR_UNSUPPORTED};
   };
@@ -77,7 +77,7 @@ void add_cores(pto_platform& table) {
   };
 }
 
-// One thread is never asleep while it has something to do, so there is nobody to wake.
+// The only thread never sleeps while it has work, so no thread needs a wake-up.
 void add_waiting(pto_platform& table) {
   table.wake = [](void*, uint32_t) {};
   table.wait = [](void* self, const uint32_t* word, uint32_t expected) {

@@ -1,5 +1,5 @@
-// How a call says no: a record for programs with a sentence for people, thrown by whoever finds
-// out. No exception leaves the tables: guarded() is around every call of them that can fail.
+// A refused call: an error record with a message, thrown by the function that detects the error. No
+// exception leaves the tables, because guarded() wraps each of their calls that can fail.
 #pragma once
 
 #include <cstdio>
@@ -33,7 +33,8 @@ inline pto_status tell(pto_error* error, const pto_error& record) noexcept {
   return record.status;
 }
 
-// PTO_OK when `call` returns; otherwise what it threw, in `error` too unless that is null.
+// Returns PTO_OK if `call` returns; otherwise returns the status of its exception, and copies the
+// record to `error` unless that is null.
 pto_status guarded(pto_error* error, auto call) noexcept {
   try {
     call();

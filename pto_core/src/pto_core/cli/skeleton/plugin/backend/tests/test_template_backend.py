@@ -1,4 +1,4 @@
-"""What every backend holds; each test's docstring is a rule."""
+"""The contract of every backend; each test's docstring is a rule."""
 
 from pto_core.testing import BackendContract, RuntimeContract
 
@@ -10,7 +10,7 @@ class TestTemplate(BackendContract):
 
 
 class TestRuntime(RuntimeContract):
-    """The contract of a runtime variant, driven by this backend."""
+    """The contract of a runtime variant on this backend."""
 
     backend = "template"
     runtime = "host_build_graph"

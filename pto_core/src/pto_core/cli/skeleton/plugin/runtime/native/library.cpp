@@ -1,4 +1,5 @@
-// The table by which a backend drives the runtime, and the one function that the library exports.
+// The runtime table, through which a backend drives the runtime, and the only function that the
+// library exports.
 #include <cstring>
 #include <exception>
 #include <new>
@@ -14,7 +15,7 @@ Runtime& self(void* runtime) {
   return *static_cast<Runtime*>(runtime);
 }
 
-// No exception leaves the library; one ends the run.
+// No exception leaves the library; an exception ends the run.
 auto guarded(void* runtime, auto otherwise, auto call) noexcept -> decltype(call()) {
   try {
     return call();
@@ -31,7 +32,7 @@ pto_status create(const pto_platform* platform, const pto_option* options, uint3
   pto::engine::ErrorLatch refusal;
   if (num_options > 0) {
     refusal.latch({PTO_ERROR_USAGE}, "the runtime template has no option \"", options[0].key,
-                  "\"; it has none at all");
+                  "\"; it has no options");
   } else if ((*runtime = new (std::nothrow) Runtime(*platform)) == nullptr) {
     refusal.latch({PTO_ERROR_MEMORY}, "no memory for the runtime template");
   }
@@ -65,7 +66,7 @@ pto_status add_edge(void* runtime, int64_t from, int64_t to) {
                  [&] { return self(runtime).add_edge(from, to); });
 }
 
-// For programs that run on other variants too: here every task runs, published or not.
+// Accepted for programs that also run on other variants: here every task runs, published or not.
 pto_status publish(void* runtime, int64_t) {
   return self(runtime).last_error()->status;
 }
@@ -80,7 +81,7 @@ int32_t stalled(void* runtime) {
 }
 
 pto_status finalise(void*) {
-  return PTO_OK;  // what runs wrote is in device memory, from where the core takes it
+  return PTO_OK;  // results are in device memory, from which the core copies them
 }
 
 void end(void* runtime) {
@@ -104,7 +105,7 @@ size_t explain(void* runtime, char* out, size_t capacity) {
   return text.add(self(runtime).explain().c_str()).length();
 }
 
-// What only runtimes with another capability offer.
+// Functions that only runtimes with other capabilities offer.
 pto_status refuse(void* runtime, const char* what) {
   return self(runtime).fail({PTO_ERROR_UNSUPPORTED}, "the runtime template has no ", what);
 }
@@ -135,7 +136,7 @@ const pto_runtime_api table = {
     "template",
     PTO_RUNTIME_EXPLICIT_EDGES,
     PTO_MAX_KERNEL_ARGS,
-    0,  // as many tasks as memory has room for
+    0,  // limited by memory only
     create,
     destroy,
     begin,
@@ -151,7 +152,7 @@ const pto_runtime_api table = {
     free_cluster,
     schedule_step,
     stalled,
-    nullptr,  // attend: nothing here waits
+    nullptr,  // attend: this runtime never waits
     finalise,
     end,
     abort,

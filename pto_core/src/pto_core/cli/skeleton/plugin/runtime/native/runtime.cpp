@@ -151,7 +151,7 @@ int32_t Runtime::schedule_step(uint32_t thread) {
   return completed + count > 0 ? PTO_STEP_PROGRESS : PTO_STEP_IDLE;
 }
 
-// Gives how many tasks of this thread's cores have completed since the last time.
+// Returns the number of tasks of this thread's cores that have completed since the last call.
 uint32_t Runtime::collect(uint32_t thread) {
   pto_poll_result finished{};
   platform_.poll(platform_.self, thread, &finished);
@@ -195,14 +195,15 @@ void Runtime::complete(uint32_t core) {
   pto_trace(&platform_, PTO_TRACE_COMPLETE, static_cast<uint64_t>(id), core);
 }
 
-// With the lock.
+// The caller holds the lock.
 void Runtime::make_ready(int64_t task) {
   ready_[tasks_[static_cast<size_t>(task)].core_type].push_back(task);
   const uint64_t ready = ready_[PTO_CORE_AIC].size() + ready_[PTO_CORE_AIV].size();
   ready_peak_ = std::max(ready_peak_, ready);
 }
 
-// With the lock. Gives how many tasks the batch has: one for each free core, while there are any.
+// The caller holds the lock. Returns the number of tasks in the batch: one for each free core,
+// while there are any.
 uint32_t Runtime::fill_cores(uint32_t thread, pto_dispatch* batch) {
   const pto_topology& topology = *platform_.topology;
   uint32_t count = 0;
@@ -224,12 +225,12 @@ void Runtime::wake_others(uint32_t thread) {
   }
 }
 
-// Nothing runs and nothing is ready: what is left waits for itself.
+// No task runs and no task is ready: the remaining tasks wait for each other.
 int32_t Runtime::stalled() {
   if (latch_.is_set()) return PTO_STEP_ERROR;
   const std::vector<int64_t> tasks = cycle();
   if (tasks.empty()) {
-    fail({PTO_ERROR_INTERNAL}, "nothing runs, nothing is ready and no task waits for itself, but ",
+    fail({PTO_ERROR_INTERNAL}, "no task runs or is ready and there is no cycle, but ",
          static_cast<uint64_t>(complete_), " of ", static_cast<uint64_t>(tasks_.size()),
          " tasks have completed; the runtime template lost some");
     return PTO_STEP_ERROR;
@@ -241,11 +242,11 @@ int32_t Runtime::stalled() {
   return PTO_STEP_ERROR;
 }
 
-// Goes back from a task that is left to one that it waits for, and on, until it comes to one for
-// the second time: the ring, in the direction of its edges. Empty where a task is left that waits
-// for none.
+// Follows edges backwards from a remaining task, always to a remaining predecessor, until it meets
+// a task for the second time. Returns this cycle in the direction of its edges; empty if a
+// remaining task has no remaining predecessor.
 std::vector<int64_t> Runtime::cycle() const {
-  std::map<int64_t, int64_t> producer;  // of a task that is left, one that is left too
+  std::map<int64_t, int64_t> producer;  // a remaining predecessor of each remaining task
   for (size_t task = 0; task < tasks_.size(); ++task) {
     if (tasks_[task].is_complete) continue;
     for (const int64_t successor : tasks_[task].successors) {
@@ -253,7 +254,7 @@ std::vector<int64_t> Runtime::cycle() const {
     }
   }
   std::vector<int64_t> path;
-  std::map<int64_t, size_t> place;  // of each task in the path
+  std::map<int64_t, size_t> place;  // position of each task in the path
   auto next = producer.begin();
   while (next != producer.end() && place.emplace(next->first, path.size()).second) {
     path.push_back(next->first);

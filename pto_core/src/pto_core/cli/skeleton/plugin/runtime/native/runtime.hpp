@@ -1,8 +1,8 @@
-// One attached runtime: the tasks of a run, and the scheduler that puts them on cores.
+// One attached runtime: the tasks of a run, and the scheduler that dispatches them to cores.
 //
-// A task is ready when all tasks with an edge to it have completed; ready tasks start in the order
-// in which they became so. The graph is built by one thread; afterwards only schedulers touch it,
-// each inside schedule_step() and for its own cores.
+// A task is ready when all tasks with an edge to it have completed; tasks start in the order in
+// which they became ready. One thread builds the graph. After that only schedulers use it, each
+// inside schedule_step() and for its own cores.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@
 namespace pto_runtime_template {
 
 struct Task {
-  std::vector<uint64_t> payload;  // header and arguments, as a core gets them
+  std::vector<uint64_t> payload;  // header and arguments of the dispatch
   int32_t core_type;
-  int32_t waits = 0;  // for how many tasks that have not completed
+  int32_t waits = 0;  // number of predecessors that have not completed
   bool is_complete = false;
   std::vector<int64_t> successors;
 };
@@ -44,7 +44,7 @@ class Runtime {
   uint32_t statistics(pto_statistic* out, uint32_t capacity) const;
   std::string explain() const;
 
-  // Ends the run with an error, unless it has one already; gives the status of the run.
+  // Ends the run with an error, unless it already has one; returns the status of the run.
   pto_status fail(const pto::engine::ErrorFacts& facts, auto... sentence) {
     latch_.latch(facts, sentence...);
     return latch_.status();
@@ -67,14 +67,15 @@ class Runtime {
   pto::engine::ErrorLatch latch_;
   std::map<int32_t, pto_kernel_entry> kernels_;  // by function id
 
-  // Around the graph, and never over a call of the platform.
+  // Guards the graph. Never held during a call of the platform.
   mutable std::mutex mutex_;
   std::vector<Task> tasks_;
   std::deque<int64_t> ready_[PTO_CORE_TYPES];
   size_t complete_ = 0;  // tasks
   uint64_t edges_ = 0, ready_peak_ = 0;
 
-  int64_t running_[PTO_MAX_CORES];  // task by core, -1 for none; each is its scheduler's own
+  // task of each core, -1 for none; used by the core's scheduler only
+  int64_t running_[PTO_MAX_CORES];
 };
 
 }  // namespace pto_runtime_template

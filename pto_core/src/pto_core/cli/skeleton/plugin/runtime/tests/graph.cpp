@@ -1,4 +1,4 @@
-// target[i] = 2 * source[i] + 1, by two tasks with a buffer between them.
+// target[i] = 2 * source[i] + 1, computed by two tasks with a buffer between them.
 #include "runtime.h"
 
 extern "C" int build(Runtime* runtime) {

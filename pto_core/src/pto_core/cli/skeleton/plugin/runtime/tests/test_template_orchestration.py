@@ -1,4 +1,4 @@
-"""An orchestration in C++, by the headers of this variant."""
+"""A C++ orchestration with the headers of this variant."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ KERNELS = {0: CoreCallable(twice, "aiv", ARRAYS), 1: CoreCallable(plus_one, "aiv
 
 
 def run(graph: Path) -> np.ndarray:
-    """Run the orchestration of ``graph`` on 0, 1, 2, ... and give what it wrote."""
+    """Run the orchestration of ``graph`` on 0, 1, 2, ... and return its output."""
     source, target = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
     chip = ChipCallable(OrchestrationSource(graph, "build"), KERNELS)
     with pto_core.open_device("a2a3sim", runtime="template") as device:

@@ -1,4 +1,4 @@
-"""What every runtime variant holds; each test's docstring is a rule."""
+"""The contract of every runtime variant; each test's docstring is a rule."""
 
 from pto_core.testing import RuntimeContract
 

@@ -1,4 +1,4 @@
-"""The backend ``template``: its library, how kernels are compiled, and its settings."""
+"""The backend ``template``: its library, its kernel compiler, and its settings."""
 
 from pathlib import Path
 
@@ -8,14 +8,14 @@ LIBRARY = Path(__file__).with_name("libpto_backend_template.so")
 
 
 class TemplateBackend:
-    """A device of 24 blocks whose cores are all the thread that waits for the run."""
+    """A device of 24 blocks. The thread that waits for the run also runs all cores."""
 
     name = "template"
     api_version = API_VERSION
     capabilities = frozenset({"callbacks"})
 
     def health(self) -> Health:
-        """Say whether it works on this machine; a real one looks for its device here."""
+        """Return whether it works on this machine; a real backend checks for its device here."""
         if LIBRARY.is_file():
             return Health(ok=True)
         return Health(
@@ -25,24 +25,24 @@ class TemplateBackend:
         )
 
     def library(self) -> Path:
-        """Give the native library that exports ``pto_backend_entry``."""
+        """Return the path of the native library that exports ``pto_backend_entry``."""
         return LIBRARY
 
     def kernel_toolchain(self, core_type: str) -> KernelToolchain:
-        """Say how a kernel is compiled: for the host, without the words of a device's compiler."""
+        """Return the recipe for a kernel: compile it for the host, without device attributes."""
         return KernelToolchain(
             flags=("-O2", "-Wno-attributes"),
             definitions=("__CPU_SIM", "__aicore__=", "__gm__=", "__global__="),
         )
 
     def options(self) -> tuple[Option, ...]:
-        """List the settings; ``native`` is the name under which the library gets the value."""
+        """List the settings; ``native`` is the name of the option in the native library."""
         return (
             Option(
                 "template.memory_bytes",
                 8 * 2**30,
                 parse.size_bytes,
-                "device memory; only what is touched takes memory of the host",
+                "device memory; only touched pages use host memory",
                 native="memory_bytes",
             ),
         )

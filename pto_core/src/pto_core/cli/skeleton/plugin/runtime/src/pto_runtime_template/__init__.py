@@ -1,4 +1,4 @@
-"""The runtime variant ``template``: its library, and how orchestrations are compiled for it."""
+"""The runtime variant ``template``: its library, and its recipe for orchestrations."""
 
 from pathlib import Path
 
@@ -8,14 +8,14 @@ PACKAGE = Path(__file__).parent
 
 
 class TemplateRuntime:
-    """Runs each task when those with an edge to it have completed."""
+    """A variant that starts each task when all tasks with an edge to it have completed."""
 
     name = "template"
     api_version = API_VERSION
     capabilities = frozenset({"explicit_edges"})
 
     def health(self) -> Health:
-        """Say whether it works on this machine."""
+        """Return whether it works on this machine."""
         if self.library().is_file():
             return Health(ok=True)
         return Health(
@@ -25,11 +25,11 @@ class TemplateRuntime:
         )
 
     def library(self) -> Path:
-        """Give the native library that exports ``pto_runtime_entry``."""
+        """Return the path of the native library that exports ``pto_runtime_entry``."""
         return PACKAGE / "libpto_runtime_template.so"
 
     def orchestration_build(self) -> OrchestrationBuild:
-        """Say how a C++ orchestration is compiled: with ``runtime.h`` of this variant."""
+        """Return the recipe for a C++ orchestration, with ``runtime.h`` of this variant."""
         return OrchestrationBuild(
             include_dirs=self.kernel_include_dirs(),
             wrapper=PACKAGE / "include" / "entry_wrapper.hpp",

@@ -1,5 +1,6 @@
-// Comes after the source of an orchestration in its one translation unit, where
-// PTO_ORCHESTRATION_ENTRY is the name of its entry; exports what the runtime library calls.
+// Included after the source of an orchestration in its only translation unit, where
+// PTO_ORCHESTRATION_ENTRY is the name of its entry. Exports the function that the runtime library
+// calls.
 #pragma once
 
 #include <cstdio>
@@ -7,7 +8,7 @@
 
 #include "runtime.h"
 
-// What the entry returned, or -1 when it threw.
+// Returns the result of the entry, or -1 if it threw an exception.
 PTO_ABI_EXPORT int32_t pto_template_orchestrate(const pto_runtime_api* api, void* instance,
                                                 const pto_platform* platform, const pto_run* run) {
   Runtime runtime(api, instance, platform, run);

@@ -27,7 +27,7 @@ class Runtime {
         instance_(instance),
         platform_(platform) {}
 
-  // Gives the task's id, counting from 0, or -1. The arguments are copied.
+  // Returns the task's id, counting from 0, or -1. The arguments are copied.
   int64_t add_task(const uint64_t* args, int num_args, int func_id, CoreType core_type) {
     pto_task task{};
     task.func_id = func_id;
@@ -40,7 +40,8 @@ class Runtime {
   // Task `to` starts after task `from` has completed.
   void add_successor(int64_t from, int64_t to) { api_->add_edge(instance_, from, to); }
 
-  // Aligned to 1024 bytes, freed when the run ends; nullptr when there is no more.
+  // Returns memory that is aligned to 1024 bytes and freed when the run ends; nullptr if memory is
+  // exhausted.
   void* device_malloc(size_t bytes) {
     uint64_t address = 0;
     platform_->allocate(platform_->self, bytes, &address);
