@@ -26,13 +26,13 @@ RESERVED_COMMANDS = ("run", "plugins", "doctor", "config", "new")
 
 
 class Command(Protocol):
-    """A module or an object; imported when its command is invoked, never to list it."""
+    """A module or an object; imported when its command is invoked, but not to list commands."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare options and arguments; ``-v``, ``--log-level`` and ``--set`` are there already.
+        """Declare options and arguments, in addition to ``-v``, ``--log-level`` and ``--set``.
 
-        Declaring one of those again replaces it.
+        A new declaration of one of these replaces it.
         """
 
     def run(self, namespace: argparse.Namespace) -> int:
-        """Do it and give the exit code; a :class:`~pto_core.errors.PtoError` brings its own."""
+        """Execute the command and return the exit code; a raised PtoError defines its own."""

@@ -1,4 +1,4 @@
-"""Frames and answers as Python transports carry them: a head and then its data, in one ``bytes``.
+"""Frames and answers of Python transports: a head followed by its data, in one ``bytes``.
 
 The heads are those of ``pto/abi/endpoint.h``: a ``pto_frame``, and a ``pto_answer`` without its
 pointer. Both ends of a connection are on machines of one byte order.
@@ -19,21 +19,21 @@ FRAME_HEAD_BYTES = _FRAME.size
 
 
 class FrameKind(IntEnum):
-    """What a frame asks for: ``PTO_FRAME_*``."""
+    """The kind of a frame: ``PTO_FRAME_*``."""
 
     TASK = 0
     CONTROL = 1
 
 
 class AnswerKind(IntEnum):
-    """What an answer says: ``PTO_ANSWER_*``."""
+    """The kind of an answer: ``PTO_ANSWER_*``."""
 
     COMPLETED = 0
     REPLY = 1
 
 
 class Outcome(IntEnum):
-    """How a task frame ended: ``PTO_OUTCOME_*``."""
+    """The outcome of a task frame: ``PTO_OUTCOME_*``."""
 
     SUCCEEDED = 0
     FAILED = 1
@@ -42,7 +42,7 @@ class Outcome(IntEnum):
 
 @dataclass(frozen=True)
 class Frame:
-    """One frame; the members are those of ``pto_frame`` and say the same."""
+    """One frame; its members have the meaning of those of ``pto_frame``."""
 
     kind: FrameKind
     number: int
@@ -54,7 +54,7 @@ class Frame:
     flags: int = 0
 
     def pack(self) -> bytes:
-        """Give head and data."""
+        """Return head and data."""
         head = _FRAME.pack(
             self.callable,
             self.required_count,
@@ -69,7 +69,7 @@ class Frame:
 
     @classmethod
     def unpack(cls, packed: bytes) -> Frame:
-        """Read one frame; raises :class:`~pto_core.errors.ProtocolError` when it is none."""
+        """Parse one frame; raises :class:`~pto_core.errors.ProtocolError` if it is invalid."""
         _check_length("frame", packed, _FRAME)
         digest, count, child, config, number, size, kind, flags = _FRAME.unpack_from(packed)
         _check_data("frame", packed, _FRAME, size)
@@ -80,7 +80,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer; the members are those of ``pto_answer`` and say the same."""
+    """One answer; its members have the meaning of those of ``pto_answer``."""
 
     kind: AnswerKind
     number: int
@@ -88,12 +88,12 @@ class Answer:
     data: bytes = b""
 
     def pack(self) -> bytes:
-        """Give head and data."""
+        """Return head and data."""
         return _ANSWER.pack(self.number, len(self.data), self.kind, self.outcome) + self.data
 
     @classmethod
     def unpack(cls, packed: bytes) -> Answer:
-        """Read one answer; raises :class:`~pto_core.errors.ProtocolError` when it is none."""
+        """Parse one answer; raises :class:`~pto_core.errors.ProtocolError` if it is invalid."""
         _check_length("answer", packed, _ANSWER)
         number, size, kind, outcome = _ANSWER.unpack_from(packed)
         _check_data("answer", packed, _ANSWER, size)
@@ -104,13 +104,13 @@ class Answer:
 
 def _check_length(what: str, packed: bytes, head: struct.Struct) -> None:
     if len(packed) < head.size:
-        raise ProtocolError(f"{len(packed)} bytes are no {what}: its head alone has {head.size}")
+        raise ProtocolError(f"{len(packed)} bytes are no {what}: a head has {head.size}")
 
 
 def _check_data(what: str, packed: bytes, head: struct.Struct, size: int) -> None:
     if len(packed) != head.size + size:
         raise ProtocolError(
-            f"the {what} says that it has {size} bytes of data, but {len(packed) - head.size} came"
+            f"the {what} declares {size} bytes of data, but has {len(packed) - head.size}"
         )
 
 

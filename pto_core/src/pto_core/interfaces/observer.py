@@ -1,4 +1,4 @@
-"""What observers are told about; the hooks themselves are in ``pto_core.plugins.hooks``."""
+"""The events that observers receive; the hooks are in ``pto_core.plugins.hooks``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 class RunInfo:
     """One run of a graph on a device.
 
-    ``graph`` is the name of the orchestration, ``arguments`` how many it was given, ``run`` counts
-    the runs of the device from 1.
+    ``graph`` is the name of the orchestration, ``arguments`` the number of its arguments. ``run``
+    counts the runs of the device from 1.
     """
 
     backend: str
@@ -24,7 +24,7 @@ class RunInfo:
 
 @dataclass(frozen=True)
 class CaseInfo:
-    """One case of ``pto run``: its name, the folder of its ``golden.py``, and what it runs on."""
+    """One case of ``pto run``: its name, the folder of ``golden.py``, backend and runtime."""
 
     name: str
     folder: Path

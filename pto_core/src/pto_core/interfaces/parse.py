@@ -1,11 +1,11 @@
 """Parsers for the settings that the core and its plugins declare.
 
-Each takes text and gives a value, or raises ``ValueError`` whose text says what was expected, fit
-to follow the word "expected". The ones with bounds are made by a call::
+Each parser takes a text and returns a value. For an invalid text it raises ``ValueError`` with a
+phrase that follows the word "expected". A call creates a parser with bounds::
 
     Option("mychip.queues", 4, parse.integer(minimum=1, maximum=64), "submission queues per device")
 
-All of them survive pickling.
+All parsers can be pickled.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 def text(value: str) -> str:
-    """Take any text but an empty one."""
+    """Parse any text that is not empty."""
     if not value.strip():
         raise ValueError("a text that is not empty")
     return value
 
 
 def boolean(value: str) -> bool:
-    """Take ``true`` or ``false``, also written yes/no, on/off, 1/0."""
+    """Parse ``true`` or ``false``, also written yes/no, on/off, 1/0."""
     word = value.strip().lower()
     if word in _TRUE | _FALSE:
         return word in _TRUE
@@ -39,12 +39,12 @@ def boolean(value: str) -> bool:
 
 
 def path(value: str) -> Path:
-    """Take a path; ``~`` is the home folder, a relative one counts from where it was written."""
+    """Parse a path; ``~`` is the home folder. A relative path starts at the folder of its file."""
     return Path(text(value)).expanduser()
 
 
 def size_bytes(value: str) -> int:
-    """Take a size in bytes, with an optional binary unit: ``4096``, ``64K``, ``16M``, ``2GiB``."""
+    """Parse a size in bytes, with an optional binary unit: ``4096``, ``64K``, ``16M``, ``2GiB``."""
     match = re.fullmatch(r"(\d+)\s*([kmgt]?)(?:ib|b)?", value.strip().lower())
     if match is None:
         raise ValueError("a size in bytes such as 4096, 64K, 16M or 2G")
@@ -52,27 +52,27 @@ def size_bytes(value: str) -> int:
 
 
 def choice(*names: str) -> Callable[[str], str]:
-    """Take one of ``names``."""
+    """Parse one of ``names``."""
     return partial(_choice, names=names)
 
 
 def integer(minimum: int | None = None, maximum: int | None = None) -> Callable[[str], int]:
-    """Take a whole number within the bounds, both included."""
+    """Parse a whole number within the bounds, both included."""
     return partial(_integer, minimum=minimum, maximum=maximum)
 
 
 def number(minimum: float | None = None) -> Callable[[str], float]:
-    """Take a finite number, at least ``minimum``."""
+    """Parse a finite number that is at least ``minimum``."""
     return partial(_number, minimum=minimum)
 
 
 def optional(inner: Callable[[str], _Value]) -> Callable[[str], _Value | None]:
-    """Take what ``inner`` accepts, or the word ``none``."""
+    """Parse a text that ``inner`` accepts, or the word ``none``."""
     return partial(_optional, inner=inner)
 
 
 def several(inner: Callable[[str], _Value], count: int) -> Callable[[str], tuple[_Value, ...]]:
-    """Take one value, or ``count`` of them with commas between; always gives ``count`` values."""
+    """Parse one value, or ``count`` values separated by commas; return ``count`` values."""
     return partial(_several, inner=inner, count=count)
 
 
