@@ -44,9 +44,9 @@ std::string reason(const char* path) {
 
 pto_status fail_kernel(const Kernel& kernel, pto_error* error, const char* what,
                        const char* detail) {
-  std::string who = kernel.name;
-  if (kernel.func_id >= 0) who += " (func_id " + std::to_string(kernel.func_id) + ")";
-  fail(error, PTO_ERROR_LOAD, "cannot load kernel %s from %s: %s", who.c_str(), what, detail);
+  std::string label = kernel.name;
+  if (kernel.func_id >= 0) label += " (func_id " + std::to_string(kernel.func_id) + ")";
+  fail(error, PTO_ERROR_LOAD, "cannot load kernel %s from %s: %s", label.c_str(), what, detail);
   if (error != nullptr) error->func_id = kernel.func_id;
   return PTO_ERROR_LOAD;
 }

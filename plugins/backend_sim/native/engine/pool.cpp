@@ -240,15 +240,15 @@ void Pool::orchestrate(Worker& worker) noexcept {
   run_.wake_all();
 }
 
-void Pool::enter(uint64_t who) noexcept {
-  active_.fetch_or(who, std::memory_order_seq_cst);
+void Pool::enter(uint64_t bit) noexcept {
+  active_.fetch_or(bit, std::memory_order_seq_cst);
 }
 
-void Pool::leave(uint64_t who) noexcept {
+void Pool::leave(uint64_t bit) noexcept {
   if (run_.phase() == Phase::ending) notify();
   const Run::Number run = run_.number();
-  const uint64_t before = active_.fetch_and(~who, std::memory_order_seq_cst);
-  if (before == who && run_.close(run)) signal_over();
+  const uint64_t before = active_.fetch_and(~bit, std::memory_order_seq_cst);
+  if (before == bit && run_.close(run)) signal_over();
 }
 
 void Pool::signal_over() noexcept {

@@ -25,5 +25,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    room = "api" if name in ("list_cases", "run_all_cases", "run_case") else "report"
-    return getattr(import_module(f"pto_core.cases.{room}"), name)
+    module = "api" if name in ("list_cases", "run_all_cases", "run_case") else "report"
+    return getattr(import_module(f"pto_core.cases.{module}"), name)

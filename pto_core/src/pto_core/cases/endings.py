@@ -147,7 +147,7 @@ def death_error(state: ChildState, code: int, running: Sequence[RunningKernel]) 
     # If the backend noted which thread received the signal, kernels on other threads are not
     # suspects.
     suspects = [kernel for kernel in running if kernel.signal] or running
-    how = _end_in_words(code)
+    how = _end_text(code)
     if suspects:
         return TaskFailedError(
             f"{state.describe(suspects, ' or ')} crashed: {how}; its process has ended; other "
@@ -164,13 +164,13 @@ def death_error(state: ChildState, code: int, running: Sequence[RunningKernel]) 
 def orchestration_death_error(code: int) -> OrchestrationError:
     """Explain a child whose C++ orchestration crashed."""
     return OrchestrationError(
-        f"the orchestration crashed: {_end_in_words(code)}; its process has ended; other "
+        f"the orchestration crashed: {_end_text(code)}; its process has ended; other "
         "processes are not affected",
         signal=-code if code < 0 else None,
     )
 
 
-def _end_in_words(code: int) -> str:
+def _end_text(code: int) -> str:
     if code >= 0:
         return f"ended with code {code}"
     try:

@@ -38,16 +38,16 @@ class Job:
 
     def command(self, case: str, seed: int) -> str:
         """Return the command that runs one case of this job under one seed."""
-        words = ["pto", "run", "-k", str(self.kernel_config.parent), "-g", str(self.golden)]
+        command = ["pto", "run", "-k", str(self.kernel_config.parent), "-g", str(self.golden)]
         options = {"backend": "-p", "runtime": "-r", "device": "-d"}
         for key, option in options.items():
             if key in self.settings:
-                words += [option, str(self.settings[key])]
+                command += [option, str(self.settings[key])]
         for text in self.set_:
-            words += ["--set", text]
+            command += ["--set", text]
         if self.skip_golden:
-            words.append("--skip-golden")
-        return shlex.join([*words, "--case", case, "--seed", str(seed)])
+            command.append("--skip-golden")
+        return shlex.join([*command, "--case", case, "--seed", str(seed)])
 
     @staticmethod
     def from_json(text: str) -> Job:

@@ -52,10 +52,10 @@ def blaming(path: Path, what: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         line = _innermost_line(error, path)
         place = f"{path}:{line}" if line else str(path)
-        says = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-            says += "; install it with `pip install torch`, or use NumPy arrays"
-        raise UsageError(f"{place}: {path.name} {what}: {says}", name=path.name) from error
+            message += "; install it with `pip install torch`, or use NumPy arrays"
+        raise UsageError(f"{place}: {path.name} {what}: {message}", name=path.name) from error
 
 
 def user_traceback(error: BaseException) -> str:

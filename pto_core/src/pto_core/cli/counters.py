@@ -32,14 +32,14 @@ def _group(name: str) -> tuple[str, str]:
     """Return the row to which a counter belongs, and its name without a number."""
     ring = _OF_RING.fullmatch(name)
     if ring:
-        return f"{_words(ring[2])}, by ring", ring[2]
+        return f"{_label(ring[2])}, by ring", ring[2]
     thread = _OF_THREAD.fullmatch(name)
     if thread:
-        return f"{_words(thread[1])}, by scheduler", thread[1]
-    return _words(name), name
+        return f"{_label(thread[1])}, by scheduler", thread[1]
+    return _label(name), name
 
 
-def _words(name: str) -> str:
+def _label(name: str) -> str:
     return name.removesuffix("_ns").replace("_", " ") + (" time" if name.endswith("_ns") else "")
 
 

@@ -24,7 +24,7 @@ __all__ = [
     "find_compiler",
 ]
 
-_ROOMS = {
+_MODULES = {
     "compilers": ("HOST_COMPILERS", "Compiler", "candidates", "find_compiler"),
     "request": ("BuildRequest",),
     "toolchain": ("KERNEL_ENTRY", "BuildEvent", "Toolchain"),
@@ -32,7 +32,7 @@ _ROOMS = {
 
 
 def __getattr__(name: str) -> Any:
-    for room, names in _ROOMS.items():
+    for module, names in _MODULES.items():
         if name in names:
-            return getattr(import_module(f"{__name__}.{room}"), name)
+            return getattr(import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -88,24 +88,24 @@ def candidates(config: Config, names: Sequence[str] = ()) -> Iterator[Compiler]:
 
 def find_compiler(command: str, cache_dir: Path) -> Compiler | None:
     """Examine the compiler of a command line; return None if it does not exist or does not run."""
-    words = shlex.split(command)
-    program = shutil.which(words[0]) if words else None
+    arguments = shlex.split(command)
+    program = shutil.which(arguments[0]) if arguments else None
     if program is None:
         return None
-    record = cache_dir / "compilers" / f"{_fingerprint(words, program)}.json"
+    record = cache_dir / "compilers" / f"{_fingerprint(arguments, program)}.json"
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         known = json.loads(record.read_text())
         return Compiler(**{**known, "command": tuple(known["command"])})
-    compiler = _probe((program, *words[1:]))
+    compiler = _probe((program, *arguments[1:]))
     if compiler is not None:
         _remember(record, asdict(compiler))
     return compiler
 
 
-def _fingerprint(words: Sequence[str], program: str) -> str:
+def _fingerprint(arguments: Sequence[str], program: str) -> str:
     """Hash the properties that change if the compiler, or one that a wrapper calls, is replaced."""
     parts: list[str] = [program]
-    for word in words:
+    for word in arguments:
         path = shutil.which(word)
         parts.append(word)
         if path is not None:

@@ -30,8 +30,8 @@ uint64_t Memory::allocate(size_t bytes, Owner owner) {
                                  " are in use; free buffers, or raise template.memory_bytes");
   }
   // One additional byte gives an empty buffer a unique address.
-  const size_t room = (bytes / kAlignment + 1) * kAlignment;
-  void* memory = std::aligned_alloc(kAlignment, room);
+  const size_t size = (bytes / kAlignment + 1) * kAlignment;
+  void* memory = std::aligned_alloc(kAlignment, size);
   if (memory == nullptr) throw std::bad_alloc();
   const auto address = reinterpret_cast<uint64_t>(memory);
   buffers_.emplace(address, Buffer{{memory, std::free}, bytes, owner});
