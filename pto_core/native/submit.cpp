@@ -68,7 +68,7 @@ struct Keywords {
     const nb::object keep = nb::steal(sequence);
     PyErr_Clear();
     if (!sequence || PySequence_Fast_GET_SIZE(sequence) != static_cast<Py_ssize_t>(block_dim)) {
-      raise_usage("clusters is " + shown(where) + "; give a list of " + std::to_string(block_dim) +
+      raise_usage("clusters is " + shown(where) + "; pass a list of " + std::to_string(block_dim) +
                   " clusters, one for each block");
     }
     for (uint32_t i = 0; i < block_dim; ++i)
