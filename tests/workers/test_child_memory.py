@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -356,12 +357,15 @@ def test_memory_is_not_freed_while_a_replay_may_use_it(chips: Chips, gate: Gate)
     graph = worker.capture(
         lambda orch, args, cfg: orch.submit_next_level(slow, given((memory, IN)))
     )
-    runs = worker.started_runs()
-    runs.begin_replay(graph, None)
+    replay = threading.Thread(target=worker.replay, args=(graph,))
+    replay.start()
+    end = time.monotonic() + LIMIT_S
+    while worker.statistics()["in_flight"] == 0 and time.monotonic() < end:
+        time.sleep(0.001)
     with pytest.raises(UsageError, match="which names it, has not ended"):
         worker.free(memory.address, worker=1)
     gate.open()
-    runs.end()
+    replay.join()
     with worker.session():  # another run, which does not use it
         worker.free(memory.address, worker=1)
     with pytest.raises(UsageError, match="the graph names memory of chip 1 that was freed since"):

@@ -67,7 +67,7 @@ def on_chip(rt: Any, x: In, out: Out) -> None:
 
 @pytest.mark.parametrize(
     ("lossy", "words"),
-    [(returns, "task returns returned"), (assigns, "assigns assigned a new value")],
+    [(returns, "returns returned"), (assigns, "assigns assigned a new value")],
 )
 def test_a_task_that_loses_its_result_fails(make, lossy: Any, words: str) -> None:
     worker = make(num_sub_workers=1)
