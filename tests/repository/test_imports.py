@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 FAMILIES = re.compile(r"pto_(backend|runtime|transport|scheduler)_")
@@ -70,6 +71,57 @@ def test_packages_import_only_what_they_declare(checkout):
             if {"testing", "skeleton"} & set(path.parts):
                 strangers -= {"pytest", "hypothesis"}
             assert not strangers, f"{checkout.name(path)} imports undeclared {strangers}"
+
+
+def modules(package) -> dict[str, Path]:
+    """Return the modules of a package by name; of extension modules, the type stubs."""
+    found = {}
+    for path in package.source.rglob("*.py*"):
+        parts = path.relative_to(package.source.parent).with_suffix("").parts
+        if path.suffix in {".py", ".pyi"} and "skeleton" not in parts:
+            found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
+def imports(path: Path, known: Collection[str]) -> set[str]:
+    """Name the known modules that a file imports, also in functions and for type checkers."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            found |= {name if name in known else str(node.module) for name in names}
+    return found & set(known)
+
+
+def import_cycle(graph: dict[str, set[str]]) -> list[str]:
+    """Return the modules of cycles, and those that import them; an empty list if there is none."""
+    left = dict(graph)
+    while leaves := [name for name, used in left.items() if not used & left.keys()]:
+        for name in leaves:
+            del left[name]
+    while roots := set(left) - {name for used in left.values() for name in used}:
+        for name in roots:
+            del left[name]
+    return sorted(left)
+
+
+def test_no_import_cycle(checkout):
+    for package in checkout.packages:
+        known = modules(package)
+        graph = {
+            name: set() if path.suffix == ".pyi" else imports(path, known.keys()) - {name}
+            for name, path in known.items()
+        }
+        cycle = import_cycle(graph)
+        assert not cycle, f"modules of {package.import_name} import each other: {cycle}"
+
+
+def test_the_search_for_import_cycles_finds_one():
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}
+    assert import_cycle(graph) == ["b", "c"]
+    assert import_cycle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
 
 
 def test_only_the_bindings_include_python(checkout):

@@ -391,13 +391,13 @@ def test_adding_workers(make) -> None:
     w4 = make(level=4)
     started = make(num_sub_workers=1)
     started.init()
-    with pytest.raises(UsageError, match="has been started already"):
+    with pytest.raises(UsageError, match="has been started"):
         w4.add_worker(started)
     closed = make(num_sub_workers=1)
     closed.close()
     with pytest.raises(WorkerClosedError, match="closed"):
         w4.add_worker(closed)
-    with pytest.raises(UsageError, match="is no Worker"):
+    with pytest.raises(UsageError, match="is not a Worker"):
         w4.add_worker("w3")
     with pytest.raises(UsageError, match="level 4 under one of level 4"):
         w4.add_worker(make(level=4))
@@ -426,8 +426,8 @@ def test_adding_workers(make) -> None:
         ({"level": 3, "num_sub_workers": -1}, "num_sub_workers is -1"),
         ({"level": 3, "num_sub_workers": 1.5}, "num_sub_workers is 1.5"),
         ({"level": 3, "device_ids": [0, 0]}, "names a device twice"),
-        ({"level": 3, "device_ids": [-1]}, "no number of a device"),
-        ({"level": 3, "device_ids": 0}, "give a list"),
+        ({"level": 3, "device_ids": [-1]}, "not a device number"),
+        ({"level": 3, "device_ids": 0}, "pass a list"),
         ({"level": 3, "child_mode": "THREAD"}, "processes of their own"),
         ({"level": 3, "child_mode": None}, "processes of their own"),
     ],

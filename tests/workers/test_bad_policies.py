@@ -21,7 +21,7 @@ def write(value: int, out: Out) -> None:
     ("policy", "words"),
     [
         (lambda candidates, preferred: 1 // 0, "policy raised ZeroDivisionError"),
-        (lambda candidates, preferred: 7, r"policy picked 7, .*pick one of \[0"),
+        (lambda candidates, preferred: 7, r"policy picked 7, .*return one of \[0"),
         (lambda candidates, preferred: -1, "policy picked -1"),
         (lambda candidates, preferred: "one", "policy picked 'one'"),
         (lambda candidates, preferred: None, "policy picked None"),

@@ -404,7 +404,7 @@ def test_arguments_that_do_not_fit_are_refused_at_the_call(make: Any) -> None:
         worker.capture(graph, given((ContinuousTensor.from_pointer(0, (4,), "int64"), OUT)))
     with pytest.raises(UsageError, match="another Worker"):
         other.replay(captured, given((row, INOUT), scalars=(3,)))
-    with pytest.raises(UsageError, match=r"give what Worker\.capture gave"):
+    with pytest.raises(UsageError, match=r"pass the result of Worker\.capture"):
         worker.replay(graph, given((row, INOUT)))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="allocated by the capture"):
         worker.run(lambda orch, args, cfg: orch.submit_sub(handle, given((kept[0], INOUT))))

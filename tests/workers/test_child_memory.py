@@ -342,7 +342,7 @@ def test_memory_is_freed_while_another_chip_uses_its_address(chips: Chips, gate:
 
     worker.run(graph)
     for child in (0, 1):
-        with pytest.raises(ControlError, match="free already"):
+        with pytest.raises(ControlError, match="was freed"):
             worker.free(address, worker=child)
 
 
@@ -392,7 +392,7 @@ def test_a_chip_that_died_has_lost_its_memory(chips: Chips) -> None:
         worker.run(graph)
     with pytest.raises(UsageError, match="that was freed since, or was lost with its child"):
         worker.replay(captured)
-    with pytest.raises(ControlError, match="not given by malloc of this chip"):
+    with pytest.raises(ControlError, match="not returned by malloc for this chip"):
         worker.free(memory.address, worker=0)
     worker.run(
         lambda orch, args, cfg: orch.submit_next_level(chips.ten, given((other, IN), (out, OUT)))
@@ -445,7 +445,7 @@ def test_copies_of_many_pieces_arrive_whole_in_both_directions(chips: Chips) -> 
 
 def kill(worker: Any, child: int) -> None:
     """Kill a child, and let the Worker see that."""
-    pid = worker._crew.processes[child].pid
+    pid = worker._node.children.processes[child].pid
     os.kill(pid, signal.SIGKILL)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    worker._crew.supervision.look()
+    worker._node.children.hooks.poll()

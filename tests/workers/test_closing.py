@@ -143,14 +143,14 @@ def test_close_while_another_thread_is_in_a_run(make: Any) -> None:
 def test_who_looks_after_children_that_a_close_has_ended_finds_them(make: Any) -> None:
     worker = make(num_sub_workers=1)
     worker.init()
-    crew = worker._crew
-    end, looks = crew.processes.end, []
+    children = worker._node.children
+    end, looks = children.processes.end, []
 
     def end_and_look(*args: Any, **named: Any) -> None:
         end(*args, **named)
-        looks.append(Elsewhere(lambda: crew.supervision.child_broken(0, "late")).end())
+        looks.append(Elsewhere(lambda: children.hooks.child_broken(0, "late")).end())
 
-    crew.processes.end = end_and_look
+    children.processes.end = end_and_look
     worker.close()
     assert looks == [None]
 
@@ -163,21 +163,21 @@ def test_a_run_that_a_close_ends_is_not_ended_by_who_looks_after_children_meanwh
     handle = worker.register(wait_long)
     x = worker.shared_array(4)
     worker.init()
-    crew = worker._crew
-    end, is_submitted, found = crew.processes.end, threading.Event(), []
+    children = worker._node.children
+    end, is_submitted, found = children.processes.end, threading.Event(), []
 
     def graph(orch: Any, args: Any, config: Any) -> None:
         orch.submit_sub(handle, given((x, TensorArgType.INOUT)))
         is_submitted.set()
 
     def look_and_end(*args: Any, **named: Any) -> None:
-        os.kill(crew.processes[0].pid, signal.SIGKILL)
-        os.waitid(os.P_PID, crew.processes[0].pid, os.WEXITED | os.WNOWAIT)
-        found.append(Elsewhere(crew.supervision.look).end())
-        found.append(crew.driver.is_running)
+        os.kill(children.processes[0].pid, signal.SIGKILL)
+        os.waitid(os.P_PID, children.processes[0].pid, os.WEXITED | os.WNOWAIT)
+        found.append(Elsewhere(children.hooks.poll).end())
+        found.append(children.driver.is_running)
         end(*args, **named)
 
-    crew.processes.end = look_and_end
+    children.processes.end = look_and_end
     running = Elsewhere(lambda: worker.run(graph))
     assert is_submitted.wait(SOON_S)
     worker.close()

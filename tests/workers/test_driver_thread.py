@@ -20,36 +20,36 @@ from pto_core import Worker, InOut, task
 def nap(x: InOut) -> None:
     time.sleep(0.5)
 
-is_looking, has_role, is_done = threading.Event(), threading.Event(), threading.Event()
+is_polling, has_role, is_done = threading.Event(), threading.Event(), threading.Event()
 main = threading.current_thread()
 
 def policy(candidates, preferred):
-    if is_looking.is_set() and not has_role.is_set():
+    if is_polling.is_set() and not has_role.is_set():
         has_role.set()
         time.sleep(0.2)  # with the role, without the GIL
     return candidates[0][0]
 
 with Worker(3, num_sub_workers=2, engine="{engine}", policy=policy) as worker:
     worker.init()
-    hooks = worker._crew.driver.hooks
-    look = hooks.look
+    hooks = worker._node.children.driver.hooks
+    poll = hooks.poll
 
-    def look_and_wait():
-        look()
+    def poll_and_wait():
+        poll()
         if threading.current_thread() is not main and not is_done.is_set():
             frame = [object() for _ in range(100)]
-            is_looking.set()
+            is_polling.set()
             has_role.wait(20)
             for _ in range(3):
-                worker._crew.driver.add_cause(b"one")
+                worker._node.children.driver.add_cause(b"one")
             assert len(frame) == 100
             is_done.set()
 
-    hooks.look = look_and_wait
+    hooks.poll = poll_and_wait
     first, second = worker.shared_array(4), worker.shared_array(4)
     with worker.session() as s:
         s.submit(nap, first)
-        assert is_looking.wait(20)
+        assert is_polling.wait(20)
         s.submit(nap, second).wait()
         assert is_done.wait(20)
 print("whole")

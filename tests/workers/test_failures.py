@@ -33,7 +33,6 @@ from pto_core.errors import (
     TaskFailedError,
     TaskPoisonedError,
 )
-from pto_core.hierarchy import supervision
 from pto_core.hierarchy.processes.parking import fork_lock
 
 
@@ -89,7 +88,7 @@ def restarts(worker: Any, wanted: int) -> int:
     """Count them; the last may be under way yet, on the driver's own thread, as a run is over."""
     limit = time.monotonic() + 20
     while (found := worker.statistics()["restarts"]) < wanted and time.monotonic() < limit:
-        worker._crew.supervision.look()
+        worker._node.children.hooks.poll()
     return int(found)
 
 
@@ -356,32 +355,11 @@ def test_a_look_never_waits_for_who_forks(make) -> None:
     thread = threading.Thread(target=hold)
     thread.start()
     holding.wait()
-    worker._crew.supervision.look()
+    worker._node.children.hooks.poll()
     assert worker.statistics()["deaths"] == 0
     done.set()
     thread.join()
-    worker._crew.supervision.look()
-    assert worker.statistics()["deaths"] == 1
-    still_works(worker)
-
-
-def test_an_ending_that_could_not_be_told_is_told_by_the_next_look(
-    make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    worker = make(num_sub_workers=1)
-    worker.init()
-    (child,) = psutil.Process().children()
-    child.kill()
-    wait_until_dead(child.pid)
-
-    def interrupted(ending: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(supervision, "child_died", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            worker._crew.supervision.look()
-    worker._crew.supervision.look()
+    worker._node.children.hooks.poll()
     assert worker.statistics()["deaths"] == 1
     still_works(worker)
 

@@ -17,7 +17,7 @@ from task_arguments import given
 
 from pto_core import CallConfig, In, InOut, Out, TensorArgType, Worker, task
 from pto_core.errors import UsageError
-from pto_core.hierarchy.crew import close_driver
+from pto_core.hierarchy.child_group import close_driver
 from pto_core.hierarchy.processes.parking import fork_lock
 
 SOON_S = 60
@@ -154,8 +154,8 @@ def test_a_configuration_that_was_not_brought_is_brought_next_time(hosts, monkey
     "ask",
     [
         lambda worker: worker.close(),
-        lambda worker: worker._crew.driver.park(),
-        lambda worker: worker._crew.driver.reply(1 << 40, 0.0),
+        lambda worker: worker._node.children.driver.park(),
+        lambda worker: worker._node.children.driver.reply(1 << 40, 0.0),
         # Invariant: A thread inside a call of the driver, in a policy or a signal handler, gets an
         # error from a call that would deadlock: `close()`, a fork for another Worker, a reply.
     ],

@@ -93,9 +93,9 @@ def test_another_interrupt_cuts_that_time_short(make) -> None:
 
 def test_an_interrupt_while_a_run_begins_leaves_none_open(make, monkeypatch) -> None:
     worker = make(num_sub_workers=1)
-    runs = worker.started_runs()
+    runs = worker._node.started_runs()
     with monkeypatch.context() as patched:
-        patched.setattr(type(runs._supervision), "begin", interrupt)
+        patched.setattr(type(runs._hooks), "begin_run", interrupt)
         with pytest.raises(KeyboardInterrupt):
             worker.run(lambda orch, args, config: None)
     assert not runs.is_running
@@ -104,7 +104,7 @@ def test_an_interrupt_while_a_run_begins_leaves_none_open(make, monkeypatch) -> 
 
 def test_an_interrupt_while_a_run_is_abandoned_leaves_none_open(make, monkeypatch) -> None:
     worker = make(num_sub_workers=1)
-    runs = worker.started_runs()
+    runs = worker._node.started_runs()
     with monkeypatch.context() as patched:
         patched.setattr(Failure, "of", interrupt)
         with pytest.raises(KeyboardInterrupt):
@@ -128,7 +128,7 @@ def test_an_interrupt_just_before_the_end_is_asked_for_leaves_none_open(
         raise raised
 
     worker = make(num_sub_workers=1)
-    runs = worker.started_runs()
+    runs = worker._node.started_runs()
     captured = worker.capture(nothing)
     found, calls = getattr(type(runs), what), [interrupt]
 

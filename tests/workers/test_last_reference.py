@@ -15,19 +15,19 @@ import time
 from pathlib import Path
 
 from pto_core import Worker
-from pto_core.hierarchy.supervision import Supervision
+from pto_core.hierarchy.driver_hooks import DriverHooks
 
 engine, is_ended, is_held = sys.argv[1], sys.argv[2] == "ended", sys.argv[3] == "held"
-look = Supervision.look
-looking, dropped = threading.Event(), threading.Event()
+poll = DriverHooks.poll
+polling, dropped = threading.Event(), threading.Event()
 
 
-def look_and_hold(self):
+def poll_and_hold(self):
     if threading.current_thread() is threading.main_thread():
-        return look(self)
-    crew = self._crew() if is_held else None
-    look(self)
-    looking.set()
+        return poll(self)
+    children = self._group() if is_held else None
+    poll(self)
+    polling.set()
     if is_held:
         dropped.wait(20)
 
@@ -38,7 +38,7 @@ def begin():
     session = worker.session()
     session.__enter__()
     session.orchestrator.submit_sub(handle)
-    assert looking.wait(20)
+    assert polling.wait(20)
     if is_ended:
         session.__exit__(None, None, None)
 
@@ -51,7 +51,7 @@ def is_mapped():
     return "pto-worker" in Path("/proc/self/maps").read_text()
 
 
-Supervision.look = look_and_hold
+DriverHooks.poll = poll_and_hold
 begin()
 dropped.set()
 limit = time.monotonic() + 20

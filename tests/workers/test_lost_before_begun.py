@@ -41,7 +41,7 @@ class Stopped:
         for each in (write, add_one, write_when_told):
             worker.register(each)
         worker.init()
-        self._pids = [worker._crew.processes[number].pid for number in numbers]
+        self._pids = [worker._node.children.processes[number].pid for number in numbers]
         for pid in self._pids:
             os.kill(pid, signal.SIGSTOP)
             while psutil.Process(pid).status() != psutil.STATUS_STOPPED:

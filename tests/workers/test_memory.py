@@ -90,8 +90,8 @@ def test_heap_rings_are_of_1_gib_and_take_memory_where_they_are_used(tmp_path: P
         resident: list[int] = []
 
         def graph(orch: Any, args: Any, config: Any) -> None:
-            mapping = worker._running().memory.mappings[0]
-            sizes = {nbytes for _, nbytes in worker._running().memory.rings}
+            mapping = worker._node.started_children().memory.mappings[0]
+            sizes = {nbytes for _, nbytes in worker._node.started_children().memory.rings}
             assert sizes == {1 << 30}
             resident.append(mapping.resident_bytes)
             large = TaskArgs()

@@ -161,7 +161,7 @@ def replaying(make: Any) -> Iterator[tuple[Any, Any]]:
 
 def test_nobody_adds_to_a_run_while_a_replay_does(replaying: Any) -> None:
     worker, handle = replaying
-    orch, row = worker.started_runs().orchestrator, worker.shared_array((4,), "int64")
+    orch, row = worker._node.started_runs().orchestrator, worker.shared_array((4,), "int64")
     for submit in (
         lambda: orch.submit_sub(handle, given((row, INOUT))),
         lambda: orch.submit_sub_many(handle, given((row, INOUT))),

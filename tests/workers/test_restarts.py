@@ -72,22 +72,23 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Gate]]:
 def kill(worker: Any, child: int = 0) -> int:
     """Kill a child, and let the Worker see it; gives who it was."""
     pid = kill_unseen(worker, child)
-    worker._crew.supervision.look()
+    worker._node.children.hooks.poll()
     return pid
 
 
 def kill_unseen(worker: Any, child: int = 0) -> int:
     """Kill a child, and wait for its end, which the Worker is left to take; gives who it was."""
-    pid = int(worker._crew.processes[child].pid)
+    pid = int(worker._node.children.processes[child].pid)
     os.kill(pid, signal.SIGKILL)
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    with contextlib.suppress(ChildProcessError):  # the thread of the driver has taken the exit
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     return pid
 
 
 def restarts(worker: Any, wanted: int) -> int:
     limit = time.monotonic() + PATIENCE_S
     while (found := worker.statistics()["restarts"]) < wanted and time.monotonic() < limit:
-        worker._crew.supervision.look()
+        worker._node.children.hooks.poll()
     return int(found)
 
 
@@ -148,12 +149,14 @@ def test_one_that_fails_to_start_is_given_up_at_once(make, gate, monkeypatch, fa
     worker = make(num_sub_workers=1)
     out = worker.shared_array(8)
     worker.init()
-    words = "was not ready after 0.2 s: it was .*; look for what it waits for"
+    words = "was not ready after 0.2 s: it was .*; find out what it waits for"
     if fault == "raises":
         words = "could not start: ValueError: not today"
         monkeypatch.setattr(SubBody, "__call__", raising)
     else:
-        worker._crew.processes._timeout_s = 0.2  # not of the first start, on a busy machine
+        worker._node.children.processes._timeout_s = (
+            0.2  # not of the first start, on a busy machine
+        )
         gate()
     kill(worker)
     with pytest.raises(TaskFailedError, match=words), worker.session() as s:
@@ -166,12 +169,12 @@ def raising(post: Any, start: Any) -> None:
     raise ValueError("not today")
 
 
-@pytest.mark.parametrize("place", ["connect", "plan", "attach", "begin", "look"])
+@pytest.mark.parametrize("place", ["connect", "plan", "attach", "replace", "check_start"])
 def test_an_interrupt_lets_a_child_come_back_all_the_same(make, monkeypatch, place) -> None:
     worker = make(num_sub_workers=2)
     worker.init()
-    crew = worker._crew
-    owner = crew if hasattr(crew, place) and place not in ("begin", "look") else crew.processes
+    children = worker._node.children
+    owner = children if hasattr(children, place) else children.processes
     real = getattr(owner, place)
 
     def interrupted(*arguments: Any) -> Any:
@@ -192,9 +195,9 @@ def test_closing_waits_for_nobody_who_starts(make, gate) -> None:
     worker.init()
     gate()
     kill(worker)
-    started = worker._crew.processes[0]
+    started = worker._node.children.processes[0]
     worker.close()
-    assert started.ending.signal == signal.SIGKILL, "it had no time to end, and was not asked to"
+    assert started.exit.signal == signal.SIGKILL, "it had no time to end, and was not asked to"
 
 
 @pytest.mark.parametrize("kill", [kill, kill_unseen])
@@ -211,29 +214,30 @@ def test_who_needs_a_chip_that_starts_waits_for_it(make, gate, kill) -> None:
     assert worker.statistics()["restarts"] == 1
 
 
-def test_an_end_is_told_once_whatever_comes_out_of_it(make) -> None:
-    worker = make(num_sub_workers=1)
+def test_each_exit_is_reported_once_also_after_an_error(make) -> None:
+    worker = make(num_sub_workers=2)
     worker.init()
-    telling = worker._crew.driver = Telling(worker._crew.driver)
+    failing = worker._node.children.driver = FailingDriver(worker._node.children.driver)
+    kill_unseen(worker, 0)
     with pytest.raises(MemoryError):
-        kill(worker)
-    assert restarts(worker, 1) == 1
-    assert telling.told == 1
+        kill(worker, 1)
+    assert restarts(worker, 2) == 2
+    assert failing.reports == 2
     still_works(worker)
 
 
-class Telling:
-    """A driver that fails when it was told of the end of a child."""
+class FailingDriver:
+    """A driver that raises an error after the report of an exit."""
 
     def __init__(self, driver: Any) -> None:
         self._driver = driver
-        self.told = 0
+        self.reports = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._driver, name)
 
     def child_lost(self, *arguments: Any) -> None:
-        self.told += 1
+        self.reports += 1
         self._driver.child_lost(*arguments)
         raise MemoryError
 
@@ -242,10 +246,10 @@ def test_neither_a_child_nor_one_in_its_place_has_a_pipe_of_its_parent(make) -> 
     worker = make(num_sub_workers=1)
     before = pipes(os.getpid())
     still_works(worker)  # it has closed what it told its start with
-    found = [pipes(worker._crew.processes[0].pid) - before]
+    found = [pipes(worker._node.children.processes[0].pid) - before]
     kill(worker)
     still_works(worker)
-    found.append(pipes(worker._crew.processes[0].pid) - before)
+    found.append(pipes(worker._node.children.processes[0].pid) - before)
     assert found == [set(), set()]
 
 

@@ -70,14 +70,14 @@ def test_a_child_that_cannot_start_leaves_the_worker_as_it_was(make) -> None:
     def start_as_child(path: str) -> None:
         if broken:
             raise ValueError("not today")
-        Worker.start_as_child(w3, path)
+        real(path)
 
-    w3.start_as_child = start_as_child
+    real, w3._node.start_as_child = w3._node.start_as_child, start_as_child
     array = w4.shared_array(8)
     before = mapped()
     with pytest.raises(ChildStartError, match="not today"):
         w4.init()
-    assert mapped() == before, "boards and heap rings are gone again"
+    assert mapped() == before, "the progress table and heap rings are gone again"
     broken.clear()
     with w4.session() as s:
         assert not s.orchestrator.alloc((4,), "float32").numpy().any()
@@ -99,7 +99,7 @@ def test_a_worker_that_is_gone_leaves_what_its_arrays_need_and_no_more(engine) -
     worker.close()
     assert (array == 5).all()
     del array
-    assert mapped() == before + 1, "boards and rings, which handles of tasks may ask about"
+    assert mapped() == before
     array = Worker(3, engine=engine).shared_array(8)
     del worker
     assert mapped() == before + 1
@@ -158,23 +158,24 @@ def test_a_fork_of_the_program_cannot_use_the_worker(make) -> None:
 
 # Invariant: Every child that accepts tasks knows every registered callable, including a child that
 # was restarting during the registration.
-def test_what_is_registered_while_a_child_is_started_anew_reaches_it(make, monkeypatch) -> None:
-    """Its table was taken before, and those that run already are told without it."""
+def test_a_callable_that_is_registered_during_a_restart_reaches_the_child(
+    make, monkeypatch
+) -> None:
     worker = make(num_sub_workers=1)
     array = worker.shared_array(8)
     still_works(worker, array)
-    processes = worker._crew.processes
-    begin, handles = processes.begin, []
+    processes = worker._node.children.processes
+    replace, handles = processes.replace, []
 
     def register_meanwhile(index: int, plan: Any) -> None:
         handles.append(worker.register(fill, serialise=True))
-        begin(index, plan)
+        replace(index, plan)
 
-    monkeypatch.setattr(processes, "begin", register_meanwhile)
+    monkeypatch.setattr(processes, "replace", register_meanwhile)
     os.kill(processes[0].pid, signal.SIGKILL)
     limit = time.monotonic() + 20
     while worker.statistics()["restarts"] == 0 and time.monotonic() < limit:
-        worker._crew.supervision.look()
+        worker._node.children.hooks.poll()
     args = TaskArgs()
     args.add_tensor(array, TensorArgType.OUTPUT)
     worker.run(lambda orch, _, cfg: orch.submit_sub(handles[0], args))
@@ -230,7 +231,7 @@ class Ends:
 def test_connections_of_children_that_cannot_start_are_abandoned(make, monkeypatch) -> None:
     worker = make(num_sub_workers=2)
     ends = Ends()
-    worker._settings = dataclasses.replace(worker._settings, transport=ends)
+    worker._node.settings = dataclasses.replace(worker._node.settings, transport=ends)
     monkeypatch.setattr(ChildProcesses, "start", failing(ChildStartError("no luck")))
     with pytest.raises(ChildStartError):
         worker.init()

@@ -154,7 +154,7 @@ def test_the_driver_of_one_is_parked_while_the_other_forks(make, monkeypatch) ->
             second.init()
         s.submit(bump, array)
     assert len(at_forks) == 2
-    assert all(first._crew.driver in drivers for drivers in at_forks)
+    assert all(first._node.children.driver in drivers for drivers in at_forks)
     assert parked == []
     assert (array == 2).all()
 

@@ -16,17 +16,15 @@ from pto_core.errors import (
     TaskPoisonedError,
     UsageError,
 )
-from pto_core.hierarchy.failures import (
-    Failure,
+from pto_core.hierarchy.failures import Failure
+from pto_core.hierarchy.processes import ChildExit
+from pto_core.hierarchy.run_errors import (
     TaskPlace,
-    child_died,
-    child_hung,
     poisoned_error,
     poisoned_task,
     run_error,
     task_error,
 )
-from pto_core.hierarchy.processes.child_process import ChildEnding
 
 PLACE = TaskPlace(3, "reduce", "graph.py", 12, 1, "L3/sub1")
 
@@ -74,7 +72,7 @@ def test_an_exception_that_cannot_be_sent_still_has_words(
 
 
 def test_a_message_that_cannot_be_made_is_said_so() -> None:
-    assert Failure.unpack(raised(NoWords()).pack()).message == "(its message could not be made)"
+    assert Failure.unpack(raised(NoWords()).pack()).message == "(its __str__ raised an exception)"
 
 
 def test_the_error_of_a_task_says_where_and_what() -> None:
@@ -123,7 +121,7 @@ def test_the_error_of_a_run_is_its_first_failure_with_the_rest_attached() -> Non
 def test_a_dead_child_is_named_with_the_task_that_it_ran(
     ending: dict[str, Any], words: str
 ) -> None:
-    died = child_died(ChildEnding(1, "L3/sub1", 77, **ending))
+    died = ChildExit(1, "L3/sub1", 77, **ending).died_error()
     error = run_error([task_error(PLACE, Failure.unpack(Failure.of(died).pack()))], [])
     assert type(error) is ChildDiedError
     assert error.message == f"L3/sub1: {words}, in task 3 (reduce, graph.py:12)"
@@ -132,7 +130,7 @@ def test_a_dead_child_is_named_with_the_task_that_it_ran(
 
 
 def test_a_hung_child_is_a_timeout() -> None:
-    error = task_error(PLACE, Failure.of(child_hung(ChildEnding(1, "L3/sub1", 77, signal=9), 0.5)))
+    error = task_error(PLACE, Failure.of(ChildExit(1, "L3/sub1", 77, signal=9).hung_error(0.5)))
     assert isinstance(error, ChildHungError)
     assert isinstance(error, TimeoutError)
     assert error.timeout_s == 0.5
@@ -161,7 +159,7 @@ def test_an_error_keeps_the_path_through_every_level() -> None:
 def test_a_child_that_died_two_levels_down_is_a_failed_task_here() -> None:
     died = task_error(
         TaskPlace(2, "work", path="L4/host0/sub0"),
-        Failure.of(child_died(ChildEnding(0, "L4/host0/sub0", 5, signal=9))),
+        Failure.of(ChildExit(0, "L4/host0/sub0", 5, signal=9).died_error()),
     )
     error = task_error(TaskPlace(0, "graph", path="L4/host0"), Failure.of(died))
     assert isinstance(error, TaskFailedError)

@@ -186,8 +186,8 @@ def test_a_handle_is_of_one_worker_and_dies() -> None:
     here.publish(registration)
     assert here.target_of(handle) is top_level
     assert (handle.name, handle.worker) == ("top_level", here.live.worker)
-    assert here.table(CallableSpace.LOCAL_PYTHON) == {handle.digest: top_level}
-    assert here.table(CallableSpace.LOCAL_CHIP) == {}
+    assert here.inherited(CallableSpace.LOCAL_PYTHON) == {handle.digest: top_level}
+    assert here.inherited(CallableSpace.LOCAL_CHIP) == {}
     with pytest.raises(UsageError, match="is of another Worker"):
         there.target_of(handle)
     here.remove(handle)

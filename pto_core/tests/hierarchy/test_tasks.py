@@ -11,7 +11,7 @@ import pytest
 from pto_core import ChipCallable, In, InOut, NoDep, Out, OutExisting, Scalar
 from pto_core._hierarchy import TaskArgs, TensorArgType
 from pto_core.errors import UsageError
-from pto_core.hierarchy.chip_task import chip_arguments
+from pto_core.hierarchy.chip_task import ChipTask
 from pto_core.hierarchy.memory import SharedArena
 from pto_core.hierarchy.tasks import Task, task
 
@@ -117,7 +117,7 @@ def test_a_task_can_be_called_here() -> None:
             [np.zeros(3)],
             r"argument x of task function untyped is ndarray.*annotate.*In, Out",
         ),
-        (every_way, [np.zeros(3)], r"every_way takes 6 to 7 arguments \(x, factor, .*1 were"),
+        (every_way, [np.zeros(3)], r"every_way takes 6 to 7 arguments \(x, factor, .*got 1"),
         (nothing, [1], r"nothing takes 0 arguments"),
         (numbers, [2**63], r"is 9223372036854775808, which does not fit 64 bits"),
     ],
@@ -140,24 +140,24 @@ def on_chip(rt: Any, x: In, out: Out, factor: Scalar) -> None: ...
 
 def test_a_chip_is_typed_by_its_signature() -> None:
     x, out = arrays(2)
-    args, written = chip_arguments(ChipCallable(on_chip), [x, out, 3])
+    args, written = ChipTask(ChipCallable(on_chip)).arguments([x, out, 3])
     assert [args.tag(i) for i in range(2)] == [TensorArgType.INPUT, TensorArgType.OUTPUT]
     assert (args.scalar_count, args.view().scalars[0]) == (1, 3)
     assert [id(array) for array in written] == [id(out)]
     by_array = ChipCallable("library.so", signature=("in", "inout"))
-    args, _ = chip_arguments(by_array, [x, out, 1.5, -1])
+    args, _ = ChipTask(by_array).arguments([x, out, 1.5, -1])
     assert [args.tag(i) for i in range(2)] == [TensorArgType.INPUT, TensorArgType.INOUT]
     assert list(args.view().scalars) == [0x3FF8000000000000, -1]
-    args, _ = chip_arguments(ChipCallable("library.so"), [x])
+    args, _ = ChipTask(ChipCallable("library.so")).arguments([x])
     assert args.tag(0) == TensorArgType.INOUT, "without a word it may be written"
 
 
 def test_a_chips_arrays_come_before_its_scalars_and_are_as_many_as_it_says() -> None:
     x, out = arrays(2)
     with pytest.raises(UsageError, match="argument 2 of library is an array after a scalar"):
-        chip_arguments(ChipCallable("library.so"), [x, 1, out])
-    with pytest.raises(UsageError, match="on_chip takes 3 arguments, 2 were given"):
-        chip_arguments(ChipCallable(on_chip), [x, out])
+        ChipTask(ChipCallable("library.so")).arguments([x, 1, out])
+    with pytest.raises(UsageError, match="on_chip takes 3 arguments, got 2"):
+        ChipTask(ChipCallable(on_chip)).arguments([x, out])
 
 
 def test_task_args_refuses_a_tensor_after_a_scalar() -> None:

@@ -43,7 +43,7 @@ void PythonHost::leave() {
 
 void PythonHost::look(bool is_callers) {
   if (is_callers && PyErr_CheckSignals() != 0) throw nb::python_error();
-  hooks_.attr("look")();
+  hooks_.attr("poll")();
 }
 
 void PythonHost::end_child(int32_t child, int64_t cause) {

@@ -12,7 +12,7 @@ namespace pto::hierarchy {
 
 namespace nb = nanobind;
 
-// `hooks` has look(), end_child(child, cause), child_broken(child, words) and
+// `hooks` has poll(), end_child(child, cause), child_broken(child, words) and
 // grant(ring, nbytes) -> int. give_up() and the hooks with the GIL.
 class PythonHost : public Host {
  public:

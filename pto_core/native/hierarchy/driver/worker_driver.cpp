@@ -84,7 +84,7 @@ void WorkerDriver::refuse_inside() const {
 
 void WorkerDriver::refuse_fork() const {
   core::raise_usage("this Worker belongs to process " + std::to_string(process_) +
-                    ", which forked this one; make a Worker in this process");
+                    ", which forked this one; create a Worker in this process");
 }
 
 void WorkerDriver::run_begin(nb::object self, Hazards hazards, nb::handle config) {

@@ -1,1 +1,1 @@
-"""Level 3 and up: the hierarchy engine. One engine for every level; none asks which level it is."""
+"""Level 3 and up: Workers, their children, and the engine of their runs."""

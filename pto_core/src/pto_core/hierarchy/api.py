@@ -1,4 +1,4 @@
-"""The public names of level 3 and up, as :mod:`pto_core` gives them."""
+"""The public names of level 3 and up, for :mod:`pto_core`."""
 
 from pto_core._hierarchy import (
     CallableHandle,

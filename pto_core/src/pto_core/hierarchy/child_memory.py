@@ -1,6 +1,6 @@
-"""Memory of a chip, from the process of its Worker.
+"""Access to the memory of chips from the process of the Worker.
 
-Bytes go through the Worker's shared memory, a piece at a time.
+Copies go through the arena, one piece at a time.
 """
 
 from __future__ import annotations
@@ -8,32 +8,32 @@ from __future__ import annotations
 import numpy as np
 
 from pto_core.errors import UsageError
-from pto_core.hierarchy.crew import Crew
-from pto_core.hierarchy.failures import place_of
+from pto_core.hierarchy.child_group import ChildGroup
+from pto_core.hierarchy.run_errors import place_of
 
 _PIECE_BYTES = 1 << 22
 _NONE = -1
 
 
 class ChildMemory:
-    """Asks the chip children of a crew."""
+    """Sends memory requests to the chips of a Worker."""
 
-    def __init__(self, crew: Crew) -> None:
-        self._crew = crew
+    def __init__(self, children: ChildGroup) -> None:
+        self._children = children
 
     def malloc(self, child: int, nbytes: int) -> int:
-        """Allocate; raises ControlError with the device's own error as its cause."""
+        """Allocate memory; raise ControlError with the error of the device as its cause."""
         self._check(child)
         if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 1:
-            raise UsageError(f"malloc of {nbytes!r} bytes; give a positive number", name="nbytes")
-        address = int(self._crew.ask(child, "malloc", nbytes))
-        self._crew.driver.add_child_memory(child, address, nbytes)
+            raise UsageError(f"malloc of {nbytes!r} bytes; pass a positive number", name="nbytes")
+        address = int(self._children.ask(child, "malloc", nbytes))
+        self._children.driver.add_child_memory(child, address, nbytes)
         return address
 
     def free(self, child: int, address: int) -> None:
-        """Free what malloc returned; raises UsageError while a task that names it has not ended."""
+        """Free memory; raise UsageError while a task that names it has not ended."""
         self._check(child)
-        driver = self._crew.driver
+        driver = self._children.driver
         task = driver.child_memory_user(child, address)
         if task != _NONE:
             name = place_of(task, driver.task(task)).name
@@ -44,33 +44,35 @@ class ChildMemory:
                 value=address,
             )
         driver.remove_child_memory(child, address)
-        self._crew.ask(child, "free", address)
+        self._children.ask(child, "free", address)
 
     def copy_to(self, child: int, address: int, source: object) -> None:
-        """Copy to the chip, from anything with a buffer."""
+        """Copy from any object with a buffer to the chip."""
         self._check(child)
         content = _bytes_of(source, writable=False)
         staging = self._staging(content.nbytes)
         for first in range(0, content.nbytes, _PIECE_BYTES):
             piece = content[first : first + _PIECE_BYTES]
             staging[: piece.nbytes] = piece
-            self._crew.ask(child, "copy_to", address + first, staging.ctypes.data, piece.nbytes)
+            self._children.ask(child, "copy_to", address + first, staging.ctypes.data, piece.nbytes)
 
     def copy_from(self, child: int, target: object, address: int) -> None:
-        """Copy from the chip, into anything with a writable buffer."""
+        """Copy from the chip to any object with a writable buffer."""
         self._check(child)
         content = _bytes_of(target, writable=True)
         staging = self._staging(content.nbytes)
         for first in range(0, content.nbytes, _PIECE_BYTES):
             piece = content[first : first + _PIECE_BYTES]
-            self._crew.ask(child, "copy_from", staging.ctypes.data, address + first, piece.nbytes)
+            self._children.ask(
+                child, "copy_from", staging.ctypes.data, address + first, piece.nbytes
+            )
             piece[:] = staging[: piece.nbytes]
 
     def _staging(self, nbytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-        return self._crew.arena.array(max(1, min(nbytes, _PIECE_BYTES)), "uint8")
+        return self._children.arena.array(max(1, min(nbytes, _PIECE_BYTES)), "uint8")
 
     def _check(self, child: int) -> None:
-        chips = self._crew.chip_count
+        chips = self._children.chip_count
         if isinstance(child, bool) or not isinstance(child, int) or not 0 <= child < chips:
             raise UsageError(
                 f"there is no chip child {child!r}; this Worker has chips 0 to {chips - 1}",

@@ -20,7 +20,7 @@ from pto_core.hierarchy.serialisation import (
 )
 from pto_core.kernels import ChipCallable, CoreCallable, KernelSource, OrchestrationSource
 
-# How a part is written: the way, and what that way needs.
+# A part of a chip's callable: how it is written, and the content.
 _Part = tuple[str, Any]
 
 
@@ -43,7 +43,7 @@ def chip_to_bytes(chip: ChipCallable, *, serialise: bool) -> bytes:
 
 
 def chip_from_bytes(content: bytes) -> ChipCallable:
-    """Return the chip's callable; raise NotImportableError for a function by import path."""
+    """Return the chip's callable; raise NotImportableError for a missing function."""
     orchestration, children, signature, name, argument_names = pickle.loads(content)
     kernels = {
         func_id: CoreCallable(_read(binary), core_type, kernel_signature, kernel_name)
@@ -81,7 +81,7 @@ def _function(function: Callable[..., Any], serialise: bool) -> _Part:
 
 
 def _path_of(function: Callable[..., Any]) -> str | None:
-    """A kernel's function hides behind the kernel of the same name."""
+    """Return the import path of a function, also if the name stands for its kernel."""
     path = import_path(function)
     if path is not None:
         return path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numbers
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pto_core._hierarchy import TaskArgs, TensorArgType
@@ -22,33 +23,40 @@ _TAGS = {
 }
 
 
-def chip_arguments(chip: ChipCallable, values: Sequence[Any]) -> tuple[TaskArgs, tuple[Any, ...]]:
-    """Return the arguments of one submit, and the arrays that it writes.
+@dataclass(frozen=True)
+class ChipTask:
+    """A ChipCallable as a session submits it, like a :class:`pto_core.Task`."""
 
-    An array without a direction is read and written. A scalar has the type that the signature
-    declares. Raises UsageError for a scalar before a tensor, for a wrong number of arguments, and
-    for a float that a Python orchestration would receive as an integer.
-    """
-    args, written = TaskArgs(), []
-    declared = [one.dtype for one in chip.signature or () if one.direction is Direction.SCALAR]
-    directions = _directions(chip, values)
-    for index, (value, direction) in enumerate(zip(values, directions, strict=True)):
-        if _is_number(value):
-            is_declared = args.scalar_count < len(declared)
-            dtype = declared[args.scalar_count] if is_declared else None
-            args.add_scalar(_scalar(chip, index, value, dtype))
-            continue
-        if args.scalar_count:
-            raise UsageError(
-                f"argument {index} of {chip.name} is an array after a scalar; "
-                "a chip's arrays come first",
-                name=chip.name,
-                value=index,
-            )
-        args.add_tensor(value, _TAGS[direction])
-        if direction is not Direction.IN:
-            written.append(value)
-    return args, tuple(written)
+    chip: ChipCallable
+    retries: int = 0
+
+    def arguments(self, values: Sequence[Any]) -> tuple[TaskArgs, tuple[Any, ...]]:
+        """Return the arguments of a submit, and the arrays that the task writes.
+
+        An array without a direction is read and written. A scalar has the type that the signature
+        declares. Raises UsageError for an array after a scalar, for a wrong number of arguments,
+        and for a float that a Python orchestration would receive as an integer.
+        """
+        args, written, chip = TaskArgs(), [], self.chip
+        declared = [one.dtype for one in chip.signature or () if one.direction is Direction.SCALAR]
+        directions = _directions(chip, values)
+        for index, (value, direction) in enumerate(zip(values, directions, strict=True)):
+            if _is_number(value):
+                is_declared = args.scalar_count < len(declared)
+                dtype = declared[args.scalar_count] if is_declared else None
+                args.add_scalar(_scalar(chip, index, value, dtype))
+                continue
+            if args.scalar_count:
+                raise UsageError(
+                    f"argument {index} of {chip.name} is an array after a scalar; "
+                    "pass the arrays of a chip first",
+                    name=chip.name,
+                    value=index,
+                )
+            args.add_tensor(value, _TAGS[direction])
+            if direction is not Direction.IN:
+                written.append(value)
+        return args, tuple(written)
 
 
 def _directions(chip: ChipCallable, values: Sequence[Any]) -> list[Direction]:
@@ -58,7 +66,7 @@ def _directions(chip: ChipCallable, values: Sequence[Any]) -> list[Direction]:
     if listed and len(listed) != count:
         raise UsageError(
             f"{chip.name} takes {len(listed)} {'arrays' if is_by_tensor else 'arguments'}, "
-            f"{count} were given",
+            f"got {count}",
             name=chip.name,
             value=count,
             expected=len(listed),

@@ -1,4 +1,4 @@
-"""What a Worker asks of its children beside tasks: each request is answered, or fails by name."""
+"""Requests of a Worker to its children beside tasks, each with a reply or an error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pto_core.hierarchy.serialisation import NotImportableError
 
 @dataclass(frozen=True)
 class Lost:
-    """The reply of a child that is gone."""
+    """The reply for a child that has exited."""
 
     error: ControlError
 
@@ -30,10 +30,10 @@ class Control:
     def __init__(self, driver: Driver, paths: Sequence[str]) -> None:
         self._driver = driver
         self._paths = paths
-        self._untaken: list[tuple[int, int, str]] = []  # told, and its reply not taken
+        self._untaken: list[tuple[int, int, str]] = []  # sent, and the reply not read
 
     def ask(self, child: int, operation: str, *arguments: Any) -> Any:
-        """Let one child do something and give what it replies; raises ControlError."""
+        """Send a request to one child; return its reply or raise ControlError."""
         (reply,) = self.ask_all([child], operation, *arguments)
         if isinstance(reply, Lost):
             raise reply.error
@@ -42,17 +42,17 @@ class Control:
         return reply
 
     def ask_all(self, children: Iterable[int], operation: str, *arguments: Any) -> list[Any]:
-        """Let several do the same at once; gives a reply, a ControlError or Lost for each."""
+        """Send a request to several children; return a reply, a ControlError or Lost for each."""
         self._take_replies()
         content = pickle.dumps((operation, arguments))
-        sent = [(child, self._send(child, content)) for child in children]
+        sent = [(child, self._post(child, content)) for child in children]
         return [self._reply(child, number, operation) for child, number in sent]
 
     def deliver(self, registration: Registration, children: Sequence[int]) -> None:
-        """Deliver a callable to every child, or to none: raise the first one's ControlError.
+        """Deliver a callable to every child, or to none: raise the first ControlError.
 
-        Children that cannot import the code that is meant get the code itself. A child that
-        replaces a lost one has the callable already.
+        Children that cannot import the function receive its code. A restarted child has the
+        callable already.
         """
         known = registration.identity
         replies = self.ask_all(children, "callable", known.digest, [known.delivery])
@@ -71,30 +71,30 @@ class Control:
             self.ask_all(children, "forget", known.digest)
             raise
 
-    def tell(self, child: int, operation: str, *arguments: Any) -> None:
-        """Let one child do something before its next task, and wait for nobody.
+    def send(self, child: int, operation: str, *arguments: Any) -> None:
+        """Send a request that one child handles before its next task, without waiting.
 
-        What comes of it is seen with the next request to any child: a refusal is logged.
+        The reply is read with the next request to any child. A refusal is logged.
         """
-        number = self._send(child, pickle.dumps((operation, arguments)))
+        number = self._post(child, pickle.dumps((operation, arguments)))
         if number is not None:
             self._untaken.append((child, number, operation))
 
     def close_all(self, children: Iterable[int]) -> None:
-        """Tell children to end once they have done what they were sent; waits for nobody."""
+        """Ask children to exit after the tasks that they have received, without waiting."""
         content = pickle.dumps(("close", ()))
         for child in children:
-            with contextlib.suppress(PtoError):  # one that is gone needs not be told
+            with contextlib.suppress(PtoError):  # the child has exited
                 self._driver.control(child, content)
 
-    def _send(self, child: int, content: bytes) -> int | None:
+    def _post(self, child: int, content: bytes) -> int | None:
         try:
             return self._driver.control(child, content)
-        except ProtocolError:  # it is gone
+        except ProtocolError:  # the child has exited
             return None
 
     def _take_replies(self) -> None:
-        """Take those that have come, of whom nobody waits for."""
+        """Read the replies of :meth:`send` that have arrived."""
         untaken, self._untaken = self._untaken, []
         for child, number, operation in untaken:
             try:
@@ -114,7 +114,7 @@ class Control:
         if content is None:
             return Lost(
                 ControlError(
-                    f"{path} is gone, so it could not do {operation!r}",
+                    f"{path} has exited, so it could not do {operation!r}",
                     child=child,
                     path=path,
                     operation=operation,

@@ -1,7 +1,7 @@
 """Connections to children over any transport, native or Python.
 
-An end is an address and so is the table of functions that it is used through; the native driver and
-the native loop of a child take both and know no kinds.
+An end is an address, and so is its function table. The native driver and the native loop of a child
+use both, without knowing the kind of transport.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pto_core.interfaces import (
     PythonTransport,
 )
 
-# A Python transport takes none of the core's memory, but a part of a mapping has to have some.
+# A Python transport needs no shared memory, but a part of a mapping has a size.
 _PYTHON_MEMORY_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class OpenedEnd:
-    """One end in the process that uses it; whoever gets it closes it, through ``table``."""
+    """One end, in the process that uses it. Its owner closes it through ``table``."""
 
     table: int
     end: int
@@ -33,7 +33,7 @@ class OpenedEnd:
 
 
 class Opener:
-    """Makes the connections of a Worker; used on the thread that starts children."""
+    """Makes the connections of a Worker, on the thread that starts children."""
 
     def __init__(
         self, transport: NativeTransport | PythonTransport, queue_frames: int, queue_bytes: int
@@ -45,7 +45,7 @@ class Opener:
 
     @property
     def memory_bytes(self) -> int:
-        """How much shared, zeroed memory each connection has to be given; aligned to 4096."""
+        """The bytes of zeroed shared memory that each connection needs, aligned to 4096."""
         if not isinstance(self._transport, NativeTransport):
             return _PYTHON_MEMORY_BYTES
         return _hierarchy.connection_memory(self._table, self._queue_frames, self._queue_bytes)
@@ -53,9 +53,9 @@ class Opener:
     def connect(
         self, path: str, memory: tuple[int, int], parent_bell: int, child_bell: int
     ) -> ChildConnection:
-        """Connect one child, before it is forked; ``memory`` is an address and its bytes.
+        """Connect one child before it starts. ``memory``: an address and its size.
 
-        For a child that takes the place of one that is gone: again, with memory that is zero.
+        A restarted child gets a new connection, in zeroed memory.
         """
         numbers = (*memory, parent_bell, child_bell, self._queue_frames, self._queue_bytes)
         if isinstance(self._transport, NativeTransport):
@@ -66,7 +66,7 @@ class Opener:
 
 
 class ChildConnection:
-    """One connection: either of its ends can be opened, once, each in its own process."""
+    """One connection. Each end is opened once, in the process that uses it."""
 
     def __init__(
         self,
@@ -80,20 +80,20 @@ class ChildConnection:
         self._queue_bytes = queue_bytes
         self._place = place
         self.ends = ends
-        """Of a transport in Python its own objects, as it made them."""
+        """The end objects of a transport in Python."""
         self._origin = origin
         self._is_opened = False  # in this process
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let a child that is started anew have its end: it loads the library itself."""
+        """Pickle the connection for a spawned child, which loads the library itself."""
         if self._origin is None:
             raise TypeError("a connection of a transport in Python exists in forked children only")
         return _native_endpoint, self._origin
 
     def open_parent(self) -> OpenedEnd:
-        """Open the parent's end, after the fork and in the parent.
+        """Open the parent's end in the parent, after the fork.
 
-        Raises ``MemoryError`` when memory is exhausted.
+        Raises MemoryError.
         """
         if self.ends is None:
             return self._opened(_hierarchy.open_parent(self._table, self._place))
@@ -102,7 +102,7 @@ class ChildConnection:
         return self._opened(_hierarchy.open_python_parent(parent, self._place))
 
     def open_child(self) -> OpenedEnd:
-        """Open the child's end, in the child. Raises ``MemoryError`` when memory is exhausted."""
+        """Open the child's end in the child. Raises MemoryError."""
         if self.ends is None:
             return self._opened(_hierarchy.open_child(self._table, self._place))
         parent, child = self.ends
@@ -110,7 +110,7 @@ class ChildConnection:
         return self._opened(_hierarchy.open_python_child(child, self._place))
 
     def open_both(self) -> tuple[OpenedEnd, OpenedEnd]:
-        """Open parent's and child's end in this process, where both sides are threads of it."""
+        """Open both ends in this process, for a child that is a thread."""
         if self.ends is None:
             opened = (
                 _hierarchy.open_parent(self._table, self._place),
@@ -125,7 +125,7 @@ class ChildConnection:
         return self._opened(opened[0]), self._opened(opened[1])
 
     def discard(self) -> None:
-        """Release a connection whose child could not be started; nothing where an end is open."""
+        """Release a connection whose child did not start; do nothing if an end is open."""
         if self._is_opened:
             return
         for end in self.ends or ():
@@ -137,7 +137,7 @@ class ChildConnection:
 
 
 def _native_endpoint(library: str, name: str, numbers: tuple[int, ...]) -> ChildConnection:
-    """Make a connection from what is the same in the parent and in the child."""
+    """Make a connection from values that are equal in parent and child."""
     table = _hierarchy.transport_table(library, name)
     place = _hierarchy.ConnectionPlace(*numbers)
     return ChildConnection(table, numbers[-1], place, None, (library, name, numbers))

@@ -77,10 +77,10 @@ class EventLoops:
         with self._lock:
             futures = [future for task in ended for future in self._futures.get(task, ())]
         for future in futures:
-            with contextlib.suppress(RuntimeError):  # its loop was closed
+            with contextlib.suppress(RuntimeError):  # the loop was closed
                 future.get_loop().call_soon_threadsafe(_finish, future)
 
 
 def _finish(future: _Future) -> None:
-    if not future.done():  # it may have been cancelled
+    if not future.done():  # the future may have been cancelled
         future.set_result(None)

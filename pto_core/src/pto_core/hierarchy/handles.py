@@ -1,8 +1,8 @@
-"""What a callable is known by: 32 bytes of digest, a kind and a namespace.
+"""The identity of a callable: a digest of 32 bytes, a kind and a namespace.
 
-An import path is hashed with its kind and the code that it names, and is the same on every host; a
-function that travels by code is hashed by its bytes, a function that children inherit by its name
-and the number of its registration, a chip's by all its content.
+The digest of a function with an import path hashes the path and the code. It is equal on every
+host. A function that travels by code is hashed by its bytes, an inherited function by its name and
+registration number, and a chip's callable by its content.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _registrations = itertools.count()
 
 @dataclass(frozen=True)
 class Delivery:
-    """One way in which a child that did not inherit a callable gets it; plain data that pickles.
+    """One way in which a child receives a callable that it did not inherit; it pickles.
 
-    ``fingerprint``: of the code that the parent means; the child may have another version of it.
+    ``fingerprint``: of the parent's code; the child may import another version.
     """
 
     way: Literal["import", "serialised", "chip"]
@@ -45,9 +45,9 @@ class Delivery:
     fingerprint: bytes | None = None
 
     def materialise(self) -> Any:
-        """Return the object, in the child.
+        """Return the callable, in the child.
 
-        Raises NotImportableError where an import does not find the code that the parent means.
+        Raises NotImportableError if the import does not find the parent's code.
         """
         if isinstance(self.content, str):
             assert self.fingerprint is not None
@@ -58,7 +58,7 @@ class Delivery:
 
 
 def materialised(deliveries: Sequence[Delivery]) -> Any:
-    """Return the object by the first way that works, in the child; raise what the last one does."""
+    """Return the callable by the first delivery that works; raise the error of the last one."""
     for delivery in deliveries[:-1]:
         with contextlib.suppress(NotImportableError):
             return delivery.materialise()
@@ -66,13 +66,13 @@ def materialised(deliveries: Sequence[Delivery]) -> Any:
 
 
 def runnable(target: Any) -> Any:
-    """Give what a child calls with the arguments of a task."""
+    """Return the function that a child calls with the arguments of a task."""
     return target.run if isinstance(target, Task) else target
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What a handle is made from. ``delivery`` None: a child has it from the fork or not at all."""
+    """The identity of a callable. ``delivery`` None: only forked children have it."""
 
     digest: bytes
     kind: CallableKind
@@ -82,9 +82,9 @@ class Identity:
 
 
 def identity(target: object, *, serialise: bool, inherits: bool) -> Identity:
-    """Say what ``target`` is known by; raises UsageError for what no child could run.
+    """Return the identity of ``target``; raise UsageError if no child could run it.
 
-    ``inherits``: the children are yet to be forked, so they have every object of this process.
+    ``inherits``: the children are not forked yet, so they inherit every object.
     """
     if isinstance(target, ChipCallable):
         return _of_chip(target, serialise=serialise, inherits=inherits)
@@ -92,7 +92,7 @@ def identity(target: object, *, serialise: bool, inherits: bool) -> Identity:
         return _imported(target, object_at(target))
     if isinstance(target, CoreCallable) or not callable(target):
         raise UsageError(
-            f"{target!r} cannot be registered; give a function, its import path "
+            f"{target!r} cannot be registered; pass a function, its import path "
             "'module:qualname', or a ChipCallable",
             name="target",
             value=target,
@@ -104,12 +104,12 @@ def identity(target: object, *, serialise: bool, inherits: bool) -> Identity:
 
 
 def unimported(target: Any, *, inherits: bool) -> Identity:
-    """Return the identity of a function that has no import path, or whose path names others too."""
+    """Return the identity of a function without an import path of its own."""
     return _inherited(target) if inherits else _of_bytes(target)
 
 
 def by_code(target: object) -> Delivery:
-    """Return how a child gets ``target`` without an import of it; raise UsageError."""
+    """Return the delivery of ``target`` by code; raise UsageError."""
     if isinstance(target, ChipCallable):
         return Delivery("chip", chip_to_bytes(target, serialise=True))
     try:
@@ -124,7 +124,7 @@ def by_code(target: object) -> Delivery:
 
 
 def name_of(target: object) -> str:
-    """Give the name of a callable, for messages."""
+    """Return the name of a callable for messages."""
     if isinstance(target, ChipCallable):
         return target.name
     return str(getattr(target, "__qualname__", None) or type(target).__qualname__)
@@ -141,7 +141,7 @@ def _of_chip(chip: ChipCallable, *, serialise: bool, inherits: bool) -> Identity
 
 
 def object_at(path: str) -> Any:
-    """Return what is at an import path; raise UsageError if it is not there or not callable."""
+    """Return the callable at an import path; raise UsageError."""
     module, _, name = path.partition(":")
     if not (all(module.split(".")) and all(part.isidentifier() for part in name.split("."))):
         raise UsageError(

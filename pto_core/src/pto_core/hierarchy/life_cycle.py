@@ -1,8 +1,8 @@
-"""The life cycle of a Worker: which state may follow which, for calls from any thread.
+"""The life cycle of a Worker: a state machine for calls from any thread.
 
-A Worker goes from NEW over STARTING to RUNNING, back to NEW where its start fails, and from each
-of these over CLOSING to CLOSED. One thread starts it; calls that need its children wait for that.
-``close()`` during the start cancels it: the thread that starts ends the children it has so far.
+A Worker goes from NEW through STARTING to RUNNING, back to NEW if its start fails, and from each of
+these through CLOSING to CLOSED. One thread starts it; calls that need its children wait for that.
+``close()`` during the start cancels it: the starting thread ends the children.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class State(Enum):
 class LifeCycle:
     """The state of one Worker.
 
-    The lock is held for transitions only, so any thread and any handler of a signal can take it.
-    It is reentrant because a handler runs on the thread that it interrupts. A copy in another
-    process is new there.
+    The lock is held for transitions only, so any thread and any signal handler can take it. It is
+    reentrant because a handler runs on the thread that it interrupts. A copy in another process is
+    new there.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.state = State.NEW
-        self._above: LifeCycle | None = None  # of the Worker that this one was added to
-        self._thread = 0  # makes the transition from STARTING or CLOSING
+        self._above: LifeCycle | None = None  # of the parent Worker
+        self._thread = 0  # the thread that starts or closes the Worker
         self._process = os.getpid()
 
     def __reduce__(self) -> Any:
@@ -72,20 +72,20 @@ class LifeCycle:
         self._above = None
 
     def check_open(self) -> None:
-        """Raise WorkerClosedError from close() on, UsageError in a fork of the Worker's process."""
+        """Raise WorkerClosedError after close(), UsageError in a fork of the Worker's process."""
         if self.state in (State.CLOSING, State.CLOSED):
             raise WorkerClosedError(f"this Worker is {self.state.value}; create another one")
         if self.state is not State.NEW and self._process != os.getpid():
             raise UsageError(
                 f"this Worker belongs to process {self._process}, which forked this one; "
-                "make a Worker in this process"
+                "create a Worker in this process"
             )
 
     def settled(self, call: str) -> State:
-        """Return NEW or RUNNING, where a start is under way after waiting for its end.
+        """Return NEW or RUNNING; wait for the end of a start.
 
-        Raises as :meth:`check_open`, and UsageError for ``call`` inside the start itself, and of a
-        Worker whose parent has started it in another process.
+        Raises as :meth:`check_open`, and UsageError for ``call`` inside the start itself, and for a
+        Worker that its parent has started in another process.
         """
         above = self._above
         if above is not None and above.settled(call) is not State.NEW:
@@ -102,7 +102,7 @@ class LifeCycle:
             self._nap(call)
 
     def begin_start(self) -> bool:
-        """Go from NEW to STARTING; return False where another thread was faster."""
+        """Go from NEW to STARTING; return False if another thread has."""
         with self.lock:
             if self.state is not State.NEW or self.is_child:
                 return False
@@ -112,7 +112,7 @@ class LifeCycle:
             return True
 
     def end_start(self, state: State) -> bool:
-        """Go from STARTING to RUNNING or NEW; return False where close() was called meanwhile."""
+        """Go from STARTING to RUNNING or NEW; return False after close()."""
         with self.lock:
             if self.state is not State.STARTING:
                 return False
@@ -137,7 +137,7 @@ class LifeCycle:
     def await_closed(self) -> None:
         """Wait until another thread has closed the Worker.
 
-        Return at once on the thread that does it: a handler of a signal interrupted it there.
+        Return at once on the closing thread, where a signal handler interrupted it.
         """
         is_here = self._process == os.getpid() and self._thread != threading.get_ident()
         while is_here and self.state is not State.CLOSED:
@@ -146,7 +146,7 @@ class LifeCycle:
     def _nap(self, call: str) -> None:
         if self._thread == threading.get_ident():
             raise UsageError(
-                f"{call}() inside init() of the same Worker, as in the handler of a signal; call "
+                f"{call}() inside init() of the same Worker, as in a signal handler; call "
                 "it when init() has returned"
             )
         refuse_inside()
@@ -154,9 +154,9 @@ class LifeCycle:
 
 
 class Exclusive:
-    """Lets one thread at a time in.
+    """A lock that refuses a second entry on the same thread.
 
-    A handler of a signal that interrupts the thread inside is refused: it cannot wait for it.
+    A signal handler that interrupts the owner is refused, because it cannot wait for it.
     """
 
     def __init__(self) -> None:
@@ -168,9 +168,9 @@ class Exclusive:
 
     @contextmanager
     def entered(self, call: str) -> Iterator[None]:
-        """Enter for ``call``; raises UsageError on a thread that is inside."""
+        """Enter for ``call``; raise UsageError on the thread that is inside."""
         if not self._lock.acquire(blocking=False):
-            refuse_inside()  # the thread that is inside may wait for that call
+            refuse_inside()  # the owner may wait for that call
             self._lock.acquire()
         try:
             if self._is_taken:

@@ -1,4 +1,4 @@
-"""Following a run: a bar on a terminal, plain lines elsewhere, or a function of the program's."""
+"""The progress of a run: a bar on a terminal, plain lines elsewhere, or a function."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LINE_INTERVAL_S = 1.0
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is. More may be submitted yet, so ``submitted`` grows too."""
+    """The progress of a run. ``submitted`` grows while the run is open."""
 
     submitted: int
     finished: int
@@ -27,12 +27,12 @@ class Progress:
 Listener = Callable[[Progress], None]
 Source = Callable[[], Progress]
 
-# Standard output and error of the program while bars are drawn, when others stand in for them.
+# The program's standard output and error while a bar replaces them.
 _behind_bars: dict[TerminalBar, tuple[TextIO, TextIO]] = {}
 
 
 def _leave_bars() -> None:
-    """In a forked process nobody draws, and who did may have held the lock of the stand-ins."""
+    """Restore the streams in a forked process, where no bar is drawn."""
     if _behind_bars:
         sys.stdout, sys.stderr = next(iter(_behind_bars.values()))
         _behind_bars.clear()
@@ -42,12 +42,12 @@ os.register_at_fork(after_in_child=_leave_bars)
 
 
 def default_listener(label: str) -> Listener:
-    """Choose how progress is shown, by where the standard error output goes."""
+    """Return a bar if standard error is a terminal, otherwise plain lines."""
     return TerminalBar(label) if sys.stderr.isatty() else PlainLines(label)
 
 
 class PlainLines:
-    """Prints a line a second while something changes, and one at the end."""
+    """Prints at most one line a second after changes, and one at the end."""
 
     def __init__(self, label: str) -> None:
         self._label = label
@@ -55,7 +55,7 @@ class PlainLines:
         self._next_s = 0.0
 
     def __call__(self, progress: Progress) -> None:
-        """Print a line if it is time."""
+        """Print a line if one is due."""
         now = time.monotonic()
         text = f"{self._label}: {progress.finished} of {progress.submitted} tasks"
         if progress.failed:
@@ -67,7 +67,7 @@ class PlainLines:
 
 
 class TerminalBar:
-    """A bar that appears when it is told of a run, and disappears when that is over."""
+    """A bar that appears with the first call and disappears at the end of the run."""
 
     def __init__(self, label: str) -> None:
         from rich.console import Console
@@ -87,7 +87,7 @@ class TerminalBar:
         self._task = self._bar.add_task(label, total=None, failed="")
 
     def __call__(self, progress: Progress) -> None:
-        """Draw it anew."""
+        """Draw the bar."""
         _behind_bars.setdefault(self, (sys.stdout, sys.stderr))
         self._bar.start()
         failed = f"{progress.failed} failed" if progress.failed else ""
@@ -101,9 +101,9 @@ class TerminalBar:
 
 
 class Follower:
-    """Tells a listener of a run's progress ten times a second, from a thread of its own.
+    """Calls a listener with the progress of a run ten times a second, on a thread.
 
-    What the listener raises ends the following, not the run, and is raised by :meth:`stop`.
+    An exception of the listener ends the calls, not the run; :meth:`stop` raises it.
     """
 
     def __init__(self, source: Source, listener: Listener) -> None:
@@ -115,11 +115,11 @@ class Follower:
         self._thread = threading.Thread(target=self._follow, name="pto progress", daemon=True)
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self, last: Progress) -> None:
-        """Tell ``last``, and end."""
+        """End the thread, and call the listener with ``last``."""
         self._is_over.set()
         self._thread.join()
         if self._is_heard:
@@ -133,9 +133,9 @@ class Follower:
             while not self._is_over.wait(_INTERVAL_S):
                 progress = self._source()
                 if progress != last:
-                    self._is_heard = False  # should it raise
+                    self._is_heard = False  # until it returns
                     self._listener(progress)
                     self._is_heard = True
                     last = progress
-        except BaseException as error:  # noqa: BLE001 - given to who stops it
+        except BaseException as error:  # noqa: BLE001 - stop() raises it
             self._error = error

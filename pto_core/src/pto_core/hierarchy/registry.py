@@ -1,4 +1,4 @@
-"""The callables of one Worker: who has a handle, and what children are given."""
+"""The callables of one Worker: their handles and deliveries."""
 
 from __future__ import annotations
 
@@ -17,33 +17,34 @@ _IDENTITY_BYTES = 16
 
 @dataclass(frozen=True)
 class Registration:
-    """A callable with its handle, as the parent keeps it."""
+    """A callable with its handle and identity, in the parent."""
 
     handle: CallableHandle
     target: Any
     identity: Identity
 
     def deliveries(self) -> tuple[Delivery, ...]:
-        """Return the ways in which a child that has no copy gets it, in the order to try them."""
+        """Return the deliveries for a child without a copy, in the order to try."""
         first = self.identity.delivery
         if first is None or first.way == "serialised":
             return () if first is None else (first,)
         try:
             return first, by_code(self.target)
-        except UsageError:  # the import may do
+        except UsageError:  # the import may work
             return (first,)
 
 
 class Registry:
-    """Holds the registrations of one Worker; :attr:`live` is what its driver checks handles by.
+    """The registrations of one Worker; the driver checks handles against :attr:`live`.
 
-    One digest may have several registrations: children know it until the last of them is removed.
+    A digest may have several registrations. Children have the callable until the last one is
+    removed.
     """
 
     def __init__(self, worker: bytes | None = None) -> None:
         self.live = LiveCallables(worker or os.urandom(_IDENTITY_BYTES))
-        self._registrations: dict[bytes, Registration] = {}  # by the identity of each
-        self._by_target: dict[int, Registration] = {}  # by the id() of what was registered
+        self._registrations: dict[bytes, Registration] = {}  # by registration id
+        self._by_target: dict[int, Registration] = {}  # by the id() of the target
 
     def __getstate__(self) -> Any:
         return self.live.worker, list(self._registrations.values())
@@ -56,23 +57,23 @@ class Registry:
             self.publish(one)
 
     def make(self, target: object, *, serialise: bool, inherits: bool) -> Registration:
-        """Make a registration that is not known yet; raises UsageError."""
+        """Make a registration without adding it; raise UsageError."""
         known = identity(target, serialise=serialise, inherits=inherits)
         if isinstance(target, str):
             target = imported(target)
         if known.kind == CallableKind.PYTHON_IMPORT and self._has_other(known.digest, target):
-            known = unimported(target, inherits=inherits)  # the module had another one before
+            known = unimported(target, inherits=inherits)  # the module had another function there
         handle = self.live.make(
             known.digest, known.kind, known.space, known.name, os.urandom(_IDENTITY_BYTES)
         )
         return Registration(handle, target, known)
 
     def add(self, registration: Registration) -> None:
-        """Give a registration to children that are started from now on."""
+        """Add a registration for children that start from now on."""
         self._registrations[registration.handle.registration] = registration
 
     def publish(self, registration: Registration) -> None:
-        """Make the handle of a registration live: all children have it."""
+        """Make the handle of a registration live, because all children have the callable."""
         self._by_target[id(registration.target)] = registration
         self.live.add(registration.handle)
 
@@ -88,7 +89,7 @@ class Registry:
                 self._by_target[id(one.target)] = one
 
     def has(self, digest: bytes) -> bool:
-        """Say whether some live handle has the digest: then its children have it too."""
+        """Return whether a registration has the digest, so that children have the callable."""
         return any(one.identity.digest == digest for one in self._all())
 
     def _has_other(self, digest: bytes, target: object) -> bool:
@@ -97,11 +98,11 @@ class Registry:
         )
 
     def digests(self) -> frozenset[bytes]:
-        """Give what is known now, for :meth:`since`."""
+        """Return the digests of all registrations, for :meth:`since`."""
         return frozenset(one.identity.digest for one in self._all())
 
     def since(self, known: frozenset[bytes], space: CallableSpace) -> list[Registration]:
-        """Give what has been registered for a space since ``known`` was."""
+        """Return the registrations for a space that ``known`` does not have."""
         return [
             one
             for one in self._all()
@@ -109,7 +110,7 @@ class Registry:
         ]
 
     def handle_of(self, target: object) -> CallableHandle | None:
-        """Return a handle of this very object, None where there is none."""
+        """Return a handle of this object, or None."""
         found = self._by_target.get(id(target))
         return None if found is None else found.handle
 
@@ -119,7 +120,7 @@ class Registry:
         return self._registrations[handle.registration].target  # type: ignore[attr-defined]
 
     def remove(self, handle: object) -> Registration:
-        """Remove the registration of a handle, which is dead then.
+        """Remove the registration of a handle, which is invalid from then on.
 
         Raises as ``LiveCallables.check``.
         """
@@ -129,8 +130,8 @@ class Registry:
         self.discard(found)
         return found
 
-    def table(self, space: CallableSpace) -> Mapping[bytes, Any]:
-        """Give what a child that is forked now inherits: objects by digest."""
+    def inherited(self, space: CallableSpace) -> Mapping[bytes, Any]:
+        """Return the callables of a space by digest, for a forked child."""
         return {
             one.identity.digest: runnable(one.target)
             for one in self._all()
@@ -138,7 +139,7 @@ class Registry:
         }
 
     def deliveries(self, space: CallableSpace) -> Mapping[bytes, tuple[Delivery, ...]]:
-        """Return for each callable of a space how a child that is spawned now gets it."""
+        """Return the deliveries of each callable of a space, for a spawned child."""
         return {
             one.identity.digest: one.deliveries()
             for one in self._all()
@@ -146,7 +147,7 @@ class Registry:
         }
 
     def close(self) -> None:
-        """End all registrations: the Worker is closed."""
+        """Remove all registrations, because the Worker is closed."""
         self.live.close()
         self._registrations.clear()
         self._by_target.clear()

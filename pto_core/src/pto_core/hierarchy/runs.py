@@ -1,10 +1,9 @@
-"""The runs of one Worker: a graph is called, its tasks are waited for, failures are one error."""
+"""The runs of a Worker: call a graph function, wait for its tasks, raise one error for failures."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from typing import TypeAlias
 
 from pto_core._hierarchy import (
@@ -13,31 +12,20 @@ from pto_core._hierarchy import (
     RunScope,
     TaskArgs,
     TaskArgsView,
-    TaskHandle,
 )
 from pto_core.config.options import HAZARDS
-from pto_core.errors import AbortedError, PtoError, UsageError, WorkerClosedError
-from pto_core.hierarchy.crew import Crew
-from pto_core.hierarchy.failures import (
-    Failure,
-    TaskPlace,
-    place_of,
-    poisoned_error,
-    poisoned_task,
-    run_error,
-    task_error,
-)
+from pto_core.errors import AbortedError, UsageError, WorkerClosedError
+from pto_core.hierarchy.child_group import ChildGroup
+from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.progress import Progress
+from pto_core.hierarchy.run_errors import RunErrors
 from pto_core.kernels import CallConfig
 
 GraphFunction: TypeAlias = Callable[[Orchestrator, TaskArgsView, CallConfig], object]
-"""What :meth:`pto_core.Worker.run` calls to submit tasks."""
+"""A function that submits the tasks of a run; :meth:`pto_core.Worker.run` calls it."""
 
-_NONE = -1
 _NO_ARGUMENTS = TaskArgs().view()
 _DEFAULT = CallConfig()
-# A task that was past its deadline when its child ended for another reason.
-_UNEXPLAINED = Failure.of(AbortedError("the task was over its time limit, and its child is gone"))
 
 
 class Block(RunScope):
@@ -55,14 +43,14 @@ class Block(RunScope):
 
 
 class Runs:
-    """Begins and ends runs, one after the other; handles of their tasks ask it, also later."""
+    """Begins and ends the runs of a Worker, one at a time."""
 
-    def __init__(self, crew: Crew) -> None:
-        self._paths = crew.paths
-        self._driver = crew.driver
-        self._placement = crew.placement
-        self._supervision = crew.supervision
-        self._orchestrator = Orchestrator(crew.driver)
+    def __init__(self, children: ChildGroup) -> None:
+        self._driver = children.driver
+        self._placement = children.placement
+        self._hooks = children.hooks
+        self._errors = RunErrors(children.driver, children.hooks.paths)
+        self._orchestrator = Orchestrator(children.driver)
 
     @property
     def is_running(self) -> bool:
@@ -76,7 +64,7 @@ class Runs:
 
     @property
     def orchestrator(self) -> Orchestrator:
-        """What graph functions submit to; of use only inside a run."""
+        """The object that graph functions submit to; it refuses submits outside a run."""
         return self._orchestrator
 
     def run(
@@ -121,36 +109,35 @@ class Runs:
         """Begin a run, which ``scope`` owns, and make all submits of a captured graph."""
         if not isinstance(graph, CapturedGraph):
             raise UsageError(
-                f"graph is {graph!r}; give what Worker.capture gave", name="graph", value=graph
+                f"graph is {graph!r}; pass the result of Worker.capture", name="graph", value=graph
             )
         if self.is_running:
-            raise UsageError("a replay inside a run; a run is open already")
+            raise UsageError("replay() inside a run; call it after the run")
         scope.begin_replay(self._driver, graph, args)
-        self._supervise()
+        self._prepare()
         self._driver.replay()
 
     def begin(self, scope: RunScope, hazards: str, config: CallConfig | None) -> None:
         """Begin a run, which ``scope`` owns; raises UsageError inside another one."""
         scope.begin(self._driver, hazards_number(hazards), config)
-        self._supervise()
+        self._prepare()
 
-    def _supervise(self) -> None:
-        self._supervision.begin()
+    def _prepare(self) -> None:
         if self._placement is not None:
             self._placement.begin()
-        self._supervision.look_after_pause()
+        self._hooks.begin_run()
 
     def leave(self, error: BaseException | None) -> None:
-        """End a run whose graph has returned, or has raised ``error``."""
+        """End a run whose graph function returned, or raised ``error``."""
         if error is None:
             self.end()
         elif self.is_running:  # else another thread has ended it
             self.abandon(error)
 
     def end(self) -> None:
-        """Wait for all tasks; raises one error for all failures, the first one.
+        """Wait for all tasks; raise the first failure, with the others attached.
 
-        UsageError where the graph has left a scope open; the run is over then, too.
+        Raises UsageError if the graph function left a scope open. The run is over then, too.
         """
         try:
             bad_policy = self._wait(is_interrupted=False)
@@ -162,22 +149,23 @@ class Runs:
             raise bad_policy
         _, failed, poisoned = self._driver.outcome()
         if failed or poisoned:
-            raise self.error(failed, poisoned)
+            raise self._errors.run(failed, poisoned)
 
     def abandon(self, reason: BaseException) -> None:
-        """End a run whose graph raised: what has not been sent does not run.
+        """End a run whose graph function raised ``reason``.
 
-        What runs is waited for; not so long when the program was interrupted, then its child is
-        ended. A Worker that was closed meanwhile has ended the run.
+        Tasks that have not been sent do not run. The others are waited for. After an interrupt,
+        children with tasks are killed after a short time. A Worker that was closed in between has
+        ended the run.
         """
-        text = f"the graph of the run raised {type(reason).__name__}"
+        text = f"the graph function of the run raised {type(reason).__name__}"
         with contextlib.suppress(WorkerClosedError):
             failure = Failure.of(AbortedError(text))
             self._driver.cancel(self._driver.add_cause(failure.pack()))
             self._wait(is_interrupted=not isinstance(reason, Exception))
 
     def _wait(self, *, is_interrupted: bool) -> UsageError | None:
-        """Wait for the end of the run; gives what was wrong with the policy."""
+        """Wait for the end of the run; return the error of the placement policy."""
         try:
             self._driver.run_end(is_interrupted)
         finally:
@@ -185,56 +173,19 @@ class Runs:
         return error
 
     def interrupt(self, error: BaseException) -> None:
-        """Let another thread, which waits for the end of this run, raise ``error`` instead."""
-        self._supervision.interrupt(error)
-
-    def error(
-        self, failed: Sequence[tuple[int, int]], poisoned: Sequence[tuple[int, int]]
-    ) -> PtoError:
-        """Make the error of a run from (task, cause) and (task, root)."""
-        listed = [poisoned_task(self.place(task), _given(root)) for task, root in poisoned]
-        if not failed:
-            return AbortedError("the run was ended before all of its tasks could run")
-        return run_error([self.error_of(task, cause) for task, cause in failed], listed)
-
-    def error_of(self, task: int, cause: int, of: TaskHandle | None = None) -> PtoError:
-        """Make the error of one task that failed, in the last run or in that of a handle."""
-        known = self._driver.cause(cause, of)
-        assert known is not None
-        failure = Failure.unpack(known["data"]) if known["data"] else _UNEXPLAINED
-        return task_error(self.place(task, known["child"], of), failure)
-
-    def poisoned(self, task: int, root: int, of: TaskHandle | None = None) -> PtoError:
-        """Make the error of one task that did not run."""
-        described = None if root == _NONE else self._driver.task(root, of)
-        because = None if described is None else self.error_of(root, described["cause"], of)
-        origin = None if root == _NONE else self.place(root, of=of)
-        return poisoned_error(self.place(task, of=of), origin, because)
-
-    def place(self, task: int, child: int = _NONE, of: TaskHandle | None = None) -> TaskPlace:
-        """Say which task that was, live or of that run and not completed."""
-        known = self._driver.task(task, of)
-        place = place_of(task, known)
-        if known is None:
-            return place
-        child = known["child"] if child == _NONE else child
-        path = None if child == _NONE else self._paths[child]
-        return replace(place, child=_given(child), path=path)
+        """Raise ``error`` on the thread that waits for the end of the run."""
+        self._hooks.interrupt(error)
 
     def progress(self, *, is_over: bool = False) -> Progress:
-        """Say how far the run is."""
+        """Return how far the run is."""
         counts = self._driver.statistics()
         return Progress(counts["submitted"], counts["finished"], counts["failed"], is_over=is_over)
 
 
 def hazards_number(hazards: str) -> int:
-    """Give what the engine knows ``hazards`` by; raises UsageError."""
+    """Return the engine's number for a hazard mode; raise UsageError."""
     if hazards not in HAZARDS:
         raise UsageError(
-            f"hazards is {hazards!r}; give 'raw' or 'full'", name="hazards", value=hazards
+            f"hazards is {hazards!r}; pass 'raw' or 'full'", name="hazards", value=hazards
         )
     return HAZARDS.index(hazards)
-
-
-def _given(number: int) -> int | None:
-    return None if number == _NONE else number

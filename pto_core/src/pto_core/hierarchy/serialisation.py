@@ -1,7 +1,8 @@
-"""How functions travel to other processes: by import path, or by code.
+"""Functions as bytes for other processes: by import path, or by code.
 
-cloudpickle writes the code. A function takes along what it uses of its own module, and names the
-rest by import path. The main module of a program has an import path in its forks only.
+cloudpickle writes the code. The code includes the functions of the same module that it uses, and
+names others by import path. Functions of the program's main module have an import path in forked
+children only.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _registering = threading.Lock()
 
 
 def serialised(value: Any) -> bytes:
-    """Return the bytes of ``value``, by code; raise what pickle raises for a part of it."""
+    """Return ``value`` by code, as bytes; raise errors of pickle."""
     import cloudpickle
 
     with _by_value(_module_by_value(value)):
@@ -39,14 +40,14 @@ def serialised(value: Any) -> bytes:
 
 
 def deserialised(content: bytes) -> Any:
-    """Return the value of bytes that :func:`serialised` wrote in the parent."""
+    """Return the value that :func:`serialised` wrote in the parent."""
     import cloudpickle
 
     return cloudpickle.loads(content)
 
 
 def import_path(value: Any) -> str | None:
-    """Return ``module:qualname`` if an import finds this very object there, else None."""
+    """Return ``module:qualname`` if an import finds this object there, else None."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or module not in sys.modules:
         return None
@@ -58,23 +59,23 @@ def import_path(value: Any) -> str | None:
 
 
 def is_of_main(path: str) -> bool:
-    """Return whether an import path is one of the program's main module."""
+    """Return whether an import path names the program's main module."""
     return path.partition(":")[0] == _MAIN
 
 
 def imported(path: str) -> Any:
-    """Return the object at ``module:qualname``; raise what the import raises."""
+    """Return the object at ``module:qualname``; raise errors of the import."""
     module, _, name = path.partition(":")
     loaded = sys.modules[module] if module == _MAIN else importlib.import_module(module)
     return _attribute(loaded, name)
 
 
 class NotImportableError(UsageError):
-    """A child cannot import the code that the parent means, but can get it by code."""
+    """A child cannot import the parent's code; it can receive the code itself."""
 
 
 def imported_version(path: str, expected: bytes) -> Any:
-    """Return the object at an import path whose code has the fingerprint ``expected``.
+    """Return the object at an import path, if its code has the fingerprint ``expected``.
 
     Raises NotImportableError.
     """
@@ -90,9 +91,9 @@ def imported_version(path: str, expected: bytes) -> Any:
 
 
 def fingerprint(target: Any) -> bytes:
-    """Hash the code that ``target`` runs: its own, and what that uses of the same module.
+    """Return a hash of the code of ``target`` and of what it uses in its module.
 
-    Equal in all processes that have the same source and the same Python version.
+    The hash is equal in all processes with the same source and Python version.
     """
     module = getattr(target, "__module__", None)
     parts: list[str | bytes] = []
@@ -111,7 +112,7 @@ def fingerprint(target: Any) -> bytes:
 
 @contextmanager
 def _by_value(module: str | None) -> Iterator[None]:
-    """Have cloudpickle write functions and classes of ``module`` by code inside the block."""
+    """Let cloudpickle write the functions and classes of a module by code."""
     import cloudpickle
     from cloudpickle.cloudpickle import list_registry_pickle_by_value
 
@@ -129,7 +130,7 @@ def _by_value(module: str | None) -> Iterator[None]:
 
 
 def _module_by_value(value: Any) -> str | None:
-    """Return the module whose functions and classes ``value`` takes along."""
+    """Return the module whose functions and classes are written with ``value``."""
     if import_path(value) is not None:
         return str(value.__module__)
     while isinstance(value, functools.partial | MethodType):
@@ -153,7 +154,7 @@ def _own_part(value: Any) -> str | bytes:
 
 
 def _used(value: Any, module: str | None) -> Iterable[Any]:
-    """Return what the code of ``value`` uses, in an order that is the same in every process."""
+    """Return the objects that the code of ``value`` uses, in a fixed order."""
     if isinstance(value, FunctionType):
         return [
             *(value.__defaults__ or ()),
@@ -171,7 +172,7 @@ def _used(value: Any, module: str | None) -> Iterable[Any]:
         return [value.fget, value.fset, value.fdel]
     if isinstance(value, type):
         return _values(vars(value)) if value.__module__ == module else ()
-    # A task or a kernel wraps a function; other objects run methods of their type.
+    # Tasks and kernels wrap a function. Other objects run methods of their type.
     wrapped = inspect.getattr_static(value, "__wrapped__", None)
     return [wrapped] if isinstance(wrapped, FunctionType) else [type(value)]
 
@@ -184,7 +185,7 @@ def _values(named: Any) -> list[Any]:
 def _content(cell: CellType) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # a name of an enclosing function that has no value yet
+    except ValueError:  # no value assigned yet
         return None
 
 

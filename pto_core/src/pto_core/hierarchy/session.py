@@ -1,13 +1,12 @@
-"""A run whose body is a block: ``with worker.session() as s:``."""
+"""A run whose tasks are submitted in a block: ``with worker.session() as s:``."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast, overload
+from typing import TYPE_CHECKING, TypeAlias, Unpack, cast, overload
 
 from pto_core._hierarchy import (
     CallableHandle,
@@ -18,7 +17,7 @@ from pto_core._hierarchy import (
     TaskHandle,
 )
 from pto_core.errors import AbortedError, UsageError
-from pto_core.hierarchy.chip_task import chip_arguments
+from pto_core.hierarchy.chip_task import ChipTask
 from pto_core.hierarchy.progress import Follower, Listener, default_listener
 from pto_core.hierarchy.tasks import Task
 from pto_core.kernels import CallConfig, ChipCallable, DataType
@@ -26,8 +25,9 @@ from pto_core.kernels import CallConfig, ChipCallable, DataType
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
+    from pto_core.hierarchy.callables import Callables
     from pto_core.hierarchy.runs import Runs
-    from pto_core.hierarchy.worker import Worker
+    from pto_core.hierarchy.worker_node import WorkerNode
     from pto_core.kernels.typed import (
         A,
         B,
@@ -41,22 +41,27 @@ if TYPE_CHECKING:
     )
 
 Submittable: TypeAlias = "Task[...] | ChipCallable | CallableHandle"
-"""What a session submits: a ``@task``, a ChipCallable, or the handle of one."""
+"""A task for a session: a ``@task``, a ChipCallable, or the handle of one."""
 
 
 class Session(RunScope):
-    """Submits tasks for as long as its block is open; made by :meth:`Worker.session`.
+    """Submits tasks while its block is open; made by :meth:`Worker.session`.
 
-    At the end of the block all tasks are waited for, and the first failure is raised. When the
-    block itself raises, what has not been sent does not run. With ``async with`` the waiting leaves
-    the event loop free.
+    The end of the block waits for all tasks and raises the first failure. If the block raises,
+    tasks that have not been sent do not run. ``async with`` waits without blocking the event loop.
     """
 
     def __init__(
-        self, worker: Worker, config: CallConfig | None, hazards: str, progress: bool | Listener
+        self,
+        node: WorkerNode,
+        callables: Callables,
+        config: CallConfig | None,
+        hazards: str,
+        progress: bool | Listener,
     ) -> None:
         super().__init__()
-        self._worker = worker
+        self._node = node
+        self._callables = callables
         self._config = config
         self._hazards = hazards
         self._progress = progress
@@ -66,13 +71,13 @@ class Session(RunScope):
     # ---- the block ----
 
     def __enter__(self) -> Session:
-        runs = self._worker.started_runs()
+        runs = self._node.started_runs()
         try:
             runs.begin(self, self._hazards, self._config)
             self._runs = runs
             if self._progress is not False:
                 shown = self._progress
-                listener = default_listener(self._worker.path) if shown is True else shown
+                listener = default_listener(self._node.path) if shown is True else shown
                 follower = Follower(runs.progress, listener)
                 follower.start()
                 self._follower = follower
@@ -82,7 +87,7 @@ class Session(RunScope):
         return self
 
     def _leave(self, error: BaseException | None) -> None:
-        """End the run; ``__exit__`` calls it, and ends the run itself where this is interrupted."""
+        """End the run. ``__exit__`` calls it, and ends the run itself if this is interrupted."""
         runs, self._runs = self._runs, None
         try:
             if runs is not None:
@@ -107,11 +112,11 @@ class Session(RunScope):
         try:
             await asyncio.shield(end)
         except asyncio.CancelledError:
-            # The thread does not hear of it by itself, and the Worker must not be left to it.
+            # The thread does not notice the cancellation, and it still uses the Worker.
             if not end.done():
                 runs.interrupt(AbortedError("the wait for the end of the run was cancelled"))
                 await asyncio.wait([end])
-                end.exception()  # the cancellation is raised
+                end.exception()  # retrieved; the cancellation is raised
             raise
 
     # ---- inside the block ----
@@ -221,26 +226,27 @@ class Session(RunScope):
         after: Sequence[TaskHandle] = (),
         config: CallConfig | None = None,
     ) -> TaskHandle:
-        """Submit a task, and give what it can be waited for with.
+        """Submit a task and return its handle.
 
-        It runs when the tasks that wrote what it reads have, those that use what it overwrites, and
-        those in ``after``. ``worker``: the child that runs it or, with ``hint``, the one that
-        should if it has room; without, an idle one. ``retries``: how often it may run again,
-        instead of what ``@task`` says. ``timeout_s``: the limit for its time in the child. Raises
-        UsageError.
+        It runs after the tasks whose outputs it reads, the tasks that use what it overwrites, and
+        those in ``after``. ``worker``: the child that runs it, or, with ``hint``, the child that is
+        preferred if it has free space; without, an idle child. ``retries``: how often it may run
+        again; overrides ``@task``. ``timeout_s``: the time limit in the child. Raises UsageError.
         """
-        to = self.orchestrator
-        call = self._call(task, args)
-        submit = to.submit_next_level if call.is_chips else to.submit_sub
+        orch = self.orchestrator
+        handle, target = self._typed(task)
+        is_sub = isinstance(target, Task)
+        submit = orch.submit_sub if is_sub else orch.submit_next_level
+        blob, written = target.arguments(args)
         submitted: TaskHandle = submit(
-            *_positional(call, call.args, config),
+            *((handle, blob) if is_sub else (handle, blob, config)),
             worker=-1 if worker is None else worker,
             hint=hint,
-            retries=call.retries if retries is None else retries,
+            retries=target.retries if retries is None else retries,
             timeout_s=timeout_s,
             after=after,
         )
-        submitted.outputs = call.written
+        submitted.outputs = written
         return submitted
 
     def submit_group(
@@ -255,71 +261,64 @@ class Session(RunScope):
         after: Sequence[TaskHandle] = (),
         config: CallConfig | None = None,
     ) -> TaskHandle:
-        """Submit one task that runs on as many children at once as ``members`` has arguments.
+        """Submit one task that runs on several children at once, with arguments for each.
 
-        ``workers``: the child of each, all different; with ``hint``, the ones that should.
+        ``workers``: the child of each member, all different; with ``hint``, the preferred ones.
         """
-        to = self.orchestrator
-        calls = [self._call(task, args) for args in members]
-        if not calls:
-            raise UsageError("a group without members; give the arguments of one at least")
-        first = calls[0]
-        submit = to.submit_next_level_group if first.is_chips else to.submit_sub_group
+        orch = self.orchestrator
+        if not members:
+            raise UsageError("a group without members; pass the arguments of at least one")
+        handle, target = self._typed(task)
+        is_sub = isinstance(target, Task)
+        submit = orch.submit_sub_group if is_sub else orch.submit_next_level_group
+        blobs, written = zip(*[target.arguments(args) for args in members], strict=True)
+        listed = [blob or TaskArgs() for blob in blobs]
         submitted: TaskHandle = submit(
-            *_positional(first, [call.args or TaskArgs() for call in calls], config),
+            *((handle, listed) if is_sub else (handle, listed, config)),
             workers=workers,
             hint=hint,
-            retries=first.retries if retries is None else retries,
+            retries=target.retries if retries is None else retries,
             timeout_s=timeout_s,
             after=after,
         )
-        submitted.outputs = tuple(array for call in calls for array in call.written)
+        submitted.outputs = tuple(array for arrays in written for array in arrays)
         return submitted
 
     def empty(
         self, shape: int | Sequence[int], dtype: DTypeLike | DataType = "float32"
     ) -> ContinuousTensor:
-        """Give a tensor of the heap ring for an intermediate result.
+        """Return a tensor in the heap ring for an intermediate result.
 
-        It is gone when its scope has ended and no task needs it any more.
+        It is freed when its scope has ended and no task needs it.
         """
         extents = (shape,) if isinstance(shape, int) else tuple(shape)
         return self.orchestrator.alloc(extents, dtype)
 
     def scope(self) -> AbstractContextManager[None]:
-        """Open a scope: what is allocated in it is given back as soon as it has ended."""
+        """Open a scope; its allocations are freed as soon as it has ended."""
         return cast(AbstractContextManager[None], self.orchestrator.scope())
 
     @property
     def orchestrator(self) -> Orchestrator:
-        """The object that graph functions get, for what has no typed form."""
+        """The object that graph functions receive, for submits without a typed form."""
         if self._runs is None:
-            raise UsageError("a session submits inside its block: `with worker.session() as s:`")
+            raise UsageError(
+                "a session submits tasks inside its block only: `with worker.session() as s:`"
+            )
         return self._runs.orchestrator
 
-    def _call(self, task: Submittable | TypedTask[...], args: Sequence[Any]) -> _Call:
-        handle, target = self._worker.submittable(task)
-        if isinstance(target, ChipCallable):
-            return _Call(handle, *chip_arguments(target, args), 0, is_chips=True)
+    def _typed(
+        self, task: Submittable | TypedTask[...]
+    ) -> tuple[CallableHandle, Task[...] | ChipTask]:
+        """Return the handle and the target of a task whose parameters have directions."""
+        handle, target = self._callables.submittable(task)
         if isinstance(target, Task):
-            return _Call(handle, *target.arguments(args), target.retries, is_chips=False)
+            return handle, target
+        if isinstance(target, ChipCallable):
+            return handle, ChipTask(target)
         raise UsageError(
-            f"{task!r} is not typed, so a session cannot tell what it does with its arguments; "
+            f"{task!r} is not typed, so a session does not know the directions of its arguments; "
             "put @task before its function, or use s.orchestrator.submit_sub with a TaskArgs",
             name="task",
             value=task,
         )
-
-
-@dataclass(frozen=True)
-class _Call:
-    handle: CallableHandle
-    args: TaskArgs | None
-    written: tuple[Any, ...]
-    retries: int
-    is_chips: bool
-
-
-def _positional(call: _Call, args: object, config: CallConfig | None) -> tuple[Any, ...]:
-    """Give what a submit takes by position; SUB children have no use for a configuration."""
-    return (call.handle, args, config) if call.is_chips else (call.handle, args)

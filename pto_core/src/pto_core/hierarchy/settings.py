@@ -1,4 +1,4 @@
-"""What a Worker was made with, checked once."""
+"""The settings of a Worker, checked once."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _LEVEL_NAMES = {3: "host", 4: "pod", 5: "supernode", 6: "cluster"}
 _MODES = ("process",)
 _CHILDREN_MAX = 1024
 
-# Warnings about the settings of this process that were given already.
+# Warnings that this process has shown.
 _warned: set[str] = set()
 
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """The shape of a Worker, and the record of its settings."""
+    """The children of a Worker, and its configuration."""
 
     level: int
     device_ids: tuple[int, ...]
@@ -36,7 +36,7 @@ class WorkerSettings:
 
     @property
     def label(self) -> str:
-        """How a path starts at this Worker."""
+        """The first part of the paths below this Worker."""
         return f"L{self.level}"
 
     @property
@@ -47,7 +47,7 @@ class WorkerSettings:
 
 
 def level_name(level: int) -> str:
-    """Give the name of a Worker of that level, as a child in a path."""
+    """Return the name of a Worker of that level in a path."""
     return _LEVEL_NAMES.get(level, f"level{level}_")
 
 
@@ -61,7 +61,7 @@ def worker_settings(
     config: Config | None,
     given: Mapping[str, Any],
 ) -> WorkerSettings:
-    """Check what a Worker is made with; raises UsageError, ConfigError or PluginError."""
+    """Check the arguments of a Worker; raise UsageError, ConfigError or PluginError."""
     _check_level(level)
     _check_mode(child_mode)
     devices = _devices(level, device_ids)
@@ -81,7 +81,7 @@ def worker_settings(
 def _record(
     config: Config | None, chosen: Mapping[str, Any], given: Mapping[str, Any], has_chips: bool
 ) -> Config:
-    """Read the settings; plugins of level 2 are looked at only where there are chips."""
+    """Read the settings; load plugins of level 2 only if there are chips."""
     if config is not None:
         return config.replace({**given, **(chosen if has_chips else {})})
     if not has_chips:
@@ -110,7 +110,7 @@ def _check_mode(child_mode: object) -> None:
     if not isinstance(word, str) or word.lower() not in _MODES:
         raise UsageError(
             f"child_mode {child_mode!r}: children run in processes of their own; threads would "
-            "share the interpreter and one crash; leave child_mode out, or give 'PROCESS'",
+            "share the interpreter, and its crash; leave child_mode out, or pass 'PROCESS'",
             name="child_mode",
             value=child_mode,
             expected="PROCESS",
@@ -120,7 +120,7 @@ def _check_mode(child_mode: object) -> None:
 def _devices(level: int, device_ids: Iterable[int]) -> tuple[int, ...]:
     if not isinstance(device_ids, Iterable):
         raise UsageError(
-            f"device_ids is {device_ids!r}; give a list of numbers of devices, such as [0]",
+            f"device_ids is {device_ids!r}; pass a list of device numbers, such as [0]",
             name="device_ids",
             value=device_ids,
         )
@@ -128,7 +128,7 @@ def _devices(level: int, device_ids: Iterable[int]) -> tuple[int, ...]:
     for device in devices:
         if isinstance(device, bool) or not isinstance(device, int) or device < 0:
             raise UsageError(
-                f"device {device!r} is no number of a device; give integers from 0",
+                f"device {device!r} is not a device number; pass integers from 0",
                 name="device_ids",
                 value=device,
             )
@@ -140,8 +140,8 @@ def _devices(level: int, device_ids: Iterable[int]) -> tuple[int, ...]:
         )
     if devices and level != _CHIP_LEVEL:
         raise UsageError(
-            f"devices given to a Worker of level {level}, which has none: chips belong to level "
-            f"{_CHIP_LEVEL}; give them to a Worker(level={_CHIP_LEVEL}) and add that with "
+            f"device_ids for a Worker of level {level}, which has none: chips belong to level "
+            f"{_CHIP_LEVEL}; pass them to a Worker(level={_CHIP_LEVEL}) and add that with "
             "add_worker",
             name="device_ids",
             value=devices,
@@ -152,7 +152,7 @@ def _devices(level: int, device_ids: Iterable[int]) -> tuple[int, ...]:
 def _check_count(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _CHILDREN_MAX:
         raise UsageError(
-            f"{name} is {value!r}; give a number of children from 0 to {_CHILDREN_MAX}",
+            f"{name} is {value!r}; pass a number of children from 0 to {_CHILDREN_MAX}",
             name=name,
             value=value,
             expected=f"0 to {_CHILDREN_MAX}",

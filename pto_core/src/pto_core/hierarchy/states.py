@@ -1,7 +1,7 @@
-"""The states of a task at level 3 and up, and what may follow what.
+"""The states of a task at level 3 and up, and the transitions between them.
 
-The only place that says so: engines move a task by asking :data:`TRANSITIONS`, a pair that has no
-row is refused and changes nothing. docs/states.md is generated from here.
+This is the only definition: engines move a task by :data:`TRANSITIONS`. A pair without a row is
+refused and changes nothing. docs/states.md is generated from this module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pto_core.errors import InternalError
 
 
 class State(IntEnum):
-    """Where a task is."""
+    """The state of a task."""
 
     FREE = 0
     PENDING = 1
@@ -25,7 +25,7 @@ class State(IntEnum):
 
 
 class StateEvent(IntEnum):
-    """What can happen to a task."""
+    """An event that changes the state of a task."""
 
     SUBMIT = 0
     ALLOCATE = 1
@@ -41,7 +41,7 @@ class StateEvent(IntEnum):
 
 
 class Reference(IntEnum):
-    """What keeps a slot alive. The last reference that is dropped consumes the slot."""
+    """A reference that keeps a slot alive. Dropping the last one consumes the slot."""
 
     SELF = 0
     SCOPE = 1
@@ -72,37 +72,37 @@ TRANSITIONS: Transitions = {
 STATE_MEANINGS = {
     State.FREE: "the slot holds no task",
     State.PENDING: "waits for producers that have not finished",
-    State.READY: "waits for a child with room; a group for as many as it has members",
+    State.READY: "waits for a child with free space; a group for one child for each member",
     State.RUNNING: "sent to its children; sent early, it may still wait for its requirement there",
     State.COMPLETED: "all its members have succeeded, or it is an allocation",
-    State.FAILED: "a member has failed, or a producer has: it is poisoned then and never ran",
-    State.CONSUMED: "the last reference is gone; its slab is free once all older ones are",
+    State.FAILED: "a member has failed, or a producer: then it is poisoned and did not run",
+    State.CONSUMED: "the last reference was dropped; its slab is freed after all older ones",
 }
 
 EVENT_MEANINGS = {
-    StateEvent.SUBMIT: "it gets its slot and its slab",
-    StateEvent.ALLOCATE: "the same, for a buffer that no task has written",
-    StateEvent.SATISFY: "no producer is unfinished any more",
-    StateEvent.DISPATCH: "its members are sent, all at once",
+    StateEvent.SUBMIT: "its slot and its slab are taken",
+    StateEvent.ALLOCATE: "the slot and the slab of a buffer that no task writes are taken",
+    StateEvent.SATISFY: "its last producer has finished",
+    StateEvent.DISPATCH: "all its members are sent",
     StateEvent.DISPATCH_EARLY: "it is sent with its only unfinished producer as requirement",
     StateEvent.FINISH: "its last member has ended, and all have succeeded",
-    StateEvent.REPEAT: "it failed or was lost with its child, and is to run again",
+    StateEvent.REPEAT: "it failed or was lost with its child, and runs again",
     StateEvent.FAIL: "its last member has ended and one has failed, or no child is left for it",
     StateEvent.POISON: "a producer has failed, or the run was cancelled",
     StateEvent.RELEASE: "its last reference is dropped",
-    StateEvent.RECYCLE: "its slot goes back to the free ones",
+    StateEvent.RECYCLE: "its slot is free again",
 }
 
 REFERENCE_MEANINGS = {
     Reference.SELF: "the task has not finished",
     Reference.SCOPE: "the scope in which it was submitted is open",
-    Reference.CONSUMER: "a task that reads what it wrote has not finished; one each",
-    Reference.OWNER: "a task that names a buffer of its slab has not finished; one each",
+    Reference.CONSUMER: "a consumer has not finished; one reference for each",
+    Reference.OWNER: "a task that uses its slab has not finished; one reference for each",
 }
 
 
 def follow(state: State, event: StateEvent, transitions: Transitions = TRANSITIONS) -> State:
-    """Give the state that follows; raises :class:`InternalError` for a pair without a row."""
+    """Return the next state; raise :class:`InternalError` for a pair without a row."""
     target = transitions.get((state, event))
     if target is None:
         raise InternalError(f"{event.name} cannot happen to a task that is {state.name}")

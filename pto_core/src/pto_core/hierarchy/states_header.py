@@ -1,6 +1,6 @@
-"""The native engine's own copy of the tables of :mod:`pto_core.hierarchy.states`.
+"""The native header with the tables of :mod:`pto_core.hierarchy.states`.
 
-``python -m pto_core.hierarchy.states_header FILE`` writes native/hierarchy/engine/states.hpp anew.
+``python -m pto_core.hierarchy.states_header FILE`` writes native/hierarchy/engine/states.hpp.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NOT_A_STATE = 255
 
 
 def header() -> str:
-    """Give the whole file."""
+    """Return the text of the header."""
     return "\n".join(
         [
             "// The states of a task and their transitions.",
@@ -58,9 +58,9 @@ def header() -> str:
 
 
 def rows_of(transitions: Transitions) -> list[list[int]]:
-    """Give the table as the native engine takes it: a row for each state, a column for each event.
+    """Return the table of the native engine: a row for each state, a column for each event.
 
-    A pair that has no row in ``transitions`` is ``NOT_A_STATE``.
+    A pair without a row in ``transitions`` is ``NOT_A_STATE``.
     """
     return [
         [int(transitions.get((state, event), NOT_A_STATE)) for event in StateEvent]

@@ -1,6 +1,6 @@
 """The level-3 part of docs/states.md, from the tables of :mod:`pto_core.hierarchy.states`.
 
-``python -m pto_core.hierarchy.states_page docs/states.md`` writes that part of the page anew.
+``python -m pto_core.hierarchy.states_page docs/states.md`` rewrites that part of the page.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ HEADING = "## Level 3 and up: the hierarchy engine\n"
 
 
 def part() -> str:
-    """Give the part, from its heading to the end of the page."""
+    """Return the part, from its heading to the end of the page."""
     return "\n".join(
         [
             HEADING,
             "Generated from `pto_core/src/pto_core/hierarchy/states.py`; a test compares this part",
-            "with it. Write it anew with `python -m pto_core.hierarchy.states_page`, given this"
-            " page.",
+            "with it. Rewrite it with `python -m pto_core.hierarchy.states_page`, given this page.",
             "",
-            "What may follow what. A pair without an entry is refused and changes nothing.",
+            "The next state. A pair without an entry is refused and changes nothing.",
             "",
             *_table(),
             "",
@@ -50,7 +49,7 @@ def part() -> str:
 
 
 def with_part(page: str) -> str:
-    """Give the page with this part written anew, or appended."""
+    """Return the page with this part replaced or appended."""
     before = page.partition("\n" + HEADING)[0]
     return f"{before.rstrip()}\n\n{part()}"
 

@@ -1,41 +1,39 @@
-"""What can be asked of a submitted task, beside what its native handle answers by itself."""
+"""The methods of task handles that Python implements: errors, results and ``await``."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pto_core._hierarchy import ContinuousTensor, TaskHandle
 from pto_core.errors import PtoError
 from pto_core.hierarchy.engine.instructions import Result
-
-if TYPE_CHECKING:
-    from pto_core.hierarchy.runs import Runs
+from pto_core.hierarchy.run_errors import RunErrors
 
 
 def exception(self: TaskHandle, timeout: float | None = None) -> PtoError | None:
-    """Wait for the task and give why it failed or did not run, None if it completed.
+    """Wait for the task; return the error of a task that failed or did not run, else None.
 
     Raises TimeoutError after ``timeout`` seconds.
     """
-    runs: Runs = self.driver.hooks.runs
+    errors = RunErrors(self.driver, self.driver.hooks.paths)
     if not self.wait(timeout):
-        task = runs.place(self.task_slot, of=self)
+        task = errors.place(self.task_slot, of=self)
         raise TimeoutError(f"{task.name} has not ended within {timeout} s")
     failure = self.failure
     if failure is None:
         return None
     result, cause, root = failure
     if result == Result.FAILED:
-        return runs.error_of(self.task_slot, cause, self)
-    return runs.poisoned(self.task_slot, root, self)
+        return errors.failed(self.task_slot, cause, self)
+    return errors.poisoned(self.task_slot, root, self)
 
 
 def result(self: TaskHandle, timeout: float | None = None) -> Any:
-    """Wait for the task and give the array that it wrote, a tuple of them if there are several.
+    """Wait for the task; return the array that it wrote, or a tuple of several arrays.
 
-    Raises why it failed or did not run. Of a task that was not submitted by a session, or that
-    writes nothing, it gives None. What lies in a heap ring is copied.
+    Raises the error of :func:`exception`. Returns None for a task that was not submitted by a
+    session, or that writes no array. Arrays in a heap ring are copied.
     """
     error = exception(self, timeout)
     if error is not None:
@@ -45,7 +43,7 @@ def result(self: TaskHandle, timeout: float | None = None) -> Any:
 
 
 def awaited(self: TaskHandle) -> Generator[Any, None, Any]:
-    """Return or raise what :func:`result` does; only the coroutine waits, and no thread does."""
+    """Suspend the coroutine until the task has ended; return or raise as :func:`result`."""
     yield from self.driver.hooks.event_loops.wait(self)
     return result(self)
 

@@ -1,4 +1,4 @@
-"""Python functions as typed tasks of a session: parameters say what is read and what is written."""
+"""Python functions as typed tasks; parameters state what is read and written."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ _TAGS = {
     Direction.NO_DEP: TensorArgType.NO_DEP,
 }
 
-# How a positional argument travels: four bits each, sixteen in a scalar after the others.
+# The kind of each positional argument takes four bits, sixteen to a scalar after the others.
 _TENSOR, _READ_ONLY, _INT, _FLOAT, _BOOL = range(5)
 _PER_WORD = 16
 _MASK = 2**64 - 1
 
 
 class Task(Generic[Parameters]):
-    """A Python function that runs in a SUB child; made by :func:`task`, submitted by a session.
+    """A Python function that runs in a SUB child; made by :func:`task`.
 
-    Calling it calls the function, here and with whatever is given.
+    A call runs the function in this process.
     """
 
     def __init__(self, function: Callable[Parameters, None], *, retries: int = 0) -> None:
         if not callable(function):
-            raise UsageError(f"{function!r} is no function; @task goes before a def", name="task")
+            raise UsageError(f"{function!r} is not a function; put @task before a def", name="task")
         if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
             raise UsageError(
-                f"retries is {retries!r}; give how often the task may run again, from 0",
+                f"retries is {retries!r}; set how often the task may run again, from 0",
                 name="retries",
                 value=retries,
             )
@@ -56,14 +56,14 @@ class Task(Generic[Parameters]):
         self.name = str(getattr(function, "__qualname__", function))
 
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
-        """Call the function; raises UsageError where a result would be lost, as in a child."""
+        """Call the function; raise UsageError if a result would be lost, as in a child."""
         self._refuse_value(self._checked(*args, **kwargs))
 
     def __repr__(self) -> str:
         return f"<Task {self.name!r}>"
 
     def arguments(self, values: Sequence[Any]) -> tuple[TaskArgs | None, tuple[Any, ...]]:
-        """Give the arguments of one submit, None for none, and the arrays that it writes."""
+        """Return the arguments of a submit, or None, and the arrays that the task writes."""
         directions = self._directions(values)
         args, written, layout, scalars = TaskArgs(), [], [], []
         for (name, direction), value in zip(directions, values, strict=True):
@@ -107,7 +107,7 @@ class Task(Generic[Parameters]):
             names = ", ".join(name for name, _, _ in listed)
             raise UsageError(
                 f"task function {self.name} takes {expected} arguments ({names}), "
-                f"{len(values)} were given",
+                f"got {len(values)}",
                 name=self.name,
                 value=len(values),
                 expected=expected,
@@ -124,9 +124,9 @@ class Task(Generic[Parameters]):
         if isinstance(value, float | np.floating):
             return _FLOAT, struct.unpack("=Q", struct.pack("=d", float(value)))[0]
         raise UsageError(
-            f"argument {name} of task function {self.name} is {type(value).__name__}, and nothing "
-            "says what the task does with it: annotate the parameter In, Out or InOut for an "
-            "array, Scalar for a number",
+            f"argument {name} of task function {self.name} is {type(value).__name__}, and its "
+            "direction is unknown: annotate the parameter In, Out or InOut for an array, "
+            "Scalar for a number",
             name=name,
             value=type(value).__name__,
             expected="In, Out, InOut or Scalar",
@@ -145,7 +145,7 @@ class Task(Generic[Parameters]):
 
 @dataclass(frozen=True)
 class TaskDecorator:
-    """Makes a function a task that takes the function's arguments."""
+    """Makes a task from a function."""
 
     retries: int
 
@@ -165,7 +165,7 @@ def task(function: None = None, *, retries: int = 0) -> TaskDecorator: ...
 def task(
     function: Callable[..., None] | None = None, *, retries: int = 0
 ) -> Task[...] | TaskDecorator:
-    """Make a Python function a task, to be submitted in a session.
+    """Make a task from a Python function, to be submitted in a session.
 
     Its annotations say what it does with each argument, as those of a kernel do::
 
@@ -173,11 +173,11 @@ def task(
         def scale(x: In, factor: Scalar, out: Out):
             np.multiply(x, factor, out=out)
 
-    It is called in a child, with a NumPy view for each array and with numbers. It writes its
-    results into the arrays. It fails with a UsageError if it returns a value other than None, or
-    if it assigns a new array to the name of an Out or InOut parameter. ``retries``: how often it
-    may run again after it failed or its child died; more than 0 declares that this is safe. What it
-    writes in place is put back first.
+    A child calls it with a NumPy view for each array, and with numbers. It writes its results into
+    the arrays. It fails with a UsageError if it returns a value other than None, or if it assigns a
+    new array to the name of an Out or InOut parameter. ``retries``: how often it may run again
+    after it failed or its child died; more than 0 declares that this is safe. Arrays that it
+    changes in place are restored first.
     """
     if function is None:
         return TaskDecorator(retries)
@@ -192,7 +192,7 @@ def _words(layout: Sequence[int]) -> list[int]:
 
 
 def _layout(args: TaskArgsView) -> list[int]:
-    """Read the words back; with n arguments there are n/16 of them, rounded up."""
+    """Read the kinds; n arguments have n/16 scalars of them, rounded up."""
     total = args.tensor_count + args.scalar_count
     count = total - -(-total // (_PER_WORD + 1))
     first = args.scalar_count - (total - count)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 from typing import Any, Generic, overload
 
 from pto_core.errors import UsageError
+from pto_core.kernels.core_type import CoreType
 from pto_core.kernels.digest import digest_of, file_digest, function_digest
 from pto_core.kernels.direction import (
     Parameter,
@@ -20,27 +20,6 @@ from pto_core.kernels.direction import (
 )
 from pto_core.kernels.lost_results import refuse_returned
 from pto_core.kernels.typed import Parameters
-
-
-class CoreType(IntEnum):
-    """The type of a core: AIC for matrix operations, AIV for vector operations."""
-
-    AIC = 0
-    AIV = 1
-
-    @classmethod
-    def of(cls, core: object) -> CoreType:
-        """Parse ``"aic"``, ``"aiv"`` or a member; raises UsageError."""
-        if isinstance(core, CoreType):
-            return core
-        if isinstance(core, str) and core.upper() in cls.__members__:
-            return cls[core.upper()]
-        raise UsageError(
-            f"core {core!r} is no type of core; use 'aic' or 'aiv'",
-            name="core",
-            value=core,
-            expected="aic or aiv",
-        )
 
 
 @dataclass(frozen=True)

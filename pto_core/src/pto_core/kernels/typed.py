@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pto_core._hierarchy import ContinuousTensor, TaskHandle
     from pto_core._native import DeviceArray
     from pto_core.kernels.call_config import CallConfig
-    from pto_core.kernels.core_callable import CoreType
+    from pto_core.kernels.core_type import CoreType
     from pto_core.kernels.direction import Parameter
 
     Parameters = ParamSpec("Parameters", default=...)

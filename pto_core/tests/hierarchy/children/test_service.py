@@ -9,7 +9,7 @@ import pytest
 
 from pto_core import CallConfig
 from pto_core.errors import ProtocolError
-from pto_core.hierarchy.children import Post, service
+from pto_core.hierarchy.children import ChildContext, service
 from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.handles import Delivery, by_code
 from pto_core.hierarchy.serialisation import NotImportableError, fingerprint
@@ -119,8 +119,8 @@ def test_close_stops_the_loop(asked, loop) -> None:
 
 
 def test_a_post_makes_the_callables_of_either_way() -> None:
-    post = Post(0, 0, None, {b"a": len}, {b"b": [NOT_HERE, JOIN]})
-    assert post.callables()[b"a"] is len
-    assert post.callables()[b"b"]("x", "y") == "x/y"
+    context = ChildContext(0, 0, None, {b"a": len}, {b"b": [NOT_HERE, JOIN]})
+    assert context.callables()[b"a"] is len
+    assert context.callables()[b"b"]("x", "y") == "x/y"
     with pytest.raises(NotImportableError, match="other code here"):
-        Post(0, 0, None, {}, {b"c": [NOT_HERE, OTHER]}).callables()
+        ChildContext(0, 0, None, {}, {b"c": [NOT_HERE, OTHER]}).callables()

@@ -97,7 +97,7 @@ def test_too_little_in_one_piece_is_named(arena) -> None:
     parts = [arena.array(4096, "uint8"), arena.array(4096, "uint8")]
     with pytest.raises(CapacityError, match="in one piece, the largest free piece has 0"):
         arena.array(1, "uint8")
-    assert arena.budget.handed_out == 8192
+    assert arena.budget.allocated == 8192
     del parts
 
 
@@ -105,7 +105,7 @@ def test_without_a_limit_what_is_free_now_counts_less_what_was_promised() -> Non
     free = [100_000]
     arena = SharedArena(Budget(measure=lambda: Availability(free[0], "the box")), capacity=1 << 20)
     promised = arena.array(60_032, "uint8")
-    with pytest.raises(CapacityError, match="the box leaves 100000 bytes, of which 60032 are prom"):
+    with pytest.raises(CapacityError, match="the box leaves 100000 bytes, of which 60032 belong"):
         arena.array(50_000, "uint8")
     promised[:] = 1  # now it is in use, and what is free has shrunk by as much
     free[0] = 40_000

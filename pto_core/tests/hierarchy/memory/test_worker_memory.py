@@ -26,7 +26,9 @@ def make(limit: int | None = 1 << 28, **changes) -> WorkerMemory:
 
 def test_the_parts_are_apart_aligned_and_zero() -> None:
     memory = make()
-    parts = sorted([(memory.boards, 5000), *map(memory.connection, range(2)), *memory.rings])
+    parts = sorted(
+        [(memory.progress_table, 5000), *map(memory.connection, range(2)), *memory.rings]
+    )
     for (begin, size), (after, _) in itertools.pairwise(parts):
         assert begin % 4096 == 0
         assert begin + size <= after
@@ -74,7 +76,7 @@ def test_closing_gives_all_memory_back_but_that_of_arrays() -> None:
     assert mine.resident_bytes == 0
     assert shared.resident_bytes <= 2 * MIB
     assert (array == 3).all()
-    assert memory.arena.budget.handed_out == array.nbytes
+    assert memory.arena.budget.allocated == array.nbytes
 
 
 def test_a_ring_without_bytes_is_refused() -> None:

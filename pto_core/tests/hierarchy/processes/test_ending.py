@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pto_core.hierarchy.processes import (
-    ChildEnding,
+    ChildExit,
     ChildPlan,
     ChildProcess,
     ChildProcesses,
@@ -51,7 +51,7 @@ def processes():
     made.kill_all()
 
 
-def until_gone(processes: ChildProcesses) -> list[ChildEnding]:
+def until_gone(processes: ChildProcesses) -> list[ChildExit]:
     deadline = time.monotonic() + 60
     while not (found := processes.poll()) and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -62,8 +62,8 @@ def test_a_child_that_is_killed_is_found_once_with_its_signal(processes) -> None
     pids = processes.start([plan(waiting, 0), plan(waiting, 1)])
     os.kill(pids[1], signal.SIGKILL)
     (found,) = until_gone(processes)
-    assert found == ChildEnding(1, "L3/sub1", pids[1], exit_code=None, signal=signal.SIGKILL)
-    assert "SIGKILL" in found.in_words
+    assert found == ChildExit(1, "L3/sub1", pids[1], exit_code=None, signal=signal.SIGKILL)
+    assert "SIGKILL" in found.description
     assert processes.poll() == []
     assert processes[1].pidfd == -1
     assert processes[0].pidfd >= 0
@@ -77,10 +77,10 @@ def test_many_threads_may_ask_and_signal_and_one_takes_the_end(processes) -> Non
         processes.start([plan(waiting)])
         child, together = processes[0], threading.Barrier(4)
 
-        def ask(child: ChildProcess = child, together: threading.Barrier = together) -> ChildEnding:
+        def ask(child: ChildProcess = child, together: threading.Barrier = together) -> ChildExit:
             together.wait()
             child.kill()
-            child.await_end(10)
+            child.await_exit(10)
             return child.poll()
 
         with ThreadPoolExecutor(4) as pool:
@@ -97,7 +97,7 @@ def test_a_child_that_leaves_is_found_with_its_code(processes) -> None:
     processes.start([plan(leave)])
     (found,) = until_gone(processes)
     assert (found.exit_code, found.signal) == (7, None)
-    assert found.in_words == "ended by itself with code 7"
+    assert found.description == "ended by itself with code 7"
 
 
 def test_an_exception_after_ready_is_printed_and_the_code_is_1(processes, capfd) -> None:
@@ -115,7 +115,7 @@ def test_ending_waits_for_those_that_close_by_themselves(processes) -> None:
     processes.start([plan(closing, 0), plan(closing, 1)])
     kept = list(processes)
     processes.end()
-    assert [child.ending.exit_code for child in kept] == [0, 0]
+    assert [child.exit.exit_code for child in kept] == [0, 0]
     assert len(processes) == 0
 
 
@@ -123,7 +123,7 @@ def test_ending_asks_and_then_insists(processes) -> None:
     processes.start([plan(waiting, 0), plan(deaf, 1)])
     kept = list(processes)
     processes.end(grace_s=0.05)
-    assert [child.ending.signal for child in kept] == [signal.SIGTERM, signal.SIGKILL]
+    assert [child.exit.signal for child in kept] == [signal.SIGTERM, signal.SIGKILL]
     processes.end()
 
 
@@ -132,7 +132,7 @@ def test_a_child_that_is_stopped_is_ended_too(processes) -> None:
     os.kill(pid, signal.SIGSTOP)
     kept = processes[0]
     processes.end(grace_s=0)
-    assert kept.ending.signal in (signal.SIGTERM, signal.SIGKILL)
+    assert kept.exit.signal in (signal.SIGTERM, signal.SIGKILL)
 
 
 # Invariant: A Worker waits for, signals and ends only its own children, and only in the process
@@ -152,7 +152,7 @@ def test_a_child_that_somebody_else_waited_for_is_not_a_riddle(processes) -> Non
     os.waitpid(pid, 0)
     (found,) = until_gone(processes)
     assert (found.exit_code, found.signal) == (None, None)
-    assert "something else in this process waited for it" in found.in_words
+    assert "something else in this process waited for it" in found.description
 
 
 def test_a_program_that_ignores_sigchld_loses_no_child() -> None:
@@ -220,7 +220,7 @@ def test_interrupt_while_ending_ends_the_wait_and_then_takes_its_course(
     with pytest.raises(KeyboardInterrupt):
         processes.end(grace_s=60)
     assert time.monotonic() - begun < 30
-    assert kept.ending.signal == signal.SIGKILL
+    assert kept.exit.signal == signal.SIGKILL
     assert len(processes) == 0
 
 

@@ -35,8 +35,8 @@ def test_who_closes_a_descriptor_and_who_may_fork_do_not_wait_for_each_other() -
         os.fstat(descriptor)  # it is closed when nobody forks
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
-    assert process.ending is not None
-    assert process.ending.exit_code == 3
+    assert process.exit is not None
+    assert process.exit.exit_code == 3
     assert process.pidfd == -1
 
 

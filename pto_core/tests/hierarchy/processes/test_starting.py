@@ -166,19 +166,19 @@ def test_after_an_error_another_start_works(processes) -> None:
 def looked_at(processes, index: int):
     """Look until the start of a child is over, whatever comes of it."""
     limit = time.monotonic() + 20
-    while not (start := processes.look(index)).is_over:
+    while not (start := processes.check_start(index)).is_over:
         assert time.monotonic() < limit
     return start
 
 
 def test_a_child_that_is_begun_takes_the_place_of_the_old_one(processes, is_gone) -> None:
     old = processes.start(plans(waiting, waiting))
-    processes.begin(1, ChildPlan("L3/sub1", waiting))
+    processes.replace(1, ChildPlan("L3/sub1", waiting))
     assert looked_at(processes, 1).value == processes[1].pid != old[1]
     assert is_gone(old[1])
     assert processes[0].pid == old[0]
     assert processes.poll() == []
-    processes.begin(0, ChildPlan("L3/sub0", raising))
+    processes.replace(0, ChildPlan("L3/sub0", raising))
     with pytest.raises(ChildStartError, match="no such thing"):
         looked_at(processes, 0)
     assert not processes[0].is_alive
@@ -188,10 +188,10 @@ def test_a_child_that_is_begun_takes_the_place_of_the_old_one(processes, is_gone
 def test_one_that_ended_when_it_was_ready_is_not_ready(processes) -> None:
     """Nobody would tell its end any more."""
     processes.start(plans(waiting))
-    processes.begin(0, ChildPlan("L3/sub0", lambda start: start.ready()))
+    processes.replace(0, ChildPlan("L3/sub0", lambda start: start.ready()))
     os.waitid(os.P_PID, processes[0].pid, os.WEXITED | os.WNOWAIT)
     assert [ending.exit_code for ending in processes.poll()] == [0]
-    start = processes.look(0)
+    start = processes.check_start(0)
     assert not start.is_ready
     assert "ended by itself with code 0 while starting, before it was" in str(start.failure)
 
@@ -200,10 +200,10 @@ def test_one_that_ended_when_it_was_ready_is_not_ready(processes) -> None:
 def test_one_that_is_begun_ends_with_the_others_and_needs_no_time(processes, is_gone, end) -> None:
     processes.start(plans(waiting, waiting))
     for index in range(2):
-        processes.begin(index, ChildPlan(f"L3/sub{index}", lambda start: signal.pause()))
+        processes.replace(index, ChildPlan(f"L3/sub{index}", lambda start: signal.pause()))
     begun = [processes[index] for index in range(2)]
     getattr(processes, end)()
-    assert [process.ending.signal for process in begun] == [signal.SIGKILL] * 2
+    assert [process.exit.signal for process in begun] == [signal.SIGKILL] * 2
     assert len(processes) == 0
 
 
@@ -279,11 +279,11 @@ def test_engine_threads_are_parked_over_each_fork(processes, monkeypatch) -> Non
     processes.start(plans(waiting, waiting))
     assert events == ["park", "fork", "unpark"] * 2
     events.clear()
-    processes.begin(0, ChildPlan("L3/sub0", waiting))
+    processes.replace(0, ChildPlan("L3/sub0", waiting))
     assert events == ["park", "fork", "unpark"]
     del engine
     events.clear()
-    processes.begin(1, ChildPlan("L3/sub1", waiting))
+    processes.replace(1, ChildPlan("L3/sub1", waiting))
     assert events == ["fork"]
 
 

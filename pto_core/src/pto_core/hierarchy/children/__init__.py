@@ -1,8 +1,8 @@
-"""What a child is: the body of its process, from its start to the request to close."""
+"""The bodies of child processes, from the start to the request to close."""
 
 from pto_core.hierarchy.children.chip import ChipBody
-from pto_core.hierarchy.children.post import Post
+from pto_core.hierarchy.children.context import ChildContext
 from pto_core.hierarchy.children.sub import SubBody
-from pto_core.hierarchy.children.worker import WorkerBody
+from pto_core.hierarchy.children.worker import NestedWorker, WorkerBody
 
-__all__ = ["ChipBody", "Post", "SubBody", "WorkerBody"]
+__all__ = ["ChildContext", "ChipBody", "NestedWorker", "SubBody", "WorkerBody"]

@@ -1,4 +1,4 @@
-"""A child that is a chip: it has the device open and runs ChipCallables on it."""
+"""A child that opens the device of one chip and runs ChipCallables on it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pto_core._hierarchy import ContinuousTensor, TaskArgsView
     from pto_core.config import Config
     from pto_core.device import Device, DeviceArray
-    from pto_core.hierarchy.children.post import Post
+    from pto_core.hierarchy.children.context import ChildContext
     from pto_core.hierarchy.processes import ChildStart
 
 
@@ -23,35 +23,35 @@ if TYPE_CHECKING:
 class ChipBody:
     """The body of a chip child; ``config`` names backend, runtime and their settings."""
 
-    post: Post
+    context: ChildContext
     device: int
     config: Config
 
     def __post_init__(self) -> None:
-        """Import in the parent, once, what each child would import for itself."""
+        """Import modules in the parent, so that forked children share them."""
         import pto_core.device  # noqa: F401
 
     def __call__(self, start: ChildStart) -> None:
-        """Be the child."""
+        """Open the device and run tasks until the parent asks the child to close."""
         from pto_core.device import open_device
 
         start.doing("opening its device")
-        # The limit of a task is the Worker's, which ends a child that is past it.
+        # The Worker enforces the time limit of a task: it kills the child.
         config = self.config.replace({"device": self.device, "task_timeout_s": None})
         with open_device(config=config) as device:
             chip = _Chip(device)
             try:
-                serve(start, self.post, chip.run, chip.operations)
+                serve(start, self.context, chip.run, chip.operations)
             finally:
                 chip.free_all()
 
 
 class _Chip:
-    """The device, and the memory on it that the Worker asked for."""
+    """The device, and the memory that the Worker allocated on it."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._memory: dict[int, DeviceArray] = {}  # what malloc gave, by address
+        self._memory: dict[int, DeviceArray] = {}  # from malloc, by address
         self.operations: Mapping[str, Any] = {
             "malloc": self._malloc,
             "free": self._free,
@@ -60,12 +60,12 @@ class _Chip:
         }
 
     def run(self, chip: Any, args: TaskArgsView | None, config: CallConfig | None) -> None:
-        """Run one task: arrays are copied in and back as the signature of the chip says."""
+        """Run one task; copy arrays in and out by the directions in the chip's signature."""
         values = [] if args is None else self._values(chip, args)
         self._device.run(chip, *values, config=config)
 
     def free_all(self) -> None:
-        """Free what the Worker has left: the chip is about to go with it."""
+        """Free the memory that the Worker has not freed."""
         for array in self._memory.values():
             array.free()
         self._memory.clear()
@@ -78,14 +78,14 @@ class _Chip:
         return tensors + _scalars(chip, args)
 
     def _on_device(self, tensor: ContinuousTensor) -> DeviceArray:
-        """Give the part of the memory that a tensor marked as the child's means."""
+        """Return the device memory that a tensor with ``child_memory`` names."""
         for address, array in self._memory.items():
             offset = tensor.address - address
             if offset >= 0 and offset + tensor.nbytes <= array.nbytes:
                 return array.view(offset, tensor.shape, tensor.dtype.numpy)
         raise UsageError(
             f"a tensor with child_memory has {tensor.nbytes} bytes at {tensor.address:#x}, which "
-            "is in no memory of this chip; give an address that malloc of this child gave and "
+            "is in no memory of this chip; use an address that malloc returned for this child and "
             "that was not freed",
             name="child_memory",
             value=tensor.address,
@@ -100,7 +100,7 @@ class _Chip:
         array = self._memory.pop(address, None)
         if array is None:
             raise UsageError(
-                f"{address:#x} was not given by malloc of this chip, or is free already",
+                f"{address:#x} was not returned by malloc for this chip, or was freed",
                 name="address",
                 value=address,
             )
@@ -119,16 +119,17 @@ class _Chip:
 
 
 def _bytes_at(address: int, nbytes: int) -> Any:
-    """Show memory that parent and child share as an array."""
+    """Return memory that parent and child share as an array."""
     import numpy as np
 
     return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
 
 
 def _scalars(chip: Any, args: TaskArgsView) -> list[Any]:
-    """Give the scalars as the orchestration takes them.
+    """Return the scalars in the types that the orchestration accepts.
 
-    What its signature gives a type has it. Else a Python one gets integers, and a C++ one the bits.
+    A scalar with a type in the signature has that type. The others are integers for a Python
+    orchestration, and raw bits for a C++ one.
     """
     declared = _declared_scalars(chip)
     is_python = not isinstance(chip, ChipCallable) or chip.function is not None

@@ -1,4 +1,4 @@
-"""The loop of a child, and what it does on request between tasks."""
+"""The task loop of a child, and the requests that it answers between tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pto_core.hierarchy.handles import materialised
 from pto_core.kernels import CallConfig
 
 if TYPE_CHECKING:
-    from pto_core.hierarchy.children.post import Post
+    from pto_core.hierarchy.children.context import ChildContext
     from pto_core.hierarchy.handles import Delivery
     from pto_core.hierarchy.processes import ChildStart
 
@@ -29,25 +29,25 @@ _POSITIONAL = (
 
 def serve(
     start: ChildStart,
-    post: Post,
+    context: ChildContext,
     invoke: Invoke | None = None,
     operations: Mapping[str, Operation] | None = None,
 ) -> None:
-    """Say ready, and run tasks until the parent asks to close.
+    """Report that the child is ready, and run tasks until the parent asks it to close.
 
-    ``invoke(callable, args, config)`` runs one; without, the loop calls it with the arguments, or
-    with nothing if it does not accept an argument. ``operations`` are requests that this kind of
-    child knows beside those that all do.
+    ``invoke(callable, args, config)`` runs a task. Without it, the loop calls the callable with the
+    arguments, or without if the callable does not accept an argument. ``operations``: further
+    requests that this kind of child answers.
     """
-    end = post.endpoint.open_child()
+    end = context.endpoint.open_child()
     loop = ChildLoop(
         table=end.table,
         end=end.end,
-        boards=post.boards,
-        child=post.index,
+        boards=context.progress_table,
+        child=context.index,
         largest_frame_bytes=end.largest_frame_bytes,
     )
-    for digest, callable_ in post.callables().items():
+    for digest, callable_ in context.callables().items():
         loop.add(digest, callable_, accepts_argument(callable_))
     service = _Service(loop, operations or {})
     start.ready()
@@ -74,7 +74,7 @@ class _Service:
 
     def __init__(self, loop: ChildLoop, operations: Mapping[str, Operation]) -> None:
         self._loop = loop
-        self._configs: dict[int, CallConfig | None] = {0: None}  # that of the run
+        self._configs: dict[int, CallConfig | None] = {0: None}  # 0: the configuration of the run
         self._operations: dict[str, Operation] = {
             "config": self._configure,
             "callable": self._deliver,
@@ -89,11 +89,11 @@ class _Service:
             if operation not in self._operations:
                 raise ProtocolError(f"this child cannot do {operation!r}")
             return pickle.dumps((True, self._operations[operation](*arguments)))
-        except BaseException as error:  # noqa: BLE001 - the parent is told, and the loop goes on
+        except BaseException as error:  # noqa: BLE001 - the parent receives it
             return pickle.dumps((False, Failure.of(error).pack()))
 
     def invoking(self, invoke: Invoke) -> Callable[[Any, Any, int], None]:
-        """Give what the loop calls for a task: configurations have come before, by number."""
+        """Return the loop's function for a task; its last argument numbers a configuration."""
 
         def run(callable_: Any, args: Any, config: int) -> None:
             invoke(callable_, args, self._configs[config])

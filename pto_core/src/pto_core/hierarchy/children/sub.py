@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pto_core.hierarchy.children.service import serve
 
 if TYPE_CHECKING:
-    from pto_core.hierarchy.children.post import Post
+    from pto_core.hierarchy.children.context import ChildContext
     from pto_core.hierarchy.processes import ChildStart
 
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class SubBody:
     """The body of a SUB child."""
 
-    post: Post
+    context: ChildContext
 
     def __call__(self, start: ChildStart) -> None:
-        """Be the child."""
-        serve(start, self.post)
+        """Run tasks until the parent asks the child to close."""
+        serve(start, self.context)

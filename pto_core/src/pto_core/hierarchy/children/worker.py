@@ -1,40 +1,55 @@
-"""A child that is a whole Worker, with children of its own."""
+"""A child that is a Worker with children of its own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pto_core.hierarchy.children.service import serve
 
 if TYPE_CHECKING:
-    from pto_core.hierarchy.children.post import Post
+    from pto_core.hierarchy.children.context import ChildContext
     from pto_core.hierarchy.processes import ChildStart
-    from pto_core.hierarchy.worker import Worker
     from pto_core.kernels import CallConfig
+
+
+class NestedWorker(Protocol):
+    """A Worker that was added to another one, as its parent and its own process use it."""
+
+    @property
+    def level(self) -> int:
+        """The level of the Worker."""
+
+    @property
+    def spawns(self) -> bool:
+        """Whether the Worker, or a Worker at any depth below it, spawns its children."""
+
+    def start_as_child(self, path: str) -> None:
+        """Start the children, in the process of the Worker; ``path`` names it in messages."""
+
+    def run_graph(self, graph: Any, args: Any, config: CallConfig | None) -> None:
+        """Run a graph function and wait for its tasks."""
+
+    def close(self) -> None:
+        """End the children."""
 
 
 @dataclass(frozen=True)
 class WorkerBody:
     """The body of a Worker's process: it runs graph functions ``graph(orch, args, config)``.
 
-    ``worker`` has not been started; its children are forked here, after all memory of the levels
-    above was mapped.
+    ``worker`` has not been started. Its children start in this process, after all memory of the
+    levels above was mapped.
     """
 
-    post: Post
-    worker: Worker
+    context: ChildContext
+    worker: NestedWorker
 
     def __call__(self, start: ChildStart) -> None:
-        """Be the child."""
-        worker = self.worker
+        """Run the Worker until its parent asks it to close."""
         start.doing("starting its own children")
-        worker.start_as_child(start.path)
-
-        def invoke(graph: Any, args: Any, config: CallConfig | None) -> None:
-            worker.run(graph, args, config)
-
+        self.worker.start_as_child(start.path)
         try:
-            serve(start, self.post, invoke)
+            serve(start, self.context, self.worker.run_graph)
         finally:
-            worker.close()
+            self.worker.close()

@@ -26,7 +26,7 @@ _LEAST_CAPACITY = 1 << 26
 
 @dataclass(frozen=True)
 class ArenaStatistics:
-    """Arrays that live, their bytes, and the largest that would fit between them."""
+    """The live arrays, their bytes, and the largest free piece."""
 
     arrays: int
     nbytes: int
@@ -35,14 +35,14 @@ class ArenaStatistics:
 
 
 class SharedArena:
-    """A range of addresses out of which arrays are handed.
+    """A range of shared addresses, from which arrays are allocated.
 
-    It is reserved when it is made, before the first child, and takes memory only where arrays were
-    written. An array lives as long as a view of it does; then its memory is zeroed, given back, and
-    handed out again. It outlives :meth:`close`. Any thread may call; a forked process only reads.
+    The constructor reserves the range, before the first child starts. Only pages that were written
+    take memory. An array lives as long as a view of it; then its memory is zeroed and reused.
+    Arrays stay valid after :meth:`close`. Any thread may call; a forked process only reads.
 
-    Where a view goes no Python runs: what a signal's handler raises there would be dropped. So
-    native code zeroes the memory, and the books follow with the next call.
+    No Python code runs when a view is destroyed, because an exception of a signal handler would be
+    lost there. Native code zeroes the memory. The next call updates the free list.
     """
 
     def __init__(
@@ -58,22 +58,21 @@ class SharedArena:
         self._arrays = 0
         self._nbytes = 0
         self._lock = Lock()
-        # Offset and bytes of blocks whose last view is gone, zeroed. Any thread adds at any time.
+        # Offset and bytes of zeroed blocks without views. Any thread appends at any time.
         self._gone: deque[tuple[int, int]] = deque()
         self._process = os.getpid()
         self._is_closed = False
 
     @property
     def mapping(self) -> SharedMapping:
-        """The whole range."""
+        """The mapping of the whole range."""
         return self._mapping
 
     def array(self, shape: int | Sequence[int], dtype: Any = "float32") -> npt.NDArray[Any]:
-        """Give a new array of zeros.
+        """Return a new array of zeros.
 
-        Raises UsageError for a shape or type that cannot be, after :meth:`close` and in a child;
-        CapacityError when memory or addresses do not suffice, with the numbers: nothing has
-        changed then.
+        Raises UsageError for an invalid shape or type, after :meth:`close`, and in a child;
+        CapacityError if memory or addresses do not suffice. After an error nothing has changed.
         """
         extents = _shape(shape)
         kind = DataType.of(dtype)
@@ -86,7 +85,7 @@ class SharedArena:
         return np.asarray(block)[:nbytes].view(kind.numpy).reshape(extents)
 
     def statistics(self) -> ArenaStatistics:
-        """Count what lives."""
+        """Return the counters of live arrays and free space."""
         with self._lock:
             self._settle()
             return ArenaStatistics(
@@ -94,11 +93,11 @@ class SharedArena:
             )
 
     def close(self) -> None:
-        """Hand out nothing any more; arrays that live on stay valid."""
+        """Refuse further arrays; existing arrays stay valid."""
         self._is_closed = True
 
     def settle(self) -> None:
-        """Make free, also in the budget, what is gone."""
+        """Return the blocks without views to the free list and the budget."""
         with self._lock:
             self._settle()
 
@@ -119,9 +118,9 @@ class SharedArena:
                 self.budget.give_back(nbytes)
                 raise CapacityError(
                     f"{what} needs {nbytes} bytes in one piece, the largest free piece has "
-                    f"{self._free.largest}: {self._arrays} arrays with {self._nbytes} bytes live "
-                    f"in the {self._mapping.nbytes} that were reserved before the first child; "
-                    f"let go of some, or set a larger {LIMIT_SETTING} before init",
+                    f"{self._free.largest}: {self._arrays} arrays with {self._nbytes} bytes are "
+                    f"alive in {self._mapping.nbytes} that were reserved before the first child; "
+                    f"delete some, or set a larger {LIMIT_SETTING} before init",
                     name=LIMIT_SETTING,
                     value=nbytes,
                     limit=self._free.largest,
@@ -134,21 +133,21 @@ class SharedArena:
         if os.getpid() != self._process:
             raise UsageError(
                 f"shared_array was called in process {os.getpid()}, a child of the Worker's "
-                f"process {self._process}; make the array there and give it as an argument"
+                f"process {self._process}; make the array there and pass it as an argument"
             )
         if self._is_closed:
             raise UsageError("shared_array was called after close; make the array before it")
 
 
 def _default_capacity(budget: Budget) -> int:
-    """Addresses cost nothing: as many as the limit, or the machine has memory for."""
+    """Return the limit, or the size of the machine's memory: unused addresses cost nothing."""
     if budget.limit is not None:
         return max(budget.limit, _ALIGNMENT)
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _reserved(capacity: int) -> SharedMapping:
-    """Reserve addresses; fewer where a limit of the process (``ulimit -v``) refuses so many."""
+    """Reserve addresses, or fewer if a limit of the process (``ulimit -v``) refuses."""
     while True:
         try:
             return parent_only_mapping(SharedMapping(capacity))
@@ -171,7 +170,7 @@ def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
         extents = (-1,)
     if any(extent < 0 for extent in extents):
         raise UsageError(
-            f"the shape {shape!r} is not valid; give integers that are not negative",
+            f"the shape {shape!r} is not valid; pass integers that are not negative",
             name="shape",
             value=shape,
         )

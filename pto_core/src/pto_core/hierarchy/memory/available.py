@@ -1,4 +1,4 @@
-"""How much memory the machine and the control group leave free at this moment."""
+"""The memory that the machine and its control groups leave free."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ _STRICT_OVERCOMMIT = "2"
 
 @dataclass(frozen=True)
 class Availability:
-    """``nbytes`` that can be used, and ``limited_by`` what says so, for messages."""
+    """The usable ``nbytes``; ``limited_by`` names the limit in messages."""
 
     nbytes: int
     limited_by: str
 
 
 def available(root: str = "") -> Availability:
-    """Look at the machine and at every control group that this process is in.
+    """Return the smallest limit of the machine and of the control groups of this process.
 
-    What could be dropped (page cache) counts as free. ``root`` is before ``/proc`` and ``/sys``.
-    What cannot be read sets no limit.
+    Page cache that can be dropped counts as free. A file that cannot be read sets no limit.
+    ``root``: a prefix for ``/proc`` and ``/sys``.
     """
     found = [_machine(root), *_groups(root)]
     return min(found, key=lambda one: one.nbytes)
@@ -37,7 +37,7 @@ def _machine(root: str) -> Availability:
 
 
 def _groups(root: str) -> list[Availability]:
-    """Give what each control group with a limit leaves, from ours up; versions 1 and 2."""
+    """Return the free memory of each control group of this process with a limit."""
     found = []
     for line in _text(f"{root}/proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -75,7 +75,7 @@ def _group_of_version_1(group: str) -> int | None:
 
 
 def _numbers(path: str) -> dict[str, int]:
-    """Read lines of a name and a number; a unit may follow."""
+    """Return the numbers of a file with lines of a name, a number and perhaps a unit."""
     found = {}
     for line in _text(path).splitlines():
         name, _, rest = line.replace(":", " ").partition(" ")
@@ -86,7 +86,7 @@ def _numbers(path: str) -> dict[str, int]:
 
 
 def _text(path: str) -> str:
-    """Read a file; empty when it cannot be."""
+    """Return the text of a file, empty if it cannot be read."""
     try:
         with open(path) as opened:
             return opened.read().strip()

@@ -1,4 +1,4 @@
-"""How much memory a Worker hands out, and where that ends."""
+"""The limit of the shared memory of a Worker."""
 
 from __future__ import annotations
 
@@ -13,60 +13,60 @@ LIMIT_SETTING = "shared_memory_limit"
 
 
 class Backing(Protocol):
-    """A mapping that what is handed out lies in."""
+    """A mapping in which allocations lie."""
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes that take memory."""
+        """The bytes that take physical memory."""
 
 
 class Budget:
-    """Counts what is handed out. Refuses what goes beyond the limit, before anything is changed.
+    """Counts allocations, and refuses those beyond the limit before anything changes.
 
-    With a ``limit`` that is what is handed out at one time. Without, it is what memory and control
-    group leave free at that moment, less what was handed out and has not been written yet: such
-    pages take memory later, without another call that could be refused.
+    ``limit``: the most bytes that are allocated at a time. Without it, the limit is the free memory
+    of machine and control groups, less the allocations that were not written yet: their pages take
+    memory later.
     """
 
     def __init__(
         self, limit: int | None = None, measure: Callable[[], Availability] = available
     ) -> None:
         self.limit = limit
-        self.handed_out = 0
+        self.allocated = 0
         self._measure = measure
-        self._backings: list[ref[Backing]] = []  # one that is gone takes no memory
+        self._backings: list[ref[Backing]] = []  # a destroyed mapping takes no memory
 
     def add_backing(self, backing: Backing) -> None:
-        """Count the pages of ``backing``, as long as it lives, as what is handed out lies in it."""
+        """Count the pages of a mapping in which allocations lie, as long as it lives."""
         known = [one for one in self._backings if one() is not None]
         self._backings = [*known, ref(backing)]
 
     def take(self, nbytes: int, what: str) -> None:
-        """Hand out ``nbytes``; ``what`` names them in the CapacityError."""
+        """Allocate ``nbytes``; ``what`` names them in the CapacityError."""
         left, reason = self._left()
         if nbytes > left:
             raise CapacityError(
                 f"{what} needs {nbytes} bytes of shared memory, {max(left, 0)} are left: {reason}; "
-                f"let go of arrays that are not needed any more, or set {LIMIT_SETTING}",
+                f"delete arrays that are not needed any more, or raise {LIMIT_SETTING}",
                 name=LIMIT_SETTING,
                 value=nbytes,
                 limit=max(left, 0),
             )
-        self.handed_out += nbytes
+        self.allocated += nbytes
 
     def give_back(self, nbytes: int) -> None:
-        """Take back what was handed out."""
-        self.handed_out -= nbytes
+        """Release an allocation."""
+        self.allocated -= nbytes
 
     def _left(self) -> tuple[int, str]:
         if self.limit is not None:
-            reason = f"{self.handed_out} of {LIMIT_SETTING} = {self.limit} bytes are handed out"
-            return self.limit - self.handed_out, reason
+            reason = f"{self.allocated} of {LIMIT_SETTING} = {self.limit} bytes are allocated"
+            return self.limit - self.allocated, reason
         free = self._measure()
-        promised = max(self.handed_out - _resident(self._backings), 0)
+        promised = max(self.allocated - _resident(self._backings), 0)
         reason = f"{free.limited_by} leaves {free.nbytes} bytes"
         if promised:
-            reason += f", of which {promised} are promised to arrays that are not written yet"
+            reason += f", of which {promised} belong to arrays that were not written yet"
         return free.nbytes - promised, reason
 
 

@@ -1,4 +1,4 @@
-"""Which parts of a range of bytes are free."""
+"""The free parts of a range of bytes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from bisect import bisect_left, insort
 
 
 class FreeList:
-    """The free parts of a range; best fit, neighbours joined.
+    """The free parts of a range; allocation takes the best fit, and neighbours are merged.
 
-    ``_by_size`` and ``_by_offset`` hold the same parts; no two touch each other.
+    ``_by_size`` and ``_by_offset`` hold the same parts. No two parts are adjacent.
     """
 
     def __init__(self, nbytes: int) -> None:
@@ -17,7 +17,7 @@ class FreeList:
         self._add(0, nbytes)
 
     def take(self, nbytes: int) -> int | None:
-        """Give the offset of a part of that size, None when there is none; nothing else changes."""
+        """Allocate a part of this size; return its offset, or None if no part is large enough."""
         place = bisect_left(self._by_size, (nbytes, 0))
         if place == len(self._by_size):
             return None
@@ -28,7 +28,7 @@ class FreeList:
         return offset
 
     def give_back(self, offset: int, nbytes: int) -> None:
-        """Make a part that was taken free again."""
+        """Free an allocated part."""
         place = bisect_left(self._by_offset, (offset, 0))
         if place < len(self._by_offset) and self._by_offset[place][0] == offset + nbytes:
             after = self._by_offset[place]

@@ -1,4 +1,4 @@
-"""The parts of a Worker's shared memory."""
+"""The layout of the shared memory of a Worker."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ _HEAP_SETTING = "heap_ring_size"
 
 
 class WorkerMemory:
-    """Boards, connections and heap rings in one mapping, and the arena; made before any child.
+    """The progress table, connections and heap rings in one mapping, and the arena.
 
-    All of it is zero at first and at the same address in every child. ``board_bytes``: of the one
-    block of boards and bells. ``connection_bytes``: for each child what its transport needs.
-    ``arena``: one that was made before, and that stays open; its budget also counts the rings. The
-    parent's: a forked process only reads and writes the memory itself.
+    All memory is zero at first, and at the same address in every child. It is reserved before any
+    child starts. ``board_bytes``: size of the progress table with its doorbells.
+    ``connection_bytes``: size of each child's connection. ``arena``: an existing arena, which stays
+    open; its budget also counts the rings. Only the parent manages the memory; a forked process
+    reads and writes it.
     """
 
     def __init__(
@@ -45,34 +46,34 @@ class WorkerMemory:
 
     @property
     def mappings(self) -> tuple[SharedMapping, SharedMapping]:
-        """What a child that is not forked has to attach."""
+        """The mappings that a spawned child attaches."""
         return self._mapping, self.arena.mapping
 
     @property
-    def boards(self) -> int:
-        """The address of the block of boards and bells."""
+    def progress_table(self) -> int:
+        """The address of the progress table and its doorbells."""
         return self._mapping.address
 
     def connection(self, child: int) -> tuple[int, int]:
-        """Give address and bytes of a child's connection."""
+        """Return address and bytes of a child's connection."""
         offset, nbytes = self._parts[1 + child]
         return self._mapping.address + offset, nbytes
 
     def reset_connection(self, child: int) -> None:
-        """Make a connection's memory zero again, for the child that takes a lost one's place."""
+        """Zero the memory of a connection, for a restarted child."""
         self._mapping.zero(*self._parts[1 + child])
 
     @property
     def rings(self) -> list[tuple[int, int]]:
-        """Address and bytes of each heap ring."""
+        """The address and bytes of each heap ring."""
         parts = self._parts[1 + self._connections :]
         return [(self._mapping.address + offset, nbytes) for offset, nbytes in parts]
 
     def grant(self, ring: int, nbytes: int) -> int:
-        """Let a heap ring use its first ``nbytes``; gives how many it may use from now on.
+        """Let a heap ring use its first ``nbytes``; return how many it may use from now on.
 
-        Called when a ring first reaches beyond what it was granted. Raises CapacityError when
-        memory does not suffice; nothing has changed then.
+        The driver calls it when a ring first exceeds its grant. Raises CapacityError if memory does
+        not suffice; then nothing has changed.
         """
         granted = self._granted[ring]
         if nbytes <= granted:
@@ -82,16 +83,16 @@ class WorkerMemory:
         try:
             self.arena.budget.take(wanted - granted, f"heap ring {ring}")
         except CapacityError:
-            wanted = nbytes  # not in large steps then
+            wanted = nbytes  # without a large step
             self.arena.budget.take(wanted - granted, f"heap ring {ring}")
         self._granted[ring] = wanted
         return wanted
 
     def close(self) -> None:
-        """Give the memory back, but for arrays that live on. Children must be gone.
+        """Release the memory, except live arrays. The children have exited.
 
-        Another Worker's children may have inherited the mapping: its pages go nevertheless. Its
-        addresses go with this object.
+        The pages are released even if children of another Worker inherited the mapping. The
+        addresses are released with this object.
         """
         self.arena.budget.give_back(sum(self._granted))
         self._granted = [0] * RING_COUNT
@@ -101,7 +102,7 @@ class WorkerMemory:
 
 
 def _laid_out(sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Give offset and bytes of each part, in whole pages."""
+    """Return offset and bytes of each part, in whole pages."""
     parts, offset = [], 0
     for size in sizes:
         parts.append((offset, _pages(size)))
@@ -116,7 +117,7 @@ def _pages(nbytes: int) -> int:
 def _reserved(nbytes: int, heap_ring_size: int) -> SharedMapping:
     if heap_ring_size <= 0:
         raise UsageError(
-            f"{_HEAP_SETTING} is {heap_ring_size}; give a positive number of bytes",
+            f"{_HEAP_SETTING} is {heap_ring_size}; set a positive number of bytes",
             name=_HEAP_SETTING,
             value=heap_ring_size,
         )

@@ -1,16 +1,18 @@
-"""The processes of a Worker's children: starting, watching and ending them.
+"""The processes of the children of a Worker: their start, their exits and their end.
 
-:class:`ChildProcesses` has those of one Worker. Whatever has threads or descriptors of the parent's
-side registers them here: the former are parked at every fork, the latter closed in every child.
+:class:`ChildProcesses` holds those of one Worker. Threads and descriptors that belong to the parent
+are registered here: every fork parks the threads, and every child closes the descriptors.
 """
 
-from pto_core.hierarchy.processes.child_process import ChildEnding, ChildProcess
+from pto_core.hierarchy.processes.child_exit import ChildExit
+from pto_core.hierarchy.processes.child_process import ChildProcess
 from pto_core.hierarchy.processes.child_processes import ChildProcesses
 from pto_core.hierarchy.processes.child_start import ChildStart
 from pto_core.hierarchy.processes.descriptors import close_parent_only, parent_only
 from pto_core.hierarchy.processes.from_above import attached_by_children
 from pto_core.hierarchy.processes.parking import (
     Parkable,
+    fork_lock,
     parked,
     refuse_inside,
     register_parkable,
@@ -18,7 +20,7 @@ from pto_core.hierarchy.processes.parking import (
 from pto_core.hierarchy.processes.plan import ChildPlan
 
 __all__ = [
-    "ChildEnding",
+    "ChildExit",
     "ChildPlan",
     "ChildProcess",
     "ChildProcesses",
@@ -26,6 +28,7 @@ __all__ = [
     "Parkable",
     "attached_by_children",
     "close_parent_only",
+    "fork_lock",
     "parent_only",
     "parked",
     "refuse_inside",

@@ -1,4 +1,4 @@
-"""Seeing that children become ready, all at once or one by one, and why one never will be."""
+"""Waiting until started children are ready, and the errors of those that fail to start."""
 
 from __future__ import annotations
 
@@ -10,39 +10,40 @@ from typing import Any
 
 from pto_core.errors import AbortedError, ChildStartError
 from pto_core.hierarchy.failures import Failure
-from pto_core.hierarchy.processes.child_process import ChildEnding, ChildProcess
+from pto_core.hierarchy.processes.child_exit import ChildExit
+from pto_core.hierarchy.processes.child_process import ChildProcess
 from pto_core.hierarchy.processes.descriptors import close_parent_only
 from pto_core.hierarchy.processes.reports import ReportReader
 from pto_core.hierarchy.processes.spawning import AddressTakenError
 from pto_core.interrupts import Interrupts
 
-_SLICE_S = 0.05  # until the next look whether the start was cancelled
+_SLICE_S = 0.05  # between two checks whether the start was cancelled
 
 
 @dataclass
 class Starting:
-    """A child whose start is not over."""
+    """A child that is starting. ``failure``: why it exited, where another try may succeed."""
 
     process: ChildProcess
     reports: ReportReader
     doing: str = "starting"
     is_ready: bool = False
     value: Any = None
-    failure: ChildStartError | None = None  # another try may do
+    failure: ChildStartError | None = None
     begun: float = field(default_factory=time.monotonic)
 
     def close(self) -> None:
-        """Let go of the pipe; twice is fine."""
+        """Close the pipe; twice is fine."""
         if self.reports.descriptor >= 0:
             close_parent_only(self.reports.descriptor)
             self.reports.descriptor = -1
 
     def take_reports(self) -> None:
-        """Take what the child told; raises ChildStartError when it never will be ready."""
-        for word, value in self.reports.read():
-            if word == "doing":
+        """Read the reports of the child; raise ChildStartError if it has failed."""
+        for kind, value in self.reports.read():
+            if kind == "doing":
                 self.doing = value
-            elif word == "failed":
+            elif kind == "failed":
                 self._fail(Failure.unpack(value))
             else:
                 self.is_ready, self.value = True, value
@@ -57,34 +58,34 @@ class Starting:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing more to wait for."""
+        """Whether the child is ready or has failed."""
         return self.is_ready or self.failure is not None
 
     def check_end(self) -> None:
-        """Raise ChildStartError when the child is gone before it was ready."""
-        ending = self.process.poll()
-        if ending is None:
+        """Raise ChildStartError if the child exited before it was ready."""
+        ended = self.process.poll()
+        if ended is None:
             return
         self.take_reports()
         if not self.is_over:
-            raise self._ended(ending)
+            raise self._ended(ended)
 
-    def look(self, timeout_s: float) -> None:
-        """See how far it is, without waiting, and whether it is still there.
+    def check(self, timeout_s: float) -> None:
+        """Read the reports and check for an exit, without waiting.
 
-        One that has ended and said nothing has a ``failure``, for another one may come further.
-        Raises ChildStartError when it failed, or is not ready after ``timeout_s``.
+        An exit without a report sets ``failure``. Raises ChildStartError if the child reported an
+        error, or is not ready after ``timeout_s``.
         """
-        ending = self.process.poll()
+        ended = self.process.poll()
         self.take_reports()
-        if self.failure is None and ending is not None:
-            self.is_ready, self.failure = False, self._ended(ending)
+        if self.failure is None and ended is not None:
+            self.is_ready, self.failure = False, self._ended(ended)
         if not self.is_over and time.monotonic() >= self.begun + timeout_s:
             raise _too_slow([self], timeout_s)
 
-    def _ended(self, ending: ChildEnding) -> ChildStartError:
+    def _ended(self, ended: ChildExit) -> ChildStartError:
         return start_error(
-            self.process, f"{ending.in_words} while {self.doing}, before it was ready"
+            self.process, f"{ended.description} while {self.doing}, before it was ready"
         )
 
 
@@ -94,10 +95,10 @@ def await_ready(
     interrupts: Interrupts,
     is_cancelled: Callable[[], bool],
 ) -> list[Starting]:
-    """Return when all are ready, but for those that it gives: they are worth another try.
+    """Wait until all are ready; return those that failed where another try may succeed.
 
-    Raises ChildStartError for the first that fails, dies, or is not ready ``timeout_s`` after it
-    was started; AbortedError when a signal was noted, and soon after ``is_cancelled()`` is true.
+    Raises ChildStartError for the first that fails, exits, or is not ready ``timeout_s`` after its
+    start; AbortedError after a signal, and soon after ``is_cancelled()`` is true.
     """
     waiting = list(started)
     poller = select.poll()
@@ -125,7 +126,7 @@ def await_ready(
 
 
 def check_not_cancelled(is_cancelled: Callable[[], bool]) -> None:
-    """Raise AbortedError where the start of children was cancelled."""
+    """Raise AbortedError if the start of the children was cancelled."""
     if is_cancelled():
         raise AbortedError("the start of children was cancelled; none is left")
 
@@ -138,12 +139,12 @@ def _follow(one: Starting, descriptor: int, poller: select.poll) -> None:
         poller.unregister(pidfd)
         return
     if not one.reports.is_open and descriptor == pipe:
-        poller.unregister(pipe)  # its end follows
+        poller.unregister(pipe)  # the exit follows
     one.check_end()
 
 
 def start_error(process: ChildProcess, what: str, **fields: Any) -> ChildStartError:
-    """Say what happened to a child that is not ready."""
+    """Make the error of a child that did not become ready."""
     return ChildStartError(
         f"{process.path}: process {process.pid} {what}",
         child=process.index,
@@ -154,7 +155,7 @@ def start_error(process: ChildProcess, what: str, **fields: Any) -> ChildStartEr
 
 
 def _start_failed(process: ChildProcess, failure: Failure) -> ChildStartError:
-    """Turn what a child raised into an error; one of a child of its own stays what it was."""
+    """Make the error of an exception in a child; a nested child's error stays as it is."""
     cause = failure.exception
     if isinstance(cause, ChildStartError) and str(cause.path).startswith(f"{process.path}/"):
         return cause
@@ -172,6 +173,6 @@ def _too_slow(waiting: Sequence[Starting], timeout_s: float) -> ChildStartError:
     others = f"; {len(waiting) - 1} more are not ready either" if len(waiting) > 1 else ""
     return start_error(
         late.process,
-        f"was not ready after {timeout_s:g} s: it was {late.doing}{others}; look for what it waits "
-        "for, or raise child_start_timeout_s",
+        f"was not ready after {timeout_s:g} s: it was {late.doing}{others}; find out what it "
+        "waits for, or raise child_start_timeout_s",
     )

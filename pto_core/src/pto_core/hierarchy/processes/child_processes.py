@@ -13,7 +13,8 @@ from typing import Any
 
 from pto_core.errors import CapacityError, UsageError
 from pto_core.hierarchy.processes.awaiting import Starting, await_ready, check_not_cancelled
-from pto_core.hierarchy.processes.child_process import ChildEnding, ChildProcess, wait_for_any
+from pto_core.hierarchy.processes.child_exit import ChildExit
+from pto_core.hierarchy.processes.child_process import ChildProcess, wait_for_any
 from pto_core.hierarchy.processes.descriptors import close_parent_only, parent_only
 from pto_core.hierarchy.processes.ending import end_all, kill_all
 from pto_core.hierarchy.processes.forking import fork_child
@@ -30,26 +31,27 @@ _SPAWN_TRIES = 3
 
 @dataclass
 class _Family:
-    """What has to be ended though nobody does."""
+    """The processes and descriptors that are released when their ChildProcesses is destroyed."""
 
-    owner: int  # the process that it belongs to; one that is forked from it has only a copy
+    owner: int  # the owning process; a forked process has a copy
     processes: list[ChildProcess] = field(default_factory=list)
-    starting: dict[int, Starting] = field(default_factory=dict)  # of those, begun one by one
-    parent: int = -1  # a pidfd of the owner, while there are children
+    # restarts that are under way, by child
+    starting: dict[int, Starting] = field(default_factory=dict)
+    parent: int = -1  # a pidfd of the owner while there are children, else -1
 
     def open(self) -> None:
-        """Make ready for the first child."""
+        """Open the pidfd, before the first child starts."""
         if self.parent < 0:
             self.parent = parent_only(os.pidfd_open(self.owner))
 
     def end(self) -> None:
-        """End all at once."""
+        """Kill all children."""
         if os.getpid() == self.owner:
             kill_all(self.processes)
             self.forget()
 
     def forget(self) -> None:
-        """Let go of what has ended."""
+        """Release the descriptors of children that have exited."""
         self.processes.clear()
         while self.starting:
             self.starting.popitem()[1].close()
@@ -59,16 +61,16 @@ class _Family:
 
 
 class ChildProcesses:
-    """Starts, watches and ends the children of one Worker, which never outlive this process.
+    """Starts, monitors and ends the children of one Worker.
 
-    Used by one thread at a time. Children that nobody ended are ended when this object goes, or the
-    interpreter does. In a forked process all of it is empty: the children are its siblings.
+    One thread at a time uses it. Children are killed when this object is destroyed, and when the
+    interpreter exits. In a forked process it is empty, because the children are its siblings.
     """
 
     def __init__(self, start_method: str = "fork", timeout_s: float = 60.0) -> None:
         if start_method not in START_METHODS:
             raise UsageError(
-                f"start_method is {start_method!r}; give 'fork' or 'spawn'",
+                f"start_method is {start_method!r}; set 'fork' or 'spawn'",
                 name="start_method",
                 value=start_method,
                 expected="fork or spawn",
@@ -90,11 +92,11 @@ class ChildProcesses:
     def start(
         self, plans: Sequence[ChildPlan], is_cancelled: Callable[[], bool] = lambda: False
     ) -> list[Any]:
-        """Start a child for each plan; gives what each passed to ``ready``.
+        """Start a child for each plan; return the values that they passed to ``ready``.
 
-        All are started before the first is waited for. Raises ChildStartError, which names the
-        child; CapacityError when the system has no room for another process; UsageError for a plan
-        that cannot be given to a new process; what a signal's handler raises (KeyboardInterrupt);
+        All children start before the first is waited for. Raises ChildStartError, which names the
+        child; CapacityError if the system refuses a process; UsageError for a plan that does not
+        pickle for a spawned process; the exception of a signal handler, such as KeyboardInterrupt;
         AbortedError soon after ``is_cancelled()`` is true. After an error no child is left.
         """
         bodies = self._bodies(plans)
@@ -112,81 +114,79 @@ class ChildProcesses:
             raise
         return values
 
-    def begin(self, index: int, plan: ChildPlan) -> None:
-        """Start a child in the place of one that is gone, or is ended now; :meth:`look` follows.
+    def replace(self, index: int, plan: ChildPlan) -> None:
+        """Kill a child and start another process for it, without waiting; see :meth:`check_start`.
 
-        Raises as :meth:`start`, of which it has the part that waits for nobody; then there is none
-        at ``index``, and the others go on.
+        Raises as :meth:`start`; then the child has no process, and the others go on.
         """
         body = self._bodies([plan])[0]
-        self.give_up(index)
+        self.kill(index)
         with Interrupts():
             self._family.starting[index] = self._start_one(index, plan, body)
 
-    def look(self, index: int) -> Starting:
-        """See how far a child is that :meth:`begin` started; never waits.
+    def check_start(self, index: int) -> Starting:
+        """Return the state of a start that :meth:`replace` began, without waiting.
 
-        Once it is ready it is a child like the others, and :meth:`poll` tells its end. Where it has
-        a ``failure`` it is gone, and another one may come further. Raises ChildStartError for one
-        that failed, or took too long: it is gone, too.
+        A process that is ready is a child like the others; :meth:`poll` returns its exit. One with
+        a ``failure`` has exited, and another try may succeed. Raises ChildStartError if the child
+        failed or took too long; it has been killed then.
         """
         start = self._family.starting[index]
         try:
-            start.look(self._timeout_s)
+            start.check(self._timeout_s)
         except BaseException:
-            self.give_up(index)
+            self.kill(index)
             raise
         if start.is_ready:
             del self._family.starting[index]
         elif start.failure is not None:
-            self.give_up(index)
+            self.kill(index)
         return start
 
-    def give_up(self, index: int) -> None:
-        """End a child, however far it is, and leave its place empty."""
+    def kill(self, index: int) -> None:
+        """Kill a child, also during its start."""
         kill_all([self._family.processes[index]])
         start = self._family.starting.pop(index, None)
         if start is not None:
             start.close()
 
-    def have_ended(self) -> bool:
-        """Whether :meth:`poll` has some to give; takes none, and never waits."""
+    def have_exited(self) -> bool:
+        """Return whether :meth:`poll` would return an exit, without taking it."""
         alive = [child for child in self._family.processes if child.is_alive]
         return bool(alive) and wait_for_any(alive, 0)
 
-    def poll(self) -> list[ChildEnding]:
-        """Give the children that have ended since the last call, once; never waits."""
+    def poll(self) -> list[ChildExit]:
+        """Return the exits since the last call, each once, without waiting."""
         return [
-            ending
+            taken
             for child in self._family.processes
-            if child.is_alive and (ending := child.poll()) is not None
+            if child.is_alive and (taken := child.poll()) is not None
         ]
 
     def end(self, grace_s: float = 2.0, *, forgets: bool = True) -> None:
-        """Wait for children that were told to close; those left after ``grace_s`` are ended.
+        """Wait for children that were asked to close; kill those left after ``grace_s``.
 
-        Those whose start is not over are ended at once. Twice is fine. A signal (Ctrl-C) does not
-        cut it short but to the wait: it takes its course when all children are gone. With
-        ``forgets`` false other threads may still ask for them, and start one anew, until
-        :meth:`kill_all`.
+        Children that are starting are killed at once. Twice is fine. A signal (Ctrl-C) ends the
+        wait but not the method: its handler runs when all children have exited. With ``forgets``
+        false, other threads may use and restart children until :meth:`kill_all`.
         """
         with Interrupts() as interrupts:
             for index in list(self._family.starting):
-                self.give_up(index)
+                self.kill(index)
             end_all(list(self._family.processes), grace_s, interrupts)
             if forgets:
                 self._family.forget()
                 self._finalizer.detach()
 
     def kill_all(self) -> None:
-        """End all children at once, and forget them."""
+        """Kill all children and release their descriptors."""
         self._family.end()
         self._finalizer.detach()
 
     def _when_gone(self) -> weakref.finalize[[], ChildProcesses]:
-        """End children where nobody has; who has needs no call there.
+        """Return a finalizer that kills the children. :meth:`end` and :meth:`kill_all` detach it.
 
-        What a signal's handler raises in such a call is dropped.
+        An exception of a signal handler inside a finalizer would be lost.
         """
         return weakref.finalize(self, self._family.end)
 
@@ -198,7 +198,7 @@ class ChildProcesses:
     def _start_ready(
         self, wanted: _Wanted, interrupts: Interrupts, is_cancelled: Callable[[], bool]
     ) -> list[Any]:
-        """Start children and wait until they are ready; what fails is gone when this raises."""
+        """Start children and wait until they are ready; after an error none of them is left."""
         tries = _SPAWN_TRIES if self._start_method == "spawn" else 1
         values: dict[int, Any] = {}
         while True:
@@ -217,7 +217,7 @@ class ChildProcesses:
         *,
         is_last: bool,
     ) -> _Wanted:
-        """Start those of ``wanted``; gives those whose mappings found their place taken."""
+        """Start ``wanted``; return those whose mappings found their addresses taken."""
         started: dict[int, Starting] = {}
         try:
             for index, (plan, body) in wanted.items():
@@ -254,20 +254,20 @@ class ChildProcesses:
 
 
 def _followed(index: int, path: str, pid: int, reports: ReportReader) -> ChildProcess:
-    """Follow a child that was just started; one that cannot be is gone when this raises."""
+    """Open the pidfd of a new child; kill the child if that fails."""
     try:
         return ChildProcess(index, path, pid)
     except BaseException:
         close_parent_only(reports.descriptor)
-        os.kill(pid, signal.SIGKILL)  # nobody has waited for it, so it is the child
+        os.kill(pid, signal.SIGKILL)  # not waited for yet, so the pid is the child
         os.waitpid(pid, 0)
         raise
 
 
 def _refusal(path: str, running: int, error: OSError) -> CapacityError | None:
-    """Say what the system has no room for, None for any other error."""
+    """Return the error for a limit of the system, None for another error."""
     if error.errno in (errno.EAGAIN, errno.ENOMEM):
-        return _no_room(path, running, error)
+        return _too_many_processes(path, running, error)
     if error.errno not in (errno.EMFILE, errno.ENFILE):
         return None
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -281,7 +281,7 @@ def _refusal(path: str, running: int, error: OSError) -> CapacityError | None:
     )
 
 
-def _no_room(path: str, running: int, error: OSError) -> CapacityError:
+def _too_many_processes(path: str, running: int, error: OSError) -> CapacityError:
     limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     allowed = "any number of" if limit == resource.RLIM_INFINITY else str(limit)
     return CapacityError(

@@ -1,4 +1,4 @@
-"""What a child does first and last; everything here runs in the child."""
+"""The first and last steps of a child; everything here runs in the child."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OURS = (signal.SIGINT, signal.SIGTERM)
 
 
 class ChildStart:
-    """How a child's body tells its parent how far it is; ``path`` is the child's name."""
+    """Reports of the start of a child to its parent; ``path`` is the child's name."""
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
@@ -30,18 +30,18 @@ class ChildStart:
         self._descriptor = descriptor
 
     def doing(self, what: str) -> None:
-        """Say what takes time now, for the message of a start that takes too long."""
+        """Report the current step, for the error of a start that takes too long."""
         send_report(self._descriptor, "doing", what)
 
     def ready(self, value: object = None) -> None:
-        """Say that tasks can come; ``value`` is what the parent's start gives. Once."""
+        """Report that the child accepts tasks, once; the parent's start returns ``value``."""
         send_report(self._descriptor, "ready", value)
         self.is_ready = True
         os.close(self._descriptor)
 
     def failed(self, error: BaseException) -> None:
-        """Say why it will never be ready."""
-        with contextlib.suppress(OSError):  # a parent that is gone needs no reason
+        """Report the error that ended the start."""
+        with contextlib.suppress(OSError):  # the parent may have exited
             send_report(self._descriptor, "failed", Failure.of(error).pack())
 
 
@@ -51,10 +51,10 @@ def run_child(
     parent: int,
     mask: bytes,
 ) -> NoReturn:
-    """Be a child until the body that ``prepare`` gives returns; then the process ends.
+    """Run the body that ``prepare`` returns, then exit the process.
 
-    ``parent`` is a pidfd of the parent, ``mask`` what ``block_signals`` gave there. It leaves
-    without the interpreter's teardown: exit handlers are the parent's.
+    ``parent``: a pidfd of the parent. ``mask``: the signal mask that ``block_signals`` returned in
+    the parent. The interpreter is not torn down, because its exit handlers belong to the parent.
     """
     code = 1
     try:
@@ -69,7 +69,7 @@ def run_child(
         code = _exit_code(leaving)
         if not start.is_ready:
             start.failed(leaving)
-    except BaseException as error:  # noqa: BLE001 - the parent is told, or the user
+    except BaseException as error:  # noqa: BLE001 - the parent or the user sees it
         if start.is_ready:
             traceback.print_exc()
         else:
@@ -80,14 +80,14 @@ def run_child(
 
 
 def after_fork(others: Iterable[int], kept: Iterable[int]) -> None:
-    """Leave behind what a fork brought along but belongs to the parent, such as descriptors."""
+    """Release inherited descriptors and state that belong to the parent."""
     close_in_child(others, kept)
-    gc.freeze()  # a collection would write to every page of what was inherited
+    gc.freeze()  # a collection would copy every inherited page
     _reseed()
 
 
 def flush_output() -> None:
-    """Write what was printed, so that it comes once and in order."""
+    """Flush printed text, so that it appears once and in order."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
@@ -95,7 +95,7 @@ def flush_output() -> None:
 
 
 def _reset_signals(mask: bytes) -> None:
-    """Take back what the parent made of signals: Ctrl-C is its business, the rest ends us."""
+    """Reset the parent's handlers; ignore Ctrl-C, which the parent handles."""
     signal.set_wakeup_fd(-1)
     _hierarchy.reset_signals()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -105,14 +105,14 @@ def _reset_signals(mask: bytes) -> None:
 
 
 def _reseed() -> None:
-    """Children that draw the same random numbers are a trap; ``random`` reseeds itself."""
+    """Reseed NumPy, so that children draw different numbers; ``random`` reseeds itself."""
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
 
 
 def _process_name(path: str) -> str:
-    """Shorten a path from the left: its end tells children apart."""
+    """Shorten a path from the left, because its end names the child."""
     return path if len(path.encode()) <= _NAME_BYTES else "~" + path[1 - _NAME_BYTES :]
 
 
@@ -121,5 +121,5 @@ def _exit_code(leaving: SystemExit) -> int:
         return 0
     if isinstance(leaving.code, int):
         return leaving.code & 0xFF
-    print(leaving.code, file=sys.stderr)  # noqa: T201 - what the interpreter does with it
+    print(leaving.code, file=sys.stderr)  # noqa: T201 - as the interpreter does
     return 1

@@ -1,7 +1,7 @@
-"""Descriptors that only a parent needs: each child closes them, whoever's child it is.
+"""Descriptors that only a parent needs; every forked child closes them.
 
-A sibling that kept the end of a pipe open would hide that its owner is gone. There is one list for
-the process, as there is one table of descriptors. The user's own stay open in children.
+A child that kept the end of a sibling's pipe would hide the exit of the pipe's owner. The list is
+global, as the table of descriptors is. Descriptors of the program stay open in children.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from pto_core._hierarchy import SharedMapping
 from pto_core.hierarchy.processes.parking import fork_lock
 
 _parents: set[int] = set()
-# Mappings close theirs themselves. Without a callback: one in Python would run where a mapping
-# goes, and what a signal's handler raises there is dropped.
+# Mappings close their descriptors. The references have no callback: an exception of a signal
+# handler inside it would be lost.
 _mappings: list[weakref.ref[SharedMapping]] = []
 
 
 def parent_only(descriptor: int) -> int:
-    """Have every child that is forked from now on close ``descriptor``; gives it back."""
+    """Close ``descriptor`` in every child that is forked from now on; return it."""
     with fork_lock():
         _parents.add(descriptor)
     return descriptor
 
 
 def close_parent_only(descriptor: int) -> None:
-    """Close it, here; while another thread may fork, as soon as that is over."""
+    """Close a descriptor in this process; while another thread forks, after the fork."""
 
     def close() -> None:
         _parents.discard(descriptor)
         os.close(descriptor)
 
-    fork_lock().call(close)  # a child must not close what gets its number in between
+    fork_lock().call(close)  # a child must not close a reused number
 
 
 def parent_only_mapping(mapping: SharedMapping) -> SharedMapping:
-    """Do so for the descriptor of a mapping, which closes it itself; gives the mapping back."""
+    """Close the descriptor of a mapping in every forked child; return the mapping."""
     global _mappings
     with fork_lock():
         known = [one for one in _mappings if one() is not None]
@@ -47,7 +47,7 @@ def parent_only_mapping(mapping: SharedMapping) -> SharedMapping:
 
 
 def close_in_child(others: Iterable[int] = (), kept: Iterable[int] = ()) -> None:
-    """Close them and ``others``, but for those ``kept``: called in a forked child, for its sake."""
+    """Close these descriptors and ``others``, except ``kept``; called in a forked child."""
     mappings = [mapping for one in _mappings if (mapping := one()) is not None]
     named = {*_parents, *(one.descriptor for one in mappings), *others}
     for descriptor in named.difference(kept):

@@ -1,4 +1,4 @@
-"""Starting one child by a fork."""
+"""The start of a child by a fork."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pto_core.hierarchy.processes.reports import ReportReader
 def fork_child(plan: ChildPlan, parent: int) -> tuple[int, ReportReader]:
     """Start a child; return its process id and the reading end of its reports.
 
-    ``parent`` is a pidfd of this process. Every registered engine thread is parked meanwhile. No
+    ``parent``: a pidfd of this process. All registered threads are parked during the fork. No
     signal reaches the child before it has reset the parent's handlers. Raises OSError.
     """
     flush_output()

@@ -1,7 +1,7 @@
-"""The mappings of the levels above, as a process needs them to start children anew.
+"""The mappings of the levels above, which spawned children need.
 
-Who is forked has them at their addresses, and so have those that it forks. A new interpreter
-attaches them by their descriptors: so these stay open all the way down to it, and nowhere else.
+A forked process has the mappings at their addresses. A spawned process attaches them by their
+descriptors, so these stay open in every process between.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from pto_core._hierarchy import SharedMapping
 
 Place = tuple[int, int, int]
-"""Of a mapping: descriptor, bytes, address."""
+"""Descriptor, bytes and address of a mapping."""
 
 _places: list[Place] = []
 os.register_at_fork(after_in_child=_places.clear)
 
 
 def places_for(plan: ChildPlan) -> list[Place]:
-    """Give what a child has to attach that is started anew: of all levels above it."""
+    """Return the mappings of all levels above that a spawned child attaches."""
     return [*_places, *((one.descriptor, one.nbytes, one.address) for one in plan.mappings)]
 
 
@@ -39,11 +39,11 @@ def attached_by_children(
 
 
 def passed_on(plan: ChildPlan) -> list[Place]:
-    """Give those whose descriptors a child that is forked has to keep: mostly none."""
+    """Return the mappings whose descriptors a forked child keeps open."""
     return places_for(plan) if plan.passes_on else []
 
 
 def keep(places: Iterable[Place]) -> None:
-    """Have this process pass them on; its children close the descriptors unless they do, too."""
+    """Keep mappings for spawned children; other children close the descriptors."""
     for descriptor, nbytes, address in places:
         _places.append((parent_only(descriptor), nbytes, address))

@@ -1,7 +1,7 @@
-"""Forks with every engine thread of the process at a safe point.
+"""Forks with every registered thread of the process at a safe point.
 
-A fork copies one thread. What others hold at that moment, a lock or half a change, stays so for
-ever in the child. So there is one registry for the process, as there is one fork for all of it.
+A fork copies only the calling thread. A lock that another thread holds stays locked in the child.
+So the registry is global.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from weakref import ref
 
 
 class Parkable(Protocol):
-    """Something that has a thread of its own, or lets one in."""
+    """An object with a thread of its own, or that other threads enter."""
 
     def park(self) -> None:
-        """Return when its thread is at a safe point, and keep it there; may be called nested."""
+        """Wait until its thread is at a safe point, and keep it there; calls may nest."""
 
     def unpark(self) -> None:
-        """Let its thread go on."""
+        """Let its thread continue."""
 
     def refuse_inside(self) -> None:
-        """Raise UsageError on a thread that is in a call of it: it could not be parked there."""
+        """Raise UsageError on a thread inside a call of this object, which could not be parked."""
 
 
 class ForkLock:
-    """Held over every fork; reentrant. What may not happen meanwhile is done when it is free.
+    """The reentrant lock that is held during every fork.
 
-    So an engine's own thread need not wait for it, while its holder waits for that thread to park.
+    Actions that must not run during a fork are deferred to its end. So the thread of a driver does
+    not wait for the lock while its owner waits until that thread is parked.
     """
 
     def __init__(self) -> None:
@@ -38,17 +39,17 @@ class ForkLock:
         self._due: list[Callable[[], object]] = []
 
     def acquire(self, *, blocking: bool = True) -> bool:
-        """Take it; says whether."""
+        """Take the lock; return whether it was taken."""
         return self._lock.acquire(blocking=blocking)
 
     def release(self) -> None:
-        """Let go of it, and do what had to wait."""
+        """Release the lock and run the deferred actions."""
         self._lock.release()
         self._catch_up()
 
     def __enter__(self) -> ForkLock:
         if not self._lock.acquire(blocking=False):
-            refuse_inside()  # whoever has it may wait for that call
+            refuse_inside()  # the owner may wait for that call
             self._lock.acquire()
         return self
 
@@ -56,12 +57,12 @@ class ForkLock:
         self.release()
 
     def call(self, act: Callable[[], object]) -> None:
-        """Call ``act`` with the lock: now or, where another thread has it, when that lets go."""
+        """Call ``act`` with the lock: now, or when its owner releases it."""
         self._due.append(act)
         self._catch_up()
 
     def _catch_up(self) -> None:
-        # Whoever fails to take it has added before its holder looks again.
+        # A thread that fails to take the lock has appended before the owner checks again.
         while self._due and self._lock.acquire(blocking=False):
             try:
                 while self._due:
@@ -70,14 +71,13 @@ class ForkLock:
                 self._lock.release()
 
 
-# References without a callback: one in Python would run where an engine goes, and what a signal's
-# handler raises there is dropped.
+# References without a callback: an exception of a signal handler inside it would be lost.
 _parkables: list[ref[Parkable]] = []
 _fork_lock = ForkLock()
 
 
 def register_parkable(parkable: Parkable) -> None:
-    """Park it at every fork, as long as it lives."""
+    """Park an object at every fork, as long as it lives."""
     global _parkables
     with _fork_lock:
         _parkables = [known for known in _parkables if known() not in (None, parkable)]
@@ -85,7 +85,7 @@ def register_parkable(parkable: Parkable) -> None:
 
 
 def refuse_inside() -> None:
-    """Raise UsageError on a thread that is in a call of a registered one, as in a policy."""
+    """Raise UsageError on a thread inside a call of a registered object, as in a policy."""
     for known in _parkables:
         parkable = known()
         if parkable is not None:
@@ -93,13 +93,13 @@ def refuse_inside() -> None:
 
 
 def fork_lock() -> ForkLock:
-    """Give the lock of this process."""
+    """Return the lock of this process."""
     return _fork_lock
 
 
 @contextmanager
 def parked() -> Iterator[None]:
-    """Within the context every registered thread is parked, and nobody else forks."""
+    """Park every registered thread, and exclude other forks, within the context."""
     with _fork_lock, ExitStack() as parking:
         for known in _parkables:
             parkable = known()
@@ -110,7 +110,7 @@ def parked() -> Iterator[None]:
 
 
 def _forget() -> None:
-    """In a forked process no registered thread exists, and who held the lock is gone."""
+    """Reset the registry in a forked process, where no registered thread exists."""
     global _fork_lock, _parkables
     _fork_lock = ForkLock()
     _parkables = []

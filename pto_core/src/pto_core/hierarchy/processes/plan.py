@@ -1,4 +1,4 @@
-"""What a child is started with."""
+"""The plan of a child's start."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ChildPlan:
-    """``body`` runs in the child, calls ``start.ready(value)`` once, and returns when it is done.
+    """The name and body of a child, with the memory that it shares.
 
-    ``path`` names the child in every message (``"L4/host0"``). A forked child gets ``body`` as it
-    is; one that is started anew gets it pickled, with ``mappings`` at the addresses that they have
-    here. ``passes_on``: below it others are started anew, which need the mappings, too.
+    ``path`` names the child in messages (``"L4/host0"``). ``body`` runs in the child, calls
+    ``start.ready(value)`` once, and returns at the end. A spawned child receives ``body`` pickled,
+    and ``mappings`` at the addresses that they have here. ``passes_on``: spawned children below it
+    need the mappings, too.
     """
 
     path: str

@@ -1,7 +1,7 @@
-"""What a child tells its parent through the start-up pipe, and how.
+"""The reports of a child to its parent through the start-up pipe.
 
-A report is a length and a pickled pair of a word and its value: ``("doing", text)``, ``("ready",
-value)`` or ``("failed", packed Failure)``. The pipe ends with the last report, or with the child.
+A report is a length and a pickled pair: ``("doing", text)``, ``("ready", value)`` or ``("failed",
+packed Failure)``. The pipe is closed after the last report, or by the exit of the child.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _READ_BYTES = 1 << 16
 
 
 def send_report(descriptor: int, word: str, value: object) -> None:
-    """Write one report; waits while the pipe is full. Raises what pickling raises."""
+    """Write one report; wait while the pipe is full. Raises errors of pickling."""
     content = pickle.dumps((word, value), protocol=pickle.HIGHEST_PROTOCOL)
     left = memoryview(_LENGTH.pack(len(content)) + content)
     while left:
@@ -24,7 +24,7 @@ def send_report(descriptor: int, word: str, value: object) -> None:
 
 
 class ReportReader:
-    """The reading end, for a parent that polls it."""
+    """The reading end of the pipe, which the parent polls."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -33,7 +33,7 @@ class ReportReader:
         os.set_blocking(descriptor, False)
 
     def read(self) -> list[tuple[str, Any]]:
-        """Give the reports that are complete; raises what unpickling raises."""
+        """Return the complete reports; raise errors of unpickling."""
         while self.is_open:
             try:
                 content = os.read(self.descriptor, _READ_BYTES)

@@ -1,10 +1,10 @@
-"""Starting one child as a program of its own, where a fork is not possible.
+"""The start of a child as a new interpreter, where a fork is not possible.
 
-The new interpreter gets a job in a file without a name, which nobody waits for: the mappings to
-attach at their addresses, before anything else is imported, then the body. So a body, and what it
-refers to, has to pickle; cloudpickle writes what the main module of the program defines by code, so
-the child does not import that module. A child below which others are started anew keeps the
-descriptors and passes the mappings on: every depth sees the memory of all levels above.
+The new interpreter reads a job from an unnamed file. It attaches the mappings at their addresses
+before other imports, then unpickles the body. So a body must pickle. cloudpickle writes functions
+of the main module by code, so the child does not import that module. A child with spawned children
+below it keeps the descriptors and passes the mappings on: every level sees the memory of all levels
+above.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _COMMAND = (
     "import sys; sys.path[:] = {path!r}; "
     "from pto_core.hierarchy.processes.spawning import main; main()"
 )
-_MFD_NOEXEC_SEAL = 0x8  # hardened kernels refuse a file that could be executed
+_MFD_NOEXEC_SEAL = 0x8  # hardened kernels refuse executable files
 
 
 class _Job(NamedTuple):
-    """What a new process is told; it attaches the mappings before it unpickles the body."""
+    """The content of the file; the body is unpickled after the mappings are attached."""
 
     path: str
     mappings: list[Place]
@@ -44,11 +44,11 @@ class _Job(NamedTuple):
 
 
 class AddressTakenError(OSError):
-    """Something else was already where a mapping has to be; another try may do."""
+    """The address of a mapping is in use in the new process; another try may succeed."""
 
 
 def pickled_body(plan: ChildPlan) -> bytes:
-    """Pickle what a child needs to run; raises UsageError with the reason when it cannot be."""
+    """Return the pickled body of a child; raise UsageError if it does not pickle."""
     import cloudpickle
 
     try:
@@ -63,7 +63,7 @@ def pickled_body(plan: ChildPlan) -> bytes:
 
 
 def spawn_child(plan: ChildPlan, parent: int, body: bytes) -> tuple[int, ReportReader]:
-    """Start a child with its ``body`` pickled; else as :func:`fork_child`."""
+    """Start a child with its pickled ``body``; otherwise as :func:`fork_child`."""
     flush_output()
     mappings = places_for(plan)
     with parked():
@@ -107,7 +107,7 @@ def _unnamed_file() -> int:
 
 
 def main() -> NoReturn:
-    """Be a child that was started by :func:`spawn_child`."""
+    """Run a child that :func:`spawn_child` started."""
     source, reports, parent = map(int, sys.argv[1:])
     with os.fdopen(source, "rb") as opened:
         job: _Job = pickle.load(opened)

@@ -1,7 +1,7 @@
-"""Threads of numerical libraries in children: one each, unless the user said otherwise.
+"""One thread for each numerical library in a child, unless the user set another number.
 
-Several children with a pool the size of the machine each would only be in each other's way. A
-variable counts when a library is loaded; one that the parent has loaded already is told.
+Thread pools of the machine's size in each child would compete for the cores. Libraries read the
+variables when they are loaded. The limit of a library that the parent has loaded is set directly.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _FAMILIES = {
 
 
 def limit_thread_pools() -> None:
-    """Set what the user has not; called in a child before anything of the user's."""
+    """Limit the pools that the user has not configured; called before other code of a child."""
     environment = process_environment()
     if _FOR_ALL in environment:
-        return  # the others follow it unless they are set themselves
+        return  # the other libraries follow it
     unset = {family: name for family, name in _FAMILIES.items() if name not in environment}
     _hierarchy.limit_thread_pools(
         threads=1,

@@ -1,4 +1,4 @@
-"""What every child is given, whatever it runs."""
+"""The context that every child receives when it starts."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Post:
-    """The place of a child in its Worker: its number, the boards, its connection, its callables.
+class ChildContext:
+    """The number of a child in its Worker, with its shared memory, connection and callables.
 
-    ``table`` has the objects that a forked child inherits, by digest; ``deliveries`` has the ways
-    in which a spawned child gets them.
+    ``progress_table``: the address of the table. ``inherited``: the objects that a forked child
+    inherits, by digest. ``deliveries``: the ways in which a spawned child gets them.
     """
 
     index: int
-    boards: int
+    progress_table: int
     endpoint: ChildConnection
-    table: Mapping[bytes, Any] = field(default_factory=dict)
+    inherited: Mapping[bytes, Any] = field(default_factory=dict)
     deliveries: Mapping[bytes, Sequence[Delivery]] = field(default_factory=dict)
 
     def callables(self) -> dict[bytes, Any]:
-        """Give all callables by digest; raises whatever is in the way of one."""
+        """Return all callables by digest; raise the error of the first that cannot be made."""
         made = {digest: materialised(ways) for digest, ways in self.deliveries.items()}
-        return {**self.table, **made}
+        return {**self.inherited, **made}

@@ -1,0 +1,94 @@
+"""Registration of callables with a Worker, and their delivery to its children."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pto_core._hierarchy import CallableHandle, CallableSpace
+from pto_core.errors import UsageError
+from pto_core.hierarchy.life_cycle import State
+from pto_core.hierarchy.registry import Registration
+from pto_core.hierarchy.worker_node import WorkerNode
+
+
+class Callables:
+    """Registers callables, removes them, and finds their handles."""
+
+    def __init__(self, node: WorkerNode) -> None:
+        self._node = node
+
+    def register(self, target: object, *, serialise: bool) -> CallableHandle:
+        """Register a callable; see ``Worker.register``."""
+        with self._node.changes.entered("register"):
+            return self._register(target, serialise=serialise)
+
+    def unregister(self, handle: CallableHandle) -> None:
+        """Remove a registration; see ``Worker.unregister``."""
+        node = self._node
+        with node.changes.entered("unregister"):
+            node.life.settled("unregister")
+            node.check_outside_run("unregister")
+            removed = node.registry.remove(handle)
+            try:
+                node.check_outside_run("unregister")  # another thread may have begun a run
+            except UsageError:
+                node.registry.add(removed)
+                node.registry.publish(removed)
+                raise
+            children = node.children
+            if children is not None and not node.registry.has(removed.identity.digest):
+                children.forget(removed)
+
+    def submittable(self, task: object) -> tuple[CallableHandle, Any]:
+        """Return a handle and its target; register a callable that is not registered yet.
+
+        Raises UsageError.
+        """
+        registry = self._node.registry
+        if isinstance(task, CallableHandle):
+            return task, registry.target_of(task)
+        known = registry.handle_of(task)
+        if known is None:
+            with self._node.changes.entered("submit"):
+                known = registry.handle_of(task) or self._register(task, serialise=False)
+        return known, task
+
+    def _register(self, target: object, *, serialise: bool) -> CallableHandle:
+        life, registry = self._node.life, self._node.registry
+        while True:
+            is_new = life.settled("register") is State.NEW
+            inherits = is_new and self._node.settings.config["start_method"] == "fork"
+            made = registry.make(target, serialise=serialise, inherits=inherits)
+            self._check_space(made)
+            if is_new:
+                registry.add(made)
+                if life.is_new:
+                    break
+                registry.discard(made)  # a start has begun, which may have missed it
+            else:
+                self._deliver(made)
+                break
+        registry.publish(made)
+        life.check_open()
+        return made.handle
+
+    def _deliver(self, made: Registration) -> None:
+        registry = self._node.registry
+        is_known = registry.has(made.identity.digest)
+        registry.add(made)
+        try:
+            if not is_known:
+                self._node.started_children().deliver(made)
+        except BaseException:
+            registry.discard(made)
+            raise
+
+    def _check_space(self, made: Registration) -> None:
+        is_for_chips = made.identity.space == CallableSpace.LOCAL_CHIP
+        if is_for_chips and not self._node.settings.device_ids:
+            raise UsageError(
+                f"{made.identity.name} is for chips, and this Worker has none: pass device_ids to "
+                "a Worker of level 3 and register it there",
+                name="target",
+                value=made.target,
+            )

@@ -1,0 +1,174 @@
+"""The calls of the native driver into Python: exits of children, broken connections, memory.
+
+The driver calls them, with the GIL, on the thread that waits for a task or on its own thread.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, Protocol
+
+from pto_core.errors import AbortedError, PtoError, UsageError, WorkerClosedError
+from pto_core.hierarchy.event_loops import EventLoops
+from pto_core.hierarchy.failures import Failure
+from pto_core.hierarchy.memory import WorkerMemory
+from pto_core.hierarchy.placement import Placement
+from pto_core.hierarchy.processes import ChildExit, fork_lock, refuse_inside
+from pto_core.hierarchy.restarts import Children, Restarts
+from pto_core.interrupts import Interrupts
+
+_KILL_S = 5.0
+_NAP_S = 0.002  # between two checks of a child that is being restarted
+_PAUSE_NS = 50_000_000  # the driver polls as often while it has work
+_NONE = -1
+
+
+class DrivenChildren(Children, Protocol):
+    """The parts of a child group that the hooks use."""
+
+    memory: WorkerMemory
+    placement: Placement | None
+
+
+class DriverHooks:
+    """The hooks of the driver of a child group.
+
+    The driver keeps this object alive, so this object keeps neither driver nor group alive.
+    ``paths``: the names of the children. ``event_loops``: the loops that await tasks.
+    """
+
+    def __init__(self, group: DrivenChildren, paths: list[str], restarts: Restarts) -> None:
+        self.paths = paths
+        self.event_loops = EventLoops()
+        self._restarts = restarts
+        self._group: Callable[[], DrivenChildren | None] = weakref.ref(group)
+        self._mapping = group.memory.mappings[0]  # the driver uses its memory
+        self._interruption: BaseException | None = None
+        self._begun_ns = 0
+
+    # ---- called by the driver ----
+
+    def poll(self) -> None:
+        """Raise the error of :meth:`interrupt`; find children that exited or finished a restart.
+
+        Raises WorkerClosedError where the Worker is gone, because nothing ends the wait then.
+        """
+        interruption, self._interruption = self._interruption, None
+        if interruption is not None:
+            raise interruption
+        self._check_children()
+
+    def end_child(self, child: int, cause: int) -> None:
+        """Kill a child that exceeds the time limit of a task, or that has to exit at once."""
+        group = self._group()
+        if group is None:
+            return
+        driver = group.driver
+        known = driver.cause(cause)
+        if known is None or known["data"] or known["task"] == _NONE:
+            self._kill(group, child, ChildExit.died_error)
+            return
+        task = driver.task(known["task"])
+        if task is None or not _may_run_in(child, task):
+            return  # its child was lost, and another process may have replaced it
+
+        def hung_error(ended: ChildExit) -> PtoError:
+            error = ended.hung_error(task["timeout_s"])
+            driver.explain(cause, Failure.of(error).pack())
+            return error
+
+        self._kill(group, child, hung_error)
+
+    def child_broken(self, child: int, message: str) -> None:
+        """Kill a child whose connection broke."""
+        group = self._group()
+        if group is not None:
+            self._kill(group, child, lambda ended: ended.broken_error(message))
+
+    def grant(self, ring: int, nbytes: int) -> int:
+        """Let a heap ring use its first ``nbytes``; raise CapacityError."""
+        group = self._group()
+        assert group is not None
+        return group.memory.grant(ring, nbytes)
+
+    # ---- called by the Worker ----
+
+    def begin_run(self) -> None:
+        """Forget the state of the last run, and find children that exited since then.
+
+        So no task of the new run fails for an earlier exit. The check takes a good part of a short
+        run. It is left out where runs follow each other at once.
+        """
+        self._interruption = None
+        now = time.monotonic_ns()
+        if now - self._begun_ns >= _PAUSE_NS:
+            self._check_children()
+        self._begun_ns = now
+
+    def interrupt(self, error: BaseException) -> None:
+        """Raise ``error`` on the thread that waits for the run."""
+        self._interruption = error
+
+    def await_restart(self, child: int) -> None:
+        """Wait until no restart of a child is under way."""
+        self._check_children()
+        while self._restarts.is_restarting(child):
+            time.sleep(_NAP_S)
+            self._check_children()
+
+    def _check_children(self) -> None:
+        """Handle exits and restarts; return at once while another thread may fork.
+
+        That thread may wait until the driver's own thread, which calls this, is parked.
+        """
+        group, lock = self._group(), fork_lock()
+        if group is None:
+            raise WorkerClosedError("the Worker of this task was deleted; keep it, and close it")
+        if not self._is_due(group):
+            return
+        try:
+            refuse_inside()
+        except UsageError:
+            return  # this thread cannot fork inside the policy of another Worker
+        with Interrupts():  # an exit that is handled by half leaves its tasks waiting forever
+            if not lock.acquire(blocking=False):
+                return
+            try:
+                if not self._restarts.is_stopped:
+                    self._handle(group)
+            finally:
+                lock.release()
+
+    def _is_due(self, group: DrivenChildren) -> bool:
+        """Return whether there is something to do, without a lock."""
+        is_failed = group.placement is not None and group.placement.is_cancel_due
+        return is_failed or self._restarts.is_pending or group.processes.have_exited()
+
+    def _handle(self, group: DrivenChildren) -> None:
+        if group.placement is not None and group.placement.is_cancel_due:
+            group.placement.is_cancel_due = False
+            error = AbortedError("the placement policy failed; the run was cancelled")
+            group.driver.cancel(group.driver.add_cause(Failure.of(error).pack()))
+        with ExitStack() as steps:  # an error in one does not keep the others from being handled
+            for ended in reversed(group.processes.poll()):
+                steps.callback(self._restarts.lose, group, ended)
+        self._restarts.advance(group)
+
+    def _kill(
+        self, group: DrivenChildren, child: int, exit_error: Callable[[ChildExit], PtoError]
+    ) -> None:
+        process = group.processes[child]
+        if process.is_alive:
+            process.exit_error = exit_error
+            process.kill()
+            process.await_exit(_KILL_S)
+        self.poll()
+
+
+def _may_run_in(child: int, task: dict[str, Any]) -> bool:
+    """Return whether a task, or a member of it, may run in a child."""
+    is_sent = task["members"] > 1 or task["child"] == child
+    return bool(task["result"] == _NONE and is_sent)

@@ -1,0 +1,81 @@
+"""The exit of a child process, and the error that it becomes."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+
+from pto_core.errors import ChildDiedError, ChildHungError
+
+_REASONS = {
+    "SIGSEGV": "an invalid memory access",
+    "SIGBUS": "an invalid memory access",
+    "SIGFPE": "an arithmetic error such as a division by zero",
+    "SIGILL": "an invalid instruction",
+    "SIGABRT": "abort()",
+    "SIGKILL": "killed from outside, perhaps for lack of memory",
+}
+
+
+@dataclass(frozen=True)
+class ChildExit:
+    """The exit of a child, by ``signal`` or with ``exit_code``.
+
+    Both are None if other code of this process waited for the child first.
+    """
+
+    index: int
+    path: str
+    pid: int
+    exit_code: int | None = None
+    signal: int | None = None
+
+    @property
+    def description(self) -> str:
+        """The predicate of a sentence about the child."""
+        if self.signal is not None:
+            name = _signal_name(self.signal)
+            reason = f" ({_REASONS[name]})" if name in _REASONS else ""
+            return f"was ended by {name}{reason}"
+        if self.exit_code is not None:
+            return f"ended by itself with code {self.exit_code}"
+        return "ended; how is not known, because something else in this process waited for it"
+
+    def died_error(self) -> ChildDiedError:
+        """Make the error of a child whose process has ended."""
+        return self._error(f"process {self.pid} {self.description}")
+
+    def broken_error(self, message: str) -> ChildDiedError:
+        """Make the error of a child that was killed because its connection broke."""
+        if self.signal != signal.SIGKILL:  # it ended by itself, which broke the connection
+            return self.died_error()
+        return self._error(f"process {self.pid} was ended because its connection broke: {message}")
+
+    def hung_error(self, timeout_s: float | None) -> ChildHungError:
+        """Make the error of a child that was killed because a task exceeded its time limit."""
+        limit = "its time limit" if timeout_s is None else f"its time limit of {timeout_s:g} s"
+        return ChildHungError(
+            f"{self.path}: a task ran longer than {limit}, so process {self.pid} was ended",
+            child=self.index,
+            path=self.path,
+            pid=self.pid,
+            signal=self.signal,
+            timeout_s=timeout_s,
+        )
+
+    def _error(self, event: str) -> ChildDiedError:
+        return ChildDiedError(
+            f"{self.path}: {event}",
+            child=self.index,
+            path=self.path,
+            pid=self.pid,
+            signal=self.signal,
+            exit_code=self.exit_code,
+        )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

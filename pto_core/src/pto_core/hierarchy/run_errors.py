@@ -1,0 +1,196 @@
+"""The errors of runs and tasks, made from the outcomes that the driver keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pto_core._hierarchy import Driver, TaskHandle
+from pto_core.errors import (
+    AbortedError,
+    ChildDiedError,
+    PoisonedTask,
+    PtoError,
+    TaskFailedError,
+    TaskPoisonedError,
+)
+from pto_core.hierarchy.failures import Failure
+
+_NAMED_MAX = 5
+_NONE = -1
+# The child of a task that exceeded its time limit exited before it was killed.
+_UNEXPLAINED = Failure.of(AbortedError("the task exceeded its time limit, and its child exited"))
+
+
+@dataclass(frozen=True)
+class TaskPlace:
+    """A task, as errors name it.
+
+    ``child``: the number of its child, and ``path`` its name; None: it had no child.
+    """
+
+    task: int
+    callable: str
+    file: str | None = None
+    line: int | None = None
+    child: int | None = None
+    path: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The task in all messages of level 3, such as ``task 3 (add, graph.py:12)``.
+
+        Messages of the engine, which knows the number only, name it ``task 3``.
+        """
+        return _task_name(self.task, self.callable, self.file, self.line)
+
+
+def place_of(task: int, record: Mapping[str, Any] | None) -> TaskPlace:
+    """Return the place of a task from the driver's record of it, which may be missing."""
+    if record is None:
+        return TaskPlace(task, "of an earlier run")
+    return TaskPlace(task, record["callable"], record["file"], record["line"])
+
+
+class RunErrors:
+    """The errors of the tasks of one driver. ``paths``: the names of its children.
+
+    ``of``: a handle, whose run is meant; without, the last run is meant.
+    """
+
+    def __init__(self, driver: Driver, paths: Sequence[str]) -> None:
+        self._driver = driver
+        self._paths = paths
+
+    def run(
+        self, failed: Sequence[tuple[int, int]], poisoned: Sequence[tuple[int, int]]
+    ) -> PtoError:
+        """Make the error of a run from pairs of (task, cause) and (task, root)."""
+        listed = [poisoned_task(self.place(task), _number(root)) for task, root in poisoned]
+        if not failed:
+            return AbortedError("the run was ended before all of its tasks could run")
+        return run_error([self.failed(task, cause) for task, cause in failed], listed)
+
+    def failed(self, task: int, cause: int, of: TaskHandle | None = None) -> PtoError:
+        """Make the error of a task that failed."""
+        known = self._driver.cause(cause, of)
+        assert known is not None
+        failure = Failure.unpack(known["data"]) if known["data"] else _UNEXPLAINED
+        return task_error(self.place(task, known["child"], of), failure)
+
+    def poisoned(self, task: int, root: int, of: TaskHandle | None = None) -> PtoError:
+        """Make the error of a task that did not run."""
+        described = None if root == _NONE else self._driver.task(root, of)
+        because = None if described is None else self.failed(root, described["cause"], of)
+        origin = None if root == _NONE else self.place(root, of=of)
+        return poisoned_error(self.place(task, of=of), origin, because)
+
+    def place(self, task: int, child: int = _NONE, of: TaskHandle | None = None) -> TaskPlace:
+        """Return the name and origin of a task that has not completed, or is still live."""
+        known = self._driver.task(task, of)
+        place = place_of(task, known)
+        if known is None:
+            return place
+        child = known["child"] if child == _NONE else child
+        path = None if child == _NONE else self._paths[child]
+        return replace(place, child=_number(child), path=path)
+
+
+def task_error(place: TaskPlace, failure: Failure) -> PtoError:
+    """Make the error of a task that failed, or was lost with its child."""
+    lost = failure.exception
+    if isinstance(lost, ChildDiedError) and lost.task is None:
+        return _lost(place, lost)
+    error = TaskFailedError(
+        f"{_origin(place, failure)}, in {place.name}",
+        task=place.task,
+        callable=place.callable,
+        path=_path(place, failure),
+        file=place.file,
+        line=place.line,
+        remote_traceback=failure.traceback,
+        kernel=getattr(lost, "kernel", None),
+        func_id=getattr(lost, "func_id", None),
+        core=getattr(lost, "core", None),
+    )
+    error.__cause__ = lost
+    if failure.traceback:
+        error.add_note(f"In {place.path or 'the child'}:\n{failure.traceback.rstrip()}")
+    return error
+
+
+def run_error(failures: Sequence[PtoError], poisoned: Sequence[PoisonedTask]) -> PtoError:
+    """Make the error of a run: the first failure, with the others and the poisoned attached."""
+    first, *others = failures
+    message = first.message
+    if others:
+        message += f"; {_count(len(others), 'other task')} failed too"
+    if poisoned:
+        named = [
+            _task_name(one.task, one.callable, one.file, one.line) for one in poisoned[:_NAMED_MAX]
+        ]
+        more = len(poisoned) - len(named)
+        listed = ", ".join(named) + (f" and {more} more" if more else "")
+        message += f"; {_count(len(poisoned), 'task')} did not run because of that: {listed}"
+    fields = {name: getattr(first, name) for name in first.fields}
+    fields.update(failures=tuple(others), poisoned=tuple(poisoned))
+    error = type(first)(message, **fields)
+    error.__cause__ = first.__cause__
+    for note in getattr(first, "__notes__", ()):
+        error.add_note(note)
+    return error
+
+
+def poisoned_error(place: TaskPlace, root: TaskPlace | None, cause: PtoError | None) -> PtoError:
+    """Make the error of a task that did not run; ``root`` is the task that failed."""
+    if root is None:
+        return AbortedError(f"the run was ended before {place.name} could run")
+    error = TaskPoisonedError(
+        f"{place.name} did not run because {root.name}, on which it depends, failed",
+        task=place.task,
+        callable=place.callable,
+        file=place.file,
+        line=place.line,
+        root=root.task,
+    )
+    error.__cause__ = cause
+    return error
+
+
+def poisoned_task(place: TaskPlace, root: int | None) -> PoisonedTask:
+    """Return the entry of a task in the error of its run."""
+    return PoisonedTask(place.task, place.callable, place.file, place.line, root)
+
+
+def _lost(place: TaskPlace, lost: ChildDiedError) -> ChildDiedError:
+    fields = {name: getattr(lost, name) for name in lost.fields}
+    fields.update(task=place.task, callable=place.callable, file=place.file, line=place.line)
+    return type(lost)(f"{lost.message}, in {place.name}", **fields)
+
+
+def _origin(place: TaskPlace, failure: Failure) -> str:
+    """Return the path, type and message; an error of a nested child has its path already."""
+    if _path(place, failure) != place.path:
+        return failure.message
+    what = f"{failure.type_name}: {failure.message}" if failure.message else failure.type_name
+    return f"{place.path}: {what}" if place.path else what
+
+
+def _path(place: TaskPlace, failure: Failure) -> str | None:
+    inner = getattr(failure.exception, "path", None)
+    is_below = isinstance(inner, str) and place.path and inner.startswith(f"{place.path}/")
+    return str(inner) if is_below else place.path
+
+
+def _task_name(task: int, function: str, file: str | None, line: int | None) -> str:
+    where = "" if file is None else f", {file}:{line}"
+    return f"task {task} ({function}{where})"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def _number(number: int) -> int | None:
+    return None if number == _NONE else number

@@ -1,0 +1,217 @@
+"""The children and the life cycle of a Worker, and its place in the tree of Workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from pto_core._hierarchy import TaskArgsView
+from pto_core.errors import UsageError, WorkerClosedError
+from pto_core.hierarchy.child_group import ChildGroup
+from pto_core.hierarchy.life_cycle import Exclusive, LifeCycle, State
+from pto_core.hierarchy.memory import Budget, SharedArena
+from pto_core.hierarchy.processes import refuse_inside
+from pto_core.hierarchy.registry import Registry
+from pto_core.hierarchy.runs import GraphFunction, Runs
+from pto_core.hierarchy.settings import WorkerSettings
+from pto_core.interrupts import Interrupts
+
+if TYPE_CHECKING:
+    from pto_core.interfaces import Policy
+    from pto_core.kernels import CallConfig
+
+_Found = TypeVar("_Found")
+_ADDED_LATE = "add_worker after init(); add all children before the Worker starts"
+_CANCELLED = (
+    "close() was called during init(); the start was cancelled and no child is left; create "
+    "another Worker"
+)
+
+
+class WorkerNode:
+    """The children and the life cycle of one Worker.
+
+    It implements :class:`pto_core.hierarchy.children.NestedWorker` for a parent Worker. ``changes``
+    lets one thread at a time change the callables and children. ``children`` and ``runs`` exist
+    while the Worker runs.
+    """
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        policy: Policy | None,
+    ) -> None:
+        self.settings = settings
+        self.path = settings.label
+        self.registry = Registry()
+        self.life = LifeCycle()
+        self.changes = Exclusive()
+        self.children: ChildGroup | None = None
+        self.runs: Runs | None = None
+        self._policy = policy
+        self._nested: list[WorkerNode] = []
+        self._arena: SharedArena | None = None
+
+    @property
+    def level(self) -> int:
+        """The level of the Worker."""
+        return self.settings.level
+
+    @property
+    def spawns(self) -> bool:
+        """Whether the Worker, or a Worker at any depth below it, spawns its children."""
+        is_own = self.settings.config["start_method"] == "spawn"
+        return is_own or any(node.spawns for node in self._nested)
+
+    def add(self, node: WorkerNode) -> int:
+        """Add a Worker as a child and return its child id; raise UsageError."""
+        with self.changes.entered("add_worker"):
+            self._check_addable(node, self.life.settled("add_worker"))
+            if not node.life.add_to(self.life):
+                node.life.check_open()
+                raise UsageError("another thread started or added the Worker; create another one")
+            self._nested.append(node)
+            if not self.life.is_new:
+                self._nested.remove(node)
+                node.life.remove_from_above()
+                raise UsageError(_ADDED_LATE)
+            return len(self._nested) - 1
+
+    def start(self) -> None:
+        """Start the children, or wait until another thread has; see ``Worker.init``."""
+        while self.life.settled("init") is State.NEW:
+            if self.life.is_child:
+                raise UsageError(
+                    "this Worker is the child of another one, which starts it in a process of its "
+                    "own; call init() of that one"
+                )
+            refuse_inside()
+            self._start()
+
+    def start_as_child(self, path: str) -> None:
+        """Start the children, in the process of the Worker; ``path`` names it in messages."""
+        self.path = path
+        self._arena = None
+        self.life, self.changes = LifeCycle(), Exclusive()
+        self._start()
+
+    def started_runs(self) -> Runs:
+        """Start the children if necessary; return the runs."""
+        self.start()
+        return _unless_closed(self.runs)
+
+    def started_children(self) -> ChildGroup:
+        """Start the children if necessary; return them."""
+        self.start()
+        return _unless_closed(self.children)
+
+    def run_graph(
+        self, graph: GraphFunction, args: TaskArgsView | None, config: CallConfig | None
+    ) -> None:
+        """Run a graph function and wait for its tasks."""
+        self.started_runs().run(graph, args, config, "raw")
+
+    def check_outside_run(self, call: str) -> None:
+        """Raise UsageError while a run is open."""
+        runs = self.runs
+        if runs is not None and runs.is_running:
+            raise UsageError(f"{call} inside a run; call it when the run is over")
+
+    def arena(self) -> SharedArena:
+        """Return the arena, which is made by the first call."""
+        with self.life.lock:  # two threads get the same arena
+            self.life.check_open()
+            if self.life.is_child:
+                raise UsageError(
+                    "shared_array of a Worker that was added to another one, which would not see "
+                    "the array; call shared_array of that one"
+                )
+            if self._arena is None:
+                self._arena = SharedArena(Budget(self.settings.config["shared_memory_limit"]))
+            return self._arena
+
+    def close(self) -> None:
+        """End the children, or wait until another thread has; see ``Worker.close``."""
+        if self.life.state is State.CLOSED:
+            return
+        refuse_inside()
+        with Interrupts():  # a signal does not end a close that has begun
+            is_ours = self.life.begin_close()
+            if is_ours:
+                self._end()
+        if not is_ours:
+            self.life.await_closed()
+
+    def _start(self) -> None:
+        """Start, unless another thread has begun to; after an error no child is left."""
+        with Interrupts():  # a signal does not end a start by half
+            if not self.life.begin_start():
+                return
+            try:
+                self._start_children()
+                if not self.life.end_start(State.RUNNING):
+                    raise WorkerClosedError(_CANCELLED)
+            except BaseException as error:
+                if self.life.end_start(State.NEW):
+                    raise
+                self._end()
+                if isinstance(error, Exception):
+                    raise WorkerClosedError(_CANCELLED) from error
+                raise
+
+    def _start_children(self) -> None:
+        for number, node in enumerate(self._nested):
+            if node.life.state is not State.NEW:
+                raise WorkerClosedError(
+                    f"child Worker {number} was closed before init(); add Workers that are open"
+                )
+        children = ChildGroup(
+            self.settings, self.path, self.registry, self._nested, self.arena(), self._policy
+        )
+        children.start(lambda: self.life.state is not State.STARTING)
+        self.children, self.runs = children, Runs(children)
+
+    def _end(self) -> None:
+        """Close everything, on the thread that made the transition to CLOSING."""
+        children, self.children, self.runs = self.children, None, None
+        try:
+            if children is not None:
+                children.close()
+        finally:
+            self.registry.close()
+            with self.life.lock:
+                arena, self._arena = self._arena, None
+            if arena is not None:
+                arena.close()
+            self.life.end_close()
+
+    def _check_addable(self, node: WorkerNode, state: State) -> None:
+        if state is not State.NEW:
+            raise UsageError(_ADDED_LATE)
+        if node.life.state in (State.CLOSING, State.CLOSED):
+            raise WorkerClosedError("the Worker to be added is closed; create another one")
+        if node.life.state is not State.NEW:
+            raise UsageError(
+                "the Worker to be added has been started; add it without init(): "
+                "it is started in the process of the child"
+            )
+        if node.life.is_child:
+            raise UsageError("the Worker to be added is a child already; create another one")
+        if node.level >= self.level:
+            raise UsageError(
+                f"a Worker of level {node.level} under one of level {self.level}; "
+                "a child is of a lower level",
+                name="worker",
+                value=node.level,
+            )
+        if node._arena is not None:
+            raise UsageError(
+                "the Worker to be added has made shared arrays, which its parent would not see; "
+                "make them with the shared_array of the parent"
+            )
+
+
+def _unless_closed(found: _Found | None) -> _Found:
+    """Return ``found``; raise WorkerClosedError for None: another thread closed the Worker."""
+    if found is None:
+        raise WorkerClosedError("this Worker is closed; create another one")
+    return found

@@ -1,0 +1,28 @@
+"""The types of cores."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from pto_core.errors import UsageError
+
+
+class CoreType(IntEnum):
+    """The type of a core: AIC for matrix operations, AIV for vector operations."""
+
+    AIC = 0
+    AIV = 1
+
+    @classmethod
+    def of(cls, core: object) -> CoreType:
+        """Parse ``"aic"``, ``"aiv"`` or a member; raises UsageError."""
+        if isinstance(core, CoreType):
+            return core
+        if isinstance(core, str) and core.upper() in cls.__members__:
+            return cls[core.upper()]
+        raise UsageError(
+            f"core {core!r} is no type of core; use 'aic' or 'aiv'",
+            name="core",
+            value=core,
+            expected="aic or aiv",
+        )
