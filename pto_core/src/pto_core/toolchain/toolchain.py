@@ -123,7 +123,7 @@ class Toolchain:
         if not function or not function.isidentifier():
             raise UsageError(
                 f"the orchestration {path} needs the name of its function, got {function!r}; "
-                "give function_name in ORCHESTRATION",
+                "set function_name in ORCHESTRATION",
                 name="function_name",
                 value=function,
                 expected="the name of a C++ function",
