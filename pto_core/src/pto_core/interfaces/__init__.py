@@ -8,7 +8,7 @@ entry point. A second entry point for the same object is an alias.
 Four interfaces name the parts of the design:
 
 - :class:`Orchestrator`: graph functions submit tasks to it.
-- :class:`Scheduler`: the engine of a Worker, which decides what runs where and when.
+- :class:`Scheduler`: the engine of a Worker, which selects the child and the time of each task.
 - :class:`Endpoint`: the Worker's end of the connection to one child.
 - :class:`Runtime`: a runtime variant, which runs the tasks of one chip.
 """

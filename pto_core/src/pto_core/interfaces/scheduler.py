@@ -64,8 +64,8 @@ Snapshot: TypeAlias = dict[str, Any]
 class Scheduler(Protocol):
     """The engine of a Worker's runs: takes events, returns instructions.
 
-    It has no clock, no thread and no I/O. A driver translates: it reports what happens as events,
-    and carries out the instructions. A complete driver of one run, with children that answer at
+    It has no clock, no thread and no I/O. A driver reports everything that happens as events, and
+    executes the instructions. A complete driver of one run, with children that answer at
     once::
 
         engine = ReferenceEngine(configuration)
