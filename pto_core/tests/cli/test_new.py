@@ -96,7 +96,7 @@ def test_a_folder_that_cannot_be_written(site):
     result = site.pto("new", "case", "x", cwd="/proc")  # not even root may
     assert result.returncode == 2
     assert result.stderr.startswith("pto: error: /proc/x cannot be written: ")
-    assert "change to a folder in which you may write" in result.stderr
+    assert "change to a writable folder" in result.stderr
     assert result.stderr.count("\n") == 1
 
 

@@ -249,7 +249,7 @@ def test_cpp_kernels_get_tensor_data(tensors: Device, tmp_path: Path) -> None:
         (lambda rt, a, f: rt.submit_block(fill, 1, f, block_dim=0), "block_dim is 0"),
         (
             lambda rt, a, f: rt.submit_block(fill, 1, f, block_dim=2, clusters=[1]),
-            "give a list of 2 clusters",
+            "pass a list of 2 clusters",
         ),
         (lambda rt, a, f: a[::2], "step 2"),
         (lambda rt, a, f: a[::-1], "step -1"),
