@@ -33,8 +33,8 @@ enum {
 /* Flags of a task frame. */
 enum { PTO_FRAME_HAS_ARGUMENTS = 1 /* otherwise the callable gets none */ };
 
-/* The head of a frame. `bytes` bytes follow: for a task, the argument blob of pto/abi/arguments.h.
- */
+/* The head of a frame, as it travels. `bytes` bytes follow: for a task, the argument blob of
+ * pto/abi/arguments.h. */
 typedef struct pto_frame {
   uint8_t callable[PTO_DIGEST_BYTES]; /* digest; zero in a control frame */
   uint64_t required_count;            /* 0: starts at once */

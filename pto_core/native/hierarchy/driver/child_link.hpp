@@ -17,6 +17,7 @@
 
 namespace pto::hierarchy {
 
+// A member of a task in the queue of a child. Its pto_frame is made when the transport takes it.
 struct Frame {
   int64_t task;
   int32_t member;

@@ -20,6 +20,7 @@ struct Place {
   int32_t instruction = 0;
 };
 
+// The driver's part of a task until it ends: its blobs and the fields of its frames and errors.
 struct TaskRecord {
   enum Flags : uint8_t { kIsLive = 1, kHasArguments = 2, kIsNextLevel = 4 };
 

@@ -39,7 +39,7 @@ struct CapturedObject {
   std::unordered_map<PyObject*, nb::object> owners;  // of the memory
 };
 
-// How a submit was called, as objects; null where nothing was given.
+// The arguments of a submit as the binding receives them, before any check; null: not passed.
 struct SubmitWords {
   Kind kind = Kind::kNextLevel;
   bool is_group = false;
@@ -131,7 +131,7 @@ class WorkerDriver {
     PyObject* owner;  // a reference
   };
 
-  // What a submit is made of, while it is under way.
+  // The checked parts of a submit. Its vectors are reused, so a submit allocates no memory.
   struct Draft {
     std::vector<TaskArgs*> args;
     std::vector<Tensor> keys;

@@ -81,14 +81,15 @@ struct Known {
   std::span<const uint32_t> owners;
 };
 
-// One submit. The engine copies what it needs; the caller may free the data afterwards.
+// A submit as the engine sees it, without callables and blobs. The engine copies what it needs;
+// the caller may free the data afterwards.
 struct Submission {
   Kind kind = Kind::kNextLevel;
   bool is_hint = false;  // `pins` are hints
   int32_t retries = 0;
   uint32_t timeout_ms = 0;
   std::span<const Member> members;
-  std::span<const int32_t> pins;  // empty, or one child for each
+  std::span<const int32_t> pins;   // empty, or one child for each
   std::span<const int64_t> after;  // explicit dependencies: earlier tasks of the run
   // Set for a replay: the tensors are neither looked up nor inserted. The caller may omit tensors
   // that are not allocated and, with retries, not INOUT.
