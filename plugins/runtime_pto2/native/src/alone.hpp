@@ -1,5 +1,5 @@
-// Operations on a word that several schedulers share, and that cost nothing extra where there is
-// only one: `alone` says that no other thread writes the word during this run.
+// Operations on a word that several schedulers share, without extra cost if there is only one
+// scheduler. `alone` states that no other thread writes the word during this run.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,7 @@
 
 namespace pto::ring_buffer {
 
-// Each gives the value from before, and acquires and releases unless alone.
+// Each returns the previous value. Each acquires and releases unless `alone` is set.
 template <class Word>
 inline Word add(std::atomic<Word>& word, Word amount, bool alone) {
   if (!alone) return word.fetch_add(amount, std::memory_order_acq_rel);
@@ -24,7 +24,7 @@ inline Word swap(std::atomic<Word>& word, Word value, bool alone) {
   return before;
 }
 
-// `expected` is what the word was when this fails; it may fail for no reason.
+// On failure, `expected` receives the value of the word. It may fail spuriously.
 template <class Word>
 inline bool replace(std::atomic<Word>& word, Word& expected, Word value, bool alone) {
   if (!alone) {
@@ -40,9 +40,9 @@ inline bool replace(std::atomic<Word>& word, Word& expected, Word value, bool al
   return true;
 }
 
-// Takes the caller's one of a count that nobody adds to. True for whoever takes the last, who then
-// sees what the others did before they took theirs. Who finds a single one left knows that it is
-// its own, and pays for no exclusive access.
+// Subtract the caller's share from a count that no thread increases. Return true for the last
+// share; that thread then sees the writes of the others. A thread that reads 1 knows that the share
+// is its own and needs no atomic operation.
 inline bool take_last(std::atomic<uint32_t>& count, bool alone) {
   if (count.load(std::memory_order_acquire) == 1) {
     count.store(0, std::memory_order_relaxed);

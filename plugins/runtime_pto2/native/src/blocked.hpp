@@ -1,5 +1,5 @@
-// What the orchestrator waits for, if it does. Written before the wait and constant during it, so
-// that whoever proves a deadlock may read it.
+// The resource that the orchestrator waits for. It is written before the wait and constant during
+// it, so that the deadlock proof may read it.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ constexpr uint32_t kResources = 6;
 struct Blocked {
   Resource what = Resource::kNone;
   uint32_t ring = 0;
-  uint32_t depth = 0;   // of the innermost scope
+  uint32_t depth = 0;   // depth of the innermost scope
   uint64_t needed = 0;  // slots, bytes, entries or clusters
   int32_t func_id = -1;
   int32_t line = -1;

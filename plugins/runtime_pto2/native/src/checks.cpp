@@ -250,8 +250,8 @@ bool SubmitChecks::is_output_of(int64_t id, uint64_t address) {
   return current_.call([&](auto& rings) { return rings.is_output_of(record, address); });
 }
 
-// In each ring the tasks of an open scope have numbers from the scope's first task on. In the last
-// ring, which several scopes share, the depth in the record names the scope.
+// In each ring, the tasks of an open scope have numbers from the scope's first task on. Several
+// scopes share the last ring; there, the depth in the record identifies the scope.
 bool SubmitChecks::is_scope_open(int64_t id) const {
   const TaskId task = TaskId::of(id);
   const TaskRing& ring = run_.rings.ring[task.ring];

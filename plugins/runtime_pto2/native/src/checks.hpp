@@ -18,8 +18,8 @@ class SubmitChecks {
   SubmitChecks(RunState& run, const KernelTable& kernels, CurrentRings& current)
       : run_(run), kernels_(kernels), current_(current) {}
 
-  // Fills in what the steps of the submit need: kernel, ring, id, counts, accesses. Not inlined: it
-  // takes registers from the steps, which are 2 % slower then.
+  // Fill in the data for the steps of the submit: kernel, ring, id, counts, accesses. Not inlined:
+  // inlining takes registers from the steps, which are then 2 % slower.
   [[gnu::noinline]] bool check(Draft& draft);
 
  private:

@@ -1,7 +1,7 @@
-// The clusters of cores that an orchestration takes for itself and gives back.
+// The clusters of cores that an orchestration allocates and frees.
 //
-// A cluster is held by its allocation and by each task that was submitted to it and has not
-// completed; whoever drops the last hold puts it back into the free set. So free() never waits.
+// Its allocation and each uncompleted task on it hold a cluster. The thread that drops the last
+// hold returns it to the free set, so free() never waits.
 //
 // The orchestrator owns every method but completed().
 #pragma once
@@ -29,7 +29,7 @@ class Clusters {
 
   // The allocation's hold is dropped; no task can be submitted to it afterwards.
   void free(int32_t cluster);
-  // Frees what scopes of `depth` and deeper allocated.
+  // Free the allocations of scopes of `depth` and deeper.
   void end_scope(uint32_t depth) {
     if (allocated_ != 0) free_from(depth);
   }
@@ -37,7 +37,7 @@ class Clusters {
   bool is_allocated(int32_t cluster) const {
     return cluster >= 0 && cluster < PTO_MAX_BLOCKS && (allocated_ >> cluster & 1) != 0;
   }
-  // A number for each allocation, so that tasks of one allocation can be told from the next's.
+  // A number for each allocation, to distinguish its tasks from those of the next allocation.
   int32_t group(int32_t cluster) const { return slots_[cluster].group; }
   uint32_t depth(int32_t cluster) const { return slots_[cluster].depth; }
 
@@ -49,7 +49,7 @@ class Clusters {
     if (slots_[cluster].holds.fetch_sub(1, std::memory_order_acq_rel) == 1) put_back(cluster);
   }
 
-  // Of the scopes that hold a cluster; 0 when none does.
+  // Depths of the scopes that hold a cluster; 0 if none does.
   uint32_t outermost_depth() const;
 
   uint32_t blocks() const { return blocks_; }
@@ -72,7 +72,7 @@ class Clusters {
   Context& context_;
   Rings& rings_;
   uint32_t blocks_ = 0;
-  uint32_t allocated_ = 0;  // bit i: cluster i is somebody's
+  uint32_t allocated_ = 0;  // bit i: cluster i is allocated
   uint32_t peak_ = 0;
   int32_t next_group_ = 0;
   alignas(64) std::atomic<uint32_t> free_{0};

@@ -52,7 +52,7 @@ void Completion::release_consumers(uint32_t thread, EdgeRef edge) {
   while (satisfied.size() > 0) ready_.add(thread, satisfied.pop(rings_));
 }
 
-// Gives the rings, by bit, of producers that perhaps nobody holds any more.
+// Return the rings, as bits, of producers that may have no holder left.
 uint32_t Completion::release_producers(const TaskDescriptor& descriptor) {
   uint32_t rings = 0;
   const Edge* edges = &rings_.edge(descriptor.first_edge);
@@ -97,7 +97,7 @@ uint32_t Completion::retire_oldest(TaskRing& ring) {
   return static_cast<uint32_t>(number - first);
 }
 
-// Of a task whose scope has ended, as far as the wiring has come.
+// Whether the scope of the task has ended, as far as the wiring knows.
 bool Completion::is_over(const TaskState& state) {
   if (state.phase.load(std::memory_order_acquire) != kDone) return false;
 #ifdef PTO_PLANT_EARLY_RECLAIM

@@ -1,9 +1,9 @@
-// What happens when a kernel has returned: consumers are released, then the producers that the task
-// held, then the slot retires when it is the oldest of its ring.
+// The completion of a task: it releases the consumers, then the producers that the task held. Then
+// the slot retires if it is the oldest of its ring.
 //
-// Any scheduler may call any of this at any time for tasks whose kernels it has seen return. Nobody
-// waits: whoever brings a count to 0 does what follows, and who finds another one at a ring's
-// retirement leaves the rest to it.
+// Any scheduler may call these functions for tasks whose kernels returned on its cores. No thread
+// waits: the thread that brings a count to 0 does the next step, and a thread that finds the
+// retirement of a ring in progress leaves the rest to its owner.
 #pragma once
 
 #include <atomic>
@@ -24,11 +24,11 @@ class Completion {
   // `alone`: there is one scheduler.
   void begin(bool alone) { alone_ = alone; }
 
-  // Lane `thread`: the kernel of `task` has returned. Gives the rings, by bit, in which retire()
-  // may now find something.
+  // Lane `thread`: the kernel of `task` has returned. Return the rings, as bits, in which retire()
+  // may find a task.
   uint32_t complete(uint32_t thread, SlotRef task, uint32_t core);
 
-  // Lets the oldest tasks of a ring retire as far as they can; gives how many.
+  // Retire the oldest tasks of a ring as far as possible. Return their number.
   uint32_t retire(uint32_t ring);
 
  private:

@@ -8,8 +8,8 @@
 namespace pto::ring_buffer {
 namespace {
 
-// The ring whose oldest task is named: the one that is short, or, for what all rings share, the
-// outermost that has tasks alive.
+// Return the ring whose oldest task the report names: the exhausted ring, or, for a resource shared
+// by all rings, the outermost one with live tasks.
 uint32_t holding_ring(const Rings& rings, const Blocked& blocked) {
   if (blocked.what != Resource::kTensorMap) return blocked.ring;
   for (uint32_t ring = 0; ring < kRings; ++ring) {
@@ -30,7 +30,7 @@ static_assert(static_cast<uint32_t>(Resource::kCluster) == PTO_RESOURCE_CLUSTERS
 void set_file(pto_error& error, const char* file) {
   error.file[0] = '\0';
   if (file == nullptr) return;
-  // The end of a long path tells more than its beginning.
+  // The end of a long path is more useful than its beginning.
   const size_t length = std::strlen(file);
   const size_t capacity = sizeof error.file - 1;
   std::memcpy(error.file, length > capacity ? file + length - capacity : file,
@@ -74,7 +74,7 @@ void Deadlock::prove(Context& context, const Proof& proof) {
   Text text(proven_.message, sizeof proven_.message);
   text.add("deadlock: ");
   add_exhausted(text, proof);
-  text.add(". Nothing runs and nothing can: ");
+  text.add(". No task runs and none can start: ");
   add_chain(text, proof);
   text.add(".");
   error_.store(&proven_, std::memory_order_release);

@@ -1,9 +1,9 @@
 // The proof of a deadlock and the words for it.
 //
-// The orchestrator writes down what it waits for (Blocked) before it waits. When the platform finds
-// everything quiet, stalled() makes the proof from that and from the rings; it is logged at once
-// and is the run's error from then on. At the end of the orchestration complete() adds the plan:
-// the smallest sizes that suffice, and how to set them.
+// The orchestrator records the resource that it waits for (Blocked) before it waits. When the
+// platform finds all agents idle, stalled() derives the proof from that record and the rings, logs
+// it at once, and latches it as the run's error. At the end of the orchestration, complete() adds
+// the plan: the smallest sizes that suffice, and their settings.
 #pragma once
 
 #include <atomic>
@@ -22,11 +22,11 @@ struct Place {
   int32_t line = -1;
 };
 
-// Everything that the report says, taken while nothing moves.
+// The data of the report, taken while no agent runs.
 struct Proof {
   Blocked blocked;
   Sizes sizes;
-  uint64_t used = 0;       // of the resource, in its unit
+  uint64_t used = 0;       // size of the resource, in its unit
   int64_t current = 0;     // number of the ring's next task
   int64_t last_alive = 0;  // number of its oldest task that has not retired
   // Why it stays used: the oldest task alive in the ring, and the open scope that it belongs to.
@@ -37,8 +37,8 @@ struct Proof {
   Place scope_place;
 };
 
-// What the rings and the wait tell: all but `used` of a heap, the tensor map and the clusters, and
-// the places of scopes.
+// Fill in the data from the rings and the wait: all fields except `used` of a heap, the tensor map
+// and the clusters, and the positions of scopes.
 Proof take_proof(const Rings& rings, const Blocked& blocked, const Sizes& sizes);
 
 class Deadlock {
@@ -48,10 +48,10 @@ class Deadlock {
   const pto_error* error() const { return error_.load(std::memory_order_acquire); }
   const Proof& proof() const { return proof_; }
 
-  // Nobody else runs. Records the proof as the run's error and logs it, at once.
+  // Record the proof as the run's error and log it at once. No other thread runs.
   void prove(Context& context, const Proof& proof);
 
-  // Orchestrator, at the end of the orchestration: the error says what would suffice.
+  // Orchestrator, at the end of the orchestration: add the sufficient sizes to the error.
   void complete(const Plan& plan);
 
   // Between runs.

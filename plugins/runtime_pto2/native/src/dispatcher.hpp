@@ -13,7 +13,7 @@
 
 namespace pto::ring_buffer {
 
-// What a scheduler thread owns.
+// The data that a scheduler thread owns.
 struct alignas(64) Lane {
   uint32_t thread;
   uint32_t in_flight;
@@ -21,7 +21,7 @@ struct alignas(64) Lane {
   uint32_t fills[PTO_CORE_TYPES];  // how often it found tasks for free cores
   uint32_t free_count[PTO_CORE_TYPES];
   pto_core_mask free_cores[PTO_CORE_TYPES];
-  int64_t counted;                  // of its completed tasks, those that completed_ counts
+  int64_t counted;                  // number of its completed tasks that completed_ includes
   char* scratch;                    // for payloads of blocks, until dispatch() has taken them
   uint32_t used;                    // of scratch, bytes
   uint32_t batched;                 // of batch

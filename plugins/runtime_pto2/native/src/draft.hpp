@@ -1,4 +1,4 @@
-// A submit while it goes through its steps, and the submit that is held back after them.
+// A submit during its steps, and the submit that is held back after them.
 #pragma once
 
 #include <cstdint>
@@ -28,23 +28,23 @@ struct Draft {
 
   // Members without a value get it in check() or in their step.
   pto_tensor_task& task;
-  Access* accesses;  // of the tensors that order tasks, in their order
+  Access* accesses;  // accesses of the ordering tensors, in their order
   uint64_t kernel;
   uint32_t core_type;
   uint32_t ring;
   uint32_t count = 1;  // slots
-  int64_t id;          // of the first slot; known before the slots are taken
-  int64_t number;      // in the ring; of the first slot
+  int64_t id;          // id of the first slot; known before the slots are taken
+  int64_t number;      // number in the ring of the first slot
 
   uint32_t tensors = 0;
   uint32_t scalars = 0;
   uint32_t ordering = 0;      // tensors that order tasks
   uint32_t entries = 0;       // most that it adds to the tensor map
   uint64_t fresh = 0;         // bit i: parameter i gets its address from this submit
-  uint64_t output_bytes = 0;  // of all that is allocated, in whole slabs
+  uint64_t output_bytes = 0;  // bytes of all allocations, in whole slabs
 
   uint64_t heap_address = 0;
-  uint32_t gap_shift = 0;  // of the outputs, see heap_memory.hpp
+  uint32_t gap_shift = 0;  // addresses of the outputs, see heap_memory.hpp
   uint64_t heap_begin;     // virtual
   uint64_t heap_end;
   pto_payload* payload = nullptr;

@@ -24,7 +24,7 @@ class EdgeList {
 
   void clear() { count_ = 0; }
 
-  // Gives the bits of `kind` that no edge from this producer had.
+  // Return the bits of `kind` that no edge from this producer has yet.
   uint32_t add(SlotRef producer, uint32_t kind) {
     if (count_ > kScanned) return add_marked(producer, kind);
     for (uint32_t index = 0; index < count_; ++index) {
@@ -35,7 +35,7 @@ class EdgeList {
     return kind;
   }
 
-  // Forgets the producers that `is_over` says have retired.
+  // Remove the producers that are retired according to `is_over`.
   template <class IsOver>
   void drop(IsOver is_over) {
     uint32_t kept = 0;
@@ -46,8 +46,8 @@ class EdgeList {
     if (count_ > kScanned) mark_all();
   }
 
-  // By producer: lookups find them in an order that depends on the addresses of tensors. Nothing is
-  // added after it.
+  // Sorted by producer: the order of lookups depends on the addresses of tensors. No edge is added
+  // afterwards.
   void sort();
 
   uint32_t count() const { return count_; }

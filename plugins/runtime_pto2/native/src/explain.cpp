@@ -11,9 +11,8 @@ namespace {
 
 constexpr uint32_t kListedTasks = 3;
 
-// The first few tasks alive that are on cores, and the first few that wait for producers. Beside a
-// run that moves only what is atomic can be read, and the windows that were asked for: a planner
-// changes the rings' own.
+// Describe the first few live tasks on cores, and the first few that wait for producers. During a
+// run only atomics can be read, and the requested windows: a planner changes the rings' own.
 void add_tasks(Text& text, const RunView& view, Phase phase, const char* heading) {
   uint32_t listed = 0;
   for (uint32_t index = 0; index < kRings; ++index) {

@@ -1,4 +1,4 @@
-// A run in words, for whoever has to say why it takes so long.
+// A textual description of a run, for messages about a slow run.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ struct RunView {
   const Deadlock& deadlock;
 };
 
-// Any thread, at any time; beside a run that moves it is a moment's picture. Gives the length
-// written.
+// Any thread may call it at any time; during a run the result is a snapshot. Return the written
+// length.
 size_t explain(const RunView& view, char* out, size_t capacity);
 
 }  // namespace pto::ring_buffer

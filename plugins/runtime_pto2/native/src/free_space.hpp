@@ -1,7 +1,8 @@
-// What the orchestrator has reserved in the four rings, and what retired tasks have freed.
+// The orchestrator's reservations in the four rings, and the parts that retired tasks have freed.
 //
-// Schedulers move the watermark of a ring when its tasks retire. sync() reads it and frees what
-// those tasks used: slots, heap, entries of the dependency pool and of the tensor map, payloads.
+// Schedulers move the watermark of a ring when its tasks retire. sync() reads it and frees the
+// resources of those tasks: slots, heap, entries of the dependency pool and of the tensor map,
+// payloads.
 //
 // Orchestrator only; is_blocked() callers may read it while the orchestrator waits.
 #pragma once
@@ -34,8 +35,8 @@ class FreeSpace {
   void destroy();
   void begin(const Options& options, bool full_hazards);
 
-  // Frees what has retired, in each ring where at least `least` tasks have retired since the last
-  // time.
+  // Free the retired tasks of each ring in which at least `least` tasks have retired since the last
+  // call.
   void sync(CleanedBy reason, int64_t least);
   void sync_ring(uint32_t ring, CleanedBy reason);
   // Once for each submit: syncs now and then, where it is worth a walk over the tasks.

@@ -31,7 +31,7 @@ bool HeapMemory::find_ring_of(uint64_t address, uint32_t* ring) const {
   return false;
 }
 
-// The ranges of live tasks lie in the order of their numbers, so only the last one that begins at
+// The ranges of live tasks are in the order of their numbers, so only the last range that starts at
 // or before the address can contain it.
 int64_t HeapMemory::owner_of(uint32_t index, uint64_t address) const {
   const TaskRing& ring = rings_.ring[index];

@@ -1,5 +1,5 @@
-// What each heap ring was asked for since the run began, so that a deadlock report can say exactly
-// which heap would have sufficed: placement depends on this sequence and on the size alone.
+// The reservations of each heap ring since the run began. A deadlock report computes from them
+// exactly which heap would have sufficed: the placement depends only on this sequence and the size.
 //
 // One word an event: a reservation in slabs of 1024 bytes, or kReleased. When a scope ends and a
 // ring's scope_released moves, it moves to the ring's next task: an outer scope that shares the
@@ -39,7 +39,7 @@ class History {
     for (Ring& ring : rings_) ring = {};
   }
 
-  // `bytes` is what the ring gave: a multiple of 1024, not 0.
+  // `bytes`: the reserved size, a multiple of 1024, not 0.
   void reserve(uint32_t ring, uint64_t bytes) {
     Ring& state = rings_[ring];
     state.held_bytes += bytes;
@@ -60,8 +60,8 @@ class History {
   // The most that tasks of open scopes held at once: no smaller heap can do. Of the whole run.
   uint64_t most_bytes(uint32_t ring) const { return rings_[ring].most_bytes; }
 
-  // False: the run had more events than are kept, or a larger one than an event can tell, and what
-  // is computed from them is a lower bound.
+  // Return false if the run had more events than are kept, or an event too large to record. Values
+  // computed from the events are then lower bounds.
   bool is_complete(uint32_t ring) const { return !rings_[ring].is_cut; }
 
   const uint32_t* events(uint32_t ring) const { return events_ + ring * kMaxEvents; }

@@ -10,7 +10,7 @@ struct LaneStatistics {
   uint64_t batches;
   uint64_t wired;            // submits
   uint64_t edges;            // ordering edges that it wired
-  uint64_t edges_satisfied;  // of those: to producers that had completed
+  uint64_t edges_satisfied;  // edges to producers that had completed
   uint64_t early_ready;      // tasks that were ready when they were wired
   uint64_t shared;           // tasks that it left to all schedulers
   uint64_t taken;            // tasks that it took from its own shard

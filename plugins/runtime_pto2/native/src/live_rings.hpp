@@ -47,7 +47,7 @@ class LiveRings {
   // Places the edges of the held task and appends the task to the stream.
   bool publish(const HeldTask& held, EdgeList& edges);
 
-  // In checking mode: whether the platform knows the memory. Fills `cause` otherwise.
+  // In checking mode: return whether the platform knows the memory. Otherwise fill `cause`.
   pto_status check_range(uint64_t address, uint64_t bytes, pto_error* cause) const {
     const pto_platform* platform = run_.context.platform;
     return platform->check_range(platform->self, address, bytes, cause);

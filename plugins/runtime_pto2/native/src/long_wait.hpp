@@ -1,7 +1,7 @@
-// The wait that the orchestrator is in, for threads that have to tell about it meanwhile.
+// The current wait of the orchestrator, for reports by other threads.
 //
-// The orchestrator enters and leaves; any thread may look. Nobody holds the lock for longer than it
-// takes to copy a picture.
+// The orchestrator enters and leaves; any thread may read. A thread holds the lock only while it
+// copies a snapshot.
 #pragma once
 
 #include <atomic>
@@ -38,7 +38,7 @@ class LongWait {
     return picture_;
   }
 
-  // Gives one caller for each kLongWaitNs that the wait takes a picture to tell about.
+  // Return a snapshot to one caller for each kLongWaitNs of the wait.
   bool is_due(uint64_t now_ns, Picture* picture) {
     const Guard guard(lock_);
     if (picture_.blocked.what == Resource::kNone || now_ns < told_ns_ + kLongWaitNs) return false;

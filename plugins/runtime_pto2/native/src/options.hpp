@@ -18,7 +18,7 @@ struct Options {
   static constexpr uint64_t kMinHeap = 1024;
   static constexpr uint64_t kMaxHeap = uint64_t{1} << 46;
   static constexpr uint64_t kMinEdges = 16;
-  // 2^30 would make the last entry of ring 3 look like kClosed.
+  // With 2^30, the last entry of ring 3 would equal kClosed.
   static constexpr uint64_t kMaxEdges = 1073741823;
   static constexpr uint64_t kMaxShards = 16;
   static constexpr uint64_t kMinMapEntries = 16;

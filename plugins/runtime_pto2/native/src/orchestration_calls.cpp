@@ -44,7 +44,7 @@ void log(void* runtime, int32_t level, const char* function, const char* message
   platform->log(platform->self, is_known ? level : PTO_LOG_ALWAYS, line);
 }
 
-// A place comes with a rule that was broken there, an exception comes without.
+// An error with a source position names the broken rule; an exception has no position.
 void fail(void* runtime, const char* what, const char* file, int32_t line) {
   const pto_status status = file != nullptr ? PTO_ERROR_USAGE : PTO_ERROR_ORCHESTRATION;
   self(runtime).orchestrator().fail(status, what, file, line);

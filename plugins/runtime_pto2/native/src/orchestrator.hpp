@@ -70,7 +70,7 @@ class Orchestrator {
   const FreeSpace& space() const { return run_.space; }
 
  private:
-  // Of the run, as calls return it. PTO_OK during planning.
+  // The status of the run for calls. PTO_OK during planning.
   pto_status status() const {
     if (!run_.has_failed()) return PTO_OK;
     return deadlock_.is_proven() ? PTO_ERROR_DEADLOCK : run_.context.latch.status();

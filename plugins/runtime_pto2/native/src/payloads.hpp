@@ -1,7 +1,7 @@
 // Memory for the payloads of live tasks, in blocks of a few sizes that come back as tasks retire.
 //
-// A block that came back last goes out first, so it is still warm. Between runs nothing is cleared:
-// a run carves the same chunks again. Orchestrator only.
+// The block freed last is reused first, while it is in the cache. Runs clear nothing: a run carves
+// the same chunks again. Orchestrator only.
 #pragma once
 
 #include <cstddef>

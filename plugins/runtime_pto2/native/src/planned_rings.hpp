@@ -1,7 +1,7 @@
 // The rings of a plan, with the functions of live_rings.hpp: they are never full, and nothing runs.
 //
 // After a proven deadlock the orchestration continues on these rings. Each task counts as completed
-// at once. The planner records what the rings would have needed, see planner.hpp.
+// at once. The planner records the required sizes of the rings, see planner.hpp.
 //
 // Functions that return bool return false at a limit of the plan; they have failed the run then.
 //

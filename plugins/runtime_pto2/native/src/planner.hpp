@@ -1,8 +1,8 @@
-// What an orchestration would have needed: the smallest sizes of rings and pools that suffice.
+// The needs of an orchestration: the smallest sizes of rings and pools that suffice.
 //
 // After a proven deadlock the orchestration continues without kernels, as if each task completed at
-// once and every ring were large enough. The planner records what that takes. From the record, and
-// from the history of the heap rings, it computes the smallest sizes.
+// once and every ring were large enough. The planner records the usage. From this record, and from
+// the history of the heap rings, it computes the smallest sizes.
 //
 // enter() replaces the task records of full rings by larger ones, and finish() restores them.
 // Meanwhile only the orchestrator touches the rings: schedulers see the proof and return at once.
@@ -21,7 +21,8 @@ namespace pto::ring_buffer {
 
 class Planner {
  public:
-  static constexpr int64_t kMaxTasks = int64_t{1} << 22;  // planned; then it gives up
+  // limit of planned tasks; then planning ends
+  static constexpr int64_t kMaxTasks = int64_t{1} << 22;
   static constexpr uint64_t kChunkBytes = uint64_t{1} << 30;
   static constexpr uint32_t kMaxChunks = 1024;
   static constexpr uint32_t kMaxClusters = 4096;  // ids
@@ -52,13 +53,13 @@ class Planner {
   int32_t allocate_cluster(uint32_t depth, uint32_t real);
   bool is_allocated(int32_t cluster) const;
   void free_cluster(int32_t cluster);
-  void end_scope(uint32_t depth);  // frees what scopes of `depth` and deeper allocated
+  void end_scope(uint32_t depth);  // frees the allocations of scopes of `depth` and deeper
 
   // The plan is a lower bound, because the orchestration ended early: by an error or an abort.
   void cut_short() { is_lower_bound_ = true; }
 
-  // At the end of the orchestration. Restores the rings. The memory of outputs stays until end(),
-  // as the orchestration may still read it.
+  // Called at the end of the orchestration. Restore the rings. The memory of outputs stays until
+  // end(), because the orchestration may still read it.
   Plan finish(const History& history);
   void end();
 

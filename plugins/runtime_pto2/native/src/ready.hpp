@@ -1,4 +1,4 @@
-// Where a ready task waits for a core.
+// The queues in which ready tasks wait for a core.
 //
 //   local    of one lane: made ready by it a moment ago. With several schedulers, what the lane has
 //            no core for goes to a shard. With one scheduler all tasks stay here.
@@ -7,10 +7,10 @@
 //   pinned   tasks of a cluster: per cluster and core type, of the lane whose cores these are.
 //            Other lanes leave them in its inbox.
 //
-// All are first in, first out, and linked through TaskState::next_ready, so none has a limit. No
-// ready task waits forever: the head of a shard is passed over only by what is local, pinned or in
-// another shard, and each kFairTurn-th time that a lane fills cores of a type it takes from the
-// shards first, beginning with another one each time.
+// All queues are first in, first out, and linked through TaskState::next_ready, so they have no
+// limit. No ready task starves: only local, pinned or other shards' tasks can overtake the head of
+// a shard, and every kFairTurn-th time that a lane fills cores of a type it takes from the shards
+// first, starting with a different one each time.
 #pragma once
 
 #include <atomic>
@@ -93,12 +93,12 @@ class Ready {
   // Lane `thread`: the submit at `head` is satisfied; all its blocks are ready.
   void add(uint32_t thread, SlotRef head);
 
-  // Lane `thread`: at most `limit` tasks of `type`; gives how many. On a turn of `others_first` it
-  // looks at what the others left first.
+  // Lane `thread`: take at most `limit` tasks of `type`. Return their number. If `others_first` is
+  // set, take from the shared queues first.
   uint32_t take(uint32_t thread, uint32_t type, bool others_first, uint32_t limit, SlotRef* out,
                 LaneStatistics& statistics);
 
-  // Lane `thread`: what others left in its inbox goes to its clusters' queues.
+  // Lane `thread`: move tasks from its inbox to the queues of their clusters.
   void receive(uint32_t thread) {
     if (lanes_[thread].inbox.load(std::memory_order_relaxed) != kNoSlot) receive_all(thread);
   }
@@ -106,8 +106,8 @@ class Ready {
   uint32_t pinned(uint32_t thread, uint32_t type) const { return lanes_[thread].pinned[type]; }
   SlotRef take_pinned(uint32_t thread, uint32_t type, uint32_t cluster);
 
-  // Lane `thread` has no free core of `type` left: what is local goes to a shard, where others can
-  // use it, and they are woken. Tries again in the next step when every shard is locked.
+  // Lane `thread` has no free core of `type` left: move its local tasks to a shard for other lanes,
+  // and wake them. If every shard is locked, the next step tries again.
   void leave(uint32_t thread, uint32_t type, LaneStatistics& statistics);
 
   // Whether lane `thread` would find a task, after it entered itself in resting_.
@@ -136,7 +136,7 @@ class Ready {
     TaskList local[PTO_CORE_TYPES];
     uint32_t pinned[PTO_CORE_TYPES];
     uint32_t own_shard;
-    uint32_t other_shard;                    // where it looks first when others come first
+    uint32_t other_shard;                    // shard to start with when the shared queues are first
     alignas(64) std::atomic<SlotRef> inbox;  // last in, first out
   };
 
@@ -152,8 +152,8 @@ class Ready {
   Context& context_;
   Rings& rings_;
   Resting& resting_;
-  uint32_t shards_ = 1;  // as asked for
-  uint32_t used_ = 1;    // in this run: at most one for each scheduler
+  uint32_t shards_ = 1;  // as requested
+  uint32_t used_ = 1;    // of this run: at most one for each scheduler
   uint32_t threads_ = 1;
   uint8_t lane_of_cluster_[PTO_MAX_BLOCKS] = {};
   Lane lanes_[PTO_MAX_AICPU_THREADS] = {};

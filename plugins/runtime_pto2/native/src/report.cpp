@@ -111,7 +111,7 @@ void add_pool(Text& text, const Proof& proof) {
   const uint64_t size = size_of(proof.sizes, resource, proof.blocked.ring);
   const char* unit = words(resource).unit;
   add_resource(text, resource, proof.blocked.ring);
-  text.add(" has no room: ", proof.used, " of ", size, " ", unit, " in use by tasks alive, ",
+  text.add(" has no free space: ", proof.used, " of ", size, " ", unit, " in use by tasks alive, ",
            proof.blocked.needed, " ", unit_of(resource, proof.blocked.needed), " wanted");
 }
 
@@ -207,7 +207,7 @@ void add_chain(Text& text, const Proof& proof) {
   if (proof.blocked.what == Resource::kCluster) {
     text.add("a free cluster -> ");
   } else {
-    text.add("room -> ");
+    text.add("free space -> ");
     if (proof.holder != kNoTask) {
       text.add(TaskName{proof.holder}, " from ");
       add_place(text, proof.holder_place);

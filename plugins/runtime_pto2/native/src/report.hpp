@@ -20,14 +20,14 @@ bool is_per_ring(Resource resource);
 // The line for the log about a wait that is long, in the published form.
 void add_blocked(engine::Text& text, const Proof& proof, uint64_t waited_ns);
 
-// What is exhausted, with the numbers.
+// Write the exhausted resource with its numbers.
 void add_exhausted(engine::Text& text, const Proof& proof);
-// Who waits for whom, back to where it began.
+// Write the cycle of waits, back to its start.
 void add_chain(engine::Text& text, const Proof& proof);
 // The smallest sizes that suffice, and how to set them.
 void add_plan(engine::Text& text, const Proof& proof, const Plan& plan);
 
-// The size of the resource as it is, and what the plan says it should be.
+// Return the present size of the resource, and the planned size.
 uint64_t size_of(const Sizes& sizes, Resource resource, uint32_t ring);
 
 }  // namespace pto::ring_buffer

@@ -1,8 +1,9 @@
-// Which schedulers have said idle, or are about to, and who wakes them.
+// The idle schedulers, and those about to become idle.
 //
-// The wake protocol, so that no wake-up is lost. Whoever makes work stores it (seq_cst) and then
-// looks here; a scheduler that found nothing enters itself here (seq_cst) and then looks for work
-// once more. One of the two sees the other. Whoever takes a scheduler out wakes it.
+// The wake protocol, which loses no wake-up: a thread that creates work stores it (seq_cst) and
+// then reads this word. A scheduler without work enters itself here (seq_cst) and then checks for
+// work once more. One of the two sees the other. The thread that removes a scheduler from this word
+// wakes it.
 #pragma once
 
 #include <atomic>
@@ -17,7 +18,7 @@ class Resting {
  public:
   explicit Resting(engine::Context& context) : context_(context) {}
 
-  // Nobody rests: a backend steps every scheduler at the start.
+  // No scheduler is idle: a backend steps every scheduler at the start.
   void begin(uint32_t threads) {
     all_ = 0;
     for (uint32_t thread = 0; thread < threads; ++thread) all_ |= kRests << (kBits * thread);
@@ -35,7 +36,8 @@ class Resting {
     }
   }
 
-  // There are `tasks` more ready tasks of `type` for every scheduler. Gives how many it woke.
+  // Announce `tasks` more ready tasks of `type` for all schedulers. Return the number of woken
+  // schedulers.
   uint32_t wake_hungry(uint32_t type, uint32_t tasks) {
     uint32_t hungry = word_.load(std::memory_order_seq_cst) & hungry_bits(type);
     uint32_t woken = 0;
@@ -45,11 +47,11 @@ class Resting {
     return woken;
   }
 
-  // Nobody would look at new work now. After work was stored (seq_cst): false means that somebody
-  // will find it before it rests.
+  // Return whether no scheduler would check for new work now. Call it after work was stored
+  // (seq_cst): false means that a scheduler will find the work before it becomes idle.
   bool do_all_rest() const { return (word_.load(std::memory_order_seq_cst) & all_) == all_; }
 
-  // Something that any scheduler can do, and one that is awake will find.
+  // Announce work for any scheduler; an awake scheduler finds it without a wake-up.
   void wake_if_all_rest() {
     if ((word_.load(std::memory_order_seq_cst) & all_) == all_) wake(0);
   }

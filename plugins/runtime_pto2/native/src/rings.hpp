@@ -3,16 +3,17 @@
 // Owner threads: the orchestrator writes `submitted`, `scope_released` and the log; schedulers
 // write the watermarks. Each such word has a cache line of its own.
 //
-// The stream: the orchestrator puts the slot of each submit (of a block task: its head) at the end
-// of `log` and then moves `submitted`. Whoever holds `wiring` reads, in this order, all
-// scope_released words, then `submitted`; wires everything up to it; then lets tasks below those
-// scope_released numbers retire. So a task that names a buffer is wired before the scope that
-// allocated the buffer can let it go.
+// The stream: the orchestrator appends the slot of each submit (of a block task: its head) to `log`
+// and then advances `submitted`. The thread that holds `wiring` reads, in this order, all
+// scope_released words, then `submitted`; wires all submits up to it; then lets tasks below those
+// scope_released numbers retire. So a task that names a buffer is wired before the scope of the
+// buffer can release it.
 //
-// Retiring: whoever has made a task fit to retire stores that first. Then it reads `releasable` by
-// a read-modify-write, as whoever wires writes it: either it sees the new number, or the other sees
-// what it stored. Where there is something to let go it adds 1 to `retiring`: who had 0 there is at
-// it, and sets it back to 0 only if nobody has added to it since it began to look.
+// Retiring: the thread that makes a task ready to retire first stores that state. Then it reads
+// `releasable` with a read-modify-write; the wiring thread writes it likewise. So either it sees
+// the new number, or the wiring thread sees its store. If there is a task to retire, it adds 1 to
+// `retiring`: the thread that found 0 there retires tasks, and resets it to 0 only if no other
+// thread has added to it since its scan began.
 #pragma once
 
 #include <atomic>
@@ -33,11 +34,13 @@ struct TaskRing {
   Edge* edges = nullptr;  // the dependency pool
   uint32_t edge_capacity = 0;
 
-  // Orchestrator: number of the next task. Apart from what schedulers read for every task.
+  // Orchestrator: number of the next task. It is apart from the words that schedulers read for
+  // every task.
   alignas(64) int64_t next = 0;
   // Tasks before this number belong to ended scopes only.
   alignas(64) std::atomic<int64_t> scope_released{0};
-  // last_task_alive: the oldest task that has not retired. Whoever is at `retiring`.
+  // last_task_alive: the oldest task that has not retired. Written by the thread that holds
+  // `retiring`.
   alignas(64) std::atomic<int64_t> watermark{0};
   // Schedulers: how much of scope_released the wiring has caught up with.
   alignas(64) std::atomic<int64_t> releasable{0};
@@ -74,15 +77,15 @@ struct Rings {
   uint64_t log_size = 0;
   // Submits so far. Stored with seq_cst after the entry: it meets the schedulers that rest.
   alignas(64) std::atomic<uint64_t> submitted{0};
-  // Submits in the log, at least `submitted`. Stored likewise, for each: a line that only a
-  // scheduler looks at that is about to rest.
+  // Number of submits in the log, at least `submitted`. Stored for each submit: only a scheduler
+  // about to become idle reads this line.
   alignas(64) std::atomic<uint64_t> logged{0};
   // Submits that have been wired.
   alignas(64) std::atomic<uint64_t> wired{0};
 
-  // The orchestrator waits for room: it sets `waiting`, looks again, and then waits for `signal` to
-  // change. Whoever moves a watermark or `wired` (or frees a cluster) while `waiting` is set bumps
-  // `signal` and calls the platform's notify.
+  // The orchestrator waits for free space: it sets `waiting`, checks again, and then waits for
+  // `signal` to change. A thread that moves a watermark or `wired` (or frees a cluster) while
+  // `waiting` is set increments `signal` and calls the platform's notify.
   alignas(64) std::atomic<uint32_t> waiting{0};
   std::atomic<uint32_t> signal{0};
 

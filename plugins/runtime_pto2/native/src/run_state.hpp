@@ -1,4 +1,4 @@
-// What the classes of the submit path share.
+// The data that the classes of the submit path share.
 //
 // Orchestrator only, but for the parts that say otherwise.
 #pragma once

@@ -78,7 +78,8 @@ int32_t Scheduler::step(uint32_t thread) {
     retired += completion_.retire(static_cast<uint32_t>(__builtin_ctz(rings)));
   }
   lane.statistics.retired += retired;
-  // Another lane may have completed what this one was wiring, when its state still meant nothing.
+  // Another lane may have completed the task while this lane wired it, when its state was not valid
+  // yet.
   const bool has_wired = wired.wired > 0 && threads_ > 1;
   if (has_completed || has_wired || retired > 0) signal_orchestrator(lane);
   lane.is_eager = false;
@@ -86,7 +87,7 @@ int32_t Scheduler::step(uint32_t thread) {
   return rest(lane, has_completed || wired.wired > 0 || retired > 0);
 }
 
-// Gives the rings, by bit, in which a task may be able to retire now.
+// Return the rings, as bits, in which a task may be able to retire now.
 uint32_t Scheduler::collect(Lane& lane) {
   pto_poll_result result = {};
   context_.platform->poll(context_.platform->self, lane.thread, &result);
@@ -149,8 +150,8 @@ bool Scheduler::latch_fault(const pto_core_mask& faulted, const Lane& lane) {
   return true;
 }
 
-// It waits for a watermark, for `wired` or for phases: what this step stored, before the store that
-// meets `waiting` and that synchronise() reads.
+// It waits for a watermark, for `wired` or for phases: values that this step stored before the
+// store that precedes its check of `waiting`, and that synchronise() reads.
 void Scheduler::signal_orchestrator(Lane& lane) {
   const int64_t completed = lane.completed.load(std::memory_order_relaxed);
   lane.completed.store(completed, std::memory_order_seq_cst);
@@ -174,7 +175,7 @@ int32_t Scheduler::rest(Lane& lane, bool has_progress) {
 #endif
 }
 
-// Whoever wires at this moment looks again before it rests, so its news are no news to others.
+// The wiring thread checks again before it becomes idle, so its own changes need no wake-up.
 bool Scheduler::finds_work(const Lane& lane) const {
   if (wiring_.has_news(true) && !wiring_.is_at_work()) return true;
   if (ready_.has_mail(lane.thread)) return true;
@@ -187,7 +188,8 @@ bool Scheduler::finds_work(const Lane& lane) const {
   return false;
 }
 
-// The last lane that runs dry sees every completion, as each adds its own before it looks.
+// The last lane without work sees every completion, because each lane adds its own before its
+// check.
 bool Scheduler::is_complete(Lane& lane) {
   if (lane.in_flight > 0) return false;
   const int64_t completed = lane.completed.load(std::memory_order_relaxed);

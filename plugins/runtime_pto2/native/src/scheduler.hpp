@@ -1,9 +1,9 @@
-// Wires the stream, dispatches ready tasks and completes finished ones: one lane for each
-// scheduler thread, which belongs to whoever is inside step(thread).
+// Wires the stream, dispatches ready tasks and completes finished ones. Each scheduler thread has
+// one lane, owned by the thread inside step(thread).
 //
 // A step: completions of the lane's cores, a batch of the stream, dispatch in one batch, the tasks
-// that can retire now. A lane that finds nothing to do enters itself in resting_ and looks again
-// before it says idle.
+// that can retire now. A lane without work enters itself in resting_ and checks again before it
+// returns idle.
 #pragma once
 
 #include <atomic>
@@ -44,27 +44,28 @@ class Scheduler {
   // Resets all that schedulers own, in `rings` too: watermark, releasable, wired.
   void begin();
 
-  // Orchestrator: `submitted` has moved, or it is about to wait for what a moved `scope_released`
-  // lets retire. The end of a scope alone wakes nobody.
+  // Orchestrator: `submitted` has advanced, or the orchestrator is about to wait for tasks that an
+  // advanced `scope_released` allows to retire. The end of a scope alone wakes no scheduler.
   void published() { resting_.wake_if_all_rest(); }
-  // Orchestrator, after it moved `logged`: only published() would make anybody look at the stream.
+  // Orchestrator, after it advanced `logged`: return whether only published() would make a
+  // scheduler read the stream.
   bool is_resting() const { return resting_.do_all_rest(); }
   // Orchestrator: nothing will be submitted any more, all scopes have ended.
   void build_done();
   bool is_build_done() const { return build_done_.load(std::memory_order_acquire); }
-  // Orchestrator, after it set rings.waiting and before it looks again: what lanes did before they
-  // looked at `waiting` is visible afterwards (watermarks and phases).
+  // Orchestrator, after it set rings.waiting and before it checks again: make the writes of lanes
+  // before their check of `waiting` visible (watermarks and phases).
   void synchronise() const;
 
   // PTO_STEP_*, by scheduler `thread`.
   int32_t step(uint32_t thread);
 
-  // Any thread: every scheduler shall look at the run again.
+  // Any thread: make every scheduler check the run again.
   void wake_all();
 
-  // Nobody else runs: from now on every step says idle, and error once one is latched.
+  // Make every later step return idle, and error once an error is latched. No other thread runs.
   void halt() { is_halted_.store(true, std::memory_order_relaxed); }
-  // Nobody else runs: whether a step would find work without a completion or a submit.
+  // Return whether a step would find work without a completion or a submit. No other thread runs.
   bool has_work() const;
 
   // Any thread, at any time; a moment's picture.

@@ -6,7 +6,8 @@ namespace pto::ring_buffer {
 namespace {
 
 constexpr uint64_t kSlab = History::kSlabBytes;
-// Events that the search for a heap looks at one size after the other; then it bisects.
+// The number of events up to which the search for a heap size tries each size; above it, the search
+// bisects.
 constexpr uint64_t kLinearEvents = uint64_t{1} << 24;
 
 // Sizes for the rings of `mask`, which get one value.

@@ -1,4 +1,4 @@
-// The smallest sizes for what a run needed. Pure: no platform, no clock.
+// Compute the smallest sizes for the needs of a run. Pure: no platform, no clock.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace pto::ring_buffer {
 
-// What a run has.
+// The sizes of a run.
 struct Sizes {
   Options options;
   uint64_t blocks = 0;  // clusters of the device
 };
 
-// What it needed. A need of 0, or not above what the run has, is no finding.
+// The needs of the run. A need of 0, or not above the size of the run, is ignored.
 struct Needs {
   uint64_t tasks[kRings];  // most tasks alive at once
   uint64_t edges[kRings];  // most entries of the dependency pool for one task
@@ -23,13 +23,13 @@ struct Needs {
   uint64_t clusters;       // most clusters held at once
 };
 
-// The smallest sizes that suffice. A size that four rings share stays one value for all of them;
-// what was large enough stays as it was.
+// The smallest sizes that suffice. A size shared by four rings stays one value; sizes that were
+// large enough do not change.
 struct Plan {
   Sizes sizes;
   // Which are too small as they are; the tensor map and the clusters count as ring 0.
   bool is_short[kResources][kRings];
-  bool is_lower_bound;  // planning was cut short, planned data was looked at, or history was lost
+  bool is_lower_bound;  // planning was cut short, planned data was read, or history was lost
 
   bool is_any_short(Resource resource) const {
     const bool* rings = is_short[static_cast<uint32_t>(resource)];
@@ -39,7 +39,7 @@ struct Plan {
 
 Plan smallest_sizes(const Sizes& sizes, const Needs& needs, const History& history);
 
-// Whether a heap of `bytes` would have met what `history` says was asked of the ring.
+// Return whether a heap of `bytes` would have fitted the reservations in `history`.
 bool is_heap_enough(const History& history, uint32_t ring, uint64_t bytes);
 
 }  // namespace pto::ring_buffer

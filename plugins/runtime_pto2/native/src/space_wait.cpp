@@ -5,7 +5,7 @@
 namespace pto::ring_buffer {
 namespace {
 
-constexpr uint64_t kUpdateNs = 10'000'000;  // of the long wait that other threads report
+constexpr uint64_t kUpdateNs = 10'000'000;  // number of the long wait that other threads report
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// The orchestrator's wait for free space, and what other threads may ask about it.
+// The orchestrator's wait for free space, and its description for other threads.
 //
 // The wait is in the platform's wait(). It ends when free space has come back, when the run fails,
 // or when the backend has proven by stalled() that nothing can free any.

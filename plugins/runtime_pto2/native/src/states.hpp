@@ -1,7 +1,7 @@
-// The states of a task and what may follow what. docs/states.md is generated from these tables.
+// The states of a task and their transitions. docs/states.md is generated from these tables.
 //
-// Every change of TaskState::phase goes through move(). Built with PTO_CHECK_STATES it traps on a
-// pair that the table does not have; without, it is a plain store.
+// Every change of TaskState::phase uses move(). Built with PTO_CHECK_STATES, it traps on a pair
+// that is not in the table; otherwise it is a plain store.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ enum class Event : uint32_t {
   kSatisfy,   // the last producer has completed
   kDispatch,  // the task goes to a core
   kFinish,    // its kernel has returned
-  kRelease,   // consumers have been told, and producers that it held
+  kRelease,   // consumers were notified, and the producers that it held
   kRetire,    // its scope has ended and no consumer holds it
   kFail       // its kernel has failed
 };
@@ -47,7 +47,7 @@ constexpr StateText kEventTexts[kEvents] = {
     {"DISPATCH", "a scheduler hands it to a free core"},
     {"FINISH", "its kernel has returned (of a block task: this block's)"},
     {"RELEASE", "its consumers have been told, and the producers that it held"},
-    {"RETIRE", "it is the oldest of its ring, its scope has ended, nobody holds it"},
+    {"RETIRE", "it is the oldest of its ring, its scope has ended, no task holds it"},
     {"FAIL", "its kernel has failed"},
 };
 
@@ -90,7 +90,7 @@ constexpr bool may_follow(uint32_t phase, Event event) {
          kTransitionTable.to[phase][static_cast<uint32_t>(event)] != TransitionTable::kNone;
 }
 
-// Where `event` leads, from whichever state it may happen in.
+// The state after `event`, from any state that allows it.
 constexpr Phase target(Event event) {
   for (const Transition& transition : kTransitions) {
     if (transition.event == event) return transition.to;
@@ -106,7 +106,7 @@ inline bool try_move(std::atomic<uint32_t>& phase, Event event) {
   return true;
 }
 
-// By the one thread that the task belongs to at this moment.
+// Called by the thread that owns the task at this moment.
 template <Event kEvent>
 inline void move(std::atomic<uint32_t>& phase,
                  std::memory_order order = std::memory_order_relaxed) {

@@ -8,7 +8,7 @@ namespace {
 constexpr const char* kResourceNames[kResources] = {"",     "tasks",      "heap",
                                                     "pool", "tensor_map", "clusters"};
 
-// Writes counters one by one, and counts those that do not fit, too. A name comes in parts.
+// Write counters one by one, and count those that do not fit. A name consists of parts.
 class Writer {
  public:
   Writer(pto_statistic* out, uint32_t capacity) : out_(out), capacity_(capacity) {}

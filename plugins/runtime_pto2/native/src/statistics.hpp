@@ -1,6 +1,6 @@
-// Counters of a run that the orchestrator keeps, and the form in which all counters leave.
+// The counters of a run that the orchestrator keeps, and the output format of all counters.
 //
-// docs/sizing-rings.md says which of them to look at when rings are to be sized.
+// docs/sizing-rings.md explains which of them matter for the sizes of rings.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ struct RunStatistics {
   }
 };
 
-// What the rings hold at this moment, as far as the orchestrator knows.
+// The present content of the rings, as known to the orchestrator.
 struct RingUse {
   uint64_t tasks;
   uint64_t heap_bytes;
@@ -59,8 +59,8 @@ struct StatisticsSources {
   uint64_t reserved_bytes;
 };
 
-// Writes at most `capacity` counters and gives how many there are. After the run, or beside it for
-// a moment's picture that nobody computes with.
+// Write at most `capacity` counters. Return the total number. After a run, or during one as an
+// inexact snapshot.
 uint32_t write_statistics(const StatisticsSources& sources, pto_statistic* out, uint32_t capacity);
 
 }  // namespace pto::ring_buffer

@@ -37,7 +37,7 @@ class Stream {
     pto_yield(context_.platform, PTO_YIELD_SUBMIT);
   }
 
-  // The same when enough submits have been added, or when all schedulers rest.
+  // The same after enough submits, or when all schedulers are idle.
   void announce_if_due() {
     if (appended_ - announced_ >= kInterval || scheduler_.is_resting() ||
         context_.platform->deterministic != 0) {

@@ -43,7 +43,7 @@ bool Submitter::take_slots(Draft& draft) {
   return true;
 }
 
-// Looks each parameter up, in order.
+// Look up each parameter, in order.
 void Submitter::find_edges(Draft& draft) {
   EdgeList& edges = current_.edges();
   edges.clear();
@@ -156,7 +156,7 @@ void Submitter::write_records(const Draft& draft) {
   }
 }
 
-// Comes last: the lookups of this submit have brought what it touches into the cache.
+// The last step: the lookups of this submit have loaded its data into the cache.
 void Submitter::insert_accesses(const Draft& draft) {
   if (draft.entries == 0) return;
   TensorMap& map = run_.space.map();

@@ -40,7 +40,7 @@ class Submitter {
   Publisher& publisher_;
   SubmitChecks checks_;
   uint64_t next_key_ = 0;
-  Access accesses_[PTO_MAX_TASK_TENSORS];  // of the submit under way
+  Access accesses_[PTO_MAX_TASK_TENSORS];  // of the current submit
 };
 
 }  // namespace pto::ring_buffer

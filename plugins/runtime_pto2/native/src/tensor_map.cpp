@@ -156,8 +156,8 @@ void TensorMap::forget(const Entry& entry, RegionRemoval why) {
   count(why);
 }
 
-// Drops the newest readers until one is alive: their region is live while any of them is, and the
-// rest of the list goes as it is met, so that this costs nothing in the long run.
+// Remove the newest readers until one is alive. Their region is live while any of them is. Later
+// visits remove the rest of the list, so the cost is amortised.
 RegionState TensorMap::prune(ReaderList& list) {
   while (list.first != 0) {
     const uint32_t index = list.first;
@@ -194,7 +194,7 @@ void TensorMap::free_reader_entry(uint32_t index) {
   free_reader_ = index;
 }
 
-// Its links among the task's entries are the caller's.
+// The caller handles its links in the list of the task's entries.
 void TensorMap::retire_reader(uint32_t index) {
   const ReaderEntry& reader = reader_entries_[index];
   ReaderList& list = readers_.value(reader.node);

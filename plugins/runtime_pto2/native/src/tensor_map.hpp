@@ -1,14 +1,14 @@
 // Which live tasks wrote, and under full hazards read, which memory.
 //
-// The orchestrator alone calls this. For one submit, in this order: locate() each parameter once;
-// find_*() for all of them; then, when has_space(), insert_*() for all of them. What a lookup
-// visits is alive as far as saw() told: its task and the task that allocated its buffer have not
-// retired.
+// Only the orchestrator calls this. For one submit, in this order: locate() each parameter once;
+// find_*() for all of them; then, if has_space(), insert_*() for all of them. A lookup visits only
+// entries that are alive according to saw(): their task and the task that allocated their buffer
+// have not retired.
 //
-// An entry goes when (1) a lookup meets it after its task or the owner of its buffer has retired,
-// (2) retire() is called for its task, or (3) a later writer covers all of it. The entries of a
-// task hang on TaskRecord::first_entry, which is 0 when the task's slot is taken; retire() must
-// have been called for a task before its record is used again.
+// An entry is removed when (1) a lookup visits it after its task or the owner of its buffer has
+// retired, (2) retire() is called for its task, or (3) a later writer covers it completely. The
+// entries of a task are linked from TaskRecord::first_entry, which is 0 when the task's slot is
+// taken; retire() must be called for a task before its record is reused.
 #pragma once
 
 #include <cstdint>
@@ -20,25 +20,25 @@
 
 namespace pto::ring_buffer {
 
-// Where the view of a parameter lies.
+// The place of a parameter's view.
 struct Access {
   engine::Region region;
   int64_t owner = kNoTask;  // task whose submit allocated the buffer; kNoTask: outlives the run
-  // What lookups leave for insertions.
+  // Data from lookups for insertions.
   mutable engine::RegionPlace writers;
   mutable engine::RegionPlace readers;
 };
 
-// Back-pressure is the exhausted pool of this map. Whatever else looks what has retired, for slots
-// or for memory, cleans in a batch.
+// Back-pressure means that the pool of this map is exhausted. Other checks for retired tasks, for
+// slots or memory, clean in a batch.
 enum class CleanedBy : uint32_t { kBatch, kBackPressure };
 
 class TensorMap {
  public:
   struct Statistics {
     uint64_t lookups;
-    uint64_t nodes_visited;       // by lookups and insertions: entries and cells looked at
-    uint64_t conservative_edges;  // visits of what overlaps by byte hull alone
+    uint64_t nodes_visited;       // entries and cells read by lookups and insertions
+    uint64_t conservative_edges;  // visits of entries that overlap by byte hull only
     uint64_t cleaned_by_lookup;
     uint64_t cleaned_by_batch;
     uint64_t cleaned_by_back_pressure;
@@ -59,7 +59,7 @@ class TensorMap {
   // The tensor has its final address. Its view must lie inside its raw shape.
   static Access locate(const pto_tensor_data& tensor);
 
-  // Optional, some time before find_*(): brings what they touch closer.
+  // Optional, some time before find_*(): prefetch their data.
   void prepare(const Access& access) const {
     writers_.prepare(access.region, access.writers);
     if (full_hazards_) readers_.prepare(access.region, access.readers);
@@ -78,7 +78,7 @@ class TensorMap {
   }
 
   // The same for each live reader; there are none under raw hazards. A task that reads a region
-  // through several parameters is visited once for each region.
+  // through several parameters is visited once per region.
   template <class Visit>
   void find_readers(const Access& access, Visit&& visit) {
     if (!full_hazards_) return;
@@ -101,8 +101,8 @@ class TensorMap {
   // Whether they fit when nothing else is alive.
   bool can_ever_hold(uint32_t entries) const { return entries <= limit_; }
 
-  // The capacity that they need, beside what is alive: that of the writers or of the
-  // readers, whichever is larger.
+  // The required capacity besides the live entries: that of the writers or of the readers,
+  // whichever is larger.
   uint32_t needed(uint32_t entries) const {
     return (writers_.live() > reader_count_ ? writers_.live() : reader_count_) + entries;
   }
@@ -111,8 +111,8 @@ class TensorMap {
   // exhausted.
   bool grow_for(uint32_t entries);
 
-  // Makes `task` the writer; what the region wholly covers is forgotten. `is_fresh`: this submit
-  // allocated the memory, so that nothing alive can overlap it.
+  // Make `task` the writer, and remove the entries that the region covers completely. `is_fresh`:
+  // this submit allocated the memory, so no live entry can overlap it.
   void insert_writer(const Access& access, int64_t task, bool is_fresh);
   // Nothing under raw hazards.
   void insert_reader(const Access& access, int64_t task);
@@ -197,7 +197,7 @@ class TensorMap {
   int64_t alive_from_[kRings] = {};
   uint32_t configured_ = 0;
   uint32_t limit_ = 0;     // of this run
-  uint32_t capacity_ = 0;  // what there is memory for, never less
+  uint32_t capacity_ = 0;  // allocated capacity, never less than needed
   uint32_t reader_count_ = 0;
   uint32_t free_reader_ = 0;
   uint32_t next_reader_ = 1;

@@ -5,7 +5,8 @@
 namespace pto::ring_buffer {
 namespace {
 
-// How many submits before its turn a task's lines are asked for, each once the one before is there.
+// The number of submits by which a task's lines are prefetched ahead, each after the previous one
+// has arrived.
 constexpr uint64_t kDescriptorAhead = 12;
 constexpr uint64_t kEdgeAhead = 6;
 constexpr uint64_t kProducerAhead = 3;
@@ -33,7 +34,7 @@ bool Wiring::has_news(bool eager) const {
       return true;
     }
   }
-  // Acquire: whoever finds everything wired reads tasks().
+  // Acquire: a thread that finds all submits wired reads tasks().
   const uint64_t wired = rings_.wired.load(std::memory_order_acquire);
   return rings_.submitted.load(std::memory_order_seq_cst) > wired ||
          (eager && rings_.logged.load(std::memory_order_seq_cst) > wired);
@@ -52,7 +53,7 @@ Wiring::Step Wiring::step(uint32_t thread, bool eager, LaneStatistics& statistic
   return step;
 }
 
-// In this order: whatever names a buffer of an ended scope is among the submits then.
+// In this order: every submit that names a buffer of an ended scope is then among these submits.
 void Wiring::look(bool eager) {
   for (uint32_t index = 0; index < kRings; ++index) {
     ended_[index] = rings_.ring[index].scope_released.load(std::memory_order_acquire);
@@ -109,7 +110,7 @@ void Wiring::prefetch(uint64_t position) {
   }
 }
 
-// Gives the number of tasks: of blocks, or 1.
+// Return the number of tasks: the number of blocks, or 1.
 uint32_t Wiring::wire(uint32_t thread, SlotRef head, LaneStatistics& statistics) {
   const TaskDescriptor& descriptor = rings_.descriptor(head);
   const TaskRing& ring = rings_.ring[ring_of(head)];
@@ -130,7 +131,7 @@ uint32_t Wiring::wire(uint32_t thread, SlotRef head, LaneStatistics& statistics)
 void Wiring::init(const TaskRing& ring, int64_t number, const TaskDescriptor& descriptor) {
   TaskState& state = ring.state(number);
 #ifdef PTO_CHECK_STATES
-  // Before the ring comes round its slots hold what the last run left.
+  // Before the first lap ends, the slots contain data of the previous run.
   if (number >= ring.window && !may_follow(state.phase.load(), Event::kWire)) __builtin_trap();
 #endif
   state.fanout.store(kNoEdge, std::memory_order_relaxed);
@@ -145,7 +146,7 @@ void Wiring::init(const TaskRing& ring, int64_t number, const TaskDescriptor& de
   }
 }
 
-// Whether the task waits for nobody.
+// Return whether the task waits for no producer.
 bool Wiring::connect(TaskState& state, const TaskDescriptor& descriptor,
                      LaneStatistics& statistics) {
   const uint32_t orders = hold(descriptor);
@@ -173,7 +174,7 @@ bool Wiring::connect(TaskState& state, const TaskDescriptor& descriptor,
 #endif
 }
 
-// Gives the number of ordering edges.
+// Return the number of ordering edges.
 uint32_t Wiring::hold(const TaskDescriptor& descriptor) {
   uint32_t count = descriptor.edge_count;
 #ifdef PTO_PLANT_TRUNCATED_FANIN
@@ -194,8 +195,8 @@ uint32_t Wiring::hold(const TaskDescriptor& descriptor) {
   return orders;
 }
 
-// As far as the wiring has come. The slot's newest task is the one meant: the orchestrator uses a
-// slot again after it has seen it retire, and makes no edge from the old task then.
+// As far as the wiring has advanced. The slot's newest task is meant: the orchestrator reuses a
+// slot only after it has seen the slot retire, and makes no edge from the old task then.
 bool Wiring::is_scope_open(SlotRef task) const {
   const uint32_t index = ring_of(task);
   const TaskRing& ring = rings_.ring[index];

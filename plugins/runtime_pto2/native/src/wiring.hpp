@@ -1,7 +1,7 @@
 // Reads the stream of submits and connects each task with its producers: the incremental scan.
 //
-// One scheduler at a time wires, in stream order, under a lock that nobody waits for. Tasks without
-// a producer that still runs go straight to the ready queues: the early-ready drain.
+// One scheduler at a time wires, in stream order, under a lock for which no thread waits. Tasks
+// without an uncompleted producer go directly to the ready queues: the early-ready drain.
 #pragma once
 
 #include <atomic>
@@ -24,13 +24,13 @@ class Wiring {
 
   struct Step {
     uint32_t wired;  // submits
-    uint32_t rings;  // by bit: those in which more tasks may retire now
+    uint32_t rings;  // rings, as bits, in which more tasks may retire now
   };
-  // Lane `thread`: a batch of the stream, if nobody else is at it. `eager`: also of submits that
-  // have not been announced.
+  // Lane `thread`: wire a batch of the stream if no other thread does. `eager`: include submits
+  // that were not announced yet.
   Step step(uint32_t thread, bool eager, LaneStatistics& statistics);
 
-  // Whether there is something for step(); whoever wires looks again before it rests.
+  // Return whether step() would find work; the wiring thread checks again before it becomes idle.
   bool has_news(bool eager) const;
   bool is_at_work() const { return is_locked_.load(std::memory_order_seq_cst) != 0; }
   // Tasks so far, each block counted.
@@ -53,11 +53,11 @@ class Wiring {
   bool alone_ = false;
   alignas(64) std::atomic<uint32_t> is_locked_{0};
   std::atomic<int64_t> tasks_{0};
-  // Of whoever wires:
+  // Owned by the wiring thread:
   uint64_t at_ = 0;              // next position in the log
-  uint64_t known_ = 0;           // submits, when it last looked
-  int64_t ended_[kRings] = {};   // scope_released, before it looked at the submits
-  int64_t let_go_[kRings] = {};  // of these, what releasable says
+  uint64_t known_ = 0;           // number of submits at the last check
+  int64_t ended_[kRings] = {};   // scope_released, read before the submits
+  int64_t let_go_[kRings] = {};  // the values of these in releasable
   int64_t next_[kRings] = {};    // task to wire
 };
 

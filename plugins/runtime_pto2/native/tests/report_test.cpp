@@ -46,9 +46,10 @@ TEST(a_full_window_is_told_with_all_numbers) {
 
 TEST(the_chain_leads_back_to_the_orchestrator) {
   const std::string text = written([](pto::engine::Text& out) { add_chain(out, full_window(3)); });
-  CHECK_EQUAL(text,
-              "orchestrator -> room -> task 4 of ring 3 from graph.cpp:9, done but not retired -> "
-              "the end of the scope of depth 4 opened at graph.cpp:8 -> orchestrator");
+  CHECK_EQUAL(
+      text,
+      "orchestrator -> free space -> task 4 of ring 3 from graph.cpp:9, done but not retired -> "
+      "the end of the scope of depth 4 opened at graph.cpp:8 -> orchestrator");
 }
 
 TEST(places_that_nobody_knows_are_unknown) {
@@ -111,7 +112,7 @@ TEST(the_advice_survives_long_names) {
   const std::string text = written([&](pto::engine::Text& out) {
     out.add("deadlock: ");
     add_exhausted(out, proof);
-    out.add(". Nothing runs and nothing can: ");
+    out.add(". No task runs and none can start: ");
     add_chain(out, proof);
     out.add(". ");
     add_plan(out, proof, plan);

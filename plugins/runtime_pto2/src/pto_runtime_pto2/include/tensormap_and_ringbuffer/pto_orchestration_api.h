@@ -15,10 +15,10 @@
 //
 // runs on an AICPU thread. Every tensor argument lies in device memory already; `args` holds device
 // pointers and scalars. Tasks run while the orchestration goes on, in an order that follows from
-// what they read and write. A submit waits while there is no room in the rings; what a task
-// allocates lives until its scope has ended and all who name it have completed. The entry may also
-// return int; anything but 0 then fails the run. The config function may be left out: then any
-// number of arguments is taken.
+// what they read and write. A submit waits while the rings have no free space. The allocations of a
+// task live until its scope has ended and all tasks that name them have completed. The entry may
+// also return int; a value other than 0 then fails the run. The config function is optional:
+// without it any number of arguments is accepted.
 //
 // The first error of any call ends the run with that error; later calls do nothing, ids are -1 and
 // addresses 0. Limits of a task: 32 tensors and 32 scalars.
