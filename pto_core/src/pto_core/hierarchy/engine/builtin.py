@@ -31,7 +31,7 @@ class Native(_Builtin):
 
 
 class Reference(_Builtin):
-    """The engine in Python that specifies the answers of the native one."""
+    """The engine in Python: the specification of the native one."""
 
     name = "reference"
     capabilities = frozenset({"engine", "reference_order"})

@@ -1,4 +1,4 @@
-"""What an engine knows from the start."""
+"""The configuration of an engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEFAULT_WINDOW = 64
 
 @dataclass(frozen=True, slots=True)
 class ChildConfiguration:
-    """A child: what it runs, and how many frames may be in flight to it."""
+    """A child: the kind of its tasks, and the maximum number of frames in flight to it."""
 
     kind: Kind
     window: int = DEFAULT_WINDOW
@@ -22,7 +22,7 @@ class ChildConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class RingConfiguration:
-    """The memory of a heap ring; the engine never touches it. Multiples of ``SLAB_BYTES``."""
+    """The memory of a heap ring; the engine never accesses it. Multiples of ``SLAB_BYTES``."""
 
     address: int
     size: int
@@ -30,10 +30,10 @@ class RingConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Children are known by their place in ``children``; there is a ring for each scope depth.
+    """Children are identified by their index in ``children``; there is a ring for each scope depth.
 
-    ``repeats_lost``: what was sent to a child that is lost runs again where that is safe:
-    always if it had not been started, else if it has retries left. Without, it fails.
+    ``repeats_lost``: tasks sent to a lost child run again if that is safe: always if they had not
+    started, else if they have retries left. Without it, they fail.
     """
 
     children: tuple[ChildConfiguration, ...]

@@ -10,7 +10,7 @@ from pto_core.hierarchy.engine.configuration import SLAB_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Deadlock:
-    """The submitter waits for room in a heap ring, and nothing that runs can free any."""
+    """The submitter waits for free space in a heap ring, and no running task can free any."""
 
     ring: int
     requested: int
@@ -18,17 +18,17 @@ class Deadlock:
     """Bytes of all slabs that are not free."""
     size: int
     oldest_task: int
-    """The slab of this task is the next to be freed."""
+    """The task whose slab is the next to be freed."""
     open_scope: int
     """The depth of the scope that holds it, or NONE."""
 
     @property
     def needed(self) -> int:
-        """A ring size that is needed at least: slabs also lose what a lap leaves at its end."""
+        """A lower bound of the sufficient ring size: slabs also lose the rest of a lap."""
         return max(self.held + self.requested, self.size + SLAB_BYTES)
 
     def error(self) -> DeadlockError:
-        """Give the error that the submitter gets."""
+        """Return the error for the submitter."""
         return DeadlockError(
             f"a submit needs {self.requested} bytes of heap ring {self.ring}, where "
             f"{self.held} of {self.size} bytes are held and nothing that runs can free them: "

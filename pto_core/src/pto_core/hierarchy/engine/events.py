@@ -1,8 +1,8 @@
-"""What an engine is told.
+"""The events of an engine.
 
 Every field is a number or a tuple of numbers, so that a native engine takes the same events as
-plain structures. What a task runs, with which scalars and configuration, and from which line, stays
-with the driver; so do texts and exceptions, to which it gives numbers (``cause``).
+plain structures. The driver keeps the callable of a task, its scalars, configuration and source
+line; it also keeps texts and exceptions, and assigns them numbers (``cause``).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 NONE = -1
-"""No task, no child, no cause: those that exist count from 0."""
+"""No task, no child, no cause. Valid numbers count from 0."""
 CHILD_MEMORY_END = 1 << 48
 """Addresses of the memory of a child are below this."""
 
@@ -24,7 +24,7 @@ class Kind(IntEnum):
 
 
 class Tag(IntEnum):
-    """What a task does with a tensor; consumed at submit, never carried on."""
+    """The access of a task to a tensor; consumed at submit, never carried on."""
 
     INPUT = 0
     OUTPUT = 1
@@ -34,14 +34,14 @@ class Tag(IntEnum):
 
 
 class Hazards(IntEnum):
-    """RAW: tasks wait for the writers of what they read. FULL: writers wait for everyone before."""
+    """RAW: readers wait for writers. FULL: writers also wait for earlier readers and writers."""
 
     RAW = 0
     FULL = 1
 
 
 class Outcome(IntEnum):
-    """How a frame ended. SKIPPED: its requirement had failed, so it was not started."""
+    """The outcome of a frame. SKIPPED: its requirement had failed, so it was not started."""
 
     SUCCEEDED = 0
     FAILED = 1
@@ -50,7 +50,7 @@ class Outcome(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """What a view takes of each dimension of its buffer, the fastest dimension first.
+    """The part of each dimension of its buffer that a view selects, the fastest dimension first.
 
     ``base`` is the first byte of the buffer; ``low[d] + extent[d] <= raw[d]`` in elements.
     """
@@ -64,11 +64,11 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor argument: a range of bytes, or a box where it is not contiguous.
+    """A tensor argument: a range of bytes, or a box if it is not contiguous.
 
-    ``address`` is its first byte. ``nbytes`` 0 is a key: it orders tasks by address and covers
-    nothing. OUTPUT with address 0 is allocated from the heap ring of the scope. ``child``: whose
-    memory it is; NONE is that of the host. Two children may have memory at the same address; a
+    ``address`` is its first byte. ``nbytes`` 0 is a key: it orders tasks by address and covers no
+    bytes. OUTPUT with address 0 is allocated from the heap ring of the scope. ``child``: the child
+    that has the memory; NONE is the host. Two children may have memory at the same address; a
     tensor overlaps only tensors of the same memory.
     """
 
@@ -81,19 +81,19 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The arguments of one of the N executions of a task; a task that is no group has one."""
+    """The arguments of one of the N executions of a task; a task that is not a group has one."""
 
     tensors: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a capture of the same submits found, by how many tasks before this one they were."""
+    """The result of a capture of the same submits, as distances in number of submits."""
 
     producers: tuple[tuple[int, int], ...] = ()
-    """Whom the task waits for, and why: the bits of an edge of the reference engine."""
+    """The producers of the task, and the reasons: the bits of an edge of the reference engine."""
     owners: tuple[int, ...] = ()
-    """Whose buffers it names."""
+    """The owners of the buffers that it names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +105,19 @@ class RunBegin:
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """Nothing more is submitted: the outermost scope ends. The run finishes with its last task."""
+    """The end of the submits: the outermost scope ends. The run finishes with its last task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submit:
     """A task. Answered by ``Submitted`` or ``Blocked``.
 
-    ``pins``: none, or one child for each member; distinct in a group. ``is_hint``: they are wishes.
-    ``retries``: how often it may run again after a failure or the loss of its child; more than 0
-    declares it safe to repeat. ``timeout_ms`` 0 is none; the driver keeps time. ``after``: earlier
-    tasks of the run that it also waits for, and whose failure poisons it. ``known``: of a
-    replay, whose tensors are neither looked up nor remembered; those that are not allocated and,
-    where there are retries, not INOUT may be left out then.
+    ``pins``: empty, or one child for each member, distinct in a group. ``is_hint``: the pins are
+    hints. ``retries``: how often it may run again after a failure or the loss of its child; more
+    than 0 declares it safe to repeat. ``timeout_ms`` 0 is none; the driver keeps time. ``after``:
+    earlier tasks of the run that it also waits for, and whose failure poisons it. ``known``: set
+    for a replay, whose tensors are neither looked up nor inserted; the caller may omit tensors that
+    are not allocated and, with retries, not INOUT.
     """
 
     kind: Kind
@@ -131,7 +131,7 @@ class Submit:
 
     @property
     def is_pinned(self) -> bool:
-        """Say whether the pins are no mere wishes."""
+        """Return whether the pins are mandatory."""
         return bool(self.pins) and not self.is_hint
 
 
@@ -154,15 +154,15 @@ class ScopeEnd:
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Send what can be sent. No other event sends, so the driver decides on batches."""
+    """Send all tasks that can be sent. No other event sends, so the driver decides on batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
     """The child has completed ``count`` frames since it was first ready.
 
-    The last of them ended with ``outcome``; those before it that were not yet told succeeded.
-    ``cause`` is the driver's number for the failure.
+    The last of them ended with ``outcome``; the unreported ones before it succeeded. ``cause`` is
+    the driver's number for the failure.
     """
 
     child: int
@@ -173,20 +173,20 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class ChildReady:
-    """The child takes frames from now on: at start, and again after it was lost and returns."""
+    """The child accepts frames from now on: at start, and again after a restart."""
 
     child: int
 
 
 @dataclass(frozen=True, slots=True)
 class ChildLost:
-    """The child is gone, and all completions that it reported have been told.
+    """The child is gone, and all its reported completions were passed on.
 
-    ``started``: the last frame that has begun in it; ``completed`` when none has since. Where
-    ``repeats_lost`` is set only what had begun fails, or costs its task a retry. ``returns``: a
-    ``ChildReady`` or another ``ChildLost`` will follow. Its frames in flight count as completed and
-    failed from now on, also for frames elsewhere that require them: the driver tells the other
-    children so, and they skip those.
+    ``started``: the last frame that has begun in it; ``completed`` if none has since. With
+    ``repeats_lost``, only begun frames fail or use up a retry. ``returns``: a ``ChildReady`` or
+    another ``ChildLost`` will follow. Its frames in flight count as completed and failed from now
+    on, also for frames elsewhere that require them: the driver informs the other children, and they
+    skip those.
     """
 
     child: int
@@ -197,7 +197,7 @@ class ChildLost:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """Frame ``count`` of the child is past its timeout; of no effect if it has completed."""
+    """Frame ``count`` of the child is past its timeout; no effect if it has completed."""
 
     child: int
     count: int
@@ -206,7 +206,7 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """What has not been sent, or is submitted from now on, does not run in this run."""
+    """Cancel the run: tasks that were not sent yet, or are submitted later, do not run."""
 
     cause: int
 

@@ -1,4 +1,4 @@
-"""What an engine answers: results of the event, and what the driver is to do, in this order."""
+"""The instructions of an engine: results of the event, and actions for the driver, in order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pto_core.hierarchy.engine.events import NONE
 
 
 class Result(IntEnum):
-    """How a task ended."""
+    """The result of a task."""
 
     COMPLETED = 0
     FAILED = 1
@@ -18,7 +18,7 @@ class Result(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """The number of the new task and the addresses of what was allocated for it, in order."""
+    """The number of the new task, and the addresses of its allocations, in order."""
 
     task: int
     addresses: tuple[int, ...] = ()
@@ -26,7 +26,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Nothing has changed: ring ``ring`` has no room for ``requested`` bytes now."""
+    """Nothing has changed: ring ``ring`` has no free space for ``requested`` bytes now."""
 
     ring: int
     requested: int
@@ -55,21 +55,21 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class SaveRegions:
-    """Before the task is sent: keep a copy of its INOUT regions, it may have to run again."""
+    """Before the task is sent: save a copy of its INOUT regions, because it may run again."""
 
     task: int
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreRegions:
-    """Before the task is sent again: put the kept copy back."""
+    """Before the task is sent again: restore the saved copy."""
 
     task: int
 
 
 @dataclass(frozen=True, slots=True)
 class DropRegions:
-    """The kept copy of the task's regions is of no use any more."""
+    """The saved copy of the task's regions is no longer needed."""
 
     task: int
 
@@ -86,14 +86,14 @@ class TaskFinished:
 
 @dataclass(frozen=True, slots=True)
 class RoomFreed:
-    """Slabs of this heap ring have been freed: a submit that was blocked may fit now."""
+    """Slabs of this heap ring were freed: a blocked submit may fit now."""
 
     ring: int
 
 
 @dataclass(frozen=True, slots=True)
 class EndChild:
-    """Kill the child, which is past the deadline of a task, and tell when it is lost."""
+    """Kill the child, which is past the deadline of a task, and report its loss."""
 
     child: int
     cause: int
@@ -101,7 +101,7 @@ class EndChild:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """Every task of the run has ended and no slot is alive.
+    """Every task of the run has ended, and no slot is alive.
 
     ``failed``: task and cause, the first failure first. ``poisoned``: task and root.
     """

@@ -1,4 +1,4 @@
-"""The native engine: takes the same events and gives the same answers as the reference engine.
+"""The native engine: the same events and instructions as the reference engine.
 
 The driver of a Worker is native, too. It takes the engine out of this object and uses it without
 Python. The methods here are for tests and for other drivers.
@@ -74,7 +74,7 @@ class NativeEngine:
         )
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Take an event; see the interface."""
+        """Handle an event; see the interface."""
         match event:
             case Submit():
                 return self._submit(event)
@@ -84,16 +84,16 @@ class NativeEngine:
                 return [self._instruction(each) for each in self._tell(event)]
 
     def is_quiescent(self) -> bool:
-        """Say whether nothing is in flight and nothing is ready."""
+        """Return whether nothing is in flight or ready."""
         return self._core.is_quiescent()
 
     def deadlock(self) -> Deadlock | None:
-        """Prove that the submit that was blocked can never succeed; see the interface."""
+        """Prove that the blocked submit can never succeed; see the interface."""
         proof = self._core.deadlock()
         return None if proof is None else Deadlock(*proof)
 
     def snapshot(self) -> Snapshot:
-        """Give everything that can be observed."""
+        """Return the observable state."""
         return self._core.snapshot()
 
     def validate(self) -> None:
@@ -201,5 +201,5 @@ def _tensor(tensor: Tensor) -> tuple[int, int, int, _Box | None, int]:
 
 
 def driven(engine: Scheduler) -> Scheduler | _hierarchy.EngineCore:
-    """Return the object that a driver takes: of a native engine its native part."""
+    """Return the object for the driver: for a native engine, its native part."""
     return engine._core if isinstance(engine, NativeEngine) else engine

@@ -1,4 +1,4 @@
-"""The reference engine, a file for each concept. Use :class:`ReferenceEngine`."""
+"""The reference engine, with one file for each concept. Use :class:`ReferenceEngine`."""
 
 from pto_core.hierarchy.engine.reference.engine import ReferenceEngine
 

@@ -1,4 +1,4 @@
-"""The children: what is in flight to each, and whether it takes frames."""
+"""The children: their frames in flight, and whether they accept frames."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class InFlight:
     member: int
     requirement: Requirement | None
     deadline: int | None = None
-    """The cause, once it is past its deadline."""
+    """The cause, after its deadline has passed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,32 +41,32 @@ class Child:
     state: ChildState = ChildState.EXPECTED
     sent: int = 0
     completed: int = 0
-    """Never falls: frames that were lost with the child count."""
+    """Never decreases: frames lost with the child count."""
     frames: deque[InFlight] = field(default_factory=deque)
     cause: int = NONE
-    """Of the last loss."""
+    """The cause of the last loss."""
     lost: list[range] = field(default_factory=list)
-    """The frames that were in flight at each loss."""
+    """The frames in flight at each loss."""
 
     @property
     def has_room(self) -> bool:
-        """Say whether a frame can be sent now."""
+        """Return whether a frame can be sent now."""
         return self.state is ChildState.READY and len(self.frames) < self.configuration.window
 
     def send(self, task: int, member: int, requirement: Requirement | None) -> InFlight:
-        """Put a frame in flight; there is room."""
+        """Add a frame in flight; there must be free space."""
         self.sent += 1
         frame = InFlight(self.sent, task, member, requirement)
         self.frames.append(frame)
         return frame
 
     def complete(self) -> InFlight:
-        """Take the oldest frame out of flight."""
+        """Remove the oldest frame in flight."""
         self.completed += 1
         return self.frames.popleft()
 
     def lose(self) -> list[InFlight]:
-        """Give what was in flight."""
+        """Remove and return all frames in flight."""
         lost = list(self.frames)
         self.frames.clear()
         self.lost.append(range(self.completed + 1, self.sent + 1))
@@ -74,7 +74,7 @@ class Child:
         return lost
 
     def has_lost(self, count: int) -> bool:
-        """Say whether that frame was lost with the child."""
+        """Return whether the frame was lost with the child."""
         return any(count in each for each in self.lost)
 
 
@@ -90,5 +90,5 @@ class Children:
         return self.all[number]
 
     def of_kind(self, kind: int) -> list[Child]:
-        """Give the children that run such tasks, ascending."""
+        """Return the children that run such tasks, in ascending order."""
         return [child for child in self.all if child.configuration.kind == kind]

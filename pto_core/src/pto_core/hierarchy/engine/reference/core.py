@@ -1,4 +1,4 @@
-"""What the parts of the reference engine share: the tables, and the instructions of this event."""
+"""The data that the parts of the reference engine share: tables and instructions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pto_core.hierarchy.states import Transitions
 
 
 class Core:
-    """Everything that an engine knows. A run that is over leaves only children and rings."""
+    """The state of an engine. After a run, only children and rings remain."""
 
     def __init__(self, configuration: Configuration, transitions: Transitions) -> None:
         self.configuration = configuration
@@ -26,25 +26,25 @@ class Core:
         self.queues = Queues()
         self.instructions: list[Instruction] = []
         self.freed_rings: set[int] = set()
-        """Whose tail has moved in this event."""
+        """Rings whose tail moved in this event."""
         self.is_running = False
-        """Between the beginning of a run and its last task's end."""
+        """Between the start of a run and the end of its last task."""
         self.restart(Hazards.RAW)
 
     def restart(self, hazards: Hazards) -> None:
-        """Forget the run before."""
+        """Clear the data of the previous run."""
         self.hazards = hazards
         self.regions = RegionIndex()
         self.is_ending = False
         self.cancelled: int | None = None
-        """The cause, once the run is cancelled."""
+        """The cause, after the run was cancelled."""
         self.tasks = 0
         """Submitted in this run."""
         self.key_count = 0
-        """Keys given to OUTPUT tensors of size 0 without an address."""
+        """Keys assigned to OUTPUT tensors of size 0."""
         self.conservative_edges = 0
         self.roots: dict[int, int] = {}
-        """Tasks that have failed in this run, also when consumed: what the poison came from."""
+        """Tasks that have failed in this run, including consumed ones: the roots of poison."""
         self.failed: list[tuple[int, int]] = []
         self.poisoned: list[tuple[int, int]] = []
         for ring in self.rings:

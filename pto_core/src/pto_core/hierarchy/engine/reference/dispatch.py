@@ -1,10 +1,10 @@
-"""Who is sent where, and when.
+"""The dispatcher: it decides which task is sent to which child, and when.
 
-Groups go first, in the order in which they became ready. All members of a group are sent in one
-step, so that any two groups have the same order in every child. A group that cannot go reserves its
-children: neither single tasks nor later groups are sent there, so it waits for at most one
-completion of each of them. Behind a group that could neither go nor reserve a child, although all
-of its children are READY, no group of its kind is looked at. Single tasks follow, then those that
+Groups are sent first, in the order in which they became ready. All members of a group are sent in
+one step, so any two groups have the same order in every child. A group that cannot be sent reserves
+its children: neither single tasks nor later groups are sent there, so it waits for at most one
+completion of each of them. If a group could neither be sent nor reserve a child, although all of
+its children are READY, no later group of its kind is tried. Single tasks follow, then tasks that
 can be sent early.
 """
 
@@ -22,7 +22,7 @@ from pto_core.hierarchy.states import State, StateEvent
 from pto_core.interfaces.scheduler import Policy
 
 GROUPS_IN_A_ROW = 64
-"""After as many groups, a single task that waits goes first."""
+"""After this many groups, a waiting single task is sent first."""
 
 
 class Dispatcher:
@@ -33,12 +33,12 @@ class Dispatcher:
         self._endings = endings
         self._policy = policy
         self._reserved: set[int] = set()
-        """Children that a waiting group will have next; of this pass."""
+        """Children reserved for a waiting group in this pass."""
         self._closed: set[Kind] = set()
-        """Of which no more groups are looked at; of this pass."""
+        """Kinds of which no more groups are tried in this pass."""
 
     def dispatch(self) -> None:
-        """Send until nothing more can be sent."""
+        """Send tasks until no more can be sent."""
         while self._pass():
             pass
 
@@ -55,7 +55,7 @@ class Dispatcher:
         return self._drain(queues.early, self._try_early) or has_sent
 
     def _drain(self, queue: list[int], try_to_send: Callable[[int], bool]) -> bool:
-        """Send the oldest that can go until none can; some may come into the queue meanwhile."""
+        """Send the oldest sendable tasks until none is left; more may enter the queue meanwhile."""
         has_sent = False
         is_progress = True
         while is_progress and self._can_change_any():
@@ -68,7 +68,7 @@ class Dispatcher:
         return has_sent
 
     def _can_change_any(self) -> bool:
-        """Say whether a child takes a task now, or is lost so that tasks may fail for it."""
+        """Return whether a child accepts a task now, or is lost so that tasks may fail for it."""
         return any(
             child.state is ChildState.LOST
             or (child.has_room and child.number not in self._reserved)
@@ -107,7 +107,7 @@ class Dispatcher:
         return False
 
     def _members(self, task: Task, children: list[Child]) -> list[Child]:
-        """Pick a child for each member: the pinned ones, else wishes first, then the least busy."""
+        """Choose a child for each member: the pins, else hints first, then the least busy."""
         spec = spec_of(task)
         by_number = {child.number: child for child in children}
         if spec.is_pinned:
@@ -146,7 +146,7 @@ class Dispatcher:
         return self._core.children[self._policy(candidates, task.last_producer)]
 
     def _try_early(self, number: int) -> bool:
-        """Send a task after its only unfinished producer, if it can go now."""
+        """Send a task after its only unfinished producer, if possible now."""
         core = self._core
         task = core.slots.tasks[number]
         (producer,) = task.unfinished

@@ -1,4 +1,4 @@
-"""How tasks become ready, end, fail, poison, run again and are consumed."""
+"""The transitions of tasks: ready, end, failure, poison, retry, consumption."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from pto_core.hierarchy.states import Reference, State, StateEvent
 
 
 class Endings:
-    """Invariant after each call: whoever is PENDING has an unfinished producer.
+    """Invariant after each call: a PENDING task has an unfinished producer.
 
-    A poisoned task ends only when all its producers have: whoever is ordered after it is also
-    ordered after them, and may have no edge of its own to them.
+    A poisoned task ends only when all its producers have ended: a task that is ordered after it is
+    then also ordered after them, and may have no edge of its own to them.
     """
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._finished: deque[Task] = deque()
-        """Tasks that have ended and whose consumers have not been told, oldest first."""
+        """Ended tasks whose consumers were not notified yet, oldest first."""
 
     def settle(self, task: Task) -> None:
-        """Say what becomes of a task that is PENDING: it may be so for this moment only."""
+        """Decide the next state of a PENDING task, which may be PENDING only for this moment."""
         self._settle(task)
         self._tell_consumers()
 
     def member_ended(self, task: Task, outcome: Outcome, cause: int) -> None:
-        """Count a member; the last one ends the attempt."""
+        """Count a completed member; the last one ends the attempt."""
         task.has_begun = True
         self._count_member(task, outcome, cause)
 
     def member_never_began(self, task: Task, cause: int) -> None:
         """Count a member of a group that was lost before it began.
 
-        Where all were, the attempt costs nothing; else it has failed.
+        If all members were, the attempt is free; otherwise it has failed.
         """
         self._count_member(task, Outcome.FAILED, cause)
 
     def leave_child(self, task: Task) -> None:
-        """Let a RUNNING task that is to run again, or never ran, wait anew, or end poisoned."""
+        """Make a RUNNING task wait again or end poisoned, if it must run again or never ran."""
         self._leave_child(task)
         self._tell_consumers()
 
@@ -58,9 +58,9 @@ class Endings:
     def consider_early(self, task: Task) -> None:
         """Queue the task to be sent early if it may follow its only unfinished producer.
 
-        Asked whenever that may have come true: the task was submitted, made to wait or to run
-        again, a producer finished and left one, or a producer was sent (its consumers, ascending).
-        Without a pin, only the first that could follow a producer does.
+        Called whenever the condition may have become true: the task was submitted, or must wait or
+        run again; a producer finished and one remains; or a producer was sent (its consumers,
+        ascending). Without a pin, only the first candidate follows a producer.
         """
         core = self._core
         if not self._may_follow(task):
@@ -74,7 +74,7 @@ class Endings:
         core.queues.early.append(task.number)
 
     def _may_follow(self, task: Task) -> bool:
-        """Neither group nor retries on either side, and a failure that would poison the task."""
+        """Conditions: neither task is a group or has retries, and a failure would poison it."""
         core = self._core
         if core.slots.state(task) is not State.PENDING or len(task.unfinished) != 1:
             return False
@@ -110,7 +110,7 @@ class Endings:
         self._tell_consumers()
 
     def _end_attempt(self, task: Task) -> None:
-        """All members have ended. One sent early may have been told before its producer."""
+        """All members have ended. A task sent early may be reported before its producer."""
         if task.was_skipped:
             self._leave_child(task)
         elif task.unfinished:
@@ -171,7 +171,7 @@ class Endings:
         self._finished.append(task)
 
     def _tell_consumers(self) -> None:
-        """Breadth first: consumers that end poisoned tell theirs after everyone before them."""
+        """Breadth first: consumers that end poisoned notify theirs after all earlier ones."""
         while self._finished:
             task = self._finished.popleft()
             consumers, task.consumers = task.consumers, []
@@ -197,13 +197,13 @@ class Endings:
             self._end_attempt(task)
 
     def drop(self, task: Task, reference: Reference) -> None:
-        """Take a reference away; the last one consumes the slot."""
+        """Drop a reference; the last one consumes the slot."""
         task.references[reference] -= 1
         if task.references.total() == 0:
             self._consume(task)
 
     def _consume(self, task: Task) -> None:
-        """Free slot and slab. What a failed task wrote stays known to poison whoever reads it."""
+        """Free slot and slab. Outputs of a failed task stay known, to poison their readers."""
         core = self._core
         has_failed = core.slots.state(task) is State.FAILED
         core.slots.move(task, StateEvent.RELEASE)

@@ -1,4 +1,4 @@
-"""The reference engine: the specification that other engines are compared with."""
+"""The reference engine: the specification for other engines."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ReferenceEngine:
         self._blocked: Blocked | None = None
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Take an event; see the interface."""
+        """Handle an event; see the interface."""
         core = self._core
         core.instructions = []
         core.freed_rings = set()
@@ -126,7 +126,7 @@ class ReferenceEngine:
             self._endings.drop(self._core.slots.tasks[number], Reference.SCOPE)
 
     def _cancel(self, cause: int) -> None:
-        """End what is READY, which may end and consume others; who waits ends in its turn."""
+        """End the READY tasks, which may end and consume others; waiting tasks end in turn."""
         core = self._core
         core.cancelled = cause
         core.queues.early.clear()
@@ -136,13 +136,13 @@ class ReferenceEngine:
                 self._endings.poison(task)
 
     def is_quiescent(self) -> bool:
-        """Say whether nothing is in flight and nothing is ready."""
+        """Return whether nothing is in flight or ready."""
         core = self._core
         in_flight = any(child.frames for child in core.children.all)
         return not (in_flight or core.queues.singles or core.queues.groups)
 
     def deadlock(self) -> Deadlock | None:
-        """Prove that the submit that was blocked can never succeed; see the interface."""
+        """Prove that the blocked submit can never succeed; see the interface."""
         blocked = self._blocked
         if blocked is None or not self.is_quiescent():
             return None
@@ -159,7 +159,7 @@ class ReferenceEngine:
         )
 
     def snapshot(self) -> Snapshot:
-        """Give everything that can be observed."""
+        """Return the observable state."""
         return snapshot_of(self._core)
 
     def validate(self) -> None:

@@ -1,8 +1,8 @@
 """The four heap rings: slabs are reserved at the head and freed in order at the tail.
 
 Offsets are virtual: they never wrap; lap k of a ring of n bytes is [k * n, (k + 1) * n), and a slab
-lies in one lap. Where a slab lies depends on the ring's size and the reservations before it, never
-on what has been freed when.
+lies in one lap. The place of a slab depends on the ring's size and the earlier reservations, not on
+when slabs were freed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pto_core.hierarchy.engine.configuration import SLAB_BYTES, RingConfiguratio
 
 
 def rounded(nbytes: int) -> int:
-    """Give what an output takes in its slab."""
+    """Return the size of an output in its slab."""
     return -(-nbytes // SLAB_BYTES) * SLAB_BYTES
 
 
 @dataclass(slots=True, eq=False)
 class Slab:
-    """What one submit reserved: [begin, end) in virtual offsets."""
+    """The reservation of one submit: [begin, end) in virtual offsets."""
 
     ring: int
     task: int
@@ -29,15 +29,15 @@ class Slab:
     end: int
     address: int
     is_released: bool = False
-    """Its task has been consumed; it is free once all older ones are."""
+    """Its task was consumed; the slab is free after all older ones."""
 
     def holds(self, begin: int, end: int) -> bool:
-        """Say whether all of these bytes are the slab's."""
+        """Return whether the slab contains all of these bytes."""
         return self.address <= begin and end <= self.address + self.end - self.begin
 
 
 class HeapRing:
-    """One ring. ``slabs`` are those not freed, oldest first."""
+    """One ring. ``slabs`` are the slabs that are not freed, oldest first."""
 
     def __init__(self, number: int, configuration: RingConfiguration) -> None:
         self.number = number
@@ -47,7 +47,7 @@ class HeapRing:
 
     @property
     def size(self) -> int:
-        """Bytes of the ring."""
+        """The size of the ring in bytes."""
         return self.configuration.size
 
     @property
@@ -57,15 +57,15 @@ class HeapRing:
 
     @property
     def held(self) -> int:
-        """Bytes of the slabs that have not been freed, without what laps left at their ends."""
+        """Bytes of the slabs that are not freed, without the rest at the ends of laps."""
         return sum(slab.end - slab.begin for slab in self.slabs)
 
     def restart(self) -> None:
-        """Begin at offset 0 again; every slab has been freed."""
+        """Restart at offset 0; every slab must be free."""
         self.head = 0
 
     def begin_of(self, nbytes: int) -> int | None:
-        """Say where a slab would begin; None when there is no room now."""
+        """Return the begin of a new slab, or None if there is no free space now."""
         if nbytes > self.size:
             raise CapacityError(
                 f"a submit needs {nbytes} bytes of heap ring {self.number}, which has "
@@ -80,7 +80,7 @@ class HeapRing:
         return begin if begin + nbytes - oldest <= self.size else None
 
     def reserve(self, task: int, begin: int, nbytes: int) -> Slab:
-        """Take what :meth:`begin_of` gave."""
+        """Create the slab at the offset from :meth:`begin_of`."""
         address = self.configuration.address + begin % self.size
         slab = Slab(self.number, task, begin, begin + nbytes, address)
         self.slabs.append(slab)
@@ -88,7 +88,7 @@ class HeapRing:
         return slab
 
     def release(self, slab: Slab) -> bool:
-        """Free the slab, or do so when the older ones are free. True: the tail has moved."""
+        """Free the slab as soon as the older ones are free. Return whether the tail moved."""
         slab.is_released = True
         has_moved = False
         while self.slabs and self.slabs[0].is_released:
@@ -97,12 +97,12 @@ class HeapRing:
         return has_moved
 
     def contains(self, begin: int, end: int) -> bool:
-        """Say whether any of these bytes are the ring's."""
+        """Return whether any of these bytes belong to the ring."""
         first = self.configuration.address
         return begin < first + self.size and first < end
 
     def owner(self, begin: int, end: int) -> Slab | None:
-        """Find the slab of a live task that holds all of these bytes."""
+        """Return the slab of a live task that contains all of these bytes."""
         for slab in self.slabs:
             if not slab.is_released and slab.holds(begin, end):
                 return slab

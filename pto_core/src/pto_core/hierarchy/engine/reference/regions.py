@@ -1,10 +1,11 @@
-"""Who wrote or reads which memory: a list of entries, and the rules of overlap.
+"""The writers and readers of memory: a list of entries, and the rules of overlap.
 
-A region is a range of bytes, a box of a buffer, or a key. A box that is all of its buffer is a
-range. Boxes of one buffer (same first byte, same dimensions but for those of size 1, which are left
-out; the fastest counted in bytes) overlap exactly as boxes do; any other two regions do when their
-byte hulls do, which is exact for ranges and contiguous boxes and conservative otherwise. A key
-overlaps keys of the same address and nothing else. Regions of different memories never overlap.
+A region is a range of bytes, a box of a buffer, or a key. A box that covers its whole buffer is a
+range. Boxes of one buffer overlap exactly as boxes; one buffer means the same first byte and the
+same dimensions, without those of size 1 and with the fastest counted in bytes. Any other two
+regions overlap if their byte hulls do, which is exact for ranges and contiguous boxes and
+conservative otherwise. A key overlaps only keys of the same address. Regions of different memories
+never overlap.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ class Region:
     sides: tuple[tuple[int, int], ...] = ()
     is_contiguous: bool = True
     child: int = NONE
-    """Whose memory it is."""
+    """The child that has the memory, or NONE."""
 
     @property
     def is_key(self) -> bool:
-        """Say whether it covers no bytes."""
+        """Return whether it covers no bytes."""
         return self.begin == self.end
 
     def overlaps(self, other: Region) -> bool:
-        """Say whether they overlap, by the rules above."""
+        """Return whether two regions overlap by the rules above."""
         if self.child != other.child:
             return False
         if self.is_key or other.is_key:
@@ -49,7 +50,7 @@ class Region:
         return self.begin < other.end and other.begin < self.end
 
     def is_certain(self, other: Region) -> bool:
-        """Say whether regions that overlap surely share bytes."""
+        """Return whether overlapping regions certainly share bytes."""
         if self.buffer == other.buffer or (self.is_contiguous and other.is_contiguous):
             return True
         return (self.is_contiguous and self._spans(other)) or (
@@ -57,7 +58,7 @@ class Region:
         )
 
     def covers(self, other: Region) -> bool:
-        """Say whether all of ``other`` lies in this; both overlap."""
+        """Return whether this region contains ``other``; both overlap."""
         if self.buffer and self.buffer == other.buffer:
             pairs = zip(self.sides, other.sides, strict=True)
             return all(a[0] <= b[0] and b[1] <= a[1] for a, b in pairs)
@@ -68,14 +69,14 @@ class Region:
 
 
 def region_of(tensor: Tensor, address: int) -> Region:
-    """Give the region of a tensor that lies at ``address``; raises :class:`UsageError`."""
+    """Return the region of a tensor at ``address``. Raises :class:`UsageError`."""
     if tensor.box is None or tensor.nbytes == 0:
         return Region(address, address + tensor.nbytes, child=tensor.child)
     return replace(_region_of_box(tensor.box, tensor), child=tensor.child)
 
 
 def fits(box: Box) -> bool:
-    """Say whether the box is a view of a buffer that there can be."""
+    """Return whether the box is a view of a possible buffer."""
     if not len(box.raw) == len(box.low) == len(box.extent) or box.element_bytes < 1:
         return False
     shape = tuple(zip(box.raw, box.low, box.extent, strict=True))
@@ -119,7 +120,7 @@ def _normalised(
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A task wrote the region, or reads it."""
+    """An entry: a task wrote the region, or reads it."""
 
     region: Region
     task: int
@@ -133,13 +134,13 @@ class RegionIndex:
         self.entries: list[Entry] = []
 
     def overlapping(self, region: Region, *, writers: bool) -> Iterator[Entry]:
-        """Give the writers, or the readers, whose regions overlap."""
+        """Return the writers, or the readers, whose regions overlap."""
         for entry in self.entries:
             if entry.is_writer == writers and entry.region.overlaps(region):
                 yield entry
 
     def add(self, region: Region, task: int, *, is_writer: bool) -> Entry:
-        """Enter the region; a writer forgets the older entries that it covers."""
+        """Add the region; a writer removes the older entries that it covers."""
         if is_writer:
             self.entries = [
                 entry
@@ -151,11 +152,11 @@ class RegionIndex:
         return entry
 
     def forget(self, entries: list[Entry]) -> None:
-        """Take these out, as far as they are still there."""
+        """Remove these entries if they still exist."""
         self.entries = [entry for entry in self.entries if entry not in entries]
 
     def forget_memory(self, begin: int, end: int) -> None:
-        """Forget what lies in memory that now belongs to nobody; keys are no memory."""
+        """Remove the entries of memory without an owner; keys are no memory."""
         self.entries = [
             entry
             for entry in self.entries

@@ -1,4 +1,4 @@
-"""What children report: completions, and their own end."""
+"""The reports of children: completions, and the loss of a child."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Reports:
         self._endings = endings
 
     def completed(self, event: Completion) -> None:
-        """End what has completed, or raise and change nothing."""
+        """End the completed tasks, or raise and change nothing."""
         child = self._core.children[event.child]
         self._check(child, event)
         while child.completed < event.count:
@@ -29,7 +29,7 @@ class Reports:
             self._endings.member_ended(self._core.slots.tasks[frame.task], outcome, event.cause)
 
     def _check(self, child: Child, event: Completion) -> None:
-        """Nothing has changed when this raises."""
+        """If this raises, nothing has changed."""
         if child.state is not ChildState.READY:
             raise ProtocolError(
                 f"child {child.number} is {child.state.name} and reports frame {event.count}",
@@ -48,10 +48,10 @@ class Reports:
             self._check_skip(child, frame, is_last and event.outcome is Outcome.SKIPPED)
 
     def _check_skip(self, child: Child, frame: InFlight, is_skip: bool) -> None:
-        """A frame is skipped exactly when its requirement has failed or was lost.
+        """A frame is skipped exactly if its requirement failed or was lost.
 
-        Children learn of each other's completions before the engine does, so a requirement that
-        has not been told yet may be either.
+        Children see each other's completions before the engine does, so a requirement that was not
+        reported yet may be either.
         """
         required = frame.requirement
         task = self._core.slots.tasks[frame.task]
@@ -76,7 +76,7 @@ class Reports:
             )
 
     def ready(self, number: int) -> None:
-        """Let the child have frames."""
+        """Mark the child as ready for frames."""
         child = self._core.children[number]
         if child.state is not ChildState.EXPECTED:
             raise ProtocolError(
@@ -85,7 +85,7 @@ class Reports:
         child.state = ChildState.READY
 
     def lost(self, event: ChildLost) -> None:
-        """End or repeat what was in flight, oldest first."""
+        """End or repeat the frames in flight, oldest first."""
         child = self._core.children[event.child]
         if child.state is ChildState.LOST:
             raise ProtocolError(f"child {event.child} is lost already", child=event.child)
@@ -103,7 +103,7 @@ class Reports:
             self._member_lost(task, cause, has_begun=frame.count <= event.started)
 
     def _member_lost(self, task: Task, cause: int, *, has_begun: bool) -> None:
-        """Let what had not begun go again, and a group if no member of it had."""
+        """Repeat tasks that had not begun, and groups of which no member had begun."""
         repeats = self._core.configuration.repeats_lost
         goes_again = repeats and not has_begun
         if task.poison is not None or (goes_again and task.members == 1):
@@ -116,7 +116,7 @@ class Reports:
             self._endings.member_ended(task, Outcome.FAILED, cause)
 
     def deadline(self, event: Deadline) -> None:
-        """Ask for the end of the child if that frame is still in flight."""
+        """Request the end of the child if that frame is still in flight."""
         child = self._core.children[event.child]
         if not 0 < event.count <= child.sent:
             raise ProtocolError(

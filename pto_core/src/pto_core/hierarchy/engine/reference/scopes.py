@@ -13,7 +13,7 @@ class Scopes:
 
     @property
     def depth(self) -> int:
-        """Of the innermost scope."""
+        """The depth of the innermost scope."""
         return len(self.open) - 1
 
     @property
@@ -26,15 +26,15 @@ class Scopes:
         self.open.append([])
 
     def enter(self, task: int) -> None:
-        """Let the innermost scope keep the task."""
+        """Add the task to the innermost scope."""
         self.open[-1].append(task)
 
     def end(self) -> list[int]:
-        """Close the innermost scope and give its tasks."""
+        """Close the innermost scope and return its tasks."""
         return self.open.pop()
 
     def depth_of(self, task: int) -> int | None:
-        """Find the open scope that keeps the task."""
+        """Return the open scope that holds the task."""
         for depth, tasks in enumerate(self.open):
             if task in tasks:
                 return depth

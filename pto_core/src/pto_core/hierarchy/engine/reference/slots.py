@@ -1,7 +1,7 @@
-"""Tasks, the slots that they live in, and the references that keep them there.
+"""Tasks, their slots, and the references that keep them alive.
 
-Tasks are numbered in the order of submits and never again; slots are used again. Invariant: a task
-is in :attr:`Slots.tasks` exactly while its state is not FREE, and while it has a reference.
+Tasks are numbered in the order of submits, and numbers are never reused; slots are. Invariant: a
+task is in :attr:`Slots.tasks` exactly while its state is not FREE, and while it has a reference.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from pto_core.hierarchy.states import Reference, State, StateEvent, Transitions,
 
 
 class Edge(IntFlag):
-    """Why a task waits for a producer. A poisoning edge hands a failure on."""
+    """The reasons why a task waits for a producer. A poisoning edge passes a failure on."""
 
     ORDERS = 0
-    """It writes what the producer read or wrote."""
+    """It overwrites memory that the producer read or wrote."""
     DATA = 1
-    """It reads what the producer wrote, and keeps the producer's slot."""
+    """It reads an output of the producer, and keeps the producer's slot."""
     EXPLICIT = 2
-    """The program said so."""
+    """The program requested it."""
     CERTAIN = 4
     """Not only by byte hulls of boxes of different raw shapes."""
 
     @property
     def poisons(self) -> bool:
-        """Say whether a failure of the producer is one of the consumer."""
+        """Return whether a failure of the producer poisons the consumer."""
         return bool(self & (Edge.DATA | Edge.EXPLICIT))
 
 
@@ -45,44 +45,44 @@ class Task:
     """None: an allocation."""
     slab: Slab | None = None
     producers: dict[int, Edge] = field(default_factory=dict)
-    """All that it found at submit or was given, finished or not."""
+    """All producers from the submit, finished or not."""
     unfinished: set[int] = field(default_factory=set)
-    """Those of them that have not finished: why it is PENDING, or RUNNING early."""
+    """The unfinished producers: the reason why it is PENDING, or RUNNING early."""
     consumers: list[int] = field(default_factory=list)
-    """Those that wait for it, ascending; empty once it has finished."""
+    """The tasks that wait for it, ascending; empty after it has finished."""
     holds: list[tuple[int, Reference]] = field(default_factory=list)
-    """The references that it has on others until it finishes."""
+    """The references that it holds on others until it finishes."""
     references: Counter[Reference] = field(default_factory=Counter)
-    """Those on itself."""
+    """The references on itself."""
     entries: list[Entry] = field(default_factory=list)
-    """Of the region index, as writer or reader; some may have been covered since."""
+    """Its entries in the region index, as writer or reader; some may have been covered since."""
     attempts: int = 0
-    """How often it may still run again."""
+    """The remaining retries."""
     ended: int = 0
     """Members of this attempt that have ended."""
     failure: int | None = None
     """The cause of the first member that failed in this attempt."""
     has_begun: bool = False
-    """A member of this attempt; known when it ends."""
+    """Whether a member failed in this attempt; final when the attempt ends."""
     was_skipped: bool = False
     poison: int | None = None
-    """The root of its poison, while it is still at a child."""
+    """The root of its poison, while it is still in a child."""
     children: tuple[tuple[int, int], ...] = ()
     """Child and frame of each member of this attempt."""
     last_producer: int = NONE
-    """The child of the producer that finished last, or that it was sent after."""
+    """The child of the last finished producer, or of the producer that it was sent after."""
     follower: int = NONE
-    """The one consumer without a pin that may be sent early after this attempt."""
+    """The unpinned consumer that may be sent early after this attempt."""
     has_saved_regions: bool = False
 
     @property
     def members(self) -> int:
-        """How many frames an attempt takes."""
+        """The number of frames of an attempt."""
         return 0 if self.spec is None else len(self.spec.members)
 
 
 def spec_of(task: Task) -> Submit:
-    """Give what was submitted; an allocation is never asked for it."""
+    """Return the submission; an allocation has none."""
     assert task.spec is not None, "an allocation waits for nobody and is never sent"
     return task.spec
 
@@ -98,7 +98,7 @@ class Slots:
         self.next_number = 0
 
     def take(self, spec: Submit | None) -> Task:
-        """Give a new task in a free slot; the caller moves it on."""
+        """Return a new task in a free slot; the caller moves it to its state."""
         if not self.free:
             self.free.append(len(self.states))
             self.states.append(State.FREE)
@@ -108,11 +108,11 @@ class Slots:
         return task
 
     def state(self, task: Task) -> State:
-        """Give the task's state."""
+        """Return the task's state."""
         return self.states[task.slot]
 
     def move(self, task: Task, event: StateEvent) -> None:
-        """Move the task as the table says; a refused event changes nothing."""
+        """Change the state as the table states; a refused event changes nothing."""
         try:
             self.states[task.slot] = follow(self.states[task.slot], event, self.transitions)
         except InternalError as error:
@@ -120,11 +120,11 @@ class Slots:
             raise
 
     def is_live(self, number: int) -> bool:
-        """Say whether the task has not been consumed."""
+        """Return whether the task was not consumed yet."""
         return number in self.tasks
 
     def is_unfinished(self, number: int) -> bool:
-        """Say whether the task has neither completed nor failed."""
+        """Return whether the task has neither completed nor failed."""
         task = self.tasks.get(number)
         return task is not None and task.references[Reference.SELF] > 0
 

@@ -1,4 +1,4 @@
-"""Everything that can be observed of an engine, as plain data that two engines can compare."""
+"""The observable state of an engine, as plain data that two engines can compare."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pto_core.interfaces.scheduler import Snapshot
 
 
 def snapshot_of(core: Core) -> Snapshot:
-    """Take it; nothing in it changes afterwards."""
+    """Make a snapshot; it does not change afterwards."""
     return {
         "run": {
             "is_running": core.is_running,

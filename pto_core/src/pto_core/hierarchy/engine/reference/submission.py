@@ -1,6 +1,6 @@
-"""Submits: what is checked, what a task waits for, and what it takes.
+"""Submits: checks, dependencies, and allocations.
 
-Everything that can be refused or blocked comes before the first change.
+All steps that can be refused or block come before the first change.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from pto_core.hierarchy.engine.reference.slots import Edge, Task, spec_of
 from pto_core.hierarchy.states import Reference, StateEvent
 
 KEY_BIT = 1 << 63
-"""Of the addresses given to OUTPUT tensors of size 0: no memory has them."""
+"""The base of the addresses for OUTPUT tensors of size 0: no memory has them."""
 WRITES = (Tag.OUTPUT, Tag.INOUT, Tag.OUTPUT_EXISTING)
 
 
 def is_allocated(tensor: Tensor) -> bool:
-    """Say whether the engine gives the tensor its address."""
+    """Return whether the engine allocates the tensor."""
     return tensor.tag is Tag.OUTPUT and tensor.address == 0
 
 
@@ -42,17 +42,17 @@ class Draft:
     """A submit that has not changed anything yet."""
 
     nbytes: int
-    """To reserve."""
+    """The bytes to reserve."""
     begin: int
-    """Where, in the ring of the scope."""
+    """The place in the ring of the scope."""
     edges: dict[int, Edge] = field(default_factory=dict)
     owners: set[int] = field(default_factory=set)
     addresses: list[list[int]] = field(default_factory=list)
     allocated: list[int] = field(default_factory=list)
     keys: int = 0
-    """Of the allocated ones, those of size 0."""
+    """The allocated tensors of size 0."""
     placed: int = 0
-    """Bytes of the reservation that have been given out."""
+    """The used bytes of the reservation."""
 
 
 class Submission:
@@ -63,7 +63,7 @@ class Submission:
         self._endings = endings
 
     def submit(self, spec: Submit) -> None:
-        """Take a task, unless its ring has no room."""
+        """Accept a task unless its ring has no free space."""
         check_submit(self._core, spec)
         nbytes = sum(
             rounded(tensor.nbytes)
@@ -86,7 +86,7 @@ class Submission:
         self._endings.settle(task)
 
     def allocate(self, event: Allocate) -> None:
-        """Take a buffer, unless its ring has no room: a task that has already completed."""
+        """Accept a buffer, a completed task, unless its ring has no free space."""
         if event.nbytes < 0:
             raise UsageError(f"{event.nbytes} bytes cannot be allocated", name="nbytes")
         draft = self._draft(None, rounded(event.nbytes))
@@ -99,7 +99,7 @@ class Submission:
         task.entries.append(self._core.regions.add(region, task.number, is_writer=True))
 
     def _draft(self, spec: Submit | None, nbytes: int) -> Draft | None:
-        """Find the edges, owners and room; None, and the answer, when there is no room."""
+        """Find edges, owners and free space. Return None, after the answer, if space is missing."""
         core = self._core
         ring = core.rings[core.scopes.ring]
         draft = Draft(nbytes, 0)
@@ -172,7 +172,7 @@ class Submission:
             draft.edges[entry.task] = draft.edges.get(entry.task, Edge.ORDERS) | edge | certain
 
     def _owner(self, region: Region) -> int | None:
-        """Find the task whose slab this is; raises :class:`UsageError` when it is gone."""
+        """Return the task that owns the slab. Raises :class:`UsageError` if it is gone."""
         if region.is_key or region.child != NONE:
             return None
         for ring in self._core.rings:
@@ -193,7 +193,7 @@ class Submission:
         return self._core.slots.tasks[slab.task].references[Reference.SCOPE] > 0
 
     def _place(self, draft: Draft, tensor: Tensor) -> int:
-        """Give the tensor's address, from the reservation if it has none."""
+        """Return the tensor's address, from the reservation if it has none."""
         if not is_allocated(tensor):
             return tensor.address
         core = self._core
@@ -208,7 +208,7 @@ class Submission:
         return address
 
     def _take(self, spec: Submit | None, draft: Draft) -> Task:
-        """Take slot and slab in one step, and answer."""
+        """Take slot and slab in one step, and add the answer."""
         core = self._core
         task = core.slots.take(spec)
         if draft.nbytes:
@@ -222,7 +222,7 @@ class Submission:
         return task
 
     def _link(self, task: Task, number: int, edge: Edge) -> None:
-        """Let the task wait for the producer, take its poison, or hold it, as its state asks."""
+        """Make the task wait for the producer, take its poison, or hold it, by its state."""
         core = self._core
         root = core.roots.get(number)
         if root is not None and edge.poisons:
@@ -249,7 +249,7 @@ class Submission:
         task.references[reference] += 1
 
     def _enter_regions(self, task: Task, draft: Draft) -> None:
-        """Readers first: what the task writes it need not remember to read."""
+        """Insert readers before writers: a task's writes supersede its reads."""
         core = self._core
         if spec_of(task).known is not None:
             return
@@ -268,7 +268,7 @@ class Submission:
 
 
 def _tracked(spec: Submit) -> Iterator[Tensor]:
-    """Give the tensors that look up, in order; those to be allocated have nothing to find."""
+    """Return the tensors that look up producers, in order; allocated ones have none."""
     for member in spec.members:
         for tensor in member.tensors:
             if tensor.tag is not Tag.NO_DEP and not is_allocated(tensor):

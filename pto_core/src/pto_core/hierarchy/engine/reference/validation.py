@@ -1,4 +1,4 @@
-"""The invariants, recomputed from scratch. Tests ask for them after every event."""
+"""The invariants, recomputed from scratch. Tests check them after every event."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pto_core.hierarchy.states import Reference, State
 
 
 def validate(core: Core) -> None:
-    """Raise :class:`InternalError` that names the first invariant that does not hold."""
+    """Raise :class:`InternalError` with the first invariant that does not hold."""
     _validate_slots(core)
     for task in core.slots.tasks.values():
         _validate_task(core, task)
