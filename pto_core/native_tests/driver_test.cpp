@@ -36,8 +36,8 @@ TEST(many_chains_give_the_sequential_answer) {
       submit(crew, task, pin);
     }
     crew.driver->run_end();
-    CHECK_EQUAL(crew.driver->statistics().tasks.finished, length);
-    CHECK_EQUAL(crew.driver->statistics().waiting, uint64_t{0});
+    CHECK_EQUAL(statistics_of(crew.driver->ask()->core).tasks.finished, length);
+    CHECK_EQUAL(statistics_of(crew.driver->ask()->core).waiting, uint64_t{0});
     done += length;
   }
   for (size_t i = 0; i < words.size(); ++i) CHECK_EQUAL(words[i], expected[i]);
@@ -65,8 +65,8 @@ TEST(a_failure_poisons_what_follows_and_names_its_cause) {
     CHECK_EQUAL(crew.driver->ask()->core.book.cause(failures[0].second)->data,
                 std::string("broke at 7"));
     CHECK_EQUAL(crew.driver->ask()->core.engine->poisonings().size(), size_t{8});
-    CHECK_EQUAL(crew.driver->statistics().tasks.poisoned, int64_t{8});
-    const auto& ended = crew.driver->outcomes()->ended;
+    CHECK_EQUAL(statistics_of(crew.driver->ask()->core).tasks.poisoned, int64_t{8});
+    const auto& ended = crew.driver->ask()->core.book.outcomes()->ended;
     CHECK_EQUAL(ended.at(failing + 4).root, failing);
   }
 }
@@ -117,7 +117,7 @@ TEST(the_thread_of_the_driver_goes_on_while_the_program_does_something_else) {
     }
     if (round % 3 == 0) {
       crew.driver->park();
-      crew.driver->unpark();
+      crew.driver->own_thread().unpark();
     }
     crew.driver->run_end();
   }
@@ -180,7 +180,7 @@ TEST(the_host_may_fork_from_the_thread_of_the_driver) {
   });
   crew.on_look = [&] {
     crew.driver->park();
-    crew.driver->unpark();
+    crew.driver->own_thread().unpark();
     was_parked = true;
   };
   std::vector<uint64_t> words(1);
@@ -222,7 +222,7 @@ TEST(a_fork_does_not_wait_for_a_thread_of_the_driver_that_has_ended) {
   std::thread forking([&] {
     crew.take();
     crew.driver->park();
-    crew.driver->unpark();
+    crew.driver->own_thread().unpark();
     has_forked = true;
     crew.give_up();
   });
@@ -300,7 +300,7 @@ TEST(a_child_that_dies_between_a_skip_and_its_answer_is_lost_and_nothing_else) {
   const int64_t failing = submit(crew, first, 0);
   const int64_t skipped = submit(crew, second, 1);
   CHECK(!crew.driver->wait(skipped, 1'000'000));  // sent early
-  CHECK_EQUAL(crew.driver->statistics().in_flight, uint64_t{2});
+  CHECK_EQUAL(statistics_of(crew.driver->ask()->core).in_flight, uint64_t{2});
   may_end = true;
   CHECK(crew.driver->wait(failing, UINT64_MAX));
   for (int i = 0; !crew.child(1).has_died; ++i) {
@@ -375,7 +375,7 @@ TEST(who_only_asks_does_not_keep_the_driver_from_its_work) {
   for (int i = 0; i < 9; ++i) submit(crew, words[0]);
   for (int i = 0; ran < 9; ++i) {
     CHECK(i < 10 * kSoonMs);
-    crew.driver->statistics();
+    statistics_of(crew.driver->ask()->core);
     crew.driver->ask()->core.engine->failures();
     const int64_t cause = crew.driver->add_cause("why");
     crew.driver->ask()->core.book.cause(cause);
@@ -426,7 +426,7 @@ TEST(a_driver_that_is_stopped_lets_everybody_go_and_nobody_in) {
   refuses([&] { crew.driver->run_begin(Hazards::kRaw); });
   refuses([&] { crew.driver->children().control(0, "hello"); });
   CHECK_EQUAL(refused, 5);
-  CHECK(crew.driver->has_ended(last));
+  CHECK(crew.driver->ask()->core.book.has_ended(last));
   crew.give_up();
   waiting.join();
   crew.take();
@@ -448,7 +448,7 @@ TEST(causes_go_with_their_runs_but_for_those_that_later_tasks_fail_for) {
     CHECK_EQUAL(failures.size(), size_t{1});
     CHECK_EQUAL(crew.driver->ask()->core.book.cause(failures[0].second)->data,
                 std::string("killed"));
-    if (!outcomes) outcomes = crew.driver->outcomes();
+    if (!outcomes) outcomes = crew.driver->ask()->core.book.outcomes();
   }
   CHECK(!crew.driver->ask()->core.book.cause(first));
   CHECK_EQUAL(outcomes->causes.size(), size_t{1});

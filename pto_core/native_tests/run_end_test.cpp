@@ -66,7 +66,7 @@ TEST(a_failure_that_nobody_waited_for_goes_with_its_run) {
   crew.driver->run_begin(Hazards::kRaw);
   Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
   submit(crew, task);
-  for (int i = 0; !has_failed || crew.driver->statistics().tasks.finished == 0; ++i) {
+  for (int i = 0; !has_failed || statistics_of(crew.driver->ask()->core).tasks.finished == 0; ++i) {
     CHECK(i < kSoonMs);
     crew.give_up();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -128,7 +128,7 @@ TEST(a_failure_of_the_drivers_thread_is_kept_without_the_host) {
   is_submitted = true;
   wait_for(is_in_event);
   crew.on_give_up = [&] { has_asked = true; };  // and waits for the role, then with it for the host
-  crew.driver->statistics();
+  statistics_of(crew.driver->ask()->core);
   crew.on_give_up = nullptr;
   CHECK(has_asked);
   may_fail = true;

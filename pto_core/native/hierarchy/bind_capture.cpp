@@ -33,8 +33,9 @@ void bind_capture(nb::module_& module, nb::class_<WorkerDriver>& driver) {
           "Record submits from now on, instead of running them.")
       .def("capture_end", &WorkerDriver::capture_end, "Give what was recorded.")
       .def("capture_abandon", &WorkerDriver::capture_abandon, "Forget what was recorded.")
-      .def_prop_ro("is_capturing", &WorkerDriver::is_capturing,
-                   "Between capture_begin() and the end of the capture.")
+      .def_prop_ro(
+          "is_capturing", [](WorkerDriver& self) { return self.captures().capture() != nullptr; },
+          "Between capture_begin() and the end of the capture.")
       .def("replay", &WorkerDriver::replay,
            "Make all submits of the graph that RunScope.begin_replay() was given. run_end() "
            "follows, "

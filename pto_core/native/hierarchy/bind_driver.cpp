@@ -125,7 +125,7 @@ nb::object task(WorkerDriver& self, int64_t number, nb::handle of) {
     if (found) name = role->core.catalogue.name(found->callable);
   }
   if (!found) return nb::none();
-  const nb::object place = self.place_of(found->place);
+  const nb::object place = self.submits().places().file_and_line(found->place);
   nb::dict result;
   result["callable"] = name;
   result["members"] = found->members;
@@ -150,8 +150,18 @@ nb::object cause(WorkerDriver& self, int64_t number, nb::handle of) {
   return result;
 }
 
+nb::tuple outcome(WorkerDriver& self) {
+  Driver& driver = self.driver();
+  nb::list failed, poisoned;
+  for (const auto& [task, cause] : driver.ask()->core.engine->failures())
+    failed.append(nb::make_tuple(task, cause));
+  for (const auto& [task, root] : driver.ask()->core.engine->poisonings())
+    poisoned.append(nb::make_tuple(task, root));
+  return nb::make_tuple(driver.ask()->core.book.outcomes()->is_over.load(), failed, poisoned);
+}
+
 nb::dict statistics(WorkerDriver& self) {
-  const DriverStatistics now = self.driver().statistics();
+  const DriverStatistics now = statistics_of(self.driver().ask()->core);
   nb::dict result;
   result["submitted"] = now.tasks.submitted;
   result["finished"] = now.tasks.finished;
@@ -164,7 +174,7 @@ nb::dict statistics(WorkerDriver& self) {
   return result;
 }
 
-// What any call may be refused for, also one that only asks: see Driver::Role.
+// What any call may be refused for, also one that only asks: see Role.
 void translate_refusal(const std::exception_ptr& error, void*) {
   try {
     std::rethrow_exception(error);
@@ -184,7 +194,7 @@ void bind_runs(nb::class_<WorkerDriver>& bound) {
            "a little for what runs, ends the children that still do, and is raised. `interrupted`: "
            "something has been raised already, and is on its way.")
       .def(
-          "outcome", &WorkerDriver::outcome,
+          "outcome", &outcome,
           nb::sig("def outcome(self) -> tuple[bool, list[tuple[int, int]], list[tuple[int, int]]]"),
           "Of the last run: whether it is over, (task, cause) of what failed, the first first, "
           "and (task, root) of what was poisoned.")
@@ -283,7 +293,7 @@ void bind_children(nb::class_<WorkerDriver>& bound) {
       .def(
           "park", [](WorkerDriver& self) { or_error([&] { self.driver().park(); }); },
           "Let the driver's own thread stand still, until unpark(); around a fork.")
-      .def("unpark", [](WorkerDriver& self) { self.driver().unpark(); })
+      .def("unpark", [](WorkerDriver& self) { self.driver().own_thread().unpark(); })
       .def("stop", &WorkerDriver::stop, nb::arg("cause"),
            "End a run that is open: what was in flight is lost for this cause. Each later submit "
            "and "

@@ -88,7 +88,7 @@ PyObject* submit(PyObject* self, PyObject* const* values, Py_ssize_t count, PyOb
   return or_raise([&]() -> PyObject* {
     SubmitWords words;
     if (!take_words(kForm, values, count, names, &words)) return nullptr;
-    return nb::inst_ptr<Orchestrator>(self)->driver->submit(words);
+    return nb::inst_ptr<Orchestrator>(self)->driver->submits().submit(words);
   });
 }
 
@@ -124,9 +124,9 @@ PyType_Slot slots[] = {{Py_tp_methods, methods}, {0, nullptr}};
 
 void bind_orchestrator(nb::module_& module) {
   nb::class_<Scope>(module, "Scope", "A scope of a graph, as a context manager.")
-      .def("__enter__", [](Scope& scope) { scope.driver->scope_begin(); })
+      .def("__enter__", [](Scope& scope) { scope.driver->submits().scope_begin(); })
       .def(
-          "__exit__", [](Scope& scope, nb::args) { scope.driver->scope_end(); },
+          "__exit__", [](Scope& scope, nb::args) { scope.driver->submits().scope_end(); },
           nb::sig("def __exit__(self, *args: object) -> None"));
   nb::class_<Orchestrator>(module, "Orchestrator", nb::type_slots(slots),
                            "What a graph function builds its tasks with.")
@@ -143,7 +143,7 @@ void bind_orchestrator(nb::module_& module) {
             words.kind = Kind::kSub;
             words.handle = handle.ptr();
             words.args = args.ptr();
-            return self.driver->submit_many(words, scalars.ptr());
+            return self.driver->submits().submit_many(words, scalars.ptr());
           },
           nb::arg("handle").none(), nb::arg("args").none(), nb::arg("scalars").none() = nb::none(),
           nb::sig("def submit_sub_many(self, handle: CallableHandle, args: TaskArgs, scalars: "
@@ -160,7 +160,7 @@ void bind_orchestrator(nb::module_& module) {
             words.handle = handle.ptr();
             words.args = args.ptr();
             words.config = config.ptr();
-            return self.driver->submit_many(words, scalars.ptr());
+            return self.driver->submits().submit_many(words, scalars.ptr());
           },
           nb::arg("handle").none(), nb::arg("args").none(), nb::arg("scalars").none() = nb::none(),
           nb::arg("config").none() = nb::none(),
@@ -170,7 +170,7 @@ void bind_orchestrator(nb::module_& module) {
       .def(
           "alloc",
           [](Orchestrator& self, nb::handle shape, nb::handle dtype) {
-            return self.driver->allocate(shape, dtype);
+            return self.driver->submits().allocate(shape, dtype);
           },
           nb::arg("shape").none(), nb::arg("dtype").none(),
           nb::sig("def alloc(self, shape: int | collections.abc.Sequence[int], dtype: object) -> "

@@ -55,10 +55,12 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/hierarchy/driver/submitter.cpp
   native/hierarchy/driver/task_handle.cpp
   native/hierarchy/driver/watches.cpp
-  native/hierarchy/driver/worker_capture.cpp
+  native/hierarchy/driver/captures.cpp
   native/hierarchy/driver/worker_driver.cpp
-  native/hierarchy/driver/worker_submit.cpp
-  native/hierarchy/driver/worker_submit_many.cpp
+  native/hierarchy/driver/submits.cpp
+  native/hierarchy/driver/submit_many.cpp
+  native/hierarchy/driver/source_places.cpp
+  native/hierarchy/driver/call_numbers.cpp
   native/hierarchy/endpoint/python_ends.cpp
   native/hierarchy/processes/current_process.cpp
   native/hierarchy/processes/parent_watch.cpp

@@ -9,7 +9,7 @@ void ChildControl::attach(int32_t child, const pto_transport_api* api, pto_paren
                           uint32_t largest_frame_bytes, bool is_python) {
   const Role role(drive_.state(), Role::kAsks);
   if (drive_.flags().is_closed) return api->close_parent(end);
-  role->core.link(child).attach(api, end, largest_frame_bytes, is_python);
+  role->core.link(child).attach(api, end, largest_frame_bytes);
   if (is_python) drive_.flags().calls_python = true;
 }
 

@@ -17,11 +17,10 @@ ChildLink::ChildLink(const ChildConfiguration& configuration)
       mask_(ring_.size() - 1) {}
 
 void ChildLink::attach(const pto_transport_api* api, pto_parent_end* end,
-                       uint32_t largest_frame_bytes, bool is_python) {
+                       uint32_t largest_frame_bytes) {
   detach();
   api_ = api;
   end_ = end;
-  is_python_ = is_python;
   is_broken_ = is_disbelieved_ = false;
   connection_ += 1;
   largest_frame_bytes_ = largest_frame_bytes;
@@ -109,7 +108,7 @@ std::vector<uint64_t> ChildLink::lose() {
   completed_ = taken_ = sent_;
   controls_.clear();
   replies_ = 0;
-  is_ready = false;
+  presence.is_ready = false;
   return std::exchange(awaited, {});
 }
 

@@ -39,6 +39,14 @@ class FrameSource {
   virtual pto_frame_view view_of(const Frame& frame, pto_frame* head) const = 0;
 };
 
+// Whether the child takes tasks.
+struct ChildPresence {
+  bool is_ready = false;
+  bool is_lost = false;        // and does not come back
+  bool is_returning = false;   // lost, and another is being started
+  int64_t loss_cause = kNone;  // of the last loss, which later tasks may fail for
+};
+
 class ChildLink {
  public:
   explicit ChildLink(const ChildConfiguration& configuration);
@@ -47,8 +55,7 @@ class ChildLink {
   ChildLink& operator=(const ChildLink&) = delete;
 
   // The link owns the end from now on. Frames that the new end is given count from 1 for it.
-  void attach(const pto_transport_api* api, pto_parent_end* end, uint32_t largest_frame_bytes,
-              bool is_python);
+  void attach(const pto_transport_api* api, pto_parent_end* end, uint32_t largest_frame_bytes);
   void detach();
   bool is_attached() const { return end_ != nullptr; }
   // How many connections there were, with this one.
@@ -56,8 +63,6 @@ class ChildLink {
   // Nothing is sent any more, and nothing believed that came after.
   void disbelieve() { is_broken_ = is_disbelieved_ = true; }
   bool is_disbelieved() const { return is_disbelieved_; }
-  // Its calls need what Host::take() takes.
-  bool is_python() const { return is_python_; }
 
   void send(uint64_t count, const Frame& frame);
   void control(uint64_t number, std::shared_ptr<const std::string> data);
@@ -92,10 +97,7 @@ class ChildLink {
   uint32_t configs_sent = 0;      // numbers up to this are known to the child
   std::vector<uint64_t> awaited;  // numbers of control frames without a reply
   uint64_t late = 0;              // the last frame whose deadline was told
-  bool is_ready = false;
-  bool is_lost = false;        // and does not come back
-  bool is_returning = false;   // lost, and another is being started
-  int64_t loss_cause = kNone;  // of the last loss, which later tasks may fail for
+  ChildPresence presence;
 
  private:
   int32_t fill(const FrameSource& source, pto_frame* heads, pto_frame_view* views) const;
@@ -103,7 +105,6 @@ class ChildLink {
 
   const pto_transport_api* api_ = nullptr;
   pto_parent_end* end_ = nullptr;
-  bool is_python_ = false;
   bool is_broken_ = false;
   bool is_disbelieved_ = false;  // it answered what cannot be
   uint32_t largest_frame_bytes_ = 0;

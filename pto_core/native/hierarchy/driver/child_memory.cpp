@@ -193,12 +193,12 @@ int64_t ChildMemory::user(int32_t child, uint64_t address, Driver& driver) const
   // A copy: other threads run while has_ended() waits.
   for (const TaskRange& each : std::vector<TaskRange>(allocation->uses)) {
     if (each.last == kUntilRunEnds) {
-      if (driver.outcomes()->first_task == each.first) return each.first;
+      if (driver.ask()->core.book.outcomes()->first_task == each.first) return each.first;
       continue;
     }
     for (int64_t task = std::max(each.first, driver.flags().oldest_live.load()); task <= each.last;
          ++task)
-      if (!driver.has_ended(task)) return task;
+      if (!driver.ask()->core.book.has_ended(task)) return task;
   }
   return kNone;
 }

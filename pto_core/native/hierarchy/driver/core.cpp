@@ -1,5 +1,6 @@
 #include "driver/core.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace pto::hierarchy {
@@ -19,6 +20,17 @@ DriverCore::DriverCore(const DriverConfiguration& configuration, std::unique_ptr
 void DriverCore::check_open() const {
   if (flags.is_closed)
     throw Refusal(Refusal::Kind::kClosed, "this Worker was closed; make another one");
+}
+
+DriverStatistics statistics_of(const DriverCore& core) {
+  DriverStatistics now;
+  now.tasks = core.book.counts;
+  for (const auto& link : core.links) now.in_flight += link->in_flight();
+  const uint64_t live = core.book.records.live();
+  now.waiting = live - std::min<uint64_t>(live, now.in_flight);
+  now.saved_bytes = core.regions.saved_bytes();
+  now.most_saved_bytes = core.regions.most_saved_bytes();
+  return now;
 }
 
 }  // namespace pto::hierarchy

@@ -66,4 +66,14 @@ struct DriverCore {
   bool is_dirty = false;       // the engine may have something to send
 };
 
+struct DriverStatistics {
+  TaskCounts tasks;      // of the run
+  uint64_t waiting = 0;  // have a record and are not at a child
+  uint64_t in_flight = 0;
+  uint64_t saved_bytes = 0;
+  uint64_t most_saved_bytes = 0;
+};
+
+DriverStatistics statistics_of(const DriverCore& core);
+
 }  // namespace pto::hierarchy

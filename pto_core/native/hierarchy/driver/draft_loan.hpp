@@ -4,13 +4,13 @@
 #include <memory>
 #include <utility>
 
-#include "driver/worker_driver.hpp"
+#include "driver/submits.hpp"
 
 namespace pto::hierarchy {
 
-class WorkerDriver::DraftLoan {
+class Submits::DraftLoan {
  public:
-  explicit DraftLoan(WorkerDriver& owner) : owner_(owner) {
+  explicit DraftLoan(Submits& owner) : owner_(owner) {
     if (owner.drafts_.empty()) owner.drafts_.push_back(std::make_unique<Draft>());
     draft_ = std::move(owner.drafts_.back());
     owner.drafts_.pop_back();
@@ -28,7 +28,7 @@ class WorkerDriver::DraftLoan {
   Draft& operator*() { return *draft_; }
 
  private:
-  WorkerDriver& owner_;
+  Submits& owner_;
   std::unique_ptr<Draft> draft_;
 };
 

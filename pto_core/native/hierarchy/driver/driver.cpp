@@ -9,8 +9,6 @@ namespace pto::hierarchy {
 namespace {
 
 constexpr uint32_t kSubmitsAPoll = 8;
-// Where the program does nothing in between; a quarter of the largest window.
-constexpr uint32_t kSubmitsAPollTogether = 64;
 
 }  // namespace
 
@@ -155,20 +153,10 @@ void Driver::submit_each(const Call& call, int64_t count,
                          const std::function<void(int64_t)>& prepare, TaskRange& made) {
   constexpr int64_t kTasksARole = 256;
   for (int64_t i = 0; i < count;) {
-    int64_t task = kNone;
     drive_.call_host_if_due();
-    {
-      const Role role(state_);
-      const int64_t stop = std::min(count, i + kTasksARole);
-      do {
-        prepare(i);
-        task = bytes_to_allocate(call) > 0
-                   ? kNone
-                   : role->submitter.try_submit(call, kSubmitsAPollTogether);
-        if (task != kNone) made.add(task);
-      } while (task != kNone && ++i < stop);
-    }
-    if (task != kNone) continue;
+    const int64_t stop = std::min(count, i + kTasksARole);
+    i = Role(state_)->submitter.try_submit_each(call, i, stop, prepare, made);
+    if (i == stop) continue;
     made.add(submit(call));
     i += 1;
   }
@@ -225,7 +213,7 @@ void Driver::scope_end() {
 // ---- waits and questions ----
 
 bool Driver::wait(int64_t task, uint64_t timeout_ns) {
-  const auto has_ended = [&](const Role& role) { return !role->core.book.records.find(task); };
+  const auto has_ended = [&](const Role& role) { return role->core.book.has_ended(task); };
   if (has_ended(Role(state_))) return true;
   return drive_.wait_until(has_ended,
                            saturating_add(timeout_ns ? engine::monotonic_ns() : 0, timeout_ns));
@@ -242,19 +230,6 @@ bool Driver::watch(int64_t task) {
   }
   own_thread().drive_now();
   return false;
-}
-
-DriverStatistics Driver::statistics() {
-  const Role role = ask();
-  const DriverCore& core = role->core;
-  DriverStatistics now;
-  now.tasks = core.book.counts;
-  for (const auto& link : core.links) now.in_flight += link->in_flight();
-  const uint64_t live = core.book.records.live();
-  now.waiting = live - std::min<uint64_t>(live, now.in_flight);
-  now.saved_bytes = core.regions.saved_bytes();
-  now.most_saved_bytes = core.regions.most_saved_bytes();
-  return now;
 }
 
 // ---- the end ----

@@ -17,14 +17,6 @@
 
 namespace pto::hierarchy {
 
-struct DriverStatistics {
-  TaskCounts tasks;      // of the run
-  uint64_t waiting = 0;  // have a record and are not at a child
-  uint64_t in_flight = 0;
-  uint64_t saved_bytes = 0;
-  uint64_t most_saved_bytes = 0;
-};
-
 // Each call on a thread that holds what Host::give_up() gives up.
 class Driver {
  public:
@@ -55,16 +47,12 @@ class Driver {
 
   // Whether the task has ended, within `timeout_ns`.
   bool wait(int64_t task, uint64_t timeout_ns);
-  bool has_ended(int64_t task) { return !ask()->core.book.records.find(task); }
   // For event loops, which first get the descriptor of the Watches. Returns true where the task has
   // ended. Else its end is watched. Throws as a wait does.
   bool watch(int64_t task);
 
   // The role, for questions: the driver's own thread goes on driving.
   Role ask() { return Role(state_, Role::kAsks); }
-  DriverStatistics statistics();
-  // The last run; from run_begin() on, the one that has begun.
-  std::shared_ptr<RunOutcomes> outcomes() { return ask()->core.book.outcomes(); }
   int64_t add_cause(std::string data) { return ask()->core.book.add_cause(std::move(data)); }
   ChildControl& children() { return children_; }
   Background& own_thread() { return drive_.background(); }
@@ -75,9 +63,9 @@ class Driver {
   void refuse_inside() const { state_.refuse_inside(); }
   // Throws Refusal (closed) after stop().
   void check_open() const;
-  // Around a fork: the driver's own thread stands at a safe point between the two.
+  // Around a fork, with own_thread().unpark(): the driver's own thread stands at a safe point
+  // between the two.
   void park();
-  void unpark() { own_thread().unpark(); }
   // Ends a run that is open: what was in flight is lost for this cause, and nothing starts any
   // more. Waiting threads return: with the end of their task, or with Refusal (closed), which each
   // later submit and wait gets, too. When this returns no thread uses the board.

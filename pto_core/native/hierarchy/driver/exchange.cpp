@@ -247,8 +247,8 @@ void Exchange::check_deadlines() {
 }
 
 void Exchange::note_returning(ChildLink& link, bool returns) {
-  if (link.is_returning == returns) return;
-  link.is_returning = returns;
+  if (link.presence.is_returning == returns) return;
+  link.presence.is_returning = returns;
   returns ? ++core_.flags.returning : --core_.flags.returning;
 }
 
@@ -267,9 +267,9 @@ void Exchange::lose(int32_t child, int64_t cause, bool returns) {
     skip_consumers(child, count);
   for (const uint64_t number : link.lose()) core_.replies.lose(number);
   link.detach();
-  link.is_lost = !returns;
+  link.presence.is_lost = !returns;
   note_returning(link, returns);
-  link.loss_cause = cause;
+  link.presence.loss_cause = cause;
   std::erase_if(core_.actions, [&](const Action& action) { return action.child == child; });
   core_.board.lose(child, link.sent());
   core_.engine->child_lost(child, cause, started, returns, core_.out);
@@ -310,7 +310,7 @@ pto_frame_view Exchange::view_of(const Frame& frame, pto_frame* head) const {
 void Exchange::set_ready(int32_t child) {
   core_.engine->child_ready(child, core_.out);
   ChildLink& link = core_.link(child);
-  link.is_ready = true;
+  link.presence.is_ready = true;
   note_returning(link, false);
   core_.is_dirty = true;
   process();
@@ -323,7 +323,7 @@ void Exchange::lose_all(int64_t cause) {
     process();
   }
   for (size_t i = 0; i < core_.links.size(); ++i)
-    if (!core_.links[i]->is_lost) lose(static_cast<int32_t>(i), cause, false);
+    if (!core_.links[i]->presence.is_lost) lose(static_cast<int32_t>(i), cause, false);
   core_.flags.is_running = false;
   core_.book.outcomes()->is_over = true;
   core_.flags.has_work = false;

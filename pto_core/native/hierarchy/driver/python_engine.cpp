@@ -15,100 +15,14 @@ nb::tuple tuple_of(nb::list list) {
   return nb::steal<nb::tuple>(PyList_AsTuple(list.ptr()));
 }
 
-class PythonEngine : public Engine {
+// Makes the events of Python that an engine gets.
+class Events {
  public:
-  explicit PythonEngine(nb::object engine)
-      : events_(nb::module_::import_("pto_core.hierarchy.engine.events")),
-        engine_(std::move(engine)) {}
-
-  void run_begin(Hazards hazards, Instructions& out) override {
-    failed_.clear();
-    poisoned_.clear();
-    handle(event("RunBegin", enumerator("Hazards", static_cast<int>(hazards))), out);
-  }
-  void run_end(Instructions& out) override { handle(event("RunEnd"), out); }
-  void scope_begin() override { handle_quietly(event("ScopeBegin")); }
-  void scope_end(Instructions& out) override { handle(event("ScopeEnd"), out); }
-  void dispatch(Instructions& out) override { handle(event("Dispatch"), out); }
-  void child_ready(int32_t child, Instructions& out) override {
-    handle(event("ChildReady", child), out);
-  }
-  void child_lost(int32_t child, int64_t cause, uint64_t started, bool returns,
-                  Instructions& out) override {
-    handle(event("ChildLost", child, cause, started, returns), out);
-  }
-  void deadline(int32_t child, uint64_t count, int64_t cause, Instructions& out) override {
-    handle(event("Deadline", child, count, cause), out);
-  }
-  void cancel(int64_t cause, Instructions& out) override { handle(event("Cancel", cause), out); }
-  void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
-                  Instructions& out) override {
-    try {
-      handle(event("Completion", child, count, enumerator("Outcome", static_cast<int>(outcome)),
-                   cause),
-             out);
-    } catch (nb::python_error& error) {
-      if (!error.matches(nb::module_::import_("pto_core.errors").attr("ProtocolError"))) throw;
-      throw Refusal(Refusal::Kind::kProtocol, nb::cast<std::string>(nb::str(error.value())));
-    }
-  }
-
-  Submitted submit(const Submission& submission, Instructions& out) override {
-    nb::list members, pins, after;
-    for (const Member& member : submission.members) members.append(member_of(member));
-    for (const int32_t pin : submission.pins) pins.append(pin);
-    for (const int64_t producer : submission.after) after.append(producer);
-    nb::dict fields;
-    fields["members"] = tuple_of(members);
-    fields["pins"] = tuple_of(pins);
-    fields["after"] = tuple_of(after);
-    fields["is_hint"] = submission.is_hint;
-    fields["retries"] = submission.retries;
-    fields["timeout_ms"] = submission.timeout_ms;
-    fields["kind"] = enumerator("Kind", static_cast<int>(submission.kind));
-    if (submission.known) fields["known"] = known_of(*submission.known);
-    nb::object addresses;
-    const Submitted answer = handle(events_.attr("Submit")(**fields), out, &addresses);
-    size_t next = 0;
-    for (const Member& member : submission.members) {
-      for (Tensor& tensor : member.tensors) {
-        if (answer.task != kNone && tensor.tag == Tag::kOutput && tensor.address == 0)
-          tensor.address = nb::cast<uint64_t>(addresses[next++]);
-      }
-    }
-    return answer;
-  }
-
-  Submitted allocate(uint64_t bytes, uint64_t* address, Instructions& out) override {
-    nb::object addresses;
-    const Submitted answer = handle(event("Allocate", bytes), out, &addresses);
-    if (answer.task != kNone) *address = nb::cast<uint64_t>(addresses[0]);
-    return answer;
-  }
-
-  bool is_quiescent() const override { return nb::cast<bool>(engine_.attr("is_quiescent")()); }
-
-  bool deadlock(Deadlock* proof) const override {
-    const nb::object found = engine_.attr("deadlock")();
-    if (found.is_none()) return false;
-    proof->ring = nb::cast<uint32_t>(found.attr("ring"));
-    proof->requested = nb::cast<uint64_t>(found.attr("requested"));
-    proof->held = nb::cast<uint64_t>(found.attr("held"));
-    proof->size = nb::cast<uint64_t>(found.attr("size"));
-    proof->oldest_task = nb::cast<int64_t>(found.attr("oldest_task"));
-    proof->open_scope = nb::cast<int32_t>(found.attr("open_scope"));
-    return true;
-  }
-
-  std::vector<std::pair<int64_t, int64_t>> failures() const override { return failed_; }
-  std::vector<std::pair<int64_t, int64_t>> poisonings() const override { return poisoned_; }
-
- private:
   template <class... Fields>
   nb::object event(const char* name, Fields&&... fields) const {
-    return events_.attr(name)(std::forward<Fields>(fields)...);
+    return module_.attr(name)(std::forward<Fields>(fields)...);
   }
-  nb::object enumerator(const char* name, int value) const { return events_.attr(name)(value); }
+  nb::object enumerator(const char* name, int value) const { return module_.attr(name)(value); }
 
   nb::object known_of(const Known& known) const {
     nb::list producers, owners;
@@ -140,6 +54,102 @@ class PythonEngine : public Engine {
                  tuple_of(extent));
   }
 
+  nb::object submit(const nb::dict& fields) const { return module_.attr("Submit")(**fields); }
+
+ private:
+  nb::object module_ = nb::module_::import_("pto_core.hierarchy.engine.events");
+};
+
+class PythonEngine : public Engine {
+ public:
+  explicit PythonEngine(nb::object engine) : engine_(std::move(engine)) {}
+
+  void run_begin(Hazards hazards, Instructions& out) override {
+    failed_.clear();
+    poisoned_.clear();
+    handle(events_.event("RunBegin", events_.enumerator("Hazards", static_cast<int>(hazards))),
+           out);
+  }
+  void run_end(Instructions& out) override { handle(events_.event("RunEnd"), out); }
+  void scope_begin() override { handle_quietly(events_.event("ScopeBegin")); }
+  void scope_end(Instructions& out) override { handle(events_.event("ScopeEnd"), out); }
+  void dispatch(Instructions& out) override { handle(events_.event("Dispatch"), out); }
+  void child_ready(int32_t child, Instructions& out) override {
+    handle(events_.event("ChildReady", child), out);
+  }
+  void child_lost(int32_t child, int64_t cause, uint64_t started, bool returns,
+                  Instructions& out) override {
+    handle(events_.event("ChildLost", child, cause, started, returns), out);
+  }
+  void deadline(int32_t child, uint64_t count, int64_t cause, Instructions& out) override {
+    handle(events_.event("Deadline", child, count, cause), out);
+  }
+  void cancel(int64_t cause, Instructions& out) override {
+    handle(events_.event("Cancel", cause), out);
+  }
+  void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
+                  Instructions& out) override {
+    try {
+      handle(events_.event("Completion", child, count,
+                           events_.enumerator("Outcome", static_cast<int>(outcome)), cause),
+             out);
+    } catch (nb::python_error& error) {
+      if (!error.matches(nb::module_::import_("pto_core.errors").attr("ProtocolError"))) throw;
+      throw Refusal(Refusal::Kind::kProtocol, nb::cast<std::string>(nb::str(error.value())));
+    }
+  }
+
+  Submitted submit(const Submission& submission, Instructions& out) override {
+    nb::list members, pins, after;
+    for (const Member& member : submission.members) members.append(events_.member_of(member));
+    for (const int32_t pin : submission.pins) pins.append(pin);
+    for (const int64_t producer : submission.after) after.append(producer);
+    nb::dict fields;
+    fields["members"] = tuple_of(members);
+    fields["pins"] = tuple_of(pins);
+    fields["after"] = tuple_of(after);
+    fields["is_hint"] = submission.is_hint;
+    fields["retries"] = submission.retries;
+    fields["timeout_ms"] = submission.timeout_ms;
+    fields["kind"] = events_.enumerator("Kind", static_cast<int>(submission.kind));
+    if (submission.known) fields["known"] = events_.known_of(*submission.known);
+    nb::object addresses;
+    const Submitted answer = handle(events_.submit(fields), out, &addresses);
+    size_t next = 0;
+    for (const Member& member : submission.members) {
+      for (Tensor& tensor : member.tensors) {
+        if (answer.task != kNone && tensor.tag == Tag::kOutput && tensor.address == 0)
+          tensor.address = nb::cast<uint64_t>(addresses[next++]);
+      }
+    }
+    return answer;
+  }
+
+  Submitted allocate(uint64_t bytes, uint64_t* address, Instructions& out) override {
+    nb::object addresses;
+    const Submitted answer = handle(events_.event("Allocate", bytes), out, &addresses);
+    if (answer.task != kNone) *address = nb::cast<uint64_t>(addresses[0]);
+    return answer;
+  }
+
+  bool is_quiescent() const override { return nb::cast<bool>(engine_.attr("is_quiescent")()); }
+
+  bool deadlock(Deadlock* proof) const override {
+    const nb::object found = engine_.attr("deadlock")();
+    if (found.is_none()) return false;
+    proof->ring = nb::cast<uint32_t>(found.attr("ring"));
+    proof->requested = nb::cast<uint64_t>(found.attr("requested"));
+    proof->held = nb::cast<uint64_t>(found.attr("held"));
+    proof->size = nb::cast<uint64_t>(found.attr("size"));
+    proof->oldest_task = nb::cast<int64_t>(found.attr("oldest_task"));
+    proof->open_scope = nb::cast<int32_t>(found.attr("open_scope"));
+    return true;
+  }
+
+  std::vector<std::pair<int64_t, int64_t>> failures() const override { return failed_; }
+  std::vector<std::pair<int64_t, int64_t>> poisonings() const override { return poisoned_; }
+
+ private:
   void handle_quietly(const nb::object& event) {
     Instructions none;
     handle(event, none);
@@ -221,7 +231,8 @@ class PythonEngine : public Engine {
     return result;
   }
 
-  nb::object events_, engine_;
+  const Events events_;
+  nb::object engine_;
   std::vector<std::pair<int64_t, int64_t>> failed_, poisoned_;
 };
 

@@ -9,7 +9,7 @@ namespace pto::hierarchy {
 // was given a moment ago is about to be used.
 void RunBook::begin(const std::vector<std::unique_ptr<ChildLink>>& links) {
   std::erase_if(causes_, [&](const auto& each) {
-    const auto is_its = [&](const auto& link) { return link->loss_cause == each.first; };
+    const auto is_its = [&](const auto& link) { return link->presence.loss_cause == each.first; };
     return each.first < first_cause_ && std::none_of(links.begin(), links.end(), is_its);
   });
   first_cause_ = next_cause_;

@@ -33,6 +33,7 @@ class RunBook {
 
   void note_submitted(int64_t task) { newest_ = task; }
   int64_t next_task() const { return newest_ + 1; }
+  bool has_ended(int64_t task) { return records.find(task) == nullptr; }
   // The task with this record has finished.
   void finish(const Instruction& instruction, const TaskRecord& record);
 

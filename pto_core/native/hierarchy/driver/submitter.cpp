@@ -9,6 +9,8 @@
 namespace pto::hierarchy {
 namespace {
 
+// Where the program does nothing in between; a quarter of the largest window.
+constexpr uint32_t kSubmitsAPollTogether = 64;
 // Below 50 ms for a program that submits so often that the driver's own thread leaves it alone.
 constexpr uint32_t kSubmitsAClock = 32;
 
@@ -135,6 +137,18 @@ int64_t Submitter::try_submit(const Call& call, uint32_t submits_a_poll) {
   return answer.task;
 }
 
+int64_t Submitter::try_submit_each(const Call& call, int64_t at, int64_t stop,
+                                   const std::function<void(int64_t)>& prepare, TaskRange& made) {
+  for (; at < stop; ++at) {
+    prepare(at);
+    if (bytes_to_allocate(call) > 0) break;
+    const int64_t task = try_submit(call, kSubmitsAPollTogether);
+    if (task == kNone) break;
+    made.add(task);
+  }
+  return at;
+}
+
 void Submitter::keep(const Call& call, int64_t task) {
   size_t bytes = 0;
   if (call.has_arguments)
@@ -166,7 +180,7 @@ bool Submitter::is_poll_due(Kind kind, uint32_t submits) {
   bool is_due = ++since_poll_ >= submits;
   for (size_t i = 0; i < core_.links.size() && !is_due; ++i) {
     const ChildLink& link = *core_.links[i];
-    is_due = link.is_ready && link.in_flight() == 0 && link.configuration.kind == kind;
+    is_due = link.presence.is_ready && link.in_flight() == 0 && link.configuration.kind == kind;
   }
   if (is_due) since_poll_ = 0;
   return is_due;

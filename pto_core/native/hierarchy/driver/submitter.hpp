@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "driver/call.hpp"
@@ -18,6 +19,10 @@ class Submitter {
   // kNone: no free space now. Throw Refusal, DeadlockFound. Children are polled after
   // `submits_a_poll` submits, and when one has no work.
   int64_t try_submit(const Call& call, uint32_t submits_a_poll);
+  // Submits tasks from `at` on, up to `stop`; `prepare(i)` makes `call` that of task i. Returns
+  // where it stopped: at `stop`, at a task that allocates, or where there is no free space now.
+  int64_t try_submit_each(const Call& call, int64_t at, int64_t stop,
+                          const std::function<void(int64_t)>& prepare, TaskRange& made);
   int64_t try_allocate(uint64_t bytes, uint64_t* address);
   // Throws where a submit of this can never succeed, whatever has been submitted before.
   void check(const Call& call) const;

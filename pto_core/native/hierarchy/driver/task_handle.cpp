@@ -50,7 +50,8 @@ void check_runs(const TaskHandle* handle) {
 
 bool has_ended(const TaskHandle* handle) {
   check_runs(handle);
-  return handle->run->outcomes->is_over || driver_of(handle).has_ended(handle->task);
+  return handle->run->outcomes->is_over ||
+         driver_of(handle).ask()->core.book.has_ended(handle->task);
 }
 
 PyObject* done(PyObject* self, void*) {

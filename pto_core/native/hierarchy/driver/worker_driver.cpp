@@ -1,9 +1,10 @@
 #include "driver/worker_driver.hpp"
 
-#include <nanobind/stl/string.h>
 #include <unistd.h>
 
-#include "driver/capture.hpp"
+#include <utility>
+
+#include "arguments/visible_memory.hpp"
 #include "driver/task_handle.hpp"
 #include "errors.hpp"
 #include "gil.hpp"
@@ -23,13 +24,8 @@ WorkerDriver::WorkerDriver(const DriverConfiguration& configuration, std::unique
       driver_(std::make_unique<Driver>(configuration, std::move(engine), *host_)),
       settings_(settings),
       process_(getpid()),
-      own_folder_(nb::cast<std::string>(nb::module_::import_("os.path").attr("dirname")(
-                      nb::module_::import_("pto_core").attr("__file__"))) +
-                  "/") {
-  int32_t number = 0;
-  for (const ChildConfiguration& child : configuration.engine.children)
-    children_[static_cast<size_t>(child.kind)].push_back(number++);
-}
+      captures_(driver_->configuration().engine, settings_, child_memory_),
+      submits_(*this, *driver_, settings_, child_memory_, captures_, run_) {}
 
 // A child that inherited it has no thread of it, and must not touch what the parent uses.
 WorkerDriver::~WorkerDriver() {
@@ -37,8 +33,8 @@ WorkerDriver::~WorkerDriver() {
     static_cast<void>(driver_.release());
   else
     close_driver();
-  drop_kept(INT64_MAX);
-  Py_XDECREF(reinterpret_cast<PyObject*>(run_));
+  submits_.drop_kept(INT64_MAX);
+  set_run(nullptr, 0);
   if (driver_ && driver_->own_thread().is_own_thread()) leave_to_own_thread();
 }
 
@@ -73,9 +69,9 @@ void WorkerDriver::stop(int64_t cause) {
 void WorkerDriver::close() {
   if (process_ != getpid()) return;
   or_error([&] { driver_->close(); });
-  drop_kept(INT64_MAX);
+  submits_.drop_kept(INT64_MAX);
   // It holds this object through driver_object.
-  Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_, nullptr)));
+  set_run(nullptr, 0);
 }
 
 void WorkerDriver::refuse_inside() const {
@@ -90,12 +86,12 @@ void WorkerDriver::refuse_fork() const {
 void WorkerDriver::run_begin(nb::object self, Hazards hazards, nb::handle config) {
   end_run_without_owner();
   // First, because it may be refused.
-  const uint32_t number = config.is_none() ? 0 : config_number(config.ptr());
-  check_no_capture();
+  const uint32_t number = submits_.config_number(config);
+  captures_.check_none();
   auto outcomes = or_error([&] { return driver().run_begin(hazards); });
-  if (capture_) {  // another thread began it while this one waited for the driver
+  if (captures_.capture()) {  // another thread began it while this one waited for the driver
     or_error([&] { driver().run_end(false); });
-    check_no_capture();
+    captures_.check_none();
   }
   settings_.memory->begin_run();
   RunObject* run = make_run_object(this, self.ptr(), std::move(outcomes));
@@ -103,32 +99,24 @@ void WorkerDriver::run_begin(nb::object self, Hazards hazards, nb::handle config
     is_abandoned_ = true;
     throw nb::python_error();
   }
-  Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_, run)));
-  run_config_ = number;
-  replayed_.reset();
-}
-
-void WorkerDriver::check_no_capture() const {
-  if (!capture_) return;
-  core::raise_usage(
-      "a run or session inside a capture, of which nothing runs; submit its tasks "
-      "in the function that is captured");
+  set_run(run, number);
+  captures_.end_replay();
 }
 
 void WorkerDriver::run_end(bool is_interrupted) {
   or_error([&] { driver().run_end(is_interrupted); });
-  replayed_.reset();
-  drop_kept(INT64_MAX);
-  Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_, nullptr)));
+  captures_.end_replay();
+  submits_.drop_kept(INT64_MAX);
+  set_run(nullptr, 0);
 }
 
 const std::shared_ptr<RunOutcomes>& WorkerDriver::outcomes() const {
-  return run_->outcomes;
+  return run_.object->outcomes;
 }
 
 bool WorkerDriver::is_open(const RunOutcomes& outcomes) const {
-  return process_ == current_process() && driver_->flags().is_running && run_ &&
-         run_->outcomes.get() == &outcomes;
+  return process_ == current_process() && driver_->flags().is_running && run_.object &&
+         run_.object->outcomes.get() == &outcomes;
 }
 
 void WorkerDriver::end_run_without_owner() {
@@ -160,62 +148,50 @@ void WorkerDriver::end_abandoned() noexcept {
   }
 }
 
-nb::tuple WorkerDriver::outcome() const {
-  nb::list failed, poisoned;
-  for (const auto& [task, cause] : driver_->ask()->core.engine->failures())
-    failed.append(nb::make_tuple(task, cause));
-  for (const auto& [task, root] : driver_->ask()->core.engine->poisonings())
-    poisoned.append(nb::make_tuple(task, root));
-  return nb::make_tuple(driver_->outcomes()->is_over.load(), failed, poisoned);
+void WorkerDriver::set_run(RunObject* run, uint32_t config) {
+  Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_.object, run)));
+  run_.config = config;
 }
 
-void WorkerDriver::drop_kept(int64_t before) {
-  while (!kept_.empty() && kept_.front().task < before) {
-    PyObject* owner = kept_.front().owner;
-    kept_.pop_front();
-    Py_DECREF(owner);
-  }
+void WorkerDriver::capture_begin(nb::object self, Hazards hazards, nb::handle config,
+                                 TaskArgs* args) {
+  end_run_without_owner();
+  const uint32_t number = submits_.config_number(config);
+  std::unique_ptr<Capture> made = captures_.make(hazards, args);
+  // Other threads can run up to here, and not between the checks and what follows.
+  if (captures_.capture())
+    core::raise_usage("a capture inside a capture; capture one graph after the other");
+  if (driver_->flags().is_running)
+    core::raise_usage("a capture inside a run; capture before or after");
+  RunObject* run = make_run_object(this, self.ptr(), nullptr);
+  if (!run) throw nb::python_error();
+  set_run(run, number);
+  captures_.begin(std::move(made));
 }
 
-nb::object WorkerDriver::place_of(const Place& place) const {
-  if (place.code == 0) return nb::make_tuple(nb::none(), nb::none());
-  const nb::object& code = codes_[place.code];
-  auto* raw = reinterpret_cast<PyCodeObject*>(code.ptr());
-  return nb::make_tuple(code.attr("co_filename"), PyCode_Addr2Line(raw, place.instruction));
+CapturedObject WorkerDriver::capture_end() {
+  CapturedObject found = captures_.end();
+  set_run(nullptr, 0);
+  return found;
 }
 
-// The innermost frame that is not of this package.
-Place WorkerDriver::place_of_caller() {
-  PyFrameObject* frame = PyEval_GetFrame();
-  Py_XINCREF(reinterpret_cast<PyObject*>(frame));
-  while (frame) {
-    PyCodeObject* code = PyFrame_GetCode(frame);
-    const uint32_t number = code_number(reinterpret_cast<PyObject*>(code));
-    Py_DECREF(reinterpret_cast<PyObject*>(code));
-    PyFrameObject* const inner = frame;
-    const Place place{number, PyFrame_GetLasti(frame)};
-    if (number == 0) frame = PyFrame_GetBack(inner);
-    Py_DECREF(reinterpret_cast<PyObject*>(inner));
-    if (number != 0) return place;
-  }
-  return {};
+void WorkerDriver::capture_abandon() {
+  captures_.abandon();
+  set_run(nullptr, 0);
 }
 
-uint32_t WorkerDriver::code_number(PyObject* code) {
-  if (code == last_code_) return last_code_number_;
-  const auto [found, is_new] = code_numbers_.try_emplace(code, 0);
-  if (is_new) {
-    const auto file = nb::cast<std::string>(nb::handle(code).attr("co_filename"));
-    if (file.starts_with(own_folder_)) {
-      own_codes_.push_back(nb::borrow(code));
-    } else {
-      found->second = static_cast<uint32_t>(codes_.size());
-      codes_.push_back(nb::borrow(code));
-    }
-  }
-  last_code_ = code;
-  last_code_number_ = found->second;
-  return found->second;
+void WorkerDriver::replay_begin(nb::object self, const CapturedObject& captured, TaskArgs* args) {
+  settings_.memory->begin_run();
+  captures_.check_replay(captured, args);
+  run_begin(std::move(self), captured.graph->hazards, nb::none());
+  captures_.begin_replay(captured, args, outcomes()->first_task, driver_->flags().oldest_live);
+}
+
+void WorkerDriver::replay() {
+  if (!captures_.replayed()) core::raise_usage("no replay has begun");
+  const auto forget = [this](void*) { captures_.end_replay(); };
+  const std::unique_ptr<void, decltype(forget)> until_over(this, forget);
+  or_error([&] { driver().replay(captures_.replayed(), captures_.lies_apart()); });
 }
 
 }  // namespace pto::hierarchy

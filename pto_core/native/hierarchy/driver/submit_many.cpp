@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "arguments/visible_memory.hpp"
 #include "driver/draft_loan.hpp"
+#include "driver/or_error.hpp"
 #include "errors.hpp"
 
 namespace pto::hierarchy {
@@ -85,7 +87,7 @@ int64_t cut(const TaskArgs& args, const ScalarRows& rows, VisibleMemory& memory,
 
 }  // namespace
 
-nb::object WorkerDriver::submit_many(const SubmitWords& words, PyObject* scalars) {
+nb::object Submits::submit_many(const SubmitWords& words, PyObject* scalars) {
   DraftLoan loan(*this);
   Draft& draft = *loan;
   Call call = begin_call(words, draft);
@@ -93,7 +95,7 @@ nb::object WorkerDriver::submit_many(const SubmitWords& words, PyObject* scalars
   if (!args) core::raise_usage("submit_many needs a TaskArgs with the tensors of all tasks");
   args->take_addresses();
   draft.args.push_back(args);
-  if (!capture_) check_origins(draft);
+  if (!captures_.capture()) Captures::check_origins(draft.args);
   read_producers(words, draft);
   call.after = draft.after;
   const ScalarRows rows(scalars);
@@ -117,31 +119,27 @@ nb::object WorkerDriver::submit_many(const SubmitWords& words, PyObject* scalars
   };
   TaskRange made;
   const auto keep_arrays = [&] {
-    if (draft.has_child_memory && !capture_ && made.last != kNone)
-      child_memory_.add_uses(draft.keys, made, driver_->flags().oldest_live);
+    if (draft.has_child_memory && !captures_.capture() && made.last != kNone)
+      memory_.add_uses(draft.keys, made, driver_.flags().oldest_live);
     for (uint32_t i = 0; i < args->tensor_count && made.last != kNone; ++i)
       keep(args->notes[i].tensor->owner, made.last);
   };
   try {
-    or_error([&] {
-      if (capture_)
-        capture_each(call, count, prepare, made);
-      else
-        driver_->submit_each(call, count, prepare, made);
-    });
+    or_error([&] { submit_each(call, count, prepare, made); });
   } catch (...) {
     keep_arrays();
     throw;
   }
   keep_arrays();
   Py_CLEAR(args->producers);
-  drop_kept(driver_->flags().oldest_live);
+  drop_kept(driver_.flags().oldest_live);
   const int64_t begin = std::max<int64_t>(made.first, 0);
   return nb::module_::import_("builtins").attr("range")(begin, made.last + 1);
 }
 
-void WorkerDriver::capture_each(const Call& call, int64_t count,
-                                const std::function<void(int64_t)>& prepare, TaskRange& made) {
+void Submits::submit_each(const Call& call, int64_t count,
+                          const std::function<void(int64_t)>& prepare, TaskRange& made) {
+  if (!captures_.capture()) return driver_.submit_each(call, count, prepare, made);
   for (int64_t i = 0; i < count; ++i) {
     prepare(i);
     made.add(submit_call(call));

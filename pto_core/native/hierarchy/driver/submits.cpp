@@ -1,18 +1,17 @@
-// From the objects of a submit to the numbers of the engine.
+#include "driver/submits.hpp"
+
 #include <algorithm>
 #include <cmath>
 
-#include "driver/capture.hpp"
+#include "arguments/visible_memory.hpp"
 #include "driver/draft_loan.hpp"
+#include "driver/or_error.hpp"
 #include "driver/task_handle.hpp"
+#include "driver/worker_driver.hpp"
 #include "errors.hpp"
 
 namespace pto::hierarchy {
 namespace {
-
-const char* call_of(Kind kind) {
-  return kind == Kind::kSub ? "submit_sub" : "submit_next_level";
-}
 
 bool is_given(PyObject* object) {
   return object && object != Py_None;
@@ -99,68 +98,22 @@ void read_options(const SubmitWords& words, Call* call) {
 
 }  // namespace
 
-const CallableHandle& WorkerDriver::check_handle(PyObject* object, Kind kind) const {
-  const CallableHandle& handle = settings_.callables->check(object ? object : Py_None);
-  if (handle.space == space_of(kind)) return handle;
-  const char* call = call_of(kind);
-  core::raise_usage(
-      "'" + handle.name + "' is " +
-      (handle.space == CallableSpace::kLocalChip ? "a chip callable" : "a Python function") +
-      ", which the children of " + call + " do not run; use " +
-      call_of(kind == Kind::kSub ? Kind::kNextLevel : Kind::kSub));
-}
-
-uint32_t WorkerDriver::callable_number(PyObject* object, Kind kind) {
-  KnownHandle& known = known_handles_[(reinterpret_cast<uintptr_t>(object) >> 5) % 64];
-  const uint64_t version = settings_.callables->version();
-  if (known.handle.ptr() == object && object && known.version == version &&
-      known.space == space_of(kind)) {
-    return known.number;
-  }
-  const CallableHandle handle = check_handle(object, kind);  // add_callable() may let others run
-  known.number = driver_->ask()->core.catalogue.add_callable(handle.digest, handle.name);
-  known.space = handle.space;
-  known.version = version;
-  known.handle = nb::borrow(object);
-  return known.number;
-}
-
-// A configuration counts by value: one that has changed since is another.
-uint32_t WorkerDriver::config_number(PyObject* config) {
-  static PyObject* const version_name = PyUnicode_InternFromString("_version");
-  const nb::object version = nb::steal(PyObject_GetAttr(config, version_name));
-  if (!version.is_valid()) PyErr_Clear();
-  if (config == last_config_.ptr() && version.is_valid() && version.is(last_version_))
-    return last_config_number_;
-  const uint32_t number = intern_config(config);
-  last_config_ = nb::borrow(config);
-  last_version_ = version;
-  last_config_number_ = number;
-  return number;
-}
-
-uint32_t WorkerDriver::intern_config(nb::handle config) {
-  if (!nb::hasattr(config, "pack")) {
-    core::raise_usage("config is " + core::shown(config) + "; give a CallConfig, or None for the " +
-                      "run's");
-  }
-  const nb::bytes packed = nb::cast<nb::bytes>(config.attr("pack")());
-  const std::string key(packed.c_str(), packed.size());
-  const nb::object dumps = nb::module_::import_("pickle").attr("dumps");
-  // Other threads may bring this one or others in between.
-  while (true) {
-    const auto found = config_numbers_.find(key);
-    if (found != config_numbers_.end()) return found->second;
-    const uint32_t number = driver_->ask()->core.catalogue.next_config();
-    const auto frame =
-        nb::cast<nb::bytes>(dumps(nb::make_tuple("config", nb::make_tuple(number, packed))));
-    if (driver_->ask()->core.catalogue.add_config(number, std::string(frame.c_str(), frame.size())))
-      return config_numbers_.try_emplace(key, number).first->second;
-  }
+Submits::Submits(WorkerDriver& worker, Driver& driver, const WorkerSettings& settings,
+                 ChildMemory& memory, Captures& captures, const OpenRun& run)
+    : worker_(worker),
+      driver_(driver),
+      settings_(settings),
+      memory_(memory),
+      captures_(captures),
+      run_(run),
+      numbers_(driver, settings) {
+  int32_t number = 0;
+  for (const ChildConfiguration& child : driver.configuration().engine.children)
+    children_[static_cast<size_t>(child.kind)].push_back(number++);
 }
 
 // Children of a kind count from 0 for the program.
-int32_t WorkerDriver::child_of(PyObject* worker, Kind kind) const {
+int32_t Submits::child_of(PyObject* worker, Kind kind) const {
   const auto& children = children_[static_cast<size_t>(kind)];
   const long long number = PyLong_Check(worker) ? PyLong_AsLongLong(worker) : -1;
   if (number >= 0 && number < static_cast<long long>(children.size()))
@@ -171,7 +124,7 @@ int32_t WorkerDriver::child_of(PyObject* worker, Kind kind) const {
                                       : "workers 0 to " + std::to_string(children.size() - 1)));
 }
 
-void WorkerDriver::read_workers(const SubmitWords& words, std::vector<int32_t>& pins) const {
+void Submits::read_workers(const SubmitWords& words, std::vector<int32_t>& pins) const {
   if (!is_given(words.workers)) return;
   if (!words.is_group) {
     if (PyLong_Check(words.workers) && PyLong_AsLongLong(words.workers) == -1) return;
@@ -187,7 +140,7 @@ void WorkerDriver::read_workers(const SubmitWords& words, std::vector<int32_t>& 
 }
 
 // The tasks that `after` and TaskArgs.add_dep() name, of this run or of this capture.
-void WorkerDriver::read_producers(const SubmitWords& words, Draft& draft) const {
+void Submits::read_producers(const SubmitWords& words, Draft& draft) const {
   if (words.after) {
     const nb::object list = nb::steal(PySequence_Fast(words.after, ""));
     if (!list.is_valid() && !PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
@@ -205,50 +158,50 @@ void WorkerDriver::read_producers(const SubmitWords& words, Draft& draft) const 
   }
 }
 
-int64_t WorkerDriver::producer_of(PyObject* object, const char* text) const {
+int64_t Submits::producer_of(PyObject* object, const char* text) const {
   const TaskHandle* producer = task_handle_of(object);
-  if (!producer || producer->run->driver != this)
+  if (!producer || producer->run->driver != &worker_)
     core::raise_usage(text + core::shown(object) + "; give handles of tasks of this Worker");
   check_run(*producer);
   return producer->task;
 }
 
 // All but what the members are.
-Call WorkerDriver::begin_call(const SubmitWords& words, Draft& draft) {
-  if (process_ != current_process()) refuse_fork();
-  or_error([&] { driver_->check_open(); });
-  check_no_replay();
-  if (!run_) core::raise_usage("submit outside a run; do it in the function or block of the run");
+Call Submits::begin_call(const SubmitWords& words, Draft& draft) {
+  or_error([&] { worker_.driver().check_open(); });
+  captures_.check_no_replay();
+  if (!run_.object)
+    core::raise_usage("submit outside a run; do it in the function or block of the run");
   Call call;
   call.kind = words.kind;
-  call.callable = callable_number(words.handle, words.kind);
-  if (captured_) keep_handle(words.handle);
-  call.config = is_given(words.config)           ? config_number(words.config)
-                : words.kind == Kind::kNextLevel ? run_config_
+  call.callable = numbers_.callable(words.handle, words.kind);
+  if (captures_.capture()) captures_.keep_handle(words.handle);
+  call.config = is_given(words.config)           ? numbers_.config(words.config)
+                : words.kind == Kind::kNextLevel ? run_.config
                                                  : 0;
   if (words.workers) read_workers(words, draft.pins);
   call.pins = draft.pins;
   call.timeout_ms = settings_.task_timeout_ms;
   read_options(words, &call);
-  call.place = place_of_caller();
+  call.place = places_.of_caller();
   return call;
 }
 
 // A task that names memory of a child runs on that child.
-void WorkerDriver::place_by_memory(const SubmitWords& words, Draft& draft, Call* call) const {
-  child_memory_.place(words, draft.args, draft.keys,
-                      children_[static_cast<size_t>(Kind::kNextLevel)], draft.pins, &call->is_hint);
+void Submits::place_by_memory(const SubmitWords& words, Draft& draft, Call* call) const {
+  memory_.place(words, draft.args, draft.keys, children_[static_cast<size_t>(Kind::kNextLevel)],
+                draft.pins, &call->is_hint);
   call->pins = draft.pins;
 }
 
-PyObject* WorkerDriver::submit(const SubmitWords& words) {
+PyObject* Submits::submit(const SubmitWords& words) {
   DraftLoan loan(*this);
   Draft& draft = *loan;
-  const nb::object run = nb::borrow(reinterpret_cast<PyObject*>(run_));
+  const nb::object run = nb::borrow(reinterpret_cast<PyObject*>(run_.object));
   Call call = begin_call(words, draft);
   add_members(words, call.retries > 0, *settings_.memory, draft);
   if (draft.has_child_memory) place_by_memory(words, draft, &call);
-  if (!capture_) check_origins(draft);
+  if (!captures_.capture()) Captures::check_origins(draft.args);
   read_producers(words, draft);
   call.after = draft.after;
   call.members = draft.members;
@@ -258,21 +211,22 @@ PyObject* WorkerDriver::submit(const SubmitWords& words) {
     task = submit_call(call);
     learn_addresses(draft, task);
   });
-  if (draft.has_child_memory && !capture_)
-    child_memory_.add_uses(draft.keys, {task, task}, driver_->flags().oldest_live);
-  drop_kept(driver_->flags().oldest_live);
+  if (draft.has_child_memory && !captures_.capture())
+    memory_.add_uses(draft.keys, {task, task}, driver_.flags().oldest_live);
+  drop_kept(driver_.flags().oldest_live);
   // What was let go of just now may have closed it, or other threads ended the run or began one.
-  if (!run_) or_error([&] { driver_->check_open(); });
-  const bool is_of_next = run_ && run_->outcomes && task >= run_->outcomes->first_task;
+  if (!run_.object) or_error([&] { driver_.check_open(); });
+  RunObject* const now = run_.object;
+  const bool is_of_next = now && now->outcomes && task >= now->outcomes->first_task;
   PyObject* handle =
-      make_task_handle(task, is_of_next ? run_ : reinterpret_cast<RunObject*>(run.ptr()));
+      make_task_handle(task, is_of_next ? now : reinterpret_cast<RunObject*>(run.ptr()));
   if (!handle) throw nb::python_error();
   return handle;
 }
 
 // Writes the addresses of the task's outputs, keeps the owners of its memory until it has ended,
 // and takes its edges by hand.
-void WorkerDriver::learn_addresses(const Draft& draft, int64_t task) {
+void Submits::learn_addresses(const Draft& draft, int64_t task) {
   const Tensor* key = draft.keys.data();
   for (TaskArgs* args : draft.args) {
     const auto tensors = args->tensors();
@@ -284,39 +238,64 @@ void WorkerDriver::learn_addresses(const Draft& draft, int64_t task) {
   }
 }
 
-void WorkerDriver::keep(PyObject* owner, int64_t task) {
+void Submits::keep(PyObject* owner, int64_t task) {
   if (!owner) return;
-  if (captured_) {
-    captured_->owners.try_emplace(owner, nb::borrow(owner));
-    return;
-  }
+  if (captures_.keep_owner(owner)) return;
   if (!kept_.empty() && kept_.back().owner == owner)
     kept_.back().task = std::max(kept_.back().task, task);
   else
     kept_.push_back({task, Py_NewRef(owner)});
 }
 
-nb::object WorkerDriver::allocate(nb::handle shape, nb::handle dtype) {
+nb::object Submits::allocate(nb::handle shape, nb::handle dtype) {
   pto_tensor tensor = tensor_at(0, shape, dtype, false);
   uint64_t bytes = 0;
   if (!count_bytes(tensor, &bytes))
     core::raise_usage("alloc of more bytes than there are addresses; make it smaller");
-  check_no_replay();
+  captures_.check_no_replay();
   or_error([&] {
-    return capture_ ? capture_->allocate(bytes, &tensor.data)
-                    : driver().allocate(bytes, &tensor.data);
+    Capture* const capture = captures_.capture();
+    return capture ? capture->allocate(bytes, &tensor.data)
+                   : worker_.driver().allocate(bytes, &tensor.data);
   });
   return nb::steal(reinterpret_cast<PyObject*>(make_tensor(tensor, Origin::kHeap, nullptr)));
 }
 
 // Tasks of a capture and tasks of runs do not know each other.
-void WorkerDriver::check_run(const TaskHandle& handle) const {
+void Submits::check_run(const TaskHandle& handle) const {
   const bool is_of_capture = handle.run->outcomes == nullptr;
-  if (is_of_capture ? handle.run == run_ : !capture_) return;
+  if (is_of_capture ? handle.run == run_.object : !captures_.capture()) return;
   core::raise_usage("task " + std::to_string(handle.task) +
                     (is_of_capture
                          ? " is of a captured graph; what waits for it belongs into its function"
                          : " is of a run, not of the graph that is captured"));
+}
+
+void Submits::drop_kept(int64_t before) {
+  while (!kept_.empty() && kept_.front().task < before) {
+    PyObject* owner = kept_.front().owner;
+    kept_.pop_front();
+    Py_DECREF(owner);
+  }
+}
+
+int64_t Submits::submit_call(const Call& call) {
+  Capture* const capture = captures_.capture();
+  if (!capture) return worker_.driver().submit(call);
+  driver_.ask()->submitter.check(call);
+  return capture->submit(call);
+}
+
+void Submits::scope_begin() {
+  captures_.check_no_replay();
+  Capture* const capture = captures_.capture();
+  or_error([&] { capture ? capture->scope_begin() : worker_.driver().scope_begin(); });
+}
+
+void Submits::scope_end() {
+  captures_.check_no_replay();
+  Capture* const capture = captures_.capture();
+  or_error([&] { capture ? capture->scope_end() : worker_.driver().scope_end(); });
 }
 
 }  // namespace pto::hierarchy

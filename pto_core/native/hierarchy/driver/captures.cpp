@@ -1,10 +1,11 @@
-// Capturing a graph, and replaying it with other arguments.
+#include "driver/captures.hpp"
+
 #include <algorithm>
 #include <string>
+#include <utility>
 
-#include "driver/capture.hpp"
-#include "driver/task_handle.hpp"
-#include "driver/worker_driver.hpp"
+#include "arguments/visible_memory.hpp"
+#include "driver/or_error.hpp"
 #include "errors.hpp"
 
 namespace pto::hierarchy {
@@ -62,46 +63,50 @@ TaskArgs* given_args(nb::handle args) {
   return given;
 }
 
-void WorkerDriver::capture_begin(nb::object self, Hazards hazards, nb::handle config,
-                                 TaskArgs* args) {
-  end_run_without_owner();
-  const uint32_t number = config.is_none() ? 0 : config_number(config.ptr());
+std::unique_ptr<Capture> Captures::make(Hazards hazards, TaskArgs* args) {
   if (args) args->take_addresses();
-  auto made = or_error([&] {
+  return or_error([&] {
     return std::make_unique<Capture>(
-        driver_->configuration().engine, hazards, captures_++,
+        engine_, hazards, captures_++,
         args ? std::span<const pto_tensor>(args->tensors()) : std::span<const pto_tensor>(),
         args ? std::span<const uint64_t>(args->scalars()) : std::span<const uint64_t>());
   });
-  // Other threads can run up to here, and not between the checks and what follows.
-  if (capture_) core::raise_usage("a capture inside a capture; capture one graph after the other");
-  if (driver_->flags().is_running)
-    core::raise_usage("a capture inside a run; capture before or after");
-  RunObject* run = make_run_object(this, self.ptr(), nullptr);
-  if (!run) throw nb::python_error();
-  Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_, run)));
-  run_config_ = number;
+}
+
+void Captures::begin(std::unique_ptr<Capture> capture) {
   replayed_.reset();
   captured_ = std::make_unique<CapturedObject>();
   captured_->worker = settings_.callables->worker();
-  capture_ = std::move(made);
+  capture_ = std::move(capture);
 }
 
-CapturedObject WorkerDriver::capture_end() {
+CapturedObject Captures::end() {
   if (!capture_) core::raise_usage("no capture is under way");
   captured_->graph = or_error([&] { return capture_->finish(); });
   CapturedObject found = std::move(*captured_);
-  capture_abandon();
+  abandon();
   return found;
 }
 
-void WorkerDriver::capture_abandon() {
+void Captures::abandon() {
   capture_.reset();
   captured_.reset();
-  Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_, nullptr)));
 }
 
-void WorkerDriver::keep_handle(PyObject* object) {
+void Captures::check_none() const {
+  if (!capture_) return;
+  core::raise_usage(
+      "a run or session inside a capture, of which nothing runs; submit its tasks in the function "
+      "that is captured");
+}
+
+bool Captures::keep_owner(PyObject* owner) {
+  if (!captured_) return false;
+  captured_->owners.try_emplace(owner, nb::borrow(owner));
+  return true;
+}
+
+void Captures::keep_handle(PyObject* object) {
   const auto& handle = *nb::inst_ptr<CallableHandle>(nb::handle(object));
   std::vector<CallableHandle>& handles = captured_->handles;
   const auto is_same = [&handle](const CallableHandle& each) {
@@ -110,9 +115,8 @@ void WorkerDriver::keep_handle(PyObject* object) {
   if (std::none_of(handles.rbegin(), handles.rend(), is_same)) handles.push_back(handle);
 }
 
-// What a capture allocated has no memory.
-void WorkerDriver::check_origins(const Draft& draft) const {
-  for (const TaskArgs* args : draft.args) {
+void Captures::check_origins(std::span<TaskArgs* const> all) {
+  for (const TaskArgs* args : all) {
     for (uint32_t i = 0; i < args->tensor_count; ++i) {
       if (args->notes[i].tensor->origin != Origin::kHeap ||
           !Capture::is_captured(args->tensors()[i].data)) {
@@ -125,28 +129,12 @@ void WorkerDriver::check_origins(const Draft& draft) const {
   }
 }
 
-int64_t WorkerDriver::submit_call(const Call& call) {
-  if (!capture_) return driver().submit(call);
-  driver_->ask()->submitter.check(call);
-  return capture_->submit(call);
-}
-
-void WorkerDriver::scope_begin() {
-  check_no_replay();
-  or_error([&] { capture_ ? capture_->scope_begin() : driver().scope_begin(); });
-}
-
-void WorkerDriver::scope_end() {
-  check_no_replay();
-  or_error([&] { capture_ ? capture_->scope_end() : driver().scope_end(); });
-}
-
-void WorkerDriver::check_no_replay() const {
+void Captures::check_no_replay() const {
   if (replayed_)
     core::raise_usage("a replay makes the submits of this run; add none until it has returned");
 }
 
-void WorkerDriver::check_replay(const CapturedObject& captured, TaskArgs* args) const {
+void Captures::check_replay(const CapturedObject& captured, TaskArgs* args) const {
   if (capture_) core::raise_usage("a replay inside a capture; replay when the capture is over");
   if (captured.worker != settings_.callables->worker()) {
     core::raise_usage("the graph was captured with another Worker; capture it with this one");
@@ -158,58 +146,49 @@ void WorkerDriver::check_replay(const CapturedObject& captured, TaskArgs* args) 
     }
   }
   for (const ChildRange& range : captured.graph->on_children) {
-    if (child_memory_.holds(range.child, range.address, range.bytes)) continue;
+    if (memory_.holds(range.child, range.address, range.bytes)) continue;
     core::raise_usage("the graph names memory of chip " + std::to_string(range.child) +
                       " that was freed since, or was lost with its child; allocate it and capture "
                       "the graph again");
   }
   if (args) args->take_addresses();
   check_alike(*captured.graph, args);
-  for (uint32_t i = 0; args && i < args->tensor_count; ++i) {
-    const ContinuousTensor& tensor = *args->notes[i].tensor;
-    const ArgumentUse& use = captured.graph->uses[i];
-    if (tensor.origin == Origin::kArray || use.is_saved)
-      check_visible(*settings_.memory, tensor, i);
-    if (tensor.is_read_only && use.is_written) {
-      core::raise_usage(name_of(i) +
-                        " of the arguments is of a read-only array, and tasks of the graph write "
-                        "it; give a writable array");
-    }
-    const AddressRange range = range_of(args->tensors()[i]);
-    if (range.begin == 0)
-      core::raise_usage(name_of(i) + " of the arguments has no memory; give one that has");
-    const bool is_heap = std::any_of(
-        std::begin(driver_->configuration().engine.rings),
-        std::end(driver_->configuration().engine.rings), [&](const RingConfiguration& ring) {
-          return range.begin < ring.address + ring.size && ring.address < range.end;
-        });
-    if (!is_heap && !Capture::is_captured(range.begin)) continue;
-    core::raise_usage(name_of(i) +
-                      " of the arguments lies in a heap ring, which a run begins "
-                      "with empty; give one of Worker.shared_array");
-  }
+  for (uint32_t i = 0; args && i < args->tensor_count; ++i)
+    check_argument(*args, i, captured.graph->uses[i]);
 }
 
-void WorkerDriver::replay_begin(nb::object self, const CapturedObject& captured, TaskArgs* args) {
-  settings_.memory->begin_run();
-  check_replay(captured, args);
-  const std::shared_ptr<CapturedGraph> graph = captured.graph;
-  run_begin(std::move(self), graph->hazards, nb::none());
+void Captures::check_argument(const TaskArgs& args, uint32_t i, const ArgumentUse& use) const {
+  const ContinuousTensor& tensor = *args.notes[i].tensor;
+  if (tensor.origin == Origin::kArray || use.is_saved) check_visible(*settings_.memory, tensor, i);
+  if (tensor.is_read_only && use.is_written) {
+    core::raise_usage(name_of(i) +
+                      " of the arguments is of a read-only array, and tasks of the graph write "
+                      "it; give a writable array");
+  }
+  const AddressRange range = range_of(args.tensors()[i]);
+  if (range.begin == 0)
+    core::raise_usage(name_of(i) + " of the arguments has no memory; give one that has");
+  const bool is_heap = std::any_of(
+      std::begin(engine_.rings), std::end(engine_.rings), [&](const RingConfiguration& ring) {
+        return range.begin < ring.address + ring.size && ring.address < range.end;
+      });
+  if (!is_heap && !Capture::is_captured(range.begin)) return;
+  core::raise_usage(name_of(i) +
+                    " of the arguments lies in a heap ring, which a run begins "
+                    "with empty; give one of Worker.shared_array");
+}
+
+void Captures::begin_replay(const CapturedObject& captured, TaskArgs* args, int64_t first,
+                            int64_t oldest_live) {
+  const std::shared_ptr<CapturedGraph>& graph = captured.graph;
   std::span<const pto_tensor> tensors;
   if (args) tensors = args->tensors();
   for (uint32_t i = 0; i < tensors.size(); ++i) graph->locate(i, tensors[i].data);
   lies_apart_ = lie_apart(*graph, tensors);
-  const TaskRange all{driver_->outcomes()->first_task, ChildMemory::kUntilRunEnds};
+  const TaskRange all{first, ChildMemory::kUntilRunEnds};
   for (const ChildRange& range : graph->on_children)
-    child_memory_.add_use(range.child, range.address, all, driver_->flags().oldest_live);
+    memory_.add_use(range.child, range.address, all, oldest_live);
   replayed_ = graph;
-}
-
-void WorkerDriver::replay() {
-  if (!replayed_) core::raise_usage("no replay has begun");
-  const auto forget = [this](void*) { replayed_.reset(); };
-  const std::unique_ptr<void, decltype(forget)> until_over(this, forget);
-  or_error([&] { driver().replay(replayed_, lies_apart_); });
 }
 
 }  // namespace pto::hierarchy

@@ -1,0 +1,73 @@
+// The capture and the replay that are under way in a Worker, at most one of each. With the GIL.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "arguments/task_args.hpp"
+#include "callable/callable_handle.hpp"
+#include "driver/capture.hpp"
+#include "driver/child_memory.hpp"
+#include "driver/submit_words.hpp"
+
+namespace pto::hierarchy {
+
+// What Worker.capture gives: the submits of a graph, and what they need to stay as it is.
+struct CapturedObject {
+  std::shared_ptr<CapturedGraph> graph;
+  Identity worker;
+  std::vector<CallableHandle> handles;               // of the callables
+  std::unordered_map<PyObject*, nb::object> owners;  // of the memory
+};
+
+class Captures {
+ public:
+  Captures(const Configuration& engine, const WorkerSettings& settings, ChildMemory& memory)
+      : engine_(engine), settings_(settings), memory_(memory) {}
+
+  // The capture that is under way, or null.
+  Capture* capture() { return capture_.get(); }
+  std::unique_ptr<Capture> make(Hazards hazards, TaskArgs* args);
+  void begin(std::unique_ptr<Capture> capture);
+  CapturedObject end();
+  void abandon();
+  void check_none() const;
+
+  // For the submits of a capture; keep_owner() says whether one is under way.
+  void keep_handle(PyObject* handle);
+  bool keep_owner(PyObject* owner);
+  // Refuses buffers that a capture allocated: they have no memory.
+  static void check_origins(std::span<TaskArgs* const> all);
+
+  void check_replay(const CapturedObject& captured, TaskArgs* args) const;
+  // The run for the replay has begun, with the task `first`.
+  void begin_replay(const CapturedObject& captured, TaskArgs* args, int64_t first,
+                    int64_t oldest_live);
+  void end_replay() { replayed_.reset(); }
+  void check_no_replay() const;
+  const std::shared_ptr<CapturedGraph>& replayed() const { return replayed_; }
+  // Whether the arguments of the replay lie apart, see lie_apart().
+  bool lies_apart() const { return lies_apart_; }
+
+ private:
+  void check_argument(const TaskArgs& args, uint32_t index, const ArgumentUse& use) const;
+
+  const Configuration& engine_;
+  const WorkerSettings& settings_;
+  ChildMemory& memory_;
+  std::unique_ptr<Capture> capture_;
+  std::unique_ptr<CapturedObject> captured_;  // what the capture has found so far
+  uint64_t captures_ = 0;
+  std::shared_ptr<CapturedGraph> replayed_;  // until all its submits are made
+  bool lies_apart_ = false;
+};
+
+// A TaskArgs, or null for None; throws for anything else.
+TaskArgs* given_args(nb::handle args);
+
+}  // namespace pto::hierarchy

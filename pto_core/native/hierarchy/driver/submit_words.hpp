@@ -1,0 +1,43 @@
+// What the Python side gives to a submit, and to all submits of a Worker.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "callable/live_callables.hpp"
+#include "engine/interface.hpp"
+
+namespace pto::hierarchy {
+
+namespace nb = nanobind;
+
+class VisibleMemory;
+
+// The arguments of a submit as the binding receives them, before any check; null: not passed.
+struct SubmitWords {
+  Kind kind = Kind::kNextLevel;
+  bool is_group = false;
+  PyObject* handle = nullptr;
+  PyObject* args = nullptr;
+  PyObject* config = nullptr;
+  PyObject* workers = nullptr;
+  PyObject* retries = nullptr;
+  PyObject* timeout_s = nullptr;
+  PyObject* hint = nullptr;
+  PyObject* after = nullptr;
+};
+
+struct WorkerSettings {
+  std::shared_ptr<const LiveCallables> callables;
+  std::shared_ptr<VisibleMemory> memory;
+  CallableSpace next_level_space = CallableSpace::kLocalChip;
+  uint32_t task_timeout_ms = 0;  // of tasks without their own
+};
+
+inline const char* call_of(Kind kind) {
+  return kind == Kind::kSub ? "submit_sub" : "submit_next_level";
+}
+
+}  // namespace pto::hierarchy

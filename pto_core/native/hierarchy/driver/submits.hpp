@@ -1,0 +1,99 @@
+// The submits of a Worker: objects turned into calls of the driver, or of the capture that is under
+// way. With the GIL, by any thread.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "driver/call_numbers.hpp"
+#include "driver/captures.hpp"
+#include "driver/source_places.hpp"
+#include "driver/submit_words.hpp"
+
+namespace pto::hierarchy {
+
+class WorkerDriver;
+struct RunObject;
+struct TaskHandle;
+
+// The run that is open, or the capture.
+struct OpenRun {
+  RunObject* object = nullptr;  // a reference, while there is one
+  uint32_t config = 0;          // of tasks for the next level without their own
+};
+
+class Submits {
+ public:
+  Submits(WorkerDriver& worker, Driver& driver, const WorkerSettings& settings, ChildMemory& memory,
+          Captures& captures, const OpenRun& run);
+  ~Submits() { drop_kept(INT64_MAX); }
+  Submits(const Submits&) = delete;
+  Submits& operator=(const Submits&) = delete;
+
+  // A new TaskHandle.
+  PyObject* submit(const SubmitWords& words);
+  // Task i gets the i-th part of each tensor of `words.args` along its first dimension, and row i
+  // of `scalars` after its scalars. Returns the range of the tasks' numbers.
+  nb::object submit_many(const SubmitWords& words, PyObject* scalars);
+  nb::object allocate(nb::handle shape, nb::handle dtype);
+  void scope_begin();
+  void scope_end();
+
+  // Drops the owners of memory that tasks before this one named.
+  void drop_kept(int64_t before);
+  const SourcePlaces& places() const { return places_; }
+  uint32_t config_number(nb::handle config) {
+    return config.is_none() ? 0 : numbers_.config(config.ptr());
+  }
+
+ private:
+  struct Kept {
+    int64_t task;
+    PyObject* owner;  // a reference
+  };
+
+  // The checked parts of a submit. Its vectors are reused, so a submit allocates no memory.
+  struct Draft {
+    std::vector<TaskArgs*> args;
+    std::vector<Tensor> keys;
+    std::vector<MemberCall> members;
+    std::vector<int32_t> pins;
+    std::vector<int64_t> after;
+    bool has_child_memory = false;
+  };
+  class DraftLoan;
+
+  Call begin_call(const SubmitWords& words, Draft& draft);
+  void read_workers(const SubmitWords& words, std::vector<int32_t>& pins) const;
+  int32_t child_of(PyObject* worker, Kind kind) const;
+  void read_producers(const SubmitWords& words, Draft& draft) const;
+  int64_t producer_of(PyObject* object, const char* text) const;
+  void check_run(const TaskHandle& handle) const;
+  void place_by_memory(const SubmitWords& words, Draft& draft, Call* call) const;
+  int64_t submit_call(const Call& call);
+  void submit_each(const Call& call, int64_t count, const std::function<void(int64_t)>& prepare,
+                   TaskRange& made);
+  void learn_addresses(const Draft& draft, int64_t task);
+  void keep(PyObject* owner, int64_t task);
+
+  WorkerDriver& worker_;
+  Driver& driver_;
+  const WorkerSettings& settings_;
+  ChildMemory& memory_;
+  Captures& captures_;
+  const OpenRun& run_;
+  std::array<std::vector<int32_t>, 2> children_;  // by kind, as the program counts them
+  SourcePlaces places_;
+  CallNumbers numbers_;
+  std::deque<Kept> kept_;  // what owns the memory of live tasks' tensors, ascending by task
+  // A thread that waits in a submit keeps its draft while others submit.
+  std::vector<std::unique_ptr<Draft>> drafts_;
+};
+
+}  // namespace pto::hierarchy
