@@ -26,7 +26,6 @@ LARGER = {
     "pto_core/native/hierarchy/engine/core.hpp:Core": (6, 26),
     "pto_core/native/run.hpp:Run": (38, 28),
     "pto_core/native_tests/region_property_test.cpp:Round": (26, 10),
-    "pto_core/src/pto_core/hierarchy/worker.py:Worker": (38, 0),
     "tests/workers/test_two_threads.py:World": (32, 0),
 }
 
