@@ -21,6 +21,7 @@ from pto_core import (
     Out,
     TaskArgs,
     TensorArgType,
+    Worker,
     kernel,
     task,
 )
@@ -362,6 +363,16 @@ def test_a_look_never_waits_for_who_forks(make) -> None:
     worker._node.children.hooks.poll()
     assert worker.statistics()["deaths"] == 1
     still_works(worker)
+
+
+def test_a_handle_reports_the_error_after_its_worker_was_deleted(engine) -> None:
+    worker = Worker(3, num_sub_workers=1, engine=engine)
+    out = worker.shared_array(8)
+    with pytest.raises(TaskFailedError), worker.session() as s:
+        handle = s.submit(fail, out)
+    worker.close()
+    del worker, s
+    assert isinstance(handle.exception(), TaskFailedError)
 
 
 def wait_until_dead(pid: int) -> None:
