@@ -22,7 +22,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "writing-a-plugin.md"
 SHOWN = ("pyproject.toml", "CMakeLists.txt", "src/pto_backend_mychip/__init__.py")
 # Tests of each family's own file, at least: fewer means that a contract was not collected.
 TESTS = {"backend": 70, "runtime": 30, "transport": 20, "scheduler": 3}
-# What the backend's own tests leave out: a submit that waits for room, which it has to make.
+# Not in the backend's own tests: a submit that waits for space that the backend must free.
 WAITING_RUNTIME = """
 from pto_core.testing import RuntimeContract
 

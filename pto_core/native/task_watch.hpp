@@ -20,7 +20,7 @@ struct RunningTask {
   uint32_t slot;
 };
 
-// As people are told: "task 3", or "task 3 of ring 1" for runtimes that count by ring.
+// The name in messages: "task 3", or "task 3 of ring 1" for runtimes that count by ring.
 std::string task_name(uint64_t task, uint32_t capabilities);
 
 // The kernels that run at this moment; any thread.

@@ -143,7 +143,7 @@ Requirement wait_for(const Board& board, int32_t child, uint64_t count, int32_t 
 TEST(a_chain_over_children_never_stops) {
   constexpr int32_t kChildren = 3;
   BoardMemory board(kChildren);
-  std::vector<uint64_t> values(1, 0);  // only whoever has its turn may touch it
+  std::vector<uint64_t> values(1, 0);  // only the thread whose turn it is accesses it
   std::vector<std::thread> threads;
   for (int32_t child = 0; child < kChildren; ++child)
     threads.emplace_back([&, child] {
@@ -184,7 +184,7 @@ TEST(a_consumer_far_behind_judges_as_the_parent_would) {
       if (random() % 64 == 0) sched_yield();
     }
   });
-  // Frames of the consumer in flight: at most a window. The producer's are told of, so it goes on.
+  // Frames of the consumer in flight: at most a window. The completions of the producer are reported, so it continues.
   for (uint64_t told = 0; told < kFrames;) {
     const uint64_t done = board->child(0).completed.load();
     const uint64_t in_reach = board->child(1).completed.load() + kLargestWindow;

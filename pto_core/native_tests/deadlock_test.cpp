@@ -66,7 +66,7 @@ TEST(where_nothing_runs_the_first_vain_attempt_is_the_proof) {
 // Invariant: A submit waits only for heap memory. A wait without end is proven, with numbers, at
 // the first attempt after the end of the last task.
 //
-// A task may let go of what is asked for, for as long as it runs; the end of the last one is the
+// A running task may free the requested memory; the end of the last one is the
 // proof that none will.
 TEST(a_task_that_runs_is_waited_for_and_its_end_is_the_proof) {
   std::atomic<bool> is_open{false};

@@ -76,7 +76,7 @@ struct Live {
   uint64_t units;
 };
 
-// Nothing live shares a unit; a ring that refuses has no room in one piece.
+// Nothing live shares a unit; a ring that refuses has no contiguous free space.
 void random_ranges(uint64_t seed) {
   std::mt19937_64 random(seed);
   const uint64_t size = 1 + random() % 64;

@@ -34,7 +34,7 @@ LIMIT_S = 8
 
 
 def assert_all_is_well(case) -> None:
-    """The same machine still runs the case, once it is mended, and nothing is left."""
+    """The same machine still runs the case, once it is corrected, and nothing is left."""
     assert case.leftovers() == []
     done = case.kernel("").run("-q")
     assert done.returncode == 0, done.stderr

@@ -49,7 +49,7 @@ def test_quiet_silent_and_verbose(case) -> None:
         "tasks taken",
     ):
         assert label in verbose
-    assert re.search(r"AIV tasks +1: (0 )*1\n", verbose), "the core that got the task is told"
+    assert re.search(r"AIV tasks +1: (0 )*1\n", verbose), "the core that got the task is shown"
     labels = [re.split(r"\s{2,}", line.strip())[0] for line in verbose.splitlines()[1:]]
     assert len(labels) == len(set(labels)), "nothing is said twice"
     starts = {re.match(r"  \S+(?: \S+)*\s{2,}", line).end() for line in verbose.splitlines()[1:]}

@@ -28,7 +28,7 @@ def count_in(worker: Worker) -> None:
 
 
 def stop_counting() -> None:
-    """Let go of the Worker's memory."""
+    """Drop the references to the Worker's memory."""
     global begun, ended
     begun = ended = np.zeros((0, 0), np.int64)
 
@@ -65,7 +65,7 @@ def on_chip(rt: Any, x: In, y: InOut, number: int, member: int, behaviour: int, 
 def on_graph_chip(
     rt: Any, x: In, y: InOut, number: int, member: int, behaviour: int, *rest: int
 ) -> None:
-    """Be a task of a chip child whose runtime is told edges."""
+    """Be a task of a chip child whose runtime takes explicit edges."""
     enter(number, member, behaviour)
     rt.publish(rt.add_task(mix, (x, number, rest[0], y)))
     ended[number, member] += 1

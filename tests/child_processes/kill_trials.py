@@ -97,7 +97,7 @@ class Trial:
             due = always | (no_retry - hosted)
             poisoned, _ = kill_graphs.in_order(self.program, raised, self.memory.copy())
             expect(due - poisoned == raised, f"failed {raised}, not {due}")
-            expect(not lost, f"tasks {lost} were lost though nobody was killed")
+            expect(not lost, f"tasks {lost} were lost without a kill")
         if lost and not self._is_short():
             singles_most = self.limits.lost_by_death * kills
             groups_most = self.limits.groups_lost_by_death * kills

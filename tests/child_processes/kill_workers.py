@@ -109,7 +109,7 @@ def start(worker: Worker, talk: Talk) -> None:
             worker.init()
     except ChildStartError as error:
         if not counts["kills"]:
-            raise Wrong(f"init() failed though nobody was killed: {error}") from error
+            raise Wrong(f"init() failed without a kill: {error}") from error
         worker.init()
 
 

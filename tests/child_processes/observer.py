@@ -132,7 +132,7 @@ def again_until_interrupted(once: Callable[[], None]) -> None:
 
 
 def clear_frames(error: BaseException | None) -> None:
-    """Let go of what the calls had at hand that an exception came out of."""
+    """Drop the local variables of the calls that raised."""
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error.__traceback__ = None  # cleared frames still hold what their functions close over
@@ -177,7 +177,7 @@ def left_of(pids: list[int]) -> list[int]:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether it has ended, though perhaps nobody has waited for it."""
+    """Return whether it has exited, even if it was not reaped."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except OSError:

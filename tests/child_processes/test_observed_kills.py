@@ -112,8 +112,8 @@ def kill_until_heard(
 ) -> None:
     """Kill a host in the middle of a run, until that has failed.
 
-    One that has no task at that moment is only started anew, so that one is killed then.
-    ``processes`` and ``places`` get what was made anew.
+    One that has no task at that moment is only restarted, so the new one is killed then.
+    ``processes`` and ``places`` get the new ones.
     """
     for _ in range(KILLS_MAX):
         with contextlib.suppress(ProcessLookupError, IndexError):  # the run has failed just now

@@ -39,7 +39,7 @@ from pto_core.errors import ChildDiedError, TaskFailedError
 PROCESSES = 1 + 2 + 2 * 2
 KILLS_MAX = 10
 TOLD_S = 2
-"""So soon a killed child is told, if ever."""
+"""The time within which a killed child is reported."""
 SOON_S = 1
 """In which the best of some kills is over: a busy machine may be slow."""
 
@@ -184,8 +184,8 @@ def test_a_killed_leaf_is_named_by_its_path_at_the_top(repetitions, random_, kin
 def killed(top: int, parent: int, path: str, reports: int, processes: list[int]) -> float:
     """Kill a child in the middle of a task; give how long it took until the top named it.
 
-    One that has no task at that moment is only started anew, so that one is killed then: until the
-    top says something, perhaps of one before the last. ``processes`` gets who was started anew.
+    One that has no task at that moment is only restarted, so the new one is killed then: until the
+    top says something, perhaps of one before the last. ``processes`` gets the restarted ones.
     """
     killed_at: dict[int, float] = {}
     for _ in range(KILLS_MAX):

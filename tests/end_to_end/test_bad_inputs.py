@@ -185,7 +185,7 @@ MISTAKES: dict[str, tuple[type[BaseException], Mistake]] = {
         CompileError,
         lambda p: p.run(p.cpp_kernel("int nothing;\n"), np.zeros(3)),
     ),
-    "kernel uses what nobody defines": (
+    "kernel uses an undefined symbol": (
         LoadError,
         lambda p: p.run(p.cpp_kernel(f"void absent();\n{ENTRY}{{ absent(); }}\n"), np.zeros(3)),
     ),

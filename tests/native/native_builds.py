@@ -1,4 +1,4 @@
-"""The native builds that tests run: each configuration once a checkout, whoever asks for it.
+"""The native builds that tests run: each configuration once per checkout.
 
 They lie in build/native_tests/ and are brought up to date by the build itself, so that a second
 call compiles what changed. A lock lets processes that test at once share them.

@@ -102,7 +102,7 @@ class ThreadsPlatform {
 
   void* runtime() const { return runtime_; }
   int stalls() const { return stalls_.load(); }
-  // How often the orchestrator had to wait for room.
+  // How often the orchestrator had to wait for free space.
   uint64_t waits() const { return waits_.load(); }
   const pto_error& error() const { return *api_.last_error(runtime_); }
 

@@ -159,7 +159,7 @@ def test_a_graph_a_thousand_times_longer_than_the_window_takes_no_more_memory(mo
 def test_an_accumulator_lives_across_scopes_in_a_heap_just_large_enough(
     mode: str, hazards: str
 ) -> None:
-    """The outer heap has room for it alone; the inner one for the parts of one scope."""
+    """The outer heap holds only it; the inner one the parts of one scope."""
 
     def graph(rt: Any, result: InOut) -> None:
         total = rt.tensor(128, np.uint64)

@@ -164,10 +164,10 @@ def environment_reads(source: str) -> list[int]:
 
 
 def test_only_the_configuration_reads_the_environment(checkout):
-    room = checkout.core.source / "config"
+    folder = checkout.core.source / "config"
     for package in checkout.packages:
         for path in package.source.rglob("*.py"):
-            if not path.is_relative_to(room):
+            if not path.is_relative_to(folder):
                 lines = environment_reads(path.read_text())
                 assert not lines, f"{checkout.name(path)}:{lines} read the environment"
         for path in (package.folder / "native").rglob("*.[ch]*"):

@@ -1,7 +1,7 @@
 """Random graphs over arguments, constants and buffers of the heap rings, in nested scopes.
 
 What running one task after the other gives is what they mean, also under the hazards "raw": there,
-a place is written anew only where the task reads what the one before wrote, and nobody else has.
+a place is rewritten only if the task reads the previous value and no other task has read it.
 """
 
 from __future__ import annotations

@@ -282,7 +282,7 @@ def test_a_tensor_that_would_be_resized_in_flight(world) -> None:
 
 
 def test_a_tensor_stays_while_a_task_needs_it(world) -> None:
-    """The program lets go of its array at once; the memory must not be handed out again."""
+    """The program drops its array at once; the memory must not be allocated again."""
     results = world.worker.shared_array((200, 1000))
 
     def graph(orch, _, cfg) -> None:

@@ -390,7 +390,7 @@ def test_arguments_that_do_not_fit_are_refused_at_the_call(make: Any) -> None:
     captured = worker.capture(graph, given((row, INOUT), scalars=(3,)))
     for words, args in (
         ("captured with 1 tensors and 1 scalars", None),
-        ("capture it anew for other shapes", given((matrix, INOUT), scalars=(3,))),
+        ("capture it again for other shapes", given((matrix, INOUT), scalars=(3,))),
         ("not the one that the graph was captured with", given((row, INOUT), scalars=(4,))),
         ("shared_array", given((np.zeros(4, "int64"), INOUT), scalars=(3,))),
         ("lies in a heap ring", given((kept[0], INOUT), scalars=(3,))),

@@ -1,4 +1,4 @@
-"""A Worker that is closed while it is used: who waits comes back, and everybody is told."""
+"""A Worker that is closed while it is used: all waits return with an error."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_who_looks_after_children_that_a_close_has_ended_finds_them(make: Any) -
 def test_a_run_that_a_close_ends_is_not_ended_by_who_looks_after_children_meanwhile(
     make: Any,
 ) -> None:
-    """They were told to go: their tasks fail for the close, and not for a death."""
+    """The close ended them: their tasks fail for the close, and not for a death."""
     worker = make(num_sub_workers=1)
     handle = worker.register(wait_long)
     x = worker.shared_array(4)

@@ -1,4 +1,4 @@
-"""What fails in children: who is told, what still runs, and that the Worker can be used again."""
+"""Failures in children: the errors, the tasks that still run, and the next run."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def groups(request: pytest.FixtureRequest) -> int:
 
 
 class Starts:
-    """When and in which process each task began; the children write it down, nobody counts."""
+    """When and in which process each task began; the children record it."""
 
     def __init__(self, worker: Any) -> None:
         self.at, self.pid = worker.shared_array((2, REMEMBERED), "int64")

@@ -67,7 +67,9 @@ def submits_while_its_run_ends(worker: Worker) -> bool:
             sys.setswitchinterval(SOON_S)
             told[0] = 1
             spin_until(lambda: x[0] == 1)
-            spin_until(lambda: False, 0.005)  # the child says so, and there is room for the other
+            spin_until(
+                lambda: False, 0.005
+            )  # the child reports it, and there is space for the other
         was_waiting = not handles
     finally:
         sys.setswitchinterval(interval)
@@ -185,7 +187,7 @@ def test_a_policy_that_would_wait_for_itself_is_refused_and_its_worker_is_open(
 
 
 def test_a_policy_that_would_wait_for_who_forks_is_refused(make: Any) -> None:
-    """Whoever forks may wait for the driver whose policy this is."""
+    """A forking thread may wait for the driver of this policy."""
     other = make(num_sub_workers=1)
     forking, asked = threading.Event(), threading.Event()
     refused: list[str] = []

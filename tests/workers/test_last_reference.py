@@ -1,4 +1,4 @@
-"""A Worker that nobody closes: all of it goes with the last reference, whoever lets go of that."""
+"""A Worker that is not closed ends with its last reference, on any thread."""
 
 from __future__ import annotations
 

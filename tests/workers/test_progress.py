@@ -34,7 +34,7 @@ def fail(out: Out) -> None:
 
 
 class Terminal:
-    """A pty whose other end is read all the time, so that nobody who writes has to wait.
+    """A pty whose other end is read all the time, so that no writer has to wait.
 
     In a ``with`` it is the standard error output.
     """
@@ -89,7 +89,7 @@ class Terminal:
 
 
 def screen(text: str) -> list[str]:
-    """Give the lines that a terminal shows in the end, as far as it was told anything."""
+    """Return the lines that a terminal shows in the end."""
     lines, row, at, column = [""], 0, 0, 0
     for control in CONTROL.finditer(text + "\r"):
         words = text[at : control.start()]
@@ -113,7 +113,7 @@ def screen(text: str) -> list[str]:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
-    """Give a terminal of which nobody has said anything special."""
+    """Return a terminal without special settings."""
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "LINES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm")
@@ -205,13 +205,13 @@ def test_a_process_forked_while_a_bar_is_drawn_prints_past_it(terminal: Terminal
 
 def test_a_terminal_is_left_clean_when_the_count_cannot_be_had(terminal: Terminal) -> None:
     def source() -> Progress:
-        raise RuntimeError("nobody counts")
+        raise RuntimeError("no count is shown")
 
     with terminal:
         follower = Follower(source, TerminalBar("L3"))
         follower.start()
         follower._thread.join(SOON_S)
-        with pytest.raises(RuntimeError, match="nobody counts"):
+        with pytest.raises(RuntimeError, match="no count is shown"):
             follower.stop(Progress(1, 1, 0, is_over=True))
     check_is_cleared(terminal)
 

@@ -1,4 +1,4 @@
-"""What goes wrong beside or in the middle of a replay is told, and the Worker goes on."""
+"""Errors beside or during a replay are reported, and the Worker remains usable."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_a_wish_is_replayed_and_holds_nothing_up(make: Any) -> None:
     for _ in range(3):
         found[:] = 0
         worker.replay(captured, given((found, INOUT)))
-        assert known.index(found[0]) == 1, "it had room"
+        assert known.index(found[0]) == 1, "it had free space"
         assert {known.index(pid) for pid in found[1:]} == {0, 2}, "then it had none"
 
 

@@ -1,4 +1,4 @@
-"""A child that is started anew, while everything else goes on."""
+"""A child restarts while everything else continues."""
 
 from __future__ import annotations
 

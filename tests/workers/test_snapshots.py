@@ -15,7 +15,7 @@ from pto_core.errors import CapacityError, ChildDiedError
 
 ROWS, WORDS = 64, 128
 ROW_BYTES = WORDS * 8
-ROOM = 4
+KEPT_ROWS = 4
 """Of how many rows there may be copies at once."""
 
 
@@ -34,7 +34,7 @@ def bump_slowly(args: Any) -> None:
 
 @pytest.mark.parametrize("children", [1, 3])
 def test_a_submit_waits_for_room_and_no_longer(make, children) -> None:
-    worker = make(num_sub_workers=children, snapshot_limit=ROOM * ROW_BYTES)
+    worker = make(num_sub_workers=children, snapshot_limit=KEPT_ROWS * ROW_BYTES)
     rows = worker.shared_array((ROWS, WORDS), "int64")
     handle = worker.register(bump_slowly)
     most = 0
@@ -48,13 +48,15 @@ def test_a_submit_waits_for_room_and_no_longer(make, children) -> None:
 
     worker.run(graph)
     assert (rows == 1).all()
-    assert most <= ROOM
-    assert worker.statistics()["snapshot_peak_bytes"] <= ROOM * ROW_BYTES
+    assert most <= KEPT_ROWS
+    assert worker.statistics()["snapshot_peak_bytes"] <= KEPT_ROWS * ROW_BYTES
     assert worker.statistics()["snapshot_bytes"] == 0
 
 
 def test_room_is_for_those_that_have_not_begun_too_and_comes_back_after_a_death(make) -> None:
-    worker = make(num_sub_workers=2, on_worker_death="restart", snapshot_limit=ROOM * ROW_BYTES)
+    worker = make(
+        num_sub_workers=2, on_worker_death="restart", snapshot_limit=KEPT_ROWS * ROW_BYTES
+    )
     rows = worker.shared_array((ROWS, WORDS), "int64")
     died = worker.shared_array((ROWS,), "int64")
 
@@ -75,12 +77,12 @@ def test_room_is_for_those_that_have_not_begun_too_and_comes_back_after_a_death(
     worker.run(graph)
     assert (rows == 1).all(), "what a dead child had half done was put back, once"
     assert died.sum() == ROWS // 16
-    assert worker.statistics()["snapshot_peak_bytes"] <= ROOM * ROW_BYTES
+    assert worker.statistics()["snapshot_peak_bytes"] <= KEPT_ROWS * ROW_BYTES
 
 
 def test_what_fails_for_good_gives_its_room_back(make) -> None:
-    worker = make(num_sub_workers=1, snapshot_limit=ROOM * ROW_BYTES)
-    rows = worker.shared_array((ROOM, WORDS), "int64")
+    worker = make(num_sub_workers=1, snapshot_limit=KEPT_ROWS * ROW_BYTES)
+    rows = worker.shared_array((KEPT_ROWS, WORDS), "int64")
 
     def leave(args: Any) -> None:
         os._exit(3)
@@ -102,21 +104,23 @@ def test_what_fails_for_good_gives_its_room_back(make) -> None:
 
 
 def test_what_never_fits_is_refused_with_the_numbers_while_the_room_is_full(make) -> None:
-    worker = make(num_sub_workers=1, snapshot_limit=ROOM * ROW_BYTES)
+    worker = make(num_sub_workers=1, snapshot_limit=KEPT_ROWS * ROW_BYTES)
     rows = worker.shared_array((ROWS, WORDS), "int64")
     handle = worker.register(bump_slowly)
 
     def graph(orch: Any, args: Any, config: Any) -> None:
-        for row in rows[:ROOM]:
+        for row in rows[:KEPT_ROWS]:
             orch.submit_sub(handle, inout(row), retries=1)
-        words = f"{(ROOM + 1) * ROW_BYTES} bytes in place.* at most {ROOM * ROW_BYTES} bytes"
+        words = (
+            f"{(KEPT_ROWS + 1) * ROW_BYTES} bytes in place.* at most {KEPT_ROWS * ROW_BYTES} bytes"
+        )
         with pytest.raises(CapacityError, match=words):
-            orch.submit_sub(handle, inout(rows[: ROOM + 1]), retries=1)
-        group = [inout(row) for row in rows[ROOM : ROOM + 1]]
+            orch.submit_sub(handle, inout(rows[: KEPT_ROWS + 1]), retries=1)
+        group = [inout(row) for row in rows[KEPT_ROWS : KEPT_ROWS + 1]]
         orch.submit_sub_group(handle, group, retries=1)
 
     worker.run(graph)
-    assert (rows[: ROOM + 1] == 1).all()
+    assert (rows[: KEPT_ROWS + 1] == 1).all()
 
 
 def test_a_retry_gets_all_arrays_of_its_task_back(make) -> None:
@@ -145,7 +149,7 @@ def test_a_retry_gets_all_arrays_of_its_task_back(make) -> None:
 
 
 def test_a_group_keeps_a_copy_for_each_member(make) -> None:
-    worker = make(num_sub_workers=2, snapshot_limit=ROOM * ROW_BYTES)
+    worker = make(num_sub_workers=2, snapshot_limit=KEPT_ROWS * ROW_BYTES)
     rows = worker.shared_array((2, WORDS), "int64")
     handle = worker.register(bump)
     worker.run(

@@ -206,7 +206,7 @@ def test_too_few_descriptors_are_named_and_nobody_is_left(make, monkeypatch) -> 
 
 
 class End:
-    """An end that nobody uses, which a test asks what became of it."""
+    """An unused end that records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []

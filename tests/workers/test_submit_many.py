@@ -82,7 +82,7 @@ def test_tasks_run_while_the_graph_does_something_else(make):
         orch.submit_sub(handle, tensors(data[1:]))
         end = time.monotonic() + 20
         while not data.all():
-            assert time.monotonic() < end, "nobody drives the run"
+            assert time.monotonic() < end, "no thread drives the run"
             time.sleep(0.001)
         assert kept.wait(20)
 

@@ -1,4 +1,4 @@
-"""Whoever reports about a task names it as the runtime does: by its number in a ring."""
+"""All reports name a task as the runtime does: by its number in a ring."""
 
 from __future__ import annotations
 

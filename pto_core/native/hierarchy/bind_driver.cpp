@@ -332,7 +332,7 @@ void bind_driver(nb::module_& module) {
   bind_task_handle(module);
   bind_run_scope(module);
   nb::class_<WorkerDriver> bound(module, "Driver", nb::is_weak_referenceable(),
-                                 "The engine of a Worker, and whoever drives it.");
+                                 "The engine of a Worker, and its driver.");
   bound
       .def(
           "__init__",

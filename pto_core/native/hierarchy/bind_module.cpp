@@ -1,6 +1,6 @@
 // The Python module pto_core._hierarchy: the native side of pto_core.hierarchy.
 //
-// Each room binds itself: bind_<room>.cpp beside this file, declared in bindings.hpp.
+// Each folder has its own bindings: bind_<folder>.cpp, declared in bindings.hpp.
 
 #include <nanobind/nanobind.h>
 

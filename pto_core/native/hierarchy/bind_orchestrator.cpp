@@ -176,7 +176,7 @@ void bind_orchestrator(nb::module_& module) {
           nb::sig("def alloc(self, shape: int | collections.abc.Sequence[int], dtype: object) -> "
                   "ContinuousTensor"),
           "Allocate a tensor from the heap ring of the innermost scope. It lasts until the scope "
-          "has ended and nobody uses it any more.")
+          "has ended and no task uses it any more.")
       .def(
           "scope", [](Orchestrator& self) { return Scope{self.object, self.driver}; },
           "Give a context manager: what is allocated inside goes when it ends.");

@@ -1,4 +1,4 @@
-// What each room of the hierarchy adds to the Python module pto_core._hierarchy.
+// The bindings of each folder of the hierarchy, for the module pto_core._hierarchy.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -397,7 +397,7 @@ def test_types_that_a_device_does_not_take(device: Device) -> None:
 
 
 def test_a_write_to_a_read_only_argument_is_never_lost_in_silence(device: Device) -> None:
-    """Nobody said how it is used: so kernels may read it, and hear of a write at once."""
+    """Its use is undeclared: kernels may read it, and a write is reported at once."""
     fixed = np.arange(4.0)
     fixed.flags.writeable = False
     seen: list[float] = []

@@ -46,7 +46,7 @@ class End:
     def __init__(self) -> None:
         self.frames: list[bytes] = []
         self.answers: list[Answer] = []
-        self.room = 1 << 30
+        self.free_space = 1 << 30
         self.is_closed = False
         self.batch = 1 << 30
         self.when_empty: Callable[[], None] = self.close_parent
@@ -62,9 +62,9 @@ class End:
         return taken
 
     def answer(self, answer: bytes) -> bool:
-        if self.room <= 0:
+        if self.free_space <= 0:
             return False
-        self.room -= 1
+        self.free_space -= 1
         self.answers.append(Answer.unpack(answer))
         return True
 
@@ -131,7 +131,7 @@ class Child:
 
     @property
     def outcomes(self) -> dict[int, Outcome]:
-        """Of each frame that was told, merged ones too."""
+        """The outcome of each reported frame, including merged ones."""
         found: dict[int, Outcome] = {}
         for answer in completions(self.end.answers):
             for number in range(len(found) + 1, answer.number):

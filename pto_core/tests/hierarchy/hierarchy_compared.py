@@ -1,4 +1,4 @@
-"""Two engines that are told the same events, and must give the same answers and look the same."""
+"""Two engines that get the same events must return the same answers and snapshots."""
 
 from __future__ import annotations
 

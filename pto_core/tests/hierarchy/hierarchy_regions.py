@@ -128,7 +128,7 @@ class RegionStream:
         if buffers and choice < 0.5:
             base, size = numbers.choice(buffers)
         elif choice < 0.53:
-            base = HEAP + numbers.randrange(RING_BYTES)  # often nobody's: refused
+            base = HEAP + numbers.randrange(RING_BYTES)  # often without an owner: refused
         return (
             self._box(base, size, tag) if numbers.random() < 0.5 else self._range(base, size, tag)
         )

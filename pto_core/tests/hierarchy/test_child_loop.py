@@ -386,13 +386,13 @@ class TestAnswers:
 
     def test_that_have_no_room_do_not_stop_the_tasks(self) -> None:
         child = Child()
-        child.end.room = 0
+        child.end.free_space = 0
         calls: list[int] = []
 
         def count() -> None:
             calls.append(1)
             if len(calls) == 60:
-                child.end.room = 100
+                child.end.free_space = 100
 
         child.know(count)
         for _ in range(64):
@@ -424,8 +424,8 @@ class TestAnswers:
         child = Child()
         child.know(lambda: 1 / 0)
         child.task()
-        child.end.room = 0
-        threading.Timer(0.05, lambda: setattr(child.end, "room", 1)).start()
+        child.end.free_space = 0
+        threading.Timer(0.05, lambda: setattr(child.end, "free_space", 1)).start()
         child.run()
         assert failure_of(child.end.answers[0]).type_name == "ZeroDivisionError"
 

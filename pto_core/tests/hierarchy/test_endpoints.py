@@ -7,7 +7,7 @@ import pytest
 from pto_core.errors import EndpointClosedError, ProtocolError
 from pto_core.interfaces import API_VERSION, Health
 from pto_core.interfaces.frame import Answer, AnswerKind, Frame, FrameKind, Outcome
-from pto_core.testing.transports import Link, Room
+from pto_core.testing.transports import Link, Capacity
 
 FRAME = Frame(FrameKind.TASK, 1, b"data")
 ANSWER = Answer(AnswerKind.COMPLETED, 1)
@@ -66,7 +66,7 @@ class ScriptedTransport:
 @pytest.fixture
 def scripted():
     transport = ScriptedTransport()
-    link = Link(transport, Room(4, 65536))
+    link = Link(transport, Capacity(4, 65536))
     parent, child = link.open_both()
     yield transport, link, parent, child
     parent.close()
@@ -164,11 +164,11 @@ def test_too_large_is_refused_without_a_call(scripted):
 
 def test_each_process_abandons_the_others_end():
     transport = ScriptedTransport()
-    link = Link(transport, Room(4, 4096))
+    link = Link(transport, Capacity(4, 4096))
     link.open_parent()
     assert (transport.parent.calls, transport.child.calls) == ([], ["abandon"])
     transport = ScriptedTransport()
-    link = Link(transport, Room(4, 4096))
+    link = Link(transport, Capacity(4, 4096))
     link.open_child()
     assert (transport.parent.calls, transport.child.calls) == (["abandon"], [])
 

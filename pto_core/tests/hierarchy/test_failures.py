@@ -80,7 +80,7 @@ def test_order_alone_hands_no_failure_on():
 
 
 def test_a_poisoned_task_ends_after_all_its_producers():
-    """Whoever overwrites what it would have written is ordered after them through it."""
+    """A task that overwrites its outputs is ordered after them through it."""
     rig = Rig(2, hazards=Hazards.FULL)
     failing = rig.submit(writes(X), pins=(0,))
     slow = rig.submit(writes(Y), pins=(1,))

@@ -21,7 +21,7 @@ def observer_of(hook: str, arguments: str) -> str:
 
 
 def told(site, hook: str, arguments: str, **values):
-    """Install an observer of one hook, notify it, and give what it was told."""
+    """Install an observer of one hook, notify it, and return its arguments."""
     site.observer("witness", observer_of(hook, arguments))
     observers = plugins.load_observers()
     assert observers.problems == ()

@@ -174,4 +174,4 @@ def test_full_disk_is_named(bench, kernel) -> None:
     assert str(bench.cache) in output
     assert "cache_dir" in output
     assert bench.leftovers() == []
-    assert bench.build(source).is_file(), "with room again it works"
+    assert bench.build(source).is_file(), "with free space it works again"

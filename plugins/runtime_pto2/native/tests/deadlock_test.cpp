@@ -76,7 +76,7 @@ TEST(three_outputs_of_sixteen_kib_do_not_fit_thirty_two) {
   check_is_usable(device);
 }
 
-// Room for one, and not for one more that belongs to nobody.
+// Space for one entry, and not for another one without an owner.
 TEST(what_a_stalled_run_finds_is_reserved_once) {
   static char memory[9 * 64];
   const uint64_t base = reinterpret_cast<uint64_t>(memory);

@@ -1,6 +1,6 @@
 // The edges that the runtime records, for random programs, against the oracle's: every missing edge
 // and every wrong one is a failure. Nothing retires before the program ends, so that no edge is
-// spared: the rings are large, and this platform steps no scheduler while nobody waits.
+// spared: the rings are large, and this platform steps no scheduler while no call waits.
 //
 // Arguments: test name or "all", programs, first seed. A failure prints the seed of its program.
 #include <numeric>

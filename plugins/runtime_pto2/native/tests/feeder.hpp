@@ -100,7 +100,7 @@ class Feeder {
     scheduler_.build_done();
   }
 
-  // What an orchestrator does while it has no room; false when the platform gave up.
+  // Wait for free space, as an orchestrator does. Return false if the platform gave up.
   template <class Look>
   bool wait_until(Look look) {
     while (!look()) {

@@ -101,9 +101,9 @@ class OneThread {
   const std::vector<std::string>& warnings() const { return warnings_; }
   const std::map<std::string, uint64_t>& statistics() const { return statistics_; }
 
-  // Whoever waits hears of nothing: only that the run stalls lets it go on.
+  // A wait ends only when the run stalls.
   bool loses_signals = false;
-  // How far the clock moves each time that somebody looks at it.
+  // The step of the clock at each read.
   uint64_t clock_step_ns = 1000;
 
   int32_t result = 0;  // of the orchestration

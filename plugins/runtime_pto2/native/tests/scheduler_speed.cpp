@@ -49,7 +49,7 @@ struct Cores {
   }
 };
 
-// Task i waits for task i - `distance`, and holds it; 0: for nobody. The submits of a round are
+// Task i waits for task i - `distance`, and holds it; 0: no wait. The submits of a round are
 // written before the clock runs.
 double run_once(Feeder& feeder, uint32_t schedulers, int64_t distance) {
   using Clock = std::chrono::steady_clock;

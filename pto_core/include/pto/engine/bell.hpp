@@ -82,9 +82,9 @@ struct SpinPlaces {
   // Take a place for `who`, which is not 0. Return -1 if none is free.
   int32_t take(uint32_t who) {
     for (uint32_t i = 0; i < limit; ++i) {
-      uint32_t nobody = 0;
+      uint32_t free_place = 0;
       if (__atomic_load_n(&holder[i], __ATOMIC_RELAXED) != 0) continue;
-      if (__atomic_compare_exchange_n(&holder[i], &nobody, who, false, __ATOMIC_RELAXED,
+      if (__atomic_compare_exchange_n(&holder[i], &free_place, who, false, __ATOMIC_RELAXED,
                                       __ATOMIC_RELAXED))
         return static_cast<int32_t>(i);
     }

@@ -24,7 +24,7 @@ class Answers {
     if (is_due()) flush();
   }
 
-  // Tells successes if there is room.
+  // Send the successes if there is free space.
   void flush() {
     if (untold_ != 0 && end_.try_answer(success())) untold_ = 0;
   }
@@ -38,7 +38,7 @@ class Answers {
     }
   }
 
-  // Tells successes; waits for room.
+  // Send the successes; wait for free space.
   void flush_surely() {
     if (untold_ != 0) give(success());
     untold_ = 0;
@@ -83,7 +83,7 @@ class Answers {
   const Board& board_;
   uint64_t newest_ = 0;    // frame that succeeded; means something while untold_ is not 0
   uint32_t untold_ = 0;    // frames that succeeded since the last answer
-  uint64_t woken_ns_ = 0;  // when a parent that slept was told last
+  uint64_t woken_ns_ = 0;  // time of the last wake-up of a sleeping parent
 };
 
 }  // namespace pto::hierarchy

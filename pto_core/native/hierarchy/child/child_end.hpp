@@ -39,10 +39,10 @@ class ChildEnd {
   }
   void take(int32_t count) { api_.take(end_, count); }
 
-  // False: no room. Throws as receive() does.
+  // Return false if there is no free space. Throws as receive() does.
   bool try_answer(const pto_answer& answer) { return checked(api_.answer(end_, &answer)) != 0; }
 
-  // Until the next receive() may show something, or somebody rings; false after 50 ms, or a signal.
+  // Wait until receive() may return a frame, or a ring; false after 50 ms, or a signal.
   // Without the GIL. Who has waited in vain sleeps at once the next time: to spin and yield again
   // every 50 ms is most of what an idle Worker costs.
   bool wait_for_frames() {

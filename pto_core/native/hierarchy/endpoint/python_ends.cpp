@@ -73,7 +73,7 @@ class PythonEnd {
     }
   }
 
-  // Reports nothing: nobody asks afterwards.
+  // Reports nothing: no call follows.
   void close() {
     const nb::gil_scoped_acquire hold;
     try {

@@ -62,8 +62,10 @@ def read_setting(option: Option, entry: Entry) -> Setting:
 
 def unknown_setting(key: str, known: Iterable[str], origin: str, why: str = "") -> ConfigError:
     """Return the error for an unknown key."""
-    nobody = "; no installed plugin has it" if "." in key else "; `pto config` lists all settings"
-    hint = why or suggestion(key, known) or nobody
+    otherwise = (
+        "; no installed plugin has it" if "." in key else "; `pto config` lists all settings"
+    )
+    hint = why or suggestion(key, known) or otherwise
     return ConfigError(f"unknown setting {key!r} ({origin}){hint}", name=key, origin=origin)
 
 

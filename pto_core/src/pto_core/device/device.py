@@ -152,7 +152,7 @@ class Device:
         if buffers:
             warnings.warn(
                 f"device {self.name} was closed with {buffers} device arrays ({size} bytes) that "
-                "nobody freed; free them, or let go of them, before the device closes",
+                "were not freed; free them, or drop all references, before the device closes",
                 ResourceWarning,
                 stacklevel=2,
             )

@@ -146,7 +146,7 @@ def check_unpublished_work(runtime: RuntimeSubject) -> None:
             outcome.status == abi.Status.UNPUBLISHED and outcome.message,
             f"task {kept} was not published, the run ended with {outcome.status.name}",
         )
-        expect(log.read()["runs"][1] == 0, f"task {kept} ran although nobody published it")
+        expect(log.read()["runs"][1] == 0, f"task {kept} ran although it was not published")
         run_and_verify(session, graphs.diamond())
 
 

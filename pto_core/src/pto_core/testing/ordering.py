@@ -216,7 +216,7 @@ def check_statistics(runtime: RuntimeSubject) -> None:
         bad = [name for name in names if not _STATISTIC_NAME.fullmatch(name)]
         expect(not bad, f"counter names that are not snake case: {bad}")
         again = table.statistics(session.device.runtime_handle, counters, 1)
-        expect(again == count, f"statistics() says {count} counters, with room for one {again}")
+        expect(again == count, f"statistics() says {count} counters, with space for one {again}")
         text = ctypes.create_string_buffer(4096)
         length = table.explain(session.device.runtime_handle, text, len(text))
         expect(

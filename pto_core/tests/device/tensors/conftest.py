@@ -72,7 +72,7 @@ def tensors(
 def open_narrow(
     request: pytest.FixtureRequest, open_in_order: Callable[..., Device], tmp_path: Path
 ) -> Iterator[Callable[..., Device]]:
-    """Give a function that opens a device with room for two or three tasks."""
+    """Return a function that opens a device with space for two or three tasks."""
     with ExitStack() as stack:
 
         def open_one(**settings: Any) -> Device:

@@ -29,7 +29,7 @@ def waiting(start) -> None:
 
 
 def closing(start) -> None:
-    """Ends as soon as it is ready, as one that was told to close."""
+    """A child that exits as soon as it is ready, as after a close request."""
     start.ready(os.getpid())
 
 

@@ -1,4 +1,4 @@
-"""Threads that look after children, end them and fork never wait for each other in a ring."""
+"""Threads that supervise children, end them and fork never deadlock."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_who_closes_a_descriptor_and_who_may_fork_do_not_wait_for_each_other() -
             asking.start()
             asking.join(PATIENCE_S)
             assert not asking.is_alive()
-        os.fstat(descriptor)  # it is closed when nobody forks
+        os.fstat(descriptor)  # it is closed when no thread forks
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
     assert process.exit is not None

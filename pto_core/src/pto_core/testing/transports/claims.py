@@ -9,7 +9,7 @@ from pto_core.interfaces import NativeTransport
 from pto_core.interfaces.frame import Answer, AnswerKind
 from pto_core.testing.failure import expect
 from pto_core.testing.transports import abi
-from pto_core.testing.transports.link import Link, Room, load_table
+from pto_core.testing.transports.link import Link, Capacity, load_table
 from pto_core.testing.transports.processes import apart
 from pto_core.testing.transports.subject import TransportSubject
 from pto_core.testing.transports.traffic import frame, receive_one
@@ -34,11 +34,11 @@ def check_memory_needed(subject: TransportSubject) -> None:
     """Require that the transport writes only inside the memory that it requests."""
 
     def body() -> None:
-        for room in (Room(1, 4096), Room(300, 5000), Room(2, 100_000)):
-            link = subject.link(room)
+        for capacity in (Capacity(1, 4096), Capacity(300, 5000), Capacity(2, 100_000)):
+            link = subject.link(capacity)
             parent, child = link.open_both()
             for number in range(1, 200):
-                parent.submit([frame(number, number * 251 % link.room.largest_data)])
+                parent.submit([frame(number, number * 251 % link.capacity.largest_data)])
                 child.receive()
                 child.answer(Answer(AnswerKind.REPLY, number, data=b"x" * (number % 3000)))
                 parent.poll()

@@ -12,7 +12,7 @@ from pto_core.interfaces.frame import Answer, AnswerKind, Outcome
 from pto_core.testing.failure import expect
 from pto_core.testing.random_seed import random_numbers
 from pto_core.testing.transports import processes
-from pto_core.testing.transports.link import Link, ParentFace, Room
+from pto_core.testing.transports.link import Link, ParentFace, Capacity
 from pto_core.testing.transports.processes import Progress, apart, running
 from pto_core.testing.transports.subject import TransportSubject
 from pto_core.testing.transports.traffic import (
@@ -100,7 +100,7 @@ def _expect_closed_poll(parent: ParentFace) -> None:
     progress = Progress("polling a child that closed")
     while True:
         try:
-            expect(not parent.poll(), "an answer came that nobody gave")
+            expect(not parent.poll(), "an answer arrived that was never sent")
         except EndpointClosedError:
             return
         progress.look(False)
@@ -112,7 +112,7 @@ def check_killed_child(subject: TransportSubject) -> None:
     No partial answer arrives, and no error except the close. The next connection is as new.
     """
     with random_numbers(None) as numbers:
-        link = subject.link(Room(16, 8192))
+        link = subject.link(Capacity(16, 8192))
         for turn in range(_KILLS):
             _kill_one(link, numbers)
             link.reconnect()
@@ -122,7 +122,7 @@ def check_killed_child(subject: TransportSubject) -> None:
 
 
 def _kill_one(link: Link, numbers: random.Random) -> None:
-    room = link.room.largest_data
+    capacity = link.capacity.largest_data
     kill_after = numbers.randint(0, 60)
 
     def body() -> None:
@@ -131,7 +131,7 @@ def _kill_one(link: Link, numbers: random.Random) -> None:
         while True:
             for got in child.receive(2):
                 ended += 1
-                same(got, frame(ended, ended * 37 % room), "frame")
+                same(got, frame(ended, ended * 37 % capacity), "frame")
                 while not child.answer(_ending(ended)):
                     pass
 
@@ -140,7 +140,7 @@ def _kill_one(link: Link, numbers: random.Random) -> None:
         progress = Progress("talking to a child that will be killed")
         told = sent = 0
         while told < kill_after:
-            taken = parent.submit([frame(sent + 1, (sent + 1) * 37 % room)])
+            taken = parent.submit([frame(sent + 1, (sent + 1) * 37 % capacity)])
             sent += taken
             before = told
             told = _check_told(parent, told)
@@ -208,7 +208,7 @@ def check_connections_are_apart(subject: TransportSubject) -> None:
     """Require that several connections at once do not mix frames or answers."""
 
     def body() -> None:
-        links = [subject.link(Room(2, 4096)) for _ in range(_CONNECTIONS)]
+        links = [subject.link(Capacity(2, 4096)) for _ in range(_CONNECTIONS)]
         ends = [link.open_both() for link in links]
         for number, (parent, _) in enumerate(ends, 1):
             expect(parent.submit([frame(number, number)]) == 1, "an idle queue is full")
@@ -257,11 +257,11 @@ def check_idle_calls_return(subject: TransportSubject) -> None:
     """Require that no call waits for frames, answers or free space."""
 
     def body() -> None:
-        link = subject.link(Room(1, 4096))
+        link = subject.link(Capacity(1, 4096))
         parent, child = link.open_both()
-        expect(child.show() == [], "a frame came that nobody submitted")
-        expect(parent.poll() == [], "an answer came that nobody gave")
-        size = link.room.largest_data
+        expect(child.show() == [], "a frame arrived that was never submitted")
+        expect(parent.poll() == [], "an answer arrived that was never sent")
+        size = link.capacity.largest_data
         for _ in range(1000):
             parent.submit([frame(1, size)])
         for _ in range(1000):

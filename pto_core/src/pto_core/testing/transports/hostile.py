@@ -8,14 +8,14 @@ from pto_core.errors import EndpointClosedError, ProtocolError
 from pto_core.interfaces.frame import Answer, AnswerKind, Outcome
 from pto_core.testing.failure import expect
 from pto_core.testing.random_seed import random_numbers
-from pto_core.testing.transports.link import ChildFace, ParentFace, Room
+from pto_core.testing.transports.link import ChildFace, ParentFace, Capacity
 from pto_core.testing.transports.processes import apart
 from pto_core.testing.transports.subject import TransportSubject
 from pto_core.testing.transports.traffic import frame
 
 _VICTIMS = 150
 _CALLS = 40
-_ROOM = Room(8, 4096)
+_CAPACITY = Capacity(8, 4096)
 
 
 def check_hostile_bytes(subject: TransportSubject) -> None:
@@ -31,7 +31,7 @@ def check_hostile_bytes(subject: TransportSubject) -> None:
 def _try_all(subject: TransportSubject, seeds: list[int]) -> None:
     for seed in seeds:
         numbers = random.Random(seed)
-        link = subject.link(_ROOM)
+        link = subject.link(_CAPACITY)
         parent, child = link.open_both()
         for number in range(1, _CALLS + 1):
             if numbers.random() < 0.3:
@@ -57,7 +57,7 @@ def _call(numbers: random.Random, parent: ParentFace, child: ChildFace, number: 
     try:
         match numbers.randrange(4):
             case 0:
-                parent.submit([frame(number, numbers.randint(0, _ROOM.largest_data))])
+                parent.submit([frame(number, numbers.randint(0, _CAPACITY.largest_data))])
             case 1:
                 _expect_small([len(got.data) for got in parent.poll()])
             case 2:
@@ -71,4 +71,6 @@ def _call(numbers: random.Random, parent: ParentFace, child: ChildFace, number: 
 
 def _expect_small(sizes: list[int]) -> None:
     largest = max(sizes, default=0)
-    expect(largest <= _ROOM.largest_data, f"{largest} bytes of data came: more than there may be")
+    expect(
+        largest <= _CAPACITY.largest_data, f"{largest} bytes of data came: more than there may be"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pto_core.errors import ProtocolError
 from pto_core.interfaces.frame import FRAME_HEAD_BYTES, Answer, AnswerKind, Frame
 from pto_core.testing.failure import ContractError, expect
-from pto_core.testing.transports.link import ChildFace, ParentFace, Room
+from pto_core.testing.transports.link import ChildFace, ParentFace, Capacity
 from pto_core.testing.transports.processes import Progress, apart
 from pto_core.testing.transports.subject import TransportSubject
 from pto_core.testing.transports.traffic import frame, poll_one, receive_one, same
@@ -18,14 +18,14 @@ def check_queue_holds_what_was_asked_for(subject: TransportSubject) -> None:
     """Require that queue_frames frames of 64 bytes, or queue_bytes in total, always fit at once."""
 
     def body() -> None:
-        for room in (Room(1, 4096), Room(32, 4096), Room(5, 8192)):
-            parent, child = subject.link(room).open_both()
-            even = room.queue_bytes // room.queue_frames - FRAME_HEAD_BYTES
+        for capacity in (Capacity(1, 4096), Capacity(32, 4096), Capacity(5, 8192)):
+            parent, child = subject.link(capacity).open_both()
+            even = capacity.queue_bytes // capacity.queue_frames - FRAME_HEAD_BYTES
             for turn in range(20):
-                _fill_and_empty(parent, child, room.queue_frames, 64)
-                _fill_and_empty(parent, child, 1, turn * 97 % room.largest_data)
-                _fill_and_empty(parent, child, room.queue_frames, even)
-                _fill_and_empty(parent, child, 1, room.largest_data)
+                _fill_and_empty(parent, child, capacity.queue_frames, 64)
+                _fill_and_empty(parent, child, 1, turn * 97 % capacity.largest_data)
+                _fill_and_empty(parent, child, capacity.queue_frames, even)
+                _fill_and_empty(parent, child, 1, capacity.largest_data)
 
     apart(body)
 
@@ -42,15 +42,15 @@ def check_full_queue_takes_fewer(subject: TransportSubject) -> None:
     """Require that a full queue accepts no frame until some were taken."""
 
     def body() -> None:
-        link = subject.link(Room(4, 4096))
+        link = subject.link(Capacity(4, 4096))
         parent, child = link.open_both()
-        size = link.room.largest_data
+        size = link.capacity.largest_data
         sent = 0
         while parent.submit([frame(sent + 1, size)]) == 1:
             sent += 1
             expect(
                 sent * size < _UNBOUNDED_BYTES,
-                f"{sent} frames of {size} bytes were taken and nobody received one: no limit",
+                f"{sent} frames of {size} bytes were accepted and none was received: no limit",
             )
         expect(parent.submit([frame(sent + 1, size)]) == 0, "a full queue took a frame after all")
         for number in range(1, sent + 1):
@@ -70,20 +70,20 @@ def check_full_answers_are_refused(subject: TransportSubject) -> None:
     """Require that answer() reports a full queue, loses no answer, and works again after a poll."""
 
     def body() -> None:
-        link = subject.link(Room(4, 4096))
+        link = subject.link(Capacity(4, 4096))
         parent, child = link.open_both()
         given = 0
-        while child.answer(_reply(given, link.room.largest_data)):
+        while child.answer(_reply(given, link.capacity.largest_data)):
             given += 1
             expect(given * 4096 < _UNBOUNDED_BYTES, f"{given} answers were given without a poll")
         for number in range(given):
-            same(poll_one(parent), _reply(number, link.room.largest_data), "answer")
+            same(poll_one(parent), _reply(number, link.capacity.largest_data), "answer")
         parent.poll()
         progress = Progress("answering after the parent polled")
-        while not child.answer(_reply(given, link.room.largest_data)):
+        while not child.answer(_reply(given, link.capacity.largest_data)):
             parent.poll()
             progress.look(False)
-        same(poll_one(parent), _reply(given, link.room.largest_data), "answer")
+        same(poll_one(parent), _reply(given, link.capacity.largest_data), "answer")
 
     apart(body)
 
@@ -97,9 +97,9 @@ def check_largest_frame(subject: TransportSubject) -> None:
 
     def body() -> None:
         for queue_bytes in (4096, 10_000, min(subject.plugin.frame_limit, _LARGEST_TRIED)):
-            link = subject.link(Room(2, queue_bytes))
+            link = subject.link(Capacity(2, queue_bytes))
             parent, child = link.open_both()
-            largest = link.room.largest_data
+            largest = link.capacity.largest_data
             _expect_refused(parent, frame(1, largest + 1))
             _expect_refused_answer(child, _reply(1, largest + 1))
             good, too_large = frame(2, 8), frame(3, largest + 1)

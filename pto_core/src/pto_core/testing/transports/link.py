@@ -22,7 +22,7 @@ _MOST = 256
 
 
 @dataclass(frozen=True)
-class Room:
+class Capacity:
     """The capacity of a connection."""
 
     queue_frames: int = 64
@@ -136,9 +136,9 @@ class ChildFace(_Face):
 class Link:
     """One connection in its own memory; ends are opened where they are used."""
 
-    def __init__(self, transport: NativeTransport | PythonTransport, room: Room) -> None:
-        self.room = room
-        self._opener = Opener(transport, room.queue_frames, room.queue_bytes)
+    def __init__(self, transport: NativeTransport | PythonTransport, capacity: Capacity) -> None:
+        self.capacity = capacity
+        self._opener = Opener(transport, capacity.queue_frames, capacity.queue_bytes)
         self.memory_bytes = self._opener.memory_bytes
         expect(self.memory_bytes >= 1, "memory_needed() gives 0; expected at least one byte")
         # Layout: bells, a page before the memory, the memory, and a page after it. Both pages must

@@ -11,7 +11,7 @@ from pto_core.errors import ProtocolError
 from pto_core.interfaces import ChildEnd, Endpoint, NativeTransport, PythonTransport
 from pto_core.interfaces.frame import Answer, Frame
 from pto_core.testing.failure import ContractError
-from pto_core.testing.transports.link import ChildFace, Link, ParentFace, Room
+from pto_core.testing.transports.link import ChildFace, Link, ParentFace, Capacity
 
 SpoilFrames = Callable[[Endpoint, bytes], None]
 SpoilAnswers = Callable[[ChildEnd, bytes], None]
@@ -27,7 +27,7 @@ class Manner:
     queue, calls that are refused before they reach the transport, and late polls for few answers.
     """
 
-    room: Room
+    capacity: Capacity
     is_clogged: bool = False
 
     def submit(self, numbers: random.Random, end: ParentFace, frames: list[Frame]) -> int:
@@ -81,16 +81,16 @@ class TransportSubject:
     @property
     def normal(self) -> Manner:
         """Make a link with space for 64 frames on which every call reaches the transport."""
-        return Manner(Room(64, min(self.plugin.frame_limit, 65536)))
+        return Manner(Capacity(64, min(self.plugin.frame_limit, 65536)))
 
     @property
     def clogged(self) -> Manner:
         """Make a link with space for few small frames, on which some calls are refused."""
-        return Manner(Room(1, _LEAST_DATA), is_clogged=True)
+        return Manner(Capacity(1, _LEAST_DATA), is_clogged=True)
 
-    def link(self, room: Room | None = None) -> Link:
+    def link(self, capacity: Capacity | None = None) -> Link:
         """Make a connection."""
-        return Link(self.plugin, room or self.normal.room)
+        return Link(self.plugin, capacity or self.normal.capacity)
 
     def spoil(self, link: Link, towards: str, noise: bytes, at: int) -> None:
         """Write ``noise`` to the input of an end."""

@@ -54,7 +54,7 @@ def check_frames_arrive_whole(subject: TransportSubject) -> None:
     def body() -> None:
         link = subject.link()
         parent, child = link.open_both()
-        sizes = (0, 1, 7, 8, 63, 64, 65, 4095, link.room.largest_data)
+        sizes = (0, 1, 7, 8, 63, 64, 65, 4095, link.capacity.largest_data)
         for number, size in enumerate(sizes, 1):
             for kind in FrameKind:
                 sent = frame(number, size, kind)
@@ -96,7 +96,7 @@ def check_frames_in_order(subject: TransportSubject, clogged: bool = False) -> N
     manner = subject.clogged if clogged else subject.normal
     with random_numbers(None) as numbers:
         seed = numbers.getrandbits(32)
-        link = subject.link(manner.room)
+        link = subject.link(manner.capacity)
         sizes = [_size(numbers, manner) for _ in range(_FRAMES)]
         with running(lambda: _take_all(link, manner, seed, sizes)):
             _submit_all(link, manner, numbers, sizes)
@@ -130,7 +130,7 @@ def _take_all(link: Link, manner: Manner, seed: int, sizes: list[int]) -> None:
             same(got, frame(received + 1, sizes[received]), "frame")
             received += 1
         progress.look(frames)
-    expect(not child.show(), "a frame came that nobody submitted")
+    expect(not child.show(), "a frame arrived that was never submitted")
     while not child.answer(Answer(AnswerKind.REPLY, 7, data=b"all")):
         progress.look(False)
     await_closed(child)
@@ -181,7 +181,7 @@ def check_answers_in_order(subject: TransportSubject, clogged: bool = False) -> 
     manner = subject.clogged if clogged else subject.normal
     with random_numbers(None) as numbers:
         seed = numbers.getrandbits(32)
-        link = subject.link(manner.room)
+        link = subject.link(manner.capacity)
         story = _story(numbers, manner, _FRAMES)
         with running(lambda: _answer_all(link, manner, seed, story)):
             _poll_all(link, manner, numbers, story)
@@ -217,7 +217,7 @@ def _poll_all(link: Link, manner: Manner, numbers: random.Random, story: _Story)
         answers = manner.poll(numbers, parent)
         for got in answers:
             _drop_merged(awaited, got)
-            expect(awaited, f"an answer came that nobody gave: {got!r:.100}")
+            expect(awaited, f"an answer arrived that was never sent: {got!r:.100}")
             same(got, awaited.pop(0), "answer")
         progress.look(taken or answers)
     expect(not parent.poll(), "an answer came twice")
@@ -261,7 +261,7 @@ def check_answers_stay_until_the_next_poll(subject: TransportSubject) -> None:
 
 def _size(numbers: random.Random, manner: Manner) -> int:
     """Choose a data size: usually small, sometimes the maximum."""
-    largest = manner.room.largest_data
+    largest = manner.capacity.largest_data
     return numbers.randint(0, largest) if numbers.random() < 0.1 else numbers.randint(0, 100)
 
 

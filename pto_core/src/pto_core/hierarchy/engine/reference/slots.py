@@ -83,7 +83,7 @@ class Task:
 
 def spec_of(task: Task) -> Submit:
     """Return the submission; an allocation has none."""
-    assert task.spec is not None, "an allocation waits for nobody and is never sent"
+    assert task.spec is not None, "an allocation has no producers and is never sent"
     return task.spec
 
 

@@ -48,9 +48,9 @@ def _validate_task(core: Core, task: Task) -> None:
         _require(task.unfinished == expected, f"{name} waits for {expected}: {task.unfinished}")
         _require(task.poison is None or state is not State.READY, f"{name} is not poisoned")
     if state is State.PENDING:
-        _require(bool(task.unfinished), f"{name} waits for somebody")
+        _require(bool(task.unfinished), f"{name} is PENDING without an unfinished producer")
     if state is State.READY:
-        _require(not task.unfinished, f"{name} waits for nobody")
+        _require(not task.unfinished, f"{name} has unfinished producers")
     if has_finished:
         _require(not task.consumers and not task.holds, f"{name} has told everybody")
 
