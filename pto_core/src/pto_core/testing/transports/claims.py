@@ -9,7 +9,7 @@ from pto_core.interfaces import NativeTransport
 from pto_core.interfaces.frame import Answer, AnswerKind
 from pto_core.testing.failure import expect
 from pto_core.testing.transports import abi
-from pto_core.testing.transports.link import Link, Capacity, load_table
+from pto_core.testing.transports.link import Capacity, Link, load_table
 from pto_core.testing.transports.processes import apart
 from pto_core.testing.transports.subject import TransportSubject
 from pto_core.testing.transports.traffic import frame, receive_one

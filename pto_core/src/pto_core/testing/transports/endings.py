@@ -12,7 +12,7 @@ from pto_core.interfaces.frame import Answer, AnswerKind, Outcome
 from pto_core.testing.failure import expect
 from pto_core.testing.random_seed import random_numbers
 from pto_core.testing.transports import processes
-from pto_core.testing.transports.link import Link, ParentFace, Capacity
+from pto_core.testing.transports.link import Capacity, Link, ParentFace
 from pto_core.testing.transports.processes import Progress, apart, running
 from pto_core.testing.transports.subject import TransportSubject
 from pto_core.testing.transports.traffic import (

@@ -8,7 +8,7 @@ from pto_core.errors import EndpointClosedError, ProtocolError
 from pto_core.interfaces.frame import Answer, AnswerKind, Outcome
 from pto_core.testing.failure import expect
 from pto_core.testing.random_seed import random_numbers
-from pto_core.testing.transports.link import ChildFace, ParentFace, Capacity
+from pto_core.testing.transports.link import Capacity, ChildFace, ParentFace
 from pto_core.testing.transports.processes import apart
 from pto_core.testing.transports.subject import TransportSubject
 from pto_core.testing.transports.traffic import frame

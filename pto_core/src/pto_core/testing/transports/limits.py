@@ -5,7 +5,7 @@ from __future__ import annotations
 from pto_core.errors import ProtocolError
 from pto_core.interfaces.frame import FRAME_HEAD_BYTES, Answer, AnswerKind, Frame
 from pto_core.testing.failure import ContractError, expect
-from pto_core.testing.transports.link import ChildFace, ParentFace, Capacity
+from pto_core.testing.transports.link import Capacity, ChildFace, ParentFace
 from pto_core.testing.transports.processes import Progress, apart
 from pto_core.testing.transports.subject import TransportSubject
 from pto_core.testing.transports.traffic import frame, poll_one, receive_one, same

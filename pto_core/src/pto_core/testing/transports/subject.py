@@ -11,7 +11,7 @@ from pto_core.errors import ProtocolError
 from pto_core.interfaces import ChildEnd, Endpoint, NativeTransport, PythonTransport
 from pto_core.interfaces.frame import Answer, Frame
 from pto_core.testing.failure import ContractError
-from pto_core.testing.transports.link import ChildFace, Link, ParentFace, Capacity
+from pto_core.testing.transports.link import Capacity, ChildFace, Link, ParentFace
 
 SpoilFrames = Callable[[Endpoint, bytes], None]
 SpoilAnswers = Callable[[ChildEnd, bytes], None]
