@@ -184,7 +184,8 @@ TEST(a_consumer_far_behind_judges_as_the_parent_would) {
       if (random() % 64 == 0) sched_yield();
     }
   });
-  // Frames of the consumer in flight: at most a window. The completions of the producer are reported, so it continues.
+  // Frames of the consumer in flight: at most a window. The completions of the producer are
+  // reported, so it continues.
   for (uint64_t told = 0; told < kFrames;) {
     const uint64_t done = board->child(0).completed.load();
     const uint64_t in_reach = board->child(1).completed.load() + kLargestWindow;

@@ -41,7 +41,8 @@ class SharedBlock {
 
   ~SharedBlock() {
     auto* mapping = nb::inst_ptr<SharedMapping>(mapping_);
-    if (!mapping->is_owner()) return;  // a forked process keeps the memory that its parent still uses
+    if (!mapping->is_owner())
+      return;  // a forked process keeps the memory that its parent still uses
     mapping->zero(offset_, bytes_);
     const nb::error_scope caller;
     const nb::object place = nb::steal(Py_BuildValue("(KK)", offset_, bytes_));

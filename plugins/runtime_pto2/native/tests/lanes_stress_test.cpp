@@ -1,6 +1,7 @@
 // Real scheduler threads beside a submitting one: small windows in all rings, edges to producers
 // that complete at the same moment, holds, blocks and clusters. Every task runs once and after what
-// it waits for, no held slot retires, everything retires in the end, and no scheduler sleeps while there is work.
+// it waits for, no held slot retires, everything retires in the end, and no scheduler sleeps while
+// there is work.
 #include <random>
 #include <string>
 

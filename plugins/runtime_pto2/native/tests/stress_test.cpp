@@ -259,7 +259,8 @@ void stress(uint32_t blocks, uint32_t schedulers, size_t tasks, uint32_t hazards
   }
 }
 
-// An orchestration that computes after some submits: no scheduler is idle while a published task is left.
+// An orchestration that computes after some submits: no scheduler is idle while a published task is
+// left.
 TEST(only_the_newest_task_waits_for_the_next_call) {
   const pto_runtime_api& api = *pto_runtime_entry("tensormap_and_ringbuffer");
   for (uint32_t schedulers = 1; schedulers <= 3; ++schedulers) {

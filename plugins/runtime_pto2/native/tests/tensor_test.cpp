@@ -231,7 +231,8 @@ TEST(handles_may_outlive_each_other_and_the_run) {
   });
   CHECK_EQUAL(kept->front().data().shapes[0], uint64_t{16});
   const uint64_t too_far[2] = {99, 99};
-  kept->push_back(kept->front().view(too_far, too_far));  // the run is over: no error can be reported
+  kept->push_back(
+      kept->front().view(too_far, too_far));  // the run is over: no error can be reported
   CHECK(pto_orchestration::current_pool == nullptr);
 }
 
