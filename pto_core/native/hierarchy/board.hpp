@@ -1,15 +1,14 @@
-// The board of a Worker: what its children have done, in memory that all of them and the parent
-// see.
+// The progress table of a Worker: the counts and outcomes of its children, in memory that all of
+// them and the parent share.
 //
-// A child's task frames are numbered from 1 for ever, restarts included. Of each child the board
-// holds how many have started and completed, how the last 1,024 ended, who is to be rung when the
-// next one completes, and which frames the parent wants skipped. So children wait for each other
-// without a trip to the parent.
+// Task frames of a child are numbered from 1, across restarts. For each child the table holds the
+// numbers of started and completed frames, the outcomes of the last 1,024, the processes to ring at
+// the next completion, and the frames to skip. So children wait for each other without the parent.
 //
-// Invariants: started - completed is 0 or 1; counts never fall; the outcome of frame n is written
-// before completed becomes n. Only the child writes its counts and outcomes, until it is gone: then
-// the parent does, in lose(). Whoever waits has set its bit in `waiters` before it looks a last
-// time, whoever completes looks at `waiters` afterwards: all seq_cst, see pto/engine/bell.hpp.
+// Invariants: started - completed is 0 or 1; counts never decrease; the outcome of frame n is
+// written before completed becomes n. Only the child writes its counts and outcomes; after its
+// exit, the parent does, in lose(). A waiter sets its bit in `waiters` before its last check, and a
+// completing child reads `waiters` afterwards: all seq_cst, see pto/engine/bell.hpp.
 #pragma once
 
 #include <algorithm>
@@ -24,36 +23,37 @@ namespace pto::hierarchy {
 
 constexpr uint64_t kOutcomesKept = 1024;
 constexpr uint64_t kLargestWindow = 256;  // frames of one child in flight
-// An outcome is read only while its place cannot be taken by a later frame.
+// An outcome is only read while no later frame can overwrite it.
 constexpr uint64_t kOutcomesTrusted = kOutcomesKept - kLargestWindow;
 
-// How a child says that it goes, before it does.
+// The announcement of a child that it is about to exit.
 enum class Ending : uint32_t { kNone = 0, kClosed = 1, kProtocol = 2, kError = 3 };
 
 struct alignas(64) ChildRecord {
-  pto_bell bell;  // what this child sleeps on
+  pto_bell bell;  // bell on which this child sleeps
 
   // Written by the child.
   alignas(64) std::atomic<uint64_t> started;
   std::atomic<uint64_t> completed;
-  std::atomic<uint64_t> started_ns;  // CLOCK_MONOTONIC of the last start, while wants_clock is set
-  std::atomic<uint64_t> control;     // number + 1 of the control frame that it works on; 0: none
-  std::atomic<uint32_t> pid;         // 0 until it has begun
-  std::atomic<uint32_t> ending;      // an Ending
+  // time of the last start (CLOCK_MONOTONIC), while wants_clock is set
+  std::atomic<uint64_t> started_ns;
+  std::atomic<uint64_t> control;  // number + 1 of the control frame in progress; 0: none
+  std::atomic<uint32_t> pid;      // 0 until it has begun
+  std::atomic<uint32_t> ending;   // an Ending
 
   // Written by siblings and the parent.
-  alignas(64) std::atomic<uint64_t> waiters;  // bit i: child i, or i + 64, ... wants to be rung
+  alignas(64) std::atomic<uint64_t> waiters;  // bit i: child i, or i + 64, ... requests a ring
   std::atomic<uint32_t> wants_clock;
 
   alignas(64) std::atomic<uint64_t> outcomes[kOutcomesKept / 64];  // bit 1: succeeded
-  std::atomic<uint64_t> skips[kLargestWindow];  // number of a frame that is not to start
+  std::atomic<uint64_t> skips[kLargestWindow];  // number of a frame that must not start
 };
 
 struct BoardHeader {
   uint32_t children;
   uint32_t reserved[15];
   engine::SpinPlaces spin_places;
-  pto_bell parent_bell;  // what the parent sleeps on, for all children
+  pto_bell parent_bell;  // bell on which the parent sleeps, for all children
 };
 
 static_assert(sizeof(BoardHeader) == 192);
@@ -61,14 +61,15 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 enum class Requirement { kPending, kMet, kFailed };
 
-// A view: copying it copies a pointer. Any thread, unless a method says otherwise.
+// A view: a copy copies a pointer. Any thread may call, unless a method states otherwise.
 class Board {
  public:
   static uint64_t bytes_needed(uint32_t children) {
     return sizeof(BoardHeader) + children * sizeof(ChildRecord);
   }
 
-  // In zeroed memory, aligned to 64; before the first fork. `cores`: that the Worker may use.
+  // Create it in zeroed memory, aligned to 64, before the first fork. `cores`: the number that the
+  // Worker may use.
   static Board create(void* memory, uint32_t children, uint32_t cores) {
     Board board(memory);
     board.header().children = children;
@@ -76,7 +77,7 @@ class Board {
     return board;
   }
 
-  // Of a board that was created.
+  // A view of an existing table.
   explicit Board(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
 
   uint32_t children() const { return header().children; }
@@ -86,7 +87,7 @@ class Board {
     auto* records = reinterpret_cast<ChildRecord*>(memory_ + sizeof(BoardHeader));
     return records[index];
   }
-  // Whom a place to spin belongs to.
+  // The identity of a holder of a spin place.
   static uint32_t spinner(int32_t child) { return static_cast<uint32_t>(child) + 2; }
   static constexpr uint32_t kParentSpinner = 1;
 
@@ -100,7 +101,7 @@ class Board {
     record.started.store(count, std::memory_order_release);
   }
 
-  // The frame that was started, or one that is skipped without a start.
+  // Complete the started frame, or one that is skipped without a start.
   void complete(int32_t child, bool succeeded) const {
     ChildRecord& record = this->child(child);
     const uint64_t count = record.completed.load(std::memory_order_relaxed) + 1;
@@ -111,8 +112,8 @@ class Board {
     if (record.waiters.load(std::memory_order_seq_cst) != 0) ring_waiters(record);
   }
 
-  // May frame `count` of `child` start, if it needs that frame `required_count` of `required`
-  // succeeded? Once it is not kPending it does not become so again.
+  // Return whether frame `count` of `child` may start, if it requires that frame `required_count`
+  // of `required` succeeded. After another result than kPending, it never returns kPending again.
   Requirement requirement(int32_t child, uint64_t count, int32_t required,
                           uint64_t required_count) const {
     if (is_skipped(child, count)) return Requirement::kFailed;
@@ -120,35 +121,36 @@ class Board {
     if (other.completed.load(std::memory_order_seq_cst) < required_count)
       return Requirement::kPending;
     const bool succeeded = read_outcome(other, required_count);
-    // What has run so far ahead was let to by a parent that had set the skip before.
+    // A child can only advance so far after the parent has set the skip.
     const uint64_t completed = other.completed.load(std::memory_order_seq_cst);
     if (completed - required_count > kOutcomesTrusted)
       return is_skipped(child, count) ? Requirement::kFailed : Requirement::kMet;
     return succeeded ? Requirement::kMet : Requirement::kFailed;
   }
 
-  // `child` is about to sleep until a frame of `required` completes; it looks once more after this.
+  // `child` is about to sleep until a frame of `required` completes; it checks once more after this
+  // call.
   void want_ring(int32_t child, int32_t required) const {
     this->child(required).waiters.fetch_or(bit_of(child), std::memory_order_seq_cst);
   }
 
   // ---- the parent's side ----
 
-  // Frame `count` of `child` is not to start, unless it already has. Frames without a requirement
-  // do not look.
+  // Skip frame `count` of `child`, unless it has started. Frames without a requirement do not check
+  // for skips.
   void skip(int32_t child, uint64_t count) const {
     ChildRecord& record = this->child(child);
     record.skips[count % kLargestWindow].store(count, std::memory_order_seq_cst);
     engine::ring_published(&record.bell);
   }
 
-  // How a completed frame ended; only of the last kOutcomesTrusted.
+  // Return the outcome of a completed frame; only for the last kOutcomesTrusted.
   bool has_succeeded(int32_t child, uint64_t count) const {
     return read_outcome(this->child(child), count);
   }
 
-  // The child's process is gone: its frames up to `last` count as completed and failed, and nobody
-  // waits for it any more. What it itself had marked as completed stays as it is.
+  // The child's process is gone: its frames up to `last` count as completed and failed, and no
+  // process waits for it any more. Frames that it had marked as completed keep their outcome.
   void lose(int32_t child, uint64_t last) const {
     ChildRecord& record = this->child(child);
     const uint64_t completed = record.completed.load(std::memory_order_relaxed);

@@ -1,7 +1,7 @@
-// What a child tells its parent: successes merged, everything else at once.
+// The answers of a child to its parent: merged successes, and everything else at once.
 //
-// While successes wait for room the child goes on; other answers wait until they have it, and need
-// the GIL. One thread.
+// The child continues while successes wait for free space. Other answers block until they fit, and
+// need the GIL. One thread.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace pto::hierarchy {
 
-// Signal handlers of Python run. An interrupt is dropped; what else they raise is thrown.
+// Run Python signal handlers. A KeyboardInterrupt is dropped; any other exception is thrown.
 void look_for_signals();
 
 class Answers {
  public:
   Answers(ChildEnd& end, const Board& board) : end_(end), board_(board) {}
 
-  // Frame `count` of this connection has succeeded, as have all before it that were not told.
+  // Frame `count` of this connection has succeeded, and so have all unreported frames before it.
   void succeeded(uint64_t count) {
     newest_ = count;
     ++untold_;
@@ -29,7 +29,7 @@ class Answers {
     if (untold_ != 0 && end_.try_answer(success())) untold_ = 0;
   }
 
-  // Tells successes if that is still possible, before the end closes for whatever reason.
+  // Send the successes if still possible, before the end closes.
   void tell_the_rest() noexcept {
     try {
       flush();
@@ -44,7 +44,7 @@ class Answers {
     untold_ = 0;
   }
 
-  // Frame `count` has failed or was skipped; tells the successes before it, too.
+  // Frame `count` has failed or was skipped. Send the successes before it first.
   void ended(uint64_t count, uint16_t outcome, const void* data, uint32_t bytes) {
     give({count, bytes ? data : nullptr, bytes, PTO_ANSWER_COMPLETED, outcome});
     untold_ = 0;
@@ -56,15 +56,16 @@ class Answers {
   }
 
  private:
-  // A parent that is awake learns of so many at once.
+  // The number of successes merged for a parent that is awake.
   static constexpr uint32_t kMerged = 8;
-  // To wake one that sleeps costs two switches of processes, where both share a core: not for each
-  // task that takes less. But before the child has worked off half of its window.
+  // Waking a sleeping parent costs two process switches if both share a core. So wake it less often
+  // than per short task, but before the child has processed half of its window.
   static constexpr uint64_t kWakeEveryNs = 100000;
   static constexpr uint32_t kMergedAsleep = kLargestWindow / 2;
 
   bool is_due() {
-    // In order after the mark on the board: a parent that is about to sleep sees that, or is seen.
+    // Ordered after the mark in the table: either a parent about to sleep sees the mark, or this
+    // thread sees the parent.
     const bool is_asleep = __atomic_load_n(&board_.parent_bell()->sleepers, __ATOMIC_SEQ_CST) != 0;
     if (!is_asleep) return untold_ >= kMerged;
     const uint64_t now = engine::monotonic_ns();
@@ -81,7 +82,7 @@ class Answers {
 
   ChildEnd& end_;
   const Board& board_;
-  uint64_t newest_ = 0;    // frame that succeeded; means something while untold_ is not 0
+  uint64_t newest_ = 0;    // last succeeded frame; valid while untold_ is not 0
   uint32_t untold_ = 0;    // frames that succeeded since the last answer
   uint64_t woken_ns_ = 0;  // time of the last wake-up of a sleeping parent
 };

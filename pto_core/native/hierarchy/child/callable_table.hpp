@@ -1,4 +1,4 @@
-// What a child can run, by digest. Used with the GIL held.
+// The callables of a child, by digest. Used with the GIL held.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -18,24 +18,25 @@ using Digest = std::array<uint8_t, PTO_DIGEST_BYTES>;
 
 struct KnownCallable {
   nb::object callable;
-  bool takes_arguments = true;  // false: it is called without any
+  bool takes_arguments = true;  // false: it is called without arguments
 };
 
 class CallableTable {
  public:
-  // Replaces an entry with the same digest.
+  // Add an entry; replace one with the same digest.
   void add(const Digest& digest, KnownCallable known) {
     last_ = nullptr;
     callables_[digest] = std::move(known);
   }
 
-  // False: there is none.
+  // Remove an entry. Return false if there is none.
   bool forget(const Digest& digest) {
     last_ = nullptr;
     return callables_.erase(digest) != 0;
   }
 
-  // Null: there is none. Valid until the next add() or forget(). Most often the same as before.
+  // Return null if there is none. The pointer is valid until the next add() or forget(). Usually
+  // the same entry as before.
   const KnownCallable* find(const uint8_t* digest) {
     if (last_ && std::memcmp(last_->first.data(), digest, PTO_DIGEST_BYTES) == 0)
       return &last_->second;
@@ -48,7 +49,7 @@ class CallableTable {
   }
 
  private:
-  // A digest is as good as random.
+  // A digest is uniformly distributed, so its first bytes serve as the hash.
   struct Hash {
     size_t operator()(const Digest& digest) const {
       size_t first = 0;

@@ -1,7 +1,7 @@
-// The child's end of its connection, as the child loop uses it: a table, an end and a way to wait.
+// The child's end of a connection for the child loop: a table, an end and a way to wait.
 //
-// One thread. An end in Python takes the GIL for each call: while waiting for frames only the bell
-// is looked at, which whoever feeds such an end always rings.
+// One thread. A Python end takes the GIL for each call: a wait for frames only reads the bell,
+// which the parent of such an end always rings.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@
 
 namespace pto::hierarchy {
 
-// The parent closed; no error.
+// The parent closed the connection; this is no error.
 struct ParentClosed {};
 
 class ChildEnd {
  public:
-  // Takes the end.
+  // Take ownership of the end.
   ChildEnd(const pto_transport_api& api, pto_child_end* end, const Board& board, int32_t child,
            bool is_python)
       : api_(api),
@@ -32,7 +32,7 @@ class ChildEnd {
   ChildEnd(const ChildEnd&) = delete;
   ChildEnd& operator=(const ChildEnd&) = delete;
 
-  // Shows frames. Throws Refusal (protocol), or ParentClosed.
+  // Return the next frames. Throws Refusal (protocol), or ParentClosed.
   int32_t receive(pto_frame_view* frames, int32_t most) {
     if (is_python_) seen_ = rung();
     return checked(api_.receive(end_, frames, most));
@@ -42,9 +42,9 @@ class ChildEnd {
   // Return false if there is no free space. Throws as receive() does.
   bool try_answer(const pto_answer& answer) { return checked(api_.answer(end_, &answer)) != 0; }
 
-  // Wait until receive() may return a frame, or a ring; false after 50 ms, or a signal.
-  // Without the GIL. Who has waited in vain sleeps at once the next time: to spin and yield again
-  // every 50 ms is most of what an idle Worker costs.
+  // Wait until receive() may return a frame, or until a ring. Return false after 50 ms or a signal.
+  // Call without the GIL. After a wait without result, the next wait sleeps at once: repeated
+  // spinning every 50 ms would be most of the cost of an idle Worker.
   bool wait_for_frames() {
     if (!is_python_) seen_ = rung();
     pto_frame_view frame;
@@ -56,7 +56,7 @@ class ChildEnd {
     return came;
   }
 
-  // As try_answer(), waiting at most 50 ms. Without the GIL.
+  // Like try_answer(), with a wait of at most 50 ms. Without the GIL.
   bool wait_to_answer(const pto_answer& answer) {
     int32_t result = 0;
     waiter_.wait([&] { return (result = api_.answer(end_, &answer)) != 0; });
@@ -89,8 +89,8 @@ class ChildEnd {
   pto_bell* bell_;
   engine::Waiter waiter_;
   engine::Waiter sleeper_;
-  bool is_idle_ = false;  // the last wait for frames was in vain
-  uint32_t seen_ = 0;     // of the bell, before the last receive() or wait
+  bool is_idle_ = false;  // the last wait for frames had no result
+  uint32_t seen_ = 0;     // ring count of the bell before the last receive() or wait
   const bool is_python_;
 };
 

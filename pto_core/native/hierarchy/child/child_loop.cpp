@@ -11,8 +11,8 @@
 namespace pto::hierarchy {
 namespace {
 
-// What the parent gets when even describing a failure fails: the tuple of Failure.pack(), pickled
-// by hand.
+// The answer if even the description of a failure fails: the tuple of Failure.pack(), pickled by
+// hand.
 constexpr std::string_view kUndescribed =
     "(VException\nVthe child could not describe what was raised\nV\nNt.";
 
@@ -61,7 +61,7 @@ ChildLoop::ChildLoop(const Board& board, int32_t child, std::unique_ptr<ChildEnd
       failure_type_(nb::module_::import_("pto_core.hierarchy.failures").attr("Failure")) {}
 
 ChildLoop::~ChildLoop() {
-  const nb::error_scope keep_exception;  // closing may call Python
+  const nb::error_scope keep_exception;  // close may call Python
   end_->close();
   Py_XDECREF(reinterpret_cast<PyObject*>(view_));
 }
@@ -177,7 +177,7 @@ void ChildLoop::check_requirement(const pto_frame& frame) const {
               " of its own child, which comes after it");
 }
 
-// `count` is the board's. Waits without the GIL until the requirement is met or failed.
+// `count` is the number in the table. Wait without the GIL until the requirement is met or failed.
 Requirement ChildLoop::requirement_of(const pto_frame& frame, uint64_t count) {
   check_requirement(frame);
   const auto judge = [&] {
@@ -187,7 +187,7 @@ Requirement ChildLoop::requirement_of(const pto_frame& frame, uint64_t count) {
   while (found == Requirement::kPending) {
     {
       const core::ReleasedGil released;
-      // The parent learns of what is done where the wait is no short one.
+      // Send the successes to the parent if the wait is long.
       end_->wait([&] { return (found = judge()) != Requirement::kPending; },
                  [&] {
                    answers_.flush();
@@ -199,7 +199,7 @@ Requirement ChildLoop::requirement_of(const pto_frame& frame, uint64_t count) {
   return found;
 }
 
-// False: it raised, and the exception is set.
+// Return false, with the exception set, if it raised.
 bool ChildLoop::call(const pto_frame_view& view) {
   const pto_frame& frame = *view.frame;
   PyObject* arguments = has_arguments(frame) ? point_view_at(view) : nullptr;
@@ -236,7 +236,7 @@ PyObject* ChildLoop::point_view_at(const pto_frame_view& view) {
   return reinterpret_cast<PyObject*>(view_);
 }
 
-// The frame goes away; a view that a callable has kept gets a copy of its own.
+// The frame is about to be freed; a view that a callable has kept gets a copy.
 void ChildLoop::release_view() {
   if (!view_) return;
   auto* object = reinterpret_cast<PyObject*>(view_);
@@ -249,7 +249,7 @@ void ChildLoop::release_view() {
   Py_DECREF(object);
 }
 
-// Of the exception that is set; it is gone afterwards.
+// Return the packed failure of the current exception, and clear it.
 nb::object ChildLoop::describe_failure() const {
   try {
     const nb::object exception = core::take_exception();

@@ -1,8 +1,9 @@
-// The loop of a child process: receive frames, run what they name, mark the board, answer.
+// The loop of a child process: receive frames, run their callables, mark the progress table,
+// answer.
 //
-// Its thread holds the GIL but while it waits. Whatever a callable raises, SystemExit and
-// KeyboardInterrupt too, fails its task and nothing else. A Ctrl-C that arrives while the loop
-// waits is not its business: the parent gets it as well and decides.
+// The thread holds the GIL except while it waits. Any exception of a callable, including SystemExit
+// and KeyboardInterrupt, fails its task only. The loop ignores a Ctrl-C during a wait: the parent
+// receives it as well and decides.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -21,7 +22,7 @@ namespace nb = nanobind;
 
 class ChildLoop {
  public:
-  // `largest_answer`: bytes of the data of one.
+  // `largest_answer`: the maximum of data bytes in one answer.
   ChildLoop(const Board& board, int32_t child, std::unique_ptr<ChildEnd> end,
             uint32_t largest_answer);
   ~ChildLoop();
@@ -30,12 +31,13 @@ class ChildLoop {
   bool forget(const Digest& digest) { return table_.forget(digest); }
   uint32_t largest_answer() const { return largest_answer_; }
 
-  // Until stop(): true; or until the parent closed: false. Once; the end is closed then, and after
-  // an exception. `control(bytes) -> bytes` answers control frames, and what it raises ends the
-  // loop. `invoke(callable, view or None, config)` runs tasks; None: callables are called, with a
-  // view, which is empty for a task without arguments, or with nothing if they take no arguments.
+  // Run until stop() (returns true), or until the parent closes (returns false). Call it once; it
+  // closes the end, also after an exception. `control(bytes) -> bytes` answers control frames; its
+  // exceptions end the loop. `invoke(callable, view or None, config)` runs tasks. If it is None,
+  // callables are called directly: with a view, empty for a task without arguments, or with nothing
+  // if they take no arguments.
   bool run(nb::object control, nb::object invoke);
-  // From inside `control`: no frame is begun after this one.
+  // Called inside `control`: no frame begins after this one.
   void stop() { is_stopping_ = true; }
 
  private:
@@ -60,12 +62,12 @@ class ChildLoop {
   const uint32_t largest_answer_;
   Answers answers_;
   CallableTable table_;
-  uint64_t base_ = 0;   // frames that the board had counted before this connection
+  uint64_t base_ = 0;   // frames counted in the table before this connection
   uint64_t count_ = 0;  // task frames of this connection that have begun
   nb::object control_;
-  nb::object invoke_;             // invalid: callables are called themselves
+  nb::object invoke_;             // invalid: callables are called directly
   nb::object failure_type_;       // pto_core.hierarchy.failures.Failure
-  TaskArgsView* view_ = nullptr;  // used again as long as no callable keeps it
+  TaskArgsView* view_ = nullptr;  // reused as long as no callable keeps it
   bool is_stopping_ = false;
 };
 

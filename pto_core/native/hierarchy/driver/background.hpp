@@ -1,8 +1,8 @@
 // The driver's own thread: drives a run while the program neither submits nor waits.
 //
-// It looks every millisecond whether the program has driven meanwhile, and takes the role when it
-// has not and there is work. Where there is none for long it looks less often, then sleeps. It
-// starts with the first run. Around a fork it stands still, holding nothing.
+// It checks every millisecond whether the program has driven since, and takes the role if not and
+// if there is work. Without work for a long time it checks less often, then sleeps. It starts with
+// the first run. During a fork it stands still and holds nothing.
 #pragma once
 
 #include <signal.h>
@@ -28,20 +28,20 @@ class Background {
   Background& operator=(const Background&) = delete;
 
   void start();
-  // On its own thread, out of Host::look(), it ends after this: see end_by_itself().
+  // On its own thread, inside a host call, it ends after this: see end_by_itself().
   void stop();
   bool is_own_thread() const { return id_ == std::this_thread::get_id(); }
-  // On its own thread: nobody waits for its end. The last that it does is to call `rest`, which may
+  // On its own thread: no thread waits for its end. Its last action is to call `rest`, which may
   // delete the driver.
   void end_by_itself(std::function<void()> rest);
   void park();
   void unpark();
 
-  // After a submit, or the end of a wait. Cheap unless it sleeps.
+  // Called after a submit, or the end of a wait. Cheap unless it sleeps.
   void wake_if_asleep() {
     if (is_asleep_.load()) wake();
   }
-  // Drive without waiting for the end of a nap: the program waits in an event loop.
+  // Drive without waiting for the end of a nap, because the program waits in an event loop.
   void drive_now();
 
  private:
@@ -53,10 +53,10 @@ class Background {
   bool poll(const Role& role, uint64_t drives, bool* has_actions);
 
   Drive& drive_;
-  std::thread thread_;                 // of start() and stop() alone
-  std::atomic<std::thread::id> id_{};  // its, while there is one
-  std::function<void()> rest_;         // its own thread's
-  pid_t process_ = 0;                  // that the thread is of
+  std::thread thread_;                 // used by start() and stop() only
+  std::atomic<std::thread::id> id_{};  // set while the thread exists
+  std::function<void()> rest_;         // of its own thread
+  pid_t process_ = 0;                  // process of the thread
   sigset_t program_mask_{};
   std::mutex mutex_;
   std::condition_variable changed_;

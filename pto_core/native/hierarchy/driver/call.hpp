@@ -1,4 +1,4 @@
-// What a submit asks of the driver, and what it may throw.
+// The arguments of a submit to the driver, and its exceptions.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace pto::hierarchy {
 
 struct MemberCall {
   std::span<const pto_tensor> tensors;
-  std::span<Tensor> keys;  // of the tensors; the engine writes the addresses that it allocates
+  std::span<Tensor> keys;  // of the tensors; the engine writes the allocated addresses
   std::span<const uint64_t> scalars;
 };
 
@@ -28,18 +28,18 @@ struct Call {
   Place place;
   std::span<const MemberCall> members;
   std::span<const int32_t> pins;
-  std::span<const int64_t> after;  // earlier tasks of the run that it also waits for
+  std::span<const int64_t> after;  // explicit dependencies: earlier tasks of the run
 };
 
-// `members` keeps what the submission refers to.
+// `members` owns the data that the submission refers to.
 Submission submission_of(const Call& call, std::vector<Member>& members);
 
-// A submit that can never succeed.
+// The exception of a submit that can never succeed.
 struct DeadlockFound {
   Deadlock proof;
 };
 
-// Tasks of one thread. Tasks of other threads may have numbers between them.
+// The tasks of one thread. Tasks of other threads may have numbers between them.
 struct TaskRange {
   int64_t first = kNone;
   int64_t last = kNone;

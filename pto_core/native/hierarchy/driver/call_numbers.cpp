@@ -24,7 +24,7 @@ uint32_t CallNumbers::callable(PyObject* object, Kind kind) {
       known.space == space_of(kind)) {
     return known.number;
   }
-  const CallableHandle handle = check_handle(object, kind);  // add_callable() may let others run
+  const CallableHandle handle = check_handle(object, kind);  // add_callable() may release the GIL
   known.number = driver_.ask()->core.catalogue.add_callable(handle.digest, handle.name);
   known.space = handle.space;
   known.version = version;
@@ -53,7 +53,7 @@ uint32_t CallNumbers::intern_config(nb::handle config) {
   const nb::bytes packed = nb::cast<nb::bytes>(config.attr("pack")());
   const std::string key(packed.c_str(), packed.size());
   const nb::object dumps = nb::module_::import_("pickle").attr("dumps");
-  // Other threads may bring this one or others in between.
+  // Other threads may add this one or others meanwhile.
   while (true) {
     const auto found = config_numbers_.find(key);
     if (found != config_numbers_.end()) return found->second;

@@ -1,4 +1,4 @@
-// Numbers for the callables and configurations that submits name as objects. With the GIL.
+// Numbers for the callables and configurations of submits. With the GIL.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -18,13 +18,13 @@ class CallNumbers {
   CallNumbers(Driver& driver, const WorkerSettings& settings)
       : driver_(driver), settings_(settings) {}
 
-  // Raises UsageError for what is no handle that children of the kind run.
+  // Raise UsageError for an object that is no handle for children of the kind.
   uint32_t callable(PyObject* handle, Kind kind);
-  // A configuration counts by value: one that has changed since is another.
+  // Configurations are compared by value: one that has changed since is another one.
   uint32_t config(PyObject* config);
 
  private:
-  // What check_handle() found for one object, as long as no registration has ended since.
+  // The result of check_handle() for one object, valid until a registration ends.
   struct KnownHandle {
     nb::object handle;
     uint64_t version = 0;

@@ -14,7 +14,7 @@ constexpr uint64_t kRingBytes = uint64_t{1} << 46;
   throw Refusal(Refusal::Kind::kUsage, text);
 }
 
-// The same children; rings at addresses of which bit 62 is the highest.
+// The same children, and rings at addresses whose highest bit is bit 62.
 Configuration endless(Configuration configuration, uint64_t number) {
   for (uint64_t ring = 0; ring < kRings; ++ring) {
     configuration.rings[ring] = {
@@ -78,7 +78,7 @@ uint32_t Capture::add_base(uint64_t address, uint64_t bytes) {
   return number;
 }
 
-// The one that begins last at or before the address.
+// Return the one with the last begin at or before the address.
 const std::pair<const uint64_t, Capture::Base>* Capture::base_at(uint64_t address) const {
   auto found = bases_.upper_bound(address);
   if (found == bases_.begin()) return nullptr;
@@ -106,7 +106,7 @@ Capture::Origin Capture::origin_of(const Tensor& key) const {
   return {kNoBase, 0};
 }
 
-// An argument inside which another begins cannot be: see the constructor.
+// No argument begins inside another: see the constructor.
 void Capture::check(const Call& call) const {
   for (const MemberCall& member : call.members) {
     for (const Tensor& key : member.keys)
@@ -154,7 +154,7 @@ int64_t Capture::submit(const Call& call) {
   return number;
 }
 
-// The keys that were kept before the submit, with where they lie; and the blobs.
+// The keys kept before the submit, with their places; and the blobs.
 void Capture::keep_keys(const Call& call, CapturedTask* task) {
   task->blobs = graph_->words.size() * sizeof(uint64_t);
   CapturedKey* key = graph_->keys.data() + task->first_key;

@@ -1,8 +1,8 @@
-// A run of a graph of which nothing runs: its submits are recorded, with what they wait for.
+// A recorded run of a graph: its submits are recorded with their edges, and nothing runs.
 //
-// An engine of its own finds that: it has no child that is ready, so nothing ends, and heap rings
-// that never fill, at addresses that no memory has. Every tensor is found again by where it lies:
-// in one of the graph's arguments, in what the capture has allocated, or anywhere else.
+// A separate engine finds the edges: none of its children is ready, so no task ends, and its heap
+// rings never fill, at addresses without memory. Every tensor is identified by its place: in one of
+// the graph's arguments, in an allocation of the capture, or elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -20,21 +20,21 @@ namespace pto::hierarchy {
 
 class Capture {
  public:
-  // `number`: of this capture, so that no other has its addresses. Throws Refusal for arguments
-  // that overlap, or have no memory.
+  // `number`: unique for each capture, so that no other has its addresses. Throws Refusal for
+  // arguments that overlap, or have no memory.
   Capture(const Configuration& configuration, Hazards hazards, uint64_t number,
           std::span<const pto_tensor> arguments, std::span<const uint64_t> scalars);
 
-  // As those of Driver. Throw Refusal and change nothing.
+  // Like those of Driver. They throw Refusal and change nothing.
   int64_t submit(const Call& call);
   int64_t allocate(uint64_t bytes, uint64_t* address);
   void scope_begin();
   void scope_end();
 
-  // Throws Refusal where a scope is open.
+  // Throws Refusal if a scope is open.
   std::shared_ptr<CapturedGraph> finish();
 
-  // Whether a capture, whichever, allocated it.
+  // Return whether any capture allocated it.
   static constexpr bool is_captured(uint64_t address) { return address >> 62 == 1; }
 
  private:
@@ -66,11 +66,11 @@ class Capture {
   std::vector<Member> members_;
 };
 
-// Whether everything that may move lies apart, from each other and from the rest, so that what was
-// found at the capture holds: `arguments` are the tensors of a replay.
+// Return whether all movable memory is disjoint, mutually and from the rest, so that the captured
+// edges hold: `arguments` are the tensors of a replay.
 bool lie_apart(const CapturedGraph& graph, std::span<const pto_tensor> arguments);
 
-// The bytes that a tensor orders by: at least one.
+// Return the bytes of a tensor's ordering range: at least one.
 AddressRange range_of(const pto_tensor& tensor);
 
 }  // namespace pto::hierarchy

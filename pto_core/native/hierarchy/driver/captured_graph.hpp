@@ -1,9 +1,9 @@
-// The submits of one run of a graph, ready to be made again. Made by Capture, replayed by Driver.
+// The submits of one run of a graph, for replays. Made by Capture, replayed by Driver.
 //
-// Where a tensor lies is a base and an offset: the bases are the tensors of the graph's arguments,
-// then what the graph allocates, in the order of the submits. All else is as it was captured. The
-// blobs are those that go to the children; a replay writes the addresses into them, so that a graph
-// is replayed by one run at a time.
+// The place of a tensor is a base and an offset. The bases are the tensors of the graph's
+// arguments, then the graph's allocations in submit order. Everything else is as captured. The
+// blobs are those sent to the children; a replay writes addresses into them, so one run at a time
+// replays a graph.
 #pragma once
 
 #include <compare>
@@ -33,17 +33,17 @@ struct ChildRange {
   auto operator<=>(const ChildRange&) const = default;
 };
 
-// What the tasks do with a tensor of the graph's arguments.
+// The accesses of the tasks to a tensor of the graph's arguments.
 struct ArgumentUse {
   bool is_written = false;
   bool is_saved = false;  // in this process, by a task with retries
 };
 
-// A tensor of a task, as a submit names it.
+// A tensor of a task in a submit.
 struct CapturedKey {
-  Tensor tensor;  // without an address where the submit allocates it
+  Tensor tensor;  // without an address if the submit allocates it
   uint32_t member;
-  uint32_t base;    // kNoBase: it lies where it lay
+  uint32_t base;    // kNoBase: its address does not change
   uint64_t offset;  // from the base
   uint64_t place;   // of its pto_tensor, in the blobs
 };
@@ -52,14 +52,14 @@ struct CapturedTask {
   Kind kind;
   bool is_hint;
   bool has_arguments;
-  bool needs_keys;  // the engine allocates for it, or keeps regions of it
+  bool needs_keys;  // the engine allocates it, or keeps regions of it
   uint16_t members;
   int32_t retries;
   uint32_t callable;
   uint32_t config;
   uint32_t timeout_ms;
   Place place;
-  uint64_t blobs;  // where those of its members begin
+  uint64_t blobs;  // begin of each member's tensors
   uint32_t first_key, keys;
   uint32_t first_producer, producers;
   uint32_t first_owner, owners;
@@ -75,13 +75,13 @@ struct CapturedStep {
 };
 
 struct CapturedGraph {
-  // An address that a replay writes into the blobs.
+  // A place in the blobs into which a replay writes an address.
   struct Patch {
     uint64_t place;
     uint64_t offset;
   };
 
-  // Writes where the base lies into the blobs.
+  // Write the address of the base into the blobs.
   void locate(uint32_t base, uint64_t address) {
     if (bases[base] == address) return;
     bases[base] = address;
@@ -92,7 +92,7 @@ struct CapturedGraph {
   std::byte* blobs() { return reinterpret_cast<std::byte*>(words.data()); }
 
   Hazards hazards = Hazards::kRaw;
-  std::vector<pto_tensor> arguments;  // tensors of the graph, as they were captured
+  std::vector<pto_tensor> arguments;  // tensors of the graph, as captured
   std::vector<ArgumentUse> uses;      // of each of them
   std::vector<uint64_t> scalars;
   std::vector<CapturedStep> steps;
@@ -102,11 +102,11 @@ struct CapturedGraph {
   std::vector<uint32_t> owners;
   std::vector<int32_t> pins;
   std::vector<uint64_t> words;  // the blobs
-  std::vector<uint64_t> bases;  // where each lies now
+  std::vector<uint64_t> bases;  // present address of each
   std::vector<Patch> patches;   // by base, from first_patch[base] on
   std::vector<uint64_t> first_patch;
-  std::vector<AddressRange> constants;  // of memory that is no base: ascending, apart
-  std::vector<ChildRange> on_children;  // memory of children that tasks name: ascending, once each
+  std::vector<AddressRange> constants;  // ranges of memory that is no base: ascending, disjoint
+  std::vector<ChildRange> on_children;  // child memory named by tasks: ascending, once each
 };
 
 }  // namespace pto::hierarchy

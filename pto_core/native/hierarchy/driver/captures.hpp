@@ -1,4 +1,4 @@
-// The capture and the replay that are under way in a Worker, at most one of each. With the GIL.
+// The current capture and the current replay of a Worker, at most one of each. With the GIL.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -17,7 +17,7 @@
 
 namespace pto::hierarchy {
 
-// What Worker.capture gives: the submits of a graph, and what they need to stay as it is.
+// The result of Worker.capture: the submits of a graph, and references to its objects.
 struct CapturedObject {
   std::shared_ptr<CapturedGraph> graph;
   Identity worker;
@@ -30,7 +30,7 @@ class Captures {
   Captures(const Configuration& engine, const WorkerSettings& settings, ChildMemory& memory)
       : engine_(engine), settings_(settings), memory_(memory) {}
 
-  // The capture that is under way, or null.
+  // Return the current capture, or null.
   Capture* capture() { return capture_.get(); }
   std::unique_ptr<Capture> make(Hazards hazards, TaskArgs* args);
   void begin(std::unique_ptr<Capture> capture);
@@ -38,20 +38,20 @@ class Captures {
   void abandon();
   void check_none() const;
 
-  // For the submits of a capture; keep_owner() says whether one is under way.
+  // For the submits of a capture; keep_owner() returns whether there is one.
   void keep_handle(PyObject* handle);
   bool keep_owner(PyObject* owner);
-  // Refuses buffers that a capture allocated: they have no memory.
+  // Refuse buffers that a capture allocated: they have no memory.
   static void check_origins(std::span<TaskArgs* const> all);
 
   void check_replay(const CapturedObject& captured, TaskArgs* args) const;
-  // The run for the replay has begun, with the task `first`.
+  // The run of the replay has begun, with the task `first`.
   void begin_replay(const CapturedObject& captured, TaskArgs* args, int64_t first,
                     int64_t oldest_live);
   void end_replay() { replayed_.reset(); }
   void check_no_replay() const;
   const std::shared_ptr<CapturedGraph>& replayed() const { return replayed_; }
-  // Whether the arguments of the replay lie apart, see lie_apart().
+  // Return whether the arguments of the replay are disjoint, see lie_apart().
   bool lies_apart() const { return lies_apart_; }
 
  private:
@@ -61,13 +61,13 @@ class Captures {
   const WorkerSettings& settings_;
   ChildMemory& memory_;
   std::unique_ptr<Capture> capture_;
-  std::unique_ptr<CapturedObject> captured_;  // what the capture has found so far
+  std::unique_ptr<CapturedObject> captured_;  // recorded submits of the capture
   uint64_t captures_ = 0;
-  std::shared_ptr<CapturedGraph> replayed_;  // until all its submits are made
+  std::shared_ptr<CapturedGraph> replayed_;  // set until all its submits are made
   bool lies_apart_ = false;
 };
 
-// A TaskArgs, or null for None; throws for anything else.
+// Return a TaskArgs, or null for None. Throws for any other object.
 TaskArgs* given_args(nb::handle args);
 
 }  // namespace pto::hierarchy

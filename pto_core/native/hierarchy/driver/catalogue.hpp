@@ -1,4 +1,4 @@
-// The callables and configurations that frames name by number. Owner: the driver's role.
+// The callables and configurations that frames identify by number. Owner: the driver role.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace pto::hierarchy {
 
 class Catalogue {
  public:
-  // The same digest gets the same number.
+  // Equal digests get the same number.
   uint32_t add_callable(const Digest& digest, const std::string& name) {
     const std::string key(reinterpret_cast<const char*>(digest.data()), digest.size());
     const auto [found, is_new] =
@@ -26,8 +26,8 @@ class Catalogue {
   const Digest& digest(uint32_t callable) const { return callables_[callable].digest; }
   const std::string& name(uint32_t callable) const { return callables_[callable].name; }
 
-  // Configurations count from 1. add_config() returns whether `number` was still the next one.
-  // `frame` is the data of the control frame that brings the configuration to a child.
+  // Configurations are numbered from 1. add_config() returns whether `number` was still the next
+  // one. `frame` is the data of the control frame that sends the configuration to a child.
   uint32_t next_config() const { return static_cast<uint32_t>(configs_.size() + 1); }
   bool add_config(uint32_t number, std::string frame) {
     if (number != next_config()) return false;

@@ -1,9 +1,9 @@
-// The parent's side of one child: what is in flight to it, what waits for room in its queue, and
-// what it answered.
+// The parent's side of one child: its frames in flight, frames that wait for free space in its
+// queue, and its answers.
 //
-// Frames get their number when the engine sends them, and leave in that order, control frames
-// between them where they were put. Invariants: completed <= taken <= sent; in flight are the
-// frames completed + 1 to sent; taken are those that the transport has. The driver's role owns it.
+// Frames get their number when the engine sends them, and are sent in that order, with control
+// frames at their place. Invariants: completed <= taken <= sent; frames completed + 1 to sent are
+// in flight; the transport has accepted frames up to taken. Owner: the driver role.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace pto::hierarchy {
 
-// A member of a task in the queue of a child. Its pto_frame is made when the transport takes it.
+// A member of a task in the queue of a child. Its pto_frame is made when the transport accepts it.
 struct Frame {
   int64_t task;
   int32_t member;
@@ -27,15 +27,15 @@ struct Frame {
 
 struct ControlFrame {
   uint64_t number;
-  uint64_t after;  // goes once this many task frames have been taken
+  uint64_t after;  // sent after this many task frames were accepted
   std::shared_ptr<const std::string> data;
 };
 
-// What fills in the head of a task's frame.
+// The function that fills in the head of a task's frame.
 class FrameSource {
  public:
   virtual ~FrameSource() = default;
-  // The data stays until the task ends.
+  // The data must live until the task ends.
   virtual pto_frame_view view_of(const Frame& frame, pto_frame* head) const = 0;
 };
 
@@ -72,18 +72,19 @@ class ChildLink {
   bool is_awaited() const { return completed_ < sent_ || replies_ > 0; }
   uint32_t in_flight() const { return static_cast<uint32_t>(sent_ - completed_); }
 
-  // Gives the transport what it takes. False when the connection is broken; see error().
+  // Pass frames to the transport. Return false if the connection is broken; see error().
   bool flush(const FrameSource& source);
-  // How many answers came; -1 when the connection is broken. The answers stay until the next call.
+  // Return the number of answers; -1 if the connection is broken. The answers stay valid until the
+  // next call.
   int32_t poll(pto_answer* answers, int32_t count);
 
-  // The child's count that an answer means; more than taken() when it means no frame that it has.
+  // Return the frame count of an answer; more than taken() for an impossible frame.
   uint64_t count_of(const pto_answer& answer) const { return base_ + answer.number; }
-  // Frames up to `count` have ended.
+  // Record that frames up to `count` have ended.
   void complete(uint64_t count) { completed_ = count; }
   void replied() { replies_ -= 1; }
-  // The process is gone: nothing is in flight any more. Gives the numbers of control frames that
-  // nobody will answer.
+  // The process is gone: no frame is in flight any more. Return the numbers of control frames
+  // without a reply.
   std::vector<uint64_t> lose();
 
   const Frame& frame(uint64_t count) const { return ring_[count & mask_]; }
@@ -94,9 +95,9 @@ class ChildLink {
   uint32_t largest_frame_bytes() const { return largest_frame_bytes_; }
 
   const ChildConfiguration configuration;
-  uint32_t configs_sent = 0;      // numbers up to this are known to the child
+  uint32_t configs_sent = 0;      // configurations up to this number are known to the child
   std::vector<uint64_t> awaited;  // numbers of control frames without a reply
-  uint64_t late = 0;              // the last frame whose deadline was told
+  uint64_t late = 0;              // the last frame with a reported deadline
   ChildPresence presence;
 
  private:
@@ -106,7 +107,7 @@ class ChildLink {
   const pto_transport_api* api_ = nullptr;
   pto_parent_end* end_ = nullptr;
   bool is_broken_ = false;
-  bool is_disbelieved_ = false;  // it answered what cannot be
+  bool is_disbelieved_ = false;  // it sent an invalid answer
   uint32_t largest_frame_bytes_ = 0;
   std::string error_;
   uint64_t connection_ = 0;

@@ -29,8 +29,8 @@ bool contains(std::span<const int32_t> children, int32_t child) {
   return std::find(children.begin(), children.end(), child) != children.end();
 }
 
-// Pins that are left open: the wish of the program where no other member needs that chip, else the
-// first chip that is left.
+// Fill the open pins: with the hint of the program if no other member needs that chip, else with
+// the first free chip.
 void fill_pins(std::span<const int32_t> chips, const std::vector<int32_t>& wishes,
                std::vector<int32_t>& pins) {
   for (size_t member = 0; member < pins.size(); ++member) {
@@ -105,7 +105,7 @@ void ChildMemory::place(const SubmitWords& words, std::span<TaskArgs* const> arg
                         std::vector<int32_t>& pins, bool* is_hint) const {
   if (words.kind == Kind::kSub) refuse_sub(args);
   const bool is_pinned = !pins.empty() && !*is_hint;
-  if (is_pinned && pins.size() != args.size()) return;  // the engine refuses that
+  if (is_pinned && pins.size() != args.size()) return;  // the engine refuses it
   std::vector<int32_t> found;
   Tensor* key = keys.data();
   for (size_t i = 0; i < args.size(); ++i) {
@@ -124,7 +124,7 @@ void ChildMemory::place(const SubmitWords& words, std::span<TaskArgs* const> arg
   *is_hint = false;
 }
 
-// The child whose memory the arguments name; kNone where they name none.
+// Return the child whose memory the arguments name; kNone if they name none.
 int32_t ChildMemory::child_of(const TaskArgs& args, int32_t pin, const std::string& member,
                               bool is_hint) const {
   std::vector<int32_t> children;
@@ -178,7 +178,7 @@ void ChildMemory::add_uses(std::span<const Tensor> keys, const TaskRange& tasks,
 void ChildMemory::add_use(int32_t child, uint64_t address, const TaskRange& tasks,
                           int64_t oldest_live) {
   auto* allocation = const_cast<Allocation*>(find(child, address, 1));
-  if (!allocation) return;  // the child was lost while the submit waited
+  if (!allocation) return;  // the child may have been lost while the submit waited
   std::vector<TaskRange>& uses = allocation->uses;
   if (uses.size() >= allocation->prune_at) {
     std::erase_if(uses, [&](const TaskRange& each) { return each.last < oldest_live; });

@@ -1,8 +1,8 @@
-// The live allocations of each chip child, and the children that tasks run on because of them.
+// The live allocations of each chip child, and the resulting pins of tasks.
 //
-// Two chips may return the same address from malloc, so an allocation is known by (child, address).
-// A child that is lost loses its allocations. Used with the GIL held; only submits that name memory
-// of a child come here.
+// Two chips may return the same address from malloc, so an allocation is identified by (child,
+// address). A lost child loses its allocations. Used with the GIL held; only submits that name
+// child memory use it.
 #pragma once
 
 #include <cstddef>
@@ -22,26 +22,26 @@ struct SubmitWords;
 class ChildMemory {
  public:
   void add(int32_t child, uint64_t address, uint64_t bytes);
-  // Does nothing where there is no such allocation.
+  // Remove an allocation, if it exists.
   void remove(int32_t child, uint64_t address);
   void remove_all(int32_t child) { allocations_.erase(child); }
 
-  // Whether an allocation of the child holds all of these bytes, and at least one.
+  // Return whether an allocation of the child contains all of these bytes, and at least one.
   bool holds(int32_t child, uint64_t address, uint64_t bytes) const;
 
-  // Writes the child of each tensor of child memory into its key, and pins the task, or each member
-  // of a group, to the child whose memory it names. `chips`: all children with such memory. Raises
-  // UsageError where that is no child, several children, or not the one that the program named.
+  // Write the child of each tensor of child memory into its key, and pin the task, or each member
+  // of a group, to that child. `chips`: all children with such memory. Raises UsageError for memory
+  // of no child, of several children, or of another child than the pinned one.
   void place(const SubmitWords& words, std::span<TaskArgs* const> args, std::span<Tensor> keys,
              std::span<const int32_t> chips, std::vector<int32_t>& pins, bool* is_hint) const;
 
-  // Remembers that these tasks name the memory of the keys.
+  // Record that these tasks name the memory of the keys.
   void add_uses(std::span<const Tensor> keys, const TaskRange& tasks, int64_t oldest_live);
   void add_use(int32_t child, uint64_t address, const TaskRange& tasks, int64_t oldest_live);
-  // A task that names the allocation and has not ended, or kNone.
+  // Return an unfinished task that names the allocation, or kNone.
   int64_t user(int32_t child, uint64_t address, Driver& driver) const;
 
-  // In add_use(): from `first` on, until the run ends in which it is the first task.
+  // Tasks from `first` on, until the end of their run.
   static constexpr int64_t kUntilRunEnds = INT64_MAX;
 
  private:

@@ -1,7 +1,7 @@
-// The data of a driver. Owner: its role, see role.hpp.
+// The data of a driver. Owner: the driver role, see role.hpp.
 //
 // Invariants: a frame that the engine has sent is in its child's link, in the engine's order; the
-// engine gets what an answer says before anything later is sent.
+// engine receives an answer before anything later is sent.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,11 @@ struct DriverConfiguration {
   Configuration engine;
   void* board = nullptr;  // made by Board::create for as many children
   uint64_t snapshot_limit_bytes = uint64_t{1} << 30;
-  uint64_t patience_ns = 2'000'000'000;  // for what runs when a run is interrupted
+  uint64_t patience_ns = 2'000'000'000;  // grace period for running tasks when a run is interrupted
   bool is_engine_python = false;         // or its policy
 };
 
-// A call of the host that waits until no role is held: end the child, for a cause or because its
+// A host call that waits until no role is held: end the child, for a cause or because its
 // connection broke.
 struct Action {
   int32_t child;
@@ -61,14 +61,16 @@ struct DriverCore {
   Watches watches;
   Instructions out;
   std::vector<Action> actions;
-  std::shared_ptr<CapturedGraph> replayed;  // of the run: records of its tasks point at the blobs
-  std::exception_ptr failure;  // of the driver's own thread; the next wait of the program throws it
-  bool is_dirty = false;       // the engine may have something to send
+  // graph of the run: records of its tasks point at its blobs
+  std::shared_ptr<CapturedGraph> replayed;
+  // failure of the driver's own thread; the next wait of the program throws it
+  std::exception_ptr failure;
+  bool is_dirty = false;  // the engine may have something to send
 };
 
 struct DriverStatistics {
   TaskCounts tasks;      // of the run
-  uint64_t waiting = 0;  // have a record and are not at a child
+  uint64_t waiting = 0;  // tasks with a record that are not in a child
   uint64_t in_flight = 0;
   uint64_t saved_bytes = 0;
   uint64_t most_saved_bytes = 0;

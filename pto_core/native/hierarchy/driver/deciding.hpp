@@ -1,4 +1,5 @@
-// Whether a policy of the program decides on this thread. Then the thread may hold a driver's role.
+// Return whether a policy of the program runs on this thread. Then the thread may hold a driver
+// role.
 #pragma once
 
 namespace pto::hierarchy {

@@ -1,4 +1,4 @@
-// A draft for the time of a submit. Only for the sources of this folder.
+// A draft, borrowed for one submit. Only for the sources of this folder.
 #pragma once
 
 #include <memory>

@@ -25,7 +25,7 @@ void Drive::run_actions() {
     {
       const Role role(state_, Role::kAsks);
       const ChildLink& link = role->core.link(action.child);
-      // Another action, or another thread, may have put a new child in its place.
+      // Another action or thread may have restarted the child.
       if (!link.is_attached() || link.connection() != action.connection) continue;
     }
     if (action.cause == kNone)
@@ -58,7 +58,7 @@ void Drive::keep_failure(std::exception_ptr error) {
     role->exchange.wake_waiting();
   }
   if (!error) return;
-  host_.take();  // it may be a Python one
+  host_.take();  // it may be a Python object
   error = nullptr;
   host_.give_up();
 }

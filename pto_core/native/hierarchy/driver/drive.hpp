@@ -1,4 +1,4 @@
-// Driving while a thread waits, and the calls of the host that follow from it.
+// Drives while a thread waits, and makes the resulting host calls.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace pto::hierarchy {
 
 constexpr uint64_t kSliceNs = 50'000'000;
-// The first sleep of a wait; each is twice as long as the one before, up to a slice. A child that
-// has just reported does not ring for what it ends next, see child/answers.hpp.
+// The first sleep of a wait; each later sleep is twice as long, up to a slice. A child that has
+// just reported does not ring for the next completions, see child/answers.hpp.
 constexpr uint64_t kShortestSliceNs = 1'000'000;
 
 inline uint64_t saturating_add(uint64_t a, uint64_t b) {
@@ -24,38 +24,37 @@ inline uint64_t saturating_add(uint64_t a, uint64_t b) {
 
 class Drive {
  public:
-  // `board` is the one of the state: its bell is rung and waited for without the role.
+  // `board` is the table of the state: its bell is used without the role.
   Drive(GuardedState& state, Host& host, SharedFlags& flags, const Board& board)
       : state_(state), host_(host), flags_(flags), board_(board), background_(*this) {}
 
-  // Whether `done(role)`, called with the role after each poll, before CLOCK_MONOTONIC is
-  // `deadline_ns`. Throws where the driver is closed first; its memory is not touched any more
-  // then.
+  // Return whether `done(role)`, called with the role after each poll, became true before
+  // CLOCK_MONOTONIC `deadline_ns`. Throws if the driver is closed first; its memory is not accessed
+  // any more then.
   template <class Done>
   bool wait_until(Done done, uint64_t deadline_ns);
-  // Returns when `attempt(role)` has succeeded; waits for free space in between. `attempt` throws
-  // when it never can.
+  // Wait for free space until `attempt(role)` succeeds. `attempt` throws if it never can.
   template <class Attempt>
   void attempt_or_wait(Attempt attempt);
-  // Runs `call(role)` and returns whether it is ready: its result, or true where it throws, which
-  // is kept in `error`. For a thread that has given up what Host::give_up() gives up. Waits for the
-  // role: children do not signal what another holder polls.
+  // Run `call(role)` and return its result. If it throws, keep the exception in `error` and return
+  // true. For a thread that has released Host::give_up()'s resources. It waits for the role:
+  // children do not signal what another holder polls.
   template <class Call>
   bool guarded(Call call, std::exception_ptr& error) noexcept;
 
-  // Call the host. Without the role.
+  // Call the host, without the role.
   void run_actions();
   void call_host(bool is_callers);
-  // A program that submits all the time never waits.
+  // A program that submits continuously never waits.
   void call_host_if_due();
   // Call without the GIL: the thread that waits for the GIL may hold the role.
   void keep_failure(std::exception_ptr error);
-  // How long a wait may sleep: it comes back in time for its deadline and for those of tasks.
+  // Return how long a wait may sleep: until its own deadline or those of tasks.
   uint64_t slice_ns(uint64_t deadline_ns, uint64_t* longest_ns) const;
   bool is_call_due() const {
     return engine::monotonic_ns() - flags_.last_look_ns >= longest_slice_ns(flags_);
   }
-  // How many of the waiting threads are calls of this thread: a hook may wait again.
+  // The number of waits of this thread: a hook may wait again.
   uint32_t waits_of_this_thread() const;
 
   GuardedState& state() { return state_; }
@@ -71,10 +70,10 @@ class Drive {
   Host& host_;
   SharedFlags& flags_;
   const Board board_;
-  Background background_;  // the last: its thread uses all of the above
+  Background background_;  // last: its thread uses all of the above
 };
 
-// A thread of the program that waits, for as long as it does.
+// Registers a waiting thread of the program.
 class Drive::Waiting {
  public:
   explicit Waiting(Drive& drive) : drive_(drive), outer_(innermost()) {

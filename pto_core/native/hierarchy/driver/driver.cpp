@@ -30,7 +30,7 @@ void Driver::check_open() const {
 
 std::shared_ptr<RunOutcomes> Driver::run_begin(Hazards hazards) {
   std::shared_ptr<RunOutcomes> outcomes;
-  std::exception_ptr stale;  // no wait has thrown it; destroyed without the role
+  std::exception_ptr stale;  // not thrown by a wait yet; destroyed without the role
   {
     const Role role(state_);
     DriverCore& core = role->core;
@@ -77,9 +77,9 @@ void Driver::run_end(bool is_interrupted) {
   if (outcomes->is_stopped) check_open();
 }
 
-// What has not started does not start. What runs gets some time, then its child is ended. Another
-// interruption only cuts that time short: this returns when the run is over, or when the host has
-// not reported the end of a child for many attempts.
+// Tasks that have not started do not start. Running tasks get some time, then their child is ended.
+// Another interruption only shortens that time: this returns when the run is over, or when the host
+// has not reported the exit of a child for many attempts.
 void Driver::end_interrupted() {
   constexpr int kAttempts = 100;
   const int64_t cause = add_cause({});
@@ -164,7 +164,7 @@ void Driver::submit_each(const Call& call, int64_t count,
   own_thread().wake_if_asleep();
 }
 
-// The run may end meanwhile, by another thread, and drops the graph then.
+// Another thread may end the run meanwhile, which drops the graph.
 void Driver::replay(std::shared_ptr<CapturedGraph> graph, bool is_known) {
   constexpr size_t kStepsARole = 1024;
   {
@@ -259,7 +259,7 @@ void Driver::stop(int64_t cause) {
 void Driver::close() {
   if (!own_thread().is_own_thread()) refuse_inside();  // its own thread may wait for the role
   own_thread().stop();
-  // Frames of its own thread may hold the role: the connections go with the driver then.
+  // Frames of its own thread may hold the role: the connections are then freed with the driver.
   if (!own_thread().is_own_thread()) children_.detach_all();
 }
 

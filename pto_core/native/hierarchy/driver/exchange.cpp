@@ -51,11 +51,11 @@ bool Exchange::poll_children() {
 }
 
 // A child reports successes late, merged into one answer; the progress table has each at once.
-// Returns whether there were any.
+// Return whether there were any.
 bool Exchange::read_progress(int32_t child) {
   const ChildLink& link = core_.link(child);
   if (link.in_flight() == 0 || link.is_disbelieved()) return false;
-  // The counterpart is the check of the parent's sleep in child/answers.hpp: one of them is seen.
+  // The counterpart is the check of the parent's sleep in child/answers.hpp: one sees the other.
   const uint64_t marked = core_.board.child(child).completed.load();
   const uint64_t last = std::min(marked, link.taken());
   uint64_t count = link.completed();
@@ -111,7 +111,7 @@ void Exchange::report_completion(int32_t child, uint64_t count, Outcome outcome,
   core_.is_dirty = true;
 }
 
-// Skips the frames that were sent early and require one that has not succeeded.
+// Skip the frames that were sent early and require a frame that has not succeeded.
 void Exchange::skip_consumers(int32_t child, uint64_t count) {
   for (size_t i = 0; i < core_.links.size(); ++i) {
     const ChildLink& link = *core_.links[i];
@@ -252,9 +252,9 @@ void Exchange::note_returning(ChildLink& link, bool returns) {
   returns ? ++core_.flags.returning : --core_.flags.returning;
 }
 
-// Reports the answers of the child, then the successes that it marked in the progress table without
-// an answer, then the rest as lost. Frames elsewhere that require a lost one are skipped before the
-// progress table lets their children go on.
+// Report the answers of the child, then its successes in the progress table without an answer, then
+// the rest as lost. Frames elsewhere that require a lost frame are skipped before the progress
+// table lets their children continue.
 void Exchange::lose(int32_t child, int64_t cause, bool returns) {
   ChildLink& link = core_.link(child);
   pto_answer answers[16];
@@ -277,8 +277,8 @@ void Exchange::lose(int32_t child, int64_t cause, bool returns) {
   process();
 }
 
-// The last frame that has begun in a child that is gone: the child was killed in it, or between its
-// end and the report. A skip is marked as an end without a begin.
+// The last frame that has begun in a dead child: the child was killed in it, or between its end and
+// the report. A skip is marked as an end without a begin.
 uint64_t Exchange::last_started(int32_t child) const {
   const ChildLink& link = core_.link(child);
   const ChildRecord& seen = core_.board.child(child);

@@ -1,5 +1,5 @@
-// Between the engine and the children: answers in, instructions out. Only for a thread that holds
-// the driver's role.
+// Connects the engine and the children: answers in, instructions out. Only for a thread that holds
+// the driver role.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,24 @@ class Exchange : private FrameSource {
  public:
   explicit Exchange(DriverCore& core) : core_(core) {}
 
-  // Takes the answers of the children, lets the engine dispatch, and sends. `waiters`: how many of
-  // the waiting threads this call is made for. Returns whether anything has happened.
+  // Take the answers of the children, let the engine dispatch, and send. `waiters`: the number of
+  // waiting threads for which this call is made. Return whether anything has happened.
   bool poll_and_dispatch(uint32_t waiters = 0);
-  // Follows the engine's instructions.
+  // Carry out the engine's instructions.
   void process();
   void flush_children();
-  // A task that ran past its deadline ends its child; the time counts from the start in the child.
+  // End the child of a task that is past its deadline; the time counts from the start in the child.
   void check_deadlines();
-  // The child that got the first task of the last run probably gets the first one of this run, too.
-  // It wakes while the program makes that task.
+  // The child of the last run's first task probably gets this run's first task, too. Wake it while
+  // the program makes that task.
   void wake_first_child();
-  // Wakes the waiting threads: what they wait for, such as free space, may be there.
+  // Wake the waiting threads: the condition that they wait for, such as free space, may hold.
   void wake_waiting();
 
   void set_ready(int32_t child);
-  // The process of the child is gone. `returns`: another one will take its place.
+  // The process of the child is gone. `returns`: a restart will follow.
   void lose(int32_t child, int64_t cause, bool returns);
-  // All children; a run that is open ends.
+  // Lose all children; an open run ends.
   void lose_all(int64_t cause);
 
  private:
@@ -52,11 +52,12 @@ class Exchange : private FrameSource {
   void note_returning(ChildLink& link, bool returns);
 
   DriverCore& core_;
-  int32_t first_child_ = static_cast<int32_t>(kNone);  // that got the first task of the last run
-  bool has_sent_ = false;                              // a task, in this run
+  // child that got the first task of the last run
+  int32_t first_child_ = static_cast<int32_t>(kNone);
+  bool has_sent_ = false;  // a task, in this run
 };
 
-// The task's record, and the child that runs it, for a task that is live.
+// The record of a live task, and the child that runs it.
 std::optional<EndedTask> describe_live(DriverCore& core, int64_t task, int32_t* child);
 
 }  // namespace pto::hierarchy

@@ -8,7 +8,7 @@ namespace pto::hierarchy {
 
 [[noreturn]] void raise_deadlock(const Deadlock& proof);
 
-// Runs `call` and raises what the driver throws as an exception of the tree.
+// Run `call`, and convert the driver's exceptions to those of the error tree.
 template <class Call>
 auto or_error(Call call) {
   try {

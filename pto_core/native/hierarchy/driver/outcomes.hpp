@@ -1,7 +1,7 @@
-// How the tasks of a run ended, for as long as somebody asks: the driver while it is the last run,
-// and every handle of a task of it.
+// The outcomes of a run's tasks. The driver keeps them while it is the last run, and every handle
+// of a task of it does.
 //
-// The driver's role owns it; the counts of holders are the program's (under the GIL).
+// Owner: the driver role. The GIL protects the counts of holders.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace pto::hierarchy {
 
-// Why something failed: what the child said, or what the host gave with add_cause().
+// The cause of a failure: the data from the child, or from the host's add_cause().
 struct Cause {
   std::string data;
   int64_t task = kNone;
@@ -22,7 +22,7 @@ struct Cause {
   int32_t member = 0;
 };
 
-// A task that did not complete, with what its record said.
+// A task that did not complete, with the data of its record.
 struct EndedTask {
   Result result = Result::kCompleted;
   int64_t cause = kNone;
@@ -36,9 +36,9 @@ struct EndedTask {
 struct RunOutcomes {
   int64_t first_task = 0;  // of the run
   std::atomic<bool> is_over{false};
-  std::atomic<bool> is_stopped{false};           // it was open when the driver was
-  std::unordered_map<int64_t, EndedTask> ended;  // those that did not complete
-  std::unordered_map<int64_t, Cause> causes;     // of the failures of frames
+  std::atomic<bool> is_stopped{false};           // the run was open when the driver stopped
+  std::unordered_map<int64_t, EndedTask> ended;  // tasks that did not complete
+  std::unordered_map<int64_t, Cause> causes;     // causes of failed frames
 
   const Cause* cause(int64_t number) const {
     const auto found = causes.find(number);

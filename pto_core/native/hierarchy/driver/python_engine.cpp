@@ -15,7 +15,7 @@ nb::tuple tuple_of(nb::list list) {
   return nb::steal<nb::tuple>(PyList_AsTuple(list.ptr()));
 }
 
-// Makes the events of Python that an engine gets.
+// Creates the Python events for an engine.
 class Events {
  public:
   template <class... Fields>

@@ -9,10 +9,10 @@
 namespace pto::hierarchy {
 namespace {
 
-// Of a thread, while it has given the GIL up.
+// The state of a thread that has released the GIL.
 thread_local PyThreadState* saved = nullptr;
-// Of the driver's own thread, since its first take(). One state for all its life: hooks wait for
-// the role, so it gives the GIL up below frames of Python, which use the state.
+// The Python state of the driver's own thread, from its first take() until its end. Hooks wait for
+// the role, so the thread releases the GIL below Python frames, which use the state.
 thread_local bool is_entered = false;
 thread_local PyGILState_STATE entered;
 
@@ -33,7 +33,7 @@ void PythonHost::take() {
   });
 }
 
-// An interpreter that ends gives nobody the GIL, and has the state without being asked.
+// During interpreter shutdown no thread gets the GIL, and the interpreter frees the state itself.
 void PythonHost::leave() {
   if (!is_entered || core::is_finalizing()) return;
   take();

@@ -1,9 +1,8 @@
-// What the driver keeps of each task until it has ended: enough to make its frames, and to say in a
-// message what it was.
+// The data of each task until it has ended: for its frames, and for messages about it.
 //
-// Invariant: a record is live from append() to end(). Records lie in chunks by task number, the
-// blobs of a chunk's tasks beside them; a chunk goes when its last task has ended. The driver's
-// role owns everything here.
+// Invariant: a record is live from append() to end(). Records lie in chunks by task number, with
+// the blobs of a chunk's tasks beside them; a chunk is freed when its last task has ended. Owner:
+// the driver role.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +13,7 @@
 
 namespace pto::hierarchy {
 
-// Where in the program a task was submitted: numbers that the host can make words of.
+// The source position of a submit, as numbers that the host can translate.
 struct Place {
   uint32_t code = 0;  // of a function, 0: unknown
   int32_t instruction = 0;
@@ -38,11 +37,11 @@ static_assert(sizeof(TaskRecord) == 32, "a waiting task costs this, its blob and
 
 class Records {
  public:
-  // The record of task `number`, higher than all before; `bytes` are for its blobs. Tasks that are
-  // left out have none.
+  // Add the record of task `number`, higher than all before; `bytes` are for its blobs. Skipped
+  // numbers have no record.
   TaskRecord& append(int64_t number, size_t bytes);
 
-  // nullptr when it has ended, or never had one.
+  // Return nullptr if the task has ended, or has no record.
   TaskRecord* find(int64_t number) {
     if (number < first_ || number >= next_) return nullptr;
     Chunk* chunk = chunks_[static_cast<size_t>(number / kTasks - first_ / kTasks)].get();
@@ -54,7 +53,7 @@ class Records {
   void end(int64_t number);
 
   size_t live() const { return live_; }
-  // No record of a lower number is live.
+  // A lower bound of the live numbers.
   int64_t oldest() const {
     return chunks_.empty() || (chunks_.front() && chunks_.front()->live == 0) ? next_ : first_;
   }
@@ -83,7 +82,7 @@ class Records {
   size_t live_ = 0;
 };
 
-// Where member `member` of the blobs lies, and how long it is.
+// Return the address and size of the blob of member `member`.
 struct BlobPlace {
   const std::byte* data;
   uint32_t bytes;

@@ -1,7 +1,7 @@
-// Copies of what a task changes, kept while it may have to run again.
+// Copies of the regions that a task changes, kept while it may run again.
 //
-// The memory is bounded: a task reserves its part when it is submitted, and gives it back when it
-// has ended. The driver's role owns it.
+// The memory is bounded: a task reserves its part at the submit and frees it at its end. Owner: the
+// driver role.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class SavedRegions {
  public:
   explicit SavedRegions(uint64_t limit_bytes) : limit_bytes_(limit_bytes) {}
 
-  // Whether so much more fits now, and whether it ever can.
+  // Return whether so many more bytes fit now; and whether they ever can.
   bool fits(uint64_t bytes) const { return bytes <= limit_bytes_ - reserved_bytes_; }
   bool fits_ever(uint64_t bytes) const { return bytes <= limit_bytes_; }
 
@@ -29,7 +29,7 @@ class SavedRegions {
   void save(int64_t task);
   void restore(int64_t task);
   void drop(int64_t task);
-  // The task has ended, or was never sent.
+  // Free the copies: the task has ended, or was never sent.
   void end(int64_t task);
 
   uint64_t limit_bytes() const { return limit_bytes_; }

@@ -1,5 +1,5 @@
 // Makes the submits of a captured graph again, without the program. Only for a thread that holds
-// the driver's role.
+// the driver role.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ class Replayer {
   Replayer(DriverCore& core, Exchange& exchange, Submitter& submitter)
       : core_(core), exchange_(exchange), submitter_(submitter) {}
 
-  // Makes steps from `at` on, up to `stop`. Returns where it stopped: at `stop`, at a step that
+  // Make steps from `at` on, up to `stop`. Return the stop position: at `stop`, at a step that
   // needs a grant of heap memory first, or where there is no free space now.
   size_t make_steps(CapturedGraph& graph, size_t at, size_t stop, bool is_known);
-  // False: no free space now. `is_known`: the edges of the capture hold. Throws as a submit, and
-  // where another thread has ended the run.
+  // Return false if there is no free space now. `is_known`: the captured edges hold. Throws like a
+  // submit, and if another thread has ended the run.
   bool try_step(CapturedGraph& graph, const CapturedStep& step, bool is_known);
 
  private:
@@ -38,12 +38,12 @@ class Replayer {
   DriverCore& core_;
   Exchange& exchange_;
   Submitter& submitter_;
-  std::vector<Tensor> keys_;  // of the task under way; kept for their memory
+  std::vector<Tensor> keys_;  // of the current task; kept to reuse their memory
   std::vector<Member> members_;
   std::vector<int64_t> after_;
 };
 
-// What a step allocates in its heap ring.
+// Return the bytes that a step allocates in its heap ring.
 uint64_t bytes_to_reserve(const CapturedGraph& graph, const CapturedStep& step);
 
 }  // namespace pto::hierarchy

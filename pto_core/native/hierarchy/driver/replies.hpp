@@ -1,5 +1,4 @@
-// The replies of children to control frames, until the caller has taken them. Owner: the driver's
-// role.
+// The replies of children to control frames, until the caller takes them. Owner: the driver role.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +13,10 @@ enum class ReplyState { kPending, kGiven, kLost };
 
 class Replies {
  public:
-  // A number for a control frame without a caller.
+  // Return a number for a control frame without a caller.
   uint64_t next() { return next_++; }
-  // A number for a control frame whose caller takes the reply. Replies that no caller has taken are
-  // dropped when there are many.
+  // Return a number for a control frame whose caller takes the reply. If there are many replies
+  // that were not taken, the oldest are dropped.
   uint64_t expect() {
     if (replies_.size() >= kMost)
       std::erase_if(replies_,
@@ -35,7 +34,7 @@ class Replies {
     const auto found = replies_.find(number);
     if (found != replies_.end()) found->second.state = ReplyState::kLost;
   }
-  // Returns each reply once; kLost for a number that is not expected.
+  // Return each reply once; kLost for a number that is not expected.
   ReplyState take(uint64_t number, std::string* data) {
     const auto found = replies_.find(number);
     if (found == replies_.end()) return ReplyState::kLost;

@@ -1,8 +1,8 @@
-// The driver's role: one thread at a time works with the state of a driver, through a Role.
+// The driver role: one thread at a time uses the state of a driver, through a Role.
 //
-// Order of locks: no thread waits for the role, or for a bell, while it holds what Host::give_up()
-// gives up. Where the engine or an end is Python, a thread holds what Host::take() takes before it
-// takes the role.
+// Lock order: no thread waits for the role, or for a bell, while it holds the resources of
+// Host::give_up(). If the engine or an end is Python, a thread takes the resources of Host::take()
+// before the role.
 #pragma once
 
 #include <atomic>
@@ -32,14 +32,14 @@ struct DriverState {
   Replayer replayer;
 };
 
-// The state of a driver, which only a Role reaches.
+// The state of a driver, reachable only through a Role.
 class GuardedState {
  public:
   GuardedState(const DriverConfiguration& configuration, std::unique_ptr<Engine> engine, Host& host,
                SharedFlags& flags)
       : host_(host), flags_(flags), state_(configuration, std::move(engine), flags) {}
 
-  // Throws Refusal where this thread has the role: it is in a call of the driver.
+  // Throw Refusal if this thread has the role: it is inside a call of the driver.
   void refuse_inside() const;
 
  private:
@@ -52,9 +52,9 @@ class GuardedState {
   DriverState state_;
 };
 
-// Holds the role as long as it lives. Its operator-> is the only way to the state.
+// Holds the role while it lives. Its operator-> is the only access to the state.
 class Role {
-  // Where the engine, an end or a policy is Python: no handler of a signal may interrupt it.
+  // If the engine, an end or a policy is Python: no signal handler may interrupt it.
   class HeldInterrupts {
    public:
     explicit HeldInterrupts(GuardedState& guarded)
@@ -73,7 +73,7 @@ class Role {
   };
 
  public:
-  // For a thread of the program: it gives up what other holders may need before it waits.
+  // For a thread of the program: it releases what other holders may need before it waits.
   explicit Role(GuardedState& guarded)
       : guarded_(guarded), interrupts_(guarded), lock_(guarded.mutex_, std::try_to_lock) {
     guarded.flags_.drives.fetch_add(1, std::memory_order_relaxed);
@@ -81,7 +81,7 @@ class Role {
     note_holder();
   }
 
-  // The same, for a question: the driver's own thread goes on driving.
+  // The same for a query: the driver's own thread continues to drive.
   enum Asking { kAsks };
   Role(GuardedState& guarded, Asking)
       : guarded_(guarded), interrupts_(guarded), lock_(guarded.mutex_, std::try_to_lock) {
@@ -89,8 +89,8 @@ class Role {
     note_holder();
   }
 
-  // For a thread that polls: it has given everything up; or it holds all that it needs of the host,
-  // and gives that up while it waits.
+  // For a polling thread: it has released everything, or it holds all that it needs of the host and
+  // releases that while it waits.
   enum Polling { kPolls, kPollsHolding };
   Role(GuardedState& guarded, Polling polling)
       : guarded_(guarded), interrupts_(guarded), lock_(guarded.mutex_, std::defer_lock) {

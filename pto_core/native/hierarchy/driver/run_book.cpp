@@ -5,8 +5,8 @@
 
 namespace pto::hierarchy {
 
-// Outcomes have causes of their own, so those of runs before the last are forgotten. A cause that
-// was given a moment ago is about to be used.
+// Outcomes have their own causes, so causes of earlier runs are dropped. A recently added cause is
+// about to be used.
 void RunBook::begin(const std::vector<std::unique_ptr<ChildLink>>& links) {
   std::erase_if(causes_, [&](const auto& each) {
     const auto is_its = [&](const auto& link) { return link->presence.loss_cause == each.first; };

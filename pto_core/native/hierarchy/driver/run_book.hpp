@@ -1,4 +1,4 @@
-// What the driver knows of tasks, runs and causes of failures. Owner: the driver's role.
+// The tasks, runs and failure causes of a driver. Owner: the driver role.
 //
 // Invariant: a task has a record from its submit until it has finished.
 #pragma once
@@ -26,24 +26,25 @@ struct TaskCounts {  // of the run
 
 class RunBook {
  public:
-  // The children's loss causes are those that later tasks may still fail for.
+  // Causes of lost children are kept, because later tasks may fail for them.
   void begin(const std::vector<std::unique_ptr<ChildLink>>& links);
-  // The last run; from begin() on, the one that has begun.
+  // The outcomes of the last run; from begin() on, of the begun one.
   const std::shared_ptr<RunOutcomes>& outcomes() const { return outcomes_; }
 
   void note_submitted(int64_t task) { newest_ = task; }
   int64_t next_task() const { return newest_ + 1; }
   bool has_ended(int64_t task) { return records.find(task) == nullptr; }
-  // The task with this record has finished.
+  // Record that the task with this record has finished.
   void finish(const Instruction& instruction, const TaskRecord& record);
 
   int64_t next_cause() { return next_cause_++; }
   int64_t add_cause(std::string data);
-  // Of the last run, or of the one with those outcomes.
+  // The result is for the last run, or for the one with those outcomes.
   std::optional<Cause> cause(int64_t number, const RunOutcomes* of = nullptr) const;
-  // Gives a cause of this run that has no data some: a deadline.
+  // Set the data of a cause of this run that has none: a deadline.
   void explain(int64_t cause, std::string data);
-  // A task that has ended and did not complete, of the last run or of that with those outcomes.
+  // Return a task that has ended and did not complete, of the last run or of the one with those
+  // outcomes.
   std::optional<EndedTask> ended(int64_t task, const RunOutcomes* of, int32_t* child) const;
   static EndedTask ended_from(const TaskRecord& record);
 
@@ -55,7 +56,7 @@ class RunBook {
   std::unordered_map<int64_t, Cause> causes_;  // of the host
   int64_t newest_ = kNone;
   int64_t next_cause_ = 0;
-  int64_t first_cause_ = 0;  // of those given since the last run began
+  int64_t first_cause_ = 0;  // added since the last run began
 };
 
 }  // namespace pto::hierarchy

@@ -1,4 +1,4 @@
-// Where in the program tasks are submitted: numbers for the code objects. With the GIL.
+// The source positions of submits: numbers for code objects. With the GIL.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -18,9 +18,9 @@ class SourcePlaces {
  public:
   SourcePlaces();
 
-  // Of the innermost frame that is not of this package.
+  // Return the position of the innermost frame outside this package.
   Place of_caller();
-  // (file, line), or (None, None) where it is not known.
+  // Return (file, line), or (None, None) if unknown.
   nb::object file_and_line(const Place& place) const;
 
  private:

@@ -10,7 +10,7 @@
 namespace pto::hierarchy {
 namespace {
 
-// The scalars of each task, eight bytes each, as rows.
+// The scalars of the tasks as rows, eight bytes each.
 class ScalarRows {
  public:
   explicit ScalarRows(PyObject* object) {
@@ -58,7 +58,8 @@ void check_rows(int64_t* count, int64_t rows, const std::string& what) {
                     "others have " + std::to_string(*count) + "; give as many as there are tasks");
 }
 
-// What of the arguments is for one task: the first dimension goes. Gives how many tasks there are.
+// Return the part of the arguments for one task, without the first dimension, and the number of
+// tasks.
 int64_t cut(const TaskArgs& args, const ScalarRows& rows, VisibleMemory& memory,
             std::vector<pto_tensor>* tensors, std::vector<Tensor>* keys) {
   int64_t count = -1;

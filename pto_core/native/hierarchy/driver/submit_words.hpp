@@ -1,4 +1,4 @@
-// What the Python side gives to a submit, and to all submits of a Worker.
+// The values from the Python side for a submit, and for all submits of a Worker.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -36,8 +36,8 @@ uint32_t milliseconds_of(PyObject* object) {
   return static_cast<uint32_t>(std::ceil(seconds * 1e3));
 }
 
-// What a task that may run again changes in place is saved here, and put back; memory of a child is
-// refused by the driver, and buffers of a capture are made by its replays.
+// The regions that a repeatable task changes in place. They are saved and restored; the driver
+// refuses child memory, and replays make the buffers of a capture.
 bool is_saved(const ContinuousTensor& tensor, Tag tag) {
   const bool is_captured = tensor.origin == Origin::kHeap && Capture::is_captured(tensor.data.data);
   return tag == Tag::kInout && !tensor.data.child_memory && !is_captured;
@@ -112,7 +112,7 @@ Submits::Submits(WorkerDriver& worker, Driver& driver, const WorkerSettings& set
     children_[static_cast<size_t>(child.kind)].push_back(number++);
 }
 
-// Children of a kind count from 0 for the program.
+// The program numbers the children of a kind from 0.
 int32_t Submits::child_of(PyObject* worker, Kind kind) const {
   const auto& children = children_[static_cast<size_t>(kind)];
   const long long number = PyLong_Check(worker) ? PyLong_AsLongLong(worker) : -1;
@@ -139,7 +139,7 @@ void Submits::read_workers(const SubmitWords& words, std::vector<int32_t>& pins)
     pins.push_back(child_of(PySequence_Fast_GET_ITEM(list.ptr(), i), words.kind));
 }
 
-// The tasks that `after` and TaskArgs.add_dep() name, of this run or of this capture.
+// Return the tasks named by `after` and TaskArgs.add_dep(), of this run or of this capture.
 void Submits::read_producers(const SubmitWords& words, Draft& draft) const {
   if (words.after) {
     const nb::object list = nb::steal(PySequence_Fast(words.after, ""));
@@ -166,7 +166,7 @@ int64_t Submits::producer_of(PyObject* object, const char* text) const {
   return producer->task;
 }
 
-// All but what the members are.
+// Fill in everything except the members.
 Call Submits::begin_call(const SubmitWords& words, Draft& draft) {
   or_error([&] { worker_.driver().check_open(); });
   captures_.check_no_replay();
@@ -187,7 +187,7 @@ Call Submits::begin_call(const SubmitWords& words, Draft& draft) {
   return call;
 }
 
-// A task that names memory of a child runs on that child.
+// Pin a task that names memory of a child to that child.
 void Submits::place_by_memory(const SubmitWords& words, Draft& draft, Call* call) const {
   memory_.place(words, draft.args, draft.keys, children_[static_cast<size_t>(Kind::kNextLevel)],
                 draft.pins, &call->is_hint);
@@ -214,7 +214,7 @@ PyObject* Submits::submit(const SubmitWords& words) {
   if (draft.has_child_memory && !captures_.capture())
     memory_.add_uses(draft.keys, {task, task}, driver_.flags().oldest_live);
   drop_kept(driver_.flags().oldest_live);
-  // What was let go of just now may have closed it, or other threads ended the run or began one.
+  // The objects freed just now may have closed it, or other threads may have ended or begun a run.
   if (!run_.object) or_error([&] { driver_.check_open(); });
   RunObject* const now = run_.object;
   const bool is_of_next = now && now->outcomes && task >= now->outcomes->first_task;
@@ -224,8 +224,8 @@ PyObject* Submits::submit(const SubmitWords& words) {
   return handle;
 }
 
-// Writes the addresses of the task's outputs, keeps the owners of its memory until it has ended,
-// and takes its edges by hand.
+// Write the addresses of the task's outputs, keep the owners of its memory until it has ended, and
+// take its explicit edges.
 void Submits::learn_addresses(const Draft& draft, int64_t task) {
   const Tensor* key = draft.keys.data();
   for (TaskArgs* args : draft.args) {
@@ -261,7 +261,7 @@ nb::object Submits::allocate(nb::handle shape, nb::handle dtype) {
   return nb::steal(reinterpret_cast<PyObject*>(make_tensor(tensor, Origin::kHeap, nullptr)));
 }
 
-// Tasks of a capture and tasks of runs do not know each other.
+// Tasks of a capture and tasks of runs are separate.
 void Submits::check_run(const TaskHandle& handle) const {
   const bool is_of_capture = handle.run->outcomes == nullptr;
   if (is_of_capture ? handle.run == run_.object : !captures_.capture()) return;

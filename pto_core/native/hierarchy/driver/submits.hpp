@@ -1,5 +1,5 @@
-// The submits of a Worker: objects turned into calls of the driver, or of the capture that is under
-// way. With the GIL, by any thread.
+// The submits of a Worker: converts objects to calls of the driver, or of the current capture. With
+// the GIL, by any thread.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -22,7 +22,7 @@ class WorkerDriver;
 struct RunObject;
 struct TaskHandle;
 
-// The run that is open, or the capture.
+// The open run, or the capture.
 struct OpenRun {
   RunObject* object = nullptr;  // a reference, while there is one
   uint32_t config = 0;          // of tasks for the next level without their own
@@ -36,16 +36,16 @@ class Submits {
   Submits(const Submits&) = delete;
   Submits& operator=(const Submits&) = delete;
 
-  // A new TaskHandle.
+  // Return a new TaskHandle.
   PyObject* submit(const SubmitWords& words);
-  // Task i gets the i-th part of each tensor of `words.args` along its first dimension, and row i
-  // of `scalars` after its scalars. Returns the range of the tasks' numbers.
+  // Submit tasks: task i gets the i-th part of each tensor of `words.args` along its first
+  // dimension, and row i of `scalars` after its scalars. Return the range of task numbers.
   nb::object submit_many(const SubmitWords& words, PyObject* scalars);
   nb::object allocate(nb::handle shape, nb::handle dtype);
   void scope_begin();
   void scope_end();
 
-  // Drops the owners of memory that tasks before this one named.
+  // Drop the owners of memory that earlier tasks named.
   void drop_kept(int64_t before);
   const SourcePlaces& places() const { return places_; }
   uint32_t config_number(nb::handle config) {
@@ -91,8 +91,8 @@ class Submits {
   std::array<std::vector<int32_t>, 2> children_;  // by kind, as the program counts them
   SourcePlaces places_;
   CallNumbers numbers_;
-  std::deque<Kept> kept_;  // what owns the memory of live tasks' tensors, ascending by task
-  // A thread that waits in a submit keeps its draft while others submit.
+  std::deque<Kept> kept_;  // owners of the memory of live tasks' tensors, ascending by task
+  // A thread that waits in a submit keeps its draft while other threads submit.
   std::vector<std::unique_ptr<Draft>> drafts_;
 };
 

@@ -9,9 +9,9 @@
 namespace pto::hierarchy {
 namespace {
 
-// Where the program does nothing in between; a quarter of the largest window.
+// If the program does nothing in between; a quarter of the largest window.
 constexpr uint32_t kSubmitsAPollTogether = 64;
-// Below 50 ms for a program that submits so often that the driver's own thread leaves it alone.
+// Below 50 ms, for a program that submits so often that the driver's own thread does not drive.
 constexpr uint32_t kSubmitsAClock = 32;
 
 bool is_allocated(const Tensor& key) {
@@ -46,7 +46,7 @@ Submission submission_of(const Call& call, std::vector<Member>& members) {
   return submission;
 }
 
-// Throws where a frame of the task could never be sent.
+// Throw if a frame of the task can never be sent.
 void Submitter::check_sizes(const Call& call) const {
   for (const auto& link : core_.links) {
     if (link->configuration.kind != call.kind || !link->is_attached()) continue;
@@ -62,7 +62,7 @@ void Submitter::check_sizes(const Call& call) const {
   }
 }
 
-// The bytes of what the task changes in place, which may have to be put back.
+// Return the bytes of the regions that the task changes in place and that may be restored.
 uint64_t Submitter::find_regions(const Call& call, std::vector<SavedRange>* ranges) const {
   uint64_t bytes = 0;
   for (const MemberCall& member : call.members) {
@@ -175,7 +175,7 @@ void Submitter::keep(const Call& call, int64_t task) {
   }
 }
 
-// A child without work does not wait for so many submits.
+// An idle child does not wait for so many submits.
 bool Submitter::is_poll_due(Kind kind, uint32_t submits) {
   bool is_due = ++since_poll_ >= submits;
   for (size_t i = 0; i < core_.links.size() && !is_due; ++i) {

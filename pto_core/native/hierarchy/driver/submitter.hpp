@@ -1,4 +1,4 @@
-// Adds tasks and buffers to the run. Only for a thread that holds the driver's role.
+// Adds tasks and buffers to the run. Only for a thread that holds the driver role.
 #pragma once
 
 #include <cstdint>
@@ -16,25 +16,25 @@ class Submitter {
   Submitter(DriverCore& core, Exchange& exchange) : core_(core), exchange_(exchange) {}
 
   void begin_run();
-  // kNone: no free space now. Throw Refusal, DeadlockFound. Children are polled after
-  // `submits_a_poll` submits, and when one has no work.
+  // Return kNone if there is no free space now. Throw Refusal, DeadlockFound. Children are polled
+  // after `submits_a_poll` submits, and if one is idle.
   int64_t try_submit(const Call& call, uint32_t submits_a_poll);
-  // Submits tasks from `at` on, up to `stop`; `prepare(i)` makes `call` that of task i. Returns
-  // where it stopped: at `stop`, at a task that allocates, or where there is no free space now.
+  // Submit tasks from `at` on, up to `stop`; `prepare(i)` makes `call` that of task i. Return the
+  // stop position: at `stop`, at a task that allocates, or where there is no free space now.
   int64_t try_submit_each(const Call& call, int64_t at, int64_t stop,
                           const std::function<void(int64_t)>& prepare, TaskRange& made);
   int64_t try_allocate(uint64_t bytes, uint64_t* address);
-  // Throws where a submit of this can never succeed, whatever has been submitted before.
+  // Throw if this submit can never succeed, independent of earlier submits.
   void check(const Call& call) const;
 
   void scope_begin();
   void scope_end();
-  // Ends the scopes that the program has left open.
+  // End the scopes that the program has left open.
   void end_scopes();
   uint32_t depth() const { return depth_; }
 
-  // The heap ring of the innermost scope, and how many of its first bytes have to be granted before
-  // `bytes` more are allocated; 0 bytes: they are granted.
+  // Return the heap ring of the innermost scope, and the number of its first bytes to grant before
+  // `bytes` more are allocated; 0: they are granted.
   struct Grant {
     uint32_t ring;
     uint64_t bytes;
@@ -63,16 +63,16 @@ class Submitter {
   Exchange& exchange_;
   uint64_t granted_[kRings] = {};
   uint64_t high_water_[kRings] = {};
-  std::vector<Member> members_;  // of the submit under way
+  std::vector<Member> members_;  // of the current submit
   uint32_t depth_ = 0;           // of scopes
   uint32_t since_poll_ = 0;      // submits
   uint32_t since_clock_ = 0;
 };
 
-// What a submit allocates in its heap ring.
+// Return the bytes that a submit allocates in its heap ring.
 uint64_t bytes_to_allocate(const Call& call);
 
-// Whether the host is to be called: it was not for `longest_ns`.
+// Return whether the host must be called: it was not called for `longest_ns`.
 void note_if_look_due(SharedFlags& flags);
 uint64_t longest_slice_ns(const SharedFlags& flags);
 

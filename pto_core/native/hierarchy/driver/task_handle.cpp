@@ -59,7 +59,7 @@ PyObject* done(PyObject* self, void*) {
       [&] { return PyBool_FromLong(or_error([&] { return has_ended(self_of(self)); })); });
 }
 
-// (result, cause, root) of a task that ended otherwise than completed, else None.
+// Return (result, cause, root) of a task that did not complete, else None.
 PyObject* failure(PyObject* self, void*) {
   return or_raise([&]() -> PyObject* {
     const TaskHandle* handle = self_of(self);
@@ -79,7 +79,7 @@ PyObject* driver(PyObject* self, void*) {
   return Py_NewRef(self_of(self)->run->driver_object);
 }
 
-// A timeout in seconds as nanoseconds; None is for ever.
+// Convert a timeout in seconds to nanoseconds; None is no limit.
 uint64_t timeout_ns(PyObject* object) {
   if (!object || object == Py_None) return UINT64_MAX;
   const double seconds = PyFloat_AsDouble(object);

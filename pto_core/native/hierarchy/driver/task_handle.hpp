@@ -1,6 +1,6 @@
-// TaskHandle: what a submit gives. A Python type by hand: one is made for each task.
+// TaskHandle: the result of a submit. A hand-written Python type, because each task creates one.
 //
-// Its state is that of its run, which outlives the run for as long as a handle does.
+// It shares the state of its run, which lives as long as a handle does.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,24 +16,24 @@ namespace nb = nanobind;
 
 class WorkerDriver;
 
-// Shared by the handles of a run; itself a Python object, so that they count it.
+// Shared by the handles of a run; a Python object, so that they count references.
 struct RunObject {
   PyObject_HEAD WorkerDriver* driver;     // as long as driver_object is
   PyObject* driver_object;                // a reference
-  std::shared_ptr<RunOutcomes> outcomes;  // null: of a capture, of which nothing runs
+  std::shared_ptr<RunOutcomes> outcomes;  // null: a task of a capture
 };
 
 struct TaskHandle {
   PyObject_HEAD int64_t task;
   RunObject* run;     // a reference
-  PyObject* outputs;  // of whoever made a task of it; a reference, or null
+  PyObject* outputs;  // set by the creator of the task; a reference, or null
 };
 
-// New references; nullptr, with the exception set, where memory is exhausted.
+// Return new references; nullptr, with the exception set, if memory is exhausted.
 RunObject* make_run_object(WorkerDriver* driver, PyObject* driver_object,
                            std::shared_ptr<RunOutcomes> outcomes);
 PyObject* make_task_handle(int64_t task, RunObject* run);
-// The handle, or nullptr where it is none.
+// Return the handle, or nullptr if the object is none.
 TaskHandle* task_handle_of(PyObject* object);
 
 void bind_task_handle(nb::module_& module);

@@ -1,4 +1,4 @@
-// The tasks that event loops await, and the descriptor that wakes these loops.
+// The tasks that event loops await, and the descriptor that wakes the loops.
 //
 // The descriptor is readable while take() has tasks to return. Owner: the driver's role.
 #pragma once
@@ -17,17 +17,17 @@ class Watches {
   Watches(const Watches&) = delete;
   Watches& operator=(const Watches&) = delete;
 
-  // Return the descriptor, an eventfd that is made where there is none; -1 with errno where that
-  // fails. stop() closes it, and forgets all tasks.
+  // Return the descriptor, an eventfd created on demand; -1 with errno on failure. stop() closes it
+  // and drops all tasks.
   int descriptor();
   void stop();
   bool is_empty() const { return watched_.empty(); }
   void add(int64_t task) { watched_.insert(task); }
-  // The task has ended.
+  // Record that the task has ended.
   void end(int64_t task) {
     if (watched_.erase(task) > 0) tell(task);
   }
-  // Wake all loops, so that they look at their tasks again.
+  // Wake all loops, so that they check their tasks again.
   void end_all();
   // Return each ended task once.
   std::vector<int64_t> take();

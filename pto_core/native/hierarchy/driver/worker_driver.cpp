@@ -27,7 +27,7 @@ WorkerDriver::WorkerDriver(const DriverConfiguration& configuration, std::unique
       captures_(driver_->configuration().engine, settings_, child_memory_),
       submits_(*this, *driver_, settings_, child_memory_, captures_, run_) {}
 
-// A child that inherited it has no thread of it, and must not touch what the parent uses.
+// A child that inherited it lacks its threads, and must not touch memory that the parent uses.
 WorkerDriver::~WorkerDriver() {
   if (process_ != getpid())
     static_cast<void>(driver_.release());
@@ -38,7 +38,7 @@ WorkerDriver::~WorkerDriver() {
   if (driver_ && driver_->own_thread().is_own_thread()) leave_to_own_thread();
 }
 
-// Destruction cannot raise: what the handler of an earlier signal raises is reported and dropped.
+// Destruction cannot raise: an exception of an earlier signal's handler is reported and dropped.
 void WorkerDriver::close_driver() noexcept {
   for (bool is_closed = false; !is_closed;) {
     try {
@@ -50,8 +50,8 @@ void WorkerDriver::close_driver() noexcept {
   }
 }
 
-// The last reference was dropped by the driver's own thread, in a call of the host: the frames
-// below still use both.
+// The driver's own thread dropped the last reference in a host call: the frames below still use
+// both.
 void WorkerDriver::leave_to_own_thread() {
   Driver* const driver = driver_.release();
   driver->own_thread().end_by_itself([driver, host = host_.release()] {
@@ -85,7 +85,7 @@ void WorkerDriver::refuse_fork() const {
 
 void WorkerDriver::run_begin(nb::object self, Hazards hazards, nb::handle config) {
   end_run_without_owner();
-  // First, because it may be refused.
+  // This is first, because it may be refused.
   const uint32_t number = submits_.config_number(config);
   captures_.check_none();
   auto outcomes = or_error([&] { return driver().run_begin(hazards); });
@@ -123,18 +123,18 @@ void WorkerDriver::end_run_without_owner() {
   if (std::exchange(is_abandoned_, false) && driver().flags().is_running) end_abandoned();
 }
 
-// An object goes: no Python may run here, where what it raises would be dropped.
+// An object is destroyed: no Python code may run here, because its exceptions would be dropped.
 void WorkerDriver::abandon() noexcept {
   is_abandoned_ = true;
   if (driver_->flags().calls_python) return;
   try {
     driver_->cancel(driver_->add_cause({}));
   } catch (const Refusal&) {
-    // Inside a call of the driver: the next run cancels it.
+    // Inside a call of the driver: the next run cancels this one.
   }
 }
 
-// What a handler raises ends one attempt, and a run needs few.
+// An exception of a handler ends one attempt, and a run needs few attempts.
 void WorkerDriver::end_abandoned() noexcept {
   constexpr int kAttempts = 100;
   for (int attempt = 0; attempt < kAttempts && driver_->flags().is_running; ++attempt) {
@@ -158,7 +158,7 @@ void WorkerDriver::capture_begin(nb::object self, Hazards hazards, nb::handle co
   end_run_without_owner();
   const uint32_t number = submits_.config_number(config);
   std::unique_ptr<Capture> made = captures_.make(hazards, args);
-  // Other threads can run up to here, and not between the checks and what follows.
+  // Other threads can run before this point, but not between the checks and the following steps.
   if (captures_.capture())
     core::raise_usage("a capture inside a capture; capture one graph after the other");
   if (driver_->flags().is_running)

@@ -1,4 +1,4 @@
-// A Driver as Python has it: objects turned into numbers, numbers into exceptions.
+// The Python side of a Driver: converts objects to numbers, and errors to exceptions.
 //
 // Used with the GIL, by any thread.
 #pragma once
@@ -25,7 +25,7 @@ class WorkerDriver {
                nb::object hooks, const WorkerSettings& settings);
   ~WorkerDriver();
 
-  // Raises in a fork of the program: nobody drives it there.
+  // Raise in a fork of the program, where no thread drives it.
   Driver& driver() {
     if (process_ != current_process()) refuse_fork();
     return *driver_;
@@ -37,37 +37,39 @@ class WorkerDriver {
 
   void run_begin(nb::object self, Hazards hazards, nb::handle config);
   void run_end(bool is_interrupted);
-  // Of the run that has begun.
+  // The outcomes of the open run.
   const std::shared_ptr<RunOutcomes>& outcomes() const;
-  // Whether the run with those outcomes is open.
+  // Return whether the run with those outcomes is open.
   bool is_open(const RunOutcomes& outcomes) const;
-  // Whether a run is open that somebody can still end.
+  // Return whether a run is open that its owner can still end.
   bool is_running() { return driver().flags().is_running && !is_abandoned_; }
-  // The owner of the open run is gone: cancels it, at the latest when the next run begins and waits
-  // for its end.
+  // Cancel the open run, because its owner is gone; at the latest when the next run begins and
+  // waits for its end.
   void abandon() noexcept;
   void end_run_without_owner();
-  // Cancels the open run and ends it, whatever handlers of signals raise meanwhile.
+  // Cancel the open run and end it, even if signal handlers raise meanwhile.
   void end_abandoned() noexcept;
 
-  // Between the two submits are recorded and nothing runs. `args`: the TaskArgs of the graph.
+  // Between begin and end of a capture, submits are recorded and nothing runs. `args`: the TaskArgs
+  // of the graph.
   void capture_begin(nb::object self, Hazards hazards, nb::handle config, TaskArgs* args);
   CapturedObject capture_end();
-  // Ends a capture whose graph raised.
+  // End a capture whose graph raised.
   void capture_abandon();
-  // Begins a run for the graph, on the tensors of `args`; replay() and run_end() follow.
+  // Begin a run of the graph on the tensors of `args`; replay() and run_end() follow.
   void replay_begin(nb::object self, const CapturedObject& captured, TaskArgs* args);
-  // All submits of the graph. Nobody else adds to the run before it is over: edges are distances.
+  // Make all submits of the graph. No other submit is accepted until then, because edges are
+  // distances.
   void replay();
 
   void stop(int64_t cause);
   void close();
-  // Raises UsageError on a thread that is in a call of the driver, by which it came here.
+  // Raise UsageError on a thread that is inside a call of the driver.
   void refuse_inside() const;
 
  private:
   [[noreturn]] void refuse_fork() const;
-  // Takes the reference.
+  // Take ownership of the reference.
   void set_run(RunObject* run, uint32_t config);
   void leave_to_own_thread();
   void close_driver() noexcept;

@@ -20,7 +20,7 @@ struct AnswerHead {
 };
 static_assert(sizeof(AnswerHead) == 16);
 
-// What a call found instead of an answer.
+// The result of a call without an answer.
 struct Ended {
   int32_t status;
   std::string words;
@@ -49,7 +49,7 @@ nb::bytes joined(const void* head, size_t head_bytes, const void* data, size_t b
   return nb::steal<nb::bytes>(object);
 }
 
-// One Python end and what became of it.
+// One Python end and its state.
 class PythonEnd {
  public:
   PythonEnd(nb::object end, pto_bell* other_bell, uint32_t queue_bytes)
@@ -57,7 +57,7 @@ class PythonEnd {
 
   const char* error() const { return words_.c_str(); }
 
-  // Runs `call` with the GIL; gives its result, or why there is none.
+  // Run `call` with the GIL. Return its result, or the reason for its failure.
   template <class Call>
   int32_t run(Call call) {
     if (status_ != 0) return status_;
@@ -85,14 +85,14 @@ class PythonEnd {
   }
 
  protected:
-  // About one call; the end stays good.
+  // An error of one call; the end stays usable.
   int32_t refuse(const char* what, uint64_t bytes, uint64_t limit) {
     words_ = std::string(what) + " of " + std::to_string(bytes) + " bytes is too large: at most " +
              std::to_string(limit);
     return PTO_ENDPOINT_PROTOCOL;
   }
 
-  // What `method` gives when it is asked for up to `limit`.
+  // Return the result of `method` for up to `limit` items.
   nb::list asked(const char* method, int32_t limit) {
     nb::list got(end_.attr(method)(limit));
     if (got.size() > static_cast<size_t>(limit))
@@ -100,7 +100,7 @@ class PythonEnd {
     return got;
   }
 
-  // The bytes of one that came: at least the head, at most what may be sent.
+  // Return the bytes of a received item: at least the head, at most the limit.
   nb::bytes whole(nb::handle item, size_t head_bytes, const char* what) const {
     if (!nb::isinstance<nb::bytes>(item)) break_off(std::string(what) + " is no bytes object");
     nb::bytes packed = nb::borrow<nb::bytes>(item);
@@ -172,7 +172,7 @@ class PythonChild : public PythonEnd {
  public:
   using PythonEnd::PythonEnd;
 
-  // What is held is shown first, whatever became of the end.
+  // Held frames are returned first, even if the end is closed.
   int32_t receive(pto_frame_view* frames, int32_t count) {
     const size_t wanted = count < 0 ? 0 : static_cast<size_t>(count);
     if (held_.size() < wanted) {
