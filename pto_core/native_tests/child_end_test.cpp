@@ -36,11 +36,11 @@ struct alignas(64) Line {
 
 // The only child of a Worker, with nothing to do.
 struct IdleChild {
-  std::vector<Line> memory{Board::bytes_needed(1) / sizeof(Line) + 1};
-  Board board = Board::create(memory.data(), 1, 2);
+  std::vector<Line> memory{ProgressTable::bytes_needed(1) / sizeof(Line) + 1};
+  ProgressTable progress = ProgressTable::create(memory.data(), 1, 2);
   pto_transport_api api = quiet();
   pto_child_end raw;
-  ChildEnd end{api, &raw, board, 0, false};
+  ChildEnd end{api, &raw, progress, 0, false};
 };
 
 TEST(who_waited_in_vain_sleeps_at_once) {
@@ -58,7 +58,7 @@ TEST(a_ring_brings_back_who_waits_though_there_is_nothing_to_see) {
   std::atomic<bool> is_over{false};
   std::thread ringing([&] {
     while (!is_over) {
-      pto::engine::ring_published(&child.board.child(0).bell);
+      pto::engine::ring_published(&child.progress.child(0).bell);
       std::this_thread::yield();
     }
   });

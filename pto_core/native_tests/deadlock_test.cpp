@@ -2,7 +2,7 @@
 #include <thread>
 
 #include "check.hpp"
-#include "driver/crew.hpp"
+#include "driver/child_group.hpp"
 #include "driver/tasks.hpp"
 
 namespace {
@@ -33,16 +33,17 @@ class WatchedEngine : public NativeEngine {
 class World {
  public:
   explicit World(Body body)
-      : crew(1, 16, std::move(body), false, kRingBytes, [this](const Configuration& configuration) {
-          return std::make_unique<WatchedEngine>(configuration, &in_vain);
-        }) {}
+      : group(1, 16, std::move(body), false, kRingBytes,
+              [this](const Configuration& configuration) {
+                return std::make_unique<WatchedEngine>(configuration, &in_vain);
+              }) {}
 
   // Allocates more than a ring has, in one scope; gives whether that was proven to be in vain.
   bool allocates_too_much() {
     uint64_t address = 0;
     try {
       for (uint64_t bytes = 0; bytes <= kRingBytes; bytes += 1024)
-        crew.driver->allocate(1024, &address);
+        group.driver->allocate(1024, &address);
     } catch (const DeadlockFound& found) {
       return found.proof.size == kRingBytes;
     }
@@ -50,17 +51,17 @@ class World {
   }
 
   std::atomic<int> in_vain{0};
-  Crew crew;
+  ChildGroup group;
 };
 
 }  // namespace
 
 TEST(where_nothing_runs_the_first_vain_attempt_is_the_proof) {
   World world([](int32_t, const pto_frame&, const uint64_t*, std::string*) { return true; });
-  world.crew.driver->run_begin(Hazards::kRaw);
+  world.group.driver->run_begin(Hazards::kRaw);
   CHECK(world.allocates_too_much());
   CHECK_EQUAL(world.in_vain.load(), 1);
-  world.crew.driver->run_end();
+  world.group.driver->run_end();
 }
 
 // Invariant: A submit waits only for heap memory. A wait without end is proven, with numbers, at
@@ -74,13 +75,13 @@ TEST(a_task_that_runs_is_waited_for_and_its_end_is_the_proof) {
     is_open.wait(false);
     return true;
   });
-  world.crew.driver->run_begin(Hazards::kRaw);
+  world.group.driver->run_begin(Hazards::kRaw);
   Call call;
   call.kind = Kind::kSub;
-  call.callable = world.crew.noop;
+  call.callable = world.group.noop;
   const MemberCall member{};
   call.members = {&member, 1};
-  world.crew.driver->submit(call);
+  world.group.driver->submit(call);
   std::thread opener([&] {
     while (world.in_vain < 3) std::this_thread::yield();
     is_open = true;
@@ -90,12 +91,12 @@ TEST(a_task_that_runs_is_waited_for_and_its_end_is_the_proof) {
   CHECK_EQUAL(world.in_vain.load(), 1);
   CHECK(is_open);
   opener.join();
-  world.crew.driver->run_end();
+  world.group.driver->run_end();
 }
 
 TEST(a_full_ring_blocks_until_a_task_has_ended_and_a_deadlock_is_proven) {
   std::atomic<int> sum = 0;
-  Crew crew(
+  ChildGroup group(
       2, 16,
       [&](int32_t, const pto_frame&, const uint64_t* data, std::string*) {
         CHECK(data[1] != 0);
@@ -104,26 +105,26 @@ TEST(a_full_ring_blocks_until_a_task_has_ended_and_a_deadlock_is_proven) {
         return true;
       },
       false, 4096);
-  crew.driver->run_begin(Hazards::kRaw);
+  group.driver->run_begin(Hazards::kRaw);
   for (int i = 0; i < 2000; ++i) {
-    crew.driver->scope_begin();
+    group.driver->scope_begin();
     Task task(0, 1500, Tag::kOutput, 0);
-    submit(crew, task);
+    submit(group, task);
     CHECK(task.key.address != 0);
-    crew.driver->scope_end();
+    group.driver->scope_end();
   }
   bool was_stuck = false;
   try {
     for (int i = 0; i < 10; ++i) {
       uint64_t address = 0;
-      crew.driver->allocate(1024, &address);
+      group.driver->allocate(1024, &address);
     }
   } catch (const DeadlockFound& found) {
     was_stuck = true;
     CHECK_EQUAL(found.proof.size, uint64_t{4096});
   }
   CHECK(was_stuck);
-  crew.driver->run_end();
+  group.driver->run_end();
   CHECK_EQUAL(sum.load(), 2000);
 }
 

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "check.hpp"
-#include "driver/crew.hpp"
+#include "driver/child_group.hpp"
 #include "driver/tasks.hpp"
 
 namespace {
@@ -21,11 +21,11 @@ int64_t tasks() {
 
 TEST(many_chains_give_the_sequential_answer) {
   std::vector<uint64_t> words(64), expected(64);
-  Crew crew(3, 32, fold);
+  ChildGroup group(3, 32, fold);
   std::mt19937 random(1);
   const int64_t count = tasks();
   for (int64_t done = 0; done < count;) {
-    crew.driver->run_begin(Hazards::kRaw);
+    group.driver->run_begin(Hazards::kRaw);
     const int64_t length = std::min<int64_t>(count - done, 1 + random() % 5000);
     for (int64_t i = 0; i < length; ++i) {
       const size_t place = random() % words.size();
@@ -33,11 +33,11 @@ TEST(many_chains_give_the_sequential_answer) {
       expected[place] = expected[place] * 3 + value;
       Task task(reinterpret_cast<uintptr_t>(&words[place]), 8, Tag::kInout, value);
       const int32_t pin = random() % 4 == 0 ? static_cast<int32_t>(random() % 3) : -1;
-      submit(crew, task, pin);
+      submit(group, task, pin);
     }
-    crew.driver->run_end();
-    CHECK_EQUAL(statistics_of(crew.driver->ask()->core).tasks.finished, length);
-    CHECK_EQUAL(statistics_of(crew.driver->ask()->core).waiting, uint64_t{0});
+    group.driver->run_end();
+    CHECK_EQUAL(statistics_of(group.driver->ask()->core).tasks.finished, length);
+    CHECK_EQUAL(statistics_of(group.driver->ask()->core).waiting, uint64_t{0});
     done += length;
   }
   for (size_t i = 0; i < words.size(); ++i) CHECK_EQUAL(words[i], expected[i]);
@@ -45,28 +45,28 @@ TEST(many_chains_give_the_sequential_answer) {
 
 TEST(a_failure_poisons_what_follows_and_names_its_cause) {
   std::vector<uint64_t> words(8);
-  Crew crew(2, 16, [](int32_t, const pto_frame&, const uint64_t* data, std::string* text) {
+  ChildGroup group(2, 16, [](int32_t, const pto_frame&, const uint64_t* data, std::string* text) {
     *word_of(data) += 1;
     *text = "broke at " + std::to_string(scalar_of(data));
     return scalar_of(data) != 7;
   });
   for (int round = 0; round < 200; ++round) {
-    crew.driver->run_begin(Hazards::kRaw);
+    group.driver->run_begin(Hazards::kRaw);
     int64_t failing = -1;
     for (uint64_t i = 0; i < 40; ++i) {
       Task task(reinterpret_cast<uintptr_t>(&words[i % 4]), 8, Tag::kInout, i);
-      const int64_t number = submit(crew, task, static_cast<int32_t>(i / 4 % 2));
+      const int64_t number = submit(group, task, static_cast<int32_t>(i / 4 % 2));
       if (i == 7) failing = number;
     }
-    crew.driver->run_end();
-    const auto failures = crew.driver->ask()->core.engine->failures();
+    group.driver->run_end();
+    const auto failures = group.driver->ask()->core.engine->failures();
     CHECK_EQUAL(failures.size(), size_t{1});
     CHECK_EQUAL(failures[0].first, failing);
-    CHECK_EQUAL(crew.driver->ask()->core.book.cause(failures[0].second)->data,
+    CHECK_EQUAL(group.driver->ask()->core.book.cause(failures[0].second)->data,
                 std::string("broke at 7"));
-    CHECK_EQUAL(crew.driver->ask()->core.engine->poisonings().size(), size_t{8});
-    CHECK_EQUAL(statistics_of(crew.driver->ask()->core).tasks.poisoned, int64_t{8});
-    const auto& ended = crew.driver->ask()->core.book.outcomes()->ended;
+    CHECK_EQUAL(group.driver->ask()->core.engine->poisonings().size(), size_t{8});
+    CHECK_EQUAL(statistics_of(group.driver->ask()->core).tasks.poisoned, int64_t{8});
+    const auto& ended = group.driver->ask()->core.book.outcomes()->ended;
     CHECK_EQUAL(ended.at(failing + 4).root, failing);
   }
 }
@@ -75,20 +75,20 @@ TEST(a_failure_poisons_what_follows_and_names_its_cause) {
 // fail or run again, after their changed regions were restored.
 TEST(a_child_that_is_lost_again_and_again_loses_no_task) {
   std::vector<uint64_t> words(16), expected(16);
-  Crew crew(3, 16, fold, true);
+  ChildGroup group(3, 16, fold, true);
   std::mt19937 random(2);
   const int64_t rounds = tasks() / 5000;
   for (int64_t round = 0; round < rounds; ++round) {
-    crew.driver->run_begin(Hazards::kRaw);
+    group.driver->run_begin(Hazards::kRaw);
     for (int i = 0; i < 2000; ++i) {
       const size_t place = random() % words.size();
       expected[place] = expected[place] * 3 + 1;
       Task task(reinterpret_cast<uintptr_t>(&words[place]), 8, Tag::kInout, 1);
-      submit(crew, task, -1, 1000);
-      if (random() % 400 == 0) crew.kill(static_cast<int32_t>(random() % 3), true);
+      submit(group, task, -1, 1000);
+      if (random() % 400 == 0) group.kill(static_cast<int32_t>(random() % 3), true);
     }
-    crew.driver->run_end();
-    CHECK_EQUAL(crew.driver->ask()->core.engine->failures().size(), size_t{0});
+    group.driver->run_end();
+    CHECK_EQUAL(group.driver->ask()->core.engine->failures().size(), size_t{0});
   }
   for (size_t i = 0; i < words.size(); ++i) CHECK_EQUAL(words[i], expected[i]);
 }
@@ -98,74 +98,74 @@ TEST(a_child_that_is_lost_again_and_again_loses_no_task) {
 TEST(the_thread_of_the_driver_goes_on_while_the_program_does_something_else) {
   std::vector<uint64_t> words(4);
   std::atomic<int> ran = 0;
-  Crew crew(2, 16, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
+  ChildGroup group(2, 16, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
     ran += 1;
     return true;
   });
   for (int round = 0; round < 20; ++round) {
-    crew.driver->run_begin(Hazards::kRaw);
+    group.driver->run_begin(Hazards::kRaw);
     const int before = ran;
     for (uint64_t i = 0; i < 12; ++i) {
       Task task(reinterpret_cast<uintptr_t>(&words[i % 4]), 8, Tag::kInout, i);
-      submit(crew, task, static_cast<int32_t>(i % 2));
+      submit(group, task, static_cast<int32_t>(i % 2));
     }
     for (int i = 0; ran < before + 12; ++i) {
       CHECK(i < kSoonMs);
-      crew.give_up();
+      group.give_up();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      crew.take();
+      group.take();
     }
     if (round % 3 == 0) {
-      crew.driver->park();
-      crew.driver->own_thread().unpark();
+      group.driver->park();
+      group.driver->own_thread().unpark();
     }
-    crew.driver->run_end();
+    group.driver->run_end();
   }
 }
 
 TEST(the_thread_of_the_driver_goes_on_after_a_pause_in_which_it_fell_asleep) {
   std::atomic<int> ran = 0;
-  Crew crew(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
+  ChildGroup group(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
     ran += 1;
     return true;
   });
   std::vector<uint64_t> words(1);
   for (int round = 0; round < 2; ++round) {
-    crew.driver->run_begin(Hazards::kRaw);
-    for (int i = 0; i < 9; ++i) submit(crew, words[0]);
+    group.driver->run_begin(Hazards::kRaw);
+    for (int i = 0; i < 9; ++i) submit(group, words[0]);
     for (int i = 0; ran < 9 * (round + 1); ++i) {
       CHECK(i < kSoonMs);
-      crew.give_up();
+      group.give_up();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      crew.take();
+      group.take();
     }
-    crew.driver->run_end();
+    group.driver->run_end();
     if (round == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1100));
   }
 }
 
 TEST(a_run_wakes_the_child_that_began_the_last_one) {
-  Crew crew(2, 4, fold);
+  ChildGroup group(2, 4, fold);
   std::vector<uint64_t> words(1);
   const auto run = [&](int32_t pin) {
     Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 1);
-    submit(crew, task, pin);
-    crew.driver->run_end();
+    submit(group, task, pin);
+    group.driver->run_end();
   };
   const auto sleeps = [&](int32_t child) {
-    return pto::engine::has_sleepers(&crew.board().child(child).bell);
+    return pto::engine::has_sleepers(&group.progress().child(child).bell);
   };
-  crew.driver->run_begin(Hazards::kRaw);
+  group.driver->run_begin(Hazards::kRaw);
   run(1);
   for (int i = 0; !sleeps(0) || !sleeps(1); ++i) {
     CHECK(i < kSoonMs);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   const auto rung = [&](int32_t child) {
-    return __atomic_load_n(&crew.board().child(child).bell.rung, __ATOMIC_SEQ_CST);
+    return __atomic_load_n(&group.progress().child(child).bell.rung, __ATOMIC_SEQ_CST);
   };
   const uint32_t first = rung(0), second = rung(1);
-  crew.driver->run_begin(Hazards::kRaw);
+  group.driver->run_begin(Hazards::kRaw);
   CHECK_EQUAL(rung(0), first);
   CHECK_EQUAL(rung(1), second + 1);
   run(0);
@@ -174,72 +174,72 @@ TEST(a_run_wakes_the_child_that_began_the_last_one) {
 // Invariant: At a fork, the driver's own thread is at a safe point, even if it forks itself.
 TEST(the_host_may_fork_from_the_thread_of_the_driver) {
   std::atomic<bool> was_parked = false;
-  Crew crew(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
+  ChildGroup group(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
     while (!was_parked) std::this_thread::yield();
     return true;
   });
-  crew.on_look = [&] {
-    crew.driver->park();
-    crew.driver->own_thread().unpark();
+  group.on_look = [&] {
+    group.driver->park();
+    group.driver->own_thread().unpark();
     was_parked = true;
   };
   std::vector<uint64_t> words(1);
-  crew.driver->run_begin(Hazards::kRaw);
+  group.driver->run_begin(Hazards::kRaw);
   Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
-  submit(crew, task);
+  submit(group, task);
   for (int i = 0; !was_parked; ++i) {
     CHECK(i < kSoonMs);
-    crew.give_up();
+    group.give_up();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    crew.take();
+    group.take();
   }
-  crew.driver->run_end();
+  group.driver->run_end();
 }
 
 TEST(a_fork_does_not_wait_for_a_thread_of_the_driver_that_has_ended) {
   std::atomic<bool> is_closed = false;
-  Crew crew(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
+  ChildGroup group(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
     while (!is_closed) std::this_thread::yield();
     return true;
   });
-  crew.on_look = [&] {  // as where it drops the last reference to a Worker
-    if (crew.driver->own_thread().is_own_thread()) {
-      crew.driver->close();
+  group.on_look = [&] {  // as where it drops the last reference to a Worker
+    if (group.driver->own_thread().is_own_thread()) {
+      group.driver->close();
       is_closed = true;
     }
   };
   std::vector<uint64_t> words(1);
-  crew.driver->run_begin(Hazards::kRaw);
+  group.driver->run_begin(Hazards::kRaw);
   Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
-  submit(crew, task);
+  submit(group, task);
   for (int i = 0; !is_closed; ++i) {
     CHECK(i < kSoonMs);
-    crew.give_up();
+    group.give_up();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    crew.take();
+    group.take();
   }
   std::atomic<bool> has_forked = false;
   std::thread forking([&] {
-    crew.take();
-    crew.driver->park();
-    crew.driver->own_thread().unpark();
+    group.take();
+    group.driver->park();
+    group.driver->own_thread().unpark();
     has_forked = true;
-    crew.give_up();
+    group.give_up();
   });
-  crew.give_up();
+  group.give_up();
   for (int i = 0; !has_forked; ++i) {
     CHECK(i < kSoonMs);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   forking.join();
-  crew.take();
+  group.take();
 }
 
 TEST(a_task_past_its_deadline_ends_its_child_and_runs_again) {
   std::vector<uint64_t> words(1, 5);
   std::atomic<int> attempts = 0;
-  Crew* all = nullptr;
-  Crew crew(
+  ChildGroup* all = nullptr;
+  ChildGroup group(
       2, 16,
       [&](int32_t child, const pto_frame&, const uint64_t* data, std::string*) {
         *word_of(data) += 1;
@@ -248,19 +248,19 @@ TEST(a_task_past_its_deadline_ends_its_child_and_runs_again) {
         return true;
       },
       true);
-  all = &crew;
-  crew.driver->run_begin(Hazards::kRaw);
+  all = &group;
+  group.driver->run_begin(Hazards::kRaw);
   Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
-  submit(crew, task, -1, 1, 500);
-  crew.driver->run_end();
-  CHECK_EQUAL(crew.ended, 1);
+  submit(group, task, -1, 1, 500);
+  group.driver->run_end();
+  CHECK_EQUAL(group.ended, 1);
   CHECK_EQUAL(attempts.load(), 2);
   CHECK_EQUAL(words[0], uint64_t{6});  // its region was put back
-  CHECK_EQUAL(crew.driver->ask()->core.engine->failures().size(), size_t{0});
+  CHECK_EQUAL(group.driver->ask()->core.engine->failures().size(), size_t{0});
 }
 
 TEST(a_replay_that_stops_in_a_scope_ends_and_its_graph_is_let_go_of) {
-  Crew crew(1, 4, fold, false, 4096);
+  ChildGroup group(1, 4, fold, false, 4096);
   auto graph = std::make_shared<CapturedGraph>();
   graph->bases = {0};
   graph->first_patch = {0, 0};
@@ -268,150 +268,150 @@ TEST(a_replay_that_stops_in_a_scope_ends_and_its_graph_is_let_go_of) {
                   {CapturedStep::What::kAllocate, 0, 0, 8192},
                   {CapturedStep::What::kScopeEnd, 0, kNoBase, 0}};
   const std::weak_ptr<CapturedGraph> held = graph;
-  crew.driver->run_begin(Hazards::kRaw);
+  group.driver->run_begin(Hazards::kRaw);
   bool was_refused = false;
   try {
-    crew.driver->replay(std::move(graph), true);
+    group.driver->replay(std::move(graph), true);
   } catch (const Refusal&) {
     was_refused = true;
   }
   CHECK(was_refused);
-  CHECK_EQUAL(crew.driver->ask()->submitter.depth(), uint32_t{1});
+  CHECK_EQUAL(group.driver->ask()->submitter.depth(), uint32_t{1});
   CHECK(!held.expired());
-  crew.driver->cancel(crew.driver->add_cause({}));
-  crew.driver->run_end();
-  CHECK(!crew.driver->flags().is_running);
+  group.driver->cancel(group.driver->add_cause({}));
+  group.driver->run_end();
+  CHECK(!group.driver->flags().is_running);
   CHECK(held.expired());
-  crew.driver->run_begin(Hazards::kRaw);
-  crew.driver->run_end();
+  group.driver->run_begin(Hazards::kRaw);
+  group.driver->run_end();
 }
 
 TEST(a_child_that_dies_between_a_skip_and_its_answer_is_lost_and_nothing_else) {
   std::atomic<bool> may_end = false;
-  Crew crew(2, 4, [&](int32_t child, const pto_frame&, const uint64_t*, std::string*) {
+  ChildGroup group(2, 4, [&](int32_t child, const pto_frame&, const uint64_t*, std::string*) {
     while (child == 0 && !may_end) std::this_thread::yield();
     return child != 0;
   });
   std::vector<uint64_t> words(1);
-  crew.child(1).dies_of_skip = true;
-  crew.driver->run_begin(Hazards::kRaw);
+  group.child(1).dies_of_skip = true;
+  group.driver->run_begin(Hazards::kRaw);
   Task first(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
   Task second(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
-  const int64_t failing = submit(crew, first, 0);
-  const int64_t skipped = submit(crew, second, 1);
-  CHECK(!crew.driver->wait(skipped, 1'000'000));  // sent early
-  CHECK_EQUAL(statistics_of(crew.driver->ask()->core).in_flight, uint64_t{2});
+  const int64_t failing = submit(group, first, 0);
+  const int64_t skipped = submit(group, second, 1);
+  CHECK(!group.driver->wait(skipped, 1'000'000));  // sent early
+  CHECK_EQUAL(statistics_of(group.driver->ask()->core).in_flight, uint64_t{2});
   may_end = true;
-  CHECK(crew.driver->wait(failing, UINT64_MAX));
-  for (int i = 0; !crew.child(1).has_died; ++i) {
+  CHECK(group.driver->wait(failing, UINT64_MAX));
+  for (int i = 0; !group.child(1).has_died; ++i) {
     CHECK(i < kSoonMs);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  crew.kill(1, false);
-  crew.driver->run_end();
-  CHECK_EQUAL(crew.driver->ask()->core.engine->failures().size(), size_t{1});
-  CHECK_EQUAL(crew.driver->ask()->core.engine->failures()[0].first, failing);
-  CHECK_EQUAL(crew.driver->ask()->core.engine->poisonings().size(), size_t{1});
+  group.kill(1, false);
+  group.driver->run_end();
+  CHECK_EQUAL(group.driver->ask()->core.engine->failures().size(), size_t{1});
+  CHECK_EQUAL(group.driver->ask()->core.engine->failures()[0].first, failing);
+  CHECK_EQUAL(group.driver->ask()->core.engine->poisonings().size(), size_t{1});
 }
 
 // Invariant: Only a child that sends an invalid answer is ended for it, and the exit of a child is
 // never attributed to its successor.
 TEST(what_cannot_be_ends_the_child_that_says_it_and_no_wait) {
-  Crew crew(2, 4, fold);
+  ChildGroup group(2, 4, fold);
   std::vector<uint64_t> words(2);
-  crew.child(0).lies = true;
-  crew.driver->run_begin(Hazards::kRaw);
+  group.child(0).lies = true;
+  group.driver->run_begin(Hazards::kRaw);
   for (int32_t child = 0; child < 2; ++child) {
     Task task(reinterpret_cast<uintptr_t>(&words[static_cast<size_t>(child)]), 8, Tag::kInout, 1);
-    submit(crew, task, child);
+    submit(group, task, child);
   }
-  crew.driver->run_end();
-  CHECK(crew.broken.find("skipped frame 1") != std::string::npos);
-  CHECK_EQUAL(crew.driver->ask()->core.engine->failures().size(), size_t{1});
+  group.driver->run_end();
+  CHECK(group.broken.find("skipped frame 1") != std::string::npos);
+  CHECK_EQUAL(group.driver->ask()->core.engine->failures().size(), size_t{1});
   CHECK_EQUAL(words[1], uint64_t{1});
 }
 
 TEST(the_end_of_a_child_that_was_started_anew_meanwhile_is_not_asked_for) {
   std::atomic<bool> is_over = false;
-  Crew crew(2, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
+  ChildGroup group(2, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
     while (!is_over) std::this_thread::yield();
     return true;
   });
-  crew.on_end = [&](int32_t child) {
+  group.on_end = [&](int32_t child) {
     is_over = true;
-    crew.kill(1 - child, true);
+    group.kill(1 - child, true);
   };
   std::vector<uint64_t> words(2);
-  crew.driver->run_begin(Hazards::kRaw);
+  group.driver->run_begin(Hazards::kRaw);
   for (int32_t child = 0; child < 2; ++child) {
     Task task(reinterpret_cast<uintptr_t>(&words[static_cast<size_t>(child)]), 8, Tag::kInout, 1);
-    submit(crew, task, child, 0, 200);
+    submit(group, task, child, 0, 200);
   }
-  crew.driver->run_end();
-  CHECK_EQUAL(crew.ended, 1);
+  group.driver->run_end();
+  CHECK_EQUAL(group.ended, 1);
 }
 
 // Invariant: While tasks of a run are alive, the driver checks its children every 50 ms.
 TEST(children_are_looked_after_while_the_program_only_submits) {
-  Crew crew(1, 4, fold);
+  ChildGroup group(1, 4, fold);
   std::vector<uint64_t> words(1);
-  crew.driver->run_begin(Hazards::kRaw);
-  for (int i = 0; crew.looks < 3; ++i) {
+  group.driver->run_begin(Hazards::kRaw);
+  for (int i = 0; group.looks < 3; ++i) {
     CHECK(i < 100 * kSoonMs);
-    submit(crew, words[0]);
+    submit(group, words[0]);
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
-  crew.driver->run_end();
+  group.driver->run_end();
 }
 
 TEST(who_only_asks_does_not_keep_the_driver_from_its_work) {
   std::atomic<int> ran = 0;
-  Crew crew(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
+  ChildGroup group(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
     ran += 1;
     return true;
   });
   std::vector<uint64_t> words(1);
-  crew.driver->run_begin(Hazards::kRaw);
-  for (int i = 0; i < 9; ++i) submit(crew, words[0]);
+  group.driver->run_begin(Hazards::kRaw);
+  for (int i = 0; i < 9; ++i) submit(group, words[0]);
   for (int i = 0; ran < 9; ++i) {
     CHECK(i < 10 * kSoonMs);
-    statistics_of(crew.driver->ask()->core);
-    crew.driver->ask()->core.engine->failures();
-    const int64_t cause = crew.driver->add_cause("why");
-    crew.driver->ask()->core.book.cause(cause);
-    crew.give_up();
+    statistics_of(group.driver->ask()->core);
+    group.driver->ask()->core.engine->failures();
+    const int64_t cause = group.driver->add_cause("why");
+    group.driver->ask()->core.book.cause(cause);
+    group.give_up();
     std::this_thread::sleep_for(std::chrono::microseconds(100));
-    crew.take();
+    group.take();
   }
-  crew.driver->run_end();
+  group.driver->run_end();
 }
 
 // Invariant: Closing ends an open run: waiters return, later submits and waits are refused, and
 // memory is freed when no thread is in the driver.
 TEST(a_driver_that_is_stopped_lets_everybody_go_and_nobody_in) {
   std::atomic<bool> may_end = false;
-  Crew crew(2, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
+  ChildGroup group(2, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
     while (!may_end) std::this_thread::yield();
     return true;
   });
   std::vector<uint64_t> words(1);
-  crew.driver->run_begin(Hazards::kRaw);
-  crew.driver->scope_begin();
+  group.driver->run_begin(Hazards::kRaw);
+  group.driver->scope_begin();
   int64_t last = kNone;
-  for (int i = 0; i < 20; ++i) last = submit(crew, words[0]);
+  for (int i = 0; i < 20; ++i) last = submit(group, words[0]);
   std::atomic<int> came_back = 0;
   std::thread waiting([&] {
-    crew.take();
-    CHECK(crew.driver->wait(last, UINT64_MAX));
+    group.take();
+    CHECK(group.driver->wait(last, UINT64_MAX));
     came_back += 1;
-    crew.give_up();
+    group.give_up();
   });
-  CHECK(!crew.driver->wait(last, 5'000'000));
+  CHECK(!group.driver->wait(last, 5'000'000));
   may_end = true;
-  crew.child(0).stop();
-  crew.child(1).stop();
-  crew.driver->stop(crew.driver->add_cause("closed"));
-  CHECK(!crew.driver->flags().is_running);
+  group.child(0).stop();
+  group.child(1).stop();
+  group.driver->stop(group.driver->add_cause("closed"));
+  CHECK(!group.driver->flags().is_running);
   int refused = 0;
   const auto refuses = [&](auto call) {
     try {
@@ -420,59 +420,59 @@ TEST(a_driver_that_is_stopped_lets_everybody_go_and_nobody_in) {
       refused += refusal.kind == Refusal::Kind::kClosed;
     }
   };
-  refuses([&] { submit(crew, words[0]); });
-  refuses([&] { crew.driver->scope_end(); });
-  refuses([&] { crew.driver->run_end(); });
-  refuses([&] { crew.driver->run_begin(Hazards::kRaw); });
-  refuses([&] { crew.driver->children().control(0, "hello"); });
+  refuses([&] { submit(group, words[0]); });
+  refuses([&] { group.driver->scope_end(); });
+  refuses([&] { group.driver->run_end(); });
+  refuses([&] { group.driver->run_begin(Hazards::kRaw); });
+  refuses([&] { group.driver->children().control(0, "hello"); });
   CHECK_EQUAL(refused, 5);
-  CHECK(crew.driver->ask()->core.book.has_ended(last));
-  crew.give_up();
+  CHECK(group.driver->ask()->core.book.has_ended(last));
+  group.give_up();
   waiting.join();
-  crew.take();
+  group.take();
   CHECK_EQUAL(came_back.load(), 1);
 }
 
 TEST(causes_go_with_their_runs_but_for_those_that_later_tasks_fail_for) {
-  Crew crew(2, 4, fold);
+  ChildGroup group(2, 4, fold);
   std::vector<uint64_t> words(1);
-  crew.kill(0, false);
-  const int64_t first = crew.driver->add_cause("first");
+  group.kill(0, false);
+  const int64_t first = group.driver->add_cause("first");
   std::shared_ptr<RunOutcomes> outcomes;
   for (int i = 0; i < 3; ++i) {
-    crew.driver->run_begin(Hazards::kRaw);
+    group.driver->run_begin(Hazards::kRaw);
     Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 1);
-    submit(crew, task, 0);
-    crew.driver->run_end();
-    const auto failures = crew.driver->ask()->core.engine->failures();
+    submit(group, task, 0);
+    group.driver->run_end();
+    const auto failures = group.driver->ask()->core.engine->failures();
     CHECK_EQUAL(failures.size(), size_t{1});
-    CHECK_EQUAL(crew.driver->ask()->core.book.cause(failures[0].second)->data,
+    CHECK_EQUAL(group.driver->ask()->core.book.cause(failures[0].second)->data,
                 std::string("killed"));
-    if (!outcomes) outcomes = crew.driver->ask()->core.book.outcomes();
+    if (!outcomes) outcomes = group.driver->ask()->core.book.outcomes();
   }
-  CHECK(!crew.driver->ask()->core.book.cause(first));
+  CHECK(!group.driver->ask()->core.book.cause(first));
   CHECK_EQUAL(outcomes->causes.size(), size_t{1});
 }
 
 // Invariant: Control frames keep their order among the tasks of a child.
 TEST(control_frames_keep_their_place_and_are_answered) {
   std::vector<uint64_t> words(1);
-  Crew crew(1, 8, fold);
-  crew.driver->run_begin(Hazards::kRaw);
+  ChildGroup group(1, 8, fold);
+  group.driver->run_begin(Hazards::kRaw);
   std::vector<uint64_t> replies;
   for (int i = 0; i < 50; ++i) {
-    submit(crew, words[0]);
-    replies.push_back(crew.driver->children().control(0, "hello " + std::to_string(i)));
+    submit(group, words[0]);
+    replies.push_back(group.driver->children().control(0, "hello " + std::to_string(i)));
   }
   for (int i = 0; i < 50; ++i) {
     std::string text;
     const auto state =
-        crew.driver->children().reply(replies[static_cast<size_t>(i)], UINT64_MAX, &text);
+        group.driver->children().reply(replies[static_cast<size_t>(i)], UINT64_MAX, &text);
     CHECK(state == ReplyState::kGiven);
     CHECK_EQUAL(text, "hello " + std::to_string(i));
   }
-  crew.driver->run_end();
-  CHECK_EQUAL(crew.broken, std::string());
+  group.driver->run_end();
+  CHECK_EQUAL(group.broken, std::string());
 }
 
 int main(int argc, char** argv) {

@@ -2,80 +2,81 @@
 #include <stdexcept>
 
 #include "check.hpp"
-#include "driver/crew.hpp"
+#include "driver/child_group.hpp"
 #include "driver/tasks.hpp"
 
 TEST(a_run_that_is_over_before_the_driver_is_stopped_does_not_say_so) {
   std::atomic<bool> may_end = false;
-  Crew crew(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
+  ChildGroup group(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
     while (!may_end) std::this_thread::yield();
     return true;
   });
   std::vector<uint64_t> words(1);
-  crew.driver->run_begin(Hazards::kRaw);
-  submit(crew, words[0]);
-  crew.on_look = [&] { may_end = may_end || !crew.driver->own_thread().is_own_thread(); };
+  group.driver->run_begin(Hazards::kRaw);
+  submit(group, words[0]);
+  group.on_look = [&] { may_end = may_end || !group.driver->own_thread().is_own_thread(); };
   bool is_stopped = false;
-  crew.on_take = [&] {
-    if (crew.driver->flags().is_running || is_stopped) return;
+  group.on_take = [&] {
+    if (group.driver->flags().is_running || is_stopped) return;
     is_stopped = true;  // as another thread would, before the one that waited goes on
-    crew.child(0).stop();
-    crew.driver->stop(crew.driver->add_cause("closed"));
+    group.child(0).stop();
+    group.driver->stop(group.driver->add_cause("closed"));
   };
-  crew.driver->run_end();
-  crew.on_take = nullptr;
+  group.driver->run_end();
+  group.on_take = nullptr;
   CHECK(is_stopped);
-  CHECK(crew.driver->ask()->core.engine->failures().empty());
+  CHECK(group.driver->ask()->core.engine->failures().empty());
 }
 
 TEST(an_interrupted_run_is_over_however_late_the_end_of_a_child_is_told) {
-  Crew crew(1, 4, fold);
-  crew.child(0).stop();  // what it is sent stays in flight
+  ChildGroup group(1, 4, fold);
+  group.child(0).stop();  // what it is sent stays in flight
   std::vector<uint64_t> words(1);
-  crew.driver->run_begin(Hazards::kRaw);
-  submit(crew, words[0]);
-  crew.on_look = [] { throw std::runtime_error("interrupted"); };
+  group.driver->run_begin(Hazards::kRaw);
+  submit(group, words[0]);
+  group.on_look = [] { throw std::runtime_error("interrupted"); };
   int asked = 0;
-  crew.on_end = [&](int32_t) {
+  group.on_end = [&](int32_t) {
     if (++asked < 5) throw std::runtime_error("interrupted again");
   };
   std::string words_of_error;
   try {
-    crew.driver->run_end();
+    group.driver->run_end();
   } catch (const std::runtime_error& error) {
     words_of_error = error.what();
   }
   CHECK_EQUAL(words_of_error, std::string("interrupted"));
-  crew.on_look = nullptr;
-  crew.on_end = nullptr;
+  group.on_look = nullptr;
+  group.on_end = nullptr;
   CHECK_EQUAL(asked, 5);
-  CHECK(!crew.driver->flags().is_running);
+  CHECK(!group.driver->flags().is_running);
 }
 
 TEST(a_failure_that_nobody_waited_for_goes_with_its_run) {
   std::atomic<bool> has_failed = false;
-  Crew crew(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
+  ChildGroup group(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
     while (!has_failed) std::this_thread::yield();
     return true;
   });
-  crew.on_look = [&] {
-    if (!crew.driver->own_thread().is_own_thread() || has_failed.exchange(true)) return;
+  group.on_look = [&] {
+    if (!group.driver->own_thread().is_own_thread() || has_failed.exchange(true)) return;
     throw std::runtime_error("of the first run");
   };
   std::vector<uint64_t> words(1);
-  crew.driver->run_begin(Hazards::kRaw);
+  group.driver->run_begin(Hazards::kRaw);
   Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
-  submit(crew, task);
-  for (int i = 0; !has_failed || statistics_of(crew.driver->ask()->core).tasks.finished == 0; ++i) {
+  submit(group, task);
+  for (int i = 0; !has_failed || statistics_of(group.driver->ask()->core).tasks.finished == 0;
+       ++i) {
     CHECK(i < kSoonMs);
-    crew.give_up();
+    group.give_up();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    crew.take();
+    group.take();
   }
-  crew.driver->run_end();  // over already, so it does not wait
-  crew.driver->run_begin(Hazards::kRaw);
-  CHECK(crew.driver->wait(submit(crew, task), UINT64_MAX));
-  crew.driver->run_end();
+  group.driver->run_end();  // over already, so it does not wait
+  group.driver->run_begin(Hazards::kRaw);
+  CHECK(group.driver->wait(submit(group, task), UINT64_MAX));
+  group.driver->run_end();
 }
 
 // Invariant: No thread waits for the driver role while it holds the GIL, because the thread with
@@ -103,38 +104,40 @@ TEST(a_failure_of_the_drivers_thread_is_kept_without_the_host) {
     while (!(scalar_of(data) == 0 ? is_submitted : has_failed)) std::this_thread::yield();
     return true;
   };
-  Crew crew(1, 4, body, false, 1 << 16, [](const Configuration& configuration) {
+  ChildGroup group(1, 4, body, false, 1 << 16, [](const Configuration& configuration) {
     return std::make_unique<SlowEngine>(configuration);
   });
-  crew.on_look = [&] {
-    if (!crew.driver->own_thread().is_own_thread() || !may_fail || has_failed.exchange(true))
+  group.on_look = [&] {
+    if (!group.driver->own_thread().is_own_thread() || !may_fail || has_failed.exchange(true))
       return;
     throw std::runtime_error("of the look");
   };
   const auto wait_for = [&](const std::atomic<bool>& flag) {
-    crew.give_up();
+    group.give_up();
     for (int i = 0; !flag; ++i) {
       CHECK(i < kSoonMs);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    crew.take();
+    group.take();
   };
   std::vector<uint64_t> words(1);
-  crew.driver->run_begin(Hazards::kRaw);
+  group.driver->run_begin(Hazards::kRaw);
   for (const uint64_t scalar : {0, 1}) {
     Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, scalar);
-    submit(crew, task);
+    submit(group, task);
   }
   is_submitted = true;
   wait_for(is_in_event);
-  crew.on_give_up = [&] { has_asked = true; };  // and waits for the role, then with it for the host
-  statistics_of(crew.driver->ask()->core);
-  crew.on_give_up = nullptr;
+  group.on_give_up = [&] {
+    has_asked = true;
+  };  // and waits for the role, then with it for the host
+  statistics_of(group.driver->ask()->core);
+  group.on_give_up = nullptr;
   CHECK(has_asked);
   may_fail = true;
   wait_for(has_failed);
   try {
-    crew.driver->run_end();
+    group.driver->run_end();
   } catch (const std::runtime_error& error) {
     CHECK_EQUAL(std::string(error.what()), std::string("of the look"));
   }
@@ -142,33 +145,33 @@ TEST(a_failure_of_the_drivers_thread_is_kept_without_the_host) {
 
 TEST(a_run_that_is_stopped_while_its_end_is_waited_for_says_so) {
   std::atomic<bool> is_looked = false;
-  Crew crew(1, 4, fold);
-  crew.child(0).stop();  // what it is sent stays in flight
+  ChildGroup group(1, 4, fold);
+  group.child(0).stop();  // what it is sent stays in flight
   std::vector<uint64_t> words(1);
-  crew.driver->run_begin(Hazards::kRaw);
+  group.driver->run_begin(Hazards::kRaw);
   Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
-  submit(crew, task);
-  crew.on_look = [&] { is_looked = is_looked || !crew.driver->own_thread().is_own_thread(); };
+  submit(group, task);
+  group.on_look = [&] { is_looked = is_looked || !group.driver->own_thread().is_own_thread(); };
   std::atomic<int> refused = 0;
   std::thread ending([&] {
-    crew.take();
+    group.take();
     try {
-      crew.driver->run_end();
+      group.driver->run_end();
     } catch (const Refusal& refusal) {
       refused += refusal.kind == Refusal::Kind::kClosed;
     }
-    crew.give_up();
+    group.give_up();
   });
   for (int i = 0; !is_looked; ++i) {  // it waits
     CHECK(i < kSoonMs);
-    crew.give_up();
+    group.give_up();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    crew.take();
+    group.take();
   }
-  crew.driver->stop(crew.driver->add_cause("closed"));
-  crew.give_up();
+  group.driver->stop(group.driver->add_cause("closed"));
+  group.give_up();
   ending.join();
-  crew.take();
+  group.take();
   CHECK_EQUAL(refused.load(), 1);
 }
 
@@ -176,37 +179,37 @@ TEST(a_run_that_is_stopped_while_its_end_is_waited_for_says_so) {
 // the Worker usable.
 TEST(an_interrupted_run_cancels_and_stays_usable) {
   std::atomic<bool> may_end = false;
-  Crew crew(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
+  ChildGroup group(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
     while (!may_end) std::this_thread::yield();
     return true;
   });
   std::vector<uint64_t> words(1);
-  crew.driver->run_begin(Hazards::kRaw);
+  group.driver->run_begin(Hazards::kRaw);
   for (int i = 0; i < 20; ++i) {
     Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
-    submit(crew, task);
+    submit(group, task);
   }
-  crew.on_look = [&] {
-    if (crew.driver->own_thread().is_own_thread()) return;
-    crew.on_look = [&] { may_end = true; };
+  group.on_look = [&] {
+    if (group.driver->own_thread().is_own_thread()) return;
+    group.on_look = [&] { may_end = true; };
     throw std::runtime_error("interrupted");
   };
   std::string words_of_error;
   try {
-    crew.driver->run_end();
+    group.driver->run_end();
   } catch (const std::runtime_error& error) {
     words_of_error = error.what();
   }
   CHECK_EQUAL(words_of_error, std::string("interrupted"));
-  CHECK(!crew.driver->flags().is_running);
-  CHECK(crew.driver->ask()->core.engine->poisonings().size() >= 10);
-  crew.on_look = nullptr;
-  crew.driver->run_begin(Hazards::kRaw);
+  CHECK(!group.driver->flags().is_running);
+  CHECK(group.driver->ask()->core.engine->poisonings().size() >= 10);
+  group.on_look = nullptr;
+  group.driver->run_begin(Hazards::kRaw);
   Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
-  const int64_t number = submit(crew, task);
-  CHECK(crew.driver->wait(number, UINT64_MAX));
-  crew.driver->run_end();
-  CHECK_EQUAL(crew.driver->ask()->core.engine->failures().size(), size_t{0});
+  const int64_t number = submit(group, task);
+  CHECK(group.driver->wait(number, UINT64_MAX));
+  group.driver->run_end();
+  CHECK_EQUAL(group.driver->ask()->core.engine->failures().size(), size_t{0});
 }
 
 int main(int argc, char** argv) {

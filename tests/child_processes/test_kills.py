@@ -44,7 +44,9 @@ class Tree:
 
 def memory_of_a_worker() -> WorkerMemory:
     arena = SharedArena(Budget(1 << 20))
-    return WorkerMemory(board_bytes=64, connection_bytes=[64], arena=arena, heap_ring_size=1 << 20)
+    return WorkerMemory(
+        progress_table_bytes=64, connection_bytes=[64], arena=arena, heap_ring_size=1 << 20
+    )
 
 
 def grow(level: int, path: str, reports: int, announce: Callable[[], None]) -> ChildProcesses:

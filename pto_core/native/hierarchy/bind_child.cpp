@@ -1,4 +1,4 @@
-// Children in Python: the loop that a child runs, and the board that it marks.
+// Children in Python: the loop that a child runs, and the progress table that it marks.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
@@ -7,24 +7,25 @@
 #include <string>
 
 #include "bindings.hpp"
-#include "board.hpp"
 #include "child/child_loop.hpp"
 #include "endpoint/python_ends.hpp"
 #include "errors.hpp"
+#include "progress_table.hpp"
 
 namespace pto::hierarchy {
 namespace {
 
-Board board_at(uintptr_t address) {
-  return Board(reinterpret_cast<void*>(address));  // NOLINT: create_board() has been there
+ProgressTable progress_table_at(uintptr_t address) {
+  return ProgressTable(
+      reinterpret_cast<void*>(address));  // NOLINT: create_progress_table() has been there
 }
 
 ChildRecord& record_at(uintptr_t address, int32_t child) {
-  const Board board = board_at(address);
-  if (child < 0 || child >= static_cast<int32_t>(board.children()))
-    core::raise_usage("child " + std::to_string(child) + " is none: the board has " +
-                      std::to_string(board.children()));
-  return board.child(child);
+  const ProgressTable progress = progress_table_at(address);
+  if (child < 0 || child >= static_cast<int32_t>(progress.children()))
+    core::raise_usage("child " + std::to_string(child) + " is none: the progress table has " +
+                      std::to_string(progress.children()));
+  return progress.child(child);
 }
 
 Digest digest_of(const nb::bytes& bytes) {
@@ -36,17 +37,17 @@ Digest digest_of(const nb::bytes& bytes) {
   return digest;
 }
 
-void make_loop(ChildLoop* place, uintptr_t table, uintptr_t end, uintptr_t boards, int32_t child,
-               uint32_t largest_frame_bytes) {
-  record_at(boards, child);
-  const Board board = board_at(boards);
+void make_loop(ChildLoop* place, uintptr_t table, uintptr_t end, uintptr_t progress_tables,
+               int32_t child, uint32_t largest_frame_bytes) {
+  record_at(progress_tables, child);
+  const ProgressTable progress = progress_table_at(progress_tables);
   const auto* api = reinterpret_cast<const pto_transport_api*>(table);                   // NOLINT
   auto opened = std::make_unique<ChildEnd>(*api, reinterpret_cast<pto_child_end*>(end),  // NOLINT
-                                           board, child, api == &python_transport());
+                                           progress, child, api == &python_transport());
   if (largest_frame_bytes <= 2 * sizeof(pto_frame))
     core::raise_usage("frames of at most " + std::to_string(largest_frame_bytes) +
                       " bytes cannot bring a failure's words; give queue_bytes of 1024 or more");
-  new (place) ChildLoop(board, child, std::move(opened),
+  new (place) ChildLoop(progress, child, std::move(opened),
                         largest_frame_bytes - static_cast<uint32_t>(sizeof(pto_frame)));
 }
 
@@ -63,39 +64,41 @@ nb::dict record_of(uintptr_t address, int32_t child) {
   return found;
 }
 
-void bind_board(nb::module_& module) {
-  module.def("board_bytes", &Board::bytes_needed, nb::arg("children"),
-             "Bytes of shared, zeroed memory that a Worker's board takes; aligned to 64.");
+void bind_progress_table(nb::module_& module) {
+  module.def("progress_table_bytes", &ProgressTable::bytes_needed, nb::arg("children"),
+             "Bytes of shared, zeroed memory that a Worker's progress takes; aligned to 64.");
   module.def(
-      "create_board",
+      "create_progress_table",
       [](uintptr_t address, uint32_t children, uint32_t cores) {
-        Board::create(reinterpret_cast<void*>(address), children, cores);  // NOLINT
+        ProgressTable::create(reinterpret_cast<void*>(address), children, cores);  // NOLINT
       },
       nb::arg("address"), nb::arg("children"), nb::arg("cores"),
-      "Make a board in such memory, before the first fork. `cores`: that the Worker may use.");
+      "Make a progress table in such memory, before the first fork. `cores`: that the Worker may "
+      "use.");
   module.def(
-      "board_parent_bell",
+      "progress_table_parent_bell",
       [](uintptr_t address) {
-        return reinterpret_cast<uintptr_t>(board_at(address).parent_bell());
+        return reinterpret_cast<uintptr_t>(progress_table_at(address).parent_bell());
       },
       nb::arg("address"), "Address of the bell that the parent sleeps on.");
   module.def(
-      "board_child_bell",
+      "progress_table_child_bell",
       [](uintptr_t address, int32_t child) {
         return reinterpret_cast<uintptr_t>(&record_at(address, child).bell);
       },
       nb::arg("address"), nb::arg("child"), "Address of the bell that a child sleeps on.");
-  module.def("board_record", &record_of, nb::arg("address"), nb::arg("child"),
-             nb::sig("def board_record(address: int, child: int) -> dict[str, typing.Any]"),
-             "What a child has done and does, for messages.");
+  module.def(
+      "progress_table_record", &record_of, nb::arg("address"), nb::arg("child"),
+      nb::sig("def progress_table_record(address: int, child: int) -> dict[str, typing.Any]"),
+      "What a child has done and does, for messages.");
 }
 
 }  // namespace
 
 void bind_child(nb::module_& module) {
-  bind_board(module);
+  bind_progress_table(module);
   nb::class_<ChildLoop>(module, "ChildLoop", "What a child process runs until its parent closes.")
-      .def("__init__", &make_loop, nb::arg("table"), nb::arg("end"), nb::arg("boards"),
+      .def("__init__", &make_loop, nb::arg("table"), nb::arg("end"), nb::arg("progress_tables"),
            nb::arg("child"), nb::arg("largest_frame_bytes"),
            "Take an end that is open, and close it when the loop has run or goes.")
       .def(

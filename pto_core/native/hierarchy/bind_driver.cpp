@@ -64,7 +64,7 @@ std::shared_ptr<VisibleMemory> visible_memory(const std::optional<Mappings>& att
 }
 
 void make(WorkerDriver* self, nb::object hooks, const Children& children, const Rings& rings,
-          uint64_t board, const WorkerSettings& settings, const nb::object& engine,
+          uint64_t progress, const WorkerSettings& settings, const nb::object& engine,
           const nb::object& policy, uint64_t snapshot_limit, double patience_s) {
   DriverConfiguration configuration;
   for (const auto& [kind, window] : children) {
@@ -75,7 +75,7 @@ void make(WorkerDriver* self, nb::object hooks, const Children& children, const 
   if (rings.size() != kRings) core::raise_usage("give 4 heap rings");
   for (size_t i = 0; i < kRings; ++i)
     configuration.engine.rings[i] = {rings[i].first, rings[i].second};
-  configuration.board = pointer<void>(board);
+  configuration.progress = pointer<void>(progress);
   configuration.snapshot_limit_bytes = snapshot_limit;
   configuration.patience_ns = static_cast<uint64_t>(patience_s * 1e9);
   or_error([&] {
@@ -297,7 +297,8 @@ void bind_children(nb::class_<WorkerDriver>& bound) {
       .def("stop", &WorkerDriver::stop, nb::arg("cause"),
            "End a run that is open: what was in flight is lost for this cause. Each later submit "
            "and "
-           "wait raises WorkerClosedError. When this returns, no thread uses the board any more.")
+           "wait raises WorkerClosedError. When this returns, no thread uses the progress table "
+           "any more.")
       .def("refuse_inside", &WorkerDriver::refuse_inside,
            "Raise UsageError on a thread that is in a call of the driver, by which it came here.")
       .def("close", &WorkerDriver::close, "Close all connections. Twice is fine.");
@@ -337,17 +338,17 @@ void bind_driver(nb::module_& module) {
       .def(
           "__init__",
           [](WorkerDriver* self, nb::object hooks, const Children& children, const Rings& rings,
-             uint64_t board, std::shared_ptr<LiveCallables> callables,
+             uint64_t progress, std::shared_ptr<LiveCallables> callables,
              CallableSpace next_level_space, nb::object engine, nb::object policy,
              uint64_t snapshot_limit, uint32_t task_timeout_ms, double patience_s,
              const std::optional<Mappings>& attached) {
             make(
-                self, std::move(hooks), children, rings, board,
+                self, std::move(hooks), children, rings, progress,
                 {std::move(callables), visible_memory(attached), next_level_space, task_timeout_ms},
                 engine, policy, snapshot_limit, patience_s);
           },
-          nb::arg("hooks"), nb::kw_only(), nb::arg("children"), nb::arg("rings"), nb::arg("board"),
-          nb::arg("callables"), nb::arg("next_level_space"), nb::arg("engine"),
+          nb::arg("hooks"), nb::kw_only(), nb::arg("children"), nb::arg("rings"),
+          nb::arg("progress"), nb::arg("callables"), nb::arg("next_level_space"), nb::arg("engine"),
           nb::arg("policy").none() = nb::none(), nb::arg("snapshot_limit") = uint64_t{1} << 30,
           nb::arg("task_timeout_ms") = 0, nb::arg("patience_s") = 2.0,
           nb::arg("attached") = nb::none(),

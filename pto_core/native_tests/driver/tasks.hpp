@@ -1,10 +1,10 @@
-// Tasks that tests give to a crew.
+// Tasks that tests give to a group.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
-#include "driver/crew.hpp"
+#include "driver/child_group.hpp"
 
 // A task with one tensor and one scalar.
 struct Task {
@@ -21,22 +21,22 @@ struct Task {
   }
 };
 
-inline int64_t submit(Crew& crew, Task& task, int32_t pin = -1, int32_t retries = 0,
+inline int64_t submit(ChildGroup& group, Task& task, int32_t pin = -1, int32_t retries = 0,
                       uint32_t timeout_ms = 0) {
   const MemberCall member{{&task.tensor, 1}, {&task.key, 1}, {&task.scalar, 1}};
   Call call;
   call.kind = Kind::kSub;
-  call.callable = crew.noop;
+  call.callable = group.noop;
   call.members = {&member, 1};
   call.retries = retries;
   call.timeout_ms = timeout_ms;
   if (pin >= 0) call.pins = {&pin, 1};
-  return crew.driver->submit(call);
+  return group.driver->submit(call);
 }
 
-inline int64_t submit(Crew& crew, uint64_t& word) {
+inline int64_t submit(ChildGroup& group, uint64_t& word) {
   Task task(reinterpret_cast<uintptr_t>(&word), 8, Tag::kInout, 1);
-  return submit(crew, task);
+  return submit(group, task);
 }
 
 inline uint64_t* word_of(const uint64_t* data) {

@@ -72,38 +72,38 @@ class End:
         self.is_closed = True
 
 
-class Board:
-    """The board of a Worker with some children."""
+class ProgressTable:
+    """The progress table of a Worker with some children."""
 
     def __init__(self, children: int = 1) -> None:
-        self.memory = mmap.mmap(-1, _hierarchy.board_bytes(children))
+        self.memory = mmap.mmap(-1, _hierarchy.progress_table_bytes(children))
         self.address = np.frombuffer(self.memory, np.uint8).ctypes.data
-        _hierarchy.create_board(self.address, children, 2)
+        _hierarchy.create_progress_table(self.address, children, 2)
 
     def record(self, child: int = 0) -> dict[str, Any]:
-        return _hierarchy.board_record(self.address, child)
+        return _hierarchy.progress_table_record(self.address, child)
 
 
 class Child:
     """One child: its end, its loop, and the frames that it is sent."""
 
     def __init__(
-        self, board: Board | None = None, index: int = 0, queue_bytes: int = QUEUE_BYTES
+        self, progress: ProgressTable | None = None, index: int = 0, queue_bytes: int = QUEUE_BYTES
     ) -> None:
-        self.board = board or Board()
+        self.progress = progress or ProgressTable()
         self.end = End()
         place = _hierarchy.ConnectionPlace(
             0,
             0,
-            _hierarchy.board_parent_bell(self.board.address),
-            _hierarchy.board_child_bell(self.board.address, index),
+            _hierarchy.progress_table_parent_bell(self.progress.address),
+            _hierarchy.progress_table_child_bell(self.progress.address, index),
             64,
             queue_bytes,
         )
         self.loop = ChildLoop(
             table=_hierarchy.python_transport_table(),
             end=_hierarchy.open_python_child(self.end, place),
-            boards=self.board.address,
+            progress_tables=self.progress.address,
             child=index,
             largest_frame_bytes=queue_bytes,
         )

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from child_rig import ARGUMENTS, Board, Child, blob_of, digest_of
+from child_rig import ARGUMENTS, Child, ProgressTable, blob_of, digest_of
 
 from pto_core import _hierarchy
 from pto_core._hierarchy import ContinuousTensor, TaskArgs
@@ -66,7 +66,7 @@ class TestTasks:
 
     def test_write_to_shared_memory_and_learn_what_is_not(self) -> None:
         child = Child()
-        shared = np.frombuffer(child.board.memory, np.uint8)[-16:]  # the end of a note
+        shared = np.frombuffer(child.progress.memory, np.uint8)[-16:]  # the end of a note
         private = np.zeros(4)
         args = TaskArgs()
         for numbers in (shared, private):
@@ -229,8 +229,8 @@ class TestOrder:
 
     def test_children_wait_for_each_other(self) -> None:
         """A chain that goes to and fro: each child waits for the other, without the GIL."""
-        board = Board(2)
-        children = [Child(board, index) for index in range(2)]
+        progress = ProgressTable(2)
+        children = [Child(progress, index) for index in range(2)]
         order: list[int] = []
         length = 500
         for link in range(2 * length):
@@ -261,31 +261,31 @@ class TestOrder:
             child.run()
 
     def test_counts_go_on_over_connections(self) -> None:
-        board = Board()
+        progress = ProgressTable()
         for round_ in range(3):
-            child = Child(board)
+            child = Child(progress)
             child.know(lambda: None)
             required = {"required_child": 0, "required_count": 2 * round_}
             child.task(**(required if round_ else {}))
             child.task()
             child.run()
             assert child.outcomes == {1: Outcome.SUCCEEDED, 2: Outcome.SUCCEEDED}
-            assert board.record()["completed"] == board.record()["started"] == 2 * round_ + 2
+            assert progress.record()["completed"] == progress.record()["started"] == 2 * round_ + 2
 
 
-class TestBoard:
+class TestProgressTable:
     def test_tells_what_the_child_does(self) -> None:
         child = Child()
         seen: list[dict] = []
-        child.know(lambda: seen.append(child.board.record()))
+        child.know(lambda: seen.append(child.progress.record()))
         child.task()
         child.task()
         child.control(5)
-        child.run(control=lambda given: seen.append(child.board.record()) or b"")
+        child.run(control=lambda given: seen.append(child.progress.record()) or b"")
         assert [(one["started"], one["completed"]) for one in seen] == [(1, 0), (2, 1), (2, 2)]
         assert [one["control"] for one in seen] == [None, None, 5]
         assert {one["pid"] for one in seen} == {os.getpid()}
-        assert child.board.record()["ending"] == 1
+        assert child.progress.record()["ending"] == 1
 
     def test_counts_a_task_before_its_answer_is_sent(self) -> None:
         """A parent that has the answer reads the count; a lower one would fail the task."""
@@ -295,7 +295,7 @@ class TestBoard:
 
         def answer_and_look(data: bytes) -> bool:
             number = Answer.unpack(data).number
-            completed.append((number, child.board.record()["completed"]))
+            completed.append((number, child.progress.record()["completed"]))
             return answer(data)
 
         child.end.answer = answer_and_look
@@ -311,8 +311,8 @@ class TestBoard:
         assert all(count >= number for number, count in completed), completed
 
     def test_knows_its_children(self) -> None:
-        with pytest.raises(UsageError, match="child 2 is none: the board has 2"):
-            Board(2).record(2)
+        with pytest.raises(UsageError, match="child 2 is none: the progress table has 2"):
+            ProgressTable(2).record(2)
 
 
 class TestControl:
@@ -404,7 +404,7 @@ class TestAnswers:
     @pytest.mark.parametrize(("task_s", "least", "most"), [(0.0001, 50, 50), (0, 1, 25)])
     def test_wake_a_parent_that_sleeps_for_long_tasks_only(self, task_s, least, most) -> None:
         child = Child()
-        bell = _hierarchy.board_parent_bell(child.board.address)
+        bell = _hierarchy.progress_table_parent_bell(child.progress.address)
         sleepers = ctypes.c_uint32.from_address(bell + 4)  # pto_bell.sleepers
 
         def work() -> None:
@@ -516,7 +516,7 @@ class TestBrokenFrames:
         child.end.frames.append(frame.pack())
         with pytest.raises(ProtocolError, match=words):
             child.run()
-        assert child.board.record()["ending"] == 2
+        assert child.progress.record()["ending"] == 2
         assert child.end.is_closed
 
     def test_random_ones_only_raise_protocol_errors(self) -> None:
@@ -573,11 +573,11 @@ class Packets:
 
 def test_in_a_process_of_its_own() -> None:
     parent, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    board = Board()
+    progress = ProgressTable()
     pid = os.fork()
     if pid == 0:
         parent.close()
-        child = Child(board)
+        child = Child(progress)
         child.end.receive = Packets(other).receive  # type: ignore[method-assign]
         child.end.answer = Packets(other).answer  # type: ignore[method-assign]
         child.know(lambda: os.getpid())
@@ -593,7 +593,7 @@ def test_in_a_process_of_its_own() -> None:
             told[number] = Outcome.SUCCEEDED
         told[answer.number] = answer.outcome
     assert list(told.values()) == [Outcome.SUCCEEDED, Outcome.FAILED, Outcome.SUCCEEDED]
-    assert board.record()["pid"] == pid
+    assert progress.record()["pid"] == pid
     parent.close()
     assert os.waitpid(pid, 0)[1] == 0
-    assert board.record()["completed"] == 3
+    assert progress.record()["completed"] == 3

@@ -15,7 +15,7 @@ void look_for_signals();
 
 class Answers {
  public:
-  Answers(ChildEnd& end, const Board& board) : end_(end), board_(board) {}
+  Answers(ChildEnd& end, const ProgressTable& progress) : end_(end), progress_(progress) {}
 
   // Frame `count` of this connection has succeeded, and so have all unreported frames before it.
   void succeeded(uint64_t count) {
@@ -66,7 +66,8 @@ class Answers {
   bool is_due() {
     // Ordered after the mark in the table: either a parent about to sleep sees the mark, or this
     // thread sees the parent.
-    const bool is_asleep = __atomic_load_n(&board_.parent_bell()->sleepers, __ATOMIC_SEQ_CST) != 0;
+    const bool is_asleep =
+        __atomic_load_n(&progress_.parent_bell()->sleepers, __ATOMIC_SEQ_CST) != 0;
     if (!is_asleep) return untold_ >= kMerged;
     const uint64_t now = engine::monotonic_ns();
     if (untold_ < kMergedAsleep && now - woken_ns_ < kWakeEveryNs) return false;
@@ -81,7 +82,7 @@ class Answers {
   void give(const pto_answer& answer);
 
   ChildEnd& end_;
-  const Board& board_;
+  const ProgressTable& progress_;
   uint64_t newest_ = 0;    // last succeeded frame; valid while untold_ is not 0
   uint32_t untold_ = 0;    // frames that succeeded since the last answer
   uint64_t woken_ns_ = 0;  // time of the last wake-up of a sleeping parent

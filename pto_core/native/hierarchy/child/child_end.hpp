@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <string>
 
-#include "board.hpp"
 #include "engine/interface.hpp"
+#include "progress_table.hpp"
 #include "pto/abi/endpoint.h"
 #include "pto/engine/bell.hpp"
 
@@ -20,13 +20,14 @@ struct ParentClosed {};
 class ChildEnd {
  public:
   // Take ownership of the end.
-  ChildEnd(const pto_transport_api& api, pto_child_end* end, const Board& board, int32_t child,
-           bool is_python)
+  ChildEnd(const pto_transport_api& api, pto_child_end* end, const ProgressTable& progress,
+           int32_t child, bool is_python)
       : api_(api),
         end_(end),
-        bell_(&board.child(child).bell),
-        waiter_(bell_, board.spin_places(), Board::spinner(child)),
-        sleeper_(bell_, nullptr, Board::spinner(child), {0, 0, engine::WaitPolicy().longest_ns}),
+        bell_(&progress.child(child).bell),
+        waiter_(bell_, progress.spin_places(), ProgressTable::spinner(child)),
+        sleeper_(bell_, nullptr, ProgressTable::spinner(child),
+                 {0, 0, engine::WaitPolicy().longest_ns}),
         is_python_(is_python) {}
   ~ChildEnd() { close(); }
   ChildEnd(const ChildEnd&) = delete;

@@ -51,13 +51,13 @@ void set_unknown_callable(const pto_frame& frame) {
 
 }  // namespace
 
-ChildLoop::ChildLoop(const Board& board, int32_t child, std::unique_ptr<ChildEnd> end,
+ChildLoop::ChildLoop(const ProgressTable& progress, int32_t child, std::unique_ptr<ChildEnd> end,
                      uint32_t largest_answer)
-    : board_(board),
+    : progress_(progress),
       child_(child),
       end_(std::move(end)),
       largest_answer_(largest_answer),
-      answers_(*end_, board_),
+      answers_(*end_, progress_),
       failure_type_(nb::module_::import_("pto_core.hierarchy.failures").attr("Failure")) {}
 
 ChildLoop::~ChildLoop() {
@@ -70,7 +70,7 @@ bool ChildLoop::run(nb::object control, nb::object invoke) {
   if (!end_->is_open()) core::raise_usage("this loop of a child has ended; make another");
   control_ = std::move(control);
   if (!invoke.is_none()) invoke_ = std::move(invoke);
-  ChildRecord& record = board_.child(child_);
+  ChildRecord& record = progress_.child(child_);
   base_ = record.completed.load(std::memory_order_relaxed);
   record.pid.store(static_cast<uint32_t>(getpid()), std::memory_order_release);
   try {
@@ -92,7 +92,7 @@ bool ChildLoop::run(nb::object control, nb::object invoke) {
 
 void ChildLoop::leave(Ending ending) {
   answers_.tell_the_rest();
-  board_.child(child_).ending.store(static_cast<uint32_t>(ending), std::memory_order_release);
+  progress_.child(child_).ending.store(static_cast<uint32_t>(ending), std::memory_order_release);
   end_->close();
   control_.reset();
   invoke_.reset();
@@ -130,7 +130,7 @@ void ChildLoop::handle(const pto_frame_view& view) {
 }
 
 void ChildLoop::run_control(const pto_frame_view& view) {
-  ChildRecord& record = board_.child(child_);
+  ChildRecord& record = progress_.child(child_);
   record.control.store(view.frame->number + 1, std::memory_order_relaxed);
   const nb::bytes given(static_cast<const char*>(view.data), view.frame->bytes);
   const nb::object reply = control_(given);
@@ -147,32 +147,32 @@ void ChildLoop::run_task(const pto_frame_view& view) {
   const pto_frame& frame = *view.frame;
   const uint64_t count = ++count_;
   if (frame.required_count != 0 && requirement_of(frame, base_ + count) == Requirement::kFailed) {
-    board_.complete(child_, false);
+    progress_.complete(child_, false);
     answers_.ended(count, PTO_OUTCOME_SKIPPED, nullptr, 0);
     return;
   }
-  board_.start(child_);
+  progress_.start(child_);
   if (call(view)) {
     release_view();
-    board_.complete(child_, true);
+    progress_.complete(child_, true);
     answers_.succeeded(count);
     return;
   }
   const nb::object why = describe_failure();
   release_view();
-  board_.complete(child_, false);
+  progress_.complete(child_, false);
   answers_.ended(count, PTO_OUTCOME_FAILED, PyBytes_AS_STRING(why.ptr()),
                  static_cast<uint32_t>(PyBytes_GET_SIZE(why.ptr())));
 }
 
 void ChildLoop::check_requirement(const pto_frame& frame) const {
   const int32_t required = frame.required_child;
-  const auto children = static_cast<int32_t>(board_.children());
+  const auto children = static_cast<int32_t>(progress_.children());
   if (required < 0 || required >= children)
     break_off("a task requires a frame of child " + std::to_string(required) + " of " +
               std::to_string(children));
   if (required == child_ &&
-      frame.required_count > board_.child(child_).completed.load(std::memory_order_relaxed))
+      frame.required_count > progress_.child(child_).completed.load(std::memory_order_relaxed))
     break_off("a task requires frame " + std::to_string(frame.required_count) +
               " of its own child, which comes after it");
 }
@@ -181,7 +181,7 @@ void ChildLoop::check_requirement(const pto_frame& frame) const {
 Requirement ChildLoop::requirement_of(const pto_frame& frame, uint64_t count) {
   check_requirement(frame);
   const auto judge = [&] {
-    return board_.requirement(child_, count, frame.required_child, frame.required_count);
+    return progress_.requirement(child_, count, frame.required_child, frame.required_count);
   };
   Requirement found = judge();
   while (found == Requirement::kPending) {
@@ -191,7 +191,7 @@ Requirement ChildLoop::requirement_of(const pto_frame& frame, uint64_t count) {
       end_->wait([&] { return (found = judge()) != Requirement::kPending; },
                  [&] {
                    answers_.flush();
-                   board_.want_ring(child_, frame.required_child);
+                   progress_.want_ring(child_, frame.required_child);
                  });
     }
     look_for_signals();

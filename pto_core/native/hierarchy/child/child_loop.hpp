@@ -11,10 +11,10 @@
 #include <memory>
 
 #include "arguments/task_args.hpp"
-#include "board.hpp"
 #include "child/answers.hpp"
 #include "child/callable_table.hpp"
 #include "child/child_end.hpp"
+#include "progress_table.hpp"
 
 namespace pto::hierarchy {
 
@@ -23,7 +23,7 @@ namespace nb = nanobind;
 class ChildLoop {
  public:
   // `largest_answer`: the maximum of data bytes in one answer.
-  ChildLoop(const Board& board, int32_t child, std::unique_ptr<ChildEnd> end,
+  ChildLoop(const ProgressTable& progress, int32_t child, std::unique_ptr<ChildEnd> end,
             uint32_t largest_answer);
   ~ChildLoop();
 
@@ -56,7 +56,7 @@ class ChildLoop {
   nb::object describe_failure() const;
   void leave(Ending ending);
 
-  const Board board_;
+  const ProgressTable progress_;
   const int32_t child_;
   std::unique_ptr<ChildEnd> end_;
   const uint32_t largest_answer_;

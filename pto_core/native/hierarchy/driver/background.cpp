@@ -92,7 +92,7 @@ void Background::park() {
     if (is_own_thread()) return;
   }
   changed_.notify_all();
-  engine::ring(drive_.board().parent_bell());
+  engine::ring(drive_.progress().parent_bell());
   drive_.host().give_up();
   {
     std::unique_lock lock(mutex_);
@@ -191,7 +191,8 @@ void Background::drive(uint64_t drives) {
     policy.spin_ns = 0;
     policy.yield_ns = 0;
     policy.longest_ns = drive_.slice_ns(UINT64_MAX, &longest_ns);
-    engine::Waiter waiter(drive_.board().parent_bell(), nullptr, Board::kParentSpinner, policy);
+    engine::Waiter waiter(drive_.progress().parent_bell(), nullptr, ProgressTable::kParentSpinner,
+                          policy);
     bool has_actions = false;
     std::exception_ptr error;
     waiter.wait([&]() noexcept {

@@ -30,7 +30,7 @@ void ChildControl::lose(int32_t child, int64_t cause, bool returns) {
   if (drive_.flags().is_closed) return;
   role->exchange.lose(child, cause, returns);
   role->exchange.poll_and_dispatch();
-  engine::ring(role->core.board.parent_bell());
+  engine::ring(role->core.progress.parent_bell());
 }
 
 uint64_t ChildControl::control(int32_t child, std::string data) {

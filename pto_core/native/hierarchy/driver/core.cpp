@@ -10,7 +10,7 @@ DriverCore::DriverCore(const DriverConfiguration& configuration, std::unique_ptr
     : configuration(configuration),
       flags(flags),
       engine(std::move(engine)),
-      board(configuration.board),
+      progress(configuration.progress),
       regions(configuration.snapshot_limit_bytes) {
   for (const ChildConfiguration& child : configuration.engine.children)
     links.push_back(std::make_unique<ChildLink>(child));

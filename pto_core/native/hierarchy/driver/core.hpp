@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "board.hpp"
 #include "driver/captured_graph.hpp"
 #include "driver/catalogue.hpp"
 #include "driver/child_link.hpp"
@@ -20,12 +19,13 @@
 #include "driver/shared_flags.hpp"
 #include "driver/watches.hpp"
 #include "engine/interface.hpp"
+#include "progress_table.hpp"
 
 namespace pto::hierarchy {
 
 struct DriverConfiguration {
   Configuration engine;
-  void* board = nullptr;  // made by Board::create for as many children
+  void* progress = nullptr;  // made by ProgressTable::create for as many children
   uint64_t snapshot_limit_bytes = uint64_t{1} << 30;
   uint64_t patience_ns = 2'000'000'000;  // grace period for running tasks when a run is interrupted
   bool is_engine_python = false;         // or its policy
@@ -52,7 +52,7 @@ struct DriverCore {
   const DriverConfiguration& configuration;
   SharedFlags& flags;
   const std::unique_ptr<Engine> engine;
-  Board board;
+  ProgressTable progress;
   std::vector<std::unique_ptr<ChildLink>> links;
   Catalogue catalogue;
   RunBook book;

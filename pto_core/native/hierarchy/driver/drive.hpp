@@ -24,9 +24,9 @@ inline uint64_t saturating_add(uint64_t a, uint64_t b) {
 
 class Drive {
  public:
-  // `board` is the table of the state: its bell is used without the role.
-  Drive(GuardedState& state, Host& host, SharedFlags& flags, const Board& board)
-      : state_(state), host_(host), flags_(flags), board_(board), background_(*this) {}
+  // `progress` is the table of the state: its bell is used without the role.
+  Drive(GuardedState& state, Host& host, SharedFlags& flags, const ProgressTable& progress)
+      : state_(state), host_(host), flags_(flags), progress_(progress), background_(*this) {}
 
   // Return whether `done(role)`, called with the role after each poll, became true before
   // CLOCK_MONOTONIC `deadline_ns`. Throws if the driver is closed first; its memory is not accessed
@@ -60,7 +60,7 @@ class Drive {
   GuardedState& state() { return state_; }
   Host& host() { return host_; }
   SharedFlags& flags() { return flags_; }
-  const Board& board() const { return board_; }
+  const ProgressTable& progress() const { return progress_; }
   Background& background() { return background_; }
 
  private:
@@ -69,7 +69,7 @@ class Drive {
   GuardedState& state_;
   Host& host_;
   SharedFlags& flags_;
-  const Board board_;
+  const ProgressTable progress_;
   Background background_;  // last: its thread uses all of the above
 };
 
@@ -125,8 +125,8 @@ bool Drive::wait_until(Done done, uint64_t deadline_ns) {
     };
     engine::WaitPolicy policy;
     policy.longest_ns = slice_ns(deadline_ns, &longest_ns);
-    engine::Waiter waiter(board_.parent_bell(), board_.spin_places(), Board::kParentSpinner,
-                          policy);
+    engine::Waiter waiter(progress_.parent_bell(), progress_.spin_places(),
+                          ProgressTable::kParentSpinner, policy);
     host_.give_up();
     const bool is_ready = waiter.wait([&]() noexcept { return guarded(poll, error); });
     host_.take();

@@ -16,7 +16,7 @@ Driver::Driver(const DriverConfiguration& configuration, std::unique_ptr<Engine>
     : configuration_(configuration),
       host_(host),
       state_(configuration_, std::move(engine), host, flags_),
-      drive_(state_, host, flags_, Board(configuration.board)),
+      drive_(state_, host, flags_, ProgressTable(configuration.progress)),
       children_(drive_) {
   flags_.calls_python = configuration.is_engine_python;
 }
@@ -247,7 +247,7 @@ void Driver::stop(int64_t cause) {
     flags_.is_closed = true;
     role->core.watches.end_all();
   }
-  engine::ring(drive_.board().parent_bell());
+  engine::ring(drive_.progress().parent_bell());
   while (flags_.waiting.load() > drive_.waits_of_this_thread()) {
     host_.give_up();
     std::this_thread::sleep_for(std::chrono::microseconds(100));

@@ -27,7 +27,7 @@ bool Exchange::poll_and_dispatch(uint32_t waiters) {
   if (core_.flags.has_work.load(std::memory_order_relaxed) != has_work)
     core_.flags.has_work = has_work;
   // Children do not signal completions that are polled here.
-  if (has_moved && core_.flags.waiting.load() > waiters) engine::ring(core_.board.parent_bell());
+  if (has_moved && core_.flags.waiting.load() > waiters) engine::ring(core_.progress.parent_bell());
   return has_moved;
 }
 
@@ -56,10 +56,10 @@ bool Exchange::read_progress(int32_t child) {
   const ChildLink& link = core_.link(child);
   if (link.in_flight() == 0 || link.is_disbelieved()) return false;
   // The counterpart is the check of the parent's sleep in child/answers.hpp: one sees the other.
-  const uint64_t marked = core_.board.child(child).completed.load();
+  const uint64_t marked = core_.progress.child(child).completed.load();
   const uint64_t last = std::min(marked, link.taken());
   uint64_t count = link.completed();
-  while (count < last && core_.board.has_succeeded(child, count + 1)) count += 1;
+  while (count < last && core_.progress.has_succeeded(child, count + 1)) count += 1;
   if (count == link.completed()) return false;
   report_completion(child, count, Outcome::kSucceeded, kNone);
   return true;
@@ -118,7 +118,7 @@ void Exchange::skip_consumers(int32_t child, uint64_t count) {
     for (uint64_t each = link.completed() + 1; each <= link.sent(); ++each) {
       const Frame& frame = link.frame(each);
       if (frame.required_child == child && frame.required_count == count)
-        core_.board.skip(static_cast<int32_t>(i), each);
+        core_.progress.skip(static_cast<int32_t>(i), each);
     }
   }
 }
@@ -190,7 +190,7 @@ void Exchange::process() {
 
 void Exchange::wake_first_child() {
   has_sent_ = false;
-  if (first_child_ != kNone) engine::ring_published(&core_.board.child(first_child_).bell);
+  if (first_child_ != kNone) engine::ring_published(&core_.progress.child(first_child_).bell);
 }
 
 void Exchange::send(const Instruction& instruction) {
@@ -201,7 +201,7 @@ void Exchange::send(const Instruction& instruction) {
   for (; link.configs_sent < record.config; ++link.configs_sent)
     link.control(core_.replies.next(), core_.catalogue.config_frame(link.configs_sent + 1));
   if (record.timeout_ms > 0)
-    core_.board.child(instruction.child).wants_clock.store(1, std::memory_order_relaxed);
+    core_.progress.child(instruction.child).wants_clock.store(1, std::memory_order_relaxed);
   link.send(instruction.count, {instruction.task, instruction.member, instruction.required_child,
                                 instruction.required_count});
 }
@@ -220,7 +220,7 @@ void Exchange::finish(const Instruction& instruction) {
 // No live task has a time limit. send() starts a clock before the next frame that needs one.
 void Exchange::stop_clocks() {
   for (size_t i = 0; i < core_.links.size(); ++i)
-    core_.board.child(static_cast<int32_t>(i)).wants_clock.store(0, std::memory_order_relaxed);
+    core_.progress.child(static_cast<int32_t>(i)).wants_clock.store(0, std::memory_order_relaxed);
 }
 
 void Exchange::check_deadlines() {
@@ -229,7 +229,7 @@ void Exchange::check_deadlines() {
   for (size_t i = 0; i < core_.links.size(); ++i) {
     const auto child = static_cast<int32_t>(i);
     ChildLink& link = *core_.links[i];
-    const ChildRecord& seen = core_.board.child(child);
+    const ChildRecord& seen = core_.progress.child(child);
     const uint64_t started = seen.started.load(std::memory_order_acquire);
     if (started <= std::max(link.completed(), link.late) || started > link.sent()) continue;
     if (seen.completed.load(std::memory_order_acquire) >= started) continue;
@@ -254,7 +254,7 @@ void Exchange::note_returning(ChildLink& link, bool returns) {
 
 // Report the answers of the child, then its successes in the progress table without an answer, then
 // the rest as lost. Frames elsewhere that require a lost frame are skipped before the progress
-// table lets their children continue.
+// table table lets their children continue.
 void Exchange::lose(int32_t child, int64_t cause, bool returns) {
   ChildLink& link = core_.link(child);
   pto_answer answers[16];
@@ -271,7 +271,7 @@ void Exchange::lose(int32_t child, int64_t cause, bool returns) {
   note_returning(link, returns);
   link.presence.loss_cause = cause;
   std::erase_if(core_.actions, [&](const Action& action) { return action.child == child; });
-  core_.board.lose(child, link.sent());
+  core_.progress.lose(child, link.sent());
   core_.engine->child_lost(child, cause, started, returns, core_.out);
   core_.is_dirty = true;
   process();
@@ -281,14 +281,14 @@ void Exchange::lose(int32_t child, int64_t cause, bool returns) {
 // the report. A skip is marked as an end without a begin.
 uint64_t Exchange::last_started(int32_t child) const {
   const ChildLink& link = core_.link(child);
-  const ChildRecord& seen = core_.board.child(child);
+  const ChildRecord& seen = core_.progress.child(child);
   const uint64_t started =
       std::clamp(seen.started.load(std::memory_order_acquire), link.completed(), link.sent());
   if (started == link.completed() || seen.completed.load() < started) return started;
   const Frame& frame = link.frame(started);
   const bool is_skip = frame.required_child != kNone &&
-                       core_.board.requirement(child, started, frame.required_child,
-                                               frame.required_count) == Requirement::kFailed;
+                       core_.progress.requirement(child, started, frame.required_child,
+                                                  frame.required_count) == Requirement::kFailed;
   return is_skip ? started - 1 : started;
 }
 
@@ -331,7 +331,7 @@ void Exchange::lose_all(int64_t cause) {
 
 void Exchange::wake_waiting() {
   if (core_.flags.waiting.load(std::memory_order_relaxed) > 0)
-    engine::ring(core_.board.parent_bell());
+    engine::ring(core_.progress.parent_bell());
 }
 
 std::optional<EndedTask> describe_live(DriverCore& core, int64_t task, int32_t* child) {

@@ -78,12 +78,14 @@ class ChildGroup:
         self.opener = Opener(settings.transport, queue_bytes // _FRAME_BYTES, queue_bytes)
         count = len(self.specs)
         self.memory = WorkerMemory(
-            board_bytes=_hierarchy.board_bytes(count),
+            progress_table_bytes=_hierarchy.progress_table_bytes(count),
             connection_bytes=[self.opener.memory_bytes] * count,
             heap_ring_size=config["heap_ring_size"],
             arena=arena,
         )
-        _hierarchy.create_board(self.memory.progress_table, count, len(os.sched_getaffinity(0)))
+        _hierarchy.create_progress_table(
+            self.memory.progress_table, count, len(os.sched_getaffinity(0))
+        )
         self.processes = ChildProcesses(
             start_method=config["start_method"], timeout_s=config["child_start_timeout_s"]
         )
@@ -95,7 +97,7 @@ class ChildGroup:
         self.driver = Driver(
             children=[(int(spec.kind), config["child_window"]) for spec in self.specs],
             rings=self.memory.rings,
-            board=self.memory.progress_table,
+            progress=self.memory.progress_table,
             hooks=self.hooks,
             callables=registry.live,
             next_level_space=CallableSpace.LOCAL_PYTHON if workers else CallableSpace.LOCAL_CHIP,
@@ -143,8 +145,8 @@ class ChildGroup:
         return self.opener.connect(
             self.specs[child].path,
             memory=memory.connection(child),
-            parent_bell=_hierarchy.board_parent_bell(memory.progress_table),
-            child_bell=_hierarchy.board_child_bell(memory.progress_table, child),
+            parent_bell=_hierarchy.progress_table_parent_bell(memory.progress_table),
+            child_bell=_hierarchy.progress_table_child_bell(memory.progress_table, child),
         )
 
     def attach(self, child: int, connection: ChildConnection) -> None:
@@ -197,7 +199,7 @@ class ChildGroup:
 
     def completed_by(self, child: int) -> int:
         """Return how many tasks all processes of a child have ended."""
-        return int(_hierarchy.board_record(self.memory.progress_table, child)["completed"])
+        return int(_hierarchy.progress_table_record(self.memory.progress_table, child)["completed"])
 
     def deliver(self, registration: Registration) -> None:
         """Deliver a callable to all children that can run it, or to none; raise ControlError."""

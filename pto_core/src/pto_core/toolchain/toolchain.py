@@ -230,13 +230,15 @@ class Toolchain:
         cancelled = threading.Event()
         with ProcessGroup() as group:
             builder = Builder(cache_dir, group, self._environment, cancelled)
-            crew = _Crew(builder, list(zip(requests, compilers, strict=True)), self._config["jobs"])
+            group = _ChildGroup(
+                builder, list(zip(requests, compilers, strict=True)), self._config["jobs"]
+            )
             try:
-                return crew.work(self._progress, done)
+                return group.work(self._progress, done)
             finally:
                 cancelled.set()
                 group.close()
-                crew.join()
+                group.join()
                 self._trim(cache_dir)
 
     def _trim(self, cache_dir: Path) -> None:
@@ -253,7 +255,7 @@ class Toolchain:
         )
 
 
-class _Crew:
+class _ChildGroup:
     """A group of threads, each with one compiler at a time, that report to the caller's thread."""
 
     def __init__(

@@ -226,7 +226,7 @@ def test_few_addresses_are_made_do_with_and_too_few_named() -> None:
         "arena = SharedArena()\n"
         "print(arena.mapping.nbytes < 1 << 29, arena.array(10).sum())\n"
         "try:\n"
-        "    WorkerMemory(board_bytes=64, connection_bytes=[64], arena=arena)\n"
+        "    WorkerMemory(progress_table_bytes=64, connection_bytes=[64], arena=arena)\n"
         "except CapacityError as error:\n"
         "    print(error.name, 'ulimit -v' in str(error))\n"
     )

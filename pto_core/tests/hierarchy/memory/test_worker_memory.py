@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 def make(limit: int | None = 1 << 28, **changes) -> WorkerMemory:
     wanted = {
-        "board_bytes": 5000,
+        "progress_table_bytes": 5000,
         "connection_bytes": [100, 9000],
         "heap_ring_size": 8 * MIB,
         "arena": SharedArena(Budget(limit)),

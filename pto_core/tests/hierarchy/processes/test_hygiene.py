@@ -44,7 +44,10 @@ def kinds_of_descriptors() -> list[str]:
 def test_only_the_users_descriptors_are_inherited(tmp_path) -> None:
     (before,) = ask(kinds_of_descriptors)
     memory = WorkerMemory(
-        board_bytes=64, connection_bytes=[64], arena=SharedArena(Budget(1 << 20)), heap_ring_size=1
+        progress_table_bytes=64,
+        connection_bytes=[64],
+        arena=SharedArena(Budget(1 << 20)),
+        heap_ring_size=1,
     )
     read_end, write_end = os.pipe()
     parent_only(read_end)

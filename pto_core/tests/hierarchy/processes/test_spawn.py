@@ -73,7 +73,7 @@ def test_memory_is_at_the_same_address_and_the_value_comes_back(tmp_path) -> Non
     if __name__ == '__main__':
         os.environ.pop('OMP_NUM_THREADS', None)
         arena = SharedArena(Budget(1 << 20))
-        memory = WorkerMemory(board_bytes=64, connection_bytes=[], arena=arena)
+        memory = WorkerMemory(progress_table_bytes=64, connection_bytes=[], arena=arena)
         array = arena.array(3, 'int64')
         array[:] = 4, 5, 0
         processes = ChildProcesses('spawn')
@@ -112,7 +112,7 @@ def test_memory_of_the_top_is_there_however_the_levels_between_start(
     if __name__ == '__main__':
         os.environ.pop('OMP_NUM_THREADS', None)
         arena = SharedArena(Budget(1 << 20))
-        memory = WorkerMemory(board_bytes=64, connection_bytes=[], arena=arena)
+        memory = WorkerMemory(progress_table_bytes=64, connection_bytes=[], arena=arena)
         array = arena.array(3, 'int64')
         array[:] = 4, 5, 0
         first, *others = {start_methods!r}
@@ -151,7 +151,9 @@ def test_a_taken_address_is_tried_again_and_then_a_clear_error(monkeypatch, tmp_
         return spawn(*arguments)
 
     monkeypatch.setattr(spawning, "spawnv_passfds", counting)
-    memory = WorkerMemory(board_bytes=64, connection_bytes=[], arena=SharedArena(Budget(1 << 16)))
+    memory = WorkerMemory(
+        progress_table_bytes=64, connection_bytes=[], arena=SharedArena(Budget(1 << 16))
+    )
 
     class Elsewhere:
         """A mapping that would need nearly every address there is."""

@@ -43,7 +43,7 @@ def serve(
     loop = ChildLoop(
         table=end.table,
         end=end.end,
-        boards=context.progress_table,
+        progress_tables=context.progress_table,
         child=context.index,
         largest_frame_bytes=end.largest_frame_bytes,
     )

@@ -20,7 +20,7 @@ class WorkerMemory:
     """The progress table, connections and heap rings in one mapping, and the arena.
 
     All memory is zero at first, and at the same address in every child. It is reserved before any
-    child starts. ``board_bytes``: size of the progress table with its doorbells.
+    child starts. ``progress_table_bytes``: size of the progress table with its doorbells.
     ``connection_bytes``: size of each child's connection. ``arena``: an existing arena, which stays
     open; its budget also counts the rings. Only the parent manages the memory; a forked process
     reads and writes it.
@@ -29,7 +29,7 @@ class WorkerMemory:
     def __init__(
         self,
         *,
-        board_bytes: int,
+        progress_table_bytes: int,
         connection_bytes: Sequence[int],
         heap_ring_size: int = 1 << 30,
         arena: SharedArena | None = None,
@@ -37,7 +37,7 @@ class WorkerMemory:
         self.arena = arena or SharedArena()
         self._owns_arena = arena is None
         self._heap_ring_size = _pages(heap_ring_size)
-        sizes = [board_bytes, *connection_bytes, *[heap_ring_size] * RING_COUNT]
+        sizes = [progress_table_bytes, *connection_bytes, *[heap_ring_size] * RING_COUNT]
         self._parts = _laid_out(sizes)
         self._connections = len(connection_bytes)
         self._mapping = _reserved(sum(self._parts[-1]), heap_ring_size)

@@ -49,42 +49,42 @@ struct alignas(64) ChildRecord {
   std::atomic<uint64_t> skips[kLargestWindow];  // number of a frame that must not start
 };
 
-struct BoardHeader {
+struct ProgressTableHeader {
   uint32_t children;
   uint32_t reserved[15];
   engine::SpinPlaces spin_places;
   pto_bell parent_bell;  // bell on which the parent sleeps, for all children
 };
 
-static_assert(sizeof(BoardHeader) == 192);
+static_assert(sizeof(ProgressTableHeader) == 192);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 enum class Requirement { kPending, kMet, kFailed };
 
 // A view: a copy copies a pointer. Any thread may call, unless a method states otherwise.
-class Board {
+class ProgressTable {
  public:
   static uint64_t bytes_needed(uint32_t children) {
-    return sizeof(BoardHeader) + children * sizeof(ChildRecord);
+    return sizeof(ProgressTableHeader) + children * sizeof(ChildRecord);
   }
 
   // Create it in zeroed memory, aligned to 64, before the first fork. `cores`: the number that the
   // Worker may use.
-  static Board create(void* memory, uint32_t children, uint32_t cores) {
-    Board board(memory);
-    board.header().children = children;
-    board.header().spin_places.set_limit(cores);
-    return board;
+  static ProgressTable create(void* memory, uint32_t children, uint32_t cores) {
+    ProgressTable progress(memory);
+    progress.header().children = children;
+    progress.header().spin_places.set_limit(cores);
+    return progress;
   }
 
   // A view of an existing table.
-  explicit Board(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
+  explicit ProgressTable(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
 
   uint32_t children() const { return header().children; }
   pto_bell* parent_bell() const { return &header().parent_bell; }
   engine::SpinPlaces* spin_places() const { return &header().spin_places; }
   ChildRecord& child(int32_t index) const {
-    auto* records = reinterpret_cast<ChildRecord*>(memory_ + sizeof(BoardHeader));
+    auto* records = reinterpret_cast<ChildRecord*>(memory_ + sizeof(ProgressTableHeader));
     return records[index];
   }
   // The identity of a holder of a spin place.
@@ -166,7 +166,7 @@ class Board {
   }
 
  private:
-  BoardHeader& header() const { return *reinterpret_cast<BoardHeader*>(memory_); }
+  ProgressTableHeader& header() const { return *reinterpret_cast<ProgressTableHeader*>(memory_); }
   static uint64_t bit_of(int32_t child) { return uint64_t{1} << (child % 64); }
 
   bool is_skipped(int32_t child, uint64_t count) const {

@@ -25,8 +25,8 @@ using Body = std::function<bool(int32_t child, const pto_frame& frame, const uin
 
 class ThreadChild {
  public:
-  ThreadChild(Board board, int32_t index, Body body)
-      : board_(board), index_(index), body_(std::move(body)) {}
+  ThreadChild(ProgressTable progress, int32_t index, Body body)
+      : progress_(progress), index_(index), body_(std::move(body)) {}
   ~ThreadChild() { stop(); }
 
   // The queues, which the driver is to be given, too.
@@ -42,14 +42,14 @@ class ThreadChild {
   }
   bool is_stopping() const { return is_stopping_; }
 
-  std::atomic<bool> dies_of_skip{false};  // after the mark on the board, before the answer
+  std::atomic<bool> dies_of_skip{false};  // after the mark in the progress table, before the answer
   std::atomic<bool> has_died{false};
   std::atomic<bool> lies{false};  // says that it skipped what requires nothing
 
  private:
   void loop() {
-    pto::engine::Waiter waiter(&board_.child(index_).bell, nullptr, Board::spinner(index_),
-                               {0, 20'000, 1'000'000});
+    pto::engine::Waiter waiter(&progress_.child(index_).bell, nullptr,
+                               ProgressTable::spinner(index_), {0, 20'000, 1'000'000});
     uint64_t ended = 0;  // task frames of this connection
     while (!is_stopping_) {
       pto_frame_view frames[16];
@@ -71,16 +71,16 @@ class ThreadChild {
     }
     if (!may_start(frame)) {
       if (is_stopping_) return false;
-      board_.complete(index_, false);
+      progress_.complete(index_, false);
       if (dies_of_skip) has_died = is_stopping_ = true;
       if (!is_stopping_) give({++*ended, nullptr, 0, PTO_ANSWER_COMPLETED, PTO_OUTCOME_SKIPPED});
       return !is_stopping_;
     }
-    board_.start(index_);
+    progress_.start(index_);
     std::string words;
     const bool succeeded = body_(index_, frame, static_cast<const uint64_t*>(data), &words);
     if (is_stopping_) return false;  // as if it had been killed in the body
-    board_.complete(index_, succeeded);
+    progress_.complete(index_, succeeded);
     *ended += 1;
     // Successes may be told by a later answer.
     if (succeeded && *ended % 2 == 1 && has_more()) return true;
@@ -93,10 +93,10 @@ class ThreadChild {
   bool may_start(const pto_frame& frame) {
     if (lies) return false;
     if (frame.required_count == 0) return !is_stopping_;
-    const uint64_t count = board_.child(index_).completed.load() + 1;
+    const uint64_t count = progress_.child(index_).completed.load() + 1;
     while (!is_stopping_) {
       const Requirement now =
-          board_.requirement(index_, count, frame.required_child, frame.required_count);
+          progress_.requirement(index_, count, frame.required_child, frame.required_count);
       if (now != Requirement::kPending) return now == Requirement::kMet;
       std::this_thread::yield();
     }
@@ -110,7 +110,7 @@ class ThreadChild {
 
   void give(const pto_answer& answer) { queue_transport::answer(end_, &answer); }
 
-  Board board_;
+  ProgressTable progress_;
   const int32_t index_;
   const Body body_;
   pto_child_end* end_ = nullptr;
@@ -119,13 +119,13 @@ class ThreadChild {
 };
 
 // Children of one kind, and the host: its lock stands for the GIL.
-class Crew : public Host {
+class ChildGroup : public Host {
  public:
   using MakeEngine = std::function<std::unique_ptr<Engine>(const Configuration&)>;
 
-  Crew(uint32_t children, uint32_t window, Body body, bool repeats_lost = false,
-       uint64_t ring_bytes = 1 << 16, const MakeEngine& make_engine = make_native)
-      : memory_(Board::bytes_needed(children) / 64 + 2),
+  ChildGroup(uint32_t children, uint32_t window, Body body, bool repeats_lost = false,
+             uint64_t ring_bytes = 1 << 16, const MakeEngine& make_engine = make_native)
+      : memory_(ProgressTable::bytes_needed(children) / 64 + 2),
         heap_(ring_bytes * kRings / 1024 + 1),
         lock_(gil_) {
     DriverConfiguration configuration;
@@ -133,17 +133,17 @@ class Crew : public Host {
     configuration.engine.repeats_lost = repeats_lost;
     for (uint32_t ring = 0; ring < kRings; ++ring)
       configuration.engine.rings[ring] = {aligned(heap_.data()) + ring * ring_bytes, ring_bytes};
-    void* board = memory_.data();
-    board_ = std::make_unique<Board>(Board::create(board, children, 2));
-    configuration.board = board;
+    void* progress = memory_.data();
+    progress_ = std::make_unique<ProgressTable>(ProgressTable::create(progress, children, 2));
+    configuration.progress = progress;
     driver = std::make_unique<Driver>(configuration, make_engine(configuration.engine), *this);
     noop = driver->ask()->core.catalogue.add_callable(Digest{}, "noop");
     for (uint32_t i = 0; i < children; ++i) {
-      children_.push_back(std::make_unique<ThreadChild>(*board_, static_cast<int32_t>(i), body));
+      children_.push_back(std::make_unique<ThreadChild>(*progress_, static_cast<int32_t>(i), body));
       connect(static_cast<int32_t>(i));
     }
   }
-  ~Crew() override {
+  ~ChildGroup() override {
     children_.clear();
     driver->close();
     driver.reset();
@@ -151,7 +151,8 @@ class Crew : public Host {
 
   void connect(int32_t child) {
     auto* end = new Queues;
-    end->connection = {nullptr, 0, board_->parent_bell(), &board_->child(child).bell, 40, 4096};
+    end->connection = {nullptr, 0,   progress_->parent_bell(), &progress_->child(child).bell,
+                       40,      4096};
     driver->children().attach(child, &queue_transport::api(), static_cast<pto_parent_end*>(end),
                               4096, false);
     children_[static_cast<size_t>(child)]->start(end);
@@ -162,7 +163,7 @@ class Crew : public Host {
     return std::make_unique<NativeEngine>(configuration);
   }
 
-  Board board() const { return *board_; }
+  ProgressTable progress() const { return *progress_; }
   ThreadChild& child(int32_t child) { return *children_[static_cast<size_t>(child)]; }
 
   void kill(int32_t child, bool returns) {
@@ -203,7 +204,7 @@ class Crew : public Host {
   int ended = 0;
   std::string broken;
   std::function<void()> on_look;
-  std::function<void()> on_take, on_give_up;  // of the thread that made the crew
+  std::function<void()> on_take, on_give_up;  // of the thread that made the group
   std::function<void(int32_t)> on_end;
 
  private:
@@ -215,7 +216,7 @@ class Crew : public Host {
   };
 
   static uint64_t aligned(const Slab* memory) { return reinterpret_cast<uintptr_t>(memory); }
-  // The thread that made the crew has the lock from the start.
+  // The thread that made the group has the lock from the start.
   std::unique_lock<std::mutex>& lock_of_thread() {
     if (std::this_thread::get_id() == maker_) return lock_;
     thread_local std::unique_lock<std::mutex> lock;
@@ -224,7 +225,7 @@ class Crew : public Host {
 
   std::vector<Line> memory_;
   std::vector<Slab> heap_;
-  std::unique_ptr<Board> board_;
+  std::unique_ptr<ProgressTable> progress_;
   std::vector<std::unique_ptr<ThreadChild>> children_;
   std::mutex gil_;
   std::unique_lock<std::mutex> lock_;

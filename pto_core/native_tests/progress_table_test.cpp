@@ -1,0 +1,225 @@
+// Children as threads: they wait for each other over the progress table alone.
+
+#include "progress_table.hpp"
+
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+
+namespace {
+
+using namespace pto::hierarchy;
+namespace engine = pto::engine;
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr uint64_t kFrames = 20000;
+#else
+constexpr uint64_t kFrames = 100000;
+#endif
+
+struct Free {
+  void operator()(void* memory) const { std::free(memory); }
+};
+
+class ProgressTableMemory {
+ public:
+  explicit ProgressTableMemory(uint32_t children)
+      : memory_(std::aligned_alloc(64, ProgressTable::bytes_needed(children))) {
+    std::memset(memory_.get(), 0, ProgressTable::bytes_needed(children));
+    progress_ = std::make_unique<ProgressTable>(ProgressTable::create(memory_.get(), children, 2));
+  }
+  const ProgressTable* operator->() const { return progress_.get(); }
+  const ProgressTable& operator*() const { return *progress_; }
+
+ private:
+  std::unique_ptr<void, Free> memory_;
+  std::unique_ptr<ProgressTable> progress_;
+};
+
+void run_frame(const ProgressTable& progress, int32_t child, bool succeeds = true) {
+  progress.start(child);
+  progress.complete(child, succeeds);
+}
+
+TEST(frames_are_counted_with_their_outcome) {
+  ProgressTableMemory progress(2);
+  for (uint64_t count = 1; count <= 3000; ++count) {
+    progress->start(1);
+    CHECK(progress->child(1).started == count && progress->child(1).completed == count - 1);
+    progress->complete(1, count % 3 == 0);
+    CHECK(progress->child(1).completed == count);
+    for (uint64_t back = 0; back <= kOutcomesTrusted && back < count; ++back)
+      CHECK(progress->has_succeeded(1, count - back) == ((count - back) % 3 == 0));
+  }
+  CHECK(progress->child(0).completed == 0);
+}
+
+TEST(a_skipped_frame_counts_as_started) {
+  ProgressTableMemory progress(1);
+  progress->complete(0, false);
+  CHECK(progress->child(0).started == 1 && progress->child(0).completed == 1);
+}
+
+TEST(a_requirement_follows_the_outcome) {
+  ProgressTableMemory progress(2);
+  CHECK(progress->requirement(0, 1, 1, 1) == Requirement::kPending);
+  run_frame(*progress, 1);
+  CHECK(progress->requirement(0, 1, 1, 1) == Requirement::kMet);
+  CHECK(progress->requirement(0, 1, 1, 2) == Requirement::kPending);
+  run_frame(*progress, 1, false);
+  CHECK(progress->requirement(0, 1, 1, 2) == Requirement::kFailed);
+  CHECK(progress->requirement(0, 1, 1, 1) == Requirement::kMet);
+}
+
+TEST(a_skip_ends_the_wait_for_one_frame_only) {
+  ProgressTableMemory progress(2);
+  progress->skip(0, 7);
+  CHECK(progress->requirement(0, 7, 1, 1) == Requirement::kFailed);
+  CHECK(progress->requirement(0, 6, 1, 1) == Requirement::kPending);
+  CHECK(progress->requirement(0, 7 + kLargestWindow, 1, 1) == Requirement::kPending);
+}
+
+TEST(an_outcome_that_is_gone_was_a_success_unless_the_parent_said_skip) {
+  ProgressTableMemory progress(2);
+  run_frame(*progress, 1, false);
+  while (progress->child(1).completed <= kOutcomesTrusted) run_frame(*progress, 1);
+  CHECK(progress->requirement(0, 1, 1, 1) == Requirement::kFailed);
+  run_frame(*progress, 1);
+  CHECK(progress->requirement(0, 1, 1, 1) == Requirement::kMet);
+  progress->skip(0, 1);
+  CHECK(progress->requirement(0, 1, 1, 1) == Requirement::kFailed);
+}
+
+// Invariant: Task frames of a child are counted from 1, over all its connections. Tasks that a lost
+// child had not completed count as failed.
+TEST(what_a_lost_child_had_not_done_has_failed) {
+  ProgressTableMemory progress(2);
+  run_frame(*progress, 1);
+  progress->start(1);  // dies in it
+  progress->want_ring(0, 1);
+  const uint32_t rung = progress->child(0).bell.rung;
+  CHECK(progress->spin_places()->take(ProgressTable::spinner(1)) == 0);
+  progress->lose(1, 5);
+  CHECK(progress->has_succeeded(1, 1));
+  for (uint64_t count = 2; count <= 5; ++count)
+    CHECK(progress->requirement(0, 1, 1, count) == Requirement::kFailed);
+  CHECK(progress->child(1).started == 5 && progress->child(1).completed == 5);
+  CHECK(progress->child(0).bell.rung != rung);
+  CHECK(progress->spin_places()->take(9) == 0);
+  run_frame(*progress, 1);  // the one that took its place goes on
+  CHECK(progress->requirement(0, 1, 1, 6) == Requirement::kMet);
+}
+
+TEST(times_are_noted_when_they_are_wanted) {
+  ProgressTableMemory progress(1);
+  run_frame(*progress, 0);
+  CHECK(progress->child(0).started_ns == 0);
+  progress->child(0).wants_clock = 1;
+  const uint64_t before = engine::monotonic_ns();
+  run_frame(*progress, 0);
+  CHECK(progress->child(0).started_ns >= before);
+}
+
+// To sleep at once, and so long that only a ring can have ended it.
+constexpr engine::WaitPolicy kSleepAtOnce{0, 0, 20'000'000'000};
+
+Requirement wait_for(const ProgressTable& progress, int32_t child, uint64_t count, int32_t required,
+                     uint64_t required_count) {
+  engine::Waiter waiter(&progress.child(child).bell, nullptr, ProgressTable::spinner(child),
+                        kSleepAtOnce);
+  Requirement found = Requirement::kPending;
+  const auto look = [&] {
+    found = progress.requirement(child, count, required, required_count);
+    return found != Requirement::kPending;
+  };
+  CHECK(waiter.wait(look, [&] { progress.want_ring(child, required); }));
+  return found;
+}
+
+// A chain that goes from child to child and back: every frame requires the one before.
+TEST(a_chain_over_children_never_stops) {
+  constexpr int32_t kChildren = 3;
+  ProgressTableMemory progress(kChildren);
+  std::vector<uint64_t> values(1, 0);  // only the thread whose turn it is accesses it
+  std::vector<std::thread> threads;
+  for (int32_t child = 0; child < kChildren; ++child)
+    threads.emplace_back([&, child] {
+      const int32_t before = (child + kChildren - 1) % kChildren;
+      for (uint64_t count = 1; count <= kFrames / 4; ++count) {
+        const uint64_t needed = child == 0 ? count - 1 : count;
+        if (needed > 0)
+          CHECK(wait_for(*progress, child, count, before, needed) == Requirement::kMet);
+        progress->start(child);
+        ++values[0];
+        progress->complete(child, true);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(values[0] == kChildren * (kFrames / 4));
+}
+
+// Invariant: A child evaluates the requirements of its tasks as the parent does, no matter how far
+// the other child has advanced.
+//
+// One child runs far ahead, with failures; the other must judge every frame as the parent would.
+// The parent (the test) lets the first run on only after it has said which of the rest to skip.
+TEST(a_consumer_far_behind_judges_as_the_parent_would) {
+  ProgressTableMemory progress(2);
+  const auto fails = [](uint64_t count) { return count % 7 == 3; };
+  std::atomic<uint64_t> limit{kLargestWindow};
+  std::thread producer([&] {
+    for (uint64_t count = 1; count <= kFrames; ++count) {
+      while (limit.load() < count) sched_yield();
+      run_frame(*progress, 0, !fails(count));
+    }
+  });
+  std::thread consumer([&] {
+    std::minstd_rand random(1);
+    for (uint64_t count = 1; count <= kFrames; ++count) {
+      const Requirement found = wait_for(*progress, 1, count, 0, count);
+      CHECK((found == Requirement::kFailed) == fails(count));
+      progress->complete(1, found == Requirement::kMet);
+      if (random() % 64 == 0) sched_yield();
+    }
+  });
+  // Frames of the consumer in flight: at most a window. The completions of the producer are
+  // reported, so it continues.
+  for (uint64_t told = 0; told < kFrames;) {
+    const uint64_t done = progress->child(0).completed.load();
+    const uint64_t in_reach = progress->child(1).completed.load() + kLargestWindow;
+    while (told < std::min(done, in_reach)) {
+      ++told;
+      if (fails(told)) progress->skip(1, told);
+    }
+    limit.store(told + kLargestWindow);
+    sched_yield();
+  }
+  producer.join();
+  consumer.join();
+}
+
+// The parent says skip while the child is on its way to sleep.
+TEST(a_skip_wakes_who_waits_for_what_never_comes) {
+  ProgressTableMemory progress(2);
+  std::thread child([&] {
+    for (uint64_t count = 1; count <= kFrames / 4; ++count) {
+      CHECK(wait_for(*progress, 0, count, 1, 1) == Requirement::kFailed);
+      progress->complete(0, false);
+    }
+  });
+  for (uint64_t count = 1; count <= kFrames / 4; ++count) {
+    while (progress->child(0).completed.load() + 2 < count) sched_yield();
+    progress->skip(0, count);
+  }
+  child.join();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return check::run_all(argc, argv);
+}
