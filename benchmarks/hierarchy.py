@@ -165,7 +165,7 @@ def _without_python(
     captured = worker.capture(of_arguments, _inputs(arrays[:1]))
     chained = worker.capture(chain)
     other = _inputs(arrays[4:])
-    runs = worker.started_runs()
+    runs = worker._node.started_runs()
 
     def replays(graph: CapturedGraph, given: TaskArgs | None) -> Callable[[], float]:
         def measure() -> float:

@@ -331,7 +331,7 @@ TEST(what_cannot_be_ends_the_child_that_says_it_and_no_wait) {
   CHECK_EQUAL(words[1], uint64_t{1});
 }
 
-TEST(the_end_of_a_child_that_was_started_anew_meanwhile_is_not_asked_for) {
+TEST(the_exit_of_a_child_that_was_restarted_meanwhile_is_not_requested) {
   std::atomic<bool> is_over = false;
   ChildGroup group(2, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
     while (!is_over) std::this_thread::yield();

@@ -82,8 +82,7 @@ TEST(a_failure_that_nobody_waited_for_goes_with_its_run) {
 // Invariant: No thread waits for the driver role while it holds the GIL, because the thread with
 // the role may wait for the GIL.
 //
-// Nobody waits for the host with the role while somebody waits for the role with the host: once it
-// saw the one, ThreadSanitizer reports the other.
+// ThreadSanitizer reports the lock order inversion once it has seen one of the two orders.
 TEST(a_failure_of_the_drivers_thread_is_kept_without_the_host) {
   static std::atomic<bool> is_in_event, has_asked;
   is_in_event = has_asked = false;

@@ -1,4 +1,4 @@
-# The Python module pto_core._hierarchy. Each room lists its own sources.
+# The Python module pto_core._hierarchy. Each folder lists its own sources.
 nanobind_add_module(_hierarchy NOMINSIZE
   native/data_types.cpp
   native/errors.cpp

@@ -141,8 +141,8 @@ def test_a_missing_key_is_an_error_with_a_suggestion(tmp_path):
 
 
 def test_the_core_alone_passes_over_plugins_keys(tmp_path):
-    (tmp_path / "pto.toml").write_text("device = 2\n[nobody]\nlevel = 1\n")
-    config = load_core(set_=["nobody.level=2"], cwd=tmp_path, environ={})
+    (tmp_path / "pto.toml").write_text("device = 2\n[stranger]\nlevel = 1\n")
+    config = load_core(set_=["stranger.level=2"], cwd=tmp_path, environ={})
     assert config["device"] == 2
     with pytest.raises(ConfigError, match="devise"):
         load_core(set_=["devise=2"], cwd=tmp_path, environ={})

@@ -36,7 +36,7 @@ def test_the_first_name_in_the_file_is_the_name_whatever_the_alphabet_says(site)
     (record,) = [r for r in plugins.runtimes() if r.distribution == "fake-many"]
     assert record.names == ("zebra", "ant")
     assert plugins.canonical_name("runtime", "ant") == "zebra"
-    assert plugins.canonical_name("runtime", "nobody") == "nobody"
+    assert plugins.canonical_name("runtime", "unknown") == "unknown"
 
 
 def test_one_distribution_may_have_several_plugins(site):

@@ -41,13 +41,13 @@ void check_alike(const CapturedGraph& graph, const TaskArgs* args) {
     const pto_tensor& given = args->tensors()[i];
     if (is_alike(given, graph.arguments[i])) continue;
     core::raise_usage(name_of(i) + " is " + text_of(given) + ", the graph was captured with " +
-                      text_of(graph.arguments[i]) + "; capture it anew for other shapes");
+                      text_of(graph.arguments[i]) + "; capture it again for other shapes");
   }
   for (size_t i = 0; i < scalars; ++i) {
     if (args->scalars()[i] == graph.scalars[i]) continue;
     core::raise_usage("scalar " + std::to_string(i) +
                       " is not the one that the graph was captured with; its tasks have what the "
-                      "function made of that: capture it anew, or pass the number in a tensor");
+                      "function made of that: capture it again, or pass the number in a tensor");
   }
 }
 
@@ -142,7 +142,7 @@ void Captures::check_replay(const CapturedObject& captured, TaskArgs* args) cons
   for (const CallableHandle& handle : captured.handles) {
     if (!settings_.callables->has(handle)) {
       core::raise_usage("the graph runs '" + handle.name +
-                        "', which was unregistered; register it and capture the graph anew");
+                        "', which was unregistered; register it and capture the graph again");
     }
   }
   for (const ChildRange& range : captured.graph->on_children) {

@@ -230,15 +230,15 @@ class Toolchain:
         cancelled = threading.Event()
         with ProcessGroup() as group:
             builder = Builder(cache_dir, group, self._environment, cancelled)
-            group = _ChildGroup(
+            threads = _BuildThreads(
                 builder, list(zip(requests, compilers, strict=True)), self._config["jobs"]
             )
             try:
-                return group.work(self._progress, done)
+                return threads.work(self._progress, done)
             finally:
                 cancelled.set()
                 group.close()
-                group.join()
+                threads.join()
                 self._trim(cache_dir)
 
     def _trim(self, cache_dir: Path) -> None:
@@ -255,7 +255,7 @@ class Toolchain:
         )
 
 
-class _ChildGroup:
+class _BuildThreads:
     """A group of threads, each with one compiler at a time, that report to the caller's thread."""
 
     def __init__(
