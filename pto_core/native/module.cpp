@@ -3,7 +3,6 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
-#include "bind_interrupts.hpp"
 #include "data_types.hpp"
 #include "device.hpp"
 #include "device_array.hpp"
@@ -24,7 +23,6 @@ NB_MODULE(_native, module) {
   module.attr("source_digest") = PTO_SOURCE_DIGEST;
   module.def("demangle", &pto::core::demangled, nb::arg("symbol"),
              "Return the demangled C++ name; return other symbols unchanged.");
-  pto::core::bind_interrupts(module);
   pto::core::bind_device_array(module);
   pto::core::bind_graph(module);
   pto::core::bind_program(module);

@@ -57,7 +57,7 @@ PYTHON_DEFECTS = {
     "keeps_the_others_end": ("abandon = close", "def abandon(self): pass", "test_parent_closes"),
     "blocks": ("setblocking(False)", "setblocking(True)", "test_idle_calls_return"),
     "loses_what_was_given_before_a_reset": (
-        "continue  # it closed without",
+        "continue  # the other end closed with",
         "raise EndpointClosedError('reset')  #",
         "test_child_closes",
     ),

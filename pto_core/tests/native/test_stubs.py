@@ -10,15 +10,19 @@ from pathlib import Path
 import pytest
 
 import pto_core
-from pto_core import _hierarchy, _native
+from pto_core import _hierarchy, _interrupts, _native
 
 NATIVE = Path(__file__).parents[2] / "native"
 
 
 @pytest.mark.parametrize(
     ("module", "patterns"),
-    [(_native, "stubs.pat"), (_hierarchy, "hierarchy/stubs.pat")],
-    ids=["_native", "_hierarchy"],
+    [
+        (_native, "stubs.pat"),
+        (_interrupts, "stubs.pat"),
+        (_hierarchy, "hierarchy/stubs.pat"),
+    ],
+    ids=["_native", "_interrupts", "_hierarchy"],
 )
 def test_stubs_are_fresh(module, patterns) -> None:
     if importlib.util.find_spec("nanobind") is None:

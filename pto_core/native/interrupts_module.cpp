@@ -1,5 +1,6 @@
-#include "bind_interrupts.hpp"
+// The Python module pto_core._interrupts. It needs no NumPy: the parent of `pto run` imports it.
 
+#include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 
 #include <cerrno>
@@ -8,7 +9,9 @@
 
 #include "interrupts.hpp"
 
-namespace pto::core {
+namespace nb = nanobind;
+namespace interrupts = pto::core::interrupts;
+
 namespace {
 
 // One use of pto::core::interrupts, as a context manager.
@@ -25,7 +28,8 @@ int descriptor(const Interrupts& self) {
 
 }  // namespace
 
-void bind_interrupts(nb::module_& module) {
+NB_MODULE(_interrupts, module) {
+  module.doc() = "The native half of pto_core.interrupts; not a public interface.";
   interrupts::prepare();
   nb::class_<Interrupts>(module, "Interrupts",
                          "Within the context a SIGINT, SIGTERM or SIGHUP is only recorded.\n\n"
@@ -58,5 +62,3 @@ void bind_interrupts(nb::module_& module) {
           "descriptor", &descriptor,
           "A descriptor that becomes readable at the first signal; -1 outside the main thread.");
 }
-
-}  // namespace pto::core
