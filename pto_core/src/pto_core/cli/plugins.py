@@ -22,10 +22,10 @@ def run(namespace: argparse.Namespace) -> int:
     found = inspect_all()
     if namespace.json:
         show_json([_as_json(inspection) for inspection in found])
-    elif found:
-        show_table("plugins", _COLUMNS, [_row(inspection) for inspection in found])
-    else:
-        print(f"no plugins are installed; to install the simulator, {install()}")
+        return 0
+    show_table("plugins", _COLUMNS, [_row(inspection) for inspection in found])
+    if not any(inspection.record.family == "backend" for inspection in found):
+        print(f"no backend is installed; to install the simulator, {install()}")
     return 0
 
 
