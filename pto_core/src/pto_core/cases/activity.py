@@ -1,4 +1,4 @@
-"""The parent's view of the page of running kernels (``pto/abi/activity.h``)."""
+"""The parent's view of the activity page, which lists running kernels (``pto/abi/activity.h``)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _SLOT = struct.Struct("<QQiiQQQ")
 _FIRST_SLOT = 128
 _SLOT_BYTES = 64
 _RING_IDS = 256
-"""Capability bit of a runtime (``pto/abi/runtime.h``): task ids contain a number and a ring."""
+"""Capability bit of a runtime (``pto/abi/runtime.h``): its task ids combine a ring and a number."""
 _RINGS = 4
 _SLOTS = (PAGE_BYTES - _FIRST_SLOT) // _SLOT_BYTES
 
 
 @dataclass(frozen=True)
 class RunningKernel:
-    """A kernel that ran when the page was read; ``sequence`` numbers the uses of its slot."""
+    """A kernel that ran when the page was read. ``sequence`` counts the uses of its slot."""
 
     slot: int
     sequence: int
@@ -31,14 +31,14 @@ class RunningKernel:
     func_id: int
     core: int
     signal: int
-    """The fatal signal that its thread received; 0 if none was noted.
+    """The fatal signal that the kernel's thread received; 0 if it received none.
     """
     has_ring_id: bool = False
-    """Whether its runtime counts tasks in rings."""
+    """Whether task ids of its runtime contain the number of a ring."""
 
     @property
     def task_name(self) -> str:
-        """The task in the form used by messages."""
+        """The task id as messages print it."""
         if not self.has_ring_id:
             return f"task {self.task}"
         return f"task {self.task // _RINGS} of ring {self.task % _RINGS}"
@@ -57,7 +57,7 @@ class ActivityPage:
             raise
 
     def running(self) -> list[RunningKernel]:
-        """List the running kernels; an empty list while no backend uses the page."""
+        """List the running kernels. The list is empty if the backend does not use the page."""
         has_ring_ids = bool(_HEADER.unpack_from(self._page, 0)[4] & _RING_IDS)
         found = []
         for slot, offset in enumerate(self._slot_offsets()):
@@ -73,7 +73,7 @@ class ActivityPage:
         return any(slot[0] % 2 == 0 and slot[5] and slot[6] for slot in slots)
 
     def changes(self) -> int | None:
-        """Return the number of kernel starts and ends; None while no backend uses the page."""
+        """Return the number of kernel starts and ends; None if the backend uses no page."""
         offsets = self._slot_offsets()
         if not offsets:
             return None
@@ -81,7 +81,7 @@ class ActivityPage:
         return sum(sequences)
 
     def _slot_offsets(self) -> list[int]:
-        """Return the offsets of the slots; none while no backend uses the page."""
+        """Return the offsets of the slots; empty if the backend does not use the page."""
         magic, _version, slots, _device, _capabilities = _HEADER.unpack_from(self._page, 0)
         count = min(slots, _SLOTS) if magic == _MAGIC else 0
         return [_FIRST_SLOT + slot * _SLOT_BYTES for slot in range(count)]
@@ -106,7 +106,7 @@ class ActivityPage:
 
 
 def core_name(core: int, blocks: int | None) -> str:
-    """Return the user's name of a core, such as ``AIC 3``; its number without ``blocks``."""
+    """Return the name of a core in messages, such as ``AIC 3``; without ``blocks``, its number."""
     if not blocks:
         return f"core {core}"
     return f"AIC {core}" if core < blocks else f"AIV {core - blocks}"

@@ -29,9 +29,9 @@ def run_case(
 ) -> CaseReport:
     """Run one case of the folder ``path`` in a child process and compare its outputs.
 
-    ``case`` is one of ``ALL_CASES``, by default ``DEFAULT_CASE``; ``settings`` are configuration
-    keys. The report says whether the case passed, and contains the error if it failed;
-    ``report.check()`` raises that error. Raises UsageError, CompileError, PluginError or
+    ``case`` is the name of one case in ``ALL_CASES``; the default is ``DEFAULT_CASE``. ``settings``
+    are configuration keys. The report states whether the case passed, and contains the error if it
+    failed; ``report.check()`` raises that error. Raises UsageError, CompileError, PluginError or
     BackendUnavailableError if the case could not be started. A crash of a kernel does not affect
     the calling process.
     """

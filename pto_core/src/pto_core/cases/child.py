@@ -1,7 +1,7 @@
 """The process that runs cases. The supervisor starts it; it reads a job and writes events.
 
-``main`` reads three descriptors from the command line: the pipe for events, the activity page, and
-the file to which the stack is written when the supervisor asks for the current location. The job is
+``main`` reads three file descriptors from the command line: the pipe for events, the activity page,
+and the file to which this process writes its stack when the supervisor requests it. The job arrives
 on standard input. SIGTERM raises KeyboardInterrupt, so that the process ends cleanly.
 """
 
@@ -28,7 +28,7 @@ INTERRUPTED = 130
 
 
 def main() -> NoReturn:
-    """Run the job and exit without the interpreter's own teardown, which would only take time."""
+    """Run the job, then exit at once: the interpreter's own teardown would only take time."""
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
@@ -54,7 +54,7 @@ def main() -> NoReturn:
 
 
 class _Events:
-    """Write events, one JSON object per line. A process forked from this one ends at a call."""
+    """Write events, one JSON object per line. In a process forked from this one, exit instead."""
 
     def __init__(self, descriptor: int) -> None:
         self._process = os.getpid()
@@ -68,7 +68,7 @@ class _Events:
 
 
 def _run(text: str, emit: _Events, activity: int) -> None:
-    """Run the job; report a failure before the first case as an event, like the results."""
+    """Run the job. A failure before the first case is reported as an event."""
     from pto_core.cases.report import error_to_json
     from pto_core.errors import InternalError, PtoError
 
@@ -98,7 +98,8 @@ def _run_job(text: str, emit: _Events, activity: int) -> None:
     from pto_core.device import open_device
     from pto_core.toolchain import BuildEvent, Toolchain
 
-    emit("phase", phase="loading")  # the time of the user's files starts with this event
+    # the time limit counts from this event: user files run from here on
+    emit("phase", phase="loading")
     sys.dont_write_bytecode = True  # the case's folder must not change
     job = Job.from_json(text)
     kernel_config = load_kernel_config(job.kernel_config)
@@ -180,7 +181,7 @@ def _print_lines_at_once() -> None:
 
 
 def _was_interrupted() -> bool:
-    """Return whether SIGTERM was received; an exception caused by it is no failure."""
+    """Return whether SIGTERM was received; an exception that it caused is no failure."""
     return signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
 
 

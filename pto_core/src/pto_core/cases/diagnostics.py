@@ -1,4 +1,4 @@
-"""The diagnostics of ``CallConfig`` as settings of a case. None is built yet."""
+"""The diagnostics of ``CallConfig`` as settings of a case. No diagnostic is implemented yet."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def without_diagnostics(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def texts_without_diagnostics(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Do the same for ``key=value`` texts."""
+    """Do the same as :func:`without_diagnostics` for ``key=value`` texts."""
     pairs = dict(text.split("=", 1) for text in texts if "=" in text)
     without_diagnostics(pairs)
     return tuple(text for text in texts if text.partition("=")[0].strip() not in _NAMES)

@@ -48,7 +48,7 @@ _SIGNALS = {
 
 @dataclass
 class ChildState:
-    """The state of the child according to its events."""
+    """The last known state of the child, collected from its events."""
 
     cases: list[str] = field(default_factory=list)
     case: Mapping[str, Any] | None = None
@@ -66,7 +66,7 @@ class ChildState:
 
     @property
     def doing(self) -> str:
-        """The current activity, as a phrase that follows "while"."""
+        """The current activity, as a phrase that a message puts after "while"."""
         return _PHASES.get(self.phase, self.phase)
 
     def describe(self, kernels: Sequence[RunningKernel], joined_by: str) -> str:
@@ -88,7 +88,7 @@ class ChildState:
 def timeout_error(
     state: ChildState, timeout_s: float, stuck: Sequence[RunningKernel], place: str | None
 ) -> TaskTimeoutError:
-    """Explain a case that was ended at its limit by its stuck kernels, or by ``place``.
+    """Explain a case that was ended at its time limit: name the stuck kernels, or ``place``.
 
     ``place`` is the location in the user's Python code, if any was running.
     """

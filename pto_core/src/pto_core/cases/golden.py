@@ -1,4 +1,4 @@
-"""``golden.py``: the inputs of a case, and the reference with which its outputs are compared."""
+"""Read ``golden.py``: the inputs of a case, and the reference for its outputs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _OPTIONAL = ("ALL_CASES", "DEFAULT_CASE", "RTOL", "ATOL", "TENSOR_ORDER", "__out
 class Inputs:
     """The arguments of one run, in order, and the names of the tensors that are outputs.
 
-    ``trailing`` contains the sizes that the older dict form appends: the bytes of each tensor, then
-    the number of elements of the first tensor.
+    ``trailing`` contains the sizes that the older dict form appends to the arguments: the size of
+    each tensor in bytes, then the number of elements of the first tensor.
     """
 
     arguments: tuple[Tensor | Scalar, ...]

@@ -12,11 +12,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Job:
-    """The cases to run. ``settings`` are arguments, ``set_`` contains the ``--set`` texts.
+    """The cases to run. ``settings`` are argument settings; ``set_`` contains the ``--set`` texts.
 
-    ``only`` lists the remaining cases after an earlier child died; if it is None, ``case`` and
-    ``every`` select them. A ``seed`` makes the run deterministic. With ``seeds`` each case runs
-    under that many seeds, from 0, until one fails.
+    ``only`` lists the cases that remain after an earlier child died. If it is None, ``case`` and
+    ``every`` select the cases. A ``seed`` makes the run deterministic. With ``seeds``, each case
+    runs with the seeds from 0 to ``seeds`` - 1, until one fails.
     """
 
     golden: Path

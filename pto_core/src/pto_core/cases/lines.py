@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-# More reads than a full pipe needs. Output that a process writes after them is ignored.
+# The maximum number of reads: more than a full pipe needs. Later output is ignored.
 _LAST_READS = 64
 
 
@@ -30,7 +30,7 @@ class Lines:
     def rest(self) -> list[str]:
         """Read the available data, including an incomplete last line; never blocks.
 
-        Waiting for the end of the pipe could hang: an unknown process may hold its other end.
+        Waiting for the end of the pipe could hang, because another process may hold its write end.
         """
         os.set_blocking(self.descriptor, False)
         lines: list[str] = []

@@ -21,7 +21,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class OutputReport:
-    """One output compared with its reference. ``first_`` members are None without a difference."""
+    """One output compared with its reference. Without a difference, ``first_`` members are None."""
 
     name: str
     shape: tuple[int, ...]
@@ -55,7 +55,7 @@ class CoreShare:
 
 @dataclass(frozen=True)
 class RunTimes:
-    """The times of one repetition: build the graph, run tasks, copy between host and device."""
+    """The times of one repetition: building the graph, running its tasks, and copying."""
 
     build: float
     run: float
@@ -76,9 +76,9 @@ class Copies:
 class CaseReport:
     """All repetitions of one case; ``build``, ``run`` and ``copy`` are those of the fastest.
 
-    ``wall`` covers the whole case in the child: compiling (``compile``, 0 for all cases but the
-    first), inputs, runs, ``reference`` and comparison. Members from ``tasks`` on are None or empty
-    if the case failed before they were known.
+    ``wall`` is the time of the whole case in the child: compiling (``compile``, which is 0 for all
+    cases but the first), inputs, runs, ``reference`` and comparison. The members from ``tasks`` on
+    are None or empty if the case failed before they were known.
     """
 
     case: str

@@ -46,7 +46,7 @@ class Session:
     ) -> None:
         """Build, open the device and run the cases; raises PtoError if no case can be run.
 
-        ``seeded`` returns the configuration for a deterministic run under a seed.
+        ``seeded`` is a function that returns the configuration for a deterministic run with a seed.
         """
         golden = load_golden(self._job.golden, reference=not self._job.skip_golden)
         names = golden.names(self._job.case, self._job.every)

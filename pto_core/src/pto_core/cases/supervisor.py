@@ -1,10 +1,10 @@
-"""The parent's side of a run: start the child, follow its events, and explain its death.
+"""The parent's side of a run: start the child, read its events, and explain an early exit.
 
 The child writes events, one JSON object per line: ``listing`` (the cases), ``prepared`` (cache
 folder), ``source`` (a build step), ``device`` (blocks, kernels), ``case`` (start of a case),
 ``phase``, ``seed`` (of a sweep), ``report`` (end of a case), ``failed`` (no case can be run). Its
-printed output arrives on another pipe. When :func:`supervise` returns or raises, no process, pipe
-or file of the child is left.
+printed output arrives on another pipe. When :func:`supervise` returns or raises, all processes,
+pipes and files of the child are gone.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from pto_core.toolchain.children import ProcessGroup
 
 _TICK_S = 0.1
 _STUCK_CHECK_S = 0.05
-_START_S = 60.0  # additional time of a child to start and to import our own modules
+_START_S = 60.0  # additional seconds in which a child starts and imports the framework
 _GRACE_S = 2.0
-_GRACE_AT_LIMIT_S = 0.5  # the time limit of the child has expired already
+_GRACE_AT_LIMIT_S = 0.5  # the child's time limit has already expired
 _COMMAND = "from pto_core.cases.child import main; main()"
 
 
 class Listener(Protocol):
-    """A follower of a run; all calls are made on the thread that called :func:`supervise`."""
+    """A listener for the events of a run, called on the thread that called :func:`supervise`."""
 
     def started(self) -> None:
         """Do slow preparation while the child starts; called for each child."""
@@ -167,7 +167,7 @@ class _Watch:
             child.stdin.write(self._job.to_json().encode())
             child.stdin.close()
         except BrokenPipeError:
-            pass  # the child is dead already; its exit status explains why
+            pass  # the child has exited already; its exit status explains why
 
     def _listen(
         self,
@@ -176,7 +176,7 @@ class _Watch:
         output: Lines,
         interrupts: Interrupts,
     ) -> None:
-        """Read events and output; a process that the child forked may keep both pipes open."""
+        """Read events and output until the child exits: its descendants may keep the pipes open."""
         with selectors.DefaultSelector() as selector:
             selector.register(events.descriptor, selectors.EVENT_READ, self._take_event)
             selector.register(output.descriptor, selectors.EVENT_READ, self._listener.output)
@@ -210,7 +210,7 @@ class _Watch:
         return time.monotonic() - self._started - limit_s
 
     def _locate(self, child: subprocess.Popen[bytes]) -> None:
-        """Find the location of a child without a stuck kernel."""
+        """Return the location of a child that hangs outside of kernels."""
         if self._suspects:
             return
         folders = (self._job.golden.parent, self._job.kernel_config.parent)
@@ -236,7 +236,7 @@ class _Watch:
         return True
 
     def _end(self, child: subprocess.Popen[bytes], *, may_finish: bool) -> None:
-        """Let the child finish or clean up, unless a kernel blocks it; then kill it."""
+        """Wait until the child has cleaned up, unless a kernel is stuck; then kill it."""
         stuck = self._expired and bool(self._suspects)
         if child.poll() is None and not stuck:
             if not may_finish:
@@ -258,7 +258,7 @@ class _Watch:
             ArtefactCache(self._state.cache_dir).sweep()
 
     def _drain(self, events: Lines, output: Lines) -> None:
-        """Read the data that the child, or a process that it started, wrote before the end."""
+        """Read the remaining data that the child and its descendants wrote before they ended."""
         for line in events.rest():
             self._take_event(line)
         for line in output.rest():
@@ -272,7 +272,8 @@ class _Watch:
         state = self._state
         if not self._has_reported:
             self._has_reported = True
-            self._started = time.monotonic()  # before this event the time is not the user's
+            # earlier time was spent in the framework, not in user files
+            self._started = time.monotonic()
         match event["event"]:
             case "listing":
                 state.cases = event["run"]
@@ -313,8 +314,8 @@ class _Watch:
             self._finish(self._report(state.case, self._explain(code)))
         over = {report.case for report in self.reports}
         self.left = [case for case in state.cases if case not in over]
-        # A child that died between two cases is replaced. If no case can be blamed, the death is an
-        # error.
+        # A child that died between two cases is replaced. If the death belongs to no case, it is an
+        # error of the whole run.
         if not (in_case or state.finished or (over and self.left)):
             raise self._explain(code)
 

@@ -40,7 +40,7 @@ class Scalar:
 
 
 def as_argument(name: str, value: Any, where: str) -> Tensor | Scalar:
-    """Wrap one value; raises a UsageError that names it if it is neither tensor nor scalar."""
+    """Wrap one value. Raises a UsageError, which names it, if it is neither tensor nor scalar."""
     if isinstance(value, ctypes._SimpleCData):
         if not isinstance(value.value, int | float):
             raise _wrong(name, type(value).__name__, where, "a ctypes number")
@@ -73,7 +73,7 @@ def as_array(value: Any) -> np.ndarray[Any, Any] | None:
 
 
 def contiguous(tensor: Tensor, *, written: bool, where: str) -> Tensor:
-    """Return the tensor as contiguous memory; raises if that needs a copy of a ``written`` one."""
+    """Return the tensor as contiguous memory. Raises if a ``written`` tensor would be copied."""
     array = tensor.array
     if written and not array.flags.writeable:
         raise _wrong(tensor.name, "a read-only array", where, "an output that can be written")
@@ -111,7 +111,7 @@ def _torch_view(tensor: Any) -> np.ndarray[Any, Any]:
 
 
 def _dlpack_view(value: Any) -> np.ndarray[Any, Any]:
-    """View an exporter's memory; an exporter that is too old to state it counts as writable."""
+    """View an exporter's memory. One that does not report read-only memory counts as writable."""
     array = np.from_dlpack(value)
     if array.flags.writeable or not array.flags.c_contiguous:
         return array

@@ -1,4 +1,4 @@
-"""Find the location of a child that does not return in the user's Python code."""
+"""Find the line of Python user code at which a child hangs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 _SIGNAL = signal.SIGUSR1
-_PATIENCE_S = 2.0  # on a busy machine; a child that can answer does so at once
+_PATIENCE_S = 2.0  # seconds that an answer may take on a busy machine; usually it arrives at once
 _STEP_S = 0.01
 _MOST_BYTES = 1 << 16
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
@@ -21,7 +21,7 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 class Whereabouts:
     """An anonymous file to which a child writes its stack on request.
 
-    The child inherits ``descriptor`` and calls :func:`note_when_asked` with it.
+    The child inherits ``descriptor`` and passes it to :func:`note_when_asked`.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Whereabouts:
 
 
 def note_when_asked(descriptor: int) -> None:
-    """Let this process write its main thread's stack on request, also during native code."""
+    """On request, write the stack of this process's main thread, even during native code."""
     import faulthandler
 
     with contextlib.suppress(AttributeError, OSError):

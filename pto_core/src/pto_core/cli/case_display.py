@@ -28,7 +28,7 @@ _DOING = {
 
 
 class Display(Protocol):
-    """A display of a run, a :class:`~pto_core.cases.supervisor.Listener`; ``close`` ends it."""
+    """A :class:`~pto_core.cases.supervisor.Listener` that displays a run until ``close``."""
 
     def started(self) -> None:
         """Do slow preparation while the child starts."""

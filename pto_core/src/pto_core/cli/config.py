@@ -24,7 +24,8 @@ def run(namespace: argparse.Namespace) -> int:
     try:
         config = load_with_plugins(argument, namespace.set)
     except (PluginError, BackendUnavailableError):
-        # The settings of the core show the reason, above all the origin of the plugin's name.
+        # A core setting is shown with the reason for its value, such as the origin of a plugin's
+        # name.
         _show(load_core(argument, namespace.set), as_json=namespace.json)
         raise
     for warning in config.warnings:

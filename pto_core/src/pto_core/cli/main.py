@@ -31,11 +31,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         _show_error(f"pto: {str(interrupt) or 'interrupted'}")
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader closed the pipe; the interpreter's own flush at exit must not complain about
-        # it.
+        # The reader closed the pipe. Without this, the interpreter's flush at exit prints an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-    except SystemExit as exit_:  # argparse ends this way after help and after a usage message
+    except SystemExit as exit_:  # argparse raises SystemExit after a help text or a usage error
         return exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 2
     finally:
         if argv is None:  # the process ends; later signals do not change the exit code
@@ -54,7 +53,7 @@ def _run(argv: list[str]) -> int:
         return _run_command(namespace.command, namespace.arguments, verbosity)
     except BrokenPipeError:
         raise
-    except Exception as error:  # noqa: BLE001 - the last line of defence against a traceback
+    except Exception as error:  # noqa: BLE001 - show no traceback for an unexpected exception
         return _report(error, with_traceback=verbosity.traceback)
 
 
@@ -98,7 +97,7 @@ class _CommandParser(argparse.ArgumentParser):
 
 
 class _Verbosity:
-    """Whether an error shows its traceback; known only once the arguments are parsed."""
+    """Whether an error is printed with its traceback; set once the arguments are parsed."""
 
     traceback = False
 
@@ -177,7 +176,7 @@ def _show_error(text: str) -> None:
 
 
 def _describe(error: OSError) -> str:
-    """Describe the refused operation of the system, its file, and a remedy."""
+    """Describe the operation that the system refused, its file, and a remedy."""
     what = os.strerror(error.errno) if error.errno else str(error)
     advice = {
         errno.EACCES: "change its permissions, or use another folder",

@@ -1,4 +1,4 @@
-"""Write a skeleton that runs without changes."""
+"""Write the skeleton of a case or plugin that runs without changes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pto_core.errors import UsageError
 from pto_core.plugins.records import installed
 
 _SKELETONS = Path(__file__).parent / "skeleton"
-# The case skeleton is for this variant; a folder of case_for/ holds the files that differ.
+# The runtime variant of the case skeleton; a folder in case_for/ has the files that differ.
 _CASE_VARIANT = "host_build_graph"
 _CASE_NAME = (r"[A-Za-z][A-Za-z0-9_-]*", "a letter, then letters, digits, - and _", "my_case")
 _PLUGIN_NAME = (r"[a-z][a-z0-9_]*", "a small letter, then small letters, digits and _", "my_wire")
-# In the files and file names of a plugin's skeleton this word is replaced by the name.
+# The placeholder in the files and file names of a plugin skeleton; the name replaces it.
 _PLACEHOLDER = re.compile("template", re.IGNORECASE)
 
 
@@ -56,7 +56,7 @@ def run(namespace: argparse.Namespace) -> int:
     distribution = f"pto-{family}-{name}"
     _check_free(family, name, distribution)
     folder = _write([_SKELETONS / "plugin" / family], Path(distribution), name)
-    # A native part is built against the installed core, not against one from an index.
+    # Build the native part against the installed core, not against a core from a package index.
     native = "--no-build-isolation " if (folder / "CMakeLists.txt").exists() else ""
     _show(folder, f"pip install {native}./{folder} && pytest {folder}")
     return 0
@@ -147,7 +147,7 @@ def _show(folder: Path, command: str) -> None:
 
 
 def _reason(error: OSError) -> str:
-    """Return the message of the system; a copy of many files lists one failure for each."""
+    """Return the system's message. A failed copy of many files lists one message for each file."""
     if isinstance(error, shutil.Error) and error.args and error.args[0]:
         return str(error.args[0][0][2])
     return os.strerror(error.errno) if error.errno else str(error)

@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_published_options(parser)
 
 
-# Options of the published runner that have no effect here, each with the reason.
+# Options of the published runner that this command ignores, each with the reason.
 _WITHOUT_EFFECT = {
     "commit": (
         "-c",
@@ -162,7 +162,7 @@ def _print_json(reports: list[CaseReport], error: PtoError | None) -> None:
 
 
 class _Observed:
-    """A listener that notifies observers of cases, and passes every call on to the display."""
+    """A listener that notifies observers of each case, and forwards every call to the display."""
 
     def __init__(self, display: Display) -> None:
         self._display = display

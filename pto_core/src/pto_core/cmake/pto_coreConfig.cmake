@@ -1,5 +1,5 @@
-# find_package(pto_core CONFIG REQUIRED) provides pto_core::abi, the headers of the native ABI. The
-# second candidate is their place in an editable install.
+# find_package(pto_core CONFIG REQUIRED) provides the target pto_core::abi, the headers of the
+# native ABI. The second path below is their location in an editable install.
 
 if(NOT TARGET pto_core::abi)
   set(_pto_core_candidates

@@ -14,9 +14,9 @@ macro(pto_plugin_settings)
   endif()
 endmacro()
 
-# pto_runtime_target(<target> [<plant>...]): compiles a target with what the AICPU allows: no
-# exceptions, no run-time type information, no C++ library. Each plant is an option
-# PTO_PLANT_<plant>, which compiles in a known bug for the tests.
+# pto_runtime_target(<target> [<plant>...]): compiles a target under the rules of the AICPU: no
+# exceptions, no run-time type information, no C++ library. Each <plant> adds an option
+# PTO_PLANT_<plant>, which compiles a known bug into the library; tests check that it is found.
 function(pto_runtime_target target)
   set_target_properties(
     ${target}

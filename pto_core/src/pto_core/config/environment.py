@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
-# Published names whose settings belong to plugins that may not be installed.
+# Published variable names whose settings belong to plugins that may not be installed.
 PUBLISHED = frozenset(
     {
         "PTO_AICPU_BUILD_GRAPH_BUILD_MODE",
@@ -23,20 +23,20 @@ def process_environment() -> Mapping[str, str]:
 
 
 def child_environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment for a compiler or another child: this process's, with ``changes``.
+    """Return this process's environment with ``changes``, for a compiler or another child.
 
-    The environment of this process stays as it is.
+    This process's own environment does not change.
     """
     return {**os.environ, **(changes or {})}
 
 
 def adopt_environment(changes: Mapping[str, str]) -> None:
-    """Set variables of this process. For a child that runs one case, never in a user's process."""
+    """Set variables of this process. Only a child that runs one case may call this."""
     os.environ.update(changes)
 
 
 def unknown_variables(environ: Mapping[str, str], known: Iterable[str]) -> list[str]:
-    """List the variables that look like ours (``PTO_``, ``PTO2_``) and that no option reads."""
+    """List variables that start with ``PTO_`` or ``PTO2_`` and that no option reads."""
     expected = PUBLISHED | set(known)
     ours = (name for name in environ if name.startswith(("PTO_", "PTO2_")))
     return sorted(name for name in ours if name not in expected)

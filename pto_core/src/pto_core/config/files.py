@@ -21,7 +21,7 @@ _KEY = re.compile(r"""\s*([\w.\-"' ]+?)\s*=""")
 class _File:
     path: Path
     shown: str
-    """The path as messages show it: relative to the current folder."""
+    """The path as messages print it, relative to the current folder."""
     text: str
 
 
@@ -80,7 +80,7 @@ def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
 def _lines_of_keys(text: str) -> dict[str, int]:
     """Find the line of each ``key =``, because tomllib does not keep lines.
 
-    Sufficient for messages: a multi-line text may hide or invent a key.
+    This is accurate enough for messages. A multi-line text can hide a key or look like one.
     """
     lines: dict[str, int] = {}
     table = ""

@@ -1,4 +1,4 @@
-"""Merge the sources, weakest to strongest, into one record."""
+"""Merge the sources of settings, weakest to strongest, into one record."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class _Sources:
         return settings
 
     def warnings(self, known: Mapping[str, Option]) -> list[str]:
-        """List the variables that look like ours and that neither the core nor a plugin reads."""
+        """List variables that start with ``PTO_`` or ``PTO2_`` and that no known option reads."""
         read = {option.variable for option in known.values()}
         places = {
             "environment variable {}": self.environ,
@@ -185,7 +185,7 @@ def _table(options: Iterable[Option]) -> dict[str, Option]:
 
 
 def _pass_over(entry: Entry, known: Mapping[str, Option], *, shared: bool) -> None:
-    """Accept a key of a plugin that is not chosen where that is allowed; otherwise raise."""
+    """Accept a key of a plugin that is not chosen if the source allows it; otherwise raise."""
     others = _options_of_all_plugins() if "." in entry.key else {}
     if entry.key not in others:
         raise unknown_setting(entry.key, {**others, **known}, entry.origin)

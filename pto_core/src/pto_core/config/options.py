@@ -10,7 +10,7 @@ from pto_core.interfaces.parse import choice, integer, number, optional, path, s
 from pto_core.interfaces.plugin import Option
 
 HAZARDS = ("raw", "full")
-"""Indexed by the values of ``pto_run.hazards``."""
+"""Indexed by the values of the C field ``pto_run.hazards``."""
 ON_WORKER_DEATH = ("fail", "restart", "reroute")
 START_METHODS = ("fork", "spawn")
 LOG_LEVELS = ("error", "warn", "info", "debug")

@@ -32,9 +32,9 @@ class Setting:
 
 @dataclass(frozen=True)
 class Entry:
-    """The raw, unchecked value of one key in one source.
+    """The raw, unchecked value of a key, and the source that contains it.
 
-    Relative paths in the value start at ``folder``.
+    Relative paths in the value are relative to ``folder``.
     """
 
     key: str
@@ -70,7 +70,7 @@ def unknown_setting(key: str, known: Iterable[str], origin: str, why: str = "") 
 
 
 def given(values: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Drop the keys whose value is None: they were not given."""
+    """Drop the keys whose value is None: the caller did not set them."""
     return {key: value for key, value in (values or {}).items() if value is not None}
 
 

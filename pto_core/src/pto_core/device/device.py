@@ -21,10 +21,11 @@ from pto_core.toolchain import Toolchain
 
 
 class Device:
-    """A device of a backend with a runtime attached; :func:`open_device` makes it.
+    """A device of a backend with an attached runtime; :func:`open_device` creates it.
 
-    The device belongs to this process; a forked process cannot use it. One thread at a time uses
-    it, but any thread may call :meth:`activity`. It is a context manager that closes the device.
+    The device belongs to this process; a forked process cannot use it. Only one thread at a time
+    may use it, except that any thread may call :meth:`activity`. As a context manager, it closes
+    itself on exit.
     """
 
     def __init__(
@@ -54,17 +55,17 @@ class Device:
 
     @property
     def config(self) -> Config:
-        """The settings with which it was opened."""
+        """The settings with which the device was opened."""
         return self._config
 
     @property
     def is_open(self) -> bool:
-        """Whether this process can use it: opened here and not closed."""
+        """Whether this process can use the device: this process opened it and did not close it."""
         return self._native.is_open
 
     @property
     def is_lost(self) -> bool:
-        """Whether a kernel never returned. A lost device can only be closed."""
+        """Whether a kernel did not return. Such a device is lost and can only be closed."""
         return self._native.is_lost
 
     def prepare(self, chip: Chip) -> None:
@@ -86,14 +87,14 @@ class Device:
 
         ``chip``: a :class:`~pto_core.ChipCallable` or a Python orchestration ``def graph(rt,
         *args)``. ``args``: arrays (NumPy, buffer protocol, DLPack; C-contiguous), device arrays,
-        ints, floats, ctypes scalars. A Python orchestration receives a device array for each array
+        ints, floats, ctypes scalars. A Python orchestration receives a device array for each array,
         and every other argument unchanged. ``config``: None takes ``block_dim`` and
-        ``aicpu_thread_num`` from the device's settings. ``timeout_s``: the wall limit of the run; a
-        Python orchestration notices it at its next call of ``rt``, or when it returns. ``hazards``:
-        which conflicts order tasks if the runtime finds dependencies. ``"raw"``: a reader waits for
-        the writers that it sees; ``"full"``: a writer also waits for earlier readers and writers.
-        None takes the setting ``hazards``; its default is ``"full"`` for a Python orchestration and
-        ``"raw"`` for a C++ one.
+        ``aicpu_thread_num`` from the device's settings. ``timeout_s``: the time limit of the run; a
+        Python orchestration is interrupted at its next call of ``rt``, or when it returns.
+        ``hazards``: the conflicts that order two tasks, for runtimes that find dependencies
+        themselves. ``"raw"``: a reader waits for earlier writers. ``"full"``: a writer also waits
+        for earlier readers and writers. None takes the setting ``hazards``; its default is
+        ``"full"`` for a Python orchestration and ``"raw"`` for a C++ one.
 
         Raises UsageError for invalid arguments before the run starts; CompileError and LoadError;
         otherwise the first error of the run. The exception of a kernel is the ``__cause__`` of a
@@ -178,7 +179,7 @@ class Device:
 
 
 def check_blocks(block_dim: int, blocks: int) -> None:
-    """Raise UsageError if a run needs more than the ``blocks`` of the device."""
+    """Raise UsageError if a run needs more blocks than the ``blocks`` of the device."""
     if block_dim > blocks:
         raise UsageError(
             f"block_dim is {block_dim}, this device has {blocks} blocks; "

@@ -13,9 +13,9 @@ from pto_core.device.device import Device, check_blocks, check_hazards
 from pto_core.errors import ConfigError, UnsupportedError, UsageError
 from pto_core.kernels import CallConfig
 
-# Warnings about the settings of this process that were already shown.
+# Warnings about settings that this process has already shown.
 _warned: set[str] = set()
-# The devices that may still be open. A process has each chip once, for all callers.
+# The devices that may still be open. All callers in a process share one device for each chip.
 _opened: WeakSet[Device] = WeakSet()
 
 
@@ -53,7 +53,7 @@ def open_device(
 
 
 def _adapted(config: Config, given: Mapping[str, Any]) -> Config:
-    """Plugins have their own settings, so a record cannot be used with other plugins."""
+    """Each plugin has its own settings, so a record is valid only for the plugins that it names."""
     for family in ("backend", "runtime"):
         name = given.get(family)
         if name is not None and plugins.canonical_name(family, name) != config[family]:
@@ -100,7 +100,7 @@ def _warn(config: Config) -> None:
 
 
 def _check_call_settings(config: Config) -> None:
-    """Refuse invalid values before the device is opened, and name the place where each was set."""
+    """Refuse invalid values before the device is opened; name the place where each was set."""
     try:
         CallConfig(config["block_dim"], config["aicpu_thread_num"])
     except UsageError as error:
@@ -114,7 +114,7 @@ def _check_call_settings(config: Config) -> None:
 
 
 def _check_one_runtime(config: Config) -> None:
-    """Refuse a second runtime on a chip of this process."""
+    """Refuse to open a chip with a second runtime in this process."""
     for device in list(_opened):
         other = device.config
         same_chip = all(other[key] == config[key] for key in ("backend", "device"))

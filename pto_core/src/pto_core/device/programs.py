@@ -1,4 +1,4 @@
-"""Turn chips into programs: build, load and keep kernels and orchestrations, once per device."""
+"""Convert ChipCallables to programs: build, load and cache their code, once for each device."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from pto_core.kernels import (
 from pto_core.kernels.lost_results import checked
 from pto_core.toolchain import BuildRequest, Toolchain
 
-# Number of kept programs of plain functions; a notebook may define many functions.
+# The number of cached programs of plain functions; a notebook may define many functions.
 _KEPT_PROGRAMS = 256
 
 Chip = ChipCallable | Callable[..., Any]
 
 
 class Programs:
-    """The programs of one device. A program is made at the first run of its chip.
+    """The programs of one device. A program is created at the first run of its ChipCallable.
 
-    The thread that uses the device calls it.
+    Only the thread that uses the device calls its methods.
     """
 
     def __init__(
@@ -158,9 +158,9 @@ class Programs:
         built: list[Path] | None = None,
         func_ids: Mapping[CoreCallable, int] | None = None,
     ) -> None:
-        """Load kernels; a number selects one of the built libraries.
+        """Load kernels. An integer in the list is the index of a built library.
 
-        ``func_ids`` are for messages.
+        ``func_ids`` are only used in messages.
         """
         for kernel, place in kernels:
             path = kernel.binary if isinstance(kernel.binary, Path) else None

@@ -1,4 +1,4 @@
-"""Handle frames of exceptions that outlive the memory of their variables."""
+"""Clear variables in the tracebacks of exceptions before the memory of these variables is freed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import traceback
 def release_frames(error: BaseException) -> None:
     """Clear the local variables in the tracebacks of ``error`` and of its causes.
 
-    Line numbers and function names stay. Variables of Python kernels are views of device memory,
-    which a debugger must not read after it is freed.
+    Line numbers and function names remain. Local variables of Python kernels are views of device
+    memory, which a debugger must not read after it is freed.
     """
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]

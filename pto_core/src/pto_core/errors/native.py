@@ -29,7 +29,7 @@ from pto_core.errors.tree import (
 
 @dataclass(frozen=True)
 class _Record:
-    """The members of a ``pto_error`` that apply; the others are None."""
+    """The members of a ``pto_error`` that apply to the error; the others are None."""
 
     status: int
     message: str
@@ -61,7 +61,7 @@ def from_status(
     """Return the exception for a native status, with the fields of its class.
 
     -1 and the empty string mean "does not apply", as in ``pto_error``. If the message does not name
-    its kernel, the name is prepended. An unknown status gives an ``InternalError``.
+    its kernel, the name is prepended. An unknown status is converted to ``InternalError``.
     """
     record = _Record(
         status,
@@ -100,7 +100,7 @@ def from_exit(name: str, cause: BaseException) -> OrchestrationError:
 
 
 def _exit_code(cause: SystemExit) -> int:
-    """Interpret the exit code as Python does: None is success, a text is failure."""
+    """Interpret the exit code as Python does: None means success, a text means failure."""
     if cause.code is None:
         return 0
     return cause.code if isinstance(cause.code, int) else 1
@@ -204,7 +204,7 @@ def _internal(record: _Record) -> PtoError:
     return InternalError(f"{record.message} (status {record.status})")
 
 
-# PTO_RESOURCE_* of pto/abi/status.h, and the form in which a report gives a setting.
+# Names of PTO_RESOURCE_* of pto/abi/status.h, and the form of a setting in a report.
 _RESOURCES = {
     1: "task ring",
     2: "heap ring",
@@ -214,7 +214,7 @@ _RESOURCES = {
 }
 _SETTING = re.compile(r"--set ([\w.]+)=([\w,]*\w)")
 
-# Messages omit a longer repr of a value.
+# Messages omit the repr of a value if it is longer.
 _LONGEST_VALUE = 100
 _NO_MESSAGE = "native status {} without a message"
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return ``; did you mean 'x'?``, or an empty text if no known name is near ``name``.
 
-    Near is one edit (an insertion, a deletion, a substitution, or an exchange of two neighbours),
-    and another one for each six characters.
+    The distance limit is one edit, plus one for each six characters. An edit is an insertion, a
+    deletion, a substitution, or an exchange of two neighbours.
     """
     allowed = 1 + len(name) // 6
     distances = {other: _edits(name, other) for other in known}

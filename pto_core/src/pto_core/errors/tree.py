@@ -46,7 +46,7 @@ class PtoError(Exception):
 
 
 class UsageError(PtoError):
-    """The caller broke a documented rule with ``value`` for ``name``."""
+    """The caller broke a documented rule: ``value`` is invalid for the argument ``name``."""
 
     fields: ClassVar[tuple[str, ...]] = ("name", "value", "expected")
     exit_code = 2
@@ -84,7 +84,7 @@ class PluginLoadError(PluginError):
 
 
 class PluginUnavailableError(PluginLoadError):
-    """A runtime or transport of pto is not installed, or one cannot be used on this machine."""
+    """A runtime or transport plugin is not installed, or is unusable on this machine."""
 
     exit_code = 5
 
@@ -149,11 +149,12 @@ class UnpublishedError(GraphError):
 class DeadlockError(PtoError):
     """No task runs, and no task can start.
 
-    If a call of the orchestration waits for an exhausted resource: ``resource`` names it (``"task
-    ring"``, ``"heap ring"``, ``"dependency pool"``, ``"tensor map"``, ``"clusters"``), ``ring`` is
-    its depth, ``current`` its size and ``needed`` the size that suffices. ``settings`` are those
-    with which the program completes, in the form for :func:`open_device`. ``kernel`` and
-    ``func_id`` belong to the call, ``file`` and ``line`` are its position. Unknown values are None.
+    The members describe a call of the orchestration that waits for an exhausted resource.
+    ``resource`` names it (``"task ring"``, ``"heap ring"``, ``"dependency pool"``, ``"tensor
+    map"``, ``"clusters"``), ``ring`` is the scope depth of its ring, ``current`` its size and
+    ``needed`` the size that suffices. ``settings`` are those with which the program completes, in
+    the form for :func:`open_device`. ``kernel`` and ``func_id`` belong to the call; ``file`` and
+    ``line`` are its position. Members that are unknown, or that do not apply, are None.
     """
 
     fields: ClassVar[tuple[str, ...]] = (
@@ -218,7 +219,7 @@ class TaskPoisonedError(PtoError):
 
 
 class TaskTimeoutError(TaskFailedError, TimeoutError):
-    """A kernel did not return in time. The device is lost unless it returned soon after."""
+    """A kernel did not return in time. The device is lost unless the kernel returned later."""
 
     fields: ClassVar[tuple[str, ...]] = (*TaskFailedError.fields, "timeout_s")
 
@@ -262,8 +263,9 @@ class ChildStartError(EndpointError):
 class ChildDiedError(EndpointError):
     """The process of a child ended, by ``signal`` or with ``exit_code``.
 
-    ``task``, ``callable``, ``file`` and ``line`` describe the task that it ran; None if it was
-    idle. As the error of a run it also has ``failures`` and ``poisoned``, like TaskFailedError.
+    ``task``, ``callable``, ``file`` and ``line`` describe the task that the child was running; they
+    are None if it was idle. As the error of a run, it also has ``failures`` and ``poisoned``, like
+    TaskFailedError.
     """
 
     fields: ClassVar[tuple[str, ...]] = (

@@ -12,7 +12,7 @@ from pto_core.hierarchy.worker_node import WorkerNode
 
 
 class Callables:
-    """Registers callables, removes them, and finds their handles."""
+    """Registers callables, removes registrations, and finds handles."""
 
     def __init__(self, node: WorkerNode) -> None:
         self._node = node
@@ -30,7 +30,8 @@ class Callables:
             node.check_outside_run("unregister")
             removed = node.registry.remove(handle)
             try:
-                node.check_outside_run("unregister")  # another thread may have begun a run
+                # another thread may have begun a run since the check above
+                node.check_outside_run("unregister")
             except UsageError:
                 node.registry.add(removed)
                 node.registry.publish(removed)
@@ -40,7 +41,7 @@ class Callables:
                 children.forget(removed)
 
     def submittable(self, task: object) -> tuple[CallableHandle, Any]:
-        """Return a handle and its target; register a callable that is not registered yet.
+        """Return a callable's handle and target, and register the callable if necessary.
 
         Raises UsageError.
         """
@@ -64,7 +65,8 @@ class Callables:
                 registry.add(made)
                 if life.is_new:
                     break
-                registry.discard(made)  # a start has begun, which may have missed it
+                # the Worker has begun to start and may have missed the callable
+                registry.discard(made)
             else:
                 self._deliver(made)
                 break

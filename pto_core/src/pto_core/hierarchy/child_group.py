@@ -56,7 +56,7 @@ _CLOSED = Failure.of(AbortedError("the Worker was closed inside the run"))
 class ChildGroup:
     """The children of a Worker, from its start to :meth:`close`.
 
-    ``process`` owns it; the copy in a forked process is unusable.
+    Only the process ``process`` may use it; the copy in a forked process is unusable.
     """
 
     def __init__(
@@ -108,8 +108,8 @@ class ChildGroup:
             attached=attached_by_children(config["start_method"], self.memory.mappings),
         )
         self.control = Control(self.driver, self.hooks.paths)
-        # They break reference cycles: the driver and its open run refer to each other, and a policy
-        # may refer to handles of tasks. close() calls them, too.
+        # These functions break reference cycles: the driver and its open run refer to each other,
+        # and a policy may refer to handles of tasks. close() calls them too.
         closing = partial(close_driver, self.driver)
         self._finalizers = [weakref.finalize(self, closing)]
         if self.placement is not None:
@@ -117,11 +117,11 @@ class ChildGroup:
 
     @property
     def chip_count(self) -> int:
-        """The number of chips; they are the first children."""
+        """The number of chips; chips are the first children."""
         return len(self.settings.device_ids)
 
     def start(self, is_cancelled: Callable[[], bool]) -> None:
-        """Start all children; after an error none is left.
+        """Start all children. If one fails to start, end the others.
 
         Raises ChildStartError, and AbortedError soon after ``is_cancelled()`` is true.
         """
@@ -178,11 +178,12 @@ class ChildGroup:
         return ChildPlan(spec.path, body, self.memory.mappings, passes_on=passes_on)
 
     def begin_restart(self, child: int) -> Replacement:
-        """Start a process for a lost child, without waiting for it; raise PtoError."""
+        """Start a new process for a lost child without waiting for it. Raises PtoError."""
         self.memory.reset_connection(child)
         connection = self.connect(child)
         try:
-            known = self.registry.digests()  # the plan may have more
+            # the plan may contain more callables than the child needs
+            known = self.registry.digests()
             self.processes.replace(child, self.plan(child, connection))
         except BaseException:
             connection.discard()
@@ -190,7 +191,7 @@ class ChildGroup:
         return Replacement(connection, known)
 
     def finish_restart(self, child: int, replacement: Replacement) -> None:
-        """Connect a process that is ready, and deliver callables that were registered meanwhile."""
+        """Connect a new process that is ready; deliver callables that were registered meanwhile."""
         self.attach(child, replacement.connection)
         # The child is attached, so it receives all later registrations.
         for late in self.registry.since(replacement.known, self.specs[child].space):
@@ -198,7 +199,7 @@ class ChildGroup:
         self.driver.child_ready(child)
 
     def completed_by(self, child: int) -> int:
-        """Return how many tasks all processes of a child have ended."""
+        """Return the number of tasks that a child has ended, also in its earlier processes."""
         return int(_hierarchy.progress_table_record(self.memory.progress_table, child)["completed"])
 
     def deliver(self, registration: Registration) -> None:
@@ -220,20 +221,21 @@ class ChildGroup:
         return {**self.driver.statistics(), **self.restarts.statistics()}
 
     def close(self) -> None:
-        """End every child, and an open run; its tasks that have not been sent do not run.
+        """End every child, and an open run. Tasks that have not been sent do not run.
 
-        Does nothing the second time, and in a forked process.
+        A second call, or a call in a forked process, does nothing.
         """
         if self.process != os.getpid():
             return
         cause = self.driver.add_cause(_CLOSED.pack())
-        with Interrupts(), ExitStack() as steps:  # all steps run, also after an error
+        # run all steps, also after an error in one of them
+        with Interrupts(), ExitStack() as steps:
             steps.callback(self.memory.close)
             steps.callback(self.processes.kill_all)
             for finalizer in self._finalizers:
                 steps.callback(finalizer)
             steps.callback(self.driver.stop, cause)
-            # The results of a run that ends here are not used.
+            # This ends an open run; its results are discarded.
             grace_s = _CUT_SHORT_S if self.driver.is_running else _GRACE_S
             steps.callback(self.processes.end, grace_s, forgets=False)
             with fork_lock():  # another thread may be restarting a child
@@ -251,7 +253,7 @@ def make_engine(
     rings: Sequence[tuple[int, int]],
     policy: Policy | None,
 ) -> object:
-    """Return the engine of a Worker for its driver, which calls this once."""
+    """Return the engine of a Worker. Its driver calls this once."""
     config = settings.config
     configuration = Configuration(
         tuple(ChildConfiguration(spec.kind, config["child_window"]) for spec in specs),
@@ -262,7 +264,7 @@ def make_engine(
 
 
 def close_driver(driver: Driver) -> None:
-    """Close a driver; on another thread if the garbage collector runs inside a call of it."""
+    """Close a driver. If the garbage collector runs inside one of its calls, use another thread."""
     try:
         driver.close()
     except UsageError:

@@ -22,7 +22,7 @@ class ChildMemory:
         self._children = children
 
     def malloc(self, child: int, nbytes: int) -> int:
-        """Allocate memory; raise ControlError with the error of the device as its cause."""
+        """Allocate memory. Raises ControlError, whose cause is the error of the device."""
         self._check(child)
         if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 1:
             raise UsageError(f"malloc of {nbytes!r} bytes; pass a positive number", name="nbytes")

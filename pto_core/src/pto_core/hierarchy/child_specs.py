@@ -1,4 +1,4 @@
-"""The kind, path and device of each child, in the order of child ids: chips or Workers, SUBs."""
+"""The child specs: kind, path and device of each child. Chips or Workers come first, then SUBs."""
 
 from __future__ import annotations
 

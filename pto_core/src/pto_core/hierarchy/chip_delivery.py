@@ -1,4 +1,4 @@
-"""A chip's callable as bytes: sources and binaries by path, functions by import path or by code."""
+"""Serialise ChipCallables: sources and binaries by path, functions by import path or by code."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pto_core.hierarchy.serialisation import (
 )
 from pto_core.kernels import ChipCallable, CoreCallable, KernelSource, OrchestrationSource
 
-# A part of a chip's callable: how it is written, and the content.
+# A serialised part of a ChipCallable: its format and its content.
 _Part = tuple[str, Any]
 
 
 def chip_to_bytes(chip: ChipCallable, *, serialise: bool) -> bytes:
-    """Write ``chip``; raise UsageError for a function that cannot be serialised.
+    """Serialise ``chip``. Raises UsageError for a function that cannot be serialised.
 
-    ``serialise``: write all functions by code, also those that have an import path.
+    ``serialise``: send all functions by code, also those that have an import path.
     """
     children = {
         func_id: (
@@ -43,7 +43,7 @@ def chip_to_bytes(chip: ChipCallable, *, serialise: bool) -> bytes:
 
 
 def chip_from_bytes(content: bytes) -> ChipCallable:
-    """Return the chip's callable; raise NotImportableError for a missing function."""
+    """Return the ChipCallable. Raises NotImportableError for a function that cannot be imported."""
     orchestration, children, signature, name, argument_names = pickle.loads(content)
     kernels = {
         func_id: CoreCallable(_read(binary), core_type, kernel_signature, kernel_name)
@@ -81,7 +81,7 @@ def _function(function: Callable[..., Any], serialise: bool) -> _Part:
 
 
 def _path_of(function: Callable[..., Any]) -> str | None:
-    """Return the import path of a function, also if the name stands for its kernel."""
+    """Return the import path of a function, also if a kernel object has taken its name."""
     path = import_path(function)
     if path is not None:
         return path

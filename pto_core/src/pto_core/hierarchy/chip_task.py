@@ -1,4 +1,4 @@
-"""Arguments of a chip's task, typed by the signature of its ChipCallable."""
+"""Add the arguments of a chip's task, typed by the signature of its ChipCallable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of a Worker to its children beside tasks, each with a reply or an error."""
+"""Send requests to the children of a Worker, and receive a reply or an error for each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pto_core.hierarchy.serialisation import NotImportableError
 
 @dataclass(frozen=True)
 class Lost:
-    """The reply for a child that has exited."""
+    """The reply that stands for a child that has exited."""
 
     error: ControlError
 
@@ -30,7 +30,7 @@ class Control:
     def __init__(self, driver: Driver, paths: Sequence[str]) -> None:
         self._driver = driver
         self._paths = paths
-        self._untaken: list[tuple[int, int, str]] = []  # sent, and the reply not read
+        self._untaken: list[tuple[int, int, str]] = []  # requests whose reply was not read yet
 
     def ask(self, child: int, operation: str, *arguments: Any) -> Any:
         """Send a request to one child; return its reply or raise ControlError."""
@@ -49,10 +49,10 @@ class Control:
         return [self._reply(child, number, operation) for child, number in sent]
 
     def deliver(self, registration: Registration, children: Sequence[int]) -> None:
-        """Deliver a callable to every child, or to none: raise the first ControlError.
+        """Deliver a callable to every child. If one fails, remove it again and raise its error.
 
-        Children that cannot import the function receive its code. A restarted child has the
-        callable already.
+        Children that cannot import the function receive its code. A child that was restarted
+        meanwhile has the callable already.
         """
         known = registration.identity
         replies = self.ask_all(children, "callable", known.digest, [known.delivery])
@@ -72,9 +72,9 @@ class Control:
             raise
 
     def send(self, child: int, operation: str, *arguments: Any) -> None:
-        """Send a request that one child handles before its next task, without waiting.
+        """Send a request that a child handles before its next task. Do not wait for the reply.
 
-        The reply is read with the next request to any child. A refusal is logged.
+        The reply is read at the next request to any child. An error in the reply is logged.
         """
         number = self._post(child, pickle.dumps((operation, arguments)))
         if number is not None:

@@ -1,6 +1,7 @@
-"""The calls of the native driver into Python: exits of children, broken connections, memory.
+"""The functions that the native driver calls: exits, broken connections, and memory.
 
-The driver calls them, with the GIL, on the thread that waits for a task or on its own thread.
+The driver calls them with the GIL. The caller is the thread that waits for a task, or the driver's
+own thread.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ from pto_core.hierarchy.restarts import Children, Restarts
 from pto_core.interrupts import Interrupts
 
 _KILL_S = 5.0
-_NAP_S = 0.002  # between two checks of a child that is being restarted
-_PAUSE_NS = 50_000_000  # the driver polls as often while it has work
+_NAP_S = 0.002  # seconds between two checks of a child that is being restarted
+_PAUSE_NS = 50_000_000  # the driver calls poll as often as this while it has work
 _NONE = -1
 
 
 class DrivenChildren(Children, Protocol):
-    """The parts of a child group that the hooks use."""
+    """The parts of a child group that the driver hooks use."""
 
     memory: WorkerMemory
     placement: Placement | None
 
 
 class DriverHooks:
-    """The hooks of the driver of a child group.
+    """The hooks that the driver of a child group calls.
 
-    The driver keeps this object alive, so this object keeps neither driver nor group alive.
-    ``paths``: the names of the children. ``event_loops``: the loops that await tasks.
+    The driver owns this object. This object holds only weak references to the driver and the group.
+    ``paths``: the names of the children. ``event_loops``: the event loops that await tasks.
     """
 
     def __init__(self, group: DrivenChildren, paths: list[str], restarts: Restarts) -> None:
@@ -45,16 +46,16 @@ class DriverHooks:
         self.event_loops = EventLoops()
         self._restarts = restarts
         self._group: Callable[[], DrivenChildren | None] = weakref.ref(group)
-        self._mapping = group.memory.mappings[0]  # the driver uses its memory
+        self._mapping = group.memory.mappings[0]  # keeps the driver's memory mapped
         self._interruption: BaseException | None = None
         self._begun_ns = 0
 
     # ---- called by the driver ----
 
     def poll(self) -> None:
-        """Raise the error of :meth:`interrupt`; find children that exited or finished a restart.
+        """Raise the error of :meth:`interrupt`; detect exits of children and completed restarts.
 
-        Raises WorkerClosedError where the Worker is gone, because nothing ends the wait then.
+        Raises WorkerClosedError if the Worker is gone: no event would end the wait.
         """
         interruption, self._interruption = self._interruption, None
         if interruption is not None:
@@ -73,7 +74,7 @@ class DriverHooks:
             return
         task = driver.task(known["task"])
         if task is None or not _may_run_in(child, task):
-            return  # its child was lost, and another process may have replaced it
+            return  # the child was lost, and its process may already be replaced
 
         def hung_error(ended: ChildExit) -> PtoError:
             error = ended.hung_error(task["timeout_s"])
@@ -97,10 +98,11 @@ class DriverHooks:
     # ---- called by the Worker ----
 
     def begin_run(self) -> None:
-        """Forget the state of the last run, and find children that exited since then.
+        """Reset the state of the last run, and detect children that have exited since then.
 
-        So no task of the new run fails for an earlier exit. The check takes a good part of a short
-        run. It is left out where runs follow each other at once.
+        Without this check, a task of the new run could fail because of an earlier exit. The check
+        takes a considerable part of a short run, so it is omitted if the last run ended a moment
+        ago.
         """
         self._interruption = None
         now = time.monotonic_ns()
@@ -120,9 +122,9 @@ class DriverHooks:
             self._check_children()
 
     def _check_children(self) -> None:
-        """Handle exits and restarts; return at once while another thread may fork.
+        """Handle exits and restarts. Return at once while another thread may fork.
 
-        That thread may wait until the driver's own thread, which calls this, is parked.
+        The forking thread may wait until the driver's own thread, which calls this, is parked.
         """
         group, lock = self._group(), fork_lock()
         if group is None:
@@ -132,8 +134,8 @@ class DriverHooks:
         try:
             refuse_inside()
         except UsageError:
-            return  # this thread cannot fork inside the policy of another Worker
-        with Interrupts():  # an exit that is handled by half leaves its tasks waiting forever
+            return  # this thread cannot fork: it is inside the policy of another Worker
+        with Interrupts():  # complete the handling of an exit; otherwise its tasks wait forever
             if not lock.acquire(blocking=False):
                 return
             try:
@@ -143,7 +145,7 @@ class DriverHooks:
                 lock.release()
 
     def _is_due(self, group: DrivenChildren) -> bool:
-        """Return whether there is something to do, without a lock."""
+        """Return whether there is an exit or a restart to handle. Takes no lock."""
         is_failed = group.placement is not None and group.placement.is_cancel_due
         return is_failed or self._restarts.is_pending or group.processes.have_exited()
 
@@ -152,7 +154,8 @@ class DriverHooks:
             group.placement.is_cancel_due = False
             error = AbortedError("the placement policy failed; the run was cancelled")
             group.driver.cancel(group.driver.add_cause(Failure.of(error).pack()))
-        with ExitStack() as steps:  # an error in one does not keep the others from being handled
+        # an error for one child must not prevent the handling of the others
+        with ExitStack() as steps:
             for ended in reversed(group.processes.poll()):
                 steps.callback(self._restarts.lose, group, ended)
         self._restarts.advance(group)

@@ -1,7 +1,7 @@
 """Connections to children over any transport, native or Python.
 
-An end is an address, and so is its function table. The native driver and the native loop of a child
-use both, without knowing the kind of transport.
+An end of a connection is an address, with the address of its function table. The native driver and
+the native loop of a child call the table, so they are independent of the transport.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pto_core.interfaces import (
     PythonTransport,
 )
 
-# A Python transport needs no shared memory, but a part of a mapping has a size.
+# A Python transport needs no shared memory, but a mapping cannot be empty.
 _PYTHON_MEMORY_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class OpenedEnd:
-    """One end, in the process that uses it. Its owner closes it through ``table``."""
+    """One end of a connection, in the process that uses it. The owner closes it by ``table``."""
 
     table: int
     end: int
@@ -82,7 +82,7 @@ class ChildConnection:
         self.ends = ends
         """The end objects of a transport in Python."""
         self._origin = origin
-        self._is_opened = False  # in this process
+        self._is_opened = False  # the opened end of this process
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the connection for a spawned child, which loads the library itself."""

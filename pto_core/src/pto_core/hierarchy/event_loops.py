@@ -1,8 +1,8 @@
 """Wakes coroutines that await tasks: one file descriptor for each Worker, and no threads.
 
-The driver makes its descriptor readable when a watched task ends. Every event loop in which a task
-is awaited reads that descriptor. The loop that is first takes all ended tasks, and wakes coroutines
-of other loops through those loops.
+The driver makes its descriptor readable when a watched task ends. Every event loop that awaits a
+task watches this descriptor. The first loop that reads it takes all ended tasks, and notifies the
+other loops for their coroutines.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _Future = asyncio.Future[None]
 class EventLoops:
     """The event loops that await tasks of one Worker.
 
-    The lock protects both dictionaries, and the descriptor: loops of several threads use them. The
-    descriptor exists while a coroutine waits.
+    The lock protects both dictionaries and the descriptor, because event loops run on several
+    threads. The descriptor exists only while a coroutine waits.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class EventLoops:
     def wait(self, handle: TaskHandle) -> Generator[Any, None, None]:
         """Suspend the coroutine until the task has ended.
 
-        Raises what a blocking wait raises: WorkerClosedError, or a failure of the driver.
+        Raises the same errors as a blocking wait: WorkerClosedError, or a failure of the driver.
         """
         driver, task = handle.driver, handle.task_slot
         while not handle.done:

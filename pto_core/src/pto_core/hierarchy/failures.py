@@ -1,7 +1,7 @@
 """Exceptions of a child, as bytes for the parent.
 
-A failure holds the name of the exception's class, its message, its traceback as text, and the
-exception itself if it pickles.
+A failure consists of the name of the exception's class, its message, its traceback as text, and the
+exception itself if it can be pickled.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 _CAUSES_MAX = 20
 
-# For cutting a failure: a character takes up to 4 bytes. The name and the pickle take few bytes.
+# Used to truncate a failure: a character takes up to 4 bytes; the class name and pickle need few.
 _CHARACTER_BYTES = 4
 _LONGEST_NAME = 100
 _PICKLE_BYTES = 500
@@ -30,7 +30,7 @@ class Failure:
     exception: BaseException | None
 
     def pack(self, most_bytes: int | None = None) -> bytes:
-        """Return the bytes of the failure; to fit ``most_bytes``, cut texts, drop the exception."""
+        """Return the bytes. To fit ``most_bytes``, truncate the texts and drop the exception."""
         exception = None if self.exception is None else _pickled(self.exception)
         packed = pickle.dumps((self.type_name, self.message, self.traceback, exception))
         if most_bytes is None or len(packed) <= most_bytes:
@@ -41,13 +41,13 @@ class Failure:
 
     @classmethod
     def of(cls, exception: BaseException) -> Failure:
-        """Return the failure of an exception that was caught here."""
+        """Return the failure for a caught exception of this process."""
         lines = traceback.format_exception(exception)
         return cls(type(exception).__qualname__, _text(exception), "".join(lines), exception)
 
     @classmethod
     def unpack(cls, content: bytes) -> Failure:
-        """Return the failure of these bytes; its exception is None if it does not unpickle here."""
+        """Return the failure of these bytes. The exception is None if unpickling fails here."""
         type_name, message, text, exception = pickle.loads(content)
         return cls(type_name, message, text, None if exception is None else _unpickled(exception))
 
@@ -57,7 +57,7 @@ def _start(text: str, most: int) -> str:
 
 
 def _end(text: str, most: int) -> str:
-    """Return the last part of a text, because a traceback ends with its cause."""
+    """Return the end of a text: a traceback ends with its cause."""
     return text if len(text) <= most else _CUT + text[len(text) - max(0, most - len(_CUT)) :]
 
 
@@ -69,7 +69,7 @@ def _text(exception: BaseException) -> str:
 
 
 def _pickled(exception: BaseException) -> bytes | None:
-    """Pickle the exception and its causes, up to the first that does not pickle."""
+    """Pickle the exception and its chain of causes, up to the first that cannot be pickled."""
     chain: list[BaseException] = []
     one: BaseException | None = exception
     while one is not None and len(chain) < _CAUSES_MAX and _survives(one):
@@ -79,7 +79,7 @@ def _pickled(exception: BaseException) -> bytes | None:
 
 
 def _survives(exception: BaseException) -> bool:
-    """Return whether an exception pickles and unpickles; some do only the former."""
+    """Return whether an exception can be pickled and unpickled; some can only be pickled."""
     try:
         pickle.loads(pickle.dumps(exception))
     except Exception:  # noqa: BLE001 - its __reduce__ may raise anything

@@ -1,8 +1,9 @@
 """The identity of a callable: a digest of 32 bytes, a kind and a namespace.
 
-The digest of a function with an import path hashes the path and the code. It is equal on every
-host. A function that travels by code is hashed by its bytes, an inherited function by its name and
-registration number, and a chip's callable by its content.
+The digest of a function with an import path is computed from the path and the code, so it is equal
+on every host. The digest of a function that travels by code is computed from its bytes, that of an
+inherited function from its name and registration number, and that of a ChipCallable from its
+content.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ _registrations = itertools.count()
 
 @dataclass(frozen=True)
 class Delivery:
-    """One way in which a child receives a callable that it did not inherit; it pickles.
+    """A way in which a child obtains a callable that it did not inherit. The object can be pickled.
 
-    ``fingerprint``: of the parent's code; the child may import another version.
+    ``fingerprint``: of the code in the parent; the child may import another version.
     """
 
     way: Literal["import", "serialised", "chip"]
@@ -45,9 +46,9 @@ class Delivery:
     fingerprint: bytes | None = None
 
     def materialise(self) -> Any:
-        """Return the callable, in the child.
+        """Load the callable in the child.
 
-        Raises NotImportableError if the import does not find the parent's code.
+        Raises NotImportableError if the imported code differs or does not exist.
         """
         if isinstance(self.content, str):
             assert self.fingerprint is not None
@@ -72,7 +73,7 @@ def runnable(target: Any) -> Any:
 
 @dataclass(frozen=True)
 class Identity:
-    """The identity of a callable. ``delivery`` None: only forked children have it."""
+    """The identity of a callable. Without ``delivery``, only forked children have the callable."""
 
     digest: bytes
     kind: CallableKind
@@ -84,7 +85,7 @@ class Identity:
 def identity(target: object, *, serialise: bool, inherits: bool) -> Identity:
     """Return the identity of ``target``; raise UsageError if no child could run it.
 
-    ``inherits``: the children are not forked yet, so they inherit every object.
+    ``inherits``: the children are not forked yet, so they will inherit the object.
     """
     if isinstance(target, ChipCallable):
         return _of_chip(target, serialise=serialise, inherits=inherits)

@@ -1,8 +1,9 @@
-"""The life cycle of a Worker: a state machine for calls from any thread.
+"""The life cycle of a Worker: a state machine that threads may call at any time.
 
-A Worker goes from NEW through STARTING to RUNNING, back to NEW if its start fails, and from each of
-these through CLOSING to CLOSED. One thread starts it; calls that need its children wait for that.
-``close()`` during the start cancels it: the starting thread ends the children.
+A Worker changes from NEW to STARTING to RUNNING, back to NEW if its start fails, and from each of
+these states through CLOSING to CLOSED. One thread starts it; calls that need children wait for the
+end of the start. ``close()`` during the start cancels it; the starting thread then ends the
+children.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ class State(Enum):
 class LifeCycle:
     """The state of one Worker.
 
-    The lock is held for transitions only, so any thread and any signal handler can take it. It is
-    reentrant because a handler runs on the thread that it interrupts. A copy in another process is
-    new there.
+    The lock is held only for transitions, so any thread and any signal handler can take it. It is
+    reentrant, because a signal handler runs on the thread that it interrupts. Another process that
+    receives a copy creates a new lock.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.state = State.NEW
-        self._above: LifeCycle | None = None  # of the parent Worker
+        self._above: LifeCycle | None = None  # state of the parent Worker, if any
         self._thread = 0  # the thread that starts or closes the Worker
         self._process = os.getpid()
 
@@ -51,16 +52,16 @@ class LifeCycle:
 
     @property
     def is_child(self) -> bool:
-        """Whether the Worker was added to another one."""
+        """Whether the Worker was added to another Worker as a child."""
         return self._above is not None
 
     @property
     def is_new(self) -> bool:
-        """Whether neither this Worker nor one above it has begun to start."""
+        """Whether neither this Worker nor an ancestor has begun to start."""
         return self.state is State.NEW and (self._above is None or self._above.is_new)
 
     def add_to(self, above: LifeCycle) -> bool:
-        """Make the Worker a child of another one; return False unless it is new and no child."""
+        """Make the Worker a child of another. Return False unless it is new and has no parent."""
         with self.lock:
             if self.state is not State.NEW or self.is_child:
                 return False
@@ -82,10 +83,10 @@ class LifeCycle:
             )
 
     def settled(self, call: str) -> State:
-        """Return NEW or RUNNING; wait for the end of a start.
+        """Return NEW or RUNNING. If a start is in progress, wait for its end.
 
-        Raises as :meth:`check_open`, and UsageError for ``call`` inside the start itself, and for a
-        Worker that its parent has started in another process.
+        Raises the errors of :meth:`check_open`. Also raises UsageError for ``call`` if this thread
+        is the starting one, or if the parent has started the Worker in another process.
         """
         above = self._above
         if above is not None and above.settled(call) is not State.NEW:
@@ -102,7 +103,7 @@ class LifeCycle:
             self._nap(call)
 
     def begin_start(self) -> bool:
-        """Go from NEW to STARTING; return False if another thread has."""
+        """Change from NEW to STARTING. Return False if another thread did so before."""
         with self.lock:
             if self.state is not State.NEW or self.is_child:
                 return False
@@ -112,7 +113,7 @@ class LifeCycle:
             return True
 
     def end_start(self, state: State) -> bool:
-        """Go from STARTING to RUNNING or NEW; return False after close()."""
+        """Change from STARTING to RUNNING or NEW. Return False after close()."""
         with self.lock:
             if self.state is not State.STARTING:
                 return False
@@ -120,7 +121,7 @@ class LifeCycle:
             return True
 
     def begin_close(self) -> bool:
-        """Go to CLOSING; return whether this thread has to end the Worker."""
+        """Change to CLOSING. Return whether the calling thread must end the Worker."""
         with self.lock:
             if self.state in (State.CLOSING, State.CLOSED):
                 return False
@@ -131,13 +132,13 @@ class LifeCycle:
             return is_ours
 
     def end_close(self) -> None:
-        """Go from CLOSING to CLOSED."""
+        """Change from CLOSING to CLOSED."""
         self.state = State.CLOSED
 
     def await_closed(self) -> None:
         """Wait until another thread has closed the Worker.
 
-        Return at once on the closing thread, where a signal handler interrupted it.
+        On the closing thread itself, return at once: a signal handler has interrupted it.
         """
         is_here = self._process == os.getpid() and self._thread != threading.get_ident()
         while is_here and self.state is not State.CLOSED:
@@ -156,7 +157,7 @@ class LifeCycle:
 class Exclusive:
     """A lock that refuses a second entry on the same thread.
 
-    A signal handler that interrupts the owner is refused, because it cannot wait for it.
+    A signal handler on the owner's thread cannot wait for the owner, so it is refused.
     """
 
     def __init__(self) -> None:
@@ -170,7 +171,7 @@ class Exclusive:
     def entered(self, call: str) -> Iterator[None]:
         """Enter for ``call``; raise UsageError on the thread that is inside."""
         if not self._lock.acquire(blocking=False):
-            refuse_inside()  # the owner may wait for that call
+            refuse_inside()  # the owner may be waiting for that call
             self._lock.acquire()
         try:
             if self._is_taken:

@@ -28,7 +28,7 @@ class ChipBody:
     config: Config
 
     def __post_init__(self) -> None:
-        """Import modules in the parent, so that forked children share them."""
+        """Import the modules of a chip child in the parent, so that forked children share them."""
         import pto_core.device  # noqa: F401
 
     def __call__(self, start: ChildStart) -> None:
@@ -36,7 +36,7 @@ class ChipBody:
         from pto_core.device import open_device
 
         start.doing("opening its device")
-        # The Worker enforces the time limit of a task: it kills the child.
+        # The Worker enforces the time limit of a task by killing the child.
         config = self.config.replace({"device": self.device, "task_timeout_s": None})
         with open_device(config=config) as device:
             chip = _Chip(device)
@@ -47,11 +47,11 @@ class ChipBody:
 
 
 class _Chip:
-    """The device, and the memory that the Worker allocated on it."""
+    """The open device of a chip child, and the memory that the Worker allocated on it."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._memory: dict[int, DeviceArray] = {}  # from malloc, by address
+        self._memory: dict[int, DeviceArray] = {}  # memory from malloc requests, by address
         self.operations: Mapping[str, Any] = {
             "malloc": self._malloc,
             "free": self._free,
@@ -60,12 +60,12 @@ class _Chip:
         }
 
     def run(self, chip: Any, args: TaskArgsView | None, config: CallConfig | None) -> None:
-        """Run one task; copy arrays in and out by the directions in the chip's signature."""
+        """Run one task. Copy its arrays in and out as the chip's signature requires."""
         values = [] if args is None else self._values(chip, args)
         self._device.run(chip, *values, config=config)
 
     def free_all(self) -> None:
-        """Free the memory that the Worker has not freed."""
+        """Free the memory that the Worker allocated and did not free."""
         for array in self._memory.values():
             array.free()
         self._memory.clear()
@@ -78,7 +78,7 @@ class _Chip:
         return tensors + _scalars(chip, args)
 
     def _on_device(self, tensor: ContinuousTensor) -> DeviceArray:
-        """Return the device memory that a tensor with ``child_memory`` names."""
+        """Return the device memory of a tensor whose flag ``child_memory`` is set."""
         for address, array in self._memory.items():
             offset = tensor.address - address
             if offset >= 0 and offset + tensor.nbytes <= array.nbytes:
@@ -119,7 +119,7 @@ class _Chip:
 
 
 def _bytes_at(address: int, nbytes: int) -> Any:
-    """Return memory that parent and child share as an array."""
+    """Return an array view of memory that parent and child share."""
     import numpy as np
 
     return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))

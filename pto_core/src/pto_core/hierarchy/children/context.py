@@ -18,7 +18,7 @@ class ChildContext:
     """The number of a child in its Worker, with its shared memory, connection and callables.
 
     ``progress_table``: the address of the table. ``inherited``: the objects that a forked child
-    inherits, by digest. ``deliveries``: the ways in which a spawned child gets them.
+    inherits, by digest. ``deliveries``: how a spawned child obtains the callables.
     """
 
     index: int
@@ -28,6 +28,6 @@ class ChildContext:
     deliveries: Mapping[bytes, Sequence[Delivery]] = field(default_factory=dict)
 
     def callables(self) -> dict[bytes, Any]:
-        """Return all callables by digest; raise the error of the first that cannot be made."""
+        """Return all callables by digest. Raises the error of the first that cannot be loaded."""
         made = {digest: materialised(ways) for digest, ways in self.deliveries.items()}
         return {**self.inherited, **made}

@@ -33,11 +33,11 @@ def serve(
     invoke: Invoke | None = None,
     operations: Mapping[str, Operation] | None = None,
 ) -> None:
-    """Report that the child is ready, and run tasks until the parent asks it to close.
+    """Report that the child is ready, then run tasks until the parent asks it to close.
 
-    ``invoke(callable, args, config)`` runs a task. Without it, the loop calls the callable with the
-    arguments, or without if the callable does not accept an argument. ``operations``: further
-    requests that this kind of child answers.
+    ``invoke(callable, args, config)`` runs a task. If it is None, the loop calls
+    ``callable(args)``, or ``callable()`` if that accepts no argument. ``operations``: additional
+    requests that this kind of child handles.
     """
     end = context.endpoint.open_child()
     loop = ChildLoop(
@@ -74,7 +74,8 @@ class _Service:
 
     def __init__(self, loop: ChildLoop, operations: Mapping[str, Operation]) -> None:
         self._loop = loop
-        self._configs: dict[int, CallConfig | None] = {0: None}  # 0: the configuration of the run
+        # number 0 selects the configuration of the run
+        self._configs: dict[int, CallConfig | None] = {0: None}
         self._operations: dict[str, Operation] = {
             "config": self._configure,
             "callable": self._deliver,
@@ -93,7 +94,7 @@ class _Service:
             return pickle.dumps((False, Failure.of(error).pack()))
 
     def invoking(self, invoke: Invoke) -> Callable[[Any, Any, int], None]:
-        """Return the loop's function for a task; its last argument numbers a configuration."""
+        """Return the function that runs a task; its last argument is a configuration number."""
 
         def run(callable_: Any, args: Any, config: int) -> None:
             invoke(callable_, args, self._configs[config])

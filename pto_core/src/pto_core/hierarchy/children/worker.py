@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class NestedWorker(Protocol):
-    """A Worker that was added to another one, as its parent and its own process use it."""
+    """A Worker that was added to another Worker, as its parent and its own process use it."""
 
     @property
     def level(self) -> int:
@@ -36,9 +36,9 @@ class NestedWorker(Protocol):
 
 @dataclass(frozen=True)
 class WorkerBody:
-    """The body of a Worker's process: it runs graph functions ``graph(orch, args, config)``.
+    """The body of a child process that is a Worker: it runs ``graph(orch, args, config)``.
 
-    ``worker`` has not been started. Its children start in this process, after all memory of the
+    ``worker`` has not been started. Its children start in this process, after the memory of all
     levels above was mapped.
     """
 

@@ -48,7 +48,7 @@ class LeastLoaded(_Builtin):
     capabilities = frozenset({"policy"})
 
     def policy(self) -> Policy:
-        """Return the policy; it has no state, so all Workers share it."""
+        """Return the policy. It has no state, so all Workers share one object."""
         return least_loaded
 
 

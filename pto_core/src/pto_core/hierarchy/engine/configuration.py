@@ -14,7 +14,7 @@ DEFAULT_WINDOW = 64
 
 @dataclass(frozen=True, slots=True)
 class ChildConfiguration:
-    """A child: the kind of its tasks, and the maximum number of frames in flight to it."""
+    """A child: the kind of tasks that it runs, and the maximum number of frames in flight to it."""
 
     kind: Kind
     window: int = DEFAULT_WINDOW
@@ -22,7 +22,7 @@ class ChildConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class RingConfiguration:
-    """The memory of a heap ring; the engine never accesses it. Multiples of ``SLAB_BYTES``."""
+    """A heap ring; the engine never accesses its memory. Sizes are multiples of ``SLAB_BYTES``."""
 
     address: int
     size: int
@@ -30,10 +30,11 @@ class RingConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Children are identified by their index in ``children``; there is a ring for each scope depth.
+    """Children are identified by their index in ``children``. Scopes of each depth have a ring.
 
-    ``repeats_lost``: tasks sent to a lost child run again if that is safe: always if they had not
-    started, else if they have retries left. Without it, they fail.
+    ``repeats_lost``: whether tasks of a lost child run again. A task that had not started always
+    runs again; a task that had started runs again if it has retries left. Without it, all of them
+    fail.
     """
 
     children: tuple[ChildConfiguration, ...]

@@ -1,4 +1,4 @@
-"""The proof that a submit can never succeed."""
+"""The proof that a blocked submit can never succeed."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ class Deadlock:
     ring: int
     requested: int
     held: int
-    """Bytes of all slabs that are not free."""
+    """The total size of the slabs that are not free."""
     size: int
     oldest_task: int
     """The task whose slab is the next to be freed."""
     open_scope: int
-    """The depth of the scope that holds it, or NONE."""
+    """The depth of the scope that keeps this task alive, or NONE."""
 
     @property
     def needed(self) -> int:
-        """A lower bound of the sufficient ring size: slabs also lose the rest of a lap."""
+        """A lower bound for a sufficient ring size: a lap of the ring may end with unused bytes."""
         return max(self.held + self.requested, self.size + SLAB_BYTES)
 
     def error(self) -> DeadlockError:
-        """Return the error for the submitter."""
+        """Return the error that the blocked submit raises."""
         return DeadlockError(
             f"a submit needs {self.requested} bytes of heap ring {self.ring}, where "
             f"{self.held} of {self.size} bytes are held and nothing that runs can free them: "

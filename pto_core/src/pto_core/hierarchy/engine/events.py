@@ -1,8 +1,8 @@
 """The events of an engine.
 
-Every field is a number or a tuple of numbers, so that a native engine takes the same events as
-plain structures. The driver keeps the callable of a task, its scalars, configuration and source
-line; it also keeps texts and exceptions, and assigns them numbers (``cause``).
+Every field is a number or a tuple of numbers, so that a native engine can take the same events as
+plain structures. The driver stores callables, scalars, configurations and source lines of tasks. It
+also stores texts and exceptions, and numbers them; ``cause`` is such a number.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 NONE = -1
-"""No task, no child, no cause. Valid numbers count from 0."""
+"""Stands for no task, no child or no cause. Valid numbers start at 0."""
 CHILD_MEMORY_END = 1 << 48
-"""Addresses of the memory of a child are below this."""
+"""An upper limit for addresses in the memory of a child."""
 
 
 class Kind(IntEnum):
-    """Which children can run a task."""
+    """The kind of child that can run a task."""
 
     NEXT_LEVEL = 0
     SUB = 1
 
 
 class Tag(IntEnum):
-    """The access of a task to a tensor; consumed at submit, never carried on."""
+    """The access of a task to a tensor. Only the submit uses it."""
 
     INPUT = 0
     OUTPUT = 1
@@ -41,7 +41,7 @@ class Hazards(IntEnum):
 
 
 class Outcome(IntEnum):
-    """The outcome of a frame. SKIPPED: its requirement had failed, so it was not started."""
+    """The outcome of a frame. SKIPPED: it was not started, because its requirement had failed."""
 
     SUCCEEDED = 0
     FAILED = 1
@@ -50,9 +50,9 @@ class Outcome(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """The part of each dimension of its buffer that a view selects, the fastest dimension first.
+    """The part of a buffer that a view selects in each dimension, the fastest dimension first.
 
-    ``base`` is the first byte of the buffer; ``low[d] + extent[d] <= raw[d]`` in elements.
+    ``base`` is the first byte of the buffer. ``low[d] + extent[d] <= raw[d]`` holds in elements.
     """
 
     base: int
@@ -64,12 +64,12 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor argument: a range of bytes, or a box if it is not contiguous.
+    """A tensor argument: a range of bytes, or a box if the tensor is not contiguous.
 
-    ``address`` is its first byte. ``nbytes`` 0 is a key: it orders tasks by address and covers no
-    bytes. OUTPUT with address 0 is allocated from the heap ring of the scope. ``child``: the child
-    that has the memory; NONE is the host. Two children may have memory at the same address; a
-    tensor overlaps only tensors of the same memory.
+    ``address`` is its first byte. A tensor with ``nbytes`` 0 is a key: it orders tasks by address
+    and covers no bytes. An OUTPUT with address 0 is allocated from the heap ring of the scope.
+    ``child`` is the child that owns the memory; NONE stands for the host. Two children may have
+    memory at the same address, so a tensor overlaps only tensors of the same memory.
     """
 
     address: int
@@ -81,19 +81,19 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The arguments of one of the N executions of a task; a task that is not a group has one."""
+    """The arguments of one member of a group; a task that is not a group has one member."""
 
     tensors: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The result of a capture of the same submits, as distances in number of submits."""
+    """Dependencies that a capture of the same submits found; distances count submits."""
 
     producers: tuple[tuple[int, int], ...] = ()
-    """The producers of the task, and the reasons: the bits of an edge of the reference engine."""
+    """The producers of the task, and for each the reasons as bits of an edge."""
     owners: tuple[int, ...] = ()
-    """The owners of the buffers that it names."""
+    """The tasks that own the buffers of its tensors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +105,20 @@ class RunBegin:
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """The end of the submits: the outermost scope ends. The run finishes with its last task."""
+    """The end of the submits closes the outermost scope. The run finishes with its last task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """A task. Answered by ``Submitted`` or ``Blocked``.
+    """A task is submitted. Answered by ``Submitted`` or ``Blocked``.
 
-    ``pins``: empty, or one child for each member, distinct in a group. ``is_hint``: the pins are
-    hints. ``retries``: how often it may run again after a failure or the loss of its child; more
-    than 0 declares it safe to repeat. ``timeout_ms`` 0 is none; the driver keeps time. ``after``:
-    earlier tasks of the run that it also waits for, and whose failure poisons it. ``known``: set
-    for a replay, whose tensors are neither looked up nor inserted; the caller may omit tensors that
-    are not allocated and, with retries, not INOUT.
+    ``pins``: empty, or one child for each member; the pins of a group are distinct. ``is_hint``:
+    the pins are hints. ``retries``: how often the task may run again after a failure or the loss of
+    its child; a value above 0 declares that repeating the task is safe. ``timeout_ms``: 0 is no
+    limit; the driver measures the time. ``after``: earlier tasks of the run that it also waits for,
+    and whose failure poisons it. ``known``: set in a replay, whose tensors are neither looked up
+    nor inserted; the caller may omit tensors, except those that are allocated and, with retries,
+    INOUT ones.
     """
 
     kind: Kind
@@ -137,7 +138,7 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """A buffer of the scope's heap ring. Answered by ``Submitted`` or ``Blocked``."""
+    """Allocate a buffer from the scope's heap ring. Answered by ``Submitted`` or ``Blocked``."""
 
     nbytes: int
 
@@ -149,20 +150,20 @@ class ScopeBegin:
 
 @dataclass(frozen=True, slots=True)
 class ScopeEnd:
-    """The innermost scope, which is not the run's own, ends."""
+    """The innermost scope ends. It is not the outermost scope of the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Send all tasks that can be sent. No other event sends, so the driver decides on batches."""
+    """Send all tasks that can be sent. Only this event sends, so the driver chooses the batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The child has completed ``count`` frames since it was first ready.
+    """The child has completed ``count`` frames in total since it first became ready.
 
-    The last of them ended with ``outcome``; the unreported ones before it succeeded. ``cause`` is
-    the driver's number for the failure.
+    The last frame ended with ``outcome``. The frames before it that were not reported yet
+    succeeded. ``cause`` is the driver's number for a failure.
     """
 
     child: int
@@ -180,13 +181,13 @@ class ChildReady:
 
 @dataclass(frozen=True, slots=True)
 class ChildLost:
-    """The child is gone, and all its reported completions were passed on.
+    """The child is lost. All completions that it reported were passed on before this event.
 
-    ``started``: the last frame that has begun in it; ``completed`` if none has since. With
-    ``repeats_lost``, only begun frames fail or use up a retry. ``returns``: a ``ChildReady`` or
-    another ``ChildLost`` will follow. Its frames in flight count as completed and failed from now
-    on, also for frames elsewhere that require them: the driver informs the other children, and they
-    skip those.
+    ``started``: the number of the last frame that began in the child; it equals ``completed`` if
+    none began since. With ``repeats_lost``, only frames that began fail or use up a retry.
+    ``returns``: a ``ChildReady`` or another ``ChildLost`` will follow. The child's frames in flight
+    count as completed and failed from now on, also as requirements of frames elsewhere: the driver
+    informs the other children, which skip those frames.
     """
 
     child: int
@@ -197,7 +198,7 @@ class ChildLost:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """Frame ``count`` of the child is past its timeout; no effect if it has completed."""
+    """Frame ``count`` of the child exceeded its time limit. No effect if it has completed."""
 
     child: int
     count: int
@@ -206,7 +207,7 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Cancel the run: tasks that were not sent yet, or are submitted later, do not run."""
+    """Cancel the run. Tasks that were not sent yet, or are submitted later, do not run."""
 
     cause: int
 

@@ -1,4 +1,4 @@
-"""The instructions of an engine: results of the event, and actions for the driver, in order."""
+"""The instructions that an engine returns: results of the event, and actions for the driver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Result(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """The number of the new task, and the addresses of its allocations, in order."""
+    """The number of the new task, and the addresses of its allocated outputs, in order."""
 
     task: int
     addresses: tuple[int, ...] = ()
@@ -26,7 +26,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Nothing has changed: ring ``ring`` has no free space for ``requested`` bytes now."""
+    """Nothing has changed, because ring ``ring`` has no free space for ``requested`` bytes."""
 
     ring: int
     requested: int
@@ -36,7 +36,7 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """The frame starts once ``child`` has completed ``count`` frames, if the last succeeded."""
+    """The frame starts after ``child`` completed ``count`` frames, if the last one succeeded."""
 
     child: int
     count: int
@@ -44,7 +44,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Put a frame into the child's queue; it is the child's ``count``-th."""
+    """Put a frame into the queue of the child. It is the child's frame number ``count``."""
 
     child: int
     count: int
@@ -55,14 +55,14 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class SaveRegions:
-    """Before the task is sent: save a copy of its INOUT regions, because it may run again."""
+    """Before the task is sent, save a copy of its INOUT regions, because it may run again."""
 
     task: int
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreRegions:
-    """Before the task is sent again: restore the saved copy."""
+    """Before the task is sent again, restore the saved copy."""
 
     task: int
 
@@ -76,7 +76,7 @@ class DropRegions:
 
 @dataclass(frozen=True, slots=True)
 class TaskFinished:
-    """The task has ended. ``root``: the failed task that poisoned it, NONE for a cancelled run."""
+    """The task has ended. ``root``: the failed task that poisoned it; NONE in a cancelled run."""
 
     task: int
     result: Result
@@ -86,14 +86,14 @@ class TaskFinished:
 
 @dataclass(frozen=True, slots=True)
 class RoomFreed:
-    """Slabs of this heap ring were freed: a blocked submit may fit now."""
+    """Slabs of this heap ring were freed, so a blocked submit may succeed now."""
 
     ring: int
 
 
 @dataclass(frozen=True, slots=True)
 class EndChild:
-    """Kill the child, which is past the deadline of a task, and report its loss."""
+    """Kill the child, because a task exceeded its time limit, and report its loss."""
 
     child: int
     cause: int
@@ -101,9 +101,10 @@ class EndChild:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """Every task of the run has ended, and no slot is alive.
+    """Every task of the run has ended, and every slot is free.
 
-    ``failed``: task and cause, the first failure first. ``poisoned``: task and root.
+    ``failed``: pairs of a task and its cause, the first failure first. ``poisoned``: pairs of a
+    task and its root.
     """
 
     tasks: int

@@ -1,7 +1,7 @@
 """The native engine: the same events and instructions as the reference engine.
 
-The driver of a Worker is native, too. It takes the engine out of this object and uses it without
-Python. The methods here are for tests and for other drivers.
+The driver of a Worker is native too. It takes the native engine out of this object and calls it
+without Python. The methods here are for tests and for drivers in Python.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class NativeEngine:
                 event.after,
             )
         except TypeError:
-            check_submit_sizes(event)  # a number that no native structure holds
+            check_submit_sizes(event)  # larger than any number in a native structure
             raise
         allocated = tuple(
             address
@@ -173,7 +173,7 @@ class NativeEngine:
 
     def _instruction(self, each: _Tuple) -> Instruction:
         what, task, member, child, count, required, required_count, result, cause, root, ring = each
-        match what:  # in the order of Instruction::What in engine/interface.hpp
+        match what:  # in the order of the enum Instruction::What in engine/interface.hpp
             case 0:
                 requirement = None if required == NONE else Requirement(required, required_count)
                 return Send(child, count, task, member, requirement)
@@ -201,5 +201,5 @@ def _tensor(tensor: Tensor) -> tuple[int, int, int, _Box | None, int]:
 
 
 def driven(engine: Scheduler) -> Scheduler | _hierarchy.EngineCore:
-    """Return the object for the driver: for a native engine, its native part."""
+    """Return the object that the driver uses: the native part of a native engine."""
     return engine._core if isinstance(engine, NativeEngine) else engine

@@ -1,4 +1,4 @@
-"""Arrays that a Worker and its children see at the same address."""
+"""Arrays that a Worker and its children have at the same address."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LEAST_CAPACITY = 1 << 26
 
 @dataclass(frozen=True)
 class ArenaStatistics:
-    """The live arrays, their bytes, and the largest free piece."""
+    """The number of live arrays, their bytes, and the largest free piece."""
 
     arrays: int
     nbytes: int

@@ -13,7 +13,7 @@ ALL_CASES = {
 }
 DEFAULT_CASE = "small"
 
-# The largest accepted difference: RTOL * |expected| + ATOL.
+# Tolerances: an element may differ by at most RTOL * |expected| + ATOL.
 RTOL = 1e-6
 ATOL = 1e-6
 

@@ -49,7 +49,7 @@ def check_submit(core: Core, spec: Submit) -> None:
 
 
 def check_submit_sizes(spec: Submit) -> None:
-    """Refuse values that native structures cannot hold."""
+    """Refuse values that do not fit native structures."""
     if spec.retries < 0 or spec.timeout_ms < 0:
         raise UsageError(f"retries {spec.retries}, timeout {spec.timeout_ms} ms: give 0 or more")
     for member in spec.members:

@@ -13,7 +13,7 @@ from pto_core.hierarchy.engine.instructions import Requirement
 
 
 class ChildState(IntEnum):
-    """EXPECTED: it will be ready, for the first time or again. LOST: it will not."""
+    """EXPECTED: the child will become ready, for the first time or again. LOST: it will not."""
 
     EXPECTED = 0
     READY = 1
@@ -29,24 +29,24 @@ class InFlight:
     member: int
     requirement: Requirement | None
     deadline: int | None = None
-    """The cause, after its deadline has passed."""
+    """The cause to report, once the time limit has passed."""
 
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """Invariant: ``frames`` are those numbered ``completed`` + 1 to ``sent``, in this order."""
+    """Invariant: ``frames`` are the frames ``completed`` + 1 to ``sent``, in this order."""
 
     number: int
     configuration: ChildConfiguration
     state: ChildState = ChildState.EXPECTED
     sent: int = 0
     completed: int = 0
-    """Never decreases: frames lost with the child count."""
+    """Never decreases, because frames that were lost with the child count as completed."""
     frames: deque[InFlight] = field(default_factory=deque)
     cause: int = NONE
-    """The cause of the last loss."""
+    """The cause of the child's last loss."""
     lost: list[range] = field(default_factory=list)
-    """The frames in flight at each loss."""
+    """The numbers of the frames that were in flight at each loss."""
 
     @property
     def has_room(self) -> bool:
@@ -90,5 +90,5 @@ class Children:
         return self.all[number]
 
     def of_kind(self, kind: int) -> list[Child]:
-        """Return the children that run such tasks, in ascending order."""
+        """Return the children that run tasks of a kind, in ascending order."""
         return [child for child in self.all if child.configuration.kind == kind]

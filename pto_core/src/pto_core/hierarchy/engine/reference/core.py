@@ -26,9 +26,9 @@ class Core:
         self.queues = Queues()
         self.instructions: list[Instruction] = []
         self.freed_rings: set[int] = set()
-        """Rings whose tail moved in this event."""
+        """The rings whose tail moved during this event."""
         self.is_running = False
-        """Between the start of a run and the end of its last task."""
+        """Whether a run is open: from its start to the end of its last task."""
         self.restart(Hazards.RAW)
 
     def restart(self, hazards: Hazards) -> None:
@@ -37,14 +37,15 @@ class Core:
         self.regions = RegionIndex()
         self.is_ending = False
         self.cancelled: int | None = None
-        """The cause, after the run was cancelled."""
+        """The cause of the cancellation; None before a cancellation."""
         self.tasks = 0
-        """Submitted in this run."""
+        """The number of tasks submitted in this run."""
         self.key_count = 0
-        """Keys assigned to OUTPUT tensors of size 0."""
+        """The number of keys assigned to OUTPUT tensors of size 0."""
         self.conservative_edges = 0
         self.roots: dict[int, int] = {}
-        """Tasks that have failed in this run, including consumed ones: the roots of poison."""
+        """The tasks that failed in this run, also consumed ones; they are the roots of poison.
+        """
         self.failed: list[tuple[int, int]] = []
         self.poisoned: list[tuple[int, int]] = []
         for ring in self.rings:

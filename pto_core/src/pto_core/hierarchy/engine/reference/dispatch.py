@@ -1,11 +1,11 @@
 """The dispatcher: it decides which task is sent to which child, and when.
 
 Groups are sent first, in the order in which they became ready. All members of a group are sent in
-one step, so any two groups have the same order in every child. A group that cannot be sent reserves
-its children: neither single tasks nor later groups are sent there, so it waits for at most one
-completion of each of them. If a group could neither be sent nor reserve a child, although all of
-its children are READY, no later group of its kind is tried. Single tasks follow, then tasks that
-can be sent early.
+one step, so two groups have the same order in every child. A group that cannot be sent reserves its
+children: no single task and no later group is sent there, so it waits for at most one completion of
+each child. If a group can neither be sent nor reserve a child, although all of its children are
+READY, no later group of its kind is tried. Single tasks follow, then tasks that can be sent before
+their producer has finished.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from pto_core.hierarchy.states import State, StateEvent
 from pto_core.interfaces.scheduler import Policy
 
 GROUPS_IN_A_ROW = 64
-"""After this many groups, a waiting single task is sent first."""
+"""After this many groups in a row, a waiting single task is sent first."""
 
 
 class Dispatcher:
-    """The event Dispatch."""
+    """Handles the event Dispatch."""
 
     def __init__(self, core: Core, endings: Endings, policy: Policy) -> None:
         self._core = core
         self._endings = endings
         self._policy = policy
         self._reserved: set[int] = set()
-        """Children reserved for a waiting group in this pass."""
+        """The children that are reserved for a waiting group in this pass."""
         self._closed: set[Kind] = set()
-        """Kinds of which no more groups are tried in this pass."""
+        """The kinds of tasks for which no more groups are tried in this pass."""
 
     def dispatch(self) -> None:
         """Send tasks until no more can be sent."""
@@ -68,7 +68,7 @@ class Dispatcher:
         return has_sent
 
     def _can_change_any(self) -> bool:
-        """Return whether a child accepts a task now, or is lost so that tasks may fail for it."""
+        """Return whether a child accepts a task, or is lost so that the task fails there."""
         return any(
             child.state is ChildState.LOST
             or (child.has_room and child.number not in self._reserved)
@@ -76,7 +76,7 @@ class Dispatcher:
         )
 
     def _ready(self, number: int) -> Task | None:
-        """Return the task if it is still READY: a pass may end other tasks."""
+        """Return the task if it is still READY. Sending earlier tasks may have ended it."""
         task = self._core.slots.tasks.get(number)
         if task is None:
             return None
@@ -107,7 +107,7 @@ class Dispatcher:
         return False
 
     def _members(self, task: Task, children: list[Child]) -> list[Child]:
-        """Choose a child for each member: the pins, else hints first, then the least busy."""
+        """Choose a child for each member: its pin, else a hint, else the least busy child."""
         spec = spec_of(task)
         by_number = {child.number: child for child in children}
         if spec.is_pinned:
@@ -146,7 +146,7 @@ class Dispatcher:
         return self._core.children[self._policy(candidates, task.last_producer)]
 
     def _try_early(self, number: int) -> bool:
-        """Send a task after its only unfinished producer, if possible now."""
+        """Send a task before its only unfinished producer has ended, if that is possible now."""
         core = self._core
         task = core.slots.tasks[number]
         (producer,) = task.unfinished
@@ -166,7 +166,7 @@ class Dispatcher:
         return self._core.children.of_kind(spec.kind)
 
     def _fails_for_lack(self, task: Task, allowed: list[Child], needed: int) -> bool:
-        """Fail a task for which not enough children are left, with the cause of the first loss."""
+        """Fail a task for which too few children are left, with the cause of the first loss."""
         lost = [child for child in allowed if child.state is ChildState.LOST]
         if len(allowed) - len(lost) >= needed:
             return False

@@ -1,4 +1,4 @@
-"""The transitions of tasks: ready, end, failure, poison, retry, consumption."""
+"""The changes of a task's state: ready, end, failure, poison, retry, consumption."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pto_core.hierarchy.states import Reference, State, StateEvent
 
 
 class Endings:
-    """Invariant after each call: a PENDING task has an unfinished producer.
+    """Invariant: after each call, every PENDING task has an unfinished producer.
 
-    A poisoned task ends only when all its producers have ended: a task that is ordered after it is
-    then also ordered after them, and may have no edge of its own to them.
+    A poisoned task ends only after all its producers have ended. A task that waits for it is
+    therefore also ordered after them, and may have no edge to them.
     """
 
     def __init__(self, core: Core) -> None:
@@ -24,24 +24,24 @@ class Endings:
         """Ended tasks whose consumers were not notified yet, oldest first."""
 
     def settle(self, task: Task) -> None:
-        """Decide the next state of a PENDING task, which may be PENDING only for this moment."""
+        """Choose the next state of a PENDING task. Its condition to be PENDING may have ended."""
         self._settle(task)
         self._tell_consumers()
 
     def member_ended(self, task: Task, outcome: Outcome, cause: int) -> None:
-        """Count a completed member; the last one ends the attempt."""
+        """Count a completed member. The last one ends the attempt."""
         task.has_begun = True
         self._count_member(task, outcome, cause)
 
     def member_never_began(self, task: Task, cause: int) -> None:
-        """Count a member of a group that was lost before it began.
+        """Count a group member that was lost before it began.
 
-        If all members were, the attempt is free; otherwise it has failed.
+        If no member began, the attempt does not count as a retry; otherwise it has failed.
         """
         self._count_member(task, Outcome.FAILED, cause)
 
     def leave_child(self, task: Task) -> None:
-        """Make a RUNNING task wait again or end poisoned, if it must run again or never ran."""
+        """Return a RUNNING task to PENDING if it must run again; end it if it is poisoned."""
         self._leave_child(task)
         self._tell_consumers()
 
@@ -51,16 +51,17 @@ class Endings:
         self._tell_consumers()
 
     def poison(self, task: Task) -> None:
-        """End a task because a producer has failed, or because the run is cancelled."""
+        """End a task because a producer failed or the run was cancelled."""
         self._poison(task)
         self._tell_consumers()
 
     def consider_early(self, task: Task) -> None:
-        """Queue the task to be sent early if it may follow its only unfinished producer.
+        """Queue the task for early sending if it may be sent before its only producer has finished.
 
-        Called whenever the condition may have become true: the task was submitted, or must wait or
-        run again; a producer finished and one remains; or a producer was sent (its consumers,
-        ascending). Without a pin, only the first candidate follows a producer.
+        Called whenever the condition may have become true: the task was submitted, waits again or
+        has to run again; one unfinished producer remains; or a producer was sent (then for its
+        consumers, in ascending order). Of the consumers without a pin, only the first is sent
+        early.
         """
         core = self._core
         if not self._may_follow(task):
@@ -74,7 +75,7 @@ class Endings:
         core.queues.early.append(task.number)
 
     def _may_follow(self, task: Task) -> bool:
-        """Conditions: neither task is a group or has retries, and a failure would poison it."""
+        """Neither task may be a group or have retries, and the edge must poison the consumer."""
         core = self._core
         if core.slots.state(task) is not State.PENDING or len(task.unfinished) != 1:
             return False
@@ -110,7 +111,7 @@ class Endings:
         self._tell_consumers()
 
     def _end_attempt(self, task: Task) -> None:
-        """All members have ended. A task sent early may be reported before its producer."""
+        """End a task whose members have all ended. It may be reported before its producer."""
         if task.was_skipped:
             self._leave_child(task)
         elif task.unfinished:
@@ -171,7 +172,7 @@ class Endings:
         self._finished.append(task)
 
     def _tell_consumers(self) -> None:
-        """Breadth first: consumers that end poisoned notify theirs after all earlier ones."""
+        """Work breadth first: a poisoned consumer notifies its consumers after all earlier ones."""
         while self._finished:
             task = self._finished.popleft()
             consumers, task.consumers = task.consumers, []
@@ -197,13 +198,13 @@ class Endings:
             self._end_attempt(task)
 
     def drop(self, task: Task, reference: Reference) -> None:
-        """Drop a reference; the last one consumes the slot."""
+        """Drop a reference. The last one consumes the task."""
         task.references[reference] -= 1
         if task.references.total() == 0:
             self._consume(task)
 
     def _consume(self, task: Task) -> None:
-        """Free slot and slab. Outputs of a failed task stay known, to poison their readers."""
+        """Free slot and slab. Outputs of a failed task remain known, to poison their readers."""
         core = self._core
         has_failed = core.slots.state(task) is State.FAILED
         core.slots.move(task, StateEvent.RELEASE)

@@ -126,7 +126,7 @@ class ReferenceEngine:
             self._endings.drop(self._core.slots.tasks[number], Reference.SCOPE)
 
     def _cancel(self, cause: int) -> None:
-        """End the READY tasks, which may end and consume others; waiting tasks end in turn."""
+        """End the READY tasks. This may end and consume others; waiting tasks end in turn."""
         core = self._core
         core.cancelled = cause
         core.queues.early.clear()

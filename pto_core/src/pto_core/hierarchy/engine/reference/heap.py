@@ -1,8 +1,8 @@
-"""The four heap rings: slabs are reserved at the head and freed in order at the tail.
+"""The four heap rings. Slabs are reserved at the head and freed in order at the tail.
 
-Offsets are virtual: they never wrap; lap k of a ring of n bytes is [k * n, (k + 1) * n), and a slab
-lies in one lap. The place of a slab depends on the ring's size and the earlier reservations, not on
-when slabs were freed.
+Offsets are virtual and never wrap. A ring of n bytes is used in laps: lap k covers the offsets [k *
+n, (k + 1) * n), and a slab lies in one lap. The offset of a slab depends on the ring's size and on
+earlier reservations, but not on the time when slabs were freed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Slab:
     end: int
     address: int
     is_released: bool = False
-    """Its task was consumed; the slab is free after all older ones."""
+    """Whether its task was consumed. The slab is freed once all older slabs are free."""
 
     def holds(self, begin: int, end: int) -> bool:
         """Return whether the slab contains all of these bytes."""
@@ -37,7 +37,7 @@ class Slab:
 
 
 class HeapRing:
-    """One ring. ``slabs`` are the slabs that are not freed, oldest first."""
+    """One ring. ``slabs`` are the slabs that are not free, oldest first."""
 
     def __init__(self, number: int, configuration: RingConfiguration) -> None:
         self.number = number
@@ -52,20 +52,20 @@ class HeapRing:
 
     @property
     def used(self) -> int:
-        """Bytes from the oldest slab to the head."""
+        """The number of bytes from the oldest slab to the head."""
         return self.head - self.slabs[0].begin if self.slabs else 0
 
     @property
     def held(self) -> int:
-        """Bytes of the slabs that are not freed, without the rest at the ends of laps."""
+        """The size of the slabs that are not free, without the unused ends of laps."""
         return sum(slab.end - slab.begin for slab in self.slabs)
 
     def restart(self) -> None:
-        """Restart at offset 0; every slab must be free."""
+        """Restart at offset 0. Every slab must be free."""
         self.head = 0
 
     def begin_of(self, nbytes: int) -> int | None:
-        """Return the begin of a new slab, or None if there is no free space now."""
+        """Return the offset at which a new slab begins, or None if there is no free space now."""
         if nbytes > self.size:
             raise CapacityError(
                 f"a submit needs {nbytes} bytes of heap ring {self.number}, which has "

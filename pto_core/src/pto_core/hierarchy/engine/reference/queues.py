@@ -1,7 +1,7 @@
-"""The queues of tasks to send, each in the order in which tasks entered it.
+"""The queues of tasks to send. Each keeps the order in which tasks entered it.
 
-Invariants: a task is in ``singles`` or ``groups`` exactly while it is READY; a task in ``early`` is
-PENDING, waits for one producer, which is RUNNING, and may be sent after it.
+Invariants: a task is in ``singles`` or ``groups`` if and only if it is READY. A task in ``early``
+is PENDING, waits for one producer, which is RUNNING, and may be sent before that ends.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ class Queues:
         self.singles: list[int] = []
         self.groups: list[int] = []
         self.early: list[int] = []
-        """Tasks to send early, with a requirement."""
+        """Tasks that may be sent early; their frames have a requirement."""
         self.groups_in_a_row = 0
-        """Groups sent since the last single task, while one waited."""
+        """The number of groups sent since the last single task, while a single task waited."""
 
     def add(self, task: int, *, is_group: bool) -> None:
         """Add a task that is READY now."""
         (self.groups if is_group else self.singles).append(task)
 
     def remove(self, task: int) -> None:
-        """Remove a task that changes its state, or its producer."""
+        """Remove a task because its state, or that of its producer, changes."""
         for queue in (self.singles, self.groups, self.early):
             if task in queue:
                 queue.remove(task)

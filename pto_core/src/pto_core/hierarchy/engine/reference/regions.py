@@ -1,11 +1,11 @@
-"""The writers and readers of memory: a list of entries, and the rules of overlap.
+"""Writers and readers of memory regions: the list of entries, and the rules of overlap.
 
 A region is a range of bytes, a box of a buffer, or a key. A box that covers its whole buffer is a
-range. Boxes of one buffer overlap exactly as boxes; one buffer means the same first byte and the
-same dimensions, without those of size 1 and with the fastest counted in bytes. Any other two
-regions overlap if their byte hulls do, which is exact for ranges and contiguous boxes and
-conservative otherwise. A key overlaps only keys of the same address. Regions of different memories
-never overlap.
+range. Two boxes of one buffer overlap if they share an element. Two boxes have one buffer if their
+first byte and their dimensions are equal, without dimensions of size 1 and with the fastest one
+counted in bytes. Any other two regions overlap if the byte ranges that enclose them (hulls)
+overlap; this is exact for ranges and contiguous boxes, and conservative otherwise. A key overlaps
+only keys of the same address. Regions of different memories never overlap.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ MAX_DIMENSIONS = 5
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """``begin`` to ``end`` is the byte hull; equal for a key. ``sides``: of a box, by dimension."""
+    """``begin`` to ``end`` is the byte hull, empty for a key. ``sides``: the box by dimension."""
 
     begin: int
     end: int
     buffer: tuple[int, ...] = ()
-    """First byte and dimensions; empty for ranges and keys."""
+    """The first byte and the dimensions of the buffer; empty for ranges and keys."""
     sides: tuple[tuple[int, int], ...] = ()
     is_contiguous: bool = True
     child: int = NONE
-    """The child that has the memory, or NONE."""
+    """The child that owns the memory, or NONE."""
 
     @property
     def is_key(self) -> bool:
@@ -50,7 +50,7 @@ class Region:
         return self.begin < other.end and other.begin < self.end
 
     def is_certain(self, other: Region) -> bool:
-        """Return whether overlapping regions certainly share bytes."""
+        """Return whether two overlapping regions certainly share bytes."""
         if self.buffer == other.buffer or (self.is_contiguous and other.is_contiguous):
             return True
         return (self.is_contiguous and self._spans(other)) or (
@@ -58,7 +58,7 @@ class Region:
         )
 
     def covers(self, other: Region) -> bool:
-        """Return whether this region contains ``other``; both overlap."""
+        """Return whether this region contains ``other``, which overlaps it."""
         if self.buffer and self.buffer == other.buffer:
             pairs = zip(self.sides, other.sides, strict=True)
             return all(a[0] <= b[0] and b[1] <= a[1] for a, b in pairs)
@@ -76,7 +76,7 @@ def region_of(tensor: Tensor, address: int) -> Region:
 
 
 def fits(box: Box) -> bool:
-    """Return whether the box is a view of a possible buffer."""
+    """Return whether the box lies inside a valid buffer."""
     if not len(box.raw) == len(box.low) == len(box.extent) or box.element_bytes < 1:
         return False
     shape = tuple(zip(box.raw, box.low, box.extent, strict=True))
@@ -120,7 +120,7 @@ def _normalised(
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """An entry: a task wrote the region, or reads it."""
+    """An entry: a task writes the region, or reads it."""
 
     region: Region
     task: int
@@ -152,11 +152,11 @@ class RegionIndex:
         return entry
 
     def forget(self, entries: list[Entry]) -> None:
-        """Remove these entries if they still exist."""
+        """Remove these entries. Entries that were removed before are ignored."""
         self.entries = [entry for entry in self.entries if entry not in entries]
 
     def forget_memory(self, begin: int, end: int) -> None:
-        """Remove the entries of memory without an owner; keys are no memory."""
+        """Remove the entries of memory that no task owns. Keys are not memory."""
         self.entries = [
             entry
             for entry in self.entries

@@ -29,7 +29,7 @@ class Reports:
             self._endings.member_ended(self._core.slots.tasks[frame.task], outcome, event.cause)
 
     def _check(self, child: Child, event: Completion) -> None:
-        """If this raises, nothing has changed."""
+        """If it raises, nothing has changed."""
         if child.state is not ChildState.READY:
             raise ProtocolError(
                 f"child {child.number} is {child.state.name} and reports frame {event.count}",
@@ -48,10 +48,10 @@ class Reports:
             self._check_skip(child, frame, is_last and event.outcome is Outcome.SKIPPED)
 
     def _check_skip(self, child: Child, frame: InFlight, is_skip: bool) -> None:
-        """A frame is skipped exactly if its requirement failed or was lost.
+        """A frame may be skipped only if its requirement failed or was lost.
 
-        Children see each other's completions before the engine does, so a requirement that was not
-        reported yet may be either.
+        A child sees completions of other children before the engine does. So a requirement that was
+        not reported yet may have succeeded or failed.
         """
         required = frame.requirement
         task = self._core.slots.tasks[frame.task]
@@ -103,7 +103,7 @@ class Reports:
             self._member_lost(task, cause, has_begun=frame.count <= event.started)
 
     def _member_lost(self, task: Task, cause: int, *, has_begun: bool) -> None:
-        """Repeat tasks that had not begun, and groups of which no member had begun."""
+        """Repeat a task that had not begun, or a group of which no member had begun."""
         repeats = self._core.configuration.repeats_lost
         goes_again = repeats and not has_begun
         if task.poison is not None or (goes_again and task.members == 1):
@@ -116,7 +116,7 @@ class Reports:
             self._endings.member_ended(task, Outcome.FAILED, cause)
 
     def deadline(self, event: Deadline) -> None:
-        """Request the end of the child if that frame is still in flight."""
+        """Request that the child is killed if that frame is still in flight."""
         child = self._core.children[event.child]
         if not 0 < event.count <= child.sent:
             raise ProtocolError(

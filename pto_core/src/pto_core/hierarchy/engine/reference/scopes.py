@@ -1,4 +1,4 @@
-"""The open scopes and the tasks that each keeps alive until it ends."""
+"""The open scopes. Each keeps its tasks alive until it ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pto_core.hierarchy.engine.configuration import RINGS
 
 
 class Scopes:
-    """``open[d]`` lists the tasks of the open scope of depth d; the outermost is the run's."""
+    """``open[d]`` lists the tasks of the open scope at depth d; ``open[0]`` belongs to the run."""
 
     def __init__(self) -> None:
         self.open: list[list[int]] = []
@@ -34,7 +34,7 @@ class Scopes:
         return self.open.pop()
 
     def depth_of(self, task: int) -> int | None:
-        """Return the open scope that holds the task."""
+        """Return the depth of the open scope that keeps the task alive."""
         for depth, tasks in enumerate(self.open):
             if task in tasks:
                 return depth

@@ -1,7 +1,8 @@
-"""Tasks, their slots, and the references that keep them alive.
+"""Tasks, their slots, and their reference counts.
 
-Tasks are numbered in the order of submits, and numbers are never reused; slots are. Invariant: a
-task is in :attr:`Slots.tasks` exactly while its state is not FREE, and while it has a reference.
+Tasks are numbered in the order of submits. Numbers are never reused; slots are. Invariant: a task
+is in :attr:`Slots.tasks` if and only if its state is not FREE, and if and only if it has a
+reference.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ class Edge(IntFlag):
     """The reasons why a task waits for a producer. A poisoning edge passes a failure on."""
 
     ORDERS = 0
-    """It overwrites memory that the producer read or wrote."""
+    """The task overwrites memory that the producer read or wrote."""
     DATA = 1
-    """It reads an output of the producer, and keeps the producer's slot."""
+    """The task reads an output of the producer, and keeps the producer's slot alive."""
     EXPLICIT = 2
-    """The program requested it."""
+    """The program requested the edge (``after``)."""
     CERTAIN = 4
-    """Not only by byte hulls of boxes of different raw shapes."""
+    """The regions certainly share bytes; without this bit, perhaps only their hulls overlap."""
 
     @property
     def poisons(self) -> bool:
@@ -42,42 +43,42 @@ class Task:
     number: int
     slot: int
     spec: Submit | None
-    """None: an allocation."""
+    """None for an allocation."""
     slab: Slab | None = None
     producers: dict[int, Edge] = field(default_factory=dict)
-    """All producers from the submit, finished or not."""
+    """All producers found at the submit, finished or not."""
     unfinished: set[int] = field(default_factory=set)
-    """The unfinished producers: the reason why it is PENDING, or RUNNING early."""
+    """The unfinished producers, because of which the task is PENDING, or was sent early."""
     consumers: list[int] = field(default_factory=list)
-    """The tasks that wait for it, ascending; empty after it has finished."""
+    """The tasks that wait for it, in ascending order; empty after it has finished."""
     holds: list[tuple[int, Reference]] = field(default_factory=list)
-    """The references that it holds on others until it finishes."""
+    """The references that the task holds on other tasks until it finishes."""
     references: Counter[Reference] = field(default_factory=Counter)
-    """The references on itself."""
+    """The number of references to this task."""
     entries: list[Entry] = field(default_factory=list)
-    """Its entries in the region index, as writer or reader; some may have been covered since."""
+    """Its entries in the region index, as writer or reader. Some may have been removed already."""
     attempts: int = 0
     """The remaining retries."""
     ended: int = 0
-    """Members of this attempt that have ended."""
+    """The number of members of this attempt that have ended."""
     failure: int | None = None
     """The cause of the first member that failed in this attempt."""
     has_begun: bool = False
-    """Whether a member failed in this attempt; final when the attempt ends."""
+    """Whether a member failed in this attempt; final once the attempt has ended."""
     was_skipped: bool = False
     poison: int | None = None
-    """The root of its poison, while it is still in a child."""
+    """The failed task that poisons it, while the task is still in a child."""
     children: tuple[tuple[int, int], ...] = ()
-    """Child and frame of each member of this attempt."""
+    """The child and frame of each member in this attempt."""
     last_producer: int = NONE
-    """The child of the last finished producer, or of the producer that it was sent after."""
+    """The child of the producer that finished last, or behind which the task was sent early."""
     follower: int = NONE
-    """The unpinned consumer that may be sent early after this attempt."""
+    """The unpinned consumer that may be sent early behind this attempt."""
     has_saved_regions: bool = False
 
     @property
     def members(self) -> int:
-        """The number of frames of an attempt."""
+        """The number of frames in one attempt."""
         return 0 if self.spec is None else len(self.spec.members)
 
 
@@ -98,7 +99,7 @@ class Slots:
         self.next_number = 0
 
     def take(self, spec: Submit | None) -> Task:
-        """Return a new task in a free slot; the caller moves it to its state."""
+        """Return a new task in a free slot. The caller sets its state."""
         if not self.free:
             self.free.append(len(self.states))
             self.states.append(State.FREE)
@@ -112,7 +113,7 @@ class Slots:
         return self.states[task.slot]
 
     def move(self, task: Task, event: StateEvent) -> None:
-        """Change the state as the table states; a refused event changes nothing."""
+        """Change the state. A change that the table does not list raises and has no effect."""
         try:
             self.states[task.slot] = follow(self.states[task.slot], event, self.transitions)
         except InternalError as error:

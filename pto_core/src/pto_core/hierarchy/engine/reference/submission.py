@@ -1,6 +1,6 @@
-"""Submits: checks, dependencies, and allocations.
+"""Handle submits: checks, dependencies, and allocations.
 
-All steps that can be refused or block come before the first change.
+All steps that can be refused or blocked come before the first change of state.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pto_core.hierarchy.engine.reference.slots import Edge, Task, spec_of
 from pto_core.hierarchy.states import Reference, StateEvent
 
 KEY_BIT = 1 << 63
-"""The base of the addresses for OUTPUT tensors of size 0: no memory has them."""
+"""The first address for OUTPUT tensors of size 0. No memory has such an address."""
 WRITES = (Tag.OUTPUT, Tag.INOUT, Tag.OUTPUT_EXISTING)
 
 
@@ -39,31 +39,31 @@ def is_allocated(tensor: Tensor) -> bool:
 
 @dataclass(slots=True)
 class Draft:
-    """A submit that has not changed anything yet."""
+    """A submit that has not changed the state yet."""
 
     nbytes: int
-    """The bytes to reserve."""
+    """The number of bytes to reserve."""
     begin: int
-    """The place in the ring of the scope."""
+    """The offset of the reservation in the ring of the scope."""
     edges: dict[int, Edge] = field(default_factory=dict)
     owners: set[int] = field(default_factory=set)
     addresses: list[list[int]] = field(default_factory=list)
     allocated: list[int] = field(default_factory=list)
     keys: int = 0
-    """The allocated tensors of size 0."""
+    """The number of allocated tensors of size 0."""
     placed: int = 0
-    """The used bytes of the reservation."""
+    """The number of bytes of the reservation that are already in use."""
 
 
 class Submission:
-    """The events Submit and Allocate."""
+    """Handles the events Submit and Allocate."""
 
     def __init__(self, core: Core, endings: Endings) -> None:
         self._core = core
         self._endings = endings
 
     def submit(self, spec: Submit) -> None:
-        """Accept a task unless its ring has no free space."""
+        """Accept a task, unless the ring of the scope has no free space."""
         check_submit(self._core, spec)
         nbytes = sum(
             rounded(tensor.nbytes)
@@ -86,7 +86,7 @@ class Submission:
         self._endings.settle(task)
 
     def allocate(self, event: Allocate) -> None:
-        """Accept a buffer, a completed task, unless its ring has no free space."""
+        """Accept a buffer as a completed task, unless the ring of the scope has no free space."""
         if event.nbytes < 0:
             raise UsageError(f"{event.nbytes} bytes cannot be allocated", name="nbytes")
         draft = self._draft(None, rounded(event.nbytes))
@@ -99,7 +99,7 @@ class Submission:
         task.entries.append(self._core.regions.add(region, task.number, is_writer=True))
 
     def _draft(self, spec: Submit | None, nbytes: int) -> Draft | None:
-        """Find edges, owners and free space. Return None, after the answer, if space is missing."""
+        """Find edges, owners and free space; without free space, add ``Blocked``, return None."""
         core = self._core
         ring = core.rings[core.scopes.ring]
         draft = Draft(nbytes, 0)
@@ -172,7 +172,7 @@ class Submission:
             draft.edges[entry.task] = draft.edges.get(entry.task, Edge.ORDERS) | edge | certain
 
     def _owner(self, region: Region) -> int | None:
-        """Return the task that owns the slab. Raises :class:`UsageError` if it is gone."""
+        """Return the task that owns the slab. Raises :class:`UsageError` if the slab was freed."""
         if region.is_key or region.child != NONE:
             return None
         for ring in self._core.rings:
@@ -208,7 +208,7 @@ class Submission:
         return address
 
     def _take(self, spec: Submit | None, draft: Draft) -> Task:
-        """Take slot and slab in one step, and add the answer."""
+        """Take the slot and the slab, and add the answer ``Submitted``."""
         core = self._core
         task = core.slots.take(spec)
         if draft.nbytes:
@@ -222,7 +222,7 @@ class Submission:
         return task
 
     def _link(self, task: Task, number: int, edge: Edge) -> None:
-        """Make the task wait for the producer, take its poison, or hold it, by its state."""
+        """Add an edge: the task waits for the producer, is poisoned by it, or keeps it alive."""
         core = self._core
         root = core.roots.get(number)
         if root is not None and edge.poisons:
@@ -249,7 +249,7 @@ class Submission:
         task.references[reference] += 1
 
     def _enter_regions(self, task: Task, draft: Draft) -> None:
-        """Insert readers before writers: a task's writes supersede its reads."""
+        """Insert readers before writers, because the writes of a task supersede its own reads."""
         core = self._core
         if spec_of(task).known is not None:
             return
@@ -268,7 +268,7 @@ class Submission:
 
 
 def _tracked(spec: Submit) -> Iterator[Tensor]:
-    """Return the tensors that look up producers, in order; allocated ones have none."""
+    """Return, in order, the tensors that need a look-up of producers; allocated tensors do not."""
     for member in spec.members:
         for tensor in member.tensors:
             if tensor.tag is not Tag.NO_DEP and not is_allocated(tensor):

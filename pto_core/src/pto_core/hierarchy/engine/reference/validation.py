@@ -1,4 +1,4 @@
-"""The invariants, recomputed from scratch. Tests check them after every event."""
+"""Check the invariants by computing them from scratch. Tests do so after every event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// Runs on the host: moves the tensors to the device, then submits two tasks, scale -> add.
+// Runs on the host: copies the tensors to the device, then submits two tasks, scale -> add.
 
 #include <cstdint>
 

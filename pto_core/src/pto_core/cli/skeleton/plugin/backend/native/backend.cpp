@@ -108,7 +108,8 @@ void abort(void* device, const pto_error* cause, int32_t is_lost) {
   device_of(device).abort(cause, is_lost != 0);
 }
 
-// A backend that reports running kernels, for reports of hangs and crashes, returns a page here.
+// Returns null: this backend does not report running kernels. A backend that reports them, for
+// messages about hangs and crashes, returns their page here.
 const pto_activity_page* activity(void*) {
   return nullptr;
 }

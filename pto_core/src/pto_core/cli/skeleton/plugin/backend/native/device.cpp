@@ -77,8 +77,8 @@ void Device::orchestration_done(int32_t result) {
   built_ns_ = now_ns();
 }
 
-// The orchestration of a library and every kernel run here, so a time slice is at least as long as
-// the longest of them.
+// Orchestrations and kernels run on this thread, so a time slice lasts at least as long as the
+// longest of them.
 pto_status Device::wait(int64_t timeout_ns) {
   const uint64_t deadline_ns = now_ns() + static_cast<uint64_t>(timeout_ns);
   if (!is_built_) {
@@ -103,7 +103,7 @@ void Device::dispatch(const pto_dispatch* batch, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) run_kernel(batch[i]);
 }
 
-// Each core has a copy of the payload, in which offsets are replaced by addresses.
+// Each core has its own copy of the payload, in which addresses replace the offsets.
 void Device::run_kernel(const pto_dispatch& item) {
   uint64_t words[PTO_MAX_PAYLOAD / sizeof(uint64_t)];
   std::memcpy(words, item.payload, item.length);
@@ -132,7 +132,7 @@ void Device::poll(pto_poll_result& result) {
   finished_ = {};
 }
 
-// The orchestrator waits for free space. On a single thread, the steps below create that space.
+// The orchestrator waits for free space. The steps below create it on the same thread.
 pto_status Device::wait_for_change(const uint32_t* word, uint32_t expected) {
   while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == expected) {
     attend();
@@ -144,7 +144,7 @@ pto_status Device::wait_for_change(const uint32_t* word, uint32_t expected) {
   return PTO_OK;
 }
 
-// Lets the caller check for Ctrl-C and for its time limits.
+// Returns to the caller regularly, so that it can check for Ctrl-C and its time limits.
 void Device::attend() {
   if (run_.attend == nullptr || now_ns() - attended_ns_ < kAttendEveryNs) return;
   attended_ns_ = now_ns();

@@ -1,8 +1,8 @@
 // An open device with its attached runtime and its current run.
 //
-// The calling thread does all work: a kernel runs when the runtime dispatches it, and the runtime
-// takes its steps inside wait(), or while the orchestrator waits for free space. Other threads may
-// only copy and call abort().
+// The calling thread does all work. A kernel runs when the runtime dispatches it. The runtime takes
+// its steps inside wait(), or while the orchestrator waits for free space. Other threads may only
+// copy and call abort().
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,8 @@ namespace pto_backend_template {
 
 class Device {
  public:
-  static constexpr uint32_t kBlocks = PTO_MAX_BLOCKS;  // each with one AIC and two AIV cores
+  // each block has one AIC core and two AIV cores
+  static constexpr uint32_t kBlocks = PTO_MAX_BLOCKS;
 
   explicit Device(size_t memory_bytes) : memory(memory_bytes) {}
   Device(const Device&) = delete;
@@ -58,8 +59,8 @@ class Device {
   uint64_t start_ns_ = 0, built_ns_ = 0, attended_ns_ = 0;
   bool is_built_ = false;                 // the orchestration has ended
   bool is_over_ = false;                  // the runtime returned DONE or ERROR
-  pto_poll_result finished_{};            // since the last poll
-  std::map<uint32_t, pto_error> faults_;  // by core, in this run
+  pto_poll_result finished_{};            // number of completions since the last poll
+  std::map<uint32_t, pto_error> faults_;  // dispatches of each core in this run
 
   // Any thread may call abort(). It calls the runtime only between begin() and end().
   std::mutex abort_mutex_;
@@ -67,7 +68,7 @@ class Device {
   std::atomic<bool> is_lost_{false};
 };
 
-// The conversions between handles of the tables and objects.
+// Conversions between the opaque handles of the function tables and the objects.
 inline Device& device_of(void* handle) {
   return *static_cast<Device*>(handle);
 }

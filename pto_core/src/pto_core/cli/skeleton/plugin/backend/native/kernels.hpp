@@ -1,4 +1,5 @@
-// Loaded kernels and libraries: here shared libraries of the host and functions of this process.
+// Loads kernels and libraries. Here both are shared libraries of the host, and kernels are
+// functions of this process.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ void* symbol_of(uint64_t library, const char* symbol);
 
 class Kernels {
  public:
-  // Returns the address of the kernel in payloads, which is opaque outside this backend. Throws
-  // LOAD.
+  // Returns the address of the kernel as payloads contain it. It is opaque outside this backend.
+  // Throws LOAD.
   uint64_t load(const pto_kernel_source& source);
   // Throws ADDRESS for an address that is not a loaded kernel.
   void unload(uint64_t address);
@@ -32,9 +33,9 @@ class Kernels {
   };
   struct Kernel {
     pto_kernel_callback callback = nullptr;
-    void* context = nullptr;  // context of the callback
+    void* context = nullptr;  // passed to the callback
     std::unique_ptr<void, Library> library;
-    void (*entry)(uint64_t* args) = nullptr;  // of the library
+    void (*entry)(uint64_t* args) = nullptr;  // handle of the loaded library
   };
 
   std::map<uint64_t, std::unique_ptr<Kernel>> kernels_;

@@ -1,4 +1,5 @@
-// Device memory: here memory of this process, whose address only the device knows.
+// Device memory. Here it is memory of this process, and its addresses are meaningful only to the
+// device.
 //
 // Any thread may copy at any time, so one lock guards everything.
 #pragma once
@@ -13,7 +14,8 @@
 
 namespace pto_backend_template {
 
-// The owner, which frees a buffer at the latest: the caller, or the device at the end of the run.
+// The owner of a buffer. A buffer of CALLER is freed by the caller, a buffer of the run at the
+// latest when the run ends.
 enum class Owner { kCaller, kRun };
 
 class Memory {

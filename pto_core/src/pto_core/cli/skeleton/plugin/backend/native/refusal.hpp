@@ -1,5 +1,5 @@
-// A refused call: an error record with a message, thrown by the function that detects the error. No
-// exception leaves the tables, because guarded() wraps each of their calls that can fail.
+// A refused call: an error record with a message, thrown by the function that detects the error.
+// guarded() wraps each table call that can fail, so no exception leaves the tables.
 #pragma once
 
 #include <cstdio>

@@ -10,7 +10,7 @@ class TestTemplate(BackendContract):
 
 
 class TestRuntime(RuntimeContract):
-    """The contract of a runtime variant on this backend."""
+    """The contract of a runtime variant, run on this backend."""
 
     backend = "template"
     runtime = "host_build_graph"

@@ -66,7 +66,8 @@ pto_status add_edge(void* runtime, int64_t from, int64_t to) {
                  [&] { return self(runtime).add_edge(from, to); });
 }
 
-// Accepted for programs that also run on other variants: here every task runs, published or not.
+// This call exists for programs that also run on other variants. Here every task runs, whether it
+// was published or not.
 pto_status publish(void* runtime, int64_t) {
   return self(runtime).last_error()->status;
 }
@@ -152,7 +153,7 @@ const pto_runtime_api table = {
     free_cluster,
     schedule_step,
     stalled,
-    nullptr,  // attend: this runtime never waits
+    nullptr,  // attend: not needed, because this runtime never waits
     finalise,
     end,
     abort,

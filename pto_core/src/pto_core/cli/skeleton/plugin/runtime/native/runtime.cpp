@@ -202,8 +202,8 @@ void Runtime::make_ready(int64_t task) {
   ready_peak_ = std::max(ready_peak_, ready);
 }
 
-// The caller holds the lock. Returns the number of tasks in the batch: one for each free core,
-// while there are any.
+// The caller holds the lock. Returns the number of tasks in the batch: one for each free core, as
+// long as tasks are ready.
 uint32_t Runtime::fill_cores(uint32_t thread, pto_dispatch* batch) {
   const pto_topology& topology = *platform_.topology;
   uint32_t count = 0;
@@ -225,7 +225,7 @@ void Runtime::wake_others(uint32_t thread) {
   }
 }
 
-// No task runs and no task is ready: the remaining tasks wait for each other.
+// No task runs and no task is ready, so the remaining tasks wait for each other.
 int32_t Runtime::stalled() {
   if (latch_.is_set()) return PTO_STEP_ERROR;
   const std::vector<int64_t> tasks = cycle();

@@ -18,7 +18,7 @@
 namespace pto_runtime_template {
 
 struct Task {
-  std::vector<uint64_t> payload;  // header and arguments of the dispatch
+  std::vector<uint64_t> payload;  // the dispatched payload: header and arguments
   int32_t core_type;
   int32_t waits = 0;  // number of predecessors that have not completed
   bool is_complete = false;
@@ -30,7 +30,7 @@ class Runtime {
   explicit Runtime(const pto_platform& platform) : platform_(platform) {}
   Runtime(const Runtime&) = delete;
 
-  // The calls of the table; see pto/abi/runtime.h.
+  // The functions of the runtime table; see pto/abi/runtime.h.
   pto_status begin(const pto_run& run);
   pto_status orchestrate(const pto_runtime_api& api);
   void orchestration_done(int32_t result);
@@ -74,7 +74,7 @@ class Runtime {
   size_t complete_ = 0;  // tasks
   uint64_t edges_ = 0, ready_peak_ = 0;
 
-  // task of each core, -1 for none; used by the core's scheduler only
+  // task of each core, -1 for none; only the core's scheduler accesses it
   int64_t running_[PTO_MAX_CORES];
 };
 

@@ -1,5 +1,5 @@
 // Runs on an AICPU thread while the schedulers run: submits two tasks, scale -> add. The tensors
-// are in device memory already. A published task may start at once.
+// are already in device memory. A published task may start at once.
 
 #include <cstdint>
 

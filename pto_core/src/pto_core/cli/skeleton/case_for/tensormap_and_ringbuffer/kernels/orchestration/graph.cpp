@@ -24,7 +24,7 @@ extern "C" void aicpu_orchestration_entry(PTO2Runtime* rt, uint64_t* args, int) 
   Tensor b = make_tensor_external(reinterpret_cast<void*>(args[1]), shape, 1);
   Tensor c = make_tensor_external(reinterpret_cast<void*>(args[2]), shape, 1);
   PTO2_SCOPE(rt) {
-    Tensor scaled = make_tensor(shape, 1);  // allocated at its submit as output
+    Tensor scaled = make_tensor(shape, 1);  // an output, allocated when the task is submitted
     PTOParam first[] = {make_input_param(a), make_scalar_param(scale), make_output_param(scaled)};
     pto2_rt_submit_task(rt, kScale, PTO2_WORKER_VECTOR, first, 3);
     PTOParam second[] = {make_input_param(scaled), make_input_param(b), make_output_param(c)};

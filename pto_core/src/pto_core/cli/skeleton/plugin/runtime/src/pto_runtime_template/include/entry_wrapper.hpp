@@ -8,7 +8,7 @@
 
 #include "runtime.h"
 
-// Returns the result of the entry, or -1 if it threw an exception.
+// Returns the result of the entry function, or -1 if it threw an exception.
 PTO_ABI_EXPORT int32_t pto_template_orchestrate(const pto_runtime_api* api, void* instance,
                                                 const pto_platform* platform, const pto_run* run) {
   Runtime runtime(api, instance, platform, run);
