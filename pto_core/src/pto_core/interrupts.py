@@ -1,4 +1,4 @@
-"""Signals that end the program, noted while something must not be left half done."""
+"""Defer signals that end the program while an operation must not stop half-way."""
 
 from pto_core._interrupts import Interrupts
 

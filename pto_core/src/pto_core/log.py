@@ -1,13 +1,13 @@
-"""Logging: one event name per event type, with fields; as readable text or JSON.
+"""Logging: each type of event has one name, and events have fields; as readable text or JSON.
 
 ::
 
     log = pto_core.log.get(__name__)
     log.info("kernel compiled", source=str(path), seconds=0.8)
 
-structlog is imported with the first message that is shown; a message below the level costs a
-comparison. All output goes to standard error. No message is logged per task. Commands write their
-other messages to standard error with :func:`show` and :func:`relay`, which keep the format.
+structlog is imported when the first message is shown; a message below the level costs only a
+comparison. All output is written to standard error. No message is logged per task. Commands write
+other messages to standard error with :func:`show` and :func:`relay`, which respect the format.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SEVERITY = {"error": 3, "warn": 2, "info": 1, "debug": 0}
 
 @dataclass
 class _Output:
-    """The log settings of this process. A process has one log, like its standard error."""
+    """The log settings of this process, which has one log because it has one standard error."""
 
     least: int = _SEVERITY["warn"]
     as_json: bool = False
@@ -33,7 +33,7 @@ _output = _Output()
 
 
 def configure(config: Mapping[str, Any]) -> None:
-    """Take ``log_level`` and ``log_format`` from ``config``, for every logger of this process."""
+    """Read ``log_level`` and ``log_format`` from ``config``, for every logger of this process."""
     _output.least = _SEVERITY[config["log_level"]]
     _output.as_json = config["log_format"] == "json"
 
@@ -44,10 +44,10 @@ def is_json() -> bool:
 
 
 def show(text: str, level: str = "info") -> None:
-    """Write ``text`` to standard error at every log level: as it is, or as a JSON line.
+    """Write ``text`` to standard error at every log level, unchanged or as a JSON line.
 
-    For messages that a command has for its user. A process that writes JSON lines writes nothing
-    else to standard error.
+    For messages from a command to its user. With JSON lines, nothing else may be written to
+    standard error.
     """
     if _output.as_json:
         _write(level, {"event": "message", "logger": "pto", "text": text})
@@ -57,7 +57,7 @@ def show(text: str, level: str = "info") -> None:
 
 
 def relay(line: str) -> None:
-    """Write a line that another process printed. Keep it unchanged if it is a JSON log line."""
+    """Write a line that another process printed. Keep the line if it is a JSON log line already."""
     if _output.as_json and _is_record(line):
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
@@ -66,12 +66,12 @@ def relay(line: str) -> None:
 
 
 def get(name: str) -> Logger:
-    """Return the logger of a module; ``name`` is shown with its messages."""
+    """Return the logger of a module; its messages show ``name``."""
     return Logger(name)
 
 
 class Logger:
-    """Writes events with fields. A field is a text, a number, or a printable object."""
+    """Writes events with fields. A field is a text, a number, or an object that can be printed."""
 
     __slots__ = ("_fields", "_name")
 

@@ -1,6 +1,6 @@
-"""A placement policy of the program, made safe for the engine.
+"""Call the program's placement policy so that its errors do not reach the engine.
 
-The engine calls it in the middle of a dispatch, where no exception may be raised.
+The engine calls the policy during a dispatch, where it cannot handle an exception.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from pto_core.interfaces import Policy
 
 
 class Placement:
-    """Calls ``policy``; after an error, calls the engine's policy for the rest of the run.
+    """Calls ``policy``. After an error, calls the engine's policy for the rest of the run.
 
     The run is cancelled and raises the error. The error is released with the run, because its
-    frames refer to the Worker.
+    traceback frames refer to the Worker.
     """
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._has_failed = False  # in this run
-        self._error: UsageError | None = None  # of this run
+        self._has_failed = False  # whether the policy raised in this run
+        self._error: UsageError | None = None  # the error of this run
         self.is_cancel_due = False
 
     def __call__(self, candidates: Sequence[tuple[int, int]], preferred: int) -> int:
@@ -34,11 +34,11 @@ class Placement:
         return least_loaded(candidates, preferred)
 
     def begin(self) -> None:
-        """Use the policy again, because a run begins."""
+        """Use the program's policy again, because a new run begins."""
         self._has_failed = self.is_cancel_due = False
 
     def end(self) -> UsageError | None:
-        """Return the error of the run, which has ended."""
+        """Return the policy's error in the run that has ended."""
         error, self._error = self._error, None
         return error
 

@@ -47,7 +47,7 @@ def default_listener(label: str) -> Listener:
 
 
 class PlainLines:
-    """Prints at most one line a second after changes, and one at the end."""
+    """Prints at most one line per second when the progress has changed, and one line at the end."""
 
     def __init__(self, label: str) -> None:
         self._label = label
@@ -133,7 +133,7 @@ class Follower:
             while not self._is_over.wait(_INTERVAL_S):
                 progress = self._source()
                 if progress != last:
-                    self._is_heard = False  # until it returns
+                    self._is_heard = False  # wait until the listener returns
                     self._listener(progress)
                     self._is_heard = True
                     last = progress

@@ -24,7 +24,7 @@ class Registration:
     identity: Identity
 
     def deliveries(self) -> tuple[Delivery, ...]:
-        """Return the deliveries for a child without a copy, in the order to try."""
+        """Return the deliveries for a child that did not inherit it, in the order of attempts."""
         first = self.identity.delivery
         if first is None or first.way == "serialised":
             return () if first is None else (first,)
@@ -37,7 +37,7 @@ class Registration:
 class Registry:
     """The registrations of one Worker; the driver checks handles against :attr:`live`.
 
-    A digest may have several registrations. Children have the callable until the last one is
+    Several registrations may have the same digest. Children keep the callable until the last one is
     removed.
     """
 
@@ -57,19 +57,20 @@ class Registry:
             self.publish(one)
 
     def make(self, target: object, *, serialise: bool, inherits: bool) -> Registration:
-        """Make a registration without adding it; raise UsageError."""
+        """Create a registration without adding it. Raises UsageError."""
         known = identity(target, serialise=serialise, inherits=inherits)
         if isinstance(target, str):
             target = imported(target)
         if known.kind == CallableKind.PYTHON_IMPORT and self._has_other(known.digest, target):
-            known = unimported(target, inherits=inherits)  # the module had another function there
+            # another function had this import path at that time
+            known = unimported(target, inherits=inherits)
         handle = self.live.make(
             known.digest, known.kind, known.space, known.name, os.urandom(_IDENTITY_BYTES)
         )
         return Registration(handle, target, known)
 
     def add(self, registration: Registration) -> None:
-        """Add a registration for children that start from now on."""
+        """Add a registration; children that start from now on receive its callable."""
         self._registrations[registration.handle.registration] = registration
 
     def publish(self, registration: Registration) -> None:
@@ -98,11 +99,11 @@ class Registry:
         )
 
     def digests(self) -> frozenset[bytes]:
-        """Return the digests of all registrations, for :meth:`since`."""
+        """Return the digests of all registrations, as an argument for :meth:`since`."""
         return frozenset(one.identity.digest for one in self._all())
 
     def since(self, known: frozenset[bytes], space: CallableSpace) -> list[Registration]:
-        """Return the registrations for a space that ``known`` does not have."""
+        """Return the registrations of a namespace whose digests are not in ``known``."""
         return [
             one
             for one in self._all()
@@ -110,19 +111,19 @@ class Registry:
         ]
 
     def handle_of(self, target: object) -> CallableHandle | None:
-        """Return a handle of this object, or None."""
+        """Return a live handle whose target is this object, or None."""
         found = self._by_target.get(id(target))
         return None if found is None else found.handle
 
     def target_of(self, handle: object) -> Any:
-        """Return the target of a live handle; raises as ``LiveCallables.check``."""
+        """Return the target of a live handle. Raises the errors of ``LiveCallables.check``."""
         self.live.check(handle)
         return self._registrations[handle.registration].target  # type: ignore[attr-defined]
 
     def remove(self, handle: object) -> Registration:
-        """Remove the registration of a handle, which is invalid from then on.
+        """Remove the registration of a handle, which becomes invalid.
 
-        Raises as ``LiveCallables.check``.
+        Raises the errors of ``LiveCallables.check``.
         """
         self.live.check(handle)
         assert isinstance(handle, CallableHandle)
@@ -131,7 +132,7 @@ class Registry:
         return found
 
     def inherited(self, space: CallableSpace) -> Mapping[bytes, Any]:
-        """Return the callables of a space by digest, for a forked child."""
+        """Return the callables of a namespace by digest, for a forked child."""
         return {
             one.identity.digest: runnable(one.target)
             for one in self._all()
@@ -139,7 +140,7 @@ class Registry:
         }
 
     def deliveries(self, space: CallableSpace) -> Mapping[bytes, tuple[Delivery, ...]]:
-        """Return the deliveries of each callable of a space, for a spawned child."""
+        """Return the deliveries of each callable of a namespace, for a spawned child."""
         return {
             one.identity.digest: one.deliveries()
             for one in self._all()

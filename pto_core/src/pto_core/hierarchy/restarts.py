@@ -1,4 +1,4 @@
-"""Restarts of lost children: the state of each child, and the process that replaces it."""
+"""Restart lost children: track the state of each child and of the process that replaces it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _QUICK_EXITS_MAX = 5
 
 
 class ChildState(Enum):
-    """The state of a child, whichever process runs it."""
+    """The state of a child across all processes that run it."""
 
     ALIVE = "alive"
-    LOST = "lost"  # reported to the driver; another process follows
+    LOST = "lost"  # the driver was informed; another process will follow
     STARTING = "starting"
-    GIVEN_UP = "given up"  # no process follows
+    GIVEN_UP = "given up"  # no other process will follow
 
 
 class Replacement(NamedTuple):
-    """A process that replaces the one of a lost child, while it starts."""
+    """A process that replaces that of a lost child, while it starts."""
 
     connection: ChildConnection
-    known: frozenset[bytes]  # digests of the callables that it starts with
+    known: frozenset[bytes]  # digests of the callables that it received at its start
 
 
 class Children(Protocol):
-    """The parts of a child group that restarts use."""
+    """The parts of a child group that a restart uses."""
 
     driver: Driver
     processes: ChildProcesses
@@ -44,34 +44,34 @@ class Children(Protocol):
         """Connect a process that is ready."""
 
     def completed_by(self, child: int) -> int:
-        """Return how many tasks all processes of a child have ended."""
+        """Return the number of tasks that a child has ended in all of its processes."""
 
 
 @dataclass
 class _Child:
     state: ChildState = ChildState.ALIVE
-    replacement: Replacement | None = None  # while STARTING
-    quick_exits: int = 0  # in a row, without a task that ended in between
-    completed: int = 0  # at the last exit
+    replacement: Replacement | None = None  # set in the state STARTING
+    quick_exits: int = 0  # number of consecutive exits between which no task ended
+    completed: int = 0  # number of ended tasks at the last exit
 
 
 class Restarts:
-    """The states of the children of a Worker. The thread that owns the fork lock calls it.
+    """The states of the children of a Worker. Only the thread that owns the fork lock uses it.
 
-    A child goes from ALIVE over LOST and STARTING back to ALIVE. It is GIVEN_UP where lost children
-    are not restarted, where its start fails, and where it exits again and again.
+    A child changes from ALIVE to LOST to STARTING, and back to ALIVE. It becomes GIVEN_UP if lost
+    children are not restarted, if its start fails, or if it exits repeatedly.
     """
 
     def __init__(self, count: int, *, is_enabled: bool) -> None:
         self._children = [_Child() for _ in range(count)]
-        self._pending: dict[int, _Child] = {}  # those that are LOST or STARTING
+        self._pending: dict[int, _Child] = {}  # the children that are LOST or STARTING
         self._is_enabled = is_enabled
         self._counts = {"deaths": 0, "restarts": 0}
         self.is_stopped = False
 
     @property
     def is_pending(self) -> bool:
-        """Whether a restart is under way."""
+        """Whether a restart is in progress."""
         return bool(self._pending)
 
     def is_restarting(self, child: int) -> bool:
@@ -79,31 +79,32 @@ class Restarts:
         return child in self._pending
 
     def statistics(self) -> dict[str, int]:
-        """Count the children that exited and those that were restarted."""
+        """Return the numbers of exits and of restarts."""
         return dict(self._counts)
 
     def stop(self) -> None:
-        """Start no more processes, because the Worker closes."""
+        """Start no more processes, because the Worker is closing."""
         self.is_stopped = True
         for child in list(self._pending):
             self._set(child, ChildState.GIVEN_UP)
 
     def lose(self, group: Children, ended: ChildExit) -> None:
-        """Report the exit of a child to the driver, once; a restart follows if it is enabled."""
+        """Report the exit of a child to the driver, once; schedule a restart if that is enabled."""
         number, process = ended.index, group.processes[ended.index]
         child = self._children[number]
         if child.state is not ChildState.ALIVE or process.pid != ended.pid:
-            return  # the check of its start finds it
+            return  # the check of its start detects this exit
         restarts = self._is_enabled and self._count_exit(group, number)
         self._set(number, ChildState.LOST if restarts else ChildState.GIVEN_UP)
         self._counts["deaths"] += 1
         try:
             self._report(group, number, process.exit_error(ended), restarts=restarts)
         finally:
-            child.completed = group.completed_by(number)  # includes the tasks that were lost
+            # includes tasks that were lost with the child
+            child.completed = group.completed_by(number)
 
     def advance(self, group: Children) -> None:
-        """Bring each restart as far as possible without waiting."""
+        """Advance each restart as far as possible without waiting."""
         for number in list(self._pending):
             try:
                 self._advance(group, number)
@@ -154,7 +155,7 @@ class Restarts:
             child.replacement = None
 
     def _count_exit(self, group: Children, number: int) -> bool:
-        """Return False for a child that exits again and again without ending a task."""
+        """Return False for a child that exits repeatedly without ending a task."""
         child = self._children[number]
         if group.completed_by(number) > child.completed:
             child.quick_exits = 0

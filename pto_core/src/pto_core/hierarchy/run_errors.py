@@ -1,4 +1,4 @@
-"""The errors of runs and tasks, made from the outcomes that the driver keeps."""
+"""Create the errors of runs and tasks from the outcomes that the driver recorded."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from pto_core.hierarchy.failures import Failure
 
 _NAMED_MAX = 5
 _NONE = -1
-# The child of a task that exceeded its time limit exited before it was killed.
+# The child of a task that exceeded its time limit exited before the Worker killed it.
 _UNEXPLAINED = Failure.of(AbortedError("the task exceeded its time limit, and its child exited"))
 
 
 @dataclass(frozen=True)
 class TaskPlace:
-    """A task, as errors name it.
+    """The position of a task in the program, as errors state it.
 
-    ``child``: the number of its child, and ``path`` its name; None: it had no child.
+    ``child``: the number of the child that ran it, and ``path`` the name of that child; both None
+    if no child ran it.
     """
 
     task: int
@@ -39,15 +40,15 @@ class TaskPlace:
 
     @property
     def name(self) -> str:
-        """The task in all messages of level 3, such as ``task 3 (add, graph.py:12)``.
+        """Return the task as level-3 messages name it, such as ``task 3 (add, graph.py:12)``.
 
-        Messages of the engine, which knows the number only, name it ``task 3``.
+        Messages of the engine contain only ``task 3``, because the engine knows no more.
         """
         return _task_name(self.task, self.callable, self.file, self.line)
 
 
 def place_of(task: int, record: Mapping[str, Any] | None) -> TaskPlace:
-    """Return the place of a task from the driver's record of it, which may be missing."""
+    """Return the place of a task from the driver's record, which may be missing."""
     if record is None:
         return TaskPlace(task, "of an earlier run")
     return TaskPlace(task, record["callable"], record["file"], record["line"])
@@ -56,7 +57,7 @@ def place_of(task: int, record: Mapping[str, Any] | None) -> TaskPlace:
 class RunErrors:
     """The errors of the tasks of one driver. ``paths``: the names of its children.
 
-    ``of``: a handle, whose run is meant; without, the last run is meant.
+    ``of``: a task handle, which selects its run; None selects the last run.
     """
 
     def __init__(self, driver: Driver, paths: Sequence[str]) -> None:
@@ -66,28 +67,28 @@ class RunErrors:
     def run(
         self, failed: Sequence[tuple[int, int]], poisoned: Sequence[tuple[int, int]]
     ) -> PtoError:
-        """Make the error of a run from pairs of (task, cause) and (task, root)."""
+        """Return the error of a run from pairs of (task, cause) and (task, root)."""
         listed = [poisoned_task(self.place(task), _number(root)) for task, root in poisoned]
         if not failed:
             return AbortedError("the run was ended before all of its tasks could run")
         return run_error([self.failed(task, cause) for task, cause in failed], listed)
 
     def failed(self, task: int, cause: int, of: TaskHandle | None = None) -> PtoError:
-        """Make the error of a task that failed."""
+        """Return the error of a task that failed."""
         known = self._driver.cause(cause, of)
         assert known is not None
         failure = Failure.unpack(known["data"]) if known["data"] else _UNEXPLAINED
         return task_error(self.place(task, known["child"], of), failure)
 
     def poisoned(self, task: int, root: int, of: TaskHandle | None = None) -> PtoError:
-        """Make the error of a task that did not run."""
+        """Return the error of a task that did not run."""
         described = None if root == _NONE else self._driver.task(root, of)
         because = None if described is None else self.failed(root, described["cause"], of)
         origin = None if root == _NONE else self.place(root, of=of)
         return poisoned_error(self.place(task, of=of), origin, because)
 
     def place(self, task: int, child: int = _NONE, of: TaskHandle | None = None) -> TaskPlace:
-        """Return the name and origin of a task that has not completed, or is still live."""
+        """Return the name and position of a task that has not completed or whose slot is alive."""
         known = self._driver.task(task, of)
         place = place_of(task, known)
         if known is None:
@@ -98,7 +99,7 @@ class RunErrors:
 
 
 def task_error(place: TaskPlace, failure: Failure) -> PtoError:
-    """Make the error of a task that failed, or was lost with its child."""
+    """Return the error of a task that failed, or that was lost with its child."""
     lost = failure.exception
     if isinstance(lost, ChildDiedError) and lost.task is None:
         return _lost(place, lost)
@@ -121,7 +122,7 @@ def task_error(place: TaskPlace, failure: Failure) -> PtoError:
 
 
 def run_error(failures: Sequence[PtoError], poisoned: Sequence[PoisonedTask]) -> PtoError:
-    """Make the error of a run: the first failure, with the others and the poisoned attached."""
+    """Return the error of a run: the first failure, with the other failures and poisoned tasks."""
     first, *others = failures
     message = first.message
     if others:
@@ -143,7 +144,7 @@ def run_error(failures: Sequence[PtoError], poisoned: Sequence[PoisonedTask]) ->
 
 
 def poisoned_error(place: TaskPlace, root: TaskPlace | None, cause: PtoError | None) -> PtoError:
-    """Make the error of a task that did not run; ``root`` is the task that failed."""
+    """Return the error of a task that did not run because the task ``root`` failed."""
     if root is None:
         return AbortedError(f"the run was ended before {place.name} could run")
     error = TaskPoisonedError(
@@ -159,7 +160,7 @@ def poisoned_error(place: TaskPlace, root: TaskPlace | None, cause: PtoError | N
 
 
 def poisoned_task(place: TaskPlace, root: int | None) -> PoisonedTask:
-    """Return the entry of a task in the error of its run."""
+    """Return the entry for a task in the error of its run."""
     return PoisonedTask(place.task, place.callable, place.file, place.line, root)
 
 
@@ -170,7 +171,7 @@ def _lost(place: TaskPlace, lost: ChildDiedError) -> ChildDiedError:
 
 
 def _origin(place: TaskPlace, failure: Failure) -> str:
-    """Return the path, type and message; an error of a nested child has its path already."""
+    """Return path, type and message of an error. The error of a nested child has its own path."""
     if _path(place, failure) != place.path:
         return failure.message
     what = f"{failure.type_name}: {failure.message}" if failure.message else failure.type_name

@@ -1,4 +1,4 @@
-"""The runs of a Worker: call a graph function, wait for its tasks, raise one error for failures."""
+"""Execute the runs of a Worker: call a graph function, wait for its tasks, raise one error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DEFAULT = CallConfig()
 
 
 class Block(RunScope):
-    """The run of a graph function, or of a replay."""
+    """The object for the run of a graph function, or of a replay."""
 
     def __init__(self, runs: Runs) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Runs:
 
     @property
     def orchestrator(self) -> Orchestrator:
-        """The object that graph functions submit to; it refuses submits outside a run."""
+        """The object to which graph functions submit tasks. It refuses submits outside of a run."""
         return self._orchestrator
 
     def run(
@@ -106,7 +106,7 @@ class Runs:
             self.submit_replay(block, graph, args)
 
     def submit_replay(self, scope: RunScope, graph: CapturedGraph, args: TaskArgs | None) -> None:
-        """Begin a run, which ``scope`` owns, and make all submits of a captured graph."""
+        """Begin a run that belongs to ``scope``, and make all submits of a captured graph."""
         if not isinstance(graph, CapturedGraph):
             raise UsageError(
                 f"graph is {graph!r}; pass the result of Worker.capture", name="graph", value=graph
@@ -118,7 +118,7 @@ class Runs:
         self._driver.replay()
 
     def begin(self, scope: RunScope, hazards: str, config: CallConfig | None) -> None:
-        """Begin a run, which ``scope`` owns; raises UsageError inside another one."""
+        """Begin a run that belongs to ``scope``. Raises UsageError if a run is open."""
         scope.begin(self._driver, hazards_number(hazards), config)
         self._prepare()
 
@@ -131,13 +131,14 @@ class Runs:
         """End a run whose graph function returned, or raised ``error``."""
         if error is None:
             self.end()
-        elif self.is_running:  # else another thread has ended it
+        elif self.is_running:  # otherwise another thread has ended the run
             self.abandon(error)
 
     def end(self) -> None:
         """Wait for all tasks; raise the first failure, with the others attached.
 
-        Raises UsageError if the graph function left a scope open. The run is over then, too.
+        Raises UsageError if the graph function left a scope open. Also in this case the run is
+        over.
         """
         try:
             bad_policy = self._wait(is_interrupted=False)
@@ -154,9 +155,9 @@ class Runs:
     def abandon(self, reason: BaseException) -> None:
         """End a run whose graph function raised ``reason``.
 
-        Tasks that have not been sent do not run. The others are waited for. After an interrupt,
-        children with tasks are killed after a short time. A Worker that was closed in between has
-        ended the run.
+        Tasks that have not been sent do not run. This method waits for the others. After an
+        interrupt, children that still run tasks are killed after a short time. If the Worker was
+        closed meanwhile, the run has ended already.
         """
         text = f"the graph function of the run raised {type(reason).__name__}"
         with contextlib.suppress(WorkerClosedError):
@@ -177,13 +178,13 @@ class Runs:
         self._hooks.interrupt(error)
 
     def progress(self, *, is_over: bool = False) -> Progress:
-        """Return how far the run is."""
+        """Return the progress of the run."""
         counts = self._driver.statistics()
         return Progress(counts["submitted"], counts["finished"], counts["failed"], is_over=is_over)
 
 
 def hazards_number(hazards: str) -> int:
-    """Return the engine's number for a hazard mode; raise UsageError."""
+    """Return the engine's number for a hazard mode. Raises UsageError."""
     if hazards not in HAZARDS:
         raise UsageError(
             f"hazards is {hazards!r}; pass 'raw' or 'full'", name="hazards", value=hazards

@@ -1,8 +1,8 @@
-"""Functions as bytes for other processes: by import path, or by code.
+"""Serialise functions for other processes: by import path, or by code.
 
-cloudpickle writes the code. The code includes the functions of the same module that it uses, and
-names others by import path. Functions of the program's main module have an import path in forked
-children only.
+cloudpickle serialises the code. The result contains the functions of the same module that the code
+uses, and refers to other functions by import path. Functions of the program's main module have a
+usable import path in forked children only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pto_core.errors import UsageError
 from pto_core.kernels.digest import code_digest, digest_of
 
 _MAIN = "__main__"
-_MP_MAIN = "__mp_main__"  # the name of the main module in a process of multiprocessing
+_MP_MAIN = "__mp_main__"  # the name of the main module in children of the package multiprocessing
 _LIBRARIES = tuple(
     sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "platstdlib", "purelib", "platlib")
 )
@@ -32,7 +32,7 @@ _registering = threading.Lock()
 
 
 def serialised(value: Any) -> bytes:
-    """Return ``value`` by code, as bytes; raise errors of pickle."""
+    """Return ``value`` serialised by code. Raises the errors of pickle."""
     import cloudpickle
 
     with _by_value(_module_by_value(value)):
@@ -40,14 +40,14 @@ def serialised(value: Any) -> bytes:
 
 
 def deserialised(content: bytes) -> Any:
-    """Return the value that :func:`serialised` wrote in the parent."""
+    """Return the value that :func:`serialised` serialised in the parent."""
     import cloudpickle
 
     return cloudpickle.loads(content)
 
 
 def import_path(value: Any) -> str | None:
-    """Return ``module:qualname`` if an import finds this object there, else None."""
+    """Return ``module:qualname`` if an import of it finds this object, otherwise None."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or module not in sys.modules:
         return None
@@ -64,14 +64,14 @@ def is_of_main(path: str) -> bool:
 
 
 def imported(path: str) -> Any:
-    """Return the object at ``module:qualname``; raise errors of the import."""
+    """Return the object at ``module:qualname``. Raises the errors of the import."""
     module, _, name = path.partition(":")
     loaded = sys.modules[module] if module == _MAIN else importlib.import_module(module)
     return _attribute(loaded, name)
 
 
 class NotImportableError(UsageError):
-    """A child cannot import the parent's code; it can receive the code itself."""
+    """A child cannot import the parent's version of a function, but it can receive the code."""
 
 
 def imported_version(path: str, expected: bytes) -> Any:
@@ -91,7 +91,7 @@ def imported_version(path: str, expected: bytes) -> Any:
 
 
 def fingerprint(target: Any) -> bytes:
-    """Return a hash of the code of ``target`` and of what it uses in its module.
+    """Return a hash of the code of ``target`` and of the code in its module that it uses.
 
     The hash is equal in all processes with the same source and Python version.
     """
@@ -112,7 +112,7 @@ def fingerprint(target: Any) -> bytes:
 
 @contextmanager
 def _by_value(module: str | None) -> Iterator[None]:
-    """Let cloudpickle write the functions and classes of a module by code."""
+    """Make cloudpickle serialise the functions and classes of a module by code."""
     import cloudpickle
     from cloudpickle.cloudpickle import list_registry_pickle_by_value
 
@@ -130,7 +130,7 @@ def _by_value(module: str | None) -> Iterator[None]:
 
 
 def _module_by_value(value: Any) -> str | None:
-    """Return the module whose functions and classes are written with ``value``."""
+    """Return the module whose functions and classes must be serialised with ``value``."""
     if import_path(value) is not None:
         return str(value.__module__)
     while isinstance(value, functools.partial | MethodType):
@@ -154,7 +154,7 @@ def _own_part(value: Any) -> str | bytes:
 
 
 def _used(value: Any, module: str | None) -> Iterable[Any]:
-    """Return the objects that the code of ``value`` uses, in a fixed order."""
+    """Return the objects that the code of ``value`` refers to, in a fixed order."""
     if isinstance(value, FunctionType):
         return [
             *(value.__defaults__ or ()),
@@ -172,20 +172,20 @@ def _used(value: Any, module: str | None) -> Iterable[Any]:
         return [value.fget, value.fset, value.fdel]
     if isinstance(value, type):
         return _values(vars(value)) if value.__module__ == module else ()
-    # Tasks and kernels wrap a function. Other objects run methods of their type.
+    # Tasks and kernels wrap a function. For other objects, the methods of their type are used.
     wrapped = inspect.getattr_static(value, "__wrapped__", None)
     return [wrapped] if isinstance(wrapped, FunctionType) else [type(value)]
 
 
 def _values(named: Any) -> list[Any]:
-    """Return the values in the order of their names."""
+    """Return the values in the alphabetical order of their names."""
     return [named[name] for name in sorted(named)]
 
 
 def _content(cell: CellType) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # no value assigned yet
+    except ValueError:  # the closure variable has no value yet
         return None
 
 
@@ -200,7 +200,7 @@ def _global_values(function: Callable[..., Any], module: str | None) -> Iterator
 
 
 def _module_of(value: Any) -> Any:
-    """Return the module of a function, a class, or an object, without running its code."""
+    """Return the module of a function, class or object. Does not run code of the object."""
     if isinstance(value, FunctionType | type):
         return value.__module__
     return inspect.getattr_static(value, "__module__", None)

@@ -41,14 +41,15 @@ if TYPE_CHECKING:
     )
 
 Submittable: TypeAlias = "Task[...] | ChipCallable | CallableHandle"
-"""A task for a session: a ``@task``, a ChipCallable, or the handle of one."""
+"""A task that a session accepts: a ``@task``, a ChipCallable, or a handle of either."""
 
 
 class Session(RunScope):
-    """Submits tasks while its block is open; made by :meth:`Worker.session`.
+    """Submits tasks while its block is open; created by :meth:`Worker.session`.
 
-    The end of the block waits for all tasks and raises the first failure. If the block raises,
-    tasks that have not been sent do not run. ``async with`` waits without blocking the event loop.
+    The end of the block waits for all tasks and raises the first failure. If the block raises an
+    exception, tasks that have not been sent do not run. ``async with`` waits without blocking the
+    event loop.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Session(RunScope):
         return self
 
     def _leave(self, error: BaseException | None) -> None:
-        """End the run. ``__exit__`` calls it, and ends the run itself if this is interrupted."""
+        """End the run for ``__exit__``, which ends it directly if this call is interrupted."""
         runs, self._runs = self._runs, None
         try:
             if runs is not None:
@@ -112,11 +113,13 @@ class Session(RunScope):
         try:
             await asyncio.shield(end)
         except asyncio.CancelledError:
-            # The thread does not notice the cancellation, and it still uses the Worker.
+            # Cancelling the coroutine does not stop the waiting thread, which still uses the
+            # Worker.
             if not end.done():
                 runs.interrupt(AbortedError("the wait for the end of the run was cancelled"))
                 await asyncio.wait([end])
-                end.exception()  # retrieved; the cancellation is raised
+                # mark the exception as retrieved; the cancellation is raised instead
+                end.exception()
             raise
 
     # ---- inside the block ----
@@ -228,10 +231,11 @@ class Session(RunScope):
     ) -> TaskHandle:
         """Submit a task and return its handle.
 
-        It runs after the tasks whose outputs it reads, the tasks that use what it overwrites, and
-        those in ``after``. ``worker``: the child that runs it, or, with ``hint``, the child that is
-        preferred if it has free space; without, an idle child. ``retries``: how often it may run
-        again; overrides ``@task``. ``timeout_s``: the time limit in the child. Raises UsageError.
+        The task runs after the tasks whose outputs it reads, the tasks that use memory it
+        overwrites, and the tasks in ``after``. ``worker``: the child that runs it; with ``hint``,
+        the child that is preferred if it has free space; by default, any idle child. ``retries``:
+        how often the task may run again; this overrides ``@task``. ``timeout_s``: the time limit in
+        the child. Raises UsageError.
         """
         orch = self.orchestrator
         handle, target = self._typed(task)
@@ -261,9 +265,10 @@ class Session(RunScope):
         after: Sequence[TaskHandle] = (),
         config: CallConfig | None = None,
     ) -> TaskHandle:
-        """Submit one task that runs on several children at once, with arguments for each.
+        """Submit one task that runs on several children at once, with separate arguments for each.
 
-        ``workers``: the child of each member, all different; with ``hint``, the preferred ones.
+        ``workers``: the child for each member, all different; with ``hint``, the preferred
+        children.
         """
         orch = self.orchestrator
         if not members:
@@ -287,7 +292,7 @@ class Session(RunScope):
     def empty(
         self, shape: int | Sequence[int], dtype: DTypeLike | DataType = "float32"
     ) -> ContinuousTensor:
-        """Return a tensor in the heap ring for an intermediate result.
+        """Return a tensor in the heap ring, for an intermediate result.
 
         It is freed when its scope has ended and no task needs it.
         """
@@ -295,12 +300,12 @@ class Session(RunScope):
         return self.orchestrator.alloc(extents, dtype)
 
     def scope(self) -> AbstractContextManager[None]:
-        """Open a scope; its allocations are freed as soon as it has ended."""
+        """Open a scope. Its allocations are freed when it has ended and no task needs them."""
         return cast(AbstractContextManager[None], self.orchestrator.scope())
 
     @property
     def orchestrator(self) -> Orchestrator:
-        """The object that graph functions receive, for submits without a typed form."""
+        """The object that graph functions receive; it accepts submits that have no typed form."""
         if self._runs is None:
             raise UsageError(
                 "a session submits tasks inside its block only: `with worker.session() as s:`"
@@ -310,7 +315,7 @@ class Session(RunScope):
     def _typed(
         self, task: Submittable | TypedTask[...]
     ) -> tuple[CallableHandle, Task[...] | ChipTask]:
-        """Return the handle and the target of a task whose parameters have directions."""
+        """Return handle and target of a task whose parameters have directions."""
         handle, target = self._callables.submittable(task)
         if isinstance(target, Task):
             return handle, target

@@ -36,18 +36,18 @@ class WorkerSettings:
 
     @property
     def label(self) -> str:
-        """The first part of the paths below this Worker."""
+        """The common prefix of the paths of all children."""
         return f"L{self.level}"
 
     @property
     def task_timeout_ms(self) -> int:
-        """The limit for one task of this Worker in a child; 0: none."""
+        """The time limit for each task of this Worker, in milliseconds; 0 means none."""
         limit = self.config["task_timeout_s"]
         return 0 if not limit else max(1, round(limit * 1000))
 
 
 def level_name(level: int) -> str:
-    """Return the name of a Worker of that level in a path."""
+    """Return the name of a Worker at that level, as paths contain it."""
     return _LEVEL_NAMES.get(level, f"level{level}_")
 
 
@@ -81,7 +81,7 @@ def worker_settings(
 def _record(
     config: Config | None, chosen: Mapping[str, Any], given: Mapping[str, Any], has_chips: bool
 ) -> Config:
-    """Read the settings; load plugins of level 2 only if there are chips."""
+    """Read the settings. Load plugins of level 2 only if there are chips."""
     if config is not None:
         return config.replace({**given, **(chosen if has_chips else {})})
     if not has_chips:

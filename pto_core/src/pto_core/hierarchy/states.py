@@ -1,7 +1,8 @@
 """The states of a task at level 3 and up, and the transitions between them.
 
-This is the only definition: engines move a task by :data:`TRANSITIONS`. A pair without a row is
-refused and changes nothing. docs/states.md is generated from this module.
+This is the only definition: engines change the state of a task by :data:`TRANSITIONS`. An event
+that has no row for the current state is refused and has no effect. docs/states.md is generated from
+this module.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ REFERENCE_MEANINGS = {
 
 
 def follow(state: State, event: StateEvent, transitions: Transitions = TRANSITIONS) -> State:
-    """Return the next state; raise :class:`InternalError` for a pair without a row."""
+    """Return the next state. Raises :class:`InternalError` if the table has no row for the pair."""
     target = transitions.get((state, event))
     if target is None:
         raise InternalError(f"{event.name} cannot happen to a task that is {state.name}")

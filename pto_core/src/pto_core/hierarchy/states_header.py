@@ -1,4 +1,4 @@
-"""The native header with the tables of :mod:`pto_core.hierarchy.states`.
+"""Generate the native header from the tables of :mod:`pto_core.hierarchy.states`.
 
 ``python -m pto_core.hierarchy.states_header FILE`` writes native/hierarchy/engine/states.hpp.
 """
@@ -60,7 +60,7 @@ def header() -> str:
 def rows_of(transitions: Transitions) -> list[list[int]]:
     """Return the table of the native engine: a row for each state, a column for each event.
 
-    A pair without a row in ``transitions`` is ``NOT_A_STATE``.
+    A pair that ``transitions`` does not contain is ``NOT_A_STATE``.
     """
     return [
         [int(transitions.get((state, event), NOT_A_STATE)) for event in StateEvent]

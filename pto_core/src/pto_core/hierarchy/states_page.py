@@ -1,4 +1,4 @@
-"""The level-3 part of docs/states.md, from the tables of :mod:`pto_core.hierarchy.states`.
+"""Generate the level-3 part of docs/states.md from :mod:`pto_core.hierarchy.states`.
 
 ``python -m pto_core.hierarchy.states_page docs/states.md`` rewrites that part of the page.
 """
@@ -23,7 +23,7 @@ HEADING = "## Level 3 and up: the hierarchy engine\n"
 
 
 def part() -> str:
-    """Return the part, from its heading to the end of the page."""
+    """Return the generated part, from its heading to the end of the page."""
     return "\n".join(
         [
             HEADING,
@@ -49,7 +49,7 @@ def part() -> str:
 
 
 def with_part(page: str) -> str:
-    """Return the page with this part replaced or appended."""
+    """Return the page with the generated part replaced or appended."""
     before = page.partition("\n" + HEADING)[0]
     return f"{before.rstrip()}\n\n{part()}"
 

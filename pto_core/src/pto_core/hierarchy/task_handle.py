@@ -12,7 +12,7 @@ from pto_core.hierarchy.run_errors import RunErrors
 
 
 def exception(self: TaskHandle, timeout: float | None = None) -> PtoError | None:
-    """Wait for the task; return the error of a task that failed or did not run, else None.
+    """Wait for the task; return its error if it failed or did not run, otherwise None.
 
     Raises TimeoutError after ``timeout`` seconds.
     """
@@ -32,7 +32,7 @@ def exception(self: TaskHandle, timeout: float | None = None) -> PtoError | None
 def result(self: TaskHandle, timeout: float | None = None) -> Any:
     """Wait for the task; return the array that it wrote, or a tuple of several arrays.
 
-    Raises the error of :func:`exception`. Returns None for a task that was not submitted by a
+    Raises the same error as :func:`exception`. Returns None for a task that was not submitted by a
     session, or that writes no array. Arrays in a heap ring are copied.
     """
     error = exception(self, timeout)
@@ -43,7 +43,7 @@ def result(self: TaskHandle, timeout: float | None = None) -> Any:
 
 
 def awaited(self: TaskHandle) -> Generator[Any, None, Any]:
-    """Suspend the coroutine until the task has ended; return or raise as :func:`result`."""
+    """Suspend the coroutine until the task has ended; then return or raise like :func:`result`."""
     yield from self.driver.hooks.event_loops.wait(self)
     return result(self)
 

@@ -1,4 +1,4 @@
-"""Python functions as typed tasks; parameters state what is read and written."""
+"""Python functions as typed tasks, whose parameters state what the task reads and writes."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _TAGS = {
     Direction.NO_DEP: TensorArgType.NO_DEP,
 }
 
-# The kind of each positional argument takes four bits, sixteen to a scalar after the others.
+# The kind of each argument is encoded in four bits; sixteen kinds fit one additional scalar.
 _TENSOR, _READ_ONLY, _INT, _FLOAT, _BOOL = range(5)
 _PER_WORD = 16
 _MASK = 2**64 - 1
 
 
 class Task(Generic[Parameters]):
-    """A Python function that runs in a SUB child; made by :func:`task`.
+    """A Python function that runs in a SUB child; created by :func:`task`.
 
     A call runs the function in this process.
     """
@@ -56,7 +56,7 @@ class Task(Generic[Parameters]):
         self.name = str(getattr(function, "__qualname__", function))
 
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
-        """Call the function; raise UsageError if a result would be lost, as in a child."""
+        """Call the function. Raises UsageError if a result would be lost, as a child does."""
         self._refuse_value(self._checked(*args, **kwargs))
 
     def __repr__(self) -> str:
@@ -145,7 +145,7 @@ class Task(Generic[Parameters]):
 
 @dataclass(frozen=True)
 class TaskDecorator:
-    """Makes a task from a function."""
+    """The decorator that converts a function to a task."""
 
     retries: int
 
@@ -165,7 +165,7 @@ def task(function: None = None, *, retries: int = 0) -> TaskDecorator: ...
 def task(
     function: Callable[..., None] | None = None, *, retries: int = 0
 ) -> Task[...] | TaskDecorator:
-    """Make a task from a Python function, to be submitted in a session.
+    """Convert a Python function to a task that can be submitted in a session.
 
     Its annotations say what it does with each argument, as those of a kernel do::
 
@@ -173,11 +173,11 @@ def task(
         def scale(x: In, factor: Scalar, out: Out):
             np.multiply(x, factor, out=out)
 
-    A child calls it with a NumPy view for each array, and with numbers. It writes its results into
-    the arrays. It fails with a UsageError if it returns a value other than None, or if it assigns a
-    new array to the name of an Out or InOut parameter. ``retries``: how often it may run again
-    after it failed or its child died; more than 0 declares that this is safe. Arrays that it
-    changes in place are restored first.
+    A child calls the function with a NumPy view for each array, and with numbers. The function
+    writes its results into the arrays. It fails with a UsageError if it returns a value other than
+    None, or if it assigns a new array to the name of an Out or InOut parameter. ``retries``: how
+    often the task may run again after it failed or its child died; a value above 0 declares that
+    repeating it is safe. Before a repetition, arrays that it changes in place are restored.
     """
     if function is None:
         return TaskDecorator(retries)
@@ -192,7 +192,7 @@ def _words(layout: Sequence[int]) -> list[int]:
 
 
 def _layout(args: TaskArgsView) -> list[int]:
-    """Read the kinds; n arguments have n/16 scalars of them, rounded up."""
+    """Decode the kinds. n arguments are followed by n/16 scalars of kinds, rounded up."""
     total = args.tensor_count + args.scalar_count
     count = total - -(-total // (_PER_WORD + 1))
     first = args.scalar_count - (total - count)

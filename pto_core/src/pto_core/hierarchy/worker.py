@@ -1,4 +1,4 @@
-"""A Worker: children in their own processes, and an engine that runs graphs of tasks."""
+"""The Worker class: children in their own processes, and an engine that runs graphs of tasks."""
 
 from __future__ import annotations
 
@@ -29,20 +29,21 @@ class Worker:
     """A Worker of level 3 (host) or higher, with its children.
 
     ``device_ids``: one child for each of these chips, which runs ``ChipCallable``s on ``platform``
-    under ``runtime``; level 3 only. ``num_sub_workers``: children that run Python functions. Above
-    level 3, :meth:`add_worker` adds Workers as children. Child ids count from 0 in the order of
-    ``device_ids`` or of ``add_worker``. SUB children have their own ids.
+    with ``runtime``; level 3 only. ``num_sub_workers``: the number of children that run Python
+    functions (SUB children). Above level 3, :meth:`add_worker` adds Workers as children. Child ids
+    count from 0 in the order of ``device_ids`` or of ``add_worker``. SUB children have their own
+    ids, which also count from 0.
 
-    Settings that are not given come from the configuration (``pto config``): ``heap_ring_size``
-    bytes for each of four heap rings, ``transport``, ``engine`` (``"native"``, ``"reference"``,
-    or the name of another plugin), ``on_worker_death`` (``"fail"``, ``"restart"``, ``"reroute"``),
+    The defaults of settings come from the configuration (``pto config``): ``heap_ring_size`` bytes
+    for each of four heap rings, ``transport``, ``engine`` (``"native"``, ``"reference"``, or the
+    name of another plugin), ``on_worker_death`` (``"fail"``, ``"restart"``, ``"reroute"``),
     ``start_method`` (``"fork"``, ``"spawn"``), ``task_timeout_s``, and any other as a keyword.
-    ``policy`` picks a child for a task without a pin: a function, see
+    ``policy`` picks a child for a task without a pin: it is a function, see
     :data:`pto_core.interfaces.Policy`, or the name of a plugin.
 
-    Use it as a context manager, or call :meth:`close`. Any thread may call. One run, session or
-    capture is open at a time; a second one is refused. Other calls wait for a start on another
-    thread. Two Workers are independent. Raises UsageError, ConfigError or PluginError.
+    Use it as a context manager, or call :meth:`close`. Any thread may call the methods. Only one
+    run, session or capture can be open at a time. While one thread starts the Worker, other calls
+    wait. Workers are independent of each other. Raises UsageError, ConfigError or PluginError.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Worker:
 
     @property
     def level(self) -> int:
-        """The level of the Worker; only names depend on it."""
+        """The level of the Worker. It only determines the names in paths."""
         return self._node.level
 
     @property
@@ -88,20 +89,21 @@ class Worker:
         runs it as a graph function.
 
         Children that are forked later inherit the function. Other children import it by its path.
-        They receive its code if they cannot import it or import other code, and always with
-        ``serialise``. When this returns, either all children have it or none. Raises UsageError for
-        a target that cannot run or be serialised, and ControlError if a child refuses.
+        They receive its code if they cannot import it, if they import different code, and always
+        with ``serialise``. When this method returns, all children have the function; after an
+        error, none has. Raises UsageError for a target that cannot run or be serialised, and
+        ControlError if a child refuses.
         """
         return self._callables.register(target, serialise=serialise)
 
     def unregister(self, handle: CallableHandle) -> None:
-        """Invalidate the handle; children forget the callable with its last handle."""
+        """Invalidate the handle. Children drop the callable when its last handle is invalid."""
         self._callables.unregister(handle)
 
     def add_worker(self, worker: Worker) -> int:
         """Add a Worker that has not been started as a child; return its child id.
 
-        It starts in the process of the child. Raises UsageError.
+        It is started in the process of the child. Raises UsageError.
         """
         if not isinstance(worker, Worker):
             raise UsageError(f"{worker!r} is not a Worker", name="worker", value=worker)
@@ -110,20 +112,20 @@ class Worker:
     def shared_array(
         self, shape: int | Sequence[int], dtype: npt.DTypeLike | DataType = "float32"
     ) -> npt.NDArray[Any]:
-        """Return an array of zeros that every child at any depth sees at the same address.
+        """Return an array of zeros that all children at all levels see at the same address.
 
-        It lives as long as a view of it. Raises CapacityError if memory does not suffice.
+        The memory is freed when no view of it exists. Raises CapacityError if memory is exhausted.
         """
         return self._node.arena().array(shape, dtype)
 
     # ---- running ----
 
     def init(self) -> Worker:
-        """Start the children at all levels and wait until they are ready; twice is fine.
+        """Start the children at all levels and wait until they are ready; twice has no effect.
 
-        Other calls that need the children wait for the end of the start. Raises ChildStartError if
-        a child does not become ready: then no child is left, and the Worker can be started again.
-        Raises WorkerClosedError after :meth:`close` on another thread.
+        Other calls that need children wait for the end of the start. Raises ChildStartError if a
+        child does not become ready; then no child is left, and the Worker can be started again.
+        Raises WorkerClosedError if another thread calls :meth:`close`.
         """
         self._node.start()
         return self
@@ -138,9 +140,10 @@ class Worker:
     ) -> None:
         """Call ``graph(orch, args, config)`` and wait for the tasks that it submitted.
 
-        ``args``: a TaskArgs, passed as a view; None is an empty one. ``hazards``: ``"raw"`` or
-        ``"full"``. Raises the exception of the graph function, otherwise one error for the first
-        task that failed: TaskFailedError or ChildDiedError. The Worker is usable afterwards.
+        ``args``: a TaskArgs, which the function receives as a view; None is an empty one.
+        ``hazards``: ``"raw"`` or ``"full"``. Raises the exception of the graph function, otherwise
+        one error for the first task that failed: TaskFailedError or ChildDiedError. The Worker is
+        usable afterwards.
         """
         self._runs().run(graph, args, config, hazards)
 
@@ -154,18 +157,19 @@ class Worker:
     ) -> CapturedGraph:
         """Call ``graph(orch, args, config)`` and record its submits for :meth:`replay`.
 
-        No task runs. At a replay, a tensor inside one of ``args`` lies at the same place in the new
-        argument, and the graph's allocations are repeated. All other values are those of the
-        capture. Raises UsageError if the function requests the result of a task, begins a run or a
-        session, or calls malloc, and if ``args`` have memory of a chip.
+        No task runs. A replay replaces each tensor that lies inside one of ``args`` by the same
+        part of the new argument, and repeats the graph's allocations. All other values stay those
+        of the capture. Raises UsageError if the function requests the result of a task, begins a
+        run or a session, or calls malloc, and if ``args`` contain memory of a chip.
         """
         return self._node.started_runs().capture(graph, args, config, hazards)
 
     def replay(self, graph: CapturedGraph, args: TaskArgs | None = None) -> None:
         """Run a captured graph on other tensors of the same shapes.
 
-        It runs the same tasks without a call of the function. Raises the errors of :meth:`run`, and
-        UsageError for arguments that differ from those of the capture.
+        The replay runs the same tasks, but does not call the function. Raises the errors of
+        :meth:`run`, and UsageError for arguments that differ in shape or type from those of the
+        capture.
         """
         self._runs().replay(graph, args)
 
@@ -182,7 +186,7 @@ class Worker:
         terminal and lines elsewhere; a function is called with a Progress.
         """
         self._node.life.check_open()
-        hazards_number(hazards)  # refuse a wrong value here, not at the beginning of the block
+        hazards_number(hazards)  # detect an invalid value here, before the block begins
         return Session(self._node, self._callables, config, hazards, progress)
 
     def statistics(self) -> dict[str, Any]:
@@ -192,16 +196,16 @@ class Worker:
     # ---- memory of a chip ----
 
     def malloc(self, nbytes: int, worker: int = 0) -> int:
-        """Return the address of ``nbytes`` of new memory on the chip of child ``worker``.
+        """Allocate ``nbytes`` on the chip of child ``worker`` and return their address.
 
         Two chips may return the same address. A task that names the memory, as a ContinuousTensor
-        with ``child_memory``, runs on that chip. The memory is lost with the child. Raises
+        with ``child_memory``, runs on that chip. The memory is lost if the child dies. Raises
         UsageError if there is no such chip, and ControlError if the chip refuses.
         """
         return self._child_memory("malloc").malloc(worker, nbytes)
 
     def free(self, address: int, worker: int = 0) -> None:
-        """Free memory of a chip; raise UsageError while a task that names it has not ended."""
+        """Free memory of a chip. Raises UsageError while a task that names it has not ended."""
         self._child_memory("free").free(worker, address)
 
     def copy_to(self, address: int, source: Any, worker: int = 0) -> None:
@@ -215,10 +219,10 @@ class Worker:
     # ---- the end ----
 
     def close(self) -> None:
-        """End the children and invalidate all handles; twice is fine.
+        """End the children and invalidate all handles; a second call does nothing.
 
-        During :meth:`init` it cancels the start. If another thread starts or closes the Worker, it
-        waits until that thread has ended the children. A signal handler may call it.
+        During :meth:`init` it cancels the start. If another thread starts or closes the Worker,
+        this call waits until that thread has ended the children. A signal handler may call it.
         """
         self._node.close()
 
@@ -235,7 +239,7 @@ class Worker:
         self.close()
 
     def _runs(self) -> Runs:
-        """Return the runs quickly; in a fork of the program they refuse all calls."""
+        """Return the ``Runs`` object without a lock; in a forked process it refuses all calls."""
         return self._node.runs or self._node.started_runs()
 
     def _child_memory(self, call: str) -> ChildMemory:

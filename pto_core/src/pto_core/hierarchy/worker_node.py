@@ -31,8 +31,8 @@ class WorkerNode:
     """The children and the life cycle of one Worker.
 
     It implements :class:`pto_core.hierarchy.children.NestedWorker` for a parent Worker. ``changes``
-    lets one thread at a time change the callables and children. ``children`` and ``runs`` exist
-    while the Worker runs.
+    is a lock: one thread at a time changes the callables and children. ``children`` and ``runs``
+    are set while the Worker runs.
     """
 
     def __init__(
@@ -95,12 +95,12 @@ class WorkerNode:
         self._start()
 
     def started_runs(self) -> Runs:
-        """Start the children if necessary; return the runs."""
+        """Start the children if necessary, and return the ``Runs`` object."""
         self.start()
         return _unless_closed(self.runs)
 
     def started_children(self) -> ChildGroup:
-        """Start the children if necessary; return them."""
+        """Start the children if necessary, and return their child group."""
         self.start()
         return _unless_closed(self.children)
 
@@ -117,8 +117,8 @@ class WorkerNode:
             raise UsageError(f"{call} inside a run; call it when the run is over")
 
     def arena(self) -> SharedArena:
-        """Return the arena, which is made by the first call."""
-        with self.life.lock:  # two threads get the same arena
+        """Return the arena; the first call creates it."""
+        with self.life.lock:  # so that two threads get the same arena
             self.life.check_open()
             if self.life.is_child:
                 raise UsageError(
@@ -134,7 +134,7 @@ class WorkerNode:
         if self.life.state is State.CLOSED:
             return
         refuse_inside()
-        with Interrupts():  # a signal does not end a close that has begun
+        with Interrupts():  # a signal must not stop a close that has begun
             is_ours = self.life.begin_close()
             if is_ours:
                 self._end()
@@ -142,8 +142,8 @@ class WorkerNode:
             self.life.await_closed()
 
     def _start(self) -> None:
-        """Start, unless another thread has begun to; after an error no child is left."""
-        with Interrupts():  # a signal does not end a start by half
+        """Start, unless another thread has begun to start. After an error, no child is left."""
+        with Interrupts():  # a signal must not leave a start incomplete
             if not self.life.begin_start():
                 return
             try:
@@ -171,7 +171,7 @@ class WorkerNode:
         self.children, self.runs = children, Runs(children)
 
     def _end(self) -> None:
-        """Close everything, on the thread that made the transition to CLOSING."""
+        """Release everything; called on the thread that changed the state to CLOSING."""
         children, self.children, self.runs = self.children, None, None
         try:
             if children is not None:
@@ -211,7 +211,7 @@ class WorkerNode:
 
 
 def _unless_closed(found: _Found | None) -> _Found:
-    """Return ``found``; raise WorkerClosedError for None: another thread closed the Worker."""
+    """Return ``found``. None means that another thread closed the Worker: raise that error."""
     if found is None:
         raise WorkerClosedError("this Worker is closed; create another one")
     return found

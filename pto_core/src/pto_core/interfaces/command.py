@@ -26,13 +26,13 @@ RESERVED_COMMANDS = ("run", "plugins", "doctor", "config", "new")
 
 
 class Command(Protocol):
-    """A module or an object; imported when its command is invoked, but not to list commands."""
+    """A module or an object. Invoking its command imports it; listing the commands does not."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare options and arguments, in addition to ``-v``, ``--log-level`` and ``--set``.
+        """Declare options and arguments; ``-v``, ``--log-level`` and ``--set`` exist already.
 
-        A new declaration of one of these replaces it.
+        A command may declare one of these again; its declaration then replaces the common one.
         """
 
     def run(self, namespace: argparse.Namespace) -> int:
-        """Execute the command and return the exit code; a raised PtoError defines its own."""
+        """Execute the command and return the exit code; a raised PtoError has its own exit code."""

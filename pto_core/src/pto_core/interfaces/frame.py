@@ -1,7 +1,7 @@
-"""Frames and answers of Python transports: a head followed by its data, in one ``bytes``.
+"""Frames and answers of Python transports: each is one ``bytes``, a head followed by its data.
 
 The heads are those of ``pto/abi/endpoint.h``: a ``pto_frame``, and a ``pto_answer`` without its
-pointer. Both ends of a connection are on machines of one byte order.
+pointer. Both ends of a connection are on machines with the same byte order.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Outcome(IntEnum):
 
 @dataclass(frozen=True)
 class Frame:
-    """One frame; its members have the meaning of those of ``pto_frame``."""
+    """One frame. The members have the same meaning as those of ``pto_frame``."""
 
     kind: FrameKind
     number: int
@@ -80,7 +80,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer; its members have the meaning of those of ``pto_answer``."""
+    """One answer. The members have the same meaning as those of ``pto_answer``."""
 
     kind: AnswerKind
     number: int

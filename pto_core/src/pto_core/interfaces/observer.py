@@ -1,4 +1,4 @@
-"""The events that observers receive; the hooks are in ``pto_core.plugins.hooks``."""
+"""The events that observers receive. The hooks are in ``pto_core.plugins.hooks``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class RunInfo:
-    """One run of a graph on a device.
+    """One run of an orchestration on a device.
 
     ``graph`` is the name of the orchestration, ``arguments`` the number of its arguments. ``run``
     counts the runs of the device from 1.

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 class Orchestrator(Protocol):
-    """Submits the tasks of one run; valid until the graph function returns or the session ends.
+    """Submits the tasks of one run. Valid until the graph function returns or the session ends.
 
-    Only the thread that runs the graph function may use it. A submit derives its dependencies from
-    the tags in ``args`` and returns at once; it waits only for free space in a heap ring or slot.
-    Each submit raises :class:`~pto_core.errors.UsageError` for invalid arguments; then no task was
-    submitted.
+    Only the thread that runs the graph function may use it. A submit derives dependencies from the
+    tags in ``args`` and returns at once. It waits only if a heap ring or the table of tasks has no
+    free space. Each submit raises :class:`~pto_core.errors.UsageError` for invalid arguments; then
+    no task was submitted.
 
     ``worker``: the child that runs the task or, with ``hint``, the preferred child; -1 leaves the
     choice to the placement policy. ``retries``: the number of times that the task may run again.
@@ -65,7 +65,7 @@ class Orchestrator(Protocol):
         hint: bool = False,
         after: Sequence[TaskHandle] = (),
     ) -> TaskHandle:
-        """Submit one task that runs on as many chips or child Workers as ``args_list`` is long."""
+        """Submit one task that runs on several chips or child Workers, with arguments for each."""
 
     def submit_sub(
         self,
@@ -91,13 +91,13 @@ class Orchestrator(Protocol):
         hint: bool = False,
         after: Sequence[TaskHandle] = (),
     ) -> TaskHandle:
-        """Submit one task that runs on as many SUB children as ``args_list`` is long."""
+        """Submit one task that runs on several SUB children, with arguments for each."""
 
     def alloc(self, shape: int | Sequence[int], dtype: Any) -> ContinuousTensor:
-        """Return a tensor in the heap ring of the innermost scope.
+        """Allocate a tensor in the heap ring of the innermost scope.
 
         Its memory is reused after the scope has ended and no task uses it.
         """
 
     def scope(self) -> AbstractContextManager[None]:
-        """Return a block that limits the lifetime of the memory allocated inside it."""
+        """Return a context manager that limits the lifetime of the memory allocated inside it."""

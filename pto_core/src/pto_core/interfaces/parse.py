@@ -39,7 +39,7 @@ def boolean(value: str) -> bool:
 
 
 def path(value: str) -> Path:
-    """Parse a path; ``~`` is the home folder. A relative path starts at the folder of its file."""
+    """Parse a path; ``~`` is the home folder. A relative path is relative to its settings file."""
     return Path(text(value)).expanduser()
 
 

@@ -54,7 +54,7 @@ class Plugin(Protocol):
         """The capabilities of the plugin; its family defines their names."""
 
     def health(self) -> Health:
-        """Return whether the plugin can be used on this machine; never raises, takes under 1 s."""
+        """Return whether the plugin is usable on this machine. Never raises; takes below 1 s."""
 
 
 @dataclass(frozen=True)

@@ -77,16 +77,16 @@ class Scheduler(Protocol):
             if isinstance(instruction, Send):
                 engine.handle(Completion(instruction.child, instruction.count))
 
-    One thread at a time calls an engine. No call blocks. If the answer to a submit is ``Blocked``,
-    the driver reports other events, dispatches, and repeats the submit. If :meth:`is_quiescent`
-    holds then, :meth:`deadlock` proves that the submit can never succeed.
+    Only one thread at a time calls an engine. No call blocks. If the answer to a submit is
+    ``Blocked``, the driver reports other events, dispatches, and repeats the submit. If
+    :meth:`is_quiescent` is true then, :meth:`deadlock` proves that the submit can never succeed.
 
     The events are in ``pto_core.hierarchy.engine.events``, the instructions in
     ``pto_core.hierarchy.engine.instructions``. The reference engine specifies the answers.
     """
 
     def handle(self, event: Event) -> Sequence[Instruction]:
-        """Take an event; return its result and the instructions for the driver, in order.
+        """Handle an event; return its result and the instructions for the driver, in order.
 
         Raises :class:`~pto_core.errors.UsageError` if the program broke a rule,
         :class:`~pto_core.errors.CapacityError` if a submit needs more than a whole heap ring, and
@@ -97,13 +97,13 @@ class Scheduler(Protocol):
     def is_quiescent(self) -> bool:
         """Return whether nothing is in flight and nothing is ready.
 
-        Then no completion can come, and only the submitter can cause the next change.
+        In this state no completion can arrive; only the submitter can cause the next change.
         """
 
     def deadlock(self) -> Deadlock | None:
         """Return the proof that the last event, a blocked submit, can never succeed.
 
-        None if it may succeed, or if the last event was another one.
+        Returns None if the submit may succeed, or if the last event was not a blocked submit.
         """
 
     def snapshot(self) -> Snapshot:
@@ -115,7 +115,7 @@ class Scheduler(Protocol):
 
 @runtime_checkable
 class SchedulerPlugin(Plugin, Protocol):
-    """The members of both kinds of plugins. Each Worker gets an engine and a policy of its own.
+    """The members of both kinds of plugins. Each Worker has its own engine and policy.
 
     Capabilities: ``engine`` or ``policy``, as the plugin has the method of that name. An engine may
     add ``reference_order``: its answers equal those of the reference engine, event by event.
@@ -127,11 +127,11 @@ class EnginePlugin(SchedulerPlugin, Protocol):
     """A plugin that provides an engine; users choose it with ``engine=``."""
 
     def engine(self, configuration: Configuration, policy: Policy) -> Scheduler:
-        """Return a new engine without a run, for one Worker.
+        """Return a new engine for one Worker.
 
-        Called once when a Worker starts. The engine places each single task that has no pin, and
-        whose hinted child has no free space, with ``policy``, which never raises. It may return a
-        :class:`~pto_core.hierarchy.engine.NativeEngine`, which the driver uses without Python.
+        Called once when a Worker starts. The engine calls ``policy``, which never raises, to place
+        each single task that has no pin, and whose hinted child has no free space. The result may
+        be a :class:`~pto_core.hierarchy.engine.NativeEngine`, which the driver uses without Python.
         """
 
 

@@ -78,8 +78,8 @@ or plain Python (:class:`PythonTransport`). A complete one in Python::
 with ``[project.entry-points."pto.transports"] packets = "pto_transport_packets:plugin"``.
 
 The core forks the child, owns the memory that both sides share, waits and reads the clock. A
-transport moves bytes: it starts no thread of its own, holds no lock during a fork, and none of its
-calls blocks.
+transport only moves bytes: it starts no thread, holds no lock during a fork, and none of its calls
+blocks.
 """
 
 from __future__ import annotations
@@ -97,10 +97,10 @@ class Connection:
     """The parameters of one connection of a Python transport.
 
     ``child``: the path of the child, for messages (``"L4/worker0/chip1"``). ``queue_frames``: the
-    number of frames with 64 bytes of data that must fit at once, sent and not yet received.
-    ``queue_bytes``: the total bytes of that many frames, with heads, that must also fit. It is
-    therefore the size of the largest frame, and at most the transport's ``frame_limit``. The data
-    of an answer have at most 64 bytes less.
+    number of frames, each with 64 bytes of data, that the queue must hold: sent and not received
+    yet. ``queue_bytes``: the total size of that many frames with heads, which the queue must also
+    hold. It is also the size of the largest frame, and at most the transport's ``frame_limit``. The
+    data of an answer are at least 64 bytes smaller than this.
     """
 
     child: str
@@ -111,73 +111,73 @@ class Connection:
 class Endpoint(Protocol):
     """The Worker's end of the connection to one child.
 
-    Used by one thread at a time, not always the same one. A frame is one ``bytes``: its head, a
-    ``pto_frame`` of ``pto/abi/endpoint.h``, and its data. An answer likewise; see
+    Only one thread at a time uses it, but the thread may change. A frame is one ``bytes``: its
+    head, a ``pto_frame`` of ``pto/abi/endpoint.h``, and its data. An answer has the same form; see
     :mod:`pto_core.interfaces.frame`. Tasks and control requests are frames of different kinds, so a
-    transport does not need to read them. The core rings the doorbells of a Python transport. It
-    polls before it sleeps, and again after 50 ms at the latest, so an endpoint may complete in a
-    later call what it could not complete in this one.
+    transport does not need to interpret them. The core rings the doorbells of a Python transport.
+    It polls before it sleeps, and again after at most 50 ms, so an endpoint may finish work of an
+    earlier call in a later one.
     """
 
     def submit(self, frames: Sequence[bytes]) -> int:
-        """Take frames in order and return their number: fewer than offered if space is short.
+        """Accept frames in order and return their number; fewer than offered if there is no space.
 
-        A frame that was taken arrives once and whole, after all frames taken before. Never blocks.
-        Raises :class:`~pto_core.errors.EndpointClosedError` if the child's end is closed or its
-        process is gone, where the transport can detect that; then no frame was taken. No frame is
-        larger than the connection's ``queue_bytes``: the core has checked that.
+        A frame that was accepted arrives once and complete, after all frames accepted before. Never
+        blocks. Raises :class:`~pto_core.errors.EndpointClosedError` if the child's end is closed or
+        its process is gone, if the transport can detect that; then no frame was accepted. No frame
+        is larger than the connection's ``queue_bytes``: the core has checked that.
         """
 
     def poll(self, limit: int) -> Sequence[bytes]:
-        """Return up to ``limit`` answers, in the order in which the child gave them; often none.
+        """Return up to ``limit`` answers, in the order in which the child sent them; often none.
 
-        Never blocks. Answers that the child had given before it closed or died still arrive; after
-        them, raises :class:`~pto_core.errors.EndpointClosedError` where the transport can detect
-        the end. Raises :class:`~pto_core.errors.ProtocolError` with a reason for bytes that no
-        child's end sends, and for every later call.
+        Never blocks. Answers that the child sent before it closed or died still arrive. After them,
+        raises :class:`~pto_core.errors.EndpointClosedError` if the transport can detect the end.
+        Raises :class:`~pto_core.errors.ProtocolError` with a reason for bytes that no child's end
+        sends, and for every later call.
         """
 
     def close(self) -> None:
-        """Release everything, also with frames in flight; the child's end detects it.
+        """Release everything, also while frames are in flight. The child's end detects this.
 
         May be called twice. No other method is called afterwards.
         """
 
     def abandon(self) -> None:
-        """Release this process's copy, in the child directly after the fork, without a message.
+        """Release the child's copy of the parent's end directly after the fork; send no message.
 
-        It must close its descriptors: otherwise the child's end cannot detect the parent's death.
+        The method must close its descriptors: otherwise the child cannot detect the parent's death.
         """
 
 
 class ChildEnd(Protocol):
-    """The child's end of one connection; used by one thread at a time, in the child's process."""
+    """The child's end of one connection. One thread at a time uses it, in the child's process."""
 
     def receive(self, limit: int) -> Sequence[bytes]:
         """Return up to ``limit`` frames in the order of submits; often none.
 
-        Never blocks. Frames that were submitted before the parent closed still arrive; after them,
+        Never blocks. Frames that were submitted before the parent closed still arrive. After them,
         raises :class:`~pto_core.errors.EndpointClosedError`. Raises
         :class:`~pto_core.errors.ProtocolError` as :meth:`Endpoint.poll` does.
         """
 
     def answer(self, answer: bytes) -> bool:
-        """Take one answer; return False if there is no free space until the parent polls.
+        """Accept one answer. Return False if there is no free space until the parent polls.
 
         Never blocks. Raises :class:`~pto_core.errors.EndpointClosedError` if the parent's end is
-        closed, where the transport can detect that. The core has checked the size.
+        closed and the transport can detect that. The core has checked the size.
         """
 
     def close(self) -> None:
-        """Release everything; answers given before still arrive. May be called twice."""
+        """Release everything. Answers that were sent before still arrive. May be called twice."""
 
     def abandon(self) -> None:
-        """Release the parent's copy directly after the fork; see :meth:`Endpoint.abandon`."""
+        """Release the parent's copy after the fork; see :meth:`Endpoint.abandon`."""
 
 
 @runtime_checkable
 class Transport(Plugin, Protocol):
-    """The members of both kinds. Connections are independent of each other.
+    """The members of both kinds of transports. Connections are independent of each other.
 
     Capabilities: ``in_order``: frames of one child arrive in order; required. ``same_addresses``:
     both sides see the Worker's memory at the same addresses, so addresses in frames are valid.
@@ -185,12 +185,12 @@ class Transport(Plugin, Protocol):
 
     @property
     def frame_limit(self) -> int:
-        """The largest frame in bytes, head included; no connection asks for more."""
+        """The size of the largest frame in bytes, including its head. No connection needs more."""
 
 
 @runtime_checkable
 class NativeTransport(Transport, Protocol):
-    """A transport with native ends: no Python code runs between a frame and the child."""
+    """A transport whose ends are native. It runs no Python code for a frame."""
 
     def library(self) -> Path:
         """Return the path of the native library that exports ``pto_transport_entry``."""
@@ -198,13 +198,13 @@ class NativeTransport(Transport, Protocol):
 
 @runtime_checkable
 class PythonTransport(Transport, Protocol):
-    """A transport whose ends are Python objects; the core calls them with batches of frames."""
+    """A transport whose ends are Python objects. The core calls them with batches of frames."""
 
     def connect(self, connection: Connection) -> tuple[Endpoint, ChildEnd]:
         """Return both ends of a new connection.
 
-        Called in the parent before it forks the child: in ``init()``, and again for a child that
-        replaces an ended one. May open descriptors; starts no thread or process, and does not
-        block. After the fork the child abandons the parent's end, and the parent the child's end.
-        Raises ``OSError`` if the system has no resources left.
+        Called in the parent before it forks the child: in ``init()``, and again for a child that is
+        restarted. It may open descriptors. It must not start a thread or process, and must not
+        block. After the fork, the child abandons the parent's end, and the parent abandons the
+        child's end. Raises ``OSError`` if the system has no resources left.
         """

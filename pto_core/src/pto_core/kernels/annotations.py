@@ -1,11 +1,11 @@
-"""The annotations of kernels, tasks and orchestrations, as the program and type checkers see them.
+"""Annotations of kernels, tasks and orchestrations, for the program and for type checkers.
 
-In a program ``In``, ``Out`` and the others are the classes of :mod:`pto_core.kernels.direction`. A
-type checker sees what the body of the function works with: a NumPy array, or a number for
-``Scalar``. A device array in an orchestration has the array's shape, dtype and views.
+In a program, ``In``, ``Out`` and the others are the classes of :mod:`pto_core.kernels.direction`.
+For a type checker, each is the type of the parameter inside the function: a NumPy array, or a
+number for ``Scalar``. A device array in an orchestration has the array's shape, dtype and views.
 
-A type checker therefore refuses a call such as ``In("float32", (64,))``. Typed programs write
-``Direction.IN("float32", (64,))``, which makes the same object.
+A type checker therefore rejects a call such as ``In("float32", (64,))``. Typed programs write
+``Direction.IN("float32", (64,))``, which creates the same object.
 """
 
 from typing import TYPE_CHECKING, Any, TypeAlias

@@ -1,4 +1,4 @@
-"""The per-run configuration, as published."""
+"""The options of one run (``CallConfig``), as in the published interface."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pto_core.errors import UnsupportedError, UsageError
 
-# pto_call_config of pto/abi/arguments.h.
+# The layout of pto_call_config in pto/abi/arguments.h.
 _LAYOUT = struct.Struct("=7i1024s")
 _DIAGNOSTICS = (
     "enable_l2_swimlane",
@@ -25,13 +25,14 @@ _versions = itertools.count()
 
 @dataclass
 class CallConfig:
-    """The options of one run. A device copies it: later changes have no effect on a run.
+    """The options of one run. A run uses a copy, so later changes do not affect it.
 
-    ``block_dim``: number of core blocks, 0 for all blocks of the platform. ``aicpu_thread_num``:
-    AICPU threads, 1 to 4. The ``enable_*`` fields switch diagnostics on (``enable_l2_swimlane`` 0
-    to 4, ``enable_pmu`` 0 or an event type). Each diagnostic needs ``output_prefix``, the start of
-    the names of the files that it writes. Raises UsageError for invalid values. A diagnostic that
-    is not built yet raises UnsupportedError when the configuration is used.
+    ``block_dim``: the number of core blocks; 0 means all blocks of the platform.
+    ``aicpu_thread_num``: the number of AICPU threads, 1 to 4. The ``enable_*`` fields switch
+    diagnostics on (``enable_l2_swimlane`` 0 to 4, ``enable_pmu`` 0 or an event type). Each
+    diagnostic needs ``output_prefix``, the prefix of the names of its output files. Raises
+    UsageError for invalid values. A diagnostic that is not implemented yet raises UnsupportedError
+    when the configuration is used.
     """
 
     block_dim: int = 0
@@ -47,7 +48,7 @@ class CallConfig:
         self.validate()
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Set a field and change ``_version``, by which readers detect a change."""
+        """Set a field and change ``_version``, so that readers can detect the change."""
         object.__setattr__(self, name, value)
         object.__setattr__(self, "_version", next(_versions))
 
@@ -64,7 +65,7 @@ class CallConfig:
     def pack(self) -> bytes:
         """Return the 1052 bytes of ``pto_call_config``.
 
-        Raises UsageError, and UnsupportedError if a diagnostic is on: none is built yet.
+        Raises UsageError, and UnsupportedError if a diagnostic is on, because none is implemented.
         """
         self.validate()
         for name in self._switched_on():

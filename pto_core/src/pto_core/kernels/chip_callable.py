@@ -39,14 +39,15 @@ class OrchestrationSource:
 
 
 class ChipCallable:
-    """An orchestration with its kernels; immutable, compared by identity.
+    """An orchestration with its kernels. Objects are immutable and compared by identity.
 
     ``orchestration``: a Python function ``def graph(rt, *args)``, an :class:`OrchestrationSource`,
-    or the path of a ready library. ``children``: kernels by ``func_id``; a Python orchestration may
-    also submit kernels that are not listed. ``signature``: the direction of every array, in order
-    (``("in", "in", "out")``), or of every argument if it contains ``"scalar"``. Without it, the
-    annotations of a Python orchestration apply; otherwise every array is copied in, and every
-    writable one is copied back. ``argument_names`` are for messages. Raises UsageError.
+    or the path of a compiled library. ``children``: kernels by ``func_id``; a Python orchestration
+    may also submit kernels that are not listed. ``signature``: the direction of every array, in
+    order (``("in", "in", "out")``), or of every argument if it contains ``"scalar"``. Without it,
+    the annotations of a Python orchestration apply; for a C++ orchestration, every array is copied
+    in, and every writable array is copied back. ``argument_names`` are used in messages. Raises
+    UsageError.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class ChipCallable:
 
     @functools.cached_property
     def digest(self) -> bytes:
-        """32 bytes over orchestration, signature and children; raises UsageError without a file."""
+        """Return 32 bytes that identify the content. Raises UsageError if a file cannot be read."""
         children = (
             digest_of(str(func_id), child.digest)
             for func_id, child in sorted(self.children.items())
@@ -97,7 +98,7 @@ class ChipCallable:
     def parameters(self) -> tuple[list[str], int, int]:
         """Return the known names of the arguments, and the least and greatest number of arguments.
 
-        -1 means any number.
+        The value -1 means any number.
         """
         if self.function is not None:
             return parameter_names(self.function, skip=1)
@@ -130,7 +131,7 @@ class ChipCallable:
 
 
 def _copied(direction: Direction) -> Direction:
-    """Return how a run copies an array whose direction may be one of a task."""
+    """Return how a run copies an array. The direction may be one that exists only for tasks."""
     if direction is Direction.NO_DEP:
         raise UsageError(
             "NoDep is a direction for tasks and does not define how a run copies the array; "

@@ -33,19 +33,19 @@ class KernelSource:
 
 
 class CoreCallable(Generic[Parameters]):
-    """A kernel for one type of core; immutable, compared by identity.
+    """A kernel for one core type. Objects are immutable and compared by identity.
 
     ``binary``: a :class:`KernelSource`, the path of a shared library that exports ``kernel_entry``,
     or a Python function. ``core_type``: ``"aic"`` or ``"aiv"``. ``signature``: one
-    :class:`~pto_core.kernels.Parameter` for each argument, needed only by a Python function that
-    runs under a C++ orchestration. Raises UsageError.
+    :class:`~pto_core.kernels.Parameter` for each argument; only a Python function that runs under a
+    C++ orchestration needs it. Raises UsageError.
 
-    A Python function receives a NumPy array for each device array, over the device's own memory and
-    valid only during the call, and an int, float or bool for each scalar. It writes its results
-    into the arrays. It fails if it returns a value other than None, or if it assigns a new array to
-    the name of an Out or InOut parameter. If it keeps a reference to an array, a RuntimeWarning is
-    issued: the memory stays readable, also after the device is closed, but is reused for other
-    data. Calling the object calls the function on the host.
+    A Python function receives a NumPy array for each device array, and an int, float or bool for
+    each scalar. The array is a view of device memory and valid only during the call. The function
+    writes its results into the arrays. It fails if it returns a value other than None, or if it
+    assigns a new array to the name of an Out or InOut parameter. If it keeps a reference to an
+    array, a RuntimeWarning is issued: the memory stays readable, also after the device is closed,
+    but may be reused for other data. Calling the object calls the function on the host.
     """
 
     @overload
@@ -95,12 +95,12 @@ class CoreCallable(Generic[Parameters]):
         return None if isinstance(binary, KernelSource | Path) else binary
 
     def task_signature(self) -> TaskSignature:
-        """Return the arguments of a submit of this kernel: its signature, or its annotations."""
+        """Return this kernel's parameters, from its signature or from its annotations."""
         return task_signature(self.function, self.signature)
 
     @functools.cached_property
     def digest(self) -> bytes:
-        """32 bytes over core type, signature and content; raises UsageError without a file."""
+        """Return 32 bytes that identify the content. Raises UsageError if a file cannot be read."""
         return digest_of(
             "core", self.core_type.name, repr(self.signature), content_digest(self.binary)
         )
@@ -121,7 +121,7 @@ class CoreCallable(Generic[Parameters]):
 
 @dataclass(frozen=True)
 class KernelDecorator:
-    """A decorator that turns a function into a kernel with the function's arguments."""
+    """The decorator that converts a function to a kernel with the same parameters."""
 
     core: str | CoreType
     signature: Iterable[Word] | None
@@ -137,7 +137,7 @@ def kernel(
     signature: Iterable[Word] | None = None,
     name: str | None = None,
 ) -> KernelDecorator:
-    """Make a Python function a kernel for ``core`` (``"aic"`` or ``"aiv"``).
+    """Convert a Python function to a kernel for ``core`` (``"aic"`` or ``"aiv"``).
 
     ``signature`` and ``name`` are those of :class:`CoreCallable`::
 

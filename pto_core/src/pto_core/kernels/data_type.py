@@ -1,4 +1,4 @@
-"""Data type codes: the same numbers in Python, C++, files and frames (``pto/abi/dtype.h``)."""
+"""Data type codes, which are the same in Python, C++, files and frames (``pto/abi/dtype.h``)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class DataType(IntEnum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The NumPy type; that of bfloat16 comes from ``ml_dtypes``."""
+        """The NumPy type. The type for bfloat16 comes from the package ``ml_dtypes``."""
         if self is DataType.BFLOAT16:
             import ml_dtypes
 
@@ -46,7 +46,7 @@ class DataType(IntEnum):
 
     @classmethod
     def of(cls, dtype: Any) -> DataType:
-        """Return the data type of any type that NumPy accepts; raises UsageError."""
+        """Return the data type for any type that NumPy accepts. Raises UsageError."""
         if isinstance(dtype, DataType):
             return dtype
         name = "bfloat16" if dtype == "bfloat16" else _native_name(dtype)

@@ -1,4 +1,4 @@
-"""Digests of callables: 32 bytes over everything that determines their behaviour."""
+"""Digests of callables: 32 bytes that depend on everything that determines the behaviour."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from weakref import ref
 
 _PLAIN = (int, float, complex, str, bytes, type(None))
 _numbers = itertools.count()
-# Weak references without a callback. A Python callback would run at the end of a callable, and an
-# exception that a signal handler raises in it would be lost. Instead, dead references are removed
-# when there are many.
+# The weak references have no callback. A Python callback would run when a callable is destroyed,
+# and an exception that a signal handler raises inside it would be lost. Dead references are removed
+# when there are many of them.
 _registrations: dict[ref[Callable[..., Any]], int] = {}
 _many = 64
 
 
 def digest_of(*parts: str | bytes) -> bytes:
-    """Hash texts and byte strings, each with its length so that they cannot run together."""
+    """Hash texts and byte strings, each with its length, so that their boundaries matter."""
     hashed = hashlib.sha256()
     for part in parts:
         content = part.encode() if isinstance(part, str) else part
@@ -36,11 +36,11 @@ def file_digest(path: Path) -> bytes:
 
 
 def function_digest(function: Callable[..., Any]) -> bytes:
-    """Hash a function by its name, code and plain default values.
+    """Hash a function: its name, its code, and default values of simple types.
 
-    A function that has more state (a closure, other default values, a callable object) also adds a
-    registration number: two closures of the same code are two callables, in this process and its
-    forks.
+    If a function has more state (a closure, other default values, a callable object), a
+    registration number is hashed too. So two closures of the same code are two callables, in this
+    process and its forks.
     """
     code = getattr(function, "__code__", None)
     name = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
@@ -61,7 +61,7 @@ def _registration(function: Callable[..., Any]) -> int:
         _forget_gone()
     try:
         return _registrations.setdefault(ref(function), next(_numbers))
-    except TypeError:  # neither hashable nor weakly referable
+    except TypeError:  # the object is neither hashable nor weakly referable
         return next(_numbers)
 
 
@@ -83,5 +83,5 @@ def code_digest(code: CodeType) -> bytes:
 
 
 def _constant(value: object) -> str:
-    """Return a text that does not depend on the hash order of sets."""
+    """Return a text that is independent of the iteration order of sets."""
     return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)

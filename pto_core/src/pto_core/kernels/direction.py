@@ -4,13 +4,13 @@ They are given as annotations, of a plain class or of one with details::
 
     def graph(rt, a: In, b: In("float32", (128, 128)), out: Out): ...
 
-of an orchestration, and of a kernel that is submitted to a runtime which finds the dependencies
-automatically. Such a submit may state the directions instead: ``rt.submit(add, In(a), Out(b))``. A
-signature has one word for each array: ``ChipCallable(..., signature=("in", "in", "out"))``. Type
-checkers see an array type in ``In`` and refuse a call of it; ``Direction.IN("float32", (64,))``
-makes the same object. A kernel that runs under a C++ orchestration needs the details, one for each
-argument, also for scalars: ``@kernel(core="aiv", signature=(In("float32", (64,)), Scalar(int),
-Out("float32", (64,))))``.
+of an orchestration, or of a kernel for a runtime that finds dependencies automatically. A submit to
+such a runtime may state the directions instead: ``rt.submit(add, In(a), Out(b))``. A signature has
+one word for each array: ``ChipCallable(..., signature=("in", "in", "out"))``. Type checkers treat
+``In`` as an array type and reject a call of it; ``Direction.IN("float32", (64,))`` creates the same
+object. A Python kernel that runs under a C++ orchestration needs the details of each argument, also
+of scalars: ``@kernel(core="aiv", signature=(In("float32", (64,)), Scalar(int), Out("float32",
+(64,))))``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Direction(IntEnum):
-    """The copies of an argument; the values are those of ``pto_core._native``."""
+    """How an argument is copied. The values equal those of ``pto_core._native``."""
 
     UNSPECIFIED = 0
     """The array is copied in; if it is writable, it is also copied back."""
@@ -46,7 +46,7 @@ class Direction(IntEnum):
         dtype: DTypeLike | DataType | DeviceArray | None = None,
         shape: int | Sequence[int] | None = None,
     ) -> Parameter:
-        """Make the parameter of this direction, as ``In(dtype, shape)`` does; raises UsageError."""
+        """Create the parameter for this direction, like ``In(dtype, shape)``. Raises UsageError."""
         details: dict[str, Any] = {"dtype": dtype, "shape": shape}
         kind = type(_parameter(self))
         return kind(**{key: value for key, value in details.items() if value is not None})
@@ -56,7 +56,7 @@ WRITTEN = frozenset({Direction.OUT, Direction.INOUT, Direction.OUT_EXISTING})
 
 
 class Parameter:
-    """An argument with its direction and, for an array, its type and shape if they matter.
+    """An argument with its direction and, for an array, optionally its data type and shape.
 
     ``dtype``: any type that :meth:`DataType.of` accepts. ``shape``: a tuple of ints, or one int.
     With a device array as the only argument, that array is the ``value``, and the object is an
@@ -106,14 +106,14 @@ class InOut(Parameter):
 
 
 class OutExisting(Parameter):
-    """For tasks: written without waiting for tasks that use the old content; copied like Out."""
+    """For tasks: written, but does not wait for tasks that use the old content; copied like Out."""
 
     direction = Direction.OUT_EXISTING
     __slots__ = ()
 
 
 class NoDep(Parameter):
-    """For tasks: adds no dependency and keeps no memory alive, whatever the kernel does with it."""
+    """For tasks: adds no dependency and keeps no memory alive, even if the kernel uses it."""
 
     direction = Direction.NO_DEP
     __slots__ = ()
@@ -154,11 +154,11 @@ def directions_of_function(function: Callable[..., Any], skip: int) -> list[Dire
 
 
 class TaskSignature(NamedTuple):
-    """The data about a kernel that a submit needs, in the form that ``_native`` accepts.
+    """The facts about a kernel that a submit needs, in the form that ``_native`` accepts.
 
-    ``parameters``: name, :class:`Direction` and, for a scalar with a declared type, its
-    :class:`DataType`, otherwise -1. At least ``required`` arguments must be passed. With
-    ``takes_more`` any number may follow, with the direction ``rest``.
+    ``parameters``: for each parameter its name, its :class:`Direction` and, for a scalar with a
+    declared type, its :class:`DataType`, otherwise -1. At least ``required`` arguments must be
+    passed. If ``takes_more`` is true, more arguments with the direction ``rest`` may follow.
     """
 
     parameters: list[tuple[str, int, int]]
@@ -170,7 +170,7 @@ class TaskSignature(NamedTuple):
 def task_signature(
     function: Callable[..., Any] | None, signature: Sequence[Parameter] | None
 ) -> TaskSignature:
-    """Return the signature of a kernel: the given one, or that of its function's annotations."""
+    """Return the signature of a kernel: the declared one, or that of its function's annotations."""
     if signature is not None:
         listed = [(f"number {i}", int(p.direction), _code(p)) for i, p in enumerate(signature)]
         return TaskSignature(listed, len(listed), False, int(Direction.UNSPECIFIED))
@@ -197,9 +197,9 @@ def _code(annotation: Any) -> int:
 
 
 def parameter_names(function: Callable[..., Any], skip: int) -> tuple[list[str], int, int]:
-    """Return the names of the positional parameters after the first ``skip``, and their bounds.
+    """Return the names of the positional parameters after the first ``skip``, and two bounds.
 
-    The bounds are the least and greatest number of arguments after ``skip``; -1 means any number.
+    The bounds are the minimum and maximum number of arguments after ``skip``; -1 means no limit.
     """
     parameters = _positional(function)
     if len(parameters) < skip and not _is_variadic(function):

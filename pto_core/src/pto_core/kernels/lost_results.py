@@ -1,15 +1,15 @@
-"""Detect results of Python kernels and tasks that the caller would not get.
+"""Detect results of Python kernels and tasks that would be lost.
 
 The results of such a function are the contents of its Out and InOut arrays. Two mistakes lose a
 result without an error: the function returns a value, or it assigns a new array to the name of a
 parameter (``out = x * 2`` instead of ``out[:] = x * 2``).
 
-Assignments are found in the bytecode, once for each function. Only a function that has one is
-wrapped in :class:`_AssignmentCheck`, which compares the final value of the name with the argument.
-The locals of a function can be read after its return as long as its frame is referenced. A profile
-function receives the frame at the call and removes itself at once, so the body runs at full speed.
-The alternatives need more: changed bytecode depends on the version of Python, changed source needs
-the source, and ``sys.monitoring`` needs Python 3.12 and a free tool number.
+Assignments are found in the bytecode, once for each function. Only a function that assigns such a
+name is wrapped in :class:`_AssignmentCheck`, which compares the final value of the name with the
+argument. The local variables can be read after the return as long as the frame is referenced. A
+profile function receives the frame at the call and removes itself at once, so the body runs at full
+speed. The alternatives have disadvantages: changing bytecode depends on the version of Python,
+changing source needs the source, and ``sys.monitoring`` needs Python 3.12 and a free tool number.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ class _AssignmentCheck:
             result = self.function(*args, **kwargs)
         finally:
             sys.setprofile(None)
-            while frames:  # A frame refers to its caller's: leave no cycle that keeps the arrays.
+            # Clear the reference: a frame refers to its caller's frame, and a cycle would keep the
+            # arrays.
+            while frames:
                 final.update(frames.pop().f_locals)
         for position, name in self.written:
             argument = args[position] if position < len(args) else kwargs.get(name)
@@ -108,7 +110,7 @@ def _is_written(signature: TaskSignature, position: int) -> bool:
 
 
 def _assigned_names(code: CodeType) -> Iterator[str]:
-    """Yield each name that is assigned, except by ``name += ...``, which NumPy does in place."""
+    """Yield each assigned name. ``name += ...`` is excluded, because NumPy works in place."""
     is_in_place = False
     for instruction in dis.get_instructions(code):
         if instruction.opname.startswith(("STORE_FAST", "STORE_DEREF")):
@@ -117,7 +119,7 @@ def _assigned_names(code: CodeType) -> Iterator[str]:
 
 
 def _stored_names(instruction: dis.Instruction) -> tuple[str, ...]:
-    """Return the names that an instruction assigns; some versions of Python join two in one."""
+    """Return the names that an instruction assigns; in some Python versions there are two."""
     names = instruction.argval
     if isinstance(names, str):
         return (names,)

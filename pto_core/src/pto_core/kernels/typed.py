@@ -1,8 +1,8 @@
-"""Types of functions that are submitted with their arguments.
+"""Types for the submits of functions, so that type checkers check the arguments.
 
-A submit has options beside the arguments of its function, which a ParamSpec does not allow. So its
-type is an overload for each number of arguments, from none to six; with more, the arguments are
-not checked. An argument has the type of its parameter, or is a tensor that is no NumPy array.
+A submit has options beside the arguments of its function, which a ParamSpec cannot express. So its
+type has an overload for each number of arguments from none to six; with more, the arguments are not
+checked. An argument has the type of its parameter, or is a tensor type other than a NumPy array.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Argument: TypeAlias = "DeviceArray | Parameter | ctypes._SimpleCData[Any]"
 
 
 class TypedTask(Protocol[Parameters]):
-    """A ``@task`` as the argument of a submit: a function of these parameters that has retries."""
+    """A ``@task`` in a submit: a function with these parameters, and with ``retries``."""
 
     @property
     def retries(self) -> int:
@@ -55,7 +55,7 @@ class TypedTask(Protocol[Parameters]):
 
 
 class TypedKernel(Protocol[Parameters]):
-    """A ``@kernel`` as argument of a submit: a function of these parameters with a core type."""
+    """A ``@kernel`` in a submit: a function with these parameters, and with a core type."""
 
     @property
     def core_type(self) -> CoreType:

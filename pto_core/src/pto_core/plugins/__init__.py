@@ -1,8 +1,8 @@
 """Find, check and load plugins.
 
-Records come from the metadata of installed distributions and import nothing; loading a plugin
-imports only that plugin. Broken, duplicate, misspelt and outdated plugins are errors that name the
-distribution and its version, and do not affect other plugins.
+Records of plugins come from the metadata of installed distributions, without an import. Loading a
+plugin imports only that plugin. Broken, duplicate, misspelt and outdated plugins cause errors that
+name the distribution and its version, and do not affect other plugins.
 """
 
 from pto_core.plugins.inspection import Inspection, inspect, inspect_all

@@ -1,7 +1,7 @@
-"""The installation commands in messages.
+"""The installation commands that messages recommend.
 
-Our distributions are on no public index, and a stranger could publish a package under any of their
-names. So every message names commands that install from local files only.
+The distributions of pto are on no public index, where anyone could publish a package with one of
+their names. So every message names commands that install from local files only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ OUR_PREFIX = "ptorun-"
 
 
 def install(requirement: str = "'ptorun-core[sim]'", options: str = "") -> str:
-    """Return the commands that build our wheels in a checkout and install ``requirement``."""
+    """Return the commands that build wheels in a checkout and install ``requirement`` from them."""
     return (
         "run `./quickstart wheels DIR` in a checkout of pto, then "
         f"`pip install --no-index --find-links DIR {options}{requirement}`"
@@ -18,7 +18,7 @@ def install(requirement: str = "'ptorun-core[sim]'", options: str = "") -> str:
 
 
 def reinstall(distribution: str) -> str:
-    """Return how to replace an installed distribution that is damaged or does not fit."""
+    """Return the advice for an installed distribution that is damaged or incompatible."""
     if distribution.startswith(OUR_PREFIX):
         return install(f"{distribution} ptorun-core", "--no-deps --force-reinstall ")
     return f"install a version of {distribution} for this core, from where you obtained it"

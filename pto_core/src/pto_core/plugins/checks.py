@@ -33,7 +33,7 @@ _TRANSPORT_KINDS = ("library", "connect")
 _TRANSPORT_CAPABILITIES = frozenset({"in_order", "same_addresses"})
 SCHEDULER_KINDS = ("engine", "policy")
 _SCHEDULER_CAPABILITIES = frozenset({*SCHEDULER_KINDS, "reference_order"})
-# The head of a frame and arguments of a few tensors.
+# Enough for the head of a frame and the arguments of a task with a few tensors.
 _SMALLEST_FRAME_LIMIT = 4096
 
 

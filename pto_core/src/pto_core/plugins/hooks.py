@@ -1,7 +1,6 @@
 """The hooks that observers may implement.
 
-The hooks concern whole runs and cases: no hook is called per task. Importing this module imports
-pluggy.
+The hooks are called for whole runs and cases, never per task. Importing this module imports pluggy.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ class Hooks:
 
     @hookspec
     def pto_run_finished(self, info: RunInfo, report: Any, error: BaseException | None) -> None:
-        """Called after a run: ``report`` is its ``RunReport``, None after ``error``."""
+        """Called after a run. ``report`` is its ``RunReport``; it is None if ``error`` is set."""
 
     @hookspec
     def pto_case_started(self, info: CaseInfo) -> None:
-        """Called before ``pto run`` runs a case; in the parent, not in its child."""
+        """Called before ``pto run`` runs a case. The call is in the parent process."""
 
     @hookspec
     def pto_case_finished(self, info: CaseInfo, exit_code: int, seconds: float) -> None:

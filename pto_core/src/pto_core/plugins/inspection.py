@@ -26,7 +26,7 @@ class Inspection:
 
 
 def inspect_all() -> list[Inspection]:
-    """Inspect every installed plugin of every family. Imports them, and raises for none."""
+    """Inspect every installed plugin of every family by importing it. Raises for none of them."""
     found: list[Inspection] = []
     for family in FAMILIES:
         family_records = installed(family)

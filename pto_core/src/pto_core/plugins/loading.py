@@ -31,8 +31,9 @@ from pto_core.plugins.records import PluginRecord, find, installed
 def load_backend(name: str) -> Backend:
     """Return the backend called ``name``, ready to open devices on this machine.
 
-    Imports only that plugin. Raises :class:`~pto_core.errors.BackendUnavailableError` if it cannot
-    work here (no other backend replaces it), else :class:`~pto_core.errors.PluginError`.
+    Imports only that plugin. Raises :class:`~pto_core.errors.BackendUnavailableError` if it is
+    unusable on this machine (no other backend replaces it); raises another
+    :class:`~pto_core.errors.PluginError` for a defect of the plugin.
     """
     record = find("backend", name)
     backend = cast(Backend, load_record(record))
@@ -105,7 +106,7 @@ def load_scheduler(name: str) -> EnginePlugin | PolicyPlugin:
 
 
 def load_unopened(family: str, name: str) -> Backend | Runtime:
-    """Return a plugin for its options and capabilities only; it need not work on this machine."""
+    """Return a plugin for its options and capabilities. It need not be usable on this machine."""
     return cast("Backend | Runtime", load_record(find(family, name)))
 
 
@@ -142,7 +143,7 @@ def options_of_all() -> Mapping[str, Option]:
         try:
             plugin = load_record(record)
         except PluginError:
-            continue  # `pto plugins` shows the reason; here it only means fewer known keys
+            continue  # `pto plugins` shows the reason; here its keys are only missing
         options.update((option.key, option) for option in plugin.options())
     return options
 
@@ -153,7 +154,7 @@ def _import_object(record: PluginRecord) -> Any:
         found: Any = importlib.import_module(module_name)
         for attribute in filter(None, attributes.split(".")):
             found = getattr(found, attribute)
-    except Exception as error:  # a stranger's import may raise anything
+    except Exception as error:  # the import of a plugin may raise any exception
         raise PluginLoadError(
             f"{record.family} {record.name!r} ({record.source}) cannot be imported from "
             f"{record.value}: {type(error).__name__}: {error}",

@@ -31,7 +31,7 @@ def library_error(record: PluginRecord, path: Path) -> PluginLoadError | PluginV
         entry = getattr(library, symbol)
     except (OSError, AttributeError) as error:
         return load_error(record, f"has a native library that cannot be used: {error}")
-    # All tables start with the version, so it can always be read.
+    # The first member of every table is the version, so it can always be read.
     entry.restype = ctypes.POINTER(ctypes.c_uint32)
     table = entry() if record.family == "backend" else entry(record.name.encode())
     if not table:

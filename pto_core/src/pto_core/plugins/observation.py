@@ -1,6 +1,6 @@
 """Observers: plugins that receive the events of runs and cases.
 
-pluggy is imported only if an observer is installed, so other machines pay no cost.
+pluggy is imported only if an observer is installed; otherwise observers have no cost.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pto_core.plugins.records import PluginRecord, duplicate_error, installed
 class Observers:
     """The observers of one device or one command, and the call that notifies all of them.
 
-    ``problems`` has one error for each installed observer that is unusable; the others work. The
-    owner shows the errors.
+    ``problems`` contains one error for each installed observer that is unusable; the others work.
+    The owner of this object shows the errors.
     """
 
     def __init__(self, plugins: Mapping[PluginRecord, Any], problems: tuple[PluginError, ...] = ()):
@@ -31,8 +31,8 @@ class Observers:
     def notify(self, hook: str, **arguments: Any) -> None:
         """Call ``hook`` on every observer.
 
-        If an observer raises, the call raises a :class:`~pto_core.errors.PluginError` that names
-        it, with its exception chained.
+        If an observer raises an exception, the call raises a :class:`~pto_core.errors.PluginError`
+        that names the observer and has that exception as its cause.
         """
         if self._manager is None:
             return
@@ -62,9 +62,9 @@ def load_observers() -> Observers:
 
 
 def check_observer(record: PluginRecord, plugin: Any) -> None:
-    """Raise unless every hook that ``plugin`` implements exists, is marked, and fits.
+    """Raise unless every hook that ``plugin`` implements exists, is marked, and fits its signature.
 
-    pluggy itself silently ignores a misspelt or unmarked hook.
+    pluggy itself silently ignores a hook with a misspelt name or without its marker.
     """
     from pto_core.plugins.hooks import Hooks
 
@@ -104,7 +104,7 @@ def _manager(plugins: Mapping[PluginRecord, Any]) -> Any:
 
 
 def _hook_failed(hook: str, caller: Any, error: Exception) -> PluginError:
-    """Return the name of the observer whose frame is in the traceback."""
+    """Return the name of the observer that owns a frame of the traceback."""
     codes = set()
     trace = error.__traceback__
     while trace is not None:

@@ -18,7 +18,7 @@ from pto_core.plugins.advice import install
 
 FAMILIES = ("backend", "runtime", "transport", "scheduler", "command", "observer")
 
-# Our own plugins, for the installation commands in messages.
+# The plugins that belong to pto, for the installation commands in messages.
 _OURS = frozenset(
     {
         ("backend", "a2a3sim"),
@@ -30,16 +30,16 @@ _OURS = frozenset(
         ("transport", "shm"),
     }
 )
-# Planned backends, and the simulator of each.
+# Backends that are planned, each with its simulator.
 _LATER = {"a2a3": "a2a3sim"}
 
 
 @dataclass(frozen=True)
 class PluginRecord:
-    """One plugin, as described by the metadata of its distribution.
+    """One plugin, as the metadata of its distribution describes it.
 
-    ``name`` is the name of its first entry point, ``aliases`` are the others for the same object,
-    ``value`` is ``module:attribute``.
+    ``name`` is the name of the first entry point, ``aliases`` are the names of other entry points
+    for the same object, and ``value`` is ``module:attribute``.
     """
 
     family: str
@@ -51,7 +51,7 @@ class PluginRecord:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names that select it."""
+        """All names that select the plugin."""
         return (self.name, *self.aliases)
 
     @property
@@ -106,11 +106,11 @@ def installed(family: str) -> list[PluginRecord]:
 
 
 def find(family: str, name: str) -> PluginRecord:
-    """Return the one record that ``name`` selects.
+    """Return the only record that ``name`` selects.
 
-    Raises :class:`UnknownPluginError`, :class:`DuplicatePluginError`, or
-    :class:`BackendUnavailableError` or :class:`PluginUnavailableError` for one of our plugins that
-    is not installed.
+    Raises :class:`UnknownPluginError` or :class:`DuplicatePluginError`; raises
+    :class:`BackendUnavailableError` or :class:`PluginUnavailableError` for a plugin of pto that is
+    not installed.
     """
     candidates = installed(family)
     matches = [record for record in candidates if name in record.names]

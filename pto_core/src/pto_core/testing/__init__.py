@@ -7,12 +7,13 @@ A plugin's whole test file::
     class TestMyChip(BackendContract):
         backend = "mychip"
 
-A test requires capabilities, not a certain plugin. A test whose capabilities the plugin does not
-claim is not collected; a claim that does not hold fails. Every test is a plain function ``check_*``
-of one subject (:class:`BackendSubject`, :class:`RuntimeSubject`, :class:`TransportSubject` or
-:class:`SchedulerSubject`), in the modules ``memory``, ``topology``, ``dispatch``, ``claims``,
-``ordering``, ``graph_errors``, ``public_api``, and those of ``transports`` and ``schedulers``. It
-raises :class:`ContractError`, and its docstring is the contract. Only the test classes need pytest.
+A test requires capabilities, not a certain plugin. A test is not collected if the plugin does not
+claim its capabilities; if the plugin claims a capability that it does not have, the test fails.
+Every test is a plain function ``check_*`` of one subject (:class:`BackendSubject`,
+:class:`RuntimeSubject`, :class:`TransportSubject` or :class:`SchedulerSubject`), in the modules
+``memory``, ``topology``, ``dispatch``, ``claims``, ``ordering``, ``graph_errors``, ``public_api``,
+and those of ``transports`` and ``schedulers``. It raises :class:`ContractError`, and its docstring
+states the contract. Only the test classes need pytest.
 """
 
 from pto_core.testing.capabilities import contract_test

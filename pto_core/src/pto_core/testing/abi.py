@@ -1,8 +1,9 @@
 """The native ABI of ``pto/abi/*.h`` as ctypes structures.
 
-For checks that the Python API cannot express: they call the table of a backend or runtime directly,
-in any order. Names are those of the headers without the ``pto_`` prefix (``yield_`` for the Python
-keyword). ``tests/conformance/test_abi_mirror.py`` compares every field with the headers.
+For checks that the Python API cannot express: they call the function table of a backend or runtime
+directly, in any order. Names are those of the headers without the prefix ``pto_``; ``yield_``
+avoids the Python keyword. ``tests/conformance/test_abi_mirror.py`` compares every field with the
+headers.
 """
 
 from __future__ import annotations
@@ -186,7 +187,7 @@ class Topology(Structure):
 
 
 class Payload(Structure):
-    """``pto_payload``: the header; ``num_args`` 64-bit arguments follow."""
+    """``pto_payload``: only the header; ``num_args`` 64-bit arguments follow it in memory."""
 
     _fields_ = (
         ("kernel", c_uint64),

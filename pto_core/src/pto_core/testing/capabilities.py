@@ -1,4 +1,4 @@
-"""Collect only the tests whose capabilities a plugin claims."""
+"""Collect only the tests whose capabilities the plugin claims."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def contract_test(check: Callable[[Any], None], *requires: str) -> Callable[[Any
     def test(self: Any) -> None:
         check(self.subject)
 
-    # a partial uses the docstring of its function
+    # a partial has the docstring of its function
     test.__doc__ = getattr(check, "func", check).__doc__
     setattr(test, _ATTRIBUTE, requires)
     return test
 
 
 def withdraw_unclaimed(contract: type, claimed: frozenset[str]) -> None:
-    """Hide the tests of ``contract`` that require a capability not in ``claimed``."""
+    """Hide the tests of ``contract`` that require a capability outside ``claimed``."""
     for name in dir(contract):
         needed: tuple[str, ...] = getattr(getattr(contract, name), _ATTRIBUTE, ())
         if not all(_holds(capability, claimed) for capability in needed):

@@ -1,4 +1,4 @@
-"""Check the claims of a backend: one check for each capability."""
+"""Check the claims of a backend, with one check for each capability."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CAPABILITY_FLAGS = {
     "checking": abi.BackendFlag.CHECKING,
     "callbacks": abi.BackendFlag.CALLBACKS,
 }
-"""The capability of the plugin, and the matching bit of its library."""
+"""The capability of the plugin, and the corresponding bit of its library."""
 
 _SEEDS = 16
 _FRESH_PROCESS_LIMIT_S = 60
@@ -41,7 +41,7 @@ def check_table(backend: BackendSubject) -> None:
 
 
 def check_claims_agree(backend: BackendSubject) -> None:
-    """Require that the plugin names exactly the capabilities in its library's bits."""
+    """Require that the plugin names exactly the capabilities that its library's bits state."""
     unknown = sorted(set(backend.plugin.capabilities) - set(CAPABILITY_FLAGS))
     expect(not unknown, f"unknown capabilities: {unknown}; there are {sorted(CAPABILITY_FLAGS)}")
     for capability, flag in CAPABILITY_FLAGS.items():
@@ -54,7 +54,7 @@ def check_claims_agree(backend: BackendSubject) -> None:
 
 
 def check_threads(backend: BackendSubject) -> None:
-    """Require a kernel of a ``threads`` backend to run before the caller waits."""
+    """Require that a ``threads`` backend runs a kernel before the caller waits."""
     probe = Probe()
     with backend.open() as device:
         kernel = device.load_kernel(0, abi.Core.AIV, backend.kernel("gate", abi.Core.AIV))
@@ -99,7 +99,7 @@ def check_lost_device(backend: BackendSubject) -> None:
 
 
 def check_callbacks(backend: BackendSubject, tasks: int = 50) -> None:
-    """Require a ``callbacks`` backend to run functions of this process, with payload and core."""
+    """Require that a ``callbacks`` backend calls Python functions with their payload and core."""
     seen: dict[int, list[tuple[int, int]]] = {}
 
     def record(payload: Any, core: int, _error: Any) -> int:
@@ -166,7 +166,7 @@ def trace_hash(backend: BackendSubject, seed: int, tasks: int = 40) -> int:
 
 
 def check_seed_repeats_trace(backend: BackendSubject) -> None:
-    """Require that a seed gives the same nonzero trace hash, also in another process."""
+    """Require that equal seeds have the same nonzero trace hash, also in another process."""
     first = trace_hash(backend, 7)
     expect(first, "the run report of deterministic mode has no trace hash")
     for _ in range(3):
@@ -187,7 +187,7 @@ def check_seed_repeats_trace(backend: BackendSubject) -> None:
 
 
 def check_seeds_differ(backend: BackendSubject) -> None:
-    """Require that different seeds give different orders, in at least three of four cases."""
+    """Require that different seeds produce different orders, in at least three of four cases."""
     hashes = {trace_hash(backend, seed) for seed in range(_SEEDS)}
     expect(
         4 * len(hashes) >= 3 * _SEEDS,
@@ -196,7 +196,7 @@ def check_seeds_differ(backend: BackendSubject) -> None:
 
 
 def check_red_zones(backend: BackendSubject) -> None:
-    """Require that a checked kernel which writes past its buffer ends the run with ADDRESS."""
+    """Require that a checked kernel that writes past its buffer ends the run with ADDRESS."""
     probe = Probe()
     with backend.open(check=1) as device:
         kernels = backend.load_recorders(device)

@@ -46,7 +46,7 @@ def check_each_task_runs_once(backend: BackendSubject, tasks: int = 300) -> None
 def check_completions_are_reported_once(backend: BackendSubject) -> None:
     """Require ``poll`` to report every finished core once, and no other core.
 
-    Tested in one run with many tasks for each core, and in many runs with fewer tasks than cores.
+    The check uses one run with many tasks for each core, and many runs with fewer tasks than cores.
     """
     probe = Probe()
     with backend.open() as device:
@@ -66,7 +66,7 @@ def check_completions_are_reported_once(backend: BackendSubject) -> None:
 def check_payload_is_copied(backend: BackendSubject, seed: int | None = None) -> None:
     """Require that a core receives a copy of the payload, made before ``dispatch`` returns.
 
-    Holds for the largest number of arguments and for a payload of the largest size.
+    The check uses the largest number of arguments and a payload of the largest size.
     """
     with random_numbers(seed) as numbers, backend.open() as device:
         kernels = backend.load_recorders(device)
@@ -118,7 +118,7 @@ def _expect_sums(log: RecorderLog, words: Sequence[Sequence[int]]) -> None:
 
 
 def check_counters(backend: BackendSubject) -> None:
-    """Require that a run report counts the tasks, the tasks per core and the run's copies."""
+    """Require that a run report counts all tasks, the tasks of each core, and the run's copies."""
     sizes = (100, 1, 70_000)
 
     def copy(platform: abi.Platform) -> None:

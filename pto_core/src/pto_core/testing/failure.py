@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ContractError(AssertionError):
-    """A plugin breaks a contract. The message has the rule, the values and the seed."""
+    """The plugin breaks a contract. The message contains the rule, the values and the seed."""
 
 
 def expect(condition: object, message: str) -> None:

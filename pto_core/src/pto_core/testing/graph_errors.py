@@ -25,7 +25,7 @@ def _run_wrong(
     *,
     result: int = 0,
 ) -> Outcome:
-    """Run the graph of ``build``, expect one of ``allowed``, then run a valid graph."""
+    """Run the graph of ``build``, expect one of the ``allowed`` errors, then run a valid graph."""
     with Session(runtime) as session:
         log = RecorderLog(session.device, 16)
         session.start()
@@ -74,7 +74,7 @@ def check_self_edge(runtime: RuntimeSubject) -> None:
 
 
 def check_unknown_task(runtime: RuntimeSubject) -> None:
-    """Require a usage error, with the id, for an edge from a task that does not exist."""
+    """Require a usage error with the id for an edge from a task that does not exist."""
     for missing in (_NO_SUCH_TASK, -7):
 
         def build(session: Session, log: RecorderLog, missing: int = missing) -> None:
@@ -97,7 +97,7 @@ def check_unknown_kernel(runtime: RuntimeSubject) -> None:
 
 
 def check_too_many_arguments(runtime: RuntimeSubject) -> None:
-    """Require CAPACITY, with both numbers, for one argument more than ``max_args``."""
+    """Require CAPACITY, with both numbers, if a task has one argument more than ``max_args``."""
     most = runtime.native.table.max_args
 
     def build(session: Session, log: RecorderLog) -> None:
@@ -110,7 +110,7 @@ def check_too_many_arguments(runtime: RuntimeSubject) -> None:
 
 
 def check_orchestration_failure(runtime: RuntimeSubject) -> None:
-    """Require ORCHESTRATION with the code if the caller ends its graph with 3."""
+    """Require ORCHESTRATION with code 3 if the caller ends its graph with 3."""
     outcome = _run_wrong(
         runtime,
         lambda session, log: _submit(session, log, 3),
@@ -178,7 +178,7 @@ def check_abort(runtime: RuntimeSubject) -> None:
 
 
 def check_failing_kernel(runtime: RuntimeSubject) -> None:
-    """Require KERNEL, with task and error text, for a failing kernel; no task after it runs."""
+    """Require KERNEL, with task and error text, for a failing kernel; later tasks do not run."""
 
     def fail(_payload: Any, _core: int, error: Any) -> int:
         error.contents.status = abi.Status.KERNEL

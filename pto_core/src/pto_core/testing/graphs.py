@@ -1,4 +1,4 @@
-"""Task graphs for the checks, and an oracle that checks their order."""
+"""Task graphs for the checks, and a checker for the order in which their tasks ran."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pto_core.testing.failure import expect
 
 @dataclass(frozen=True)
 class Graph:
-    """``edges[i]`` = (from, to), task indices in order of submission; ``from`` < ``to``."""
+    """``edges[i]`` = (from, to): indices of tasks in the order of submits; ``from`` < ``to``."""
 
     name: str
     tasks: int
     edges: list[tuple[int, int]]
 
     def verify(self, records: np.ndarray[Any, Any]) -> None:
-        """Check a recorder log: every task ran once, and every edge was respected."""
+        """Check the log of a recorder kernel: every task ran once, and every edge was respected."""
         wrong = np.flatnonzero(records["runs"] != 1)
         expect(
             wrong.size == 0,
@@ -41,29 +41,29 @@ class Graph:
 
 
 def diamond() -> Graph:
-    """Make one task, two tasks after it, and one task after both."""
+    """Return a graph of one task, two tasks after it, and one task after both."""
     return Graph("diamond", 4, [(0, 1), (0, 2), (1, 3), (2, 3)])
 
 
 def chain(tasks: int) -> Graph:
-    """Make a chain of tasks."""
+    """Return a graph that is a chain of tasks."""
     return Graph(f"chain of {tasks}", tasks, [(i, i + 1) for i in range(tasks - 1)])
 
 
 def independent(tasks: int) -> Graph:
-    """Make tasks without edges."""
+    """Return a graph of tasks without edges."""
     return Graph(f"{tasks} independent tasks", tasks, [])
 
 
 def hourglass(width: int) -> Graph:
-    """Make one task before ``width`` tasks, and one task after them."""
+    """Return a graph of one task, ``width`` tasks after it, and one task after all of them."""
     last = width + 1
     edges = [(0, i) for i in range(1, last)] + [(i, last) for i in range(1, last)]
     return Graph(f"fan-out and fan-in of {width}", width + 2, edges)
 
 
 def random_graph(numbers: random.Random, tasks: int, fan_in: int = 4) -> Graph:
-    """Choose up to ``fan_in`` distinct earlier tasks for each task, near ones more often."""
+    """Return a random graph in which a task has up to ``fan_in`` producers, mostly recent ones."""
     edges = []
     for task in range(1, tasks):
         count = numbers.randrange(fan_in + 1)

@@ -16,8 +16,8 @@ _TOO_MUCH_BYTES = 1 << 60
 def check_memory_round_trip(backend: BackendSubject, seed: int | None = None) -> None:
     """Require that data copied to the device is copied back unchanged, at any size and offset.
 
-    Buffers of random sizes are filled with random bytes, parts of them are overwritten at odd
-    offsets, and each whole buffer is compared with the host's copy after every write.
+    The check fills buffers of random sizes with random bytes, and overwrites parts of them at odd
+    offsets. After every write it compares each whole buffer with a copy on the host.
     """
     with random_numbers(seed) as numbers, backend.open() as device:
         for size in [
@@ -86,7 +86,7 @@ def check_buffers_do_not_overlap(backend: BackendSubject, seed: int | None = Non
 
 
 def check_empty_buffers_are_distinct(backend: BackendSubject) -> None:
-    """Require ``allocate(0)`` to give a buffer of its own that can be freed."""
+    """Require that ``allocate(0)`` returns a separate buffer that can be freed."""
     with backend.open() as device:
         addresses = [device.allocate(0) for _ in range(8)]
         expect(len(set(addresses)) == 8, f"8 empty buffers have the addresses {addresses}")
@@ -144,7 +144,7 @@ def check_exhausted_memory_is_an_error(backend: BackendSubject) -> None:
 
 
 def check_leaks_are_reported(backend: BackendSubject) -> None:
-    """Require that ``close`` reports the number of leaks, their bytes, and the first one."""
+    """Require that ``close`` reports the number of leaks, their bytes, and the first leak."""
     device = backend.open()
     kept = {device.allocate(size): size for size in (100, 3000)}
     device.free(device.allocate(50))
@@ -171,7 +171,7 @@ def check_nothing_leaks_unasked(backend: BackendSubject) -> None:
 
 
 def check_devices_are_apart(backend: BackendSubject) -> None:
-    """Require that two open devices have separate memory, also when one of them closes."""
+    """Require that two open devices have separate memory, also after one of them closes."""
     with backend.open(0) as first:
         with backend.open(1) as second:
             pairs = [(device, device.allocate(4096)) for device in (first, second)]

@@ -1,7 +1,7 @@
-"""A thin driver of a backend's table and of a runtime's table.
+"""A thin driver for the function table of a backend and that of a runtime.
 
-One method for each table entry; each error is a :class:`StatusError`. It adds no rule, so that a
-check can break the rules on purpose and see the plugin's reaction.
+Each table entry has one method; each error raises a :class:`StatusError`. The driver adds no checks
+of its own, so that a check can break the rules on purpose and observe the plugin.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pto_core.testing import abi
 from pto_core.testing.failure import ContractError
 
 RUN_LIMIT_S = 60.0
-"""The time after which a run of the kit counts as hung."""
+"""The time limit after which a run counts as hung."""
 
 _WAIT_SLICE_NS = 50_000_000
 
 _held_by_stuck_threads: list[object] = []
-"""Callbacks that a thread of a lost device may still execute: never freed."""
+"""Callbacks that a thread of a lost device may still execute; they are never freed."""
 
 
 class StatusError(Exception):
-    """A call of the native ABI returned ``status``; ``error`` is its record."""
+    """A call of the native ABI returned ``status``; ``error`` is its error record."""
 
     def __init__(self, call: str, status: int, error: abi.Error) -> None:
         self.status = abi.Status(status)
@@ -38,7 +38,7 @@ class StatusError(Exception):
 
 @dataclass(frozen=True)
 class Kernel:
-    """A loaded kernel: its entry for a run's kernel table."""
+    """A loaded kernel: its entry in the kernel table of a run."""
 
     func_id: int
     core: abi.Core
@@ -47,7 +47,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a run: its status, the first error and the report."""
+    """The result of a run: its status, the first error and the report."""
 
     status: abi.Status
     error: abi.Error
@@ -92,7 +92,7 @@ class NativeRuntime:
         self.flags = abi.RuntimeFlag(self.table.capabilities)
 
     def entry(self, variant: str) -> Any:
-        """Request ``variant`` from the library. Return a table or a null pointer."""
+        """Request ``variant`` from the library. Return its table, or a null pointer."""
         entry = self._library.pto_runtime_entry
         entry.argtypes = [ctypes.c_char_p]
         entry.restype = ctypes.POINTER(abi.RuntimeApi)
@@ -133,7 +133,7 @@ class NativeDevice:
         self.close()
 
     def close(self) -> abi.LeakReport:
-        """End the run, detach and close; a second call does nothing. Return the leaks."""
+        """End the run, detach and close; a second call does nothing. Return the leak report."""
         leaks = abi.LeakReport()
         if self._handle:
             if self._running:
@@ -207,7 +207,7 @@ class NativeDevice:
         return library.value
 
     def attach(self, runtime: Any, **options: object) -> None:
-        """Attach ``runtime``: a :class:`NativeRuntime` or anything with ``pointer``."""
+        """Attach ``runtime``: a :class:`NativeRuntime`, or an object with a ``pointer``."""
         native = _options(options)
         self._call(
             "attach", runtime.pointer, native, len(native), ctypes.byref(self.runtime_handle)
@@ -215,7 +215,7 @@ class NativeDevice:
         self._runtime = runtime
 
     def detach(self) -> None:
-        """Detach the runtime, if there is one."""
+        """Detach the runtime if one is attached."""
         if self._runtime is not None:
             self._table.detach(self._handle)
             self._runtime = None
@@ -238,7 +238,7 @@ class NativeDevice:
         self._table.orchestration_done(self._handle, result)
 
     def wait(self, limit_s: float = RUN_LIMIT_S) -> None:
-        """Wait for the end of the run; a run that exceeds the time limit breaks the contract."""
+        """Wait for the end of the run. A run that exceeds the time limit breaks the contract."""
         deadline = time.monotonic() + limit_s
         while (status := self._table.wait(self._handle, _WAIT_SLICE_NS)) != abi.Status.OK:
             if status != abi.Status.PENDING:

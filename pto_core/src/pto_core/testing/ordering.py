@@ -1,4 +1,4 @@
-"""Check a runtime on graphs of all shapes: every task runs once, and every edge is respected."""
+"""Check a runtime on graphs of many shapes: every task runs once, and every edge is respected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _STATISTICS = 64
 def run_and_verify(
     session: Session, graph: Graph, *, block_dim: int = 0, aicpu_thread_num: int = 3
 ) -> Outcome:
-    """Run ``graph`` and check the run against it."""
+    """Run ``graph`` and check the recorded order against its edges."""
     log = RecorderLog(session.device, graph.tasks)
     outcome = session.run_graph(graph, log, block_dim=block_dim, aicpu_thread_num=aicpu_thread_num)
     expect(
@@ -56,14 +56,14 @@ def check_graph(runtime: RuntimeSubject, graph: Graph) -> None:
 
 
 def check_random_graphs(runtime: RuntimeSubject, count: int = 20, seed: int | None = None) -> None:
-    """Require the same for random graphs, one after the other on one device."""
+    """Require the same for random graphs, which run one after the other on one device."""
     with random_numbers(seed) as numbers, Session(runtime) as session:
         for _ in range(count):
             run_and_verify(session, graphs.random_graph(numbers, numbers.randrange(1, 300)))
 
 
 def check_every_shape(runtime: RuntimeSubject, seed: int | None = None) -> None:
-    """Require the same answer for every ``block_dim`` with every ``aicpu_thread_num``."""
+    """Require the same result for every ``block_dim`` with every ``aicpu_thread_num``."""
     most = runtime.backend.native.table.max_blocks
     with random_numbers(seed) as numbers, Session(runtime) as session:
         graph = graphs.random_graph(numbers, 60)
@@ -169,7 +169,7 @@ def _await_run(log: RecorderLog, index: int) -> None:
 def check_deterministic_runs(
     runtime: RuntimeSubject, seeds: int = 20, seed: int | None = None
 ) -> None:
-    """Require correct answers for every seed of deterministic mode, and one trace per seed."""
+    """Require correct results for every seed of deterministic mode, and one trace for each seed."""
     with random_numbers(seed) as numbers:
         graph = graphs.random_graph(numbers, 40)
         for chosen in (numbers.getrandbits(31) for _ in range(seeds)):
@@ -204,7 +204,7 @@ def check_checked_runs(runtime: RuntimeSubject) -> None:
 
 
 def check_statistics(runtime: RuntimeSubject) -> None:
-    """Require counters after a run with distinct names in snake case, and a description."""
+    """Require that counters after a run have distinct names in snake case, and a description."""
     table = runtime.native.table
     with Session(runtime) as session:
         run_and_verify(session, graphs.diamond())
@@ -226,9 +226,9 @@ def check_statistics(runtime: RuntimeSubject) -> None:
 
 
 def check_table(runtime: RuntimeSubject) -> None:
-    """Require the ABI's version and size, every entry, and the variant's name.
+    """Require that the table has the ABI's version and size, every entry, and the variant's name.
 
-    An unknown variant gives NULL.
+    An unknown variant returns a null pointer.
     """
     table = runtime.native.table
     expect(table.abi_version == abi.ABI_VERSION, f"abi_version is {table.abi_version}")

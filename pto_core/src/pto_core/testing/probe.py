@@ -1,8 +1,8 @@
 """A runtime variant in Python that monitors the backend which drives it.
 
-It dispatches a fixed list of independent work, one item per free core of the matching type, and
-records all actions of the backend. After each dispatch it overwrites its own copy of the payload,
-as the ABI allows. Forbidden actions of the backend are in ``violations``.
+It dispatches a fixed list of independent tasks, one to each free core of the matching type, and
+records all calls of the backend. After each dispatch it overwrites its own copy of the payload, as
+the ABI allows. ``violations`` lists the forbidden calls of the backend.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from pto_core.testing.native import Kernel
 
 _SCRIBBLE = 0xA5
 _SPARED_BYTES = ctypes.sizeof(abi.Payload) + 8 * 4
-"""Not overwritten: the header and the recorder's addresses, so that a kernel with the wrong copy
-computes a wrong sum instead of crashing.
+"""The header and the recorder's addresses are kept: a kernel with the wrong copy must not crash.
 """
 
 
 @dataclass(frozen=True)
 class Work:
-    """One task for the probe: ``arguments`` go to the kernel.
+    """One task for the probe. The kernel receives ``arguments``.
 
     An argument whose index is in ``relative`` is a byte offset into ``blob``, which follows the
     arguments in the payload.
@@ -59,21 +58,21 @@ class Work:
 
 @dataclass
 class Journal:
-    """The record of one run, kept by the probe."""
+    """The probe's record of one run."""
 
     topology: abi.Topology | None = None
     dispatched: dict[int, int] = field(default_factory=dict)
-    """Task -> core."""
+    """The core of each task."""
     completed: list[tuple[int, int]] = field(default_factory=list)
-    """(task, core), in the order in which the backend reported them."""
+    """Pairs (task, core), in the order in which the backend reported them."""
     violations: list[str] = field(default_factory=list)
 
 
 class Probe:
-    """The runtime; ``pointer`` is its table. Serves one device at a time.
+    """The runtime under the backend; ``pointer`` is its table. It serves one device at a time.
 
-    ``on_begin`` and ``on_finalise`` are called with the platform table, on a thread of the backend,
-    before the first and after the last task.
+    ``on_begin`` and ``on_finalise`` are called with the platform table, on a thread of the backend:
+    before the first task and after the last one.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class Probe:
         self.pointer = ctypes.pointer(self._table)
 
     def load(self, work: Iterable[Work]) -> None:
-        """Set the work of the next run."""
+        """Set the tasks of the next run."""
         self._work = list(work)
 
     def _build_table(self) -> abi.RuntimeApi:
@@ -132,7 +131,7 @@ class Probe:
         return table
 
     def _guarded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Keep an exception of the kit from being lost inside ctypes."""
+        """Store an exception of the kit, because ctypes would drop it."""
 
         @functools.wraps(function)
         def call(*arguments: Any) -> Any:

@@ -32,7 +32,7 @@ def run_probe(
 
 
 def recorder_work(log: RecorderLog, kernels: Sequence[Kernel], tasks: int) -> list[Work]:
-    """Return ``tasks`` recorder tasks, two thirds for AIV, each with four words of its own."""
+    """Return ``tasks`` recorder tasks, two thirds of them for AIV; each adds up four words."""
     return [
         Work(
             task,
@@ -48,7 +48,7 @@ def _words_of(task: int) -> list[int]:
 
 
 def expect_all_right(outcome: Outcome, journal: Journal) -> None:
-    """Raise unless the run succeeded and the probe saw no violation."""
+    """Raise unless the run succeeded and the probe recorded no violation."""
     expect(not journal.violations, "; ".join(journal.violations))
     expect(
         outcome.status == abi.Status.OK,
@@ -66,7 +66,7 @@ class Gate:
         device.copy_in(self.address, bytes(16))
 
     def work(self, task: int, kernel: Kernel) -> Work:
-        """Return the task that waits at this gate."""
+        """Return a task that waits at this gate."""
         return Work(task, kernel, [self.address, self._limit_ms])
 
     def entered(self) -> bool:
@@ -74,7 +74,7 @@ class Gate:
         return self._device.copy_out(self.address, 8) == (1).to_bytes(8, "little")
 
     def await_entered(self) -> None:
-        """Wait until the kernel has begun; a kernel that never does breaks the contract."""
+        """Wait until the kernel has begun. If it does not begin, the contract is broken."""
         deadline = time.monotonic() + RUN_LIMIT_S
         while not self.entered():
             if time.monotonic() > deadline:

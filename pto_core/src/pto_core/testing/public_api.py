@@ -14,7 +14,7 @@ from pto_core.testing.subjects import BackendSubject, RuntimeSubject
 
 
 def check_arrays(backend: BackendSubject) -> None:
-    """Require that arrays of any shape are copied there and back unchanged."""
+    """Require that arrays of any shape are copied to the device and back unchanged."""
     with pto_core.open_device(backend.name, runtime=_any_runtime()) as device:
         for shape in ((0,), (1,), (3, 5), (1000, 17)):
             host = np.arange(int(np.prod(shape)), dtype=np.float32).reshape(shape)
@@ -34,7 +34,7 @@ def check_close_twice(backend: BackendSubject) -> None:
 
 
 def check_graph(runtime: RuntimeSubject) -> None:
-    """Require that a diamond of Python kernels gives the sequential answer and is counted."""
+    """Require that a diamond of Python kernels computes the sequential result and is counted."""
 
     @pto_core.kernel(core="aiv")
     def double(source: Any, target: Any) -> None:
@@ -107,7 +107,7 @@ def check_errors(runtime: RuntimeSubject) -> None:
 
 
 def _any_runtime() -> str:
-    """Return the name of an installed variant, which opening a device requires."""
+    """Return the name of an installed variant, because opening a device requires one."""
     for record in plugins.runtimes():
         if plugins.inspect(record).health.ok:
             return record.name

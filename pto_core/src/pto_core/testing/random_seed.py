@@ -12,9 +12,9 @@ from pto_core.testing.failure import ContractError
 
 @contextmanager
 def random_numbers(seed: int | None) -> Iterator[random.Random]:
-    """Return a generator; a check that fails inside names the seed that reproduces it.
+    """Return a generator. A check that fails inside the context names the reproducing seed.
 
-    ``None`` means a new seed each time.
+    ``None`` selects a new seed each time.
     """
     chosen = secrets.randbits(32) if seed is None else seed
     try:

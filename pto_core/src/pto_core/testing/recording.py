@@ -1,4 +1,4 @@
-"""The log that the recorder kernel writes, on the host's side."""
+"""The log that the recorder kernel writes, as the host reads it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CLOCK_BYTES = 64
 
 
 def words_sum(words: Sequence[int]) -> int:
-    """Return the kernel's sum of ``words``."""
+    """Return the sum that the kernel computes for ``words``."""
     total = 0
     for word in words:
         total = (total * 31 + word) % 2**64
@@ -38,7 +38,7 @@ class RecorderLog:
         self._device.copy_in(self.address, bytes(_CLOCK_BYTES + self._bytes))
 
     def arguments(self, index: int, words: Sequence[int] = ()) -> list[int]:
-        """Return the arguments of task ``index``, with its words among them."""
+        """Return the arguments of task ``index``, including its words."""
         return [self.address, index, 0, len(words), *words]
 
     def read(self) -> np.ndarray[Any, Any]:

@@ -18,7 +18,7 @@ _TASKS_PER_SCOPE = 500
 class Session:
     """A device with the attached variant and the loaded recorder kernels.
 
-    ``options`` go to the backend. Leaving the context closes the device.
+    ``options`` are passed to the backend. Leaving the context closes the device.
     """
 
     def __init__(self, subject: RuntimeSubject, device_id: int = 0, **options: object) -> None:
@@ -46,7 +46,7 @@ class Session:
         self.device.close()
 
     def start(self, *, block_dim: int = 0, aicpu_thread_num: int = 3) -> None:
-        """Start a run that :meth:`submit` adds to."""
+        """Start a run, to which :meth:`submit` adds tasks."""
         self.device.start(self.kernels, block_dim=block_dim, aicpu_thread_num=aicpu_thread_num)
 
     def submit(self, func_id: int, arguments: Sequence[int], core_type: int = -1) -> int:
@@ -65,7 +65,7 @@ class Session:
         core_type: int = -1,
         cluster: int | None = None,
     ) -> int:
-        """Submit one task with its scalars first; its tensors receive the new addresses."""
+        """Submit one task with its scalars first. Its allocated tensors receive their addresses."""
         params = (abi.Param * max(len(scalars) + len(tensors), 1))()
         for param, scalar in zip(params, scalars, strict=False):
             param.tag = abi.Tag.SCALAR
@@ -83,7 +83,7 @@ class Session:
         return int(table.submit_tensors(self.device.runtime_handle, ctypes.byref(task)))
 
     def add_edge(self, producer: int, consumer: int) -> abi.Status:
-        """Order two tasks."""
+        """Add an edge between two tasks."""
         return abi.Status(self._add_edge(self.device.runtime_handle, producer, consumer))
 
     def publish(self, task: int) -> abi.Status:
@@ -120,7 +120,7 @@ class Session:
     def _submit_keys(self, producers: list[list[int]], log: RecorderLog) -> list[int]:
         """Make every task write its own key, and read the keys of its producers.
 
-        A scope keeps the slots of its tasks, so each scope has few tasks.
+        A scope keeps the slots of its tasks in use, so each scope has few tasks.
         """
         keys = [key(log.address + index) for index in range(len(producers))]
         table, handle = self.subject.native.table, self.device.runtime_handle
@@ -148,12 +148,12 @@ class Session:
 
 
 def key(address: int) -> abi.TensorData:
-    """Make a tensor of size zero, which orders tasks by its address and covers no bytes."""
+    """Return a tensor of size zero, which orders tasks by its address and covers no bytes."""
     return tensor(address, 0)
 
 
 def tensor(address: int, elements: int, first: int = 0, of: int | None = None) -> abi.TensorData:
-    """Make a view of ``elements`` bytes, starting at ``first``, of a buffer of ``of`` bytes."""
+    """Return a view of ``elements`` bytes from byte ``first`` on, in a buffer of ``of`` bytes."""
     whole = elements if of is None else of
     made = abi.TensorData(ndims=1, dtype=abi.UINT8, owner=-1, start_offset=first)
     made.buffer.addr, made.buffer.size = address, whole

@@ -1,4 +1,4 @@
-"""The subject of a check, by name: a backend, or a runtime and the backend that drives it."""
+"""The subject of a check, found by name: a backend, or a runtime with a backend that drives it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class RuntimeSubject:
 
 
 def healthy_backend() -> str:
-    """Return the name of the first installed backend that can be used here."""
+    """Return the name of the first installed backend that is usable on this machine."""
     reasons = []
     for record in plugins.backends():
         health = plugins.inspect(record).health

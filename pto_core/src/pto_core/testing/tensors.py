@@ -18,7 +18,7 @@ from pto_core.testing.subjects import RuntimeSubject
 _SLAB_BYTES = 1024
 _LARGE_BYTES = 2**24
 _MOST_BUFFERS = 4096
-"""A number of ``_LARGE_BYTES`` buffers that exceeds the memory of any device here."""
+"""This many buffers of ``_LARGE_BYTES`` exceed the memory of any device in these tests."""
 
 
 def check_read_after_write(runtime: RuntimeSubject, seed: int | None = None) -> None:
@@ -89,7 +89,7 @@ def _submit_scoped(session: Session, log: RecorderLog, count: int, *, scoped: bo
 
 
 def check_scopes_give_memory_back(runtime: RuntimeSubject) -> None:
-    """Require that memory of ended scopes is reused, so that a long run completes."""
+    """Require that the memory of ended scopes is reused, so that a long run completes."""
     with Session(runtime) as session:
         log = RecorderLog(session.device, _MOST_BUFFERS)
         session.start()

@@ -13,8 +13,9 @@ from pto_core.testing.subjects import BackendSubject
 def check_topology(backend: BackendSubject) -> None:
     """Require that a run has the requested cores, in the numbering of the ABI.
 
-    ``block_dim`` blocks (0: all there are) of one AIC and two AIV; AIC i is core i, AIV j is core
-    blocks + j; every core has exactly one scheduler thread, and a cluster's cores have the same.
+    A run has ``block_dim`` blocks (0 means all), each with one AIC and two AIV cores. AIC i is core
+    i, AIV j is core blocks + j. Every core belongs to exactly one scheduler thread, and all cores
+    of a cluster to the same one.
     """
     most = backend.native.table.max_blocks
     expect(1 <= most <= abi.MAX_BLOCKS, f"max_blocks is {most}, not 1 to {abi.MAX_BLOCKS}")

@@ -1,4 +1,4 @@
-"""Compilers, flags and the cache of artefacts: turn C++ sources into shared libraries.
+"""Convert C++ sources to shared libraries: compilers, flags and the cache of artefacts.
 
 Importing this package imports no other module; each name is loaded at its first use.
 """

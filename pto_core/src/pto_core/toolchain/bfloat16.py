@@ -1,6 +1,6 @@
-"""Find kernels whose bfloat16 the tile library replaces by half precision.
+"""Find kernels that use bfloat16 and for which the tile library computes in half precision.
 
-The library takes bfloat16 from ``<stdfloat>``. Where a compiler has no such header, the library
+The library takes bfloat16 from ``<stdfloat>``. With a compiler that lacks this header, the library
 computes in half precision (float16) without a message, and results are wrong.
 """
 
@@ -19,9 +19,9 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def precision_warning(request: BuildRequest, compiler: Compiler, read: Iterable[Path]) -> str:
-    """Return the warning for a kernel in half precision, "" for others.
+    """Return the warning for a kernel that is computed in half precision, otherwise "".
 
-    ``read`` are the files that the compiler read. Those of the user are searched for bfloat16.
+    ``read`` lists the files that the compiler read. The user's files are searched for bfloat16.
     """
     root = request.tile_library
     if root is None or compiler.has_stdfloat:

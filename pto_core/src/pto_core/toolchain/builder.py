@@ -29,7 +29,7 @@ from pto_core.toolchain.request import BuildRequest
 
 
 class Cancelled(Exception):
-    """The build was abandoned because the caller left."""
+    """The build was abandoned because its caller stopped waiting."""
 
 
 class Builder:
@@ -49,11 +49,11 @@ class Builder:
         self._cancelled = cancelled
 
     def build(self, request: BuildRequest, compilers: Sequence[Compiler]) -> Path:
-        """Return the artefact; compile it unless another process has built it meanwhile.
+        """Return the artefact. Compile it, unless another process builds it meanwhile.
 
-        The result of the first compiler counts, except that a source which needs a newer C++
-        library is tried with the next one. If the source does not define the entry, the fallback of
-        the request is built. Raises CompileError.
+        The first compiler decides. Only a source that needs a newer C++ library is tried with the
+        next compiler. If the source does not define the entry, the fallback of the request is
+        built. Raises CompileError.
         """
         first_error: CompileError | None = None
         for compiler in compilers:

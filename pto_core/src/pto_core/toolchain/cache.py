@@ -32,11 +32,13 @@ from pto_core.toolchain.shadows import are_free, free_names
 
 _MANIFEST_VERSION = 2
 _ENTRIES_PER_KEY = 8
-# A file that changed this shortly before it was hashed may change again within the same clock tick.
+# A file that changed within this time before it was hashed may change again within the same clock
+# tick.
 _SETTLED_NS = 1_000_000_000
-# The process that looked up an artefact this recently may be about to load it: do not remove it.
+# A process that looked up an artefact within this time may be about to load it, so the artefact is
+# kept.
 _IN_USE_S = 600.0
-# A use is recorded only if the last record is this old, so that a warm build writes no file.
+# A use is recorded only if the last record is older than this, so that a warm build writes no file.
 _NOTE_USE_S = 60.0
 
 
@@ -67,7 +69,7 @@ class ArtefactCache:
         return [Path(record[0]) for entry in self._entries(key)[:1] for record in entry["files"]]
 
     def prepare(self) -> None:
-        """Create the folders."""
+        """Create the folders of the cache."""
         for folder in (self._manifests, self._artefacts, self._scratch, self._locks):
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -92,8 +94,8 @@ class ArtefactCache:
     def trim(self, limit_bytes: int) -> None:
         """Remove the least recently used artefacts until the rest fits.
 
-        Artefacts that were used in the last ten minutes stay, whatever the limit. One process does
-        this at a time; others continue without.
+        Artefacts that were used in the last ten minutes are kept, whatever the limit is. One
+        process does this at a time; other processes skip it.
         """
         with FileLock(self._locks / "trim.lock") as lock:
             if not lock.try_acquire():
@@ -154,7 +156,7 @@ class ArtefactCache:
         started_ns: int,
         searched: Iterable[Path] = (),
     ) -> Path:
-        """Move ``built`` (in a scratch folder) into the cache and record its inputs.
+        """Move ``built``, a file in a scratch folder, into the cache and record its inputs.
 
         ``searched`` are the folders that were searched for headers, in addition to the compiler's
         own. If a file in ``read`` changed after ``started_ns``, the artefact gets no manifest, so

@@ -1,8 +1,8 @@
-"""Child processes that never outlive this process, nor do their own children.
+"""Child processes that end with this process, together with their own children.
 
-The children of a group are in one process group. Its leader, a shell, waits on a pipe whose other
-end only this process holds. When this process ends, also by SIGKILL, the pipe closes and the leader
-ends the group.
+The children of a group are in one process group. The group leader, a shell, waits on a pipe whose
+other end only this process holds. When this process ends, also by SIGKILL, the pipe closes and the
+leader ends the group.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-# A process whose number was sent receives SIGTERM and some time to end. Without one, all processes
-# are killed at once.
+# This process can write one process number to the pipe. That process then receives SIGTERM and some
+# time to end. Without a number, all processes are killed at once.
 _LEADER_SCRIPT = """\
 trap "" TERM
 read -r pid && {
@@ -42,7 +42,7 @@ class Outcome:
 
 
 class ProcessGroup:
-    """A group of children that end with this process. Leaving the context kills all that still run.
+    """A group of children that end with this process. Leaving the context kills the running ones.
 
     Several threads may call ``start`` and ``run`` at once.
     """
@@ -77,7 +77,7 @@ class ProcessGroup:
     ) -> subprocess.Popen[bytes]:
         """Start a child whose standard error is its standard output.
 
-        Raises OSError if it cannot be started, also because the group was closed.
+        Raises OSError if the child cannot be started, also if the group was closed.
         """
         with self._lock:
             if self._lifeline < 0:
@@ -94,7 +94,7 @@ class ProcessGroup:
             )
 
     def give_time(self, process: subprocess.Popen[bytes]) -> None:
-        """Give ``process`` SIGTERM and two seconds when this process dies; call it once."""
+        """When this process dies, send SIGTERM to ``process`` first and wait two seconds."""
         os.write(self._lifeline, f"{process.pid}\n".encode())
 
     def run(
@@ -113,7 +113,7 @@ class ProcessGroup:
         with self._lock:
             if self._lifeline < 0:
                 return
-            # The leader has not been waited for, so the number of the group is still valid.
+            # The leader's exit status was not collected, so the number of the group is still valid.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._leader.pid, signal.SIGKILL)
             self._leader.wait()

@@ -1,4 +1,4 @@
-"""Find C++ compilers and their capabilities.
+"""Find the C++ compilers and their capabilities.
 
 A compiler is examined once. The result is kept in the cache folder, keyed by path, time and size,
 so that a warm start runs no compiler.
@@ -24,7 +24,7 @@ from pto_core.errors import CompileError
 
 HOST_COMPILERS = (*(f"g++-{major}" for major in range(19, 10, -1)), "g++", "clang++")
 
-# Each standard with its names in compilers, the final name first.
+# Each standard with the names that compilers use for it, the final name first.
 _SPELLINGS = {
     "c++17": ("c++17", "c++1z"),
     "c++20": ("c++20", "c++2a"),
@@ -131,7 +131,8 @@ def _probe(command: tuple[str, ...]) -> Compiler | None:
     numbers = [defined.get(name, "0") for name in names]
     standards = dict(_accepted(command))
     newest = next(reversed(standards.values()), "c++17")
-    # The macros contain version, target and default dialect. A wrapper script may add other flags.
+    # The predefined macros contain version, target and default dialect. A wrapper script may add
+    # flags.
     parts = (*command, macros, *_scripts(command))
     return Compiler(
         command=command,

@@ -1,4 +1,4 @@
-"""Read the files that a compiler read from the make rule that it wrote."""
+"""Find the files that a compiler read, in the make rule that it wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turn the output of a compiler into an error with advice."""
+"""Convert the output of a compiler to an error with advice."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _NO_SPACE = re.compile(
     r"No space left on device|File too large|File size limit exceeded|Disk quota exceeded", re.I
 )
 _FUNCTION = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
-# The note that gcc adds about our unknown flags, but only if there is another error.
+# The note that gcc adds about our unknown flags; it appears only beside another error.
 _FLAG_NOTE = re.compile(r"^cc1plus: (?:note|warning): unrecognized command-line option .*\n?", re.M)
 _OUTPUT_LINES = 60
 
 
 def ran_out_of_space(outcome: Outcome) -> bool:
-    """Return whether the compiler failed because it could not write."""
+    """Return whether the compiler failed because it could not write a file."""
     return outcome.code != 0 and _NO_SPACE.search(outcome.output) is not None
 
 
@@ -187,14 +187,14 @@ def default_entry_warning(request: BuildRequest) -> str:
 
 
 def _similar(request: BuildRequest) -> str:
-    """Return a suggestion from the functions that the source names."""
+    """Return a suggestion from the functions that the source defines."""
     wanted = request.entry or ""
     functions = set(_FUNCTION.findall(request.source.read_text(errors="replace")))
     return suggestion(wanted, sorted(functions - {wanted}))
 
 
 def _command(request: BuildRequest, compiler: Compiler) -> str:
-    """Return a command that compiles the source without our temporary generated unit."""
+    """Return a command that compiles the source without the temporary generated file."""
     return shlex.join((*request.command(compiler), "-o", "artefact.so", str(request.source)))
 
 

@@ -1,10 +1,10 @@
-"""Map parts of the C++ library to the compilers that have them."""
+"""The compilers that have certain parts of the C++ library."""
 
 from __future__ import annotations
 
 import re
 
-# The first g++ (with its libstdc++) that has the header.
+# The first version of g++, with its libstdc++, that has the header.
 _HEADERS = {
     "barrier": 11, "bit": 9, "charconv": 8, "compare": 10, "concepts": 10, "coroutine": 10,
     "expected": 12, "flat_map": 15, "flat_set": 15, "format": 13, "generator": 14,
@@ -13,7 +13,7 @@ _HEADERS = {
     "stop_token": 10, "syncstream": 11, "text_encoding": 14, "version": 9,
 }  # fmt: skip
 
-# The same for names in headers that older compilers also have.
+# The same for names in headers that older compilers have too.
 _NAMES = {
     "bfloat16_t": 13, "float16_t": 13, "float32_t": 13, "float64_t": 13, "float128_t": 13,
     "byteswap": 12, "chunk": 13, "enumerate": 13, "expected": 12, "format": 13, "forward_like": 14,
@@ -33,7 +33,7 @@ _MISSING_NAME = re.compile(
 
 
 def missing_part(output: str) -> tuple[str, int] | None:
-    """Return the missing part of the C++ library as written, and the first g++ that has it."""
+    """Return the missing part of the C++ library as the source names it, and a g++ with it."""
     header = _MISSING_HEADER.search(output)
     if header:
         name = header["gcc"] or header["clang"]
@@ -46,6 +46,6 @@ def missing_part(output: str) -> tuple[str, int] | None:
 
 
 def missing_header(output: str) -> str | None:
-    """Return the header that a compiler did not find, from whatever library."""
+    """Return the header that a compiler did not find, from any library."""
     found = _MISSING_HEADER.search(output)
     return (found["gcc"] or found["clang"]) if found else None

@@ -1,4 +1,4 @@
-"""A build request, and the command line of the compiler for it."""
+"""A build request, and the compiler's command line for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pto_core.toolchain.compilers import Compiler
 
-# Clang never makes unique symbols, and has no flag to disable them.
+# Clang never emits unique symbols, and has no flag to disable them.
 _GCC_ONLY = frozenset({"-fno-gnu-unique"})
 
 
@@ -33,7 +33,7 @@ class BuildRequest:
     required_symbol: str | None = None
     environment: tuple[tuple[str, str], ...] = field(default=())
     tile_library: Path | None = None
-    """``PTO_ISA_ROOT``, for messages; its folders are in ``include_dirs``."""
+    """The value of ``PTO_ISA_ROOT``, for messages. Its folders are already in ``include_dirs``."""
     fallback: BuildRequest | None = None
     """The request to build if the source does not define ``entry``."""
 
@@ -70,7 +70,7 @@ class BuildRequest:
         return roots | beside
 
     def key(self, compiler: Compiler) -> str:
-        """Hash everything that determines the result, except the content of the files read."""
+        """Hash everything that determines the result, except the content of the files."""
         parts = (
             compiler.identity,
             *self.command(compiler),

@@ -1,9 +1,9 @@
-"""Record names that did not exist at a build and must still not exist for its result to be valid.
+"""Record file names that must still not exist for the result of a build to be valid.
 
-A header is taken from the first folder searched that has it. A new file in another of those folders
-may be taken instead, although no file that was read has changed. The name in the source is not
+A header is taken from the first searched folder that has it. A new file in an earlier folder would
+be taken instead, although no file that was read has changed. The name in the ``#include`` is not
 known, so each suffix of a header's path counts: for ``/lib/pto/a.h`` the names ``a.h``, ``pto/a.h``
-and ``lib/pto/a.h``, below each folder searched.
+and ``lib/pto/a.h``, below each searched folder.
 """
 
 from __future__ import annotations

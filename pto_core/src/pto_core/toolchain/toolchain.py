@@ -1,4 +1,4 @@
-"""The toolchain: turn C++ sources into shared libraries, each built once."""
+"""The toolchain: convert C++ sources to shared libraries, and build each only once."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Toolchain:
     """A parallel builder of kernels and orchestrations with a cache, ``config["cache_dir"]``.
 
     ``progress`` is called on the caller's thread. ``environment`` is added to the environment of
-    compilers. A call that raises, also KeyboardInterrupt, leaves no compiler and no partial file
+    compilers. If a call raises, also KeyboardInterrupt, no compiler and no partial file is left
     behind.
     """
 
@@ -148,7 +148,8 @@ class Toolchain:
         )
         if build.default_entry is None or function == build.default_entry:
             return request
-        # The comment makes the key differ from a request in which the default entry was named.
+        # The comment makes the key differ from that of a request in which the default entry was
+        # named.
         unit = f"// instead of {function}\n{_unit(build.default_entry, path, build)}"
         fallback = replace(request, unit=unit, entry=build.default_entry)
         return replace(request, fallback=fallback)
@@ -156,8 +157,8 @@ class Toolchain:
     def build_many(self, requests: Sequence[BuildRequest]) -> list[Path]:
         """Return the artefact of each request; build missing ones, ``jobs`` at a time.
 
-        Every request is tried; then the first failure in the given order is raised. Files that
-        killed builders left in the cache are removed, also if no artefact is missing.
+        All requests are tried; then the failure that is first in the given order is raised. Files
+        of killed builders are removed from the cache, also if no artefact is missing.
         """
         ArtefactCache(self._config["cache_dir"]).sweep()
         results: list[Path | None] = [self._lookup(request) for request in requests]
@@ -198,7 +199,7 @@ class Toolchain:
                 logger.warning("kernel", reason=reason)
 
     def _compilers_for(self, request: BuildRequest) -> list[Compiler]:
-        """Find the first compiler that has the standard. Others are examined if it fails."""
+        """Find the first compiler that has the standard. Others are examined only if it fails."""
         wanted = (request.compilers, request.standard)
         if wanted not in self._compilers:
             tried = []
@@ -256,7 +257,7 @@ class Toolchain:
 
 
 class _BuildThreads:
-    """A group of threads, each with one compiler at a time, that report to the caller's thread."""
+    """A pool of threads. Each runs one compiler at a time and reports to the caller's thread."""
 
     def __init__(
         self, builder: Builder, work: list[tuple[BuildRequest, list[Compiler]]], jobs: int
@@ -272,7 +273,7 @@ class _BuildThreads:
         ]
 
     def work(self, progress: Callable[[BuildEvent], None], done: int) -> list[Path]:
-        """Build everything; raise the first failure in order once all requests have been tried."""
+        """Build everything. At the end, raise the failure of the first failed request in order."""
         total = done + len(self._work)
         results: dict[int, Path | Exception] = {}
         for index in range(len(self._work)):

@@ -37,12 +37,13 @@ class ArenaStatistics:
 class SharedArena:
     """A range of shared addresses, from which arrays are allocated.
 
-    The constructor reserves the range, before the first child starts. Only pages that were written
-    take memory. An array lives as long as a view of it; then its memory is zeroed and reused.
-    Arrays stay valid after :meth:`close`. Any thread may call; a forked process only reads.
+    The constructor reserves the address range, before the first child starts. Memory is used only
+    for pages that were written. An array lives as long as a view of it exists; then its memory is
+    zeroed and reused. Arrays stay valid after :meth:`close`. Any thread may call the methods; a
+    forked process can only read the counters.
 
-    No Python code runs when a view is destroyed, because an exception of a signal handler would be
-    lost there. Native code zeroes the memory. The next call updates the free list.
+    No Python code runs when a view is destroyed, because an exception that a signal handler raises
+    would be lost there. Native code zeroes the memory; the next call updates the free list.
     """
 
     def __init__(
@@ -58,21 +59,21 @@ class SharedArena:
         self._arrays = 0
         self._nbytes = 0
         self._lock = Lock()
-        # Offset and bytes of zeroed blocks without views. Any thread appends at any time.
+        # Offset and size of zeroed blocks without views. Any thread may append at any time.
         self._gone: deque[tuple[int, int]] = deque()
         self._process = os.getpid()
         self._is_closed = False
 
     @property
     def mapping(self) -> SharedMapping:
-        """The mapping of the whole range."""
+        """The mapping of the whole address range."""
         return self._mapping
 
     def array(self, shape: int | Sequence[int], dtype: Any = "float32") -> npt.NDArray[Any]:
         """Return a new array of zeros.
 
-        Raises UsageError for an invalid shape or type, after :meth:`close`, and in a child;
-        CapacityError if memory or addresses do not suffice. After an error nothing has changed.
+        Raises UsageError for an invalid shape or type, after :meth:`close`, and in a child. Raises
+        CapacityError if memory or addresses are exhausted. After an error, nothing has changed.
         """
         extents = _shape(shape)
         kind = DataType.of(dtype)
@@ -97,7 +98,7 @@ class SharedArena:
         self._is_closed = True
 
     def settle(self) -> None:
-        """Return the blocks without views to the free list and the budget."""
+        """Return blocks without views to the free list, and their bytes to the budget."""
         with self._lock:
             self._settle()
 
@@ -140,14 +141,14 @@ class SharedArena:
 
 
 def _default_capacity(budget: Budget) -> int:
-    """Return the limit, or the size of the machine's memory: unused addresses cost nothing."""
+    """Return the limit, or the machine's memory size; reserved addresses use no memory."""
     if budget.limit is not None:
         return max(budget.limit, _ALIGNMENT)
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _reserved(capacity: int) -> SharedMapping:
-    """Reserve addresses, or fewer if a limit of the process (``ulimit -v``) refuses."""
+    """Reserve addresses; reserve fewer if a limit of the process (``ulimit -v``) refuses them."""
     while True:
         try:
             return parent_only_mapping(SharedMapping(capacity))

@@ -1,4 +1,4 @@
-"""The memory that the machine and its control groups leave free."""
+"""The free memory of the machine and its control groups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _STRICT_OVERCOMMIT = "2"
 
 @dataclass(frozen=True)
 class Availability:
-    """The usable ``nbytes``; ``limited_by`` names the limit in messages."""
+    """The number of usable bytes; ``limited_by`` names the limit in messages."""
 
     nbytes: int
     limited_by: str
@@ -19,7 +19,7 @@ class Availability:
 def available(root: str = "") -> Availability:
     """Return the smallest limit of the machine and of the control groups of this process.
 
-    Page cache that can be dropped counts as free. A file that cannot be read sets no limit.
+    Page cache that can be dropped counts as free. A file that cannot be read means no limit.
     ``root``: a prefix for ``/proc`` and ``/sys``.
     """
     found = [_machine(root), *_groups(root)]
@@ -37,7 +37,7 @@ def _machine(root: str) -> Availability:
 
 
 def _groups(root: str) -> list[Availability]:
-    """Return the free memory of each control group of this process with a limit."""
+    """Return the free memory of each limited control group that contains this process."""
     found = []
     for line in _text(f"{root}/proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -75,7 +75,7 @@ def _group_of_version_1(group: str) -> int | None:
 
 
 def _numbers(path: str) -> dict[str, int]:
-    """Return the numbers of a file with lines of a name, a number and perhaps a unit."""
+    """Return the numbers of a file whose lines contain a name, a number and perhaps a unit."""
     found = {}
     for line in _text(path).splitlines():
         name, _, rest = line.replace(":", " ").partition(" ")
@@ -86,7 +86,7 @@ def _numbers(path: str) -> dict[str, int]:
 
 
 def _text(path: str) -> str:
-    """Return the text of a file, empty if it cannot be read."""
+    """Return the text of a file; empty if it cannot be read."""
     try:
         with open(path) as opened:
             return opened.read().strip()

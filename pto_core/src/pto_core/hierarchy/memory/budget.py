@@ -1,4 +1,4 @@
-"""The limit of the shared memory of a Worker."""
+"""The budget for the shared memory of a Worker."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ LIMIT_SETTING = "shared_memory_limit"
 
 
 class Backing(Protocol):
-    """A mapping in which allocations lie."""
+    """A mapping that contains allocations."""
 
     @property
     def resident_bytes(self) -> int:
-        """The bytes that take physical memory."""
+        """The number of bytes that use physical memory."""
 
 
 class Budget:
-    """Counts allocations, and refuses those beyond the limit before anything changes.
+    """Counts allocations, and refuses an allocation beyond the limit before anything changes.
 
-    ``limit``: the most bytes that are allocated at a time. Without it, the limit is the free memory
-    of machine and control groups, less the allocations that were not written yet: their pages take
-    memory later.
+    ``limit``: the maximum number of allocated bytes. If it is None, the limit is the free memory of
+    the machine and control groups, minus allocations whose pages were not written yet: those pages
+    will use memory later.
     """
 
     def __init__(
@@ -34,15 +34,15 @@ class Budget:
         self.limit = limit
         self.allocated = 0
         self._measure = measure
-        self._backings: list[ref[Backing]] = []  # a destroyed mapping takes no memory
+        self._backings: list[ref[Backing]] = []  # a destroyed mapping uses no memory
 
     def add_backing(self, backing: Backing) -> None:
-        """Count the pages of a mapping in which allocations lie, as long as it lives."""
+        """Count the pages of a mapping that contains allocations, as long as the mapping exists."""
         known = [one for one in self._backings if one() is not None]
         self._backings = [*known, ref(backing)]
 
     def take(self, nbytes: int, what: str) -> None:
-        """Allocate ``nbytes``; ``what`` names them in the CapacityError."""
+        """Allocate ``nbytes``; ``what`` names their purpose in the CapacityError."""
         left, reason = self._left()
         if nbytes > left:
             raise CapacityError(

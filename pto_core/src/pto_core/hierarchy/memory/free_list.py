@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 
 
 class FreeList:
-    """The free parts of a range; allocation takes the best fit, and neighbours are merged.
+    """The free parts of a range. Allocation takes the smallest part that fits; neighbours merge.
 
     ``_by_size`` and ``_by_offset`` hold the same parts. No two parts are adjacent.
     """

@@ -17,13 +17,13 @@ _HEAP_SETTING = "heap_ring_size"
 
 
 class WorkerMemory:
-    """The progress table, connections and heap rings in one mapping, and the arena.
+    """One mapping for progress table, connections and heap rings; and the arena.
 
-    All memory is zero at first, and at the same address in every child. It is reserved before any
-    child starts. ``progress_table_bytes``: size of the progress table with its doorbells.
-    ``connection_bytes``: size of each child's connection. ``arena``: an existing arena, which stays
-    open; its budget also counts the rings. Only the parent manages the memory; a forked process
-    reads and writes it.
+    All memory is zero at first, and has the same address in every child. It is reserved before any
+    child starts. ``progress_table_bytes``: the size of the progress table with its doorbells.
+    ``connection_bytes``: the size of each child's connection. ``arena``: an existing arena, which
+    stays open; its budget also covers the heap rings. Only the parent manages the memory; a forked
+    process reads and writes it.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class WorkerMemory:
         return [(self._mapping.address + offset, nbytes) for offset, nbytes in parts]
 
     def grant(self, ring: int, nbytes: int) -> int:
-        """Let a heap ring use its first ``nbytes``; return how many it may use from now on.
+        """Let a heap ring use its first ``nbytes``; return the number of bytes that it may use now.
 
-        The driver calls it when a ring first exceeds its grant. Raises CapacityError if memory does
-        not suffice; then nothing has changed.
+        The driver calls this when a ring first exceeds the size that it may use. Raises
+        CapacityError if there is too little memory; then nothing has changed.
         """
         granted = self._granted[ring]
         if nbytes <= granted:
@@ -83,16 +83,16 @@ class WorkerMemory:
         try:
             self.arena.budget.take(wanted - granted, f"heap ring {ring}")
         except CapacityError:
-            wanted = nbytes  # without a large step
+            wanted = nbytes  # only what is needed now, without a large step
             self.arena.budget.take(wanted - granted, f"heap ring {ring}")
         self._granted[ring] = wanted
         return wanted
 
     def close(self) -> None:
-        """Release the memory, except live arrays. The children have exited.
+        """Release the memory, except live arrays. Call this after the children have exited.
 
-        The pages are released even if children of another Worker inherited the mapping. The
-        addresses are released with this object.
+        The pages are released even if another Worker's children inherited the mapping. The
+        addresses are released when this object is destroyed.
         """
         self.arena.budget.give_back(sum(self._granted))
         self._granted = [0] * RING_COUNT

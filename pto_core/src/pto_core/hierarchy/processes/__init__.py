@@ -1,7 +1,8 @@
 """The processes of the children of a Worker: their start, their exits and their end.
 
-:class:`ChildProcesses` holds those of one Worker. Threads and descriptors that belong to the parent
-are registered here: every fork parks the threads, and every child closes the descriptors.
+:class:`ChildProcesses` manages the processes of one Worker. Threads and descriptors that belong to
+the parent are registered here: every fork parks the threads, and every child closes the
+descriptors.
 """
 
 from pto_core.hierarchy.processes.child_exit import ChildExit

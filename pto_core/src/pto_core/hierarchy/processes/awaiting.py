@@ -1,4 +1,4 @@
-"""Waiting until started children are ready, and the errors of those that fail to start."""
+"""Wait until started children are ready; raise the errors of children that fail to start."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pto_core.hierarchy.processes.reports import ReportReader
 from pto_core.hierarchy.processes.spawning import AddressTakenError
 from pto_core.interrupts import Interrupts
 
-_SLICE_S = 0.05  # between two checks whether the start was cancelled
+_SLICE_S = 0.05  # seconds between two checks whether the start was cancelled
 
 
 @dataclass
 class Starting:
-    """A child that is starting. ``failure``: why it exited, where another try may succeed."""
+    """A child that is starting. ``failure``: why it exited, if another attempt may succeed."""
 
     process: ChildProcess
     reports: ReportReader
@@ -33,7 +33,7 @@ class Starting:
     begun: float = field(default_factory=time.monotonic)
 
     def close(self) -> None:
-        """Close the pipe; twice is fine."""
+        """Close the pipe; a second call does nothing."""
         if self.reports.descriptor >= 0:
             close_parent_only(self.reports.descriptor)
             self.reports.descriptor = -1
@@ -95,10 +95,10 @@ def await_ready(
     interrupts: Interrupts,
     is_cancelled: Callable[[], bool],
 ) -> list[Starting]:
-    """Wait until all are ready; return those that failed where another try may succeed.
+    """Wait until all children are ready; return the failed ones that may be tried again.
 
-    Raises ChildStartError for the first that fails, exits, or is not ready ``timeout_s`` after its
-    start; AbortedError after a signal, and soon after ``is_cancelled()`` is true.
+    Raises ChildStartError for the first child that fails, exits, or is not ready ``timeout_s``
+    after its start. Raises AbortedError after a signal, and soon after ``is_cancelled()`` is true.
     """
     waiting = list(started)
     poller = select.poll()
@@ -139,12 +139,12 @@ def _follow(one: Starting, descriptor: int, poller: select.poll) -> None:
         poller.unregister(pidfd)
         return
     if not one.reports.is_open and descriptor == pipe:
-        poller.unregister(pipe)  # the exit follows
+        poller.unregister(pipe)  # the check of its exit reports the failure
     one.check_end()
 
 
 def start_error(process: ChildProcess, what: str, **fields: Any) -> ChildStartError:
-    """Make the error of a child that did not become ready."""
+    """Return the error for a child that did not become ready."""
     return ChildStartError(
         f"{process.path}: process {process.pid} {what}",
         child=process.index,
@@ -155,7 +155,7 @@ def start_error(process: ChildProcess, what: str, **fields: Any) -> ChildStartEr
 
 
 def _start_failed(process: ChildProcess, failure: Failure) -> ChildStartError:
-    """Make the error of an exception in a child; a nested child's error stays as it is."""
+    """Return the error for an exception in a child; the error of a nested child is unchanged."""
     cause = failure.exception
     if isinstance(cause, ChildStartError) and str(cause.path).startswith(f"{process.path}/"):
         return cause

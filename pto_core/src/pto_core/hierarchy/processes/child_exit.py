@@ -1,4 +1,4 @@
-"""The exit of a child process, and the error that it becomes."""
+"""The exit of a child process, and the error that describes it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REASONS = {
 class ChildExit:
     """The exit of a child, by ``signal`` or with ``exit_code``.
 
-    Both are None if other code of this process waited for the child first.
+    Both are None if other code of this process collected the exit status first.
     """
 
     index: int
@@ -32,7 +32,7 @@ class ChildExit:
 
     @property
     def description(self) -> str:
-        """The predicate of a sentence about the child."""
+        """The predicate of a sentence about the child, such as ``was killed by SIGKILL``."""
         if self.signal is not None:
             name = _signal_name(self.signal)
             reason = f" ({_REASONS[name]})" if name in _REASONS else ""
@@ -42,17 +42,17 @@ class ChildExit:
         return "ended; how is not known, because something else in this process waited for it"
 
     def died_error(self) -> ChildDiedError:
-        """Make the error of a child whose process has ended."""
+        """Return the error for a child whose process has ended."""
         return self._error(f"process {self.pid} {self.description}")
 
     def broken_error(self, message: str) -> ChildDiedError:
-        """Make the error of a child that was killed because its connection broke."""
-        if self.signal != signal.SIGKILL:  # it ended by itself, which broke the connection
+        """Return the error for a child that was killed because its connection broke."""
+        if self.signal != signal.SIGKILL:  # the child ended first, which broke the connection
             return self.died_error()
         return self._error(f"process {self.pid} was ended because its connection broke: {message}")
 
     def hung_error(self, timeout_s: float | None) -> ChildHungError:
-        """Make the error of a child that was killed because a task exceeded its time limit."""
+        """Return the error for a child that was killed because a task exceeded its time limit."""
         limit = "its time limit" if timeout_s is None else f"its time limit of {timeout_s:g} s"
         return ChildHungError(
             f"{self.path}: a task ran longer than {limit}, so process {self.pid} was ended",

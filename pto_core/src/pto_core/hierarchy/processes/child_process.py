@@ -1,4 +1,4 @@
-"""One child process, by its pidfd, which never means another process."""
+"""A child process, identified by its pidfd, which never refers to another process."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ ExitError = Callable[[ChildExit], PtoError]
 
 
 class ChildProcess:
-    """A child of this process, running or not yet waited for.
+    """A child of this process that is running, or whose exit was not collected yet.
 
-    Other children of the program are not waited for. Any thread may call: the pidfd is open while
-    ``exit`` is None, which changes once, under the lock. ``exit_error`` makes its error.
+    Other children of the program are not affected. Any thread may call the methods. The pidfd is
+    open while ``exit`` is None; ``exit`` is set once, under the lock. ``exit_error`` creates the
+    error for the exit.
     """
 
     def __init__(self, index: int, path: str, pid: int) -> None:
@@ -32,26 +33,27 @@ class ChildProcess:
         self.pid = pid
         self.exit: ChildExit | None = None
         self.exit_error: ExitError = ChildExit.died_error
-        self._lock = threading.RLock()  # a signal handler may call on the same thread
+        # reentrant: a signal handler may call a method on the same thread
+        self._lock = threading.RLock()
         self._to_close = -1
         try:
             self._pidfd = parent_only(os.pidfd_open(pid))
-        except ProcessLookupError:  # other code of this process waited for it
+        except ProcessLookupError:  # other code of this process collected the exit status
             self._pidfd = -1
             self.exit = ChildExit(index, path, pid)
 
     @property
     def pidfd(self) -> int:
-        """A descriptor that is readable after the exit; -1 once :meth:`poll` has taken the exit."""
+        """A descriptor that is readable after the exit; -1 once :meth:`poll` has collected it."""
         return self._pidfd
 
     @property
     def is_alive(self) -> bool:
-        """Whether :meth:`poll` has not taken the exit."""
+        """Whether :meth:`poll` has not collected the exit yet."""
         return self.exit is None
 
     def poll(self) -> ChildExit | None:
-        """Return the exit, None while the process runs; do not wait."""
+        """Return the exit, or None while the process runs; do not wait."""
         with self._lock:
             if self.exit is None:
                 try:
@@ -62,20 +64,20 @@ class ChildProcess:
                     if status is not None:
                         self._finish(status)
             taken, descriptor, self._to_close = self.exit, self._to_close, -1
-        if descriptor >= 0:  # without the lock, because other threads take the fork lock first
+        if descriptor >= 0:  # outside of the lock, because other threads take the fork lock first
             close_parent_only(descriptor)
         return taken
 
     def wait(self, timeout_s: float) -> ChildExit | None:
-        """Wait up to ``timeout_s`` for the exit and return it, None if the process still runs."""
+        """Wait up to ``timeout_s`` for the exit and return it; None if the process still runs."""
         if self.exit is None:
             wait_for_any([self], timeout_s)
         return self.poll()
 
     def await_exit(self, timeout_s: float) -> None:
-        """Wait up to ``timeout_s`` for the exit, without taking it.
+        """Wait up to ``timeout_s`` for the exit, without collecting it.
 
-        The wait is in slices, because another thread may take the exit and close the descriptor.
+        Wait in slices, because another thread may collect the exit and close the descriptor.
         """
         deadline = time.monotonic() + timeout_s
         while self.is_alive and time.monotonic() < deadline:
@@ -97,7 +99,7 @@ class ChildProcess:
                     signal.pidfd_send_signal(self._pidfd, number)
 
     def _finish_unseen(self) -> None:
-        """Note an exit that other code of this process has waited for."""
+        """Record an exit whose status other code of this process has collected."""
         if wait_for_any([self], 0.0):
             self._close(ChildExit(self.index, self.path, self.pid))
 

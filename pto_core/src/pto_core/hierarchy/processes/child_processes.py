@@ -31,13 +31,13 @@ _SPAWN_TRIES = 3
 
 @dataclass
 class _Family:
-    """The processes and descriptors that are released when their ChildProcesses is destroyed."""
+    """The processes and descriptors that are released with their ChildProcesses object."""
 
     owner: int  # the owning process; a forked process has a copy
     processes: list[ChildProcess] = field(default_factory=list)
-    # restarts that are under way, by child
+    # restarts that are in progress, by child
     starting: dict[int, Starting] = field(default_factory=dict)
-    parent: int = -1  # a pidfd of the owner while there are children, else -1
+    parent: int = -1  # a pidfd of the owner while it has children, otherwise -1
 
     def open(self) -> None:
         """Open the pidfd, before the first child starts."""
@@ -63,8 +63,9 @@ class _Family:
 class ChildProcesses:
     """Starts, monitors and ends the children of one Worker.
 
-    One thread at a time uses it. Children are killed when this object is destroyed, and when the
-    interpreter exits. In a forked process it is empty, because the children are its siblings.
+    Only one thread at a time may use it. Children are killed when this object is destroyed and when
+    the interpreter exits. In a forked process the object is empty, because the children are
+    siblings of that process.
     """
 
     def __init__(self, start_method: str = "fork", timeout_s: float = 60.0) -> None:
@@ -92,12 +93,13 @@ class ChildProcesses:
     def start(
         self, plans: Sequence[ChildPlan], is_cancelled: Callable[[], bool] = lambda: False
     ) -> list[Any]:
-        """Start a child for each plan; return the values that they passed to ``ready``.
+        """Start a child for each plan; return the values that the children passed to ``ready``.
 
-        All children start before the first is waited for. Raises ChildStartError, which names the
-        child; CapacityError if the system refuses a process; UsageError for a plan that does not
-        pickle for a spawned process; the exception of a signal handler, such as KeyboardInterrupt;
-        AbortedError soon after ``is_cancelled()`` is true. After an error no child is left.
+        All children are started before this method waits for the first one. Raises ChildStartError,
+        which names the child; CapacityError if the system refuses a process; UsageError for a plan
+        that cannot be pickled for a spawned process; the exception of a signal handler, such as
+        KeyboardInterrupt; AbortedError soon after ``is_cancelled()`` is true. After an error no
+        child is left.
         """
         bodies = self._bodies(plans)
         if not self._finalizer.alive:
@@ -117,7 +119,7 @@ class ChildProcesses:
     def replace(self, index: int, plan: ChildPlan) -> None:
         """Kill a child and start another process for it, without waiting; see :meth:`check_start`.
 
-        Raises as :meth:`start`; then the child has no process, and the others go on.
+        Raises the errors of :meth:`start`. Then this child has no process; the others continue.
         """
         body = self._bodies([plan])[0]
         self.kill(index)
@@ -127,9 +129,9 @@ class ChildProcesses:
     def check_start(self, index: int) -> Starting:
         """Return the state of a start that :meth:`replace` began, without waiting.
 
-        A process that is ready is a child like the others; :meth:`poll` returns its exit. One with
-        a ``failure`` has exited, and another try may succeed. Raises ChildStartError if the child
-        failed or took too long; it has been killed then.
+        Afterwards a process that is ready is a normal child; :meth:`poll` returns its exit. A
+        process with a ``failure`` has exited, and another attempt may succeed. Raises
+        ChildStartError if the process failed or took too long; it has been killed then.
         """
         start = self._family.starting[index]
         try:
@@ -151,12 +153,12 @@ class ChildProcesses:
             start.close()
 
     def have_exited(self) -> bool:
-        """Return whether :meth:`poll` would return an exit, without taking it."""
+        """Return whether :meth:`poll` would return an exit, without collecting the exit."""
         alive = [child for child in self._family.processes if child.is_alive]
         return bool(alive) and wait_for_any(alive, 0)
 
     def poll(self) -> list[ChildExit]:
-        """Return the exits since the last call, each once, without waiting."""
+        """Return the exits since the last call, each exit once, without waiting."""
         return [
             taken
             for child in self._family.processes
@@ -164,11 +166,11 @@ class ChildProcesses:
         ]
 
     def end(self, grace_s: float = 2.0, *, forgets: bool = True) -> None:
-        """Wait for children that were asked to close; kill those left after ``grace_s``.
+        """Wait for children that were asked to close; after ``grace_s``, kill the remaining ones.
 
-        Children that are starting are killed at once. Twice is fine. A signal (Ctrl-C) ends the
-        wait but not the method: its handler runs when all children have exited. With ``forgets``
-        false, other threads may use and restart children until :meth:`kill_all`.
+        Children that are starting are killed at once. A second call does nothing. A signal such as
+        Ctrl-C ends the wait, but not the method: its handler runs after all children have exited.
+        If ``forgets`` is false, other threads may use and restart children until :meth:`kill_all`.
         """
         with Interrupts() as interrupts:
             for index in list(self._family.starting):
@@ -184,9 +186,9 @@ class ChildProcesses:
         self._finalizer.detach()
 
     def _when_gone(self) -> weakref.finalize[[], ChildProcesses]:
-        """Return a finalizer that kills the children. :meth:`end` and :meth:`kill_all` detach it.
+        """Return a finalizer that kills the children; :meth:`end` and :meth:`kill_all` detach it.
 
-        An exception of a signal handler inside a finalizer would be lost.
+        An exception that a signal handler raises inside a Python finalizer would be lost.
         """
         return weakref.finalize(self, self._family.end)
 
@@ -198,7 +200,7 @@ class ChildProcesses:
     def _start_ready(
         self, wanted: _Wanted, interrupts: Interrupts, is_cancelled: Callable[[], bool]
     ) -> list[Any]:
-        """Start children and wait until they are ready; after an error none of them is left."""
+        """Start children and wait until they are ready; after an error, end all of them."""
         tries = _SPAWN_TRIES if self._start_method == "spawn" else 1
         values: dict[int, Any] = {}
         while True:
@@ -217,7 +219,7 @@ class ChildProcesses:
         *,
         is_last: bool,
     ) -> _Wanted:
-        """Start ``wanted``; return those whose mappings found their addresses taken."""
+        """Start children; return those whose mappings found their addresses in use."""
         started: dict[int, Starting] = {}
         try:
             for index, (plan, body) in wanted.items():
@@ -259,13 +261,14 @@ def _followed(index: int, path: str, pid: int, reports: ReportReader) -> ChildPr
         return ChildProcess(index, path, pid)
     except BaseException:
         close_parent_only(reports.descriptor)
-        os.kill(pid, signal.SIGKILL)  # not waited for yet, so the pid is the child
+        # its exit was not collected, so the pid still belongs to the child
+        os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         raise
 
 
 def _refusal(path: str, running: int, error: OSError) -> CapacityError | None:
-    """Return the error for a limit of the system, None for another error."""
+    """Return the error for an exhausted limit of the system; None for another error."""
     if error.errno in (errno.EAGAIN, errno.ENOMEM):
         return _too_many_processes(path, running, error)
     if error.errno not in (errno.EMFILE, errno.ENFILE):

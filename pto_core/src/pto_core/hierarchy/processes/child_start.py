@@ -1,4 +1,4 @@
-"""The first and last steps of a child; everything here runs in the child."""
+"""The first and last steps of a child process. All code here runs in the child."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class ChildStart:
         self._descriptor = descriptor
 
     def doing(self, what: str) -> None:
-        """Report the current step, for the error of a start that takes too long."""
+        """Report the current step; a start that takes too long names it in its error."""
         send_report(self._descriptor, "doing", what)
 
     def ready(self, value: object = None) -> None:
-        """Report that the child accepts tasks, once; the parent's start returns ``value``."""
+        """Report, once, that the child accepts tasks; the parent's start returns ``value``."""
         send_report(self._descriptor, "ready", value)
         self.is_ready = True
         os.close(self._descriptor)
@@ -54,7 +54,7 @@ def run_child(
     """Run the body that ``prepare`` returns, then exit the process.
 
     ``parent``: a pidfd of the parent. ``mask``: the signal mask that ``block_signals`` returned in
-    the parent. The interpreter is not torn down, because its exit handlers belong to the parent.
+    the parent. The interpreter is not shut down, because its exit handlers belong to the parent.
     """
     code = 1
     try:
@@ -80,14 +80,14 @@ def run_child(
 
 
 def after_fork(others: Iterable[int], kept: Iterable[int]) -> None:
-    """Release inherited descriptors and state that belong to the parent."""
+    """Release the descriptors and the state that the child inherited from the parent."""
     close_in_child(others, kept)
-    gc.freeze()  # a collection would copy every inherited page
+    gc.freeze()  # a garbage collection would copy every inherited page
     _reseed()
 
 
 def flush_output() -> None:
-    """Flush printed text, so that it appears once and in order."""
+    """Flush printed text, so that it appears exactly once and in order."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
@@ -95,7 +95,7 @@ def flush_output() -> None:
 
 
 def _reset_signals(mask: bytes) -> None:
-    """Reset the parent's handlers; ignore Ctrl-C, which the parent handles."""
+    """Reset the signal handlers of the parent; ignore Ctrl-C, which the parent handles."""
     signal.set_wakeup_fd(-1)
     _hierarchy.reset_signals()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -105,7 +105,7 @@ def _reset_signals(mask: bytes) -> None:
 
 
 def _reseed() -> None:
-    """Reseed NumPy, so that children draw different numbers; ``random`` reseeds itself."""
+    """Reseed NumPy, so that children draw different random numbers; ``random`` reseeds itself."""
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()

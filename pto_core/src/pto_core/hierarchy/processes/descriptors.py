@@ -1,7 +1,8 @@
-"""Descriptors that only a parent needs; every forked child closes them.
+"""Descriptors that only the parent needs. Every forked child closes them.
 
-A child that kept the end of a sibling's pipe would hide the exit of the pipe's owner. The list is
-global, as the table of descriptors is. Descriptors of the program stay open in children.
+If a child kept the end of a sibling's pipe, an exit of the pipe's owner would not be detected. The
+list is global, because the descriptor table of a process is global. Descriptors that the program
+opened stay open in children.
 """
 
 from __future__ import annotations
@@ -15,30 +16,30 @@ from pto_core._hierarchy import SharedMapping
 from pto_core.hierarchy.processes.parking import fork_lock
 
 _parents: set[int] = set()
-# Mappings close their descriptors. The references have no callback: an exception of a signal
-# handler inside it would be lost.
+# A mapping closes its descriptor itself. The weak references have no callback, because an exception
+# of a signal handler inside a callback would be lost.
 _mappings: list[weakref.ref[SharedMapping]] = []
 
 
 def parent_only(descriptor: int) -> int:
-    """Close ``descriptor`` in every child that is forked from now on; return it."""
+    """Register ``descriptor``, so that every child forked from now on closes it; return it."""
     with fork_lock():
         _parents.add(descriptor)
     return descriptor
 
 
 def close_parent_only(descriptor: int) -> None:
-    """Close a descriptor in this process; while another thread forks, after the fork."""
+    """Close a descriptor in this process; if another thread is forking, close it after the fork."""
 
     def close() -> None:
         _parents.discard(descriptor)
         os.close(descriptor)
 
-    fork_lock().call(close)  # a child must not close a reused number
+    fork_lock().call(close)  # a child must not close a number that was reused
 
 
 def parent_only_mapping(mapping: SharedMapping) -> SharedMapping:
-    """Close the descriptor of a mapping in every forked child; return the mapping."""
+    """Register the descriptor of a mapping: forked children close it. Return the mapping."""
     global _mappings
     with fork_lock():
         known = [one for one in _mappings if one() is not None]
@@ -47,7 +48,7 @@ def parent_only_mapping(mapping: SharedMapping) -> SharedMapping:
 
 
 def close_in_child(others: Iterable[int] = (), kept: Iterable[int] = ()) -> None:
-    """Close these descriptors and ``others``, except ``kept``; called in a forked child."""
+    """Close the registered descriptors and ``others``, except ``kept``; for forked children."""
     mappings = [mapping for one in _mappings if (mapping := one()) is not None]
     named = {*_parents, *(one.descriptor for one in mappings), *others}
     for descriptor in named.difference(kept):

@@ -1,4 +1,4 @@
-"""The end of children, with bounded waits."""
+"""End children, with bounded waits."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pto_core.hierarchy.processes.child_process import ChildProcess, wait_for_an
 from pto_core.interrupts import Interrupts
 
 _TERM_GRACE_S = 1.0
-_KILL_GRACE_S = 5.0  # for a system call that cannot be interrupted
+_KILL_GRACE_S = 5.0  # seconds for a system call that cannot be interrupted
 
 
 def end_all(children: Iterable[ChildProcess], grace_s: float, interrupts: Interrupts) -> None:
-    """Wait for children that were asked to close; kill those left after ``grace_s``.
+    """Wait for children that were asked to close; after ``grace_s``, kill the remaining ones.
 
-    A signal ends the first wait.
+    A signal ends the wait for children that were asked to close.
     """
     left = wait_for_all(children, grace_s, interrupts)
     for child in left:
@@ -35,7 +35,7 @@ def kill_all(children: Iterable[ChildProcess]) -> None:
 def wait_for_all(
     children: Iterable[ChildProcess], timeout_s: float, interrupts: Interrupts | None = None
 ) -> list[ChildProcess]:
-    """Wait up to ``timeout_s`` until all have exited; return those that have not."""
+    """Wait up to ``timeout_s`` until all children have exited; return those that have not."""
     deadline = time.monotonic() + timeout_s
     also = -1 if interrupts is None else interrupts.descriptor
     while left := [child for child in children if child.poll() is None]:

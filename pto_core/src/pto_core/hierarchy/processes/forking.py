@@ -1,4 +1,4 @@
-"""The start of a child by a fork."""
+"""Start a child with a fork."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pto_core.hierarchy.processes.reports import ReportReader
 
 
 def fork_child(plan: ChildPlan, parent: int) -> tuple[int, ReportReader]:
-    """Start a child; return its process id and the reading end of its reports.
+    """Start a child; return its process id and the read end of its start-up pipe.
 
     ``parent``: a pidfd of this process. All registered threads are parked during the fork. No
     signal reaches the child before it has reset the parent's handlers. Raises OSError.

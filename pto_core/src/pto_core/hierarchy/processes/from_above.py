@@ -1,7 +1,8 @@
-"""The mappings of the levels above, which spawned children need.
+"""The mappings of the ancestor Workers, which spawned children need.
 
-A forked process has the mappings at their addresses. A spawned process attaches them by their
-descriptors, so these stay open in every process between.
+A forked process has the mappings at their addresses. A spawned process attaches them through their
+descriptors, so these stay open in every process between the Worker that created them and the
+spawned one.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ os.register_at_fork(after_in_child=_places.clear)
 
 
 def places_for(plan: ChildPlan) -> list[Place]:
-    """Return the mappings of all levels above that a spawned child attaches."""
+    """Return the mappings of all ancestor Workers that a spawned child attaches."""
     return [*_places, *((one.descriptor, one.nbytes, one.address) for one in plan.mappings)]
 
 
 def attached_by_children(
     start_method: str, mappings: Iterable[SharedMapping]
 ) -> list[tuple[int, int]] | None:
-    """Return address and bytes of what spawned children attach; None where children are forked."""
+    """Return address and size of mappings that spawned children attach; None for forked ones."""
     if start_method == "fork":
         return None
     above = [(address, nbytes) for _, nbytes, address in _places]
@@ -44,6 +45,6 @@ def passed_on(plan: ChildPlan) -> list[Place]:
 
 
 def keep(places: Iterable[Place]) -> None:
-    """Keep mappings for spawned children; other children close the descriptors."""
+    """Keep the descriptors of mappings for spawned children; other children close them."""
     for descriptor, nbytes, address in places:
         _places.append((parent_only(descriptor), nbytes, address))

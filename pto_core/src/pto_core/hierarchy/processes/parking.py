@@ -1,7 +1,7 @@
-"""Forks with every registered thread of the process at a safe point.
+"""Fork while every registered thread of the process waits at a safe point.
 
-A fork copies only the calling thread. A lock that another thread holds stays locked in the child.
-So the registry is global.
+A fork copies only the calling thread, so a lock that another thread holds stays locked in the child
+forever. The registry of threads is global, because a fork affects the whole process.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from weakref import ref
 
 
 class Parkable(Protocol):
-    """An object with a thread of its own, or that other threads enter."""
+    """An object that has its own thread, or that several threads call."""
 
     def park(self) -> None:
-        """Wait until its thread is at a safe point, and keep it there; calls may nest."""
+        """Wait until the object's thread is at a safe point, and keep it there; calls may nest."""
 
     def unpark(self) -> None:
-        """Let its thread continue."""
+        """Let the object's thread continue."""
 
     def refuse_inside(self) -> None:
-        """Raise UsageError on a thread inside a call of this object, which could not be parked."""
+        """Raise UsageError if this thread is inside a call of the object and cannot be parked."""
 
 
 class ForkLock:
     """The reentrant lock that is held during every fork.
 
-    Actions that must not run during a fork are deferred to its end. So the thread of a driver does
-    not wait for the lock while its owner waits until that thread is parked.
+    Actions that must not run during a fork are deferred to its end. Without this, the thread of a
+    driver could wait for the lock while the owner of the lock waits for that thread to park.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class ForkLock:
         self._due: list[Callable[[], object]] = []
 
     def acquire(self, *, blocking: bool = True) -> bool:
-        """Take the lock; return whether it was taken."""
+        """Try to take the lock; return whether it was taken."""
         return self._lock.acquire(blocking=blocking)
 
     def release(self) -> None:
@@ -49,7 +49,7 @@ class ForkLock:
 
     def __enter__(self) -> ForkLock:
         if not self._lock.acquire(blocking=False):
-            refuse_inside()  # the owner may wait for that call
+            refuse_inside()  # the owner may be waiting for that call
             self._lock.acquire()
         return self
 
@@ -57,12 +57,12 @@ class ForkLock:
         self.release()
 
     def call(self, act: Callable[[], object]) -> None:
-        """Call ``act`` with the lock: now, or when its owner releases it."""
+        """Call ``act`` while the lock is held: now, or when the current owner releases it."""
         self._due.append(act)
         self._catch_up()
 
     def _catch_up(self) -> None:
-        # A thread that fails to take the lock has appended before the owner checks again.
+        # A thread that fails to take the lock has added its action before the owner checks again.
         while self._due and self._lock.acquire(blocking=False):
             try:
                 while self._due:
@@ -71,13 +71,13 @@ class ForkLock:
                 self._lock.release()
 
 
-# References without a callback: an exception of a signal handler inside it would be lost.
+# The weak references have no callback: an exception of a signal handler would be lost in it.
 _parkables: list[ref[Parkable]] = []
 _fork_lock = ForkLock()
 
 
 def register_parkable(parkable: Parkable) -> None:
-    """Park an object at every fork, as long as it lives."""
+    """Register an object, so that every fork parks it as long as it lives."""
     global _parkables
     with _fork_lock:
         _parkables = [known for known in _parkables if known() not in (None, parkable)]
@@ -85,7 +85,7 @@ def register_parkable(parkable: Parkable) -> None:
 
 
 def refuse_inside() -> None:
-    """Raise UsageError on a thread inside a call of a registered object, as in a policy."""
+    """Raise UsageError if this thread is inside a call of a registered object, such as a policy."""
     for known in _parkables:
         parkable = known()
         if parkable is not None:
@@ -93,13 +93,13 @@ def refuse_inside() -> None:
 
 
 def fork_lock() -> ForkLock:
-    """Return the lock of this process."""
+    """Return the fork lock of this process."""
     return _fork_lock
 
 
 @contextmanager
 def parked() -> Iterator[None]:
-    """Park every registered thread, and exclude other forks, within the context."""
+    """Park every registered thread and exclude other forks while the context is active."""
     with _fork_lock, ExitStack() as parking:
         for known in _parkables:
             parkable = known()

@@ -1,4 +1,4 @@
-"""The plan of a child's start."""
+"""The plan for the start of a child."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ChildPlan:
-    """The name and body of a child, with the memory that it shares.
+    """The name and body of a child, and the memory that it shares.
 
     ``path`` names the child in messages (``"L4/host0"``). ``body`` runs in the child, calls
-    ``start.ready(value)`` once, and returns at the end. A spawned child receives ``body`` pickled,
-    and ``mappings`` at the addresses that they have here. ``passes_on``: spawned children below it
-    need the mappings, too.
+    ``start.ready(value)`` once, and returns when the child ends. A spawned child receives ``body``
+    pickled, and attaches ``mappings`` at the addresses that they have in this process.
+    ``passes_on``: the child will spawn children that need the mappings too.
     """
 
     path: str

@@ -1,7 +1,7 @@
-"""The reports of a child to its parent through the start-up pipe.
+"""The reports that a child sends to its parent through the start-up pipe.
 
-A report is a length and a pickled pair: ``("doing", text)``, ``("ready", value)`` or ``("failed",
-packed Failure)``. The pipe is closed after the last report, or by the exit of the child.
+A report is a length followed by a pickled pair: ``("doing", text)``, ``("ready", value)`` or
+``("failed", packed Failure)``. The pipe is closed after the last report, or when the child exits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _READ_BYTES = 1 << 16
 
 
 def send_report(descriptor: int, word: str, value: object) -> None:
-    """Write one report; wait while the pipe is full. Raises errors of pickling."""
+    """Write one report; wait while the pipe is full. Raises the errors of pickle."""
     content = pickle.dumps((word, value), protocol=pickle.HIGHEST_PROTOCOL)
     left = memoryview(_LENGTH.pack(len(content)) + content)
     while left:
@@ -24,7 +24,7 @@ def send_report(descriptor: int, word: str, value: object) -> None:
 
 
 class ReportReader:
-    """The reading end of the pipe, which the parent polls."""
+    """The read end of the pipe, which the parent polls."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -33,7 +33,7 @@ class ReportReader:
         os.set_blocking(descriptor, False)
 
     def read(self) -> list[tuple[str, Any]]:
-        """Return the complete reports; raise errors of unpickling."""
+        """Return the complete reports. Raises the errors of unpickling."""
         while self.is_open:
             try:
                 content = os.read(self.descriptor, _READ_BYTES)

@@ -1,10 +1,10 @@
-"""The start of a child as a new interpreter, where a fork is not possible.
+"""Start a child as a new interpreter, for programs that cannot use a fork.
 
 The new interpreter reads a job from an unnamed file. It attaches the mappings at their addresses
-before other imports, then unpickles the body. So a body must pickle. cloudpickle writes functions
-of the main module by code, so the child does not import that module. A child with spawned children
-below it keeps the descriptors and passes the mappings on: every level sees the memory of all levels
-above.
+before it imports other modules, then unpickles the body. Therefore a body must be picklable.
+cloudpickle serialises functions of the main module by code, so the child does not import that
+module. A child that will spawn children keeps the descriptors and passes the mappings on, so that
+every level sees the memory of all levels above it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _COMMAND = (
     "import sys; sys.path[:] = {path!r}; "
     "from pto_core.hierarchy.processes.spawning import main; main()"
 )
-_MFD_NOEXEC_SEAL = 0x8  # hardened kernels refuse executable files
+_MFD_NOEXEC_SEAL = 0x8  # hardened kernels refuse executable memory files
 
 
 class _Job(NamedTuple):
-    """The content of the file; the body is unpickled after the mappings are attached."""
+    """The content of the job file. The body is unpickled after the mappings are attached."""
 
     path: str
     mappings: list[Place]
@@ -44,11 +44,11 @@ class _Job(NamedTuple):
 
 
 class AddressTakenError(OSError):
-    """The address of a mapping is in use in the new process; another try may succeed."""
+    """The address of a mapping is in use in the new process. Another attempt may succeed."""
 
 
 def pickled_body(plan: ChildPlan) -> bytes:
-    """Return the pickled body of a child; raise UsageError if it does not pickle."""
+    """Return the pickled body of a child. Raises UsageError if it cannot be pickled."""
     import cloudpickle
 
     try:
@@ -63,7 +63,7 @@ def pickled_body(plan: ChildPlan) -> bytes:
 
 
 def spawn_child(plan: ChildPlan, parent: int, body: bytes) -> tuple[int, ReportReader]:
-    """Start a child with its pickled ``body``; otherwise as :func:`fork_child`."""
+    """Start a child with its pickled ``body``; see :func:`fork_child` for the rest."""
     flush_output()
     mappings = places_for(plan)
     with parked():
@@ -103,7 +103,8 @@ def _unnamed_file() -> int:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        return os.memfd_create("pto-job", os.MFD_CLOEXEC)  # an older kernel
+        # older Linux kernels do not know this flag
+        return os.memfd_create("pto-job", os.MFD_CLOEXEC)
 
 
 def main() -> NoReturn:

@@ -1,7 +1,8 @@
-"""One thread for each numerical library in a child, unless the user set another number.
+"""Limit numerical libraries to one thread in each child, unless the user set another number.
 
-Thread pools of the machine's size in each child would compete for the cores. Libraries read the
-variables when they are loaded. The limit of a library that the parent has loaded is set directly.
+Otherwise each child would have a thread pool of the machine's size, and the pools would compete for
+the cores. Libraries read the environment variables when they are loaded. The limit of a library
+that the parent has already loaded is set directly.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ _FAMILIES = {
 
 
 def limit_thread_pools() -> None:
-    """Limit the pools that the user has not configured; called before other code of a child."""
+    """Limit the pools that the user has not configured; called before other code of the child."""
     environment = process_environment()
     if _FOR_ALL in environment:
-        return  # the other libraries follow it
+        return  # the other libraries read this variable too
     unset = {family: name for family, name in _FAMILIES.items() if name not in environment}
     _hierarchy.limit_thread_pools(
         threads=1,

@@ -1,9 +1,9 @@
-// Record when a task ran and its arguments.
+// Record the time at which a task ran, and its arguments.
 //
-// args: 0 = log, 1 = index of the task's record, 2 = words to sum up or 0, 3 = count of words,
-// 4... = the words themselves where args[2] is 0. The log is one clock (in a cache line of its own)
-// and a record per task. The clock ticks at the start and at the end of every task, so "a ended
-// before b started" is one comparison, on any core.
+// args: 0 = log, 1 = index of the task's record, 2 = address of words to add up, or 0, 3 = number
+// of words, 4... = the words themselves if args[2] is 0. The log consists of one clock (in its own
+// cache line) and a record for each task. Every task advances the clock at its start and at its
+// end, so the order of two tasks on any cores can be compared.
 #include <cstdint>
 
 namespace {

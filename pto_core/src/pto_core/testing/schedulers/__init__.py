@@ -1,4 +1,4 @@
-"""The contract of schedulers: random programs, simulated children, and checks of what happened."""
+"""The contract of schedulers: random programs, simulated children, and checks of the results."""
 
 from pto_core.testing.schedulers.subject import SchedulerSubject
 

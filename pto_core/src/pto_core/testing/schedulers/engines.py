@@ -50,7 +50,7 @@ CANCELLED = Chances(loss=0.01, cancel=0.02)
 _RUNS = 25
 _RING_BYTES = 1 << 12
 _SUB = Submit(Kind.SUB)
-# Each event breaks a rule where the run has one child, which has completed one of two frames.
+# Each event breaks a rule in a run whose only child has completed one of two frames.
 _REFUSED: Sequence[tuple[Event, type[PtoError]]] = (
     (RunBegin(), UsageError),
     (ScopeEnd(), UsageError),
@@ -98,7 +98,7 @@ def check_raw_hazards(scheduler: SchedulerSubject, seed: int | None = None) -> N
 
 
 def check_cancelled_runs(scheduler: SchedulerSubject, seed: int | None = None) -> None:
-    """Require that a cancelled run sends nothing more, ends, and leaves nothing."""
+    """Require that a cancelled run sends no further task, ends, and leaves no task alive."""
     with random_numbers(seed) as numbers:
         for _ in range(_RUNS):
             world = scheduler.run(numbers, numbers.choice(list(Hazards)), CANCELLED)
@@ -107,7 +107,7 @@ def check_cancelled_runs(scheduler: SchedulerSubject, seed: int | None = None) -
 
 
 def check_deadlocks(scheduler: SchedulerSubject, seed: int | None = None) -> None:
-    """Require a proof with true numbers if a heap ring is full and no task can free it."""
+    """Require a proof with correct numbers if a heap ring is full and no task can free it."""
     found = 0
     with random_numbers(seed) as numbers:
         for _ in range(2 * _RUNS):
@@ -124,7 +124,7 @@ def check_deadlocks(scheduler: SchedulerSubject, seed: int | None = None) -> Non
 
 
 def check_refusals_change_nothing(scheduler: SchedulerSubject) -> None:
-    """Require the right error for an event that breaks a rule, and the same state afterwards."""
+    """Require that an event that breaks a rule raises the right error and changes nothing."""
     engine = scheduler.engine(_small())
     _refuse(engine, _SUB, UsageError)
     _refuse(engine, RunEnd(), UsageError)
@@ -149,7 +149,7 @@ def check_engines_are_apart(scheduler: SchedulerSubject, seed: int | None = None
 
 
 def check_policy_is_used(scheduler: SchedulerSubject, seed: int | None = None) -> None:
-    """Require that the policy places single tasks without a pin, among children with free space."""
+    """Require that the policy places single tasks without a pin on children with free space."""
     asked: list[tuple[list[tuple[int, int]], int]] = []
 
     def last(candidates: Sequence[tuple[int, int]], preferred: int) -> int:

@@ -16,7 +16,7 @@ _CHILDREN = 16
 
 
 def check_picks_a_candidate(scheduler: SchedulerSubject, seed: int | None = None) -> None:
-    """Require one of the candidates, whichever they are."""
+    """Require that the policy returns one of the candidates."""
     with random_numbers(seed) as numbers:
         policy = scheduler.policy()
         for _ in range(_DECISIONS):
@@ -40,7 +40,7 @@ def check_arguments_stay(scheduler: SchedulerSubject, seed: int | None = None) -
 
 
 def check_runs_with_policy(scheduler: SchedulerSubject, seed: int | None = None) -> None:
-    """Require that random programs run to their end with the policy, and give the right values."""
+    """Require that random programs complete with the policy and compute the right values."""
     with random_numbers(seed) as numbers:
         for chances in (CALM, ROUGH) * 10:
             world = scheduler.run(numbers, Hazards.FULL, chances, validates=False)

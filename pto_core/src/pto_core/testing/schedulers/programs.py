@@ -1,7 +1,7 @@
 """Random programs for an engine, and their expected edges and values, computed without an engine.
 
-Memory is named by buffer and tile, so the expectation does not depend on addresses. Each task
-writes a hash of its number and of the values that it read.
+Memory is identified by buffer and tile, so the expected values do not depend on addresses. Each
+task writes a hash of its number and of the values that it read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Cell = tuple[int, int]
 
 @dataclass(frozen=True)
 class View:
-    """Tiles ``low`` to ``high`` of a buffer. ``is_new``: the task allocates the buffer."""
+    """The tiles ``low`` to ``high`` of a buffer. ``is_new``: the task allocates the buffer."""
 
     buffer: int
     low: int
@@ -28,13 +28,13 @@ class View:
     is_new: bool = False
 
     def cells(self) -> list[Cell]:
-        """Return the tiles, each with the number of the buffer."""
+        """Return the tiles, each with the number of its buffer."""
         return [(self.buffer, tile) for tile in range(self.low, self.high)]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A task; without members, an allocation of ``tiles`` as ``buffer``."""
+    """A task; if it has no members, an allocation of ``tiles`` as ``buffer``."""
 
     number: int
     kind: Kind = Kind.SUB
@@ -43,9 +43,9 @@ class Plan:
     is_hint: bool = False
     retries: int = 0
     failures: int = 0
-    """The number of its attempts that fail."""
+    """The number of attempts of the task that fail."""
     after: tuple[int, ...] = ()
-    """Tasks that it waits for by an explicit edge."""
+    """The tasks that it waits for by an explicit edge."""
     buffer: int = -1
     tiles: int = 0
 
@@ -78,20 +78,20 @@ class Program:
 
 
 def value(plan: int, member: int, view: int, cell: int, inputs: tuple[object, ...]) -> int:
-    """Return what a task writes to one tile."""
+    """Return the value that a task writes to one tile."""
     return hash((plan, member, view, cell, inputs))
 
 
 @dataclass
 class ExpectedEdges:
-    """The edges of the tasks added so far."""
+    """Computes the edges of the tasks added so far."""
 
     hazards: Hazards
     entries: list[tuple[View, int, bool]] = field(default_factory=list)
     data: dict[int, set[int]] = field(default_factory=dict)
-    """The producers of each task whose failure poisons it."""
+    """For each task, the producers whose failure poisons it."""
     order: dict[int, set[int]] = field(default_factory=dict)
-    """All producers of each task."""
+    """For each task, all its producers."""
 
     def add(self, plan: Plan) -> None:
         """Add the next task of the program."""
@@ -144,9 +144,9 @@ def _covers(view: View, other: View) -> bool:
 
 
 def sequential(plans: list[Plan], lost: set[int]) -> tuple[dict[Cell, object], dict[int, object]]:
-    """Run the plans in order; return the memory, and the values that each task read.
+    """Run the tasks in order; return the final memory, and the values that each task read.
 
-    The values that the tasks in ``lost`` write are None: unknown.
+    The values written by the tasks in ``lost`` are unknown, shown as None.
     """
     memory: dict[Cell, object] = {}
     seen: dict[int, object] = {}
@@ -183,9 +183,10 @@ def written(
 
 
 class ProgramWriter:
-    """Writes one random program.
+    """Generates one random program.
 
-    ``has_chains``: few buffers, only single tasks and no retries, so many tasks can be sent early.
+    ``has_chains``: the program has few buffers, only single tasks and no retries, so that many
+    tasks can be sent early.
     """
 
     def __init__(
@@ -208,7 +209,7 @@ class ProgramWriter:
         self.fails = numbers.random() < 0.6
 
     def write(self) -> Program:
-        """Return the program."""
+        """Generate the program."""
         steps: list[Step] = []
         while self.count < self.tasks:
             choice = self.numbers.random()
@@ -253,7 +254,7 @@ class ProgramWriter:
         return Plan(number, kind, members, pins, is_hint, retries, failures, after)
 
     def _members(self, size: int) -> tuple[tuple[View, ...], ...]:
-        """Return members of which none accesses a tile that another one writes."""
+        """Return members that do not access tiles which another member writes."""
         used: list[tuple[int, View]] = []
         for _ in range(self.numbers.randint(0, 3 + size)):
             member = self.numbers.randrange(size)

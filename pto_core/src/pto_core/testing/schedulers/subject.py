@@ -28,7 +28,7 @@ class SchedulerSubject:
         return cls(plugin.name, plugin)
 
     def engine(self, configuration: Configuration, policy: Policy = least_loaded) -> Scheduler:
-        """Return a new engine of the plugin, or for a policy the reference engine with it."""
+        """Return a new engine of the plugin; for a policy, the reference engine with it."""
         if isinstance(self.plugin, EnginePlugin):
             return self.plugin.engine(configuration, policy)
         return ReferenceEngine(configuration, policy=self.policy())

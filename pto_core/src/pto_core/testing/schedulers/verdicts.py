@@ -1,4 +1,4 @@
-"""Judge a run that has ended: what happened against what the program means."""
+"""Check a run that has ended against the expected edges and values of its program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pto_core.testing.schedulers.world import World
 
 
 def expect_end(world: World) -> None:
-    """Require that each task ended once, and that the engine holds nothing any more."""
+    """Require that each task ended once, and that the engine holds no task any more."""
     run = _finished(world)
     count = len(world.plans)
     expect(run.tasks == count, f"{run.tasks} tasks are counted, {count} were submitted")
@@ -41,7 +41,7 @@ def expect_poison(world: World) -> None:
 
 
 def expect_values(world: World) -> None:
-    """Require that each task read the values of sequential execution, and the memory at the end."""
+    """Require that each task read the values of a sequential run, and that the memory is right."""
     plans = _plans(world)
     spoiled = {n for n, result in world.results.items() if result is not Result.COMPLETED}
     memory, seen = sequential(plans, spoiled)

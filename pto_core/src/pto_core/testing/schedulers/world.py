@@ -1,7 +1,8 @@
-"""A simulated driver with simulated children: reports events in a random, possible order.
+"""A simulated driver with simulated children, which reports events in a random valid order.
 
 A child runs its frames in order, each in two steps: it reads, and later it writes. It checks
-requirements at the other children, not at the engine, and reports late and in batches.
+requirements by the progress of the other children, not by asking the engine. It reports late and in
+batches.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ RING_DISTANCE = 1 << 24
 
 @dataclass
 class SimulatedChild:
-    """A child: its frames, and what it has completed and reported."""
+    """A child: its frames, and the numbers of frames that it has completed and reported."""
 
     queue: deque[Send] = field(default_factory=deque)
     is_alive: bool = False
@@ -122,10 +123,10 @@ class World:
         self.plans: dict[int, Plan] = {}
         self.attempts: dict[int, int] = {}
         self.begun: dict[int, set[int]] = {}
-        """The attempts of each task in which a member has begun."""
+        """For each task, the attempts in which a member has begun."""
         self.seen: dict[int, dict[int, object]] = {}
         self.ended: set[int] = set()
-        """Tasks that the engine called finished, or that succeeded and are not yet reported."""
+        """Tasks that the engine reported as finished, or that succeeded without a report yet."""
         self.succeeded: dict[int, int] = {}
         self.results: dict[int, Result] = {}
         self.finished: RunFinished | None = None
@@ -134,10 +135,10 @@ class World:
         self.doomed: dict[int, int] = {}
 
     def run(self) -> None:
-        """Run the program to its end; a submit that is in a deadlock ends it early."""
+        """Run the program to its end. A submit that is in a deadlock ends it early."""
         self.tell(RunBegin(self.program.hazards))
         depth = 0
-        # How much of the submitted work is done before the next submit.
+        # The part of the submitted work that is done before the next submit.
         eagerness = self.numbers.choice([0.2, 0.6, 0.95])
         for step in self.program.steps:
             while self.numbers.random() < eagerness:
@@ -201,7 +202,7 @@ class World:
         expect(0 <= child < count, f"{what}; there are children 0 to {count - 1}")
 
     def _expect_place(self, sent: Send) -> None:
-        """Require that a frame goes to a child of its kind, and a pinned one to its child."""
+        """Require that a frame goes to a child of the right kind, and a pinned one to its child."""
         plan = self.plans[sent.task]
         kind = self.program.kinds[sent.child]
         expect(
@@ -224,7 +225,7 @@ class World:
         return self.address[cell[0]] + cell[1] * TILE
 
     def _submit(self, plan: Plan) -> bool:
-        """Submit, and wait for free space; return False for a deadlock."""
+        """Submit, and wait for free space. Return False for a deadlock."""
         while True:
             answer = self.tell(self._event(plan))
             expect(answer, f"no answer to the submit of task {plan.number}")
@@ -273,7 +274,7 @@ class World:
         return Tensor(address, (view.high - view.low) * TILE, view.tag)
 
     def advance(self) -> bool:
-        """Let one possible thing happen; return False if nothing can."""
+        """Perform one possible step; return False if none is possible."""
         before = len(self.answers)
         self.tell(Dispatch())
         self._mishap()
@@ -375,7 +376,7 @@ class World:
         child.inputs = None
 
     def _spoil(self, frame: Send) -> None:
-        """Write invalid values, as a failed member may."""
+        """Write invalid values, because a failed member may do so."""
         member = self.plans[frame.task].members[frame.member]
         for cell, _ in written(0, 0, member, ()):
             self.memory[self._at(cell)] = ("spoiled", frame.task)

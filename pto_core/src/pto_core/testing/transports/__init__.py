@@ -1,4 +1,4 @@
-"""The contract of transports: links that drive them, and one module of checks for each concern."""
+"""The contract of transports: links that drive a transport, and modules of checks."""
 
 from pto_core.testing.transports.link import Capacity, ChildFace, Link, ParentFace
 from pto_core.testing.transports.subject import TransportSubject

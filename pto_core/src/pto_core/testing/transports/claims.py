@@ -1,4 +1,4 @@
-"""Check the description of a transport, and which side it wakes."""
+"""Check the capabilities of a transport, and that it wakes the other side."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def check_table(subject: TransportSubject) -> None:
     """Require that a native table has the version, name and capabilities of the plugin."""
     plugin = subject.plugin
     if not isinstance(plugin, NativeTransport):
-        return  # a Python transport has no table; the core provides one
+        return  # a Python transport has no table of its own; the core provides one
     table = load_table(plugin)
-    assert table is not None  # the loader checked it
+    assert table is not None  # checked when the library was loaded
     expect(table.name == plugin.name.encode(), f"the table calls itself {table.name!r}")
     bits = abi.TransportFlag(table.capabilities)
     claimed = {(flag.name or "").lower() for flag in abi.TransportFlag if flag in bits}
@@ -48,7 +48,7 @@ def check_memory_needed(subject: TransportSubject) -> None:
 
 
 def check_bells(subject: TransportSubject) -> None:
-    """Require that each write rings the doorbell of a sleeping other side, and never its own."""
+    """Require that each write rings the doorbell of a sleeping other side, never the own one."""
 
     def body() -> None:
         link = subject.link()
@@ -66,7 +66,7 @@ def check_bells(subject: TransportSubject) -> None:
 
 def _expect_rung(link: Link, side: str, act: Callable[[], int]) -> None:
     bells = {"parent": link.parent_bell, "child": link.child_bell}
-    for bell in bells.values():  # the ringer clears it
+    for bell in bells.values():  # the side that rings clears the word
         bell.sleepers = 1
     before = {name: bell.rung for name, bell in bells.items()}
     expect(act(), "an idle queue is full")

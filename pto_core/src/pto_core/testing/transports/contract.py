@@ -13,10 +13,10 @@ from pto_core.testing.transports.subject import TransportSubject
 class TransportContract:
     """The contract of transports. A subclass sets ``transport`` to its name.
 
-    A transport in Python also defines how hostile bytes reach its ends, with two static methods
+    A transport in Python also defines how invalid bytes reach its ends, with two static methods
     that write ``noise`` to the wire unchanged: ``spoil_frames(parent_end, noise)`` for the child,
-    and ``spoil_answers(child_end, noise)`` for the parent. For a native transport the kit corrupts
-    the memory.
+    and ``spoil_answers(child_end, noise)`` for the parent. For a native transport, the kit
+    overwrites the memory.
     """
 
     transport: ClassVar[str]

@@ -1,4 +1,4 @@
-"""Close ends, kill processes, and reopen connections."""
+"""Check closed ends, killed processes, and reopened connections."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CONNECTIONS = 40
 
 
 def check_parent_closes(subject: TransportSubject) -> None:
-    """Require that frames sent before the parent closes arrive, then the close."""
+    """Require that frames sent before the parent closes arrive, and then the close is reported."""
     link = subject.link()
 
     def body() -> None:
@@ -47,7 +47,7 @@ def check_parent_closes(subject: TransportSubject) -> None:
 
 
 def check_child_closes(subject: TransportSubject) -> None:
-    """Require that answers sent before the child closes arrive, then the close in every call."""
+    """Require that answers sent before the child closes arrive; later calls report the close."""
     for submits_first, limit in ((True, 1), (False, 1), (False, 256)):
         _close_child(subject.link(), submits_first, limit)
 
@@ -107,9 +107,9 @@ def _expect_closed_poll(parent: ParentFace) -> None:
 
 
 def check_killed_child(subject: TransportSubject) -> None:
-    """Require that the parent has a prefix of the answers of a child killed at any instant.
+    """Require that the parent receives a prefix of the answers of a child that is killed.
 
-    No partial answer arrives, and no error except the close. The next connection is as new.
+    No partial answer arrives, and no error except the close. The next connection is like new.
     """
     with random_numbers(None) as numbers:
         link = subject.link(Capacity(16, 8192))
@@ -197,7 +197,7 @@ def check_link_is_new(link: Link) -> None:
 
 
 def check_connection_is_made_again(subject: TransportSubject) -> None:
-    """Require that zeroed memory of an earlier connection makes a new connection."""
+    """Require that a new connection works in memory of an earlier one that was zeroed."""
     link = subject.link()
     for _ in range(5):
         check_link_is_new(link)
@@ -254,7 +254,7 @@ def _resources() -> tuple[int, int]:
 
 
 def check_idle_calls_return(subject: TransportSubject) -> None:
-    """Require that no call waits for frames, answers or free space."""
+    """Require that no call blocks to wait for frames, answers or free space."""
 
     def body() -> None:
         link = subject.link(Capacity(1, 4096))

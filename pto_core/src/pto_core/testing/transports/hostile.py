@@ -1,4 +1,4 @@
-"""Corrupt the data: each call returns a valid result or an error with a text."""
+"""Corrupt the data: each call must return a valid result or an error with a text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check the limits of queues: the requested amount fits, more waits, and too much is refused."""
+"""Check the limits of queues: the promised amount fits, more waits, and too much is refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _fill_and_empty(parent: ParentFace, child: ChildFace, count: int, size: int)
 
 
 def check_full_queue_takes_fewer(subject: TransportSubject) -> None:
-    """Require that a full queue accepts no frame until some were taken."""
+    """Require that a full queue accepts no frame until frames were taken out."""
 
     def body() -> None:
         link = subject.link(Capacity(4, 4096))

@@ -1,7 +1,7 @@
 """One connection under test: both ends, through the table that the core uses.
 
-The core's table also drives a transport in Python, so the tests use the production path. The faces
-only convert: a status becomes an exception, a view becomes a frame.
+The core's table also drives a transport in Python, so the tests use the production path. The
+classes here only convert: a status becomes an exception, a view becomes a frame.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _MOST = 256
 
 @dataclass(frozen=True)
 class Capacity:
-    """The capacity of a connection."""
+    """The capacities of a connection."""
 
     queue_frames: int = 64
     queue_bytes: int = 65536
 
     @property
     def largest_data(self) -> int:
-        """Bytes of data in the largest frame, and in the largest answer."""
+        """The size of the data in the largest frame, and in the largest answer."""
         return self.queue_bytes - FRAME_HEAD_BYTES
 
 
 class _Face:
     def __init__(self, opened: OpenedEnd, link: Link) -> None:
-        self._link = link  # the end owns its memory
+        self._link = link  # keeps the memory of the end alive
         self.table = abi.TransportApi.from_address(opened.table)
         self.end = ctypes.c_void_p(opened.end)
         self._is_open = True
@@ -56,7 +56,7 @@ class ParentFace(_Face):
     """The parent's end."""
 
     def submit(self, frames: Sequence[Frame]) -> int:
-        """Offer frames. Return the number of accepted ones."""
+        """Offer frames. Return the number of frames that were accepted."""
         heads = [abi.head_of(frame.pack()) for frame in frames]
         data = [ctypes.create_string_buffer(frame.data, len(frame.data)) for frame in frames]
         views = (abi.FrameView * len(frames))(
@@ -66,8 +66,8 @@ class ParentFace(_Face):
             )
         )
         status = self.table.submit(self.end, views, len(frames))
-        # The caller owns the offered memory again. A transport that kept a reference would read
-        # this.
+        # The caller owns the offered memory again, so overwrite it: a transport that kept a
+        # reference would read this.
         for head, content in zip(heads, data, strict=True):
             ctypes.memset(ctypes.addressof(head), 0xEE, ctypes.sizeof(head))
             ctypes.memset(ctypes.addressof(content), 0xEE, len(content))
@@ -141,8 +141,8 @@ class Link:
         self._opener = Opener(transport, capacity.queue_frames, capacity.queue_bytes)
         self.memory_bytes = self._opener.memory_bytes
         expect(self.memory_bytes >= 1, "memory_needed() gives 0; expected at least one byte")
-        # Layout: bells, a page before the memory, the memory, and a page after it. Both pages must
-        # stay unwritten.
+        # Layout: doorbells, a page before the memory, the memory, and a page after it. Nothing may
+        # write to the two pages.
         self._mapping = mmap.mmap(-1, 2 * abi.PAGE + self.memory_bytes + abi.PAGE)
         first = ctypes.addressof(ctypes.c_char.from_buffer(self._mapping))
         self.parent_bell = abi.Bell.from_address(first)

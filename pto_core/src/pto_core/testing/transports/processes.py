@@ -1,4 +1,4 @@
-"""Run test bodies in their own processes, so that a blocked or crashed call is detected.
+"""Run test bodies in separate processes, so that a blocked or crashed call is detected.
 
 A body must not use resources that threads of the parent may have locked.
 """
@@ -16,15 +16,13 @@ from contextlib import contextmanager
 from pto_core.testing.failure import ContractError, expect
 
 LIMIT_S = 30.0
-"""The time without progress after which a wait counts as stuck; read at each wait, so that tests
-can shorten it.
+"""A wait without progress for this time counts as stuck; tests may shorten it at any time.
 """
 _BODY_LIMIT_S = 120.0
 _PATIENCE_S = 0.05
 
 _beside: list[Child] = []
-"""The process that runs beside the block of :func:`running`; waits of the block end if it has
-failed.
+"""The process of :func:`running`; waits of its block end if the process has failed.
 """
 
 
@@ -40,14 +38,14 @@ class Child:
         self._is_reaped = False
 
     def kill(self) -> None:
-        """Kill it immediately."""
+        """Kill the process immediately."""
         if not self._is_reaped:
             os.kill(self.pid, signal.SIGKILL)
 
     def join(self, limit_s: float | None = None) -> None:
-        """Wait for its exit. Raises :class:`ContractError` with its error or its signal.
+        """Wait for the exit. Raises :class:`ContractError` with the error or signal of the process.
 
-        Does nothing after an earlier wait. Without ``limit_s`` it waits for ``LIMIT_S``.
+        A second call does nothing. Without ``limit_s``, the wait is limited to ``LIMIT_S``.
         """
         if self._is_reaped:
             return
@@ -64,7 +62,7 @@ class Child:
             raise ContractError(f"the transport crashed the process: {name}")
 
     def tell_failure(self, within_s: float = 0.0) -> None:
-        """Raise the error of :meth:`join` if it exits within that time; otherwise do nothing."""
+        """Raise the error of :meth:`join` if the process exits in time; otherwise do nothing."""
         if not self._is_reaped and select.select([self._reports], [], [], within_s)[0]:
             self.join()
 
@@ -76,7 +74,7 @@ class Child:
         return os.waitpid(self.pid, 0)[1]
 
     def discard(self) -> None:
-        """Kill and reap it."""
+        """Kill the process and collect its exit status."""
         if not self._is_reaped:
             self.kill()
             self._reap()
@@ -103,9 +101,9 @@ def _read_all(descriptor: int) -> bytes:
 
 @contextmanager
 def running(body: Callable[[], None]) -> Iterator[Child]:
-    """Run ``body`` beside the block; if the block succeeds, the body must succeed, too.
+    """Run ``body`` beside the block. If the block succeeds, the body must succeed too.
 
-    If both fail, report the child's error: the block may only have waited for the child.
+    If both fail, report the error of the child: the block may have failed because of it.
     """
     child = Child(body)
     _beside.append(child)
@@ -122,13 +120,13 @@ def running(body: Callable[[], None]) -> Iterator[Child]:
 
 
 def apart(body: Callable[[], None], limit_s: float = _BODY_LIMIT_S) -> None:
-    """Run ``body`` in a process of its own and wait for it."""
+    """Run ``body`` in a separate process and wait for it."""
     with running(body) as child:
         child.join(limit_s)
 
 
 class Progress:
-    """Ends a wait without progress, and lets other threads run between polls."""
+    """Ends a wait that makes no progress, and lets other threads run between polls."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -139,7 +137,7 @@ class Progress:
         self._since = time.monotonic()
 
     def look(self, moved: object) -> None:
-        """Return immediately after progress; otherwise yield, for at most ``LIMIT_S`` in a row."""
+        """Return at once after progress; otherwise yield, at most ``LIMIT_S`` in a row."""
         if moved:
             self.moved()
             return

@@ -1,4 +1,4 @@
-"""A transport under test, by name, and the two ways in which its ends are used."""
+"""A transport under test, by name, and two ways to use its ends."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ _LEAST_DATA = 1024
 
 @dataclass(frozen=True)
 class Manner:
-    """The manner in which the ends of a link are used.
+    """The way in which the ends of a link are used.
 
-    Normal: space for many frames, and every call reaches the transport. Clogged: the smallest
-    queue, calls that are refused before they reach the transport, and late polls for few answers.
+    Normal: a large queue, and every call reaches the transport. Clogged: the smallest queue, some
+    calls are refused before they reach the transport, and polls are late and ask for few answers.
     """
 
     capacity: Capacity
     is_clogged: bool = False
 
     def submit(self, numbers: random.Random, end: ParentFace, frames: list[Frame]) -> int:
-        """Submit some of ``frames``, as many as the transport accepts in this manner."""
+        """Submit ``frames``; if clogged, at most two of them, or none."""
         if not self.is_clogged:
             return end.submit(frames)
         return end.submit(frames[: numbers.randint(1, 2)]) if numbers.random() < 0.5 else 0
 
     def poll(self, numbers: random.Random, end: ParentFace) -> list[Answer]:
-        """Poll, or skip this turn."""
+        """Poll; if clogged, often return nothing instead."""
         if not self.is_clogged:
             return end.poll()
         return end.poll(numbers.randint(1, 2)) if numbers.random() < 0.3 else []
 
     def receive(self, numbers: random.Random, end: ChildFace) -> list[Frame]:
-        """Receive and take some frames, or skip this turn."""
+        """Receive and take frames; if clogged, often return nothing instead."""
         if not self.is_clogged:
             return end.receive()
         if numbers.random() < 0.5:
@@ -54,13 +54,13 @@ class Manner:
         return shown[:taken]
 
     def answer(self, numbers: random.Random, end: ChildFace, answer: Answer) -> bool:
-        """Answer, or skip this turn."""
+        """Answer; if clogged, often refuse instead."""
         return (not self.is_clogged or numbers.random() < 0.5) and end.answer(answer)
 
 
 @dataclass
 class TransportSubject:
-    """A transport under test. The two functions belong to Python transports, see the contract."""
+    """A transport under test. The two functions exist for Python transports; see the contract."""
 
     name: str
     plugin: NativeTransport | PythonTransport
@@ -80,20 +80,20 @@ class TransportSubject:
 
     @property
     def normal(self) -> Manner:
-        """Make a link with space for 64 frames on which every call reaches the transport."""
+        """Return a link with space for 64 frames, on which every call reaches the transport."""
         return Manner(Capacity(64, min(self.plugin.frame_limit, 65536)))
 
     @property
     def clogged(self) -> Manner:
-        """Make a link with space for few small frames, on which some calls are refused."""
+        """Return a link with space for few small frames, on which some calls are refused."""
         return Manner(Capacity(1, _LEAST_DATA), is_clogged=True)
 
     def link(self, capacity: Capacity | None = None) -> Link:
-        """Make a connection."""
+        """Open a connection."""
         return Link(self.plugin, capacity or self.normal.capacity)
 
     def spoil(self, link: Link, towards: str, noise: bytes, at: int) -> None:
-        """Write ``noise`` to the input of an end."""
+        """Write ``noise`` to the input of one end."""
         if isinstance(self.plugin, NativeTransport):
             link.spoil(at, noise)
             return
@@ -110,4 +110,4 @@ class TransportSubject:
             else:
                 self.spoil_answers(child, noise)
         except (OSError, ProtocolError):
-            return  # the wire is full
+            return  # no free space in the socket

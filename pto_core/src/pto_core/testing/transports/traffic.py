@@ -22,7 +22,7 @@ _Seen = TypeVar("_Seen")
 
 
 def frame(number: int, size: int = 0, kind: FrameKind = FrameKind.TASK) -> Frame:
-    """Make a frame in which every member depends on ``number``."""
+    """Return a frame in which every member depends on ``number``."""
     numbers = random.Random(number)
     return Frame(
         kind,
@@ -112,7 +112,7 @@ def _submit_all(link: Link, manner: Manner, numbers: random.Random, sizes: list[
         sent += taken
         progress.look(taken)
     done: list[Answer] = []
-    while not done:  # the child has taken all
+    while not done:  # the child has taken all frames
         done = parent.poll()
         progress.look(done)
     same(done[0], Answer(AnswerKind.REPLY, 7, data=b"all"), "reply")
@@ -156,7 +156,7 @@ class _Story:
 
 
 def _story(numbers: random.Random, manner: Manner, length: int) -> _Story:
-    """Make successes of one or several frames, failures, skips and replies, with any data."""
+    """Return successes of one or several frames, failures, skips and replies, with any data."""
     answers: list[Answer] = []
     ended = 0
     for number in range(length):
@@ -225,14 +225,14 @@ def _poll_all(link: Link, manner: Manner, numbers: random.Random, story: _Story)
 
 
 def _drop_merged(awaited: list[Answer], got: Answer) -> None:
-    """Drop the successes that ``got`` reports by its number."""
+    """Drop the successes that ``got`` reports with its number."""
     if got.kind is AnswerKind.COMPLETED:
         while awaited and is_success(awaited[0]) and awaited[0].number < got.number:
             awaited.pop(0)
 
 
 def is_success(answer: Answer) -> bool:
-    """Whether a later answer may report it."""
+    """Whether a later answer may report this success as well."""
     return replace(answer, number=0) == Answer(AnswerKind.COMPLETED, 0)
 
 
