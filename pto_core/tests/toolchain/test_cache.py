@@ -266,6 +266,19 @@ def test_least_recently_used_artefacts_make_room(bench, kernel) -> None:
     assert bench.leftovers() == []
 
 
+def test_removal_of_an_older_version_keeps_the_newer_one(bench, kernel) -> None:
+    source = bench.write("one.cpp", kernel("1"))
+    older = bench.build(source)
+    age(bench.cache, 1)
+    source.write_text(kernel("2"))
+    newer = bench.build(source)
+    age(bench.cache, 1)
+    ArtefactCache(bench.cache).trim(newer.stat().st_size)
+    assert (older.exists(), newer.exists()) == (False, True)
+    assert bench.build(source) == newer
+    assert bench.states == ["cached"]
+
+
 def test_what_was_just_used_stays_whatever_the_limit(bench, kernel) -> None:
     first = bench.build(bench.write("one.cpp", kernel("1")), cache_limit_bytes=1)
     second = bench.build(bench.write("two.cpp", kernel("2")), cache_limit_bytes=1)

@@ -176,6 +176,37 @@ def test_compiler_is_asked_once(bench, monkeypatch) -> None:
     assert find_compiler("g++", bench.cache) == first
 
 
+def test_compilers_with_other_flags_are_other_compilers(bench) -> None:
+    first = find_compiler("g++ -DVALUE=1", bench.cache)
+    second = find_compiler("g++ -DVALUE=2", bench.cache)
+    assert first is not None
+    assert second is not None
+    assert (first.command[1:], second.command[1:]) == (("-DVALUE=1",), ("-DVALUE=2",))
+    assert first.identity != second.identity
+
+
+def test_the_first_failure_in_the_given_order_is_raised(bench) -> None:
+    """The compiler of the first source fails after that of the second one."""
+    script = bench.write(
+        "my-g++",
+        "#!/bin/sh\n"
+        'case "$*" in\n'
+        '  *first.cpp*) while [ ! -e "$0.ended" ]; do sleep 0.05; done; exec g++ "$@" ;;\n'
+        '  *second.cpp*) g++ "$@"; code=$?; : >"$0.ended"; exit $code ;;\n'
+        '  *) exec g++ "$@" ;;\n'
+        "esac\n",
+    )
+    script.chmod(0o755)
+    toolchain = Toolchain(bench.config(cxx=str(script), jobs=2))
+    requests = [
+        toolchain.kernel(bench.write(name, "wrong;\n"), "aiv", KernelToolchain())
+        for name in ("first.cpp", "second.cpp")
+    ]
+    with pytest.raises(CompileError) as caught:
+        toolchain.build_many(requests)
+    assert caught.value.source == str(requests[0].source)
+
+
 def test_replaced_compiler_is_asked_again(bench, kernel) -> None:
     script = bench.write("my-g++", '#!/bin/sh\nexec g++ "$@"\n')
     script.chmod(0o755)
