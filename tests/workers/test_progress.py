@@ -16,7 +16,7 @@ import pytest
 
 from pto_core import Out, task
 from pto_core.errors import TaskFailedError
-from pto_core.hierarchy.progress import Follower, Progress, TerminalBar
+from pto_core.hierarchy.progress import Follower, PlainLines, Progress, TerminalBar
 
 SOON_S = 20.0
 HIDDEN, SHOWN = "\x1b[?25l", "\x1b[?25h"
@@ -229,3 +229,14 @@ def test_elsewhere_there_are_plain_lines(make: Any, capfd: pytest.CaptureFixture
     *earlier, last = errors.splitlines()
     assert last == "L3: 2 of 2 tasks, 1 failed"
     assert all(re.fullmatch(r"L3: \d of \d tasks(, 1 failed)?", line) for line in earlier)
+
+
+def test_the_last_line_is_printed_at_once(capfd: pytest.CaptureFixture[str]) -> None:
+    lines = PlainLines("L3")
+    lines(Progress(2, 1, 0))
+    lines(Progress(3, 2, 0))  # less than a second after the line before
+    lines(Progress(3, 3, 1, is_over=True))
+    assert capfd.readouterr().err.splitlines() == [
+        "L3: 1 of 2 tasks",
+        "L3: 3 of 3 tasks, 1 failed",
+    ]

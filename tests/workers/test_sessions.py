@@ -16,6 +16,7 @@ from pto_core import (
     In,
     InOut,
     Out,
+    OutExisting,
     Progress,
     Scalar,
     TaskArgs,
@@ -134,6 +135,21 @@ def test_a_task_ends_while_its_handle_is_polled(make) -> None:
         while not handle.done:
             assert time.monotonic() < limit
         assert row[0] == 7
+
+
+def test_a_submit_without_retries_overrides_those_of_the_task(make) -> None:
+    worker = make(num_sub_workers=1)
+    counts = worker.shared_array((2, 1))
+
+    @task(retries=2)
+    def fail(runs: OutExisting) -> None:
+        runs += 1
+        raise ValueError("no luck")
+
+    for row, options in zip(counts, ({}, {"retries": 0}), strict=True):
+        with pytest.raises(TaskFailedError, match="no luck"), worker.session() as s:
+            s.submit(fail, row, **options)
+    assert counts.tolist() == [[3], [1]]
 
 
 def test_progress_ends_with_everything_done(make) -> None:

@@ -156,6 +156,14 @@ def test_an_error_keeps_the_path_through_every_level() -> None:
     assert deepest.callable == "check"
 
 
+def test_the_path_of_another_child_is_not_the_path_of_a_nested_one() -> None:
+    """The path of the other child begins with the same text."""
+    other = task_error(TaskPlace(0, "check", path="L4/host12/sub0"), raised(ValueError("boom")))
+    error = task_error(TaskPlace(1, "graph", path="L4/host1"), Failure.of(other))
+    assert error.message.startswith("L4/host1: TaskFailedError: L4/host12/sub0: ValueError: boom")
+    assert error.path == "L4/host1"
+
+
 def test_a_child_that_died_two_levels_down_is_a_failed_task_here() -> None:
     died = task_error(
         TaskPlace(2, "work", path="L4/host0/sub0"),

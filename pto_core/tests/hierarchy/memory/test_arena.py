@@ -114,6 +114,18 @@ def test_without_a_limit_what_is_free_now_counts_less_what_was_promised() -> Non
     arena.array(30_000, "uint8")
 
 
+def test_pages_that_hold_no_allocation_do_not_raise_the_limit() -> None:
+    class Pages:
+        resident_bytes = 5000
+
+    pages = Pages()
+    budget = Budget(measure=lambda: Availability(1000, "the box"))
+    budget.add_backing(pages)
+    with pytest.raises(CapacityError, match="1000 are left: the box leaves 1000 bytes;"):
+        budget.take(1001, "an array")
+    budget.take(1000, "an array")
+
+
 def test_a_shape_that_cannot_be_is_refused(arena) -> None:
     for shape in (-1, (2, -3), (1.5,), "ab"):
         with pytest.raises(UsageError, match="shape"):
