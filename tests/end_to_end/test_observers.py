@@ -1,0 +1,89 @@
+"""An installed observer is called for whole runs and cases, and for no task."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from pto_core import kernel, open_device
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "01_vector"
+
+# Appends a line for each call of a hook: its name, and what tells runs and cases apart.
+OBSERVER = """
+import os
+from pto_core.plugins.hooks import hookimpl
+
+def note(*parts):
+    with open(os.environ["CALLS"], "a") as calls:
+        print(*parts, file=calls)
+
+@hookimpl
+def pto_run_started(info):
+    note("pto_run_started", info.runtime)
+
+@hookimpl
+def pto_run_finished(info, report, error):
+    note("pto_run_finished", report.tasks, error)
+
+@hookimpl
+def pto_case_started(info):
+    note("pto_case_started", info.name)
+
+@hookimpl
+def pto_case_finished(info, exit_code):
+    note("pto_case_finished", info.name, exit_code)
+"""
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Install the observer, and return the file with its calls."""
+    (tmp_path / "noting_observer.py").write_text(OBSERVER)
+    metadata = tmp_path / "noting_observer-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: noting-observer\nVersion: 1.0")
+    (metadata / "entry_points.txt").write_text("[pto.observers]\nnoting = noting_observer\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    importlib.invalidate_caches()
+    sys.modules.pop("noting_observer", None)
+    return tmp_path / "calls"
+
+
+@kernel(core="aiv")
+def nothing() -> None:
+    pass
+
+
+def test_hooks_are_called_once_a_run_not_once_a_task(calls: Path) -> None:
+    with open_device("a2a3sim", runtime="tensormap_and_ringbuffer") as device:
+        for tasks in (1, 100):
+
+            def graph(rt, tasks=tasks):
+                for _ in range(tasks):
+                    rt.submit(nothing)
+
+            device.run(graph)
+    runtime = "tensormap_and_ringbuffer"
+    assert calls.read_text().splitlines() == [
+        f"pto_run_started {runtime}",
+        "pto_run_finished 1 None",
+        f"pto_run_started {runtime}",
+        "pto_run_finished 100 None",
+    ]
+
+
+def test_hooks_of_a_case_are_called_around_its_run(calls: Path, case) -> None:
+    case.variables["PYTHONPATH"] = str(calls.parent)
+    case.variables["CALLS"] = str(calls)
+    done = case.run_on(EXAMPLE, "-q")
+    assert done.returncode == 0, done.stderr
+    lines = calls.read_text().splitlines()
+    of_case = [line for line in lines if line.startswith("pto_case")]  # called in the parent
+    assert of_case == ["pto_case_started constant", "pto_case_finished constant 0"]
+    assert len([line for line in lines if line.startswith("pto_run_started")]) == 1
