@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lost_children import (
+    await_count,
+    await_count_in_run,
+    await_sent,
+    child_pids,
+    kill,
+)
 from task_arguments import given
 
 from pto_core import ChipCallable, ContinuousTensor, In, Out, TaskArgs, TensorArgType, kernel
@@ -359,9 +364,7 @@ def test_memory_is_not_freed_while_a_replay_may_use_it(chips: Chips, gate: Gate)
     )
     replay = threading.Thread(target=worker.replay, args=(graph,))
     replay.start()
-    end = time.monotonic() + LIMIT_S
-    while worker.statistics()["in_flight"] == 0 and time.monotonic() < end:
-        time.sleep(0.001)
+    await_sent(worker)
     with pytest.raises(UsageError, match="which names it, has not ended"):
         worker.free(memory.address, worker=1)
     gate.open()
@@ -386,7 +389,8 @@ def test_a_chip_that_died_has_lost_its_memory(chips: Chips) -> None:
         orch.submit_next_level(chips.one, given((memory, IN), (out, OUT)), worker=0)
 
     captured = worker.capture(graph)
-    kill(worker, 0)
+    kill(child_pids()[0])
+    assert await_count(worker, "restarts", 1) == 1
     assert memory.address == other.address
     with pytest.raises(UsageError, match="is memory of chip 1, and worker= names chip 0"):
         worker.run(graph)
@@ -418,7 +422,8 @@ def test_a_task_that_waited_fails_where_its_chip_has_lost_the_memory(
     def graph(orch: Any, args: Any, config: Any) -> None:
         waits = [orch.submit_sub(late, TaskArgs()) for _ in range(2)]
         orch.submit_next_level(chips.one, given((memory, IN), (out, OUT)), worker=0, after=waits)
-        kill(worker, 0)
+        kill(child_pids()[0])
+        assert await_count_in_run(worker, "deaths", 1) == 1
         gate.open()
 
     with pytest.raises(TaskFailedError, match="is in no memory of this chip"):
@@ -441,11 +446,3 @@ def test_copies_of_many_pieces_arrive_whole_in_both_directions(chips: Chips) -> 
     part = np.zeros(100, np.uint8)
     chips.worker.copy_from(part, address + 5 * 2**20, worker=1)
     np.testing.assert_array_equal(part, sent[5 * 2**20 :][:100])
-
-
-def kill(worker: Any, child: int) -> None:
-    """Kill a child, and let the Worker see that."""
-    pid = worker._node.children.processes[child].pid
-    os.kill(pid, signal.SIGKILL)
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    worker._node.children.hooks.poll()

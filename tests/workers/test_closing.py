@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from lost_children import await_count_in_run, child_pids, kill
 from task_arguments import given
+from thread_states import await_blocked
 
 from pto_core import InOut, TensorArgType, task
 from pto_core.errors import PtoError, WorkerClosedError
+from pto_core.hierarchy.driver_hooks import DriverHooks
+from pto_core.hierarchy.processes import ChildProcesses
 
 SOON_S = 40.0
 
@@ -47,6 +49,12 @@ class Elsewhere:
             self._act()
         except BaseException as error:  # noqa: BLE001 - the test looks at it
             self.error = error
+
+    def await_blocked(self) -> None:
+        await_blocked(self._thread.native_id)
+
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
 
     def end(self) -> BaseException | None:
         self._thread.join(SOON_S)
@@ -114,7 +122,7 @@ def test_close_while_another_thread_waits_for_a_task(make: Any, tasks: int) -> N
         with worker.session() as s:
             handles = [s.submit(sleep_long, x) for _ in range(tasks)]
             waiting = Elsewhere(handles[-1].wait)
-            time.sleep(0.2)
+            waiting.await_blocked()
             worker.close()
             assert waiting.end() is None
             assert isinstance(handles[-1].exception(), PtoError)
@@ -140,44 +148,59 @@ def test_close_while_another_thread_is_in_a_run(make: Any) -> None:
     assert isinstance(running.end(), WorkerClosedError)
 
 
-def test_who_looks_after_children_that_a_close_has_ended_finds_them(make: Any) -> None:
-    worker = make(num_sub_workers=1)
+def hooks_of(worker: Any, monkeypatch: pytest.MonkeyPatch) -> DriverHooks:
+    """Return the hooks of the driver of a Worker."""
+    found: list[DriverHooks] = []
+    begin_run = DriverHooks.begin_run
+
+    def recording(hooks: DriverHooks) -> None:
+        found.append(hooks)
+        begin_run(hooks)
+
     worker.init()
-    children = worker._node.children
-    end, looks = children.processes.end, []
+    with monkeypatch.context() as patched:
+        patched.setattr(DriverHooks, "begin_run", recording)
+        with worker.session():
+            pass
+    (hooks,) = found
+    return hooks
 
-    def end_and_look(*args: Any, **named: Any) -> None:
+
+def test_a_connection_found_broken_after_a_close_ended_the_child(make: Any, monkeypatch) -> None:
+    worker = make(num_sub_workers=1)
+    hooks = hooks_of(worker, monkeypatch)
+    end, checks = ChildProcesses.end, []
+
+    def end_and_check(*args: Any, **named: Any) -> None:
         end(*args, **named)
-        looks.append(Elsewhere(lambda: children.hooks.child_broken(0, "late")).end())
+        checks.append(Elsewhere(lambda: hooks.child_broken(0, "late")).end())
 
-    children.processes.end = end_and_look
+    monkeypatch.setattr(ChildProcesses, "end", end_and_check)
     worker.close()
-    assert looks == [None]
+    assert checks == [None]
 
 
-def test_a_run_that_a_close_ends_is_not_ended_by_who_looks_after_children_meanwhile(
-    make: Any,
-) -> None:
-    """The close ended them: their tasks fail for the close, and not for a death."""
+def test_tasks_that_a_close_ends_fail_for_the_close_not_for_an_exit(make: Any, monkeypatch) -> None:
+    """Another thread checks the children while the close ends them."""
     worker = make(num_sub_workers=1)
     handle = worker.register(wait_long)
     x = worker.shared_array(4)
-    worker.init()
-    children = worker._node.children
-    end, is_submitted, found = children.processes.end, threading.Event(), []
+    hooks = hooks_of(worker, monkeypatch)
+    is_submitted, found = threading.Event(), []
 
     def graph(orch: Any, args: Any, config: Any) -> None:
         orch.submit_sub(handle, given((x, TensorArgType.INOUT)))
         is_submitted.set()
 
-    def look_and_end(*args: Any, **named: Any) -> None:
-        os.kill(children.processes[0].pid, signal.SIGKILL)
-        os.waitid(os.P_PID, children.processes[0].pid, os.WEXITED | os.WNOWAIT)
-        found.append(Elsewhere(children.hooks.poll).end())
-        found.append(children.driver.is_running)
+    end = ChildProcesses.end
+
+    def check_and_end(*args: Any, **named: Any) -> None:
+        kill(*child_pids())
+        found.append(Elsewhere(hooks.poll).end())
+        found.append(running.is_running())
         end(*args, **named)
 
-    children.processes.end = look_and_end
+    monkeypatch.setattr(ChildProcesses, "end", check_and_end)
     running = Elsewhere(lambda: worker.run(graph))
     assert is_submitted.wait(SOON_S)
     worker.close()
@@ -198,6 +221,6 @@ def test_close_while_another_thread_submits(make: Any) -> None:
 
     submitting = Elsewhere(submit_for_ever)
     assert is_begun.wait(SOON_S)
-    time.sleep(0.1)
+    assert await_count_in_run(worker, "submitted", 20) >= 20
     worker.close()
     assert isinstance(submitting.end(), WorkerClosedError)

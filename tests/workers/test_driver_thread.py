@@ -5,53 +5,61 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
 LIMIT_S = 60
 
-# The driver's own thread is inside look(), in Python, and wants the role while the program has it.
+# The driver's own thread is inside poll(), in Python, and wants the role while the program has it.
 CONTENDED = """
 import threading, time
-import numpy as np
-from pto_core import Worker, InOut, task
+from pto_core import In, InOut, Worker, task
+from pto_core.hierarchy.driver_hooks import DriverHooks
+from thread_states import await_blocked
 
 @task
-def nap(x: InOut) -> None:
-    time.sleep(0.5)
+def wait(is_open: In, x: InOut) -> None:
+    while not is_open[0]:
+        time.sleep(0.001)
 
-is_polling, has_role, is_done = threading.Event(), threading.Event(), threading.Event()
+is_polling, has_role, is_asking, is_done = (threading.Event() for _ in range(4))
 main = threading.current_thread()
+asking = []
 
 def policy(candidates, preferred):
     if is_polling.is_set() and not has_role.is_set():
         has_role.set()
-        time.sleep(0.2)  # with the role, without the GIL
+        assert is_asking.wait(20)
+        await_blocked(*asking)  # this thread has the role, and releases the GIL at times
     return candidates[0][0]
 
+poll = DriverHooks.poll
+
+def poll_and_ask(hooks):
+    poll(hooks)
+    if threading.current_thread() is not main and not is_done.is_set():
+        frame = [object() for _ in range(100)]
+        asking.append(threading.get_native_id())
+        is_polling.set()
+        assert has_role.wait(20)
+        is_asking.set()
+        for _ in range(3):
+            worker.statistics()
+        assert len(frame) == 100
+        is_done.set()
+
+DriverHooks.poll = poll_and_ask
+
 with Worker(3, num_sub_workers=2, engine="{engine}", policy=policy) as worker:
-    worker.init()
-    hooks = worker._node.children.driver.hooks
-    poll = hooks.poll
-
-    def poll_and_wait():
-        poll()
-        if threading.current_thread() is not main and not is_done.is_set():
-            frame = [object() for _ in range(100)]
-            is_polling.set()
-            has_role.wait(20)
-            for _ in range(3):
-                worker._node.children.driver.add_cause(b"one")
-            assert len(frame) == 100
-            is_done.set()
-
-    hooks.poll = poll_and_wait
+    is_open = worker.shared_array(1, "int64")
     first, second = worker.shared_array(4), worker.shared_array(4)
     with worker.session() as s:
-        s.submit(nap, first)
+        s.submit(wait, is_open, first)
         assert is_polling.wait(20)
-        s.submit(nap, second).wait()
+        s.submit(wait, is_open, second)
         assert is_done.wait(20)
+        is_open[:] = 1
 print("whole")
 """
 
@@ -66,5 +74,6 @@ def test_a_hook_on_the_drivers_thread_may_wait_for_the_driver(engine: str) -> No
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
+        cwd=Path(__file__).parent,  # for thread_states
     )
     assert (done.returncode, done.stdout) == (0, "whole\n"), done.stderr

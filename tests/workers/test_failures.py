@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from lost_children import await_count, check_children
 
 from pto_core import (
     ChipCallable,
@@ -83,14 +84,6 @@ def still_works(worker: Any) -> None:
         for i, row in enumerate(out):
             s.submit(write, i, row)
     np.testing.assert_array_equal(out[:, 0], range(4))
-
-
-def restarts(worker: Any, wanted: int) -> int:
-    """Count them; the last may be under way yet, on the driver's own thread, as a run is over."""
-    limit = time.monotonic() + 20
-    while (found := worker.statistics()["restarts"]) < wanted and time.monotonic() < limit:
-        worker._node.children.hooks.poll()
-    return int(found)
 
 
 def test_a_failed_task_poisons_its_descendants_and_nothing_else(make) -> None:
@@ -175,7 +168,7 @@ def test_a_child_that_dies_is_named_and_replaced(make, task_, signal_, code, wor
         worker = make(num_sub_workers=2, on_worker_death=policy)
         took_s.append(seconds_of_a_death(worker, task_, (signal_, code), words))
         still_works(worker)
-        assert restarts(worker, 1) == 1
+        assert await_count(worker, "restarts", 1) == 1
         worker.close()
     assert min(took_s) < 1
 
@@ -259,7 +252,7 @@ def test_a_task_that_is_safe_to_repeat_survives_its_child(make, tmp_path, policy
     worker.run(lambda orch, args, cfg: submit_inout(orch, handle, x, retries=1))
     assert (x == 6).all(), "what the dead child wrote was put back"
     wanted = 1 if policy == "restart" else 0
-    assert restarts(worker, wanted) == wanted
+    assert await_count(worker, "restarts", wanted) == wanted
     counts = worker.statistics()
     assert counts["deaths"] == 1
     assert counts["snapshot_peak_bytes"] >= x.nbytes
@@ -324,7 +317,7 @@ def test_a_child_that_is_killed_while_idle_is_replaced(make) -> None:
         child.kill()
         child.wait()
     still_works(worker)
-    assert restarts(worker, 2) == 2
+    assert await_count(worker, "restarts", 2) == 2
 
 
 @pytest.mark.parametrize("killed", [1, 2])
@@ -336,11 +329,11 @@ def test_a_run_after_a_pause_fails_for_no_child_that_died_in_it(make, killed) ->
         wait_until_dead(child.pid)
     time.sleep(0.06)
     still_works(worker)
-    assert restarts(worker, killed) == killed
+    assert await_count(worker, "restarts", killed) == killed
 
 
-def test_a_look_never_waits_for_who_forks(make) -> None:
-    """Who forks lets the drivers' own threads stand still, and these look, too."""
+def test_a_check_of_the_children_does_not_wait_for_a_fork(make) -> None:
+    """The forking thread may wait for the driver's own thread, which makes such checks, too."""
     worker = make(num_sub_workers=1)
     worker.init()
     (child,) = psutil.Process().children()
@@ -356,12 +349,11 @@ def test_a_look_never_waits_for_who_forks(make) -> None:
     thread = threading.Thread(target=hold)
     thread.start()
     holding.wait()
-    worker._node.children.hooks.poll()
+    check_children(worker)
     assert worker.statistics()["deaths"] == 0
     done.set()
     thread.join()
-    worker._node.children.hooks.poll()
-    assert worker.statistics()["deaths"] == 1
+    assert await_count(worker, "deaths", 1) == 1
     still_works(worker)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from task_arguments import given
+from thread_states import await_blocked
 
 from pto_core import CallConfig, In, InOut, Out, TensorArgType, Worker, task
 from pto_core.errors import UsageError
@@ -63,7 +64,7 @@ def submits_while_its_run_ends(worker: Worker) -> bool:
         with worker.session() as session:
             session.submit(add_when, told, x, retries=1)
             submitting.start()  # it waits until the snapshot of the first task is not needed
-            time.sleep(0.2)
+            await_blocked(submitting.native_id)
             sys.setswitchinterval(SOON_S)
             told[0] = 1
             spin_until(lambda: x[0] == 1)
@@ -153,25 +154,27 @@ def test_a_configuration_that_was_not_brought_is_brought_next_time(hosts, monkey
 
 
 @pytest.mark.parametrize(
-    "ask",
+    ("ask", "words"),
     [
-        lambda worker: worker.close(),
-        lambda worker: worker._node.children.driver.park(),
-        lambda worker: worker._node.children.driver.reply(1 << 40, 0.0),
+        (lambda worker: worker.close(), "used inside a call of it"),
+        (
+            lambda worker: worker.register("math:sqrt"),
+            "asks the Worker that waits for its decision",
+        ),
         # Invariant: A thread inside a call of the driver, in a policy or a signal handler, gets an
         # error from a call that would deadlock: `close()`, a fork for another Worker, a reply.
     ],
-    ids=["close", "park", "reply"],
+    ids=["close", "register"],
 )
 def test_a_policy_that_would_wait_for_itself_is_refused_and_its_worker_is_open(
-    make: Any, ask: Any
+    make: Any, ask: Any, words: str
 ) -> None:
     refused: list[str] = []
 
     def policy(candidates: Any, preferred: int) -> int:
         with pytest.raises(UsageError) as caught:
             ask(worker)
-        time.sleep(0.01)  # the driver's own thread looks whether it is wanted
+        time.sleep(0.01)  # slow: the driver's own thread checks for work every millisecond
         refused.append(str(caught.value))
         return int(candidates[0][0])
 
@@ -183,7 +186,7 @@ def test_a_policy_that_would_wait_for_itself_is_refused_and_its_worker_is_open(
     assert (rows == 1).all()
     assert refused
     assert set(refused) == {refused[0]}
-    assert "used inside a call of it" in refused[0]
+    assert words in refused[0]
 
 
 def test_a_policy_that_would_wait_for_who_forks_is_refused(make: Any) -> None:
@@ -221,7 +224,7 @@ def test_a_policy_that_would_wait_for_who_forks_is_refused(make: Any) -> None:
 
 def test_a_policy_that_starts_another_worker_is_refused(make: Any) -> None:
     def policy(candidates: Any, preferred: int) -> int:
-        time.sleep(0.01)  # the driver's own thread waits for this decision
+        time.sleep(0.01)  # slow: the driver's own thread checks for work every millisecond
         make(num_sub_workers=1).init()
         return int(candidates[0][0])
 

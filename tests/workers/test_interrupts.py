@@ -11,11 +11,15 @@ import time
 from typing import Any
 
 import pytest
+from lost_children import await_sent
 
 from pto_core import Out, task
+from pto_core._hierarchy import Driver
 from pto_core.errors import UsageError
+from pto_core.hierarchy.driver_hooks import DriverHooks
 from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.processes import ChildProcesses
+from pto_core.hierarchy.runs import Runs
 
 
 @task
@@ -68,7 +72,7 @@ def test_an_interrupt_in_the_block_waits_some_time_for_what_runs(make) -> None:
     def submit(s: Any) -> None:
         s.submit(hang, rows[0])
         s.submit(write, 1, rows[1])
-        until_sent(worker)
+        await_sent(worker)
 
     assert 1 < interrupted_in(worker, submit) < 20
     assert rows[1, 0] == 0
@@ -82,7 +86,7 @@ def test_another_interrupt_cuts_that_time_short(make) -> None:
 
     def submit(s: Any) -> threading.Timer:
         s.submit(hang, out)
-        until_sent(worker)
+        await_sent(worker)
         timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
         return timer
@@ -93,23 +97,23 @@ def test_another_interrupt_cuts_that_time_short(make) -> None:
 
 def test_an_interrupt_while_a_run_begins_leaves_none_open(make, monkeypatch) -> None:
     worker = make(num_sub_workers=1)
-    runs = worker._node.started_runs()
+    worker.init()
     with monkeypatch.context() as patched:
-        patched.setattr(type(runs._hooks), "begin_run", interrupt)
+        patched.setattr(DriverHooks, "begin_run", interrupt)
         with pytest.raises(KeyboardInterrupt):
             worker.run(lambda orch, args, config: None)
-    assert not runs.is_running
+    assert not is_running(worker)
     still_works(worker)
 
 
 def test_an_interrupt_while_a_run_is_abandoned_leaves_none_open(make, monkeypatch) -> None:
     worker = make(num_sub_workers=1)
-    runs = worker._node.started_runs()
+    worker.init()
     with monkeypatch.context() as patched:
         patched.setattr(Failure, "of", interrupt)
         with pytest.raises(KeyboardInterrupt):
             worker.run(fail)
-    assert not runs.is_running
+    assert not is_running(worker)
     still_works(worker)
 
 
@@ -117,10 +121,10 @@ def test_an_interrupt_while_a_run_is_abandoned_leaves_none_open(make, monkeypatc
 # whose session was dropped is cancelled, and the next run waits for its end. The exit of a child is
 # not lost.
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, InterruptedError])
-@pytest.mark.parametrize("what", ["end", "_wait"])
+@pytest.mark.parametrize(("owner", "what"), [(Runs, "end"), (Driver, "run_end")])
 @pytest.mark.parametrize("how", ["run", "failing run", "session", "replay"])
 def test_an_interrupt_just_before_the_end_is_asked_for_leaves_none_open(
-    make, monkeypatch, what, how, raised
+    make, monkeypatch, owner, what, how, raised
 ) -> None:
     """Whatever the program's handler raises."""
 
@@ -128,9 +132,8 @@ def test_an_interrupt_just_before_the_end_is_asked_for_leaves_none_open(
         raise raised
 
     worker = make(num_sub_workers=1)
-    runs = worker._node.started_runs()
     captured = worker.capture(nothing)
-    found, calls = getattr(type(runs), what), [interrupt]
+    found, calls = getattr(owner, what), [interrupt]
 
     def first_interrupted(*args: Any, **keywords: Any) -> Any:
         return (calls.pop() if calls else found)(*args, **keywords)
@@ -145,10 +148,10 @@ def test_an_interrupt_just_before_the_end_is_asked_for_leaves_none_open(
             worker.run(fail if how == "failing run" else nothing)
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(runs), what, first_interrupted)
+        patched.setattr(owner, what, first_interrupted)
         with pytest.raises((raised, ZeroDivisionError)):
             act()
-    assert not runs.is_running
+    assert not is_running(worker)
     still_works(worker)
 
 
@@ -184,18 +187,22 @@ def interrupt(*args: Any, **keywords: Any) -> None:
     raise KeyboardInterrupt
 
 
+def is_running(worker: Any) -> bool:
+    """Return whether a run is open: then no handle can be unregistered."""
+    handle = worker.register("math:sqrt")
+    try:
+        worker.unregister(handle)
+    except UsageError:
+        return True
+    return False
+
+
 def nothing(orch: Any, args: Any, config: Any) -> None:
     pass
 
 
 def fail(orch: Any, args: Any, config: Any) -> None:
     raise ZeroDivisionError
-
-
-def until_sent(worker: Any) -> None:
-    limit = time.monotonic() + 20
-    while worker.statistics()["in_flight"] == 0 and time.monotonic() < limit:
-        time.sleep(0.001)
 
 
 def test_a_cancelled_wait_for_the_end_of_a_block_ends_the_run(make) -> None:

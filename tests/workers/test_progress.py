@@ -210,7 +210,9 @@ def test_a_terminal_is_left_clean_when_the_count_cannot_be_had(terminal: Termina
     with terminal:
         follower = Follower(source, TerminalBar("L3"))
         follower.start()
-        follower._thread.join(SOON_S)
+        for thread in threading.enumerate():
+            if thread.name == "pto progress":
+                thread.join(SOON_S)
         with pytest.raises(RuntimeError, match="no count is shown"):
             follower.stop(Progress(1, 1, 0, is_over=True))
     check_is_cleared(terminal)

@@ -128,13 +128,16 @@ def test_memory_that_encloses_an_argument_is_not_captured(make: Any) -> None:
 
 
 @pytest.fixture
-def replaying(make: Any) -> Iterator[tuple[Any, Any]]:
-    """Give a Worker in the middle of the submits of a replay, and a handle."""
+def replaying(make: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Return a Worker in the middle of the submits of a replay, its orchestrator, and a handle."""
     worker = make(num_sub_workers=1, heap_ring_size=1 << 14)
     gate, handle = worker.register(tell_and_wait), worker.register(touch)
     words = worker.shared_array((2,), "int64")
 
+    orchestrators: list[Any] = []
+
     def graph(orch: Any, args: Any, config: Any) -> None:
+        orchestrators.append(orch)
         for _ in range(8):  # more than the ring holds at a time
             with orch.scope():
                 made = orch.alloc((4000,), "int8")
@@ -151,7 +154,7 @@ def replaying(make: Any) -> Iterator[tuple[Any, Any]]:
     thread.start()
     try:
         until(lambda: words[0])
-        yield worker, handle
+        yield worker, orchestrators[0], handle
     finally:
         words[1] = 1
         thread.join(SOON_S)
@@ -160,8 +163,8 @@ def replaying(make: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def test_nobody_adds_to_a_run_while_a_replay_does(replaying: Any) -> None:
-    worker, handle = replaying
-    orch, row = worker._node.started_runs().orchestrator, worker.shared_array((4,), "int64")
+    worker, orch, handle = replaying
+    row = worker.shared_array((4,), "int64")
     for submit in (
         lambda: orch.submit_sub(handle, given((row, INOUT))),
         lambda: orch.submit_sub_many(handle, given((row, INOUT))),

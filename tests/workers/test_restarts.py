@@ -13,10 +13,14 @@ from typing import Any
 
 import psutil
 import pytest
+from lost_children import CHECK_INTERVAL_S, await_count, check_children, child_pids, kill
 
 from pto_core import Out, task
+from pto_core._hierarchy import Driver
 from pto_core.errors import ChildHungError, ChildStartError, TaskFailedError
+from pto_core.hierarchy.child_group import ChildGroup
 from pto_core.hierarchy.children import ChipBody, SubBody
+from pto_core.hierarchy.processes import ChildProcesses
 
 PATIENCE_S = 20
 
@@ -69,29 +73,6 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Gate]]:
         one.close()
 
 
-def kill(worker: Any, child: int = 0) -> int:
-    """Kill a child, and let the Worker see it; gives who it was."""
-    pid = kill_unseen(worker, child)
-    worker._node.children.hooks.poll()
-    return pid
-
-
-def kill_unseen(worker: Any, child: int = 0) -> int:
-    """Kill a child, and wait for its end, which the Worker is left to take; gives who it was."""
-    pid = int(worker._node.children.processes[child].pid)
-    os.kill(pid, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):  # the thread of the driver has taken the exit
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    return pid
-
-
-def restarts(worker: Any, wanted: int) -> int:
-    limit = time.monotonic() + PATIENCE_S
-    while (found := worker.statistics()["restarts"]) < wanted and time.monotonic() < limit:
-        worker._node.children.hooks.poll()
-    return int(found)
-
-
 def still_works(worker: Any) -> None:
     rows = worker.shared_array((4, 8))
     with worker.session() as s:
@@ -107,14 +88,14 @@ def test_answers_deadlines_and_deaths_are_seen_while_a_child_starts(make, gate) 
     out = worker.shared_array(8)
     worker.init()
     entrance = gate()
-    kill(worker)
+    kill(child_pids()[0])
     still_works(worker)  # on the other one
     with pytest.raises(ChildHungError), worker.session() as s:
         s.submit(hang, out, timeout_s=0.1)
     assert worker.statistics()["deaths"] == 2
     assert worker.statistics()["restarts"] == 0, "both stand at the gate"
     entrance.let_in(2)
-    assert restarts(worker, 2) == 2
+    assert await_count(worker, "restarts", 2) == 2
     still_works(worker)
 
 
@@ -122,12 +103,12 @@ def test_one_that_is_killed_while_it_starts_is_tried_again(make, gate) -> None:
     worker = make(num_sub_workers=1)
     worker.init()
     entrance = gate()
-    pids = {kill(worker) for _ in range(4)}
-    assert len(pids) == 4
+    for _ in range(4):
+        kill_starting(worker)
     assert worker.statistics()["restarts"] == 0
     entrance.let_in(1)
     still_works(worker)
-    assert restarts(worker, 1) == 1
+    assert await_count(worker, "restarts", 1) == 1
 
 
 def test_one_that_never_comes_as_far_is_given_up_and_says_why(make, gate) -> None:
@@ -136,7 +117,7 @@ def test_one_that_never_comes_as_far_is_given_up_and_says_why(make, gate) -> Non
     worker.init()
     gate()
     for _ in range(6):
-        kill(worker)
+        kill_starting(worker)
     words = r"L3/sub0: process \d+ was ended by SIGKILL .* while .*, before it was ready"
     with pytest.raises(TaskFailedError, match=words) as caught, worker.session() as s:
         s.submit(write, 1, out)
@@ -144,21 +125,28 @@ def test_one_that_never_comes_as_far_is_given_up_and_says_why(make, gate) -> Non
     assert psutil.Process().children() == []
 
 
+def kill_starting(worker: Any) -> None:
+    """Kill the only child, and let the Worker start another one."""
+    (pid,) = child_pids()
+    kill(pid)
+    limit = time.monotonic() + PATIENCE_S
+    while child_pids() == [pid] and time.monotonic() < limit:
+        check_children(worker)
+        time.sleep(CHECK_INTERVAL_S)
+
+
 @pytest.mark.parametrize("fault", ["is too slow", "raises"])
 def test_one_that_fails_to_start_is_given_up_at_once(make, gate, monkeypatch, fault) -> None:
-    worker = make(num_sub_workers=1)
+    worker = make(num_sub_workers=1, child_start_timeout_s=3)
     out = worker.shared_array(8)
     worker.init()
-    words = "was not ready after 0.2 s: it was .*; find out what it waits for"
+    words = "was not ready after 3 s: it was .*; find out what it waits for"
     if fault == "raises":
         words = "could not start: ValueError: not today"
         monkeypatch.setattr(SubBody, "__call__", raising)
     else:
-        worker._node.children.processes._timeout_s = (
-            0.2  # not of the first start, on a busy machine
-        )
         gate()
-    kill(worker)
+    kill(child_pids()[0])
     with pytest.raises(TaskFailedError, match=words), worker.session() as s:
         s.submit(write, 1, out)
     assert psutil.Process().children() == []
@@ -169,12 +157,19 @@ def raising(post: Any, start: Any) -> None:
     raise ValueError("not today")
 
 
-@pytest.mark.parametrize("place", ["connect", "plan", "attach", "replace", "check_start"])
-def test_an_interrupt_lets_a_child_come_back_all_the_same(make, monkeypatch, place) -> None:
+@pytest.mark.parametrize(
+    ("owner", "place"),
+    [
+        (ChildGroup, "connect"),
+        (ChildGroup, "plan"),
+        (ChildGroup, "attach"),
+        (ChildProcesses, "replace"),
+        (ChildProcesses, "check_start"),
+    ],
+)
+def test_an_interrupted_restart_is_finished(make, monkeypatch, owner, place) -> None:
     worker = make(num_sub_workers=2)
     worker.init()
-    children = worker._node.children
-    owner = children if hasattr(children, place) else children.processes
     real = getattr(owner, place)
 
     def interrupted(*arguments: Any) -> Any:
@@ -183,29 +178,39 @@ def test_an_interrupt_lets_a_child_come_back_all_the_same(make, monkeypatch, pla
         return real(*arguments)
 
     monkeypatch.setattr(owner, place, interrupted)
-    with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - in one of the looks
-        kill(worker)
-        restarts(worker, 1)
-    assert restarts(worker, 1) == 1
+    kill(child_pids()[0])
+    with pytest.raises(KeyboardInterrupt):
+        await_count(worker, "restarts", 1)
+    assert await_count(worker, "restarts", 1) == 1
     still_works(worker)
 
 
-def test_closing_waits_for_nobody_who_starts(make, gate) -> None:
+def test_closing_kills_a_child_that_is_starting_at_once(make, gate, monkeypatch) -> None:
     worker = make(num_sub_workers=2)
     worker.init()
     gate()
-    kill(worker)
-    started = worker._node.children.processes[0]
+    started, replace = [], ChildProcesses.replace
+
+    def recording(processes: ChildProcesses, index: int, plan: Any) -> None:
+        replace(processes, index, plan)
+        started.append(processes[index])
+
+    monkeypatch.setattr(ChildProcesses, "replace", recording)
+    kill(child_pids()[0])
+    check_children(worker)
     worker.close()
-    assert started.exit.signal == signal.SIGKILL, "it had no time to end, and was not asked to"
+    (child,) = started
+    assert child.exit.signal == signal.SIGKILL, "it got no time to end by itself"
 
 
-@pytest.mark.parametrize("kill", [kill, kill_unseen])
-def test_who_needs_a_chip_that_starts_waits_for_it(make, gate, kill) -> None:
+@pytest.mark.parametrize("is_noticed", [True, False])
+def test_a_call_for_a_chip_waits_for_its_restart(make, gate, is_noticed) -> None:
     worker = make(device_ids=[0], platform="a2a3sim", runtime="tensormap_and_ringbuffer")
     worker.init()
     entrance = gate()
-    kill(worker)
+    kill(child_pids()[0])
+    if is_noticed:
+        check_children(worker)
     opener = threading.Timer(0.05, entrance.let_in, [1])
     opener.start()
     address = worker.malloc(64)
@@ -214,42 +219,35 @@ def test_who_needs_a_chip_that_starts_waits_for_it(make, gate, kill) -> None:
     assert worker.statistics()["restarts"] == 1
 
 
-def test_each_exit_is_reported_once_also_after_an_error(make) -> None:
+def test_each_exit_is_reported_once_also_after_an_error(make, monkeypatch) -> None:
     worker = make(num_sub_workers=2)
     worker.init()
-    failing = worker._node.children.driver = FailingDriver(worker._node.children.driver)
-    kill_unseen(worker, 0)
-    with pytest.raises(MemoryError):
-        kill(worker, 1)
-    assert restarts(worker, 2) == 2
-    assert failing.reports == 2
-    still_works(worker)
+    reported, child_lost = [], Driver.child_lost
 
-
-class FailingDriver:
-    """A driver that raises an error after the report of an exit."""
-
-    def __init__(self, driver: Any) -> None:
-        self._driver = driver
-        self.reports = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._driver, name)
-
-    def child_lost(self, *arguments: Any) -> None:
-        self.reports += 1
-        self._driver.child_lost(*arguments)
+    def failing(driver: Driver, child: int, *arguments: Any) -> None:
+        reported.append(child)
+        child_lost(driver, child, *arguments)
         raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Driver, "child_lost", failing)
+        for pid in child_pids():
+            kill(pid)
+        with pytest.raises(MemoryError):
+            check_children(worker)
+        assert await_count(worker, "restarts", 2) == 2
+    assert sorted(reported) == [0, 1]
+    still_works(worker)
 
 
 def test_neither_a_child_nor_one_in_its_place_has_a_pipe_of_its_parent(make) -> None:
     worker = make(num_sub_workers=1)
     before = pipes(os.getpid())
     still_works(worker)  # it has closed what it told its start with
-    found = [pipes(worker._node.children.processes[0].pid) - before]
-    kill(worker)
+    found = [pipes(*child_pids()) - before]
+    kill(*child_pids())
     still_works(worker)
-    found.append(pipes(worker._node.children.processes[0].pid) - before)
+    found.append(pipes(*child_pids()) - before)
     assert found == [set(), set()]
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import os
 import signal
-import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from lost_children import await_count, child_pids, kill
 
 from pto_core import Out, TaskArgs, TensorArgType, Worker, task
 from pto_core.errors import CapacityError, ChildStartError, PtoError
 from pto_core.hierarchy.processes import ChildProcesses
+from pto_core.hierarchy.worker_node import WorkerNode
+from pto_core.interfaces import API_VERSION, Health
 
 
 @task
@@ -61,24 +62,21 @@ def test_init_can_be_tried_again_and_arrays_made_before_live_on(make, monkeypatc
     still_works(worker, late)
 
 
-def test_a_child_that_cannot_start_leaves_the_worker_as_it_was(make) -> None:
+def test_a_child_that_cannot_start_leaves_the_worker_as_it_was(make, monkeypatch) -> None:
     w4 = make(level=4)
     w3 = make(num_sub_workers=1)
     w4.add_worker(w3)
-    broken = [True]
 
-    def start_as_child(path: str) -> None:
-        if broken:
-            raise ValueError("not today")
-        real(path)
+    def start_as_child(node: WorkerNode, path: str) -> None:
+        raise ValueError("not today")
 
-    real, w3._node.start_as_child = w3._node.start_as_child, start_as_child
     array = w4.shared_array(8)
     before = mapped()
-    with pytest.raises(ChildStartError, match="not today"):
-        w4.init()
+    with monkeypatch.context() as patched:
+        patched.setattr(WorkerNode, "start_as_child", start_as_child)
+        with pytest.raises(ChildStartError, match="not today"):
+            w4.init()
     assert mapped() == before, "the progress table and heap rings are gone again"
-    broken.clear()
     with w4.session() as s:
         assert not s.orchestrator.alloc((4,), "float32").numpy().any()
     assert (array == 0).all()
@@ -164,18 +162,15 @@ def test_a_callable_that_is_registered_during_a_restart_reaches_the_child(
     worker = make(num_sub_workers=1)
     array = worker.shared_array(8)
     still_works(worker, array)
-    processes = worker._node.children.processes
-    replace, handles = processes.replace, []
+    replace, handles = ChildProcesses.replace, []
 
-    def register_meanwhile(index: int, plan: Any) -> None:
+    def register_meanwhile(processes: ChildProcesses, index: int, plan: Any) -> None:
         handles.append(worker.register(fill, serialise=True))
-        replace(index, plan)
+        replace(processes, index, plan)
 
-    monkeypatch.setattr(processes, "replace", register_meanwhile)
-    os.kill(processes[0].pid, signal.SIGKILL)
-    limit = time.monotonic() + 20
-    while worker.statistics()["restarts"] == 0 and time.monotonic() < limit:
-        worker._node.children.hooks.poll()
+    monkeypatch.setattr(ChildProcesses, "replace", register_meanwhile)
+    kill(*child_pids())
+    assert await_count(worker, "restarts", 1) == 1
     args = TaskArgs()
     args.add_tensor(array, TensorArgType.OUTPUT)
     worker.run(lambda orch, _, cfg: orch.submit_sub(handles[0], args))
@@ -216,22 +211,37 @@ class End:
 
 
 class Ends:
-    """A transport in Python that cannot move anything."""
+    """A transport in Python that cannot move anything, and its plugin."""
 
-    name, frame_limit = "ends", 1 << 16
+    name, api_version, frame_limit = "ends", API_VERSION, 1 << 16
+    capabilities = frozenset({"in_order", "same_addresses"})
 
     def __init__(self) -> None:
         self.made: list[tuple[End, End]] = []
+
+    def health(self) -> Health:
+        return Health(ok=True)
 
     def connect(self, connection: Any) -> tuple[End, End]:
         self.made.append((End(), End()))
         return self.made[-1]
 
 
-def test_connections_of_children_that_cannot_start_are_abandoned(make, monkeypatch) -> None:
-    worker = make(num_sub_workers=2)
-    ends = Ends()
-    worker._node.settings = dataclasses.replace(worker._node.settings, transport=ends)
+ends = Ends()
+
+
+def test_connections_of_children_that_cannot_start_are_abandoned(
+    make, monkeypatch, tmp_path
+) -> None:
+    metadata = tmp_path / "pto_transport_ends-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: pto-transport-ends\nVersion: 1.0\n"
+    )
+    (metadata / "entry_points.txt").write_text(f"[pto.transports]\nends = {__name__}:ends\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    ends.made.clear()
+    worker = make(num_sub_workers=2, transport="ends")
     monkeypatch.setattr(ChildProcesses, "start", failing(ChildStartError("no luck")))
     with pytest.raises(ChildStartError):
         worker.init()

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from pto_core import CallConfig, ContinuousTensor, TaskArgs, TensorArgType
+from pto_core import CallConfig, ContinuousTensor, TaskArgs, TensorArgType, Worker
 from pto_core.errors import DeadlockError, UsageError
 
 
@@ -64,12 +64,25 @@ def test_parts_of_different_numbers_are_refused_and_nothing_is_submitted(make):
     assert not many.any()
 
 
-def test_a_configuration_that_changes_is_another_one():
-    config = CallConfig()
-    before = config._version
-    config.block_dim = 8
-    assert config._version != before
-    assert config == CallConfig(block_dim=8)
+def block_dim(orch, args, config):
+    args.tensor(0)[0] = config.block_dim
+
+
+def test_a_configuration_that_changed_is_sent_again(make, engine):
+    pod = make(level=4)
+    pod.add_worker(Worker(3, num_sub_workers=1, engine=engine, heap_ring_size=1 << 24))
+    handle = pod.register(block_dim)
+    rows = pod.shared_array((2, 1), "int64")
+    config = CallConfig(block_dim=5)
+
+    def graph(orch, args, _):
+        orch.submit_next_level(handle, tensors(rows[0]), config)
+        config.block_dim = 6
+        orch.submit_next_level(handle, tensors(rows[1]), config)
+
+    pod.run(graph)
+    assert rows.tolist() == [[5], [6]]
+    assert config == CallConfig(block_dim=6)
 
 
 def test_tasks_run_while_the_graph_does_something_else(make):

@@ -131,7 +131,13 @@ def test_the_driver_of_one_is_parked_while_the_other_forks(make, monkeypatch) ->
     array = first.shared_array((8,), "int64")
     parked: list[Driver] = []
     at_forks: list[list[Driver]] = []
+    drivers: list[Driver] = []
     park, unpark, fork = Driver.park, Driver.unpark, os.fork
+    statistics = Driver.statistics
+
+    def noting_statistics(driver: Driver) -> dict[str, Any]:
+        drivers.append(driver)
+        return statistics(driver)
 
     def noting_park(driver: Driver) -> None:
         park(driver)
@@ -148,13 +154,16 @@ def test_the_driver_of_one_is_parked_while_the_other_forks(make, monkeypatch) ->
     with first.session() as s:
         s.submit(bump, array)
         with monkeypatch.context() as patched:
+            patched.setattr(Driver, "statistics", noting_statistics)
+            first.statistics()
+        with monkeypatch.context() as patched:
             patched.setattr(Driver, "park", noting_park)
             patched.setattr(Driver, "unpark", noting_unpark)
             patched.setattr(os, "fork", noting_fork)
             second.init()
         s.submit(bump, array)
     assert len(at_forks) == 2
-    assert all(first._node.children.driver in drivers for drivers in at_forks)
+    assert all(drivers[0] in parked_then for parked_then in at_forks)
     assert parked == []
     assert (array == 2).all()
 

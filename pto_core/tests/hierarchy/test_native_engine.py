@@ -50,6 +50,7 @@ class Heckled(ComparedEngine):
     """Tells things that cannot be between the events, and looks at the invariants now and then."""
 
     numbers = random.Random(0)
+    kinds: list[Kind]  # of the children
     seen: Counter[str]
 
     def handle(self, event: Event) -> list[Instruction]:
@@ -67,7 +68,7 @@ class Heckled(ComparedEngine):
         child = self.numbers.randrange(len(children))
         sent, completed = children[child]["sent"], children[child]["completed"]
         some = Member((Tensor(4096, 8, Tag.INPUT),))
-        kinds = [each.kind for each in self.reference._core.configuration.children]
+        kinds = self.kinds
         return self.numbers.choice(
             [
                 Completion(child, sent + 1),
@@ -137,6 +138,7 @@ def test_random_programs_with_failures_groups_retries_and_early_tasks(events: in
         engine = Heckled(shape)
         engine.numbers = random.Random(seed + 1)
         engine.seen = seen
+        engine.kinds = [each.kind for each in shape.children]
         try:
             World(program, shape, engine, numbers, WORLDS[seed % len(WORLDS)]).run()
             engine.validate()

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +50,15 @@ def processes():
     made = ChildProcesses()
     yield made
     made.kill_all()
+
+
+def await_asleep(pid: int) -> None:
+    """Wait until the main thread of a process sleeps in several samples in a row."""
+    deadline, asleep = time.monotonic() + 60, 0
+    while asleep < 5 and time.monotonic() < deadline:
+        time.sleep(0.001)
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        asleep = asleep + 1 if state == "S" else 0
 
 
 def until_gone(processes: ChildProcesses) -> list[ChildExit]:
@@ -196,7 +206,7 @@ def test_a_forked_copy_ends_nobody(processes) -> None:
     (pid,) = processes.start([plan(waiting)])
     program_pid = os.fork()
     if program_pid == 0:
-        processes._finalizer()
+        processes.kill_all()
         os._exit(0)
     os.waitpid(program_pid, 0)
     assert processes.poll() == []
@@ -209,11 +219,15 @@ def test_interrupt_while_ending_ends_the_wait_and_then_takes_its_course(
     processes.start([plan(deaf)])
     kept = processes[0]
 
+    def interrupt() -> None:
+        await_asleep(os.getpid())
+        os.kill(os.getpid(), signal.SIGINT)
+
     def interrupted(*given: Any) -> None:
-        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
+        thread = threading.Thread(target=interrupt)
+        thread.start()
         end_all(*given)
-        timer.join()  # so that it comes in here
+        thread.join()  # the signal arrives in here
 
     monkeypatch.setattr(child_processes, "end_all", interrupted)
     begun = time.monotonic()
@@ -226,7 +240,7 @@ def test_interrupt_while_ending_ends_the_wait_and_then_takes_its_course(
 
 def test_interrupt_while_starting_leaves_nothing_and_then_takes_its_course() -> None:
     def sleepy(start) -> None:
-        time.sleep(0.2)  # until it is waited for, mostly
+        await_asleep(os.getppid())
         os.kill(os.getppid(), signal.SIGINT)
         signal.pause()
 
