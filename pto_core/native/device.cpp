@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 #include "data_types.hpp"
@@ -39,18 +38,6 @@ class OptionList {
   std::vector<pto_option> list_;
 };
 
-bool is_deterministic(const nb::dict& options) {
-  return options.contains("mode") &&
-         nb::cast<std::string>(nb::object(options["mode"])) == "deterministic";
-}
-
-uint32_t blocks_in(const nb::dict& options, uint32_t most) {
-  if (!options.contains("blocks")) return most;
-  const std::string text = nb::cast<std::string>(nb::object(options["blocks"]));
-  const unsigned long blocks = std::strtoul(text.c_str(), nullptr, 10);
-  return blocks > 0 && blocks < most ? static_cast<uint32_t>(blocks) : most;
-}
-
 }  // namespace
 
 Device::Device(const DeviceOptions& options)
@@ -59,18 +46,15 @@ Device::Device(const DeviceOptions& options)
       number_(options.number),
       process_(getpid()),
       forks_(fork_count()),
-      blocks_(blocks_in(options.backend, backend_->max_blocks)),
-      max_task_arguments_(std::min<size_t>(runtime_api_->max_args, PTO_MAX_KERNEL_ARGS)),
-      submit_may_wait_(is_deterministic(options.backend) ||
-                       (runtime_api_->capabilities & PTO_RUNTIME_BLOCKING_SUBMIT)) {
+      max_task_arguments_(std::min<size_t>(runtime_api_->max_args, PTO_MAX_KERNEL_ARGS)) {
   const OptionList backend_options(options.backend);
   const OptionList runtime_options(options.runtime);
   pto_error error = empty_error();
   pto_status status = PTO_OK;
   {
     ReleasedGil released;
-    status =
-        backend_->open(number_, backend_options.data(), backend_options.size(), &handle_, &error);
+    status = backend_->open(number_, backend_options.data(), backend_options.size(), &handle_,
+                            &shape_, &error);
     if (status == PTO_OK) {
       status = backend_->attach(handle_, runtime_api_, runtime_options.data(),
                                 runtime_options.size(), &runtime_, &error);
@@ -79,6 +63,7 @@ Device::Device(const DeviceOptions& options)
     }
   }
   check(status, error);
+  submit_may_wait_ = shape_.is_deterministic || has(PTO_RUNTIME_BLOCKING_SUBMIT);
 }
 
 Device::~Device() {

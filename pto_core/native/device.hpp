@@ -94,9 +94,9 @@ class Device {
   ViewTable& views() { return views_; }
   Run* current_run() const { return run_; }
   // Return the number of blocks of the device, and of a run with this configuration.
-  uint32_t blocks() const { return blocks_; }
+  uint32_t blocks() const { return shape_.blocks; }
   uint32_t blocks_of(const pto_call_config& call) const {
-    return call.block_dim > 0 ? static_cast<uint32_t>(call.block_dim) : blocks_;
+    return call.block_dim > 0 ? static_cast<uint32_t>(call.block_dim) : blocks();
   }
   size_t max_task_arguments() const { return max_task_arguments_; }
   bool has_tensors() const { return has(PTO_RUNTIME_TENSORS); }
@@ -124,13 +124,13 @@ class Device {
   const pto_backend_api* backend_;
   const pto_runtime_api* runtime_api_;
   void* handle_ = nullptr;
+  pto_device_shape shape_{};
   void* runtime_ = nullptr;
   int32_t number_;
   pid_t process_;  // process that opened it, and its fork_count()
   uint64_t forks_;
-  uint32_t blocks_;
   size_t max_task_arguments_;
-  bool submit_may_wait_;
+  bool submit_may_wait_ = false;
   bool is_closed_ = false;
   bool is_lost_ = false;
   Run* run_ = nullptr;  // the run in progress

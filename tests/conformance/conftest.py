@@ -132,6 +132,24 @@ class Stranger:
         """Install a native transport."""
         self.install("pto.transports", TRANSPORT_MODULE, name, library, capabilities)
 
+    def run_program(self, source: str) -> str:
+        """Run a Python program that finds the plugins; return its output."""
+        answer = self._python("-c", source)
+        assert answer.returncode == 0, answer.stderr
+        return answer.stdout
+
+    def _python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        paths = [str(self.folder), os.environ.get("PYTHONPATH", "")]
+        return subprocess.run(
+            [sys.executable, *arguments],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
     def run_contract(self, contract: str, **attributes: str) -> dict[str, str]:
         """Run the plugin's contract tests in a process of their own: {test: failure or ""}."""
         body = "".join(f"    {key} = {value!r}\n" for key, value in attributes.items())
@@ -140,18 +158,9 @@ class Stranger:
             f"from pto_core.testing import {contract}\n\n\nclass TestIt({contract}):\n{body}"
         )
         report = self.folder / "report.xml"
-        paths = [str(self.folder), os.environ.get("PYTHONPATH", "")]
         options = ("-q", "-p", "no:cacheprovider", "-c", os.devnull)
         options = (*options, f"--rootdir={self.folder}", f"--confcutdir={self.folder}")
-        answer = subprocess.run(
-            [sys.executable, "-m", "pytest", *options, f"--junitxml={report}", str(test)],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        answer = self._python("-m", "pytest", *options, f"--junitxml={report}", str(test))
         assert answer.returncode in (0, 1), answer.stdout + answer.stderr
         outcomes = {}
         for case in ElementTree.parse(report).iter("testcase"):

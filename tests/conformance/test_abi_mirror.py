@@ -31,6 +31,7 @@ C_NAMES = {
     abi.CoreUsage: "pto_core_usage",
     abi.RunReport: "pto_run_report",
     abi.LeakReport: "pto_leak_report",
+    abi.DeviceShape: "pto_device_shape",
     abi.ActivitySlot: "pto_activity_slot",
     abi.ActivityPage: "pto_activity_page",
     abi.BackendApi: "pto_backend_api",

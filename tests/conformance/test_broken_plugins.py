@@ -36,6 +36,8 @@ BACKEND_DEFECTS = {
     "hides_what_runs": {"test_activity_names_the_kernel"},
     "miscounts_bytes": {"test_counters"},
     "accepts_any_option": {"test_unknown_options_are_refused"},
+    "hides_a_block": {"test_topology", "test_impossible_shapes_are_refused"},
+    "hides_determinism": {"test_shape_is_deterministic"},
 }
 
 RUNTIME_DEFECTS = {
@@ -81,6 +83,30 @@ def test_broken_backend_is_caught(stranger, defect) -> None:
     stranger.install_backend("broken", library, set(working.capabilities))
     failed = failures(stranger.run_contract("BackendContract", backend="broken"))
     assert failed.keys() == BACKEND_DEFECTS[defect], failed
+
+
+OPEN_WITH_BLOCKS = """
+import pto_core
+with pto_core.open_device("broken") as device:
+    print(device.blocks)
+try:
+    pto_core.open_device("broken", block_dim=24)
+except pto_core.errors.UsageError as error:
+    print(error)
+"""
+
+
+def test_the_core_takes_the_shape_from_the_backend(stranger) -> None:
+    working = plugins.load_backend(healthy_backend())
+    library = stranger.compile(
+        BROKEN / "broken_backend.cpp",
+        "-DPTO_BREAK=hides_a_block",
+        f'-DPTO_WORKING_LIBRARY="{working.library()}"',
+    )
+    stranger.install_backend("broken", library, set(working.capabilities))
+    blocks, refusal = stranger.run_program(OPEN_WITH_BLOCKS).splitlines()
+    assert blocks == "23"
+    assert refusal.startswith("block_dim is 24, this device has 23 blocks")
 
 
 @pytest.mark.parametrize("defect", RUNTIME_DEFECTS)

@@ -20,7 +20,8 @@ class TestDevice {
   explicit TestDevice(const std::string& variant, std::vector<pto_option> options = {})
       : backend_(*pto_backend_entry()), api_(load_variant(variant)) {
     pto_error error;
-    CHECK_EQUAL(backend_.open(0, nullptr, 0, &device_, &error), PTO_OK);
+    pto_device_shape shape;
+    CHECK_EQUAL(backend_.open(0, nullptr, 0, &device_, &shape, &error), PTO_OK);
     status_ = backend_.attach(device_, api_, options.data(), static_cast<uint32_t>(options.size()),
                               &runtime_, &error_);
   }

@@ -104,7 +104,7 @@ constexpr auto skip = [](auto...) {};
 constexpr auto succeed = [](auto...) { return pto_status{PTO_OK}; };
 constexpr auto refuse = [](auto...) { return pto_status{PTO_ERROR_UNSUPPORTED}; };
 
-pto_status open(int32_t, const pto_option*, uint32_t num_options, void** out) {
+pto_status open(int32_t, const pto_option*, uint32_t count, void** out, pto_device_shape* shape) {
   constexpr auto reserve = [](void*, size_t bytes) {
     return mmap(nullptr, bytes, kReadWrite, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   };
@@ -121,7 +121,7 @@ pto_status open(int32_t, const pto_option*, uint32_t num_options, void** out) {
   };
   constexpr auto fault = [](void* raw, uint32_t, pto_error* error) { *error = self(raw).fault; };
   constexpr auto now = [](void*) { return uint64_t{1000} * static_cast<uint64_t>(std::clock()); };
-  if (num_options > 0) return PTO_ERROR_USAGE;
+  if (count > 0) return PTO_ERROR_USAGE;
   auto* device = new Device;
   device->topology = {device->kBlocks, device->kCores, 1, 0, {{{(1u << device->kCores) - 1}}}, {}};
   std::memset(device->topology.core_type + device->kBlocks, PTO_CORE_AIV, device->kAiv);
@@ -129,7 +129,7 @@ pto_status open(int32_t, const pto_option*, uint32_t num_options, void** out) {
       PTO_ABI_VERSION, sizeof(pto_platform), device, &device->topology, 0, 0, 0, 0, reserve, unmap,
       zero, allocate<true>, release, allocate<false>, copy_in, copy_out, succeed, succeed, succeed,
       refuse, resolve, dispatch, poll, fault, skip, schedule, skip, now, skip, skip, skip);
-  return *out = device, PTO_OK;
+  return *shape = {Device::kBlocks, 0}, *out = device, PTO_OK;
 }
 
 pto_status start(void* raw, const pto_run* run, pto_error* error) {
@@ -187,8 +187,8 @@ PTO_ABI_EXPORT const pto_backend_api* pto_backend_entry() {
   constexpr auto activity = [](void*) -> const pto_activity_page* { return nullptr; };
   static const auto table = pto_backend_api(
       PTO_ABI_VERSION, sizeof(pto_backend_api), "inline",
-      PTO_BACKEND_CALLBACKS | PTO_BACKEND_SAME_PROCESS, Device::kBlocks,
-      explained<open, int32_t, const pto_option*, uint32_t, void**>, close,
+      PTO_BACKEND_CALLBACKS | PTO_BACKEND_SAME_PROCESS, 0,
+      explained<open, int32_t, const pto_option*, uint32_t, void**, pto_device_shape*>, close,
       explained<allocate<false>, void*, size_t, uint64_t*>, explained<release, void*, uint64_t>,
       explained<copy_in, void*, uint64_t, const void*, size_t>,
       explained<copy_out, void*, void*, uint64_t, size_t>,

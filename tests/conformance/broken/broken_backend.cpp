@@ -31,6 +31,8 @@ enum class Defect {
   hides_what_runs,
   miscounts_bytes,
   accepts_any_option,
+  hides_a_block,
+  hides_determinism,
 };
 
 constexpr bool breaks(Defect defect) {
@@ -163,7 +165,7 @@ pto_status attach(void* device, const pto_runtime_api* api, const pto_option* op
 }
 
 pto_status open(int32_t id, const pto_option* options, uint32_t count, void** device,
-                pto_error* error) {
+                pto_device_shape* shape, pto_error* error) {
   std::vector<pto_option> kept;
   for (uint32_t i = 0; i < count; ++i) {
     const std::string_view key = options[i].key;
@@ -173,7 +175,11 @@ pto_status open(int32_t id, const pto_option* options, uint32_t count, void** de
     if (breaks(Defect::accepts_any_option) && key.substr(0, 3) == "no_") continue;
     kept.push_back(option);
   }
-  return working->open(id, kept.data(), static_cast<uint32_t>(kept.size()), device, error);
+  const auto num_kept = static_cast<uint32_t>(kept.size());
+  const pto_status status = working->open(id, kept.data(), num_kept, device, shape, error);
+  if (breaks(Defect::hides_determinism)) shape->is_deterministic = 0;
+  if (breaks(Defect::hides_a_block)) --shape->blocks;
+  return status;
 }
 
 void close(void* device, pto_leak_report* leaks) {

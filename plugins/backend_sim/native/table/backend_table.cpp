@@ -32,14 +32,16 @@ void keep_forever(Device* device) {
 }
 
 pto_status open(int32_t device_id, const pto_option* options, uint32_t num_options, void** device,
-                pto_error* error) {
+                pto_device_shape* shape, pto_error* error) {
   return guarded(error, [&] {
     Options parsed;
     pto_status status = parse_options(options, num_options, parsed, error);
     if (status != PTO_OK) return status;
     auto opened = std::make_unique<Device>(device_id, parsed);
     status = opened->open(error);
-    if (status == PTO_OK) *device = opened.release();
+    if (status != PTO_OK) return status;
+    *shape = {parsed.blocks, parsed.mode == Mode::deterministic};
+    *device = opened.release();
     return status;
   });
 }
@@ -154,7 +156,7 @@ const pto_backend_api table = {
     "a2a3sim",
     PTO_BACKEND_THREADS | PTO_BACKEND_DETERMINISTIC | PTO_BACKEND_CHECKING | PTO_BACKEND_CALLBACKS |
         PTO_BACKEND_SAME_PROCESS | PTO_BACKEND_TRACE_HASH,
-    PTO_MAX_BLOCKS,
+    0,
     open,
     close,
     allocate,

@@ -185,8 +185,9 @@ TEST(messages_below_the_log_level_are_hidden) {
   }
   const pto_option wrong{"log_level", "loud"};
   void* device = nullptr;
+  pto_device_shape shape{};
   pto_error error{};
-  CHECK_EQUAL(pto_backend_entry()->open(0, &wrong, 1, &device, &error), PTO_ERROR_USAGE);
+  CHECK_EQUAL(pto_backend_entry()->open(0, &wrong, 1, &device, &shape, &error), PTO_ERROR_USAGE);
   CHECK(std::strstr(error.message, "error, warn, info or debug") != nullptr);
 }
 
@@ -201,8 +202,9 @@ TEST(messages_in_json_are_one_escaped_line_each) {
   CHECK_EQUAL(std::count(text.begin(), text.end(), '\n'), 2);
   const pto_option wrong{"log_format", "xml"};
   void* device = nullptr;
+  pto_device_shape shape{};
   pto_error error{};
-  CHECK_EQUAL(pto_backend_entry()->open(0, &wrong, 1, &device, &error), PTO_ERROR_USAGE);
+  CHECK_EQUAL(pto_backend_entry()->open(0, &wrong, 1, &device, &shape, &error), PTO_ERROR_USAGE);
   CHECK(std::strstr(error.message, "expected text or json") != nullptr);
 }
 

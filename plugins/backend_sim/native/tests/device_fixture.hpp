@@ -23,8 +23,8 @@ struct Fixture {
   explicit Fixture(const std::vector<Option>& given, toy::Variant variant = toy::host_built) {
     std::vector<pto_option> options;
     for (const auto& [key, value] : given) options.push_back({key, value.c_str()});
-    const pto_status status =
-        api->open(0, options.data(), static_cast<uint32_t>(options.size()), &device, &error);
+    const auto count = static_cast<uint32_t>(options.size());
+    const pto_status status = api->open(0, options.data(), count, &device, &shape, &error);
     if (status != PTO_OK) check::failed(__FILE__, __LINE__, error.message);
     CHECK_EQUAL(api->attach(device, toy::table(variant), nullptr, 0, &handle, &error), PTO_OK);
     runtime = static_cast<toy::Runtime*>(handle);
@@ -100,6 +100,7 @@ struct Fixture {
 
   const pto_backend_api* api = pto_backend_entry();
   void* device = nullptr;
+  pto_device_shape shape{};
   void* handle = nullptr;
   toy::Runtime* runtime = nullptr;
   std::vector<pto_kernel_entry> kernels;

@@ -20,7 +20,7 @@
 
 enum {
   PTO_BACKEND_THREADS = 1u << 0,       /* kernels run in parallel with the caller */
-  PTO_BACKEND_DETERMINISTIC = 1u << 1, /* option mode=deterministic, seed=N */
+  PTO_BACKEND_DETERMINISTIC = 1u << 1, /* option mode=deterministic (no default), seed=N */
   PTO_BACKEND_CHECKING = 1u << 2,      /* option check=1 */
   PTO_BACKEND_CALLBACKS = 1u << 3,     /* kernels may be functions of this process */
   PTO_BACKEND_SAME_PROCESS = 1u << 4,  /* a crash of a kernel is a crash of this process */
@@ -80,16 +80,24 @@ typedef struct pto_leak_report {
 
 PTO_ABI_ASSERT(sizeof(pto_leak_report) == 32, "pto_leak_report");
 
+/* The shape of an open device. It is constant until close(). */
+typedef struct pto_device_shape {
+  uint32_t blocks;           /* each of one AIC and two AIV cores; 1 to PTO_MAX_BLOCKS */
+  uint32_t is_deterministic; /* 1: the options determine the order of all events; 0: they do not */
+} pto_device_shape;
+
+PTO_ABI_ASSERT(sizeof(pto_device_shape) == 8, "pto_device_shape");
+
 typedef struct pto_backend_api {
   uint32_t abi_version;
   uint32_t struct_size;
   const char* name;
   uint32_t capabilities;
-  uint32_t max_blocks;
+  uint32_t reserved;
 
-  /* Opens a device. Unknown keys in `options` are PTO_ERROR_USAGE. */
+  /* Opens a device and reports its shape. Unknown keys in `options` are PTO_ERROR_USAGE. */
   pto_status (*open)(int32_t device_id, const pto_option* options, uint32_t num_options,
-                     void** device, pto_error* error);
+                     void** device, pto_device_shape* shape, pto_error* error);
   /* Stops and frees everything, also for a lost device; then the memory of a stuck thread stays. */
   void (*close)(void* device, pto_leak_report* leaks);
 

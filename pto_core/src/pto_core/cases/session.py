@@ -62,7 +62,6 @@ class Session:
         build = Build(toolchain, kernel_config, *plugins)
         compile_s = time.perf_counter() - started
         if self._job.seeds:
-            self._emit("device", kernels=build.kernel_names, blocks=_blocks(config))
             for name in names:
                 report = self._sweep(golden, build, name, lambda seed: open_device(seeded(seed)))
                 report = replace(report, compile=compile_s, wall=report.wall + compile_s)
@@ -72,7 +71,7 @@ class Session:
         self._emit("phase", phase="open")
         with contextlib.ExitStack() as devices:
             device = devices.enter_context(open_device(config))
-            self._emit("device", kernels=build.kernel_names, blocks=_blocks(config))
+            self._emit("device", kernels=build.kernel_names, blocks=device.blocks)
             for name in names:
                 if device.is_lost:
                     return  # the parent starts another child for the remaining cases
@@ -93,6 +92,8 @@ class Session:
         for seed in range(seeds):
             self._emit("seed", seed=seed, seeds=seeds)
             with open_device(seed) as device:
+                if seed == 0:
+                    self._emit("device", kernels=build.kernel_names, blocks=device.blocks)
                 case = _Case(self._job, self._emit, golden, build, device, name)
                 report = case.run(announced=seed > 0)
             wall += report.wall
@@ -139,7 +140,7 @@ class _Case:
             with _as_pto_errors():
                 self._attempt()
         except PtoError as error:
-            self._fail(named(error, _blocks(self._device.config)))
+            self._fail(named(error, self._device.blocks))
         return replace(
             self._report,
             passed=not self._report.errors,
@@ -248,13 +249,6 @@ def _as_pto_errors() -> Iterator[None]:
             wrapped = OrchestrationError(f"the Python orchestration raised {what}")
         wrapped.add_note(trace or traceback.format_exc())
         raise wrapped from error
-
-
-def _blocks(config: Config) -> int | None:
-    """Return the number of blocks (AIC cores) of a run, if the settings state it."""
-    of_backend = [s.value for s in config.settings() if s.option.native == "blocks"]
-    found: int | None = config["block_dim"] or next(iter(of_backend), None)
-    return found
 
 
 def _output(inputs: Inputs, name: str) -> Any:

@@ -68,6 +68,11 @@ class Device:
         """Whether a kernel did not return. Such a device is lost and can only be closed."""
         return self._native.is_lost
 
+    @property
+    def blocks(self) -> int:
+        """The number of blocks of a run without a ``config``: ``block_dim``, or all if it is 0."""
+        return self.config["block_dim"] or self._native.blocks
+
     def prepare(self, chip: Chip) -> None:
         """Build and load the code of ``chip`` before its first run.
 

@@ -493,6 +493,12 @@ class ActivityPage(Structure):
     )
 
 
+class DeviceShape(Structure):
+    """``pto_device_shape``."""
+
+    _fields_ = (("blocks", c_uint32), ("is_deterministic", c_uint32))
+
+
 class BackendApi(Structure):
     """``pto_backend_api``."""
 
@@ -501,11 +507,17 @@ class BackendApi(Structure):
         ("struct_size", c_uint32),
         ("name", c_char_p),
         ("capabilities", c_uint32),
-        ("max_blocks", c_uint32),
+        ("reserved", c_uint32),
         (
             "open",
             CFUNCTYPE(
-                c_int32, c_int32, POINTER(Option), c_uint32, POINTER(c_void_p), POINTER(Error)
+                c_int32,
+                c_int32,
+                POINTER(Option),
+                c_uint32,
+                POINTER(c_void_p),
+                POINTER(DeviceShape),
+                POINTER(Error),
             ),
         ),
         ("close", CFUNCTYPE(None, c_void_p, POINTER(LeakReport))),

@@ -151,6 +151,18 @@ def check_kernel_faults(backend: BackendSubject) -> None:
         )
 
 
+def check_shape_is_deterministic(backend: BackendSubject) -> None:
+    """Require that a device in deterministic mode reports so, and no device in another mode."""
+    for options, expected in (({"mode": "deterministic"}, 1), ({}, 0)):
+        with backend.open(**options) as device:
+            reported = device.shape.is_deterministic
+            expect(
+                reported == expected,
+                f"open() with the options {options} reported is_deterministic={reported}; "
+                f"expected {expected}",
+            )
+
+
 def trace_hash(backend: BackendSubject, seed: int, tasks: int = 40) -> int:
     """Return the trace hash of a fixed run in deterministic mode with ``seed``."""
     probe = Probe()

@@ -67,6 +67,9 @@ class BackendContract:
     test_lost_device = contract_test(claims.check_lost_device, "threads")
     test_callbacks = contract_test(claims.check_callbacks, "callbacks")
     test_kernel_faults = contract_test(claims.check_kernel_faults, "callbacks")
+    test_shape_is_deterministic = contract_test(
+        claims.check_shape_is_deterministic, "deterministic"
+    )
     test_seed_repeats_trace = contract_test(claims.check_seed_repeats_trace, "deterministic")
     test_seeds_differ = contract_test(claims.check_seeds_differ, "deterministic")
     test_red_zones = contract_test(claims.check_red_zones, "checking")

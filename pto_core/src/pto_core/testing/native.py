@@ -113,10 +113,16 @@ class NativeDevice:
         self._lost = False
         self._runtime: NativeRuntime | Any = None
         self.runtime_handle = ctypes.c_void_p()
+        self.shape = abi.DeviceShape()
         error = abi.Error()
         native = _options(options)
         status = self._table.open(
-            device_id, native, len(native), ctypes.byref(self._handle), ctypes.byref(error)
+            device_id,
+            native,
+            len(native),
+            ctypes.byref(self._handle),
+            ctypes.byref(self.shape),
+            ctypes.byref(error),
         )
         if status != abi.Status.OK:
             raise StatusError("open", status, error)

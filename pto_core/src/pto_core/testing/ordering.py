@@ -64,10 +64,9 @@ def check_random_graphs(runtime: RuntimeSubject, count: int = 20, seed: int | No
 
 def check_every_shape(runtime: RuntimeSubject, seed: int | None = None) -> None:
     """Require the same result for every ``block_dim`` with every ``aicpu_thread_num``."""
-    most = runtime.backend.native.table.max_blocks
     with random_numbers(seed) as numbers, Session(runtime) as session:
         graph = graphs.random_graph(numbers, 60)
-        for block_dim in range(most + 1):
+        for block_dim in range(session.device.shape.blocks + 1):
             for threads in range(1, abi.MAX_AICPU_THREADS + 1):
                 shaped = replace(graph, name=f"{graph.name} on {block_dim} x {threads}")
                 run_and_verify(session, shaped, block_dim=block_dim, aicpu_thread_num=threads)
@@ -76,8 +75,8 @@ def check_every_shape(runtime: RuntimeSubject, seed: int | None = None) -> None:
 def check_core_types(runtime: RuntimeSubject) -> None:
     """Require that a task runs on a core of its kernel's type, and that the report agrees."""
     tasks, aic_tasks = 90, 30
-    blocks = runtime.backend.native.table.max_blocks
     with Session(runtime) as session:
+        blocks = session.device.shape.blocks
         outcome = run_and_verify(session, graphs.independent(tasks))
         used = [usage.tasks for usage in outcome.report.cores]
         expect(

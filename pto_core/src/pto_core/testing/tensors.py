@@ -133,8 +133,8 @@ def check_clusters(runtime: RuntimeSubject, rounds: int = 50) -> None:
         ran[abi.payload_arguments(payload.contents)[0]] = core
         return 0
 
-    blocks = runtime.backend.native.table.max_blocks
     with Session(runtime) as session:
+        blocks = session.device.shape.blocks
         kernels: list[Kernel] = [
             session.device.load_callback(func_id, core, note)
             for func_id, core in ((0, abi.Core.AIC), (1, abi.Core.AIV))

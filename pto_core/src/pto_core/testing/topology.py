@@ -13,14 +13,17 @@ from pto_core.testing.subjects import BackendSubject
 def check_topology(backend: BackendSubject) -> None:
     """Require that a run has the requested cores, in the numbering of the ABI.
 
-    A run has ``block_dim`` blocks (0 means all), each with one AIC and two AIV cores. AIC i is core
-    i, AIV j is core blocks + j. Every core belongs to exactly one scheduler thread, and all cores
-    of a cluster to the same one.
+    A run has ``block_dim`` blocks (0 means all that ``open()`` reported), each with one AIC and two
+    AIV cores. AIC i is core i, AIV j is core blocks + j. Every core belongs to exactly one
+    scheduler thread, and all cores of a cluster to the same one.
     """
-    most = backend.native.table.max_blocks
-    expect(1 <= most <= abi.MAX_BLOCKS, f"max_blocks is {most}, not 1 to {abi.MAX_BLOCKS}")
     probe = Probe()
     with backend.open() as device:
+        most = device.shape.blocks
+        expect(
+            1 <= most <= abi.MAX_BLOCKS,
+            f"open() reported {most} blocks; a device has 1 to {abi.MAX_BLOCKS}",
+        )
         device.attach(probe)
         for block_dim in range(most + 1):
             for threads in range(1, abi.MAX_AICPU_THREADS + 1):
@@ -65,7 +68,7 @@ def check_impossible_shapes_are_refused(backend: BackendSubject) -> None:
     probe = Probe()
     with backend.open() as device:
         device.attach(probe)
-        too_many = backend.native.table.max_blocks + 1
+        too_many = device.shape.blocks + 1
         for shape in ((too_many, 3), (-1, 3), (1, abi.MAX_AICPU_THREADS + 1), (1, 0)):
             try:
                 device.start([], block_dim=shape[0], aicpu_thread_num=shape[1])

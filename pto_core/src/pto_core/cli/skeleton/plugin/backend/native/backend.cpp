@@ -27,13 +27,14 @@ size_t memory_bytes(const pto_option* options, uint32_t num_options) {
 }
 
 pto_status open(int32_t device_id, const pto_option* options, uint32_t num_options, void** device,
-                pto_error* error) {
+                pto_device_shape* shape, pto_error* error) {
   return guarded(error, [&] {
     if (device_id < 0 || device_id >= kDevices) {
       refuse(PTO_ERROR_USAGE, "there is no device " + std::to_string(device_id) + "; use 0 to " +
                                   std::to_string(kDevices - 1));
     }
     *device = std::make_unique<Device>(memory_bytes(options, num_options)).release();
+    *shape = {Device::kBlocks, 0};
   });
 }
 
@@ -119,7 +120,7 @@ const pto_backend_api table = {
     sizeof(pto_backend_api),
     "template",
     PTO_BACKEND_CALLBACKS | PTO_BACKEND_SAME_PROCESS,
-    Device::kBlocks,
+    0,
     open,
     close,
     allocate,
