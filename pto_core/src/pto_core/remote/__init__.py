@@ -1,0 +1,1 @@
+"""Children of a Worker on other hosts."""

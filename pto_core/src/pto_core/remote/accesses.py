@@ -1,0 +1,82 @@
+"""The accesses of a task to memory, from the tensors of its argument blob.
+
+The layout of a blob is that of ``pto/abi/arguments.h``. The tensors of a blob for another host
+carry their tag, and whether the submit allocated their memory.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import NamedTuple
+
+from pto_core._hierarchy import TensorArgType
+from pto_core.errors import ProtocolError
+from pto_core.kernels.data_type import DataType
+from pto_core.remote.address_space import Range
+
+_COUNTS = struct.Struct("<ii")
+_TENSOR = struct.Struct("<Q5IIBBB5x")
+_SCALAR_BYTES = 8
+_DIMENSIONS_MAX = 5
+_TAG_MASK = 7
+_IS_NEW = 8
+_SIZES = {int(kind): kind.nbytes for kind in DataType}
+
+
+class Access(NamedTuple):
+    """One tensor of a task: its range, its tag, and whether the submit allocated the memory."""
+
+    place: Range
+    tag: TensorArgType
+    is_new: bool
+
+    @property
+    def needs_content(self) -> bool:
+        """Whether the memory must have its content before the task starts.
+
+        A task may write only a part of an output that was not allocated for it.
+        """
+        return not self.is_new
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the task may write the memory."""
+        return self.tag not in (TensorArgType.INPUT, TensorArgType.NO_DEP)
+
+
+def accesses_of(blob: bytes | memoryview) -> list[Access]:
+    """Return the accesses of a task to memory that hosts share, without empty tensors.
+
+    Memory of a chip is not shared. Raises ProtocolError for an invalid blob.
+    """
+    if len(blob) < _COUNTS.size:
+        raise ProtocolError(f"{len(blob)} bytes are no argument blob")
+    tensors, scalars = _COUNTS.unpack_from(blob)
+    wanted = _COUNTS.size + tensors * _TENSOR.size + scalars * _SCALAR_BYTES
+    if tensors < 0 or scalars < 0 or len(blob) != wanted:
+        raise ProtocolError(
+            f"an argument blob with {tensors} tensors and {scalars} scalars has {len(blob)} bytes"
+        )
+    found = []
+    for index in range(tensors):
+        access = _access(index, *_TENSOR.unpack_from(blob, _COUNTS.size + index * _TENSOR.size))
+        if access is not None:
+            found.append(access)
+    return found
+
+
+def _access(index: int, address: int, *values: int) -> Access | None:
+    *shape, dimensions, dtype, child_memory, marks = values
+    tag = (marks & _TAG_MASK) - 1
+    if dimensions > _DIMENSIONS_MAX or dtype not in _SIZES or not 0 <= tag <= max(TensorArgType):
+        raise ProtocolError(
+            f"tensor {index} of a task has {dimensions} dimensions, data type {dtype} and the "
+            f"marks {marks:#x}"
+        )
+    nbytes = math.prod(shape[:dimensions]) * _SIZES[dtype]
+    if address + nbytes > 1 << 63:
+        raise ProtocolError(f"tensor {index} of a task has {nbytes} bytes at {address:#x}")
+    if child_memory or not nbytes:
+        return None
+    return Access(Range(address, address + nbytes), TensorArgType(tag), bool(marks & _IS_NEW))

@@ -1,0 +1,198 @@
+"""The memory of the parent's host as the relay of one remote child uses it.
+
+Home memory is the truth, and the shadow on the other host is a copy of parts of it. Before a frame
+leaves, :meth:`HomeMemory.admit` returns the content that the shadow lacks. After the frame,
+:meth:`HomeMemory.finish` writes its results.
+
+Invariants: ``_known[piece]`` is the digest of the content that the shadow has there when all frames
+that were sent have ended, unless a frame in flight writes the piece. Digests only save traffic:
+without the table, everything is sent. No byte outside the ranges of a frame's arguments is written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import xxhash
+
+from pto_core.errors import ProtocolError
+from pto_core.remote.accesses import Access
+from pto_core.remote.address_space import PIECE_BYTES, AddressSpace, Range, pieces_of
+from pto_core.remote.changes import apply_changes
+
+
+class Push(NamedTuple):
+    """Content that the shadow needs before a frame starts."""
+
+    place: Range
+    content: bytes
+
+
+class Result(NamedTuple):
+    """The changes of a piece by a task, and the digest of its content afterwards."""
+
+    place: Range
+    changes: bytes | memoryview
+    digest: bytes
+
+
+@dataclass(frozen=True)
+class Admission:
+    """The steps before a frame: ``evicted`` numbers the blocks that the shadow frees first."""
+
+    evicted: Sequence[int]
+    pushes: Sequence[Push]
+
+
+@dataclass
+class _InFlight:
+    """The accesses of a frame that was sent and has not ended."""
+
+    written: list[Access]
+    blocks: set[int] = field(default_factory=set)
+
+
+class HomeMemory:
+    """Decides which bytes travel to the shadow, and writes those that come back. One thread.
+
+    ``quota``: bytes of the shadow; blocks of 1 MiB that no frame in flight uses are evicted above
+    it, the least recently used first.
+    """
+
+    def __init__(self, space: AddressSpace, quota: int) -> None:
+        self._space = space
+        self._quota_blocks = max(quota // PIECE_BYTES, 1)
+        self._known: dict[int, dict[Range, bytes]] = {}  # by block, then by piece
+        self._frames: dict[int, _InFlight] = {}
+        self._blocks: OrderedDict[int, None] = OrderedDict()  # with content, oldest use first
+        self._uses: Counter[int] = Counter()  # frames in flight by block
+
+    def admit(self, frame: int, accesses: Sequence[Access]) -> Admission | None:
+        """Return the steps before a frame, which is in flight from now on.
+
+        Returns None if a piece has to be sent that an earlier frame in flight may write: the frame
+        waits until an earlier one has ended. Raises ProtocolError for memory that is not shared.
+        """
+        stale: list[Range] = []
+        for access in accesses:
+            for piece in self._wanted(access):
+                if self._known_digest(piece) == digest_of(self._space.memory(piece)):
+                    continue
+                if self._is_written_in_flight(piece):
+                    return None
+                stale.append(piece)
+        in_flight = _InFlight([access for access in accesses if access.is_written])
+        for access in accesses:
+            self._space.memory(access.place)
+            in_flight.blocks.update(_blocks(access.place))
+        self._frames[frame] = in_flight
+        self._use(in_flight.blocks)
+        evicted = self._evict()
+        return Admission(evicted, [self._push(piece) for piece in dict.fromkeys(stale)])
+
+    def finish(self, frame: int, results: Iterable[Result]) -> None:
+        """Write the results of a frame that succeeded.
+
+        Raises ProtocolError for a result that is no piece of a range that the frame may write, and
+        for invalid changes.
+        """
+        ended = self._end(frame)
+        allowed = {piece for access in ended.written for piece in pieces_of(access.place)}
+        for place, changed, digest in results:
+            if place not in allowed:
+                raise ProtocolError(
+                    f"a result has {place.nbytes} bytes at {place.start:#x}, which frame {frame} "
+                    "may not write"
+                )
+            apply_changes(changed, self._space.memory(place))
+            self._learn(place, digest)
+
+    def drop(self, frame: int) -> None:
+        """End a frame that failed or was skipped: its outputs are unknown in the shadow."""
+        for access in self._end(frame).written:
+            for piece in pieces_of(access.place):
+                self._forget(piece)
+
+    def _wanted(self, access: Access) -> Iterator[Range]:
+        """Yield the pieces of an access that must equal home memory.
+
+        Memory that a frame in flight allocates has its content in the shadow only.
+        """
+        if not access.needs_content:
+            return
+        for piece in pieces_of(access.place):
+            left = [piece]
+            for known in self._frames.values():
+                for written in known.written:
+                    if written.is_new:
+                        left = [part for one in left for part in _without(one, written.place)]
+            yield from left
+
+    def _is_written_in_flight(self, piece: Range) -> bool:
+        return any(
+            access.place.overlaps(piece)
+            for known in self._frames.values()
+            for access in known.written
+        )
+
+    def _push(self, piece: Range) -> Push:
+        # Other hosts may write neighbouring bytes at any time, so the digest is that of the copy.
+        content = self._space.memory(piece).tobytes()
+        self._learn(piece, digest_of(content))
+        return Push(piece, content)
+
+    def _known_digest(self, piece: Range) -> bytes | None:
+        return self._known.get(piece.start // PIECE_BYTES, {}).get(piece)
+
+    def _learn(self, piece: Range, digest: bytes) -> None:
+        self._forget(piece)
+        self._known.setdefault(piece.start // PIECE_BYTES, {})[piece] = digest
+
+    def _forget(self, piece: Range) -> None:
+        known = self._known.get(piece.start // PIECE_BYTES)
+        for one in [one for one in known or () if one.overlaps(piece)]:
+            del known[one]  # type: ignore[union-attr]
+
+    def _end(self, frame: int) -> _InFlight:
+        ended = self._frames.pop(frame)
+        self._uses.subtract(ended.blocks)
+        for block in ended.blocks:
+            if not self._uses[block]:
+                del self._uses[block]
+        return ended
+
+    def _use(self, blocks: Iterable[int]) -> None:
+        for block in blocks:
+            self._uses[block] += 1
+            self._blocks[block] = None
+            self._blocks.move_to_end(block)
+
+    def _evict(self) -> list[int]:
+        excess = len(self._blocks) - self._quota_blocks
+        if excess <= 0:
+            return []
+        unused = (block for block in self._blocks if block not in self._uses)
+        evicted = [block for block, _ in zip(unused, range(excess), strict=False)]
+        for block in evicted:
+            del self._blocks[block]
+            self._known.pop(block, None)
+        return evicted
+
+
+def digest_of(content: bytes | memoryview) -> bytes:
+    """Return the XXH3 digest of 16 bytes (https://xxhash.com)."""
+    return xxhash.xxh3_128_digest(content)
+
+
+def _blocks(place: Range) -> range:
+    return range(place.start // PIECE_BYTES, -(-place.end // PIECE_BYTES))
+
+
+def _without(one: Range, removed: Range) -> list[Range]:
+    """Return the parts of a range outside of another one."""
+    before = Range(one.start, min(one.end, removed.start))
+    after = Range(max(one.start, removed.end), one.end)
+    return [part for part in (before, after) if part.start < part.end]
