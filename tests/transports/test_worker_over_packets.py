@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import packets
 import pytest
 
 from pto_core import TaskArgs, TensorArgType, Worker
-from pto_core.errors import TaskFailedError
+from pto_core.errors import TaskFailedError, UsageError
 
 ADDITIONS = 50
 RUNS_MAX = 100  # in each of which the driver's own thread may have made all the calls
@@ -45,6 +46,20 @@ def test_a_worker_runs_over_the_example(tmp_path: Path, monkeypatch: pytest.Monk
             worker.run(lambda orch, args, config: orch.submit_sub(failing))
         worker.run(additions)
         assert numbers.tolist() == [2 * ADDITIONS] * 4
+
+
+def test_a_worker_refuses_a_transport_without_same_addresses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packets.install(tmp_path)
+    module = tmp_path / "pto_transport_packets.py"
+    module.write_text(module.read_text().replace(', "same_addresses"', ""))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, module.stem, sys)  # forgets the import below afterwards
+    del sys.modules[module.stem]
+    with pytest.raises(UsageError, match="'packets' does not claim 'same_addresses'") as caught:
+        Worker(level=3, num_sub_workers=2, transport=packets.NAME)
+    assert caught.value.value == packets.NAME
 
 
 class StopError(Exception):

@@ -111,9 +111,9 @@ enum {
 };
 
 enum {
-  PTO_TRANSPORT_SAME_ADDRESSES = 1u
-      << 0,                        /* both sides map the Worker's memory at the same address */
-  PTO_TRANSPORT_IN_ORDER = 1u << 1 /* frames of one child arrive in order; required today */
+  /* Both sides map the Worker's memory at the same address; required by a Worker. */
+  PTO_TRANSPORT_SAME_ADDRESSES = 1u << 0,
+  PTO_TRANSPORT_IN_ORDER = 1u << 1 /* frames of one child arrive in order; required */
 };
 
 typedef struct pto_parent_end pto_parent_end;

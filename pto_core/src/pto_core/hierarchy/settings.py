@@ -72,7 +72,7 @@ def worker_settings(
         devices,
         num_sub_workers,
         record,
-        plugins.load_transport(record["transport"]),
+        _transport(record["transport"]),
         plugins.load_engine(record["engine"]),
         plugins.load_policy(record["policy"]),
     )
@@ -92,6 +92,20 @@ def _record(
             _warned.add(warning)
             warnings.warn(warning, RuntimeWarning, stacklevel=4)
     return found
+
+
+def _transport(name: str) -> NativeTransport | PythonTransport:
+    """Load a transport for local children, whose arguments are addresses."""
+    transport = plugins.load_transport(name)
+    if "same_addresses" not in transport.capabilities:
+        raise UsageError(
+            f"transport {transport.name!r} does not claim 'same_addresses', so addresses in the "
+            "arguments of tasks are not valid in the children of a Worker; choose another one with "
+            "transport=",
+            name="transport",
+            value=transport.name,
+        )
+    return transport
 
 
 def _check_level(level: object) -> None:

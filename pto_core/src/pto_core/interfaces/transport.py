@@ -180,7 +180,8 @@ class Transport(Plugin, Protocol):
     """The members of both kinds of transports. Connections are independent of each other.
 
     Capabilities: ``in_order``: frames of one child arrive in order; required. ``same_addresses``:
-    both sides see the Worker's memory at the same addresses, so addresses in frames are valid.
+    both sides see the Worker's memory at the same addresses, so addresses in frames are valid. A
+    Worker refuses a transport without it, because the arguments of tasks are addresses.
     """
 
     @property

@@ -17,6 +17,8 @@ class TransportContract:
     that write ``noise`` to the wire unchanged: ``spoil_frames(parent_end, noise)`` for the child,
     and ``spoil_answers(child_end, noise)`` for the parent. For a native transport, the kit
     overwrites the memory.
+
+    The contract holds without ``same_addresses``, too; a Worker requires that capability.
     """
 
     transport: ClassVar[str]
