@@ -300,6 +300,15 @@ class ControlError(EndpointError):
     )
 
 
+class RemoteError(PtoError):
+    """An exception of another host whose class is not rebuilt here.
+
+    ``type_name`` is its class, ``remote_traceback`` its traceback as text.
+    """
+
+    fields: ClassVar[tuple[str, ...]] = ("type_name", "remote_traceback")
+
+
 class WorkerClosedError(UsageError):
     """The Worker is closed or not running; make another one."""
 

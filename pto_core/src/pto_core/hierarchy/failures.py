@@ -36,14 +36,14 @@ class Failure:
         if most_bytes is None or len(packed) <= most_bytes:
             return packed
         length = max(0, most_bytes - _PICKLE_BYTES) // (2 * _CHARACTER_BYTES)
-        name, message = self.type_name[:_LONGEST_NAME], _start(self.message, length)
-        return pickle.dumps((name, message, _end(self.traceback, length), None))
+        name, message = self.type_name[:_LONGEST_NAME], start_of(self.message, length)
+        return pickle.dumps((name, message, end_of(self.traceback, length), None))
 
     @classmethod
     def of(cls, exception: BaseException) -> Failure:
         """Return the failure for a caught exception of this process."""
         lines = traceback.format_exception(exception)
-        return cls(type(exception).__qualname__, _text(exception), "".join(lines), exception)
+        return cls(type(exception).__qualname__, message_of(exception), "".join(lines), exception)
 
     @classmethod
     def unpack(cls, content: bytes) -> Failure:
@@ -52,16 +52,18 @@ class Failure:
         return cls(type_name, message, text, None if exception is None else _unpickled(exception))
 
 
-def _start(text: str, most: int) -> str:
+def start_of(text: str, most: int) -> str:
+    """Return a text that is cut at its end to ``most`` characters."""
     return text if len(text) <= most else text[: max(0, most - len(_CUT))] + _CUT
 
 
-def _end(text: str, most: int) -> str:
-    """Return the end of a text: a traceback ends with its cause."""
+def end_of(text: str, most: int) -> str:
+    """Return a text that is cut at its start, because a traceback ends with its cause."""
     return text if len(text) <= most else _CUT + text[len(text) - max(0, most - len(_CUT)) :]
 
 
-def _text(exception: BaseException) -> str:
+def message_of(exception: BaseException) -> str:
+    """Return the message of an exception, also if its ``__str__`` raises."""
     try:
         return str(exception)
     except Exception:  # noqa: BLE001 - its __str__ may raise anything
