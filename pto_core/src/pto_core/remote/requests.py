@@ -1,0 +1,204 @@
+"""Control requests and their replies between hosts, one typed message for each operation.
+
+The operations are those that children answer between tasks (``hierarchy/children/service.py``,
+``hierarchy/children/chip.py``). On the parent's host a request is an operation and its arguments.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from pto_core.errors import ProtocolError, UsageError
+from pto_core.hierarchy.failures import Failure
+from pto_core.hierarchy.handles import Delivery
+from pto_core.remote.failures import FailureRecord, failure_from_record, failure_to_record
+from pto_core.remote.values import (
+    Natural,
+    Record,
+    Text,
+    Value,
+    decoder,
+    encoded,
+    from_value,
+    to_value,
+)
+
+CODE_BYTES_MAX = 2**26
+DELIVERIES_MAX = 8
+REQUEST_BYTES_MAX = CODE_BYTES_MAX + 2**20
+REPLY_BYTES_MAX = 2**24
+
+Digest = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
+Code = Annotated[bytes, msgspec.Meta(max_length=CODE_BYTES_MAX)]
+
+
+class Request(Record, frozen=True, tag_field="operation"):
+    """A request to a child. The fields of each operation are its arguments, in order."""
+
+    @property
+    def operation(self) -> str:
+        """The name of the operation."""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The arguments, as the child accepts them."""
+        return msgspec.structs.astuple(self)
+
+
+class Configure(Request, frozen=True, tag="config"):
+    """Give a number to a packed :class:`CallConfig`."""
+
+    number: Natural
+    packed: Annotated[bytes, msgspec.Meta(max_length=4096)]
+
+
+class ImportedFunction(Record, frozen=True, tag="import"):
+    """A function by ``module:qualname``, with the fingerprint of the parent's code."""
+
+    path: Text
+    fingerprint: Digest
+
+
+class SerialisedFunction(Record, frozen=True, tag="serialised"):
+    """A function by its code, a pickle: a host needs a right to read it."""
+
+    code: Code
+
+
+FunctionDelivery = ImportedFunction | SerialisedFunction
+
+
+class Deliver(Request, frozen=True, tag="callable"):
+    """Add a callable; the deliveries are tried in order."""
+
+    digest: Digest
+    deliveries: Annotated[
+        list[FunctionDelivery], msgspec.Meta(min_length=1, max_length=DELIVERIES_MAX)
+    ]
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The arguments, with local deliveries."""
+        return self.digest, [_local(one) for one in self.deliveries]
+
+
+class Forget(Request, frozen=True, tag="forget"):
+    """Remove a callable."""
+
+    digest: Digest
+
+
+class Close(Request, frozen=True, tag="close"):
+    """Exit after the tasks that were received."""
+
+
+class Malloc(Request, frozen=True, tag="malloc"):
+    """Allocate memory of a chip; the reply is its address."""
+
+    nbytes: Natural
+
+
+class Free(Request, frozen=True, tag="free"):
+    """Free memory of a chip."""
+
+    address: Natural
+
+
+class CopyTo(Request, frozen=True, tag="copy_to"):
+    """Copy from shared memory at ``source`` to memory of a chip."""
+
+    address: Natural
+    source: Natural
+    nbytes: Natural
+
+
+class CopyFrom(Request, frozen=True, tag="copy_from"):
+    """Copy from memory of a chip to shared memory at ``target``."""
+
+    target: Natural
+    address: Natural
+    nbytes: Natural
+
+
+AnyRequest = Configure | Deliver | Forget | Close | Malloc | Free | CopyTo | CopyFrom
+_REQUESTS: dict[str, type[Request]] = {
+    str(kind.__struct_config__.tag): kind
+    for kind in (Configure, Deliver, Forget, Close, Malloc, Free, CopyTo, CopyFrom)
+}
+
+
+def to_request(operation: str, arguments: tuple[Any, ...]) -> Request:
+    """Return the message of a request; raise UsageError if it cannot be sent to another host."""
+    kind = _REQUESTS.get(operation)
+    if kind is None:
+        raise UsageError(
+            f"the request {operation!r} cannot be sent to another host; one of "
+            f"{', '.join(_REQUESTS)} can",
+            name="operation",
+            value=operation,
+        )
+    if kind is Deliver:
+        digest, deliveries = arguments
+        arguments = digest, [_typed(one) for one in deliveries]
+    try:
+        request: Request = decode_request(encoded(kind(*arguments)))
+    except (TypeError, ValueError, OverflowError, ProtocolError) as error:
+        raise UsageError(
+            f"the request {operation!r} cannot be sent to another host: {error}", name=operation
+        ) from None
+    return request
+
+
+class Done(Record, frozen=True, tag="done"):
+    """The result of a request."""
+
+    value: Value
+
+
+class Failed(Record, frozen=True, tag="failed"):
+    """The failure of a request."""
+
+    failure: FailureRecord
+
+
+AnyReply = Done | Failed
+
+
+def to_reply(result: object) -> Done:
+    """Return the reply with a result; raise UsageError if the result is not plain."""
+    return Done(to_value(result))
+
+
+def to_refusal(failure: Failure) -> Failed:
+    """Return the reply with a failure."""
+    return Failed(failure_to_record(failure))
+
+
+def result_of(reply: AnyReply) -> tuple[bool, Any]:
+    """Return (True, result) or (False, :class:`Failure`); raise ProtocolError."""
+    if isinstance(reply, Done):
+        return True, from_value(reply.value)
+    return False, failure_from_record(reply.failure)
+
+
+def _typed(delivery: Delivery) -> FunctionDelivery:
+    if delivery.way == "import":
+        assert isinstance(delivery.content, str)
+        return ImportedFunction(delivery.content, delivery.fingerprint or b"")
+    if delivery.way == "serialised":
+        assert isinstance(delivery.content, bytes)
+        return SerialisedFunction(delivery.content)
+    raise UsageError("a chip's callable cannot be sent to another host by path", name="target")
+
+
+def _local(delivery: FunctionDelivery) -> Delivery:
+    if isinstance(delivery, ImportedFunction):
+        return Delivery("import", delivery.path, delivery.fingerprint)
+    return Delivery("serialised", delivery.code)
+
+
+decode_request = decoder(AnyRequest, "control request", REQUEST_BYTES_MAX)
+decode_reply = decoder(AnyReply, "reply", REPLY_BYTES_MAX)
