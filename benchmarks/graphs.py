@@ -25,5 +25,5 @@ def run_chains(
     device: Device, program: ChipCallable, tasks: int, chains: int, argument: int = 0, **run: Any
 ) -> RunReport:
     """Run ``tasks`` tasks in ``chains`` chains; with 0 chains all tasks are independent."""
-    words = [ctypes.c_int64(value) for value in (tasks, chains, argument)]
-    return device.run(program, *words, **run)
+    scalars = [ctypes.c_int64(value) for value in (tasks, chains, argument)]
+    return device.run(program, *scalars, **run)

@@ -67,10 +67,10 @@ def figures(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
 
         def run(graph: int, tasks: int, width: int, threads: int = 3) -> tuple[float, float]:
             """Return the wall time of a run, and of its orchestration, in seconds."""
-            words = [ctypes.c_int64(value) for value in (graph, tasks, width)]
+            scalars = [ctypes.c_int64(value) for value in (graph, tasks, width)]
             config = CallConfig(aicpu_thread_num=threads)
             start = time.perf_counter()
-            report = device.run(program, buffer, *words, config=config)
+            report = device.run(program, buffer, *scalars, config=config)
             return time.perf_counter() - start, report.build_ns / 1e9
 
         yield from _one_task(run, binaries, effort)

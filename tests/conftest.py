@@ -130,11 +130,11 @@ class Run(subprocess.Popen[str]):
             _, errors = super().communicate(timeout=PATIENCE_S)
             raise AssertionError(f"runs on after {limit_s} s: {doing}\n{errors}") from None
 
-    def until_said(self, words: str) -> None:
-        """Wait until it has written these words among its errors."""
+    def until_said(self, text: str) -> None:
+        """Wait until it has written this text among its errors."""
         assert self.stderr is not None
         heard, deadline = b"", time.monotonic() + LIMIT_S
-        while words.encode() not in heard:
+        while text.encode() not in heard:
             left = max(0, deadline - time.monotonic())
             assert select.select([self.stderr], [], [], left)[0], (heard, self._doing())
             got = os.read(self.stderr.fileno(), 1 << 16)

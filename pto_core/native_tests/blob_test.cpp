@@ -58,7 +58,7 @@ TEST(what_is_written_is_read_back) {
   }
 }
 
-// Whether it was refused; then with words.
+// Whether it was refused. A refusal has a message.
 bool is_refused(std::span<const std::byte> bytes) {
   try {
     const Blob blob = decode_blob(bytes);

@@ -39,13 +39,13 @@ TEST(an_interrupted_run_is_over_however_late_the_end_of_a_child_is_told) {
   group.on_end = [&](int32_t) {
     if (++asked < 5) throw std::runtime_error("interrupted again");
   };
-  std::string words_of_error;
+  std::string message;
   try {
     group.driver->run_end();
   } catch (const std::runtime_error& error) {
-    words_of_error = error.what();
+    message = error.what();
   }
-  CHECK_EQUAL(words_of_error, std::string("interrupted"));
+  CHECK_EQUAL(message, std::string("interrupted"));
   group.on_look = nullptr;
   group.on_end = nullptr;
   CHECK_EQUAL(asked, 5);
@@ -193,13 +193,13 @@ TEST(an_interrupted_run_cancels_and_stays_usable) {
     group.on_look = [&] { may_end = true; };
     throw std::runtime_error("interrupted");
   };
-  std::string words_of_error;
+  std::string message;
   try {
     group.driver->run_end();
   } catch (const std::runtime_error& error) {
-    words_of_error = error.what();
+    message = error.what();
   }
-  CHECK_EQUAL(words_of_error, std::string("interrupted"));
+  CHECK_EQUAL(message, std::string("interrupted"));
   CHECK(!group.driver->flags().is_running);
   CHECK(group.driver->ask()->core.engine->poisonings().size() >= 10);
   group.on_look = nullptr;

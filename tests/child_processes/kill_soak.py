@@ -69,7 +69,7 @@ class Observer:
                 self._compare()
                 self.counts["Workers"] += 1
             elif what == "wrong":
-                raise Fault(said["words"] + "\n" + said["trace"])
+                raise Fault(said["message"] + "\n" + said["trace"])
             else:
                 self._phase(what)
                 continue

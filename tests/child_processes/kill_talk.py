@@ -13,12 +13,12 @@ from typing import Any
 class Talk:
     """Tells the observer how far it is; every word waits for an answer."""
 
-    def __init__(self, words: int, answers: int) -> None:
-        self.words = words
+    def __init__(self, events: int, answers: int) -> None:
+        self.events = events
         self._answers = os.fdopen(answers, "rb", buffering=0)
 
     def say(self, what: str, **more: Any) -> dict[str, Any]:
-        os.write(self.words, json.dumps({"say": what, **more}).encode() + b"\n")
+        os.write(self.events, json.dumps({"say": what, **more}).encode() + b"\n")
         answer = self._answers.readline()
         if not answer:
             os._exit(1)  # the observer is gone

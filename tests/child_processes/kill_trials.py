@@ -77,15 +77,15 @@ class Trial:
     def _judge_counts(self, number: int, task: Task, failed: set[int], poisoned: set[int]) -> None:
         starts = kill_tasks.begun[number, : len(task.members)]
         ends = kill_tasks.ended[number, : len(task.members)]
-        words = f"task {number} (retries {task.retries}): began {starts}, ended {ends}"
+        message = f"task {number} (retries {task.retries}): began {starts}, ended {ends}"
         tries = 1 + task.retries
         if self.limits.has_hosts and not task.is_sub:
             tries *= 1 + kill_tasks.INNER_RETRIES
-        expect((starts <= tries).all(), words)
+        expect((starts <= tries).all(), message)
         if number in poisoned:
-            expect(not starts.any(), words + ", poisoned")
+            expect(not starts.any(), message + ", poisoned")
         elif number not in failed:
-            expect((ends >= 1).all(), words + ", succeeded")
+            expect((ends >= 1).all(), message + ", succeeded")
 
     def _judge_failures(self, errors: dict[int, Any], lost: set[int], kills: int) -> None:
         tasks, raised = self.program.tasks, set(errors) - lost
@@ -121,6 +121,6 @@ def is_loss(error: Any) -> bool:
     return isinstance(error, ChildDiedError) or "SIGKILL" in str(error)
 
 
-def expect(holds: Any, words: str) -> None:
+def expect(holds: Any, message: str) -> None:
     if not holds:
-        raise Wrong(words)
+        raise Wrong(message)

@@ -121,11 +121,11 @@ def be_shot_at(seeds: range, talk: Talk) -> None:
         try:
             live(seed, talk)
         except Exception as error:
-            talk.say("wrong", words=f"{type(error).__name__}: {error}", trace=trace_of(error))
+            talk.say("wrong", message=f"{type(error).__name__}: {error}", trace=trace_of(error))
             raise
         gc.collect()
         talk.say("after")
-    os.write(talk.words, b'{"say": "end"}\n')
+    os.write(talk.events, b'{"say": "end"}\n')
 
 
 def warm_up() -> None:

@@ -125,8 +125,8 @@ def again_until_interrupted(once: Callable[[], None]) -> None:
         gc.collect()
         found = set(os.listdir("/proc/self/fd")), mappings(os.getpid())
         if children(os.getpid()) or found != before:
-            words = f"left: {children(os.getpid())} {found} instead of {before}\n"
-            os.write(2, words.encode())
+            message = f"left: {children(os.getpid())} {found} instead of {before}\n"
+            os.write(2, message.encode())
             os._exit(OWN_FAULT)
         raise
 

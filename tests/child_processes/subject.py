@@ -27,7 +27,7 @@ class Subject:
     """A process that this one forks and watches, in a session of its own."""
 
     pid: int
-    words: int
+    events: int
     answers: int
     heard: bytes = b""
     status: int | None = None
@@ -36,37 +36,37 @@ class Subject:
     @classmethod
     def of(cls, body: Callable[[Talk], None]) -> Subject:
         """Fork one that calls ``body``, and ends as it returns."""
-        words, answers = os.pipe(), os.pipe()
+        events, answers = os.pipe(), os.pipe()
         sys.stdout.flush()
         pid = os.fork()
         if pid == 0:
             code = 1
             try:
-                os.close(words[0])
+                os.close(events[0])
                 os.close(answers[1])
                 os.setsid()
                 gc.collect()
                 gc.freeze()  # what it inherits stays, so that it sees only what it does itself
                 faulthandler.enable(2)
                 faulthandler.register(signal.SIGUSR1, 2, all_threads=True)
-                body(Talk(words[1], answers[0]))
+                body(Talk(events[1], answers[0]))
                 code = 0
             except BaseException:  # noqa: BLE001 - it ends here whatever it is
                 traceback.print_exc()
             finally:
                 os._exit(code)
-        os.close(words[1])
+        os.close(events[1])
         os.close(answers[0])
-        return cls(pid, words[0], answers[1])
+        return cls(pid, events[0], answers[1])
 
     def hear(self, timeout_s: float) -> dict[str, Any] | None:
         """Give what it says next; None: nothing in that time. Raises Fault when it is gone."""
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self.heard:
             left = deadline - time.monotonic()
-            if not select.select([self.words], [], [], max(0.0, left))[0]:
+            if not select.select([self.events], [], [], max(0.0, left))[0]:
                 return None
-            got = os.read(self.words, 1 << 16)
+            got = os.read(self.events, 1 << 16)
             if not got:
                 self.status = os.waitpid(self.pid, 0)[1]
                 raise Fault(f"the top ended without a word, with status {self.status}")
@@ -82,5 +82,5 @@ class Subject:
         if self.status is None:
             os.kill(self.pid, signal.SIGKILL)
             self.status = os.waitpid(self.pid, 0)[1]
-        os.close(self.words)
+        os.close(self.events)
         os.close(self.answers)

@@ -109,7 +109,7 @@ class Stranded:
     hooks: str = ""
 
     def caught(self, *tests: str, limit_s: float = STUCK_AFTER_S, **environment: str) -> str:
-        """Run tests of the contract; give the words of the first failure, or nothing."""
+        """Run tests of the contract; return the message of the first failure, or nothing."""
         paths = (str(self.folder), os.environ.get("PYTHONPATH", ""))
         program = ONE_TEST.replace("{hooks}", textwrap.indent(self.hooks, "    "))
         done = subprocess.run(

@@ -139,12 +139,12 @@ def submit_task(
 ) -> int:
     if task.makes is not None:
         buffers[task.makes] = rt.tensor(program.shapes[task.makes], np.uint32)
-    words = [WORDS[tag](view.of(buffers[view.buffer])) for tag, view in task.arguments[:-1]]
+    arguments = [WORDS[tag](view.of(buffers[view.buffer])) for tag, view in task.arguments[:-1]]
     tag, view = task.arguments[-1]
     whole = buffers[view.buffer]
-    words.append(WORDS[tag](whole if task.makes is not None else view.of(whole)))
+    arguments.append(WORDS[tag](whole if task.makes is not None else view.of(whole)))
     settings: dict[str, Any] = {"after": [ids[place] for place in task.after]}
-    count = len(words) + (256 if task.blocks else 0)
+    count = len(arguments) + (256 if task.blocks else 0)
     if task.blocks:
         settings["block_dim"] = task.blocks
     if task.on_cluster and task.blocks:
@@ -152,7 +152,7 @@ def submit_task(
     elif task.on_cluster:
         settings["cluster"] = cluster
     submit = rt.submit_block if task.blocks else rt.submit
-    number: int = submit(MIX[task.core], count, task.salt, *words, **settings)
+    number: int = submit(MIX[task.core], count, task.salt, *arguments, **settings)
     return number
 
 

@@ -75,11 +75,11 @@ def still_works(world: SimpleNamespace) -> None:
     assert (world.out == 3).all()
 
 
-def refused(world: SimpleNamespace, submit: Any, words: str, kind: type = UsageError) -> None:
+def refused(world: SimpleNamespace, submit: Any, message: str, kind: type = UsageError) -> None:
     """Check the error at the call, that the run goes on, and that the Worker still works."""
 
     def graph(orch, args, cfg) -> None:
-        with pytest.raises(kind, match=words):
+        with pytest.raises(kind, match=message):
             submit(orch)
         orch.submit_sub(world.nothing)
 
@@ -418,7 +418,7 @@ def test_adding_workers(make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "message"),
     [
         ({"level": 4, "device_ids": [0]}, "level 4, which has none"),
         ({"level": 2}, "level 3"),
@@ -432,13 +432,13 @@ def test_adding_workers(make) -> None:
         ({"level": 3, "child_mode": None}, "processes of their own"),
     ],
 )
-def test_a_shape_that_cannot_be(settings, words) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_a_shape_that_cannot_be(settings, message) -> None:
+    with pytest.raises(UsageError, match=message):
         Worker(**settings)
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "message"),
     [
         ({"on_worker_death": "cry"}, "fail, restart or reroute"),
         ({"start_method": "thread"}, "fork or spawn"),
@@ -446,8 +446,8 @@ def test_a_shape_that_cannot_be(settings, words) -> None:
         ({"child_window": 0}, "from 1 to 256"),
     ],
 )
-def test_a_setting_that_cannot_be(settings, words) -> None:
-    with pytest.raises(ConfigError, match=words):
+def test_a_setting_that_cannot_be(settings, message) -> None:
+    with pytest.raises(ConfigError, match=message):
         Worker(level=3, **settings)
 
 

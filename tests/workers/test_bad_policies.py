@@ -18,7 +18,7 @@ def write(value: int, out: Out) -> None:
 # Invariant: An exception or invalid choice of a policy never reaches an engine; it ends its run
 # with one error.
 @pytest.mark.parametrize(
-    ("policy", "words"),
+    ("policy", "message"),
     [
         (lambda candidates, preferred: 1 // 0, "policy raised ZeroDivisionError"),
         (lambda candidates, preferred: 7, r"policy picked 7, .*return one of \[0"),
@@ -27,11 +27,11 @@ def write(value: int, out: Out) -> None:
         (lambda candidates, preferred: None, "policy picked None"),
     ],
 )
-def test_a_policy_that_is_of_no_use_ends_its_run(make, policy, words) -> None:
+def test_a_policy_that_is_of_no_use_ends_its_run(make, policy, message) -> None:
     worker = make(num_sub_workers=2, policy=policy)
     rows = worker.shared_array((20, 8))
     for _ in range(2):
-        with pytest.raises(UsageError, match=words), worker.session() as s:  # noqa: PT012
+        with pytest.raises(UsageError, match=message), worker.session() as s:  # noqa: PT012
             for row in rows:
                 s.submit(write, 1, row)
     with worker.session() as s:
@@ -50,7 +50,7 @@ def test_a_policy_that_asks_its_worker_is_told_so(make) -> None:
 
     worker = make(num_sub_workers=2, policy=ask)
     rows = worker.shared_array((20, 8))
-    words = "asks the Worker that waits for its decision"
-    with pytest.raises(UsageError, match=words), worker.session() as s:  # noqa: PT012
+    message = "asks the Worker that waits for its decision"
+    with pytest.raises(UsageError, match=message), worker.session() as s:  # noqa: PT012
         for row in rows:
             handles.append(s.submit(write, 1, row))

@@ -328,7 +328,7 @@ def test_a_failure_names_the_line_in_the_captured_function(make: Any) -> None:
 
 
 def refusals(worker: Any, handle: Any, row: Any) -> dict[str, Any]:
-    """Give functions that cannot be captured, by the words of the refusal."""
+    """Give functions that cannot be captured, by the message of the refusal."""
     earlier: list[Any] = []
 
     def of_a_run(orch: Any, args: Any, config: Any) -> None:
@@ -367,8 +367,8 @@ def test_what_cannot_be_captured_is_refused_at_the_call(make: Any) -> None:
     worker = make(num_sub_workers=1)
     handle = worker.register(touch)
     row = worker.shared_array((4,), "int64")
-    for words, graph in refusals(worker, handle, row).items():
-        with pytest.raises(PtoError, match=words):
+    for message, graph in refusals(worker, handle, row).items():
+        with pytest.raises(PtoError, match=message):
             worker.capture(graph)
     before = row.copy()
     captured = worker.capture(lambda orch, args, cfg: orch.submit_sub(handle, given((row, INOUT))))
@@ -388,7 +388,7 @@ def test_arguments_that_do_not_fit_are_refused_at_the_call(make: Any) -> None:
         kept.append(orch.alloc((4,), "int64"))
 
     captured = worker.capture(graph, given((row, INOUT), scalars=(3,)))
-    for words, args in (
+    for message, args in (
         ("captured with 1 tensors and 1 scalars", None),
         ("capture it again for other shapes", given((matrix, INOUT), scalars=(3,))),
         ("not the one that the graph was captured with", given((row, INOUT), scalars=(4,))),
@@ -396,7 +396,7 @@ def test_arguments_that_do_not_fit_are_refused_at_the_call(make: Any) -> None:
         ("lies in a heap ring", given((kept[0], INOUT), scalars=(3,))),
         ("give a TaskArgs", [row]),
     ):
-        with pytest.raises(UsageError, match=words):
+        with pytest.raises(UsageError, match=message):
             worker.replay(captured, args)
     with pytest.raises(UsageError, match="overlap"):
         worker.capture(graph, given((matrix[0], INOUT), (matrix, INOUT)))

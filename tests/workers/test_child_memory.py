@@ -113,8 +113,8 @@ def chips(make: MakeWorker) -> Chips:
     return Chips(make(device_ids=[0, 1], num_sub_workers=1, **CHIPS))
 
 
-def on_chip(address: int, words: int = WORDS) -> ContinuousTensor:
-    return ContinuousTensor.from_pointer(address, (words,), "float32", child_memory=True)
+def on_chip(address: int, count: int = WORDS) -> ContinuousTensor:
+    return ContinuousTensor.from_pointer(address, (count,), "float32", child_memory=True)
 
 
 # ---- who waits for whom ----
@@ -256,12 +256,14 @@ def test_an_address_of_several_chips_asks_for_the_worker(chips: Chips) -> None:
     def graph(orch: Any, args: Any, config: Any) -> None:
         one, group = orch.submit_next_level, orch.submit_next_level_group
         members = [given((each, IN), (out, OUT)) for each, out in zip(memory, outs, strict=True)]
-        words = "is memory of chips 0 and 1, which have it at the same address; name the chip with "
-        with pytest.raises(UsageError, match=words + "worker=$"):
+        message = (
+            "is memory of chips 0 and 1, which have it at the same address; name the chip with "
+        )
+        with pytest.raises(UsageError, match=message + "worker=$"):
             one(chips.one, members[0])
-        with pytest.raises(UsageError, match=words + "worker= and without hint="):
+        with pytest.raises(UsageError, match=message + "worker= and without hint="):
             one(chips.one, members[0], worker=0, hint=True)
-        with pytest.raises(UsageError, match=words + "workers="):
+        with pytest.raises(UsageError, match=message + "workers="):
             group(chips.one, members)
         one(chips.ten, given((memory[1], IN), (only_on_1, OUT)))  # only chip 1 has both
         group(chips.one, members, workers=[0, 1])
@@ -335,8 +337,8 @@ def test_memory_is_freed_while_another_chip_uses_its_address(chips: Chips, gate:
     def graph(orch: Any, args: Any, config: Any) -> None:
         orch.submit_next_level(chips.one, given((memory[1], IN), (memory[1], OUT)), worker=1).wait()
         handle = orch.submit_next_level(slow, given((memory[0], IN)), worker=0)
-        words = f"free of {address:#x} on chip 0 while task .*, which names it, has not ended"
-        with pytest.raises(UsageError, match=words):
+        message = f"free of {address:#x} on chip 0 while task .*, which names it, has not ended"
+        with pytest.raises(UsageError, match=message):
             worker.free(address, worker=0)
         worker.free(address, worker=1)
         with pytest.raises(UsageError, match="is memory of chip 0, and worker= names chip 1"):

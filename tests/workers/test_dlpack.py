@@ -74,16 +74,16 @@ def test_published_calls_take_it(make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("exporter", "words"),
+    ("exporter", "message"),
     [
         (Exported(np.zeros(8)), "shared_array"),
         (Elsewhere(np.zeros(8)), "device|memory"),
     ],
 )
-def test_what_children_cannot_see_is_refused_at_the_submit(make, exporter, words) -> None:
+def test_what_children_cannot_see_is_refused_at_the_submit(make, exporter, message) -> None:
     worker = make(num_sub_workers=1)
     out = worker.shared_array((8,), "float64")
     with worker.session() as s:
-        with pytest.raises(UsageError, match=words):
+        with pytest.raises(UsageError, match=message):
             s.submit(double, exporter, out)
         s.submit(double, out, out)

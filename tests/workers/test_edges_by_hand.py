@@ -134,20 +134,20 @@ def test_what_cannot_be_waited_for_is_refused_before_the_submit(make) -> None:
     with worker.session() as s:
         earlier = s.submit(one_more, rows[0], rows[2])
     with worker.session() as s:
-        for after, words in (
+        for after, message in (
             ([earlier], "task 0 is no earlier task of this run"),
             ([None], "after has None; give handles of tasks"),
             (7, "after is 7; give a list of handles"),
         ):
-            with pytest.raises(UsageError, match=words):
+            with pytest.raises(UsageError, match=message):
                 s.orchestrator.submit_sub(handle, after=after)
-        for producer, words in (
+        for producer, message in (
             (earlier, "task 0 is no earlier task of this run"),
             (None, "add_dep got None; give handles of tasks"),
         ):
             args = TaskArgs()
             args.add_dep(producer)
-            with pytest.raises(UsageError, match=words):
+            with pytest.raises(UsageError, match=message):
                 s.orchestrator.submit_sub(handle, args)
         assert worker.statistics()["submitted"] == 0
 

@@ -70,10 +70,10 @@ def hang(out: Out) -> None:
         time.sleep(1)
 
 
-def line_of(words: str) -> int:
+def line_of(text: str) -> int:
     """Find the only line of this file that ends with that."""
     with open(__file__) as source:
-        lines = [number for number, line in enumerate(source, 1) if line.rstrip().endswith(words)]
+        lines = [number for number, line in enumerate(source, 1) if line.rstrip().endswith(text)]
     (found,) = lines
     return found
 
@@ -154,31 +154,33 @@ def test_what_a_graph_raises_is_raised_and_what_was_not_sent_does_not_run(make) 
 
 
 @pytest.mark.parametrize(
-    ("task_", "signal_", "code", "words"),
+    ("task_", "signal_", "code", "message"),
     [
         (die, signal.SIGKILL, None, "was ended by SIGKILL"),
         (leave, None, 7, "ended by itself with code 7"),
     ],
 )
 @pytest.mark.parametrize("policy", ["fail", "restart"])
-def test_a_child_that_dies_is_named_and_replaced(make, task_, signal_, code, words, policy) -> None:
+def test_a_child_that_dies_is_named_and_replaced(
+    make, task_, signal_, code, message, policy
+) -> None:
     """And soon: that is the best of some times, for a busy machine may be slow."""
     took_s = []
     for _ in range(3):
         worker = make(num_sub_workers=2, on_worker_death=policy)
-        took_s.append(seconds_of_a_death(worker, task_, (signal_, code), words))
+        took_s.append(seconds_of_a_death(worker, task_, (signal_, code), message))
         still_works(worker)
         assert await_count(worker, "restarts", 1) == 1
         worker.close()
     assert min(took_s) < 1
 
 
-def seconds_of_a_death(worker: Any, task_: Any, how: tuple[Any, Any], words: str) -> float:
+def seconds_of_a_death(worker: Any, task_: Any, how: tuple[Any, Any], message: str) -> float:
     """How long it takes until a run that a child dies in has failed, as it should."""
     rows = worker.shared_array((3, 8))
     worker.init()
     began = time.monotonic()
-    with pytest.raises(ChildDiedError, match=words) as caught, worker.session() as s:  # noqa: PT012
+    with pytest.raises(ChildDiedError, match=message) as caught, worker.session() as s:  # noqa: PT012
         s.submit(task_, rows[0])
         s.submit(add_one, rows[0], rows[1])
         s.submit(write, 3, rows[2])

@@ -154,7 +154,7 @@ def test_a_configuration_that_was_not_brought_is_brought_next_time(hosts, monkey
 
 
 @pytest.mark.parametrize(
-    ("ask", "words"),
+    ("ask", "message"),
     [
         (lambda worker: worker.close(), "used inside a call of it"),
         (
@@ -167,7 +167,7 @@ def test_a_configuration_that_was_not_brought_is_brought_next_time(hosts, monkey
     ids=["close", "register"],
 )
 def test_a_policy_that_would_wait_for_itself_is_refused_and_its_worker_is_open(
-    make: Any, ask: Any, words: str
+    make: Any, ask: Any, message: str
 ) -> None:
     refused: list[str] = []
 
@@ -186,7 +186,7 @@ def test_a_policy_that_would_wait_for_itself_is_refused_and_its_worker_is_open(
     assert (rows == 1).all()
     assert refused
     assert set(refused) == {refused[0]}
-    assert words in refused[0]
+    assert message in refused[0]
 
 
 def test_a_policy_that_would_wait_for_who_forks_is_refused(make: Any) -> None:
@@ -230,8 +230,8 @@ def test_a_policy_that_starts_another_worker_is_refused(make: Any) -> None:
 
     worker = make(num_sub_workers=2, policy=policy)
     rows = worker.shared_array((20, 8))
-    words = "used inside a call of it"
-    with pytest.raises(UsageError, match=words), worker.session() as session:  # noqa: PT012
+    message = "used inside a call of it"
+    with pytest.raises(UsageError, match=message), worker.session() as session:  # noqa: PT012
         for row in rows:
             session.submit(write, 1, row)
 

@@ -67,16 +67,16 @@ class Terminal:
     def text(self) -> str:
         return self._bytes.decode(errors="replace")
 
-    def await_text(self, words: str) -> None:
+    def await_text(self, text: str) -> None:
         limit = time.monotonic() + SOON_S
-        while words not in self.text:
+        while text not in self.text:
             assert time.monotonic() < limit, self.text
             time.sleep(1e-3)
 
-    def end_with(self, words: str) -> str:
+    def end_with(self, text: str) -> str:
         """Write a last line, and give all that was written; the kernel delivers it in its time."""
-        self.file.write(words + "\n")
-        self.await_text(words)
+        self.file.write(text + "\n")
+        self.await_text(text)
         self.close()
         return self.text
 
@@ -92,9 +92,11 @@ def screen(text: str) -> list[str]:
     """Return the lines that a terminal shows in the end."""
     lines, row, at, column = [""], 0, 0, 0
     for control in CONTROL.finditer(text + "\r"):
-        words = text[at : control.start()]
-        lines[row] = lines[row][:column].ljust(column) + words + lines[row][column + len(words) :]
-        at, column = control.end(), column + len(words)
+        written = text[at : control.start()]
+        lines[row] = (
+            lines[row][:column].ljust(column) + written + lines[row][column + len(written) :]
+        )
+        at, column = control.end(), column + len(written)
         count, command, moved = control.groups()
         if moved == "\n":
             row += 1

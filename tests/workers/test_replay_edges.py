@@ -30,10 +30,10 @@ def read(args: Any) -> None:
 
 def tell_and_wait(args: Any) -> None:
     """Set the first word, and wait for the second."""
-    words = args.tensor(0)
-    words[0] = 1
+    flags = args.tensor(0)
+    flags[0] = 1
     soon = time.monotonic() + SOON_S
-    while not words[1] and time.monotonic() < soon:
+    while not flags[1] and time.monotonic() < soon:
         time.sleep(1e-3)
 
 
@@ -132,7 +132,7 @@ def replaying(make: Any) -> Iterator[tuple[Any, Any, Any]]:
     """Return a Worker in the middle of the submits of a replay, its orchestrator, and a handle."""
     worker = make(num_sub_workers=1, heap_ring_size=1 << 14)
     gate, handle = worker.register(tell_and_wait), worker.register(touch)
-    words = worker.shared_array((2,), "int64")
+    flags = worker.shared_array((2,), "int64")
 
     orchestrators: list[Any] = []
 
@@ -143,20 +143,20 @@ def replaying(make: Any) -> Iterator[tuple[Any, Any, Any]]:
                 made = orch.alloc((4000,), "int8")
                 orch.submit_sub(gate, given((args.tensors[0], INOUT), (made, IN)))
 
-    captured = worker.capture(graph, given((words, INOUT)))
+    captured = worker.capture(graph, given((flags, INOUT)))
     ended: list[bool] = []
 
     def replay() -> None:
-        worker.replay(captured, given((words, INOUT)))
+        worker.replay(captured, given((flags, INOUT)))
         ended.append(True)
 
     thread = threading.Thread(target=replay)
     thread.start()
     try:
-        until(lambda: words[0])
+        until(lambda: flags[0])
         yield worker, orchestrators[0], handle
     finally:
-        words[1] = 1
+        flags[1] = 1
         thread.join(SOON_S)
     assert not thread.is_alive()
     assert ended == [True]

@@ -118,8 +118,8 @@ def test_one_that_never_comes_as_far_is_given_up_and_says_why(make, gate) -> Non
     gate()
     for _ in range(6):
         kill_starting(worker)
-    words = r"L3/sub0: process \d+ was ended by SIGKILL .* while .*, before it was ready"
-    with pytest.raises(TaskFailedError, match=words) as caught, worker.session() as s:
+    message = r"L3/sub0: process \d+ was ended by SIGKILL .* while .*, before it was ready"
+    with pytest.raises(TaskFailedError, match=message) as caught, worker.session() as s:
         s.submit(write, 1, out)
     assert isinstance(caught.value.__cause__, ChildStartError)
     assert psutil.Process().children() == []
@@ -140,14 +140,14 @@ def test_one_that_fails_to_start_is_given_up_at_once(make, gate, monkeypatch, fa
     worker = make(num_sub_workers=1, child_start_timeout_s=3)
     out = worker.shared_array(8)
     worker.init()
-    words = "was not ready after 3 s: it was .*; find out what it waits for"
+    message = "was not ready after 3 s: it was .*; find out what it waits for"
     if fault == "raises":
-        words = "could not start: ValueError: not today"
+        message = "could not start: ValueError: not today"
         monkeypatch.setattr(SubBody, "__call__", raising)
     else:
         gate()
     kill(child_pids()[0])
-    with pytest.raises(TaskFailedError, match=words), worker.session() as s:
+    with pytest.raises(TaskFailedError, match=message), worker.session() as s:
         s.submit(write, 1, out)
     assert psutil.Process().children() == []
     assert worker.statistics()["restarts"] == 0

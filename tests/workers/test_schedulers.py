@@ -209,13 +209,13 @@ def test_one_native_engine_serves_one_worker(install) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "error", "words"),
+    ("fault", "error", "message"),
     [
         ('["text"]', InternalError, "object of the type str, which is no instruction"),
         ("[][0]", IndexError, "out of range"),
     ],
 )
-def test_a_faulty_engine_ends_its_run_and_the_worker_closes(install, fault, error, words) -> None:
+def test_a_faulty_engine_ends_its_run_and_the_worker_closes(install, fault, error, message) -> None:
     install(
         "counting",
         ENGINE.replace(
@@ -231,7 +231,7 @@ def test_a_faulty_engine_ends_its_run_and_the_worker_closes(install, fault, erro
         with pytest.raises((error, PtoError)) as caught:
             pids_of(worker)
         shown: BaseException | None = caught.value
-        while shown is not None and not (isinstance(shown, error) and words in str(shown)):
+        while shown is not None and not (isinstance(shown, error) and message in str(shown)):
             shown = shown.__cause__ or shown.__context__
         assert shown is not None
     finally:
@@ -239,14 +239,14 @@ def test_a_faulty_engine_ends_its_run_and_the_worker_closes(install, fault, erro
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "message"),
     [
         ({"engine": "refrence"}, "no scheduler called 'refrence' .* did you mean 'reference'"),
         ({"policy": "fastest"}, "no scheduler called 'fastest' .*: least_loaded, native"),
     ],
 )
-def test_an_unknown_name_is_refused_when_the_worker_is_made(settings, words) -> None:
-    with pytest.raises(UnknownPluginError, match=words):
+def test_an_unknown_name_is_refused_when_the_worker_is_made(settings, message) -> None:
+    with pytest.raises(UnknownPluginError, match=message):
         Worker(3, num_sub_workers=1, **settings)
 
 

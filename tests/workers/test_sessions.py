@@ -67,13 +67,13 @@ def on_chip(rt: Any, x: In, out: Out) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lossy", "words"),
+    ("lossy", "message"),
     [(returns, "returns returned"), (assigns, "assigns assigned a new value")],
 )
-def test_a_task_that_loses_its_result_fails(make, lossy: Any, words: str) -> None:
+def test_a_task_that_loses_its_result_fails(make, lossy: Any, message: str) -> None:
     worker = make(num_sub_workers=1)
     x, out = worker.shared_array(8), worker.shared_array(8)
-    with pytest.raises(TaskFailedError, match=words) as caught, worker.session() as s:
+    with pytest.raises(TaskFailedError, match=message) as caught, worker.session() as s:
         s.submit(lossy, x, out)
     assert isinstance(caught.value.__cause__, UsageError)
 

@@ -111,10 +111,10 @@ def test_what_never_fits_is_refused_with_the_numbers_while_the_room_is_full(make
     def graph(orch: Any, args: Any, config: Any) -> None:
         for row in rows[:KEPT_ROWS]:
             orch.submit_sub(handle, inout(row), retries=1)
-        words = (
+        message = (
             f"{(KEPT_ROWS + 1) * ROW_BYTES} bytes in place.* at most {KEPT_ROWS * ROW_BYTES} bytes"
         )
-        with pytest.raises(CapacityError, match=words):
+        with pytest.raises(CapacityError, match=message):
             orch.submit_sub(handle, inout(rows[: KEPT_ROWS + 1]), retries=1)
         group = [inout(row) for row in rows[KEPT_ROWS : KEPT_ROWS + 1]]
         orch.submit_sub_group(handle, group, retries=1)

@@ -111,7 +111,7 @@ def increase(data: InOut):
 
 
 @pytest.mark.parametrize(
-    ("address", "count", "part", "words"),
+    ("address", "count", "part", "message"),
     [
         (0, 16, 16, None),
         (0, 16, 1, None),
@@ -121,7 +121,7 @@ def increase(data: InOut):
     ],
 )
 def test_an_address_must_lie_in_a_buffer_with_all_of_its_view(
-    address, count, part, words, tmp_path
+    address, count, part, message, tmp_path
 ):
     source = tmp_path / "build.cpp"
     source.write_text(ADDRESSES)
@@ -129,10 +129,10 @@ def test_an_address_must_lie_in_a_buffer_with_all_of_its_view(
     settings = {"sim.check": True, "cache_dir": str(tmp_path / "cache")}
     with open_device("a2a3sim", runtime="pto2", settings=settings) as device:
         data = np.zeros(16, np.float32)
-        if words is None:
+        if message is None:
             device.run(chip, data, address, count, part)
             assert data.sum() == part
             return
-        with pytest.raises(AddressError, match=words) as caught:
+        with pytest.raises(AddressError, match=message) as caught:
             device.run(chip, data, address, count, part)
         assert "build.cpp:11: parameter 0 (INOUT) of task 0 of ring 0" in str(caught.value)

@@ -12,20 +12,20 @@ import pytest
 
 from pto_core import CoreCallable, In, InOut, KernelSource, NoDep, open_device
 
-# Both get the address of two words first in their TensorData.
+# Both get the address of two flags first in their TensorData.
 # This one waits until the other kernel has run, at most 30 s; says whether it had to give up.
 WAIT = """
 #include <cstdint>
 #include <ctime>
 extern "C" void kernel_entry(int64_t* args) {
-  auto* words = *reinterpret_cast<int32_t**>(args[0]);
+  auto* flags = *reinterpret_cast<int32_t**>(args[0]);
   timespec begin, now, pause{0, 100'000};
   clock_gettime(CLOCK_MONOTONIC, &begin);
-  while (__atomic_load_n(&words[0], __ATOMIC_ACQUIRE) == 0) {
+  while (__atomic_load_n(&flags[0], __ATOMIC_ACQUIRE) == 0) {
     nanosleep(&pause, nullptr);
     clock_gettime(CLOCK_MONOTONIC, &now);
     if (now.tv_sec - begin.tv_sec < 30) continue;
-    words[1] = 1;
+    flags[1] = 1;
     return;
   }
 }
@@ -59,9 +59,9 @@ def submit_short_ones(rt: Any, tell: CoreCallable, others: InOut) -> None:
 def run_turns(graph: Callable[..., None], settings: dict[str, Any]) -> None:
     with open_device("a2a3sim", runtime="pto2", settings=settings) as device:
         for turn in range(6):
-            words = np.zeros(2, np.int32)
-            device.run(graph, words, np.zeros(2, np.int32))
-            assert words.tolist() == [1, 0], f"turn {turn}"
+            flags = np.zeros(2, np.int32)
+            device.run(graph, flags, np.zeros(2, np.int32))
+            assert flags.tolist() == [1, 0], f"turn {turn}"
 
 
 @pytest.mark.parametrize("workers", [2, 4])
@@ -70,16 +70,16 @@ def test_independent_tasks_run_beside_a_long_kernel(
 ) -> None:
     wait, tell = kernels
 
-    def graph(rt, words: InOut, others: InOut) -> None:
+    def graph(rt, flags: InOut, others: InOut) -> None:
         submit_short_ones(rt, tell, others)
-        rt.submit(wait, NoDep(words))
+        rt.submit(wait, NoDep(flags))
         with rt.scope():
             pass
         time.sleep(0.05)
         for _ in range(10):  # more than the window: the caller has to wait for them
             with rt.scope():
                 for _ in range(10):
-                    rt.submit(tell, NoDep(words))
+                    rt.submit(tell, NoDep(flags))
 
     run_turns(graph, {"sim.workers": workers, "pto2.task_window": "16"})
 
@@ -91,14 +91,14 @@ def test_they_run_at_the_latest_when_an_orchestration_that_computed_waits(
     """As the README of the simulator says: in the meantime they may, but need not."""
     wait, tell = kernels
 
-    def graph(rt, words: InOut, others: InOut) -> None:
+    def graph(rt, flags: InOut, others: InOut) -> None:
         submit_short_ones(rt, tell, others)
-        rt.submit(wait, NoDep(words))
+        rt.submit(wait, NoDep(flags))
         with rt.scope():
             pass
         time.sleep(0.05)
         for _ in range(3):
-            rt.submit(tell, NoDep(words))
+            rt.submit(tell, NoDep(flags))
         with rt.scope():
             pass
         end = time.monotonic() + 0.1
@@ -112,14 +112,14 @@ def test_batches_become_whole_again_behind_a_long_kernel(kernels: tuple[CoreCall
     wait, tell = kernels
     chains, tasks = 8, 4000
 
-    def graph(rt, words: InOut, others: InOut) -> None:
-        rt.submit(wait, InOut(words))
+    def graph(rt, flags: InOut, others: InOut) -> None:
+        rt.submit(wait, InOut(flags))
         for chain in range(chains):
-            rt.submit(tell, InOut(others[chain : chain + 1]), In(words))
+            rt.submit(tell, InOut(others[chain : chain + 1]), In(flags))
         for task in range(tasks):
             chain = task % chains
             rt.submit(tell, InOut(others[chain : chain + 1]))
-        rt.submit(tell, NoDep(words))
+        rt.submit(tell, NoDep(flags))
 
     with open_device("a2a3sim", runtime="pto2", settings={"sim.workers": 2}) as device:
         for _ in range(3):

@@ -29,7 +29,7 @@ def nothing():
 
 
 @pytest.mark.parametrize(
-    ("call", "kind", "words"),
+    ("call", "kind", "message"),
     [
         ("pto2_rt_scope_end(rt)", UsageError, "a scope is ended but none is open"),
         ("pto2_rt_free_cluster(rt, 5)", UsageError, "cluster 5 is freed"),
@@ -47,7 +47,7 @@ def nothing():
     ],
 )
 def test_each_call_knows_its_line(
-    call: str, kind: type[PtoError], words: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    call: str, kind: type[PtoError], message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     source = tmp_path / "build.cpp"
     source.write_text(BUILD.replace("CALL", call))
@@ -55,7 +55,7 @@ def test_each_call_knows_its_line(
     settings = {"cache_dir": str(tmp_path / "cache"), "log_level": "error"}
     with (
         open_device("a2a3sim", runtime="pto2", settings=settings) as device,
-        pytest.raises(kind, match=words) as caught,
+        pytest.raises(kind, match=message) as caught,
     ):
         device.run(chip)
     assert "build.cpp:9: " in str(caught.value)

@@ -131,12 +131,12 @@ def test_a_crash_in_the_users_process(mode: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "timeout_s", "words"),
+    ("statement", "timeout_s", "message"),
     [(CRASH, None, "crashed: ended with SIGSEGV"), (FOREVER, 8, "did not return")],
     ids=["crash", "forever"],
 )
 def test_a_case_that_is_ended(
-    statement: str, timeout_s: float | None, words: str, tmp_path: Path
+    statement: str, timeout_s: float | None, message: str, tmp_path: Path
 ) -> None:
     folder = case(tmp_path, statement)
     options = {"runtime": "pto2", "settings": {"cache_dir": tmp_path / "cache"}}
@@ -144,7 +144,7 @@ def test_a_case_that_is_ended(
         pto_core.run_case(folder, case="second", **options).check()
     (error,) = pto_core.run_case(folder, timeout_s=timeout_s, **options).errors
     assert NAMED in str(error)
-    assert words in str(error)
+    assert message in str(error)
 
 
 @pytest.mark.parametrize("mode", ["threads", "deterministic"])
@@ -162,8 +162,8 @@ def test_a_python_kernel_that_raises(mode: str) -> None:
     with open_device("a2a3sim", runtime="pto2", settings={"sim.mode": mode}) as device:
         with pytest.raises(TaskFailedError) as caught:
             device.run(graph, np.zeros(16, np.float32))
-        words = f"kernel 'fails_with_one' raised ValueError: bad luck (func_id 0, {TASK}, on AIV "
-        assert words in str(caught.value)
+        message = f"kernel 'fails_with_one' raised ValueError: bad luck (func_id 0, {TASK}, on AIV "
+        assert message in str(caught.value)
         assert str(caught.value).count("task ") == 1
 
 

@@ -45,8 +45,9 @@ void make_loop(ChildLoop* place, uintptr_t table, uintptr_t end, uintptr_t progr
   auto opened = std::make_unique<ChildEnd>(*api, reinterpret_cast<pto_child_end*>(end),  // NOLINT
                                            progress, child, api == &python_transport());
   if (largest_frame_bytes <= 2 * sizeof(pto_frame))
-    core::raise_usage("frames of at most " + std::to_string(largest_frame_bytes) +
-                      " bytes cannot bring a failure's words; give queue_bytes of 1024 or more");
+    core::raise_usage(
+        "frames of at most " + std::to_string(largest_frame_bytes) +
+        " bytes cannot hold the message of a failure; give queue_bytes of 1024 or more");
   new (place) ChildLoop(progress, child, std::move(opened),
                         largest_frame_bytes - static_cast<uint32_t>(sizeof(pto_frame)));
 }

@@ -352,7 +352,8 @@ void bind_driver(nb::module_& module) {
           nb::arg("policy").none() = nb::none(), nb::arg("snapshot_limit") = uint64_t{1} << 30,
           nb::arg("task_timeout_ms") = 0, nb::arg("patience_s") = 2.0,
           nb::arg("attached") = nb::none(),
-          "`hooks` has poll(), end_child(child, cause), child_broken(child, words) and grant(ring, "
+          "`hooks` has poll(), end_child(child, cause), child_broken(child, message) and "
+          "grant(ring, "
           "nbytes) -> int, and must not keep the Driver alive. `children`: (kind, window) of each. "
           "`rings`: (address, size) of four. `callables`: the registrations that it checks handles "
           "by. `engine`: returns an EngineCore or a Scheduler for the policy that it is given, or "

@@ -35,25 +35,25 @@ constexpr const char* name_of(Form form) {
   return kNames[static_cast<int>(form)];
 }
 
-PyObject** place_of(Form form, SubmitWords* words, PyObject* name) {
+PyObject** place_of(Form form, SubmitRequest* request, PyObject* name) {
   const auto is = [name](const char* word) {
     return PyUnicode_CompareWithASCIIString(name, word) == 0;
   };
-  if (is("handle")) return &words->handle;
-  if (is(is_group(form) ? "args_list" : "args")) return &words->args;
-  if (!is_sub(form) && is("config")) return &words->config;
-  if (is(is_group(form) ? "workers" : "worker")) return &words->workers;
-  if (is("retries")) return &words->retries;
-  if (is("timeout_s")) return &words->timeout_s;
-  if (is("hint")) return &words->hint;
-  if (is("after")) return &words->after;
+  if (is("handle")) return &request->handle;
+  if (is(is_group(form) ? "args_list" : "args")) return &request->args;
+  if (!is_sub(form) && is("config")) return &request->config;
+  if (is(is_group(form) ? "workers" : "worker")) return &request->workers;
+  if (is("retries")) return &request->retries;
+  if (is("timeout_s")) return &request->timeout_s;
+  if (is("hint")) return &request->hint;
+  if (is("after")) return &request->after;
   return nullptr;
 }
 
-bool take_names(Form form, PyObject* const* values, PyObject* names, SubmitWords* words) {
+bool take_names(Form form, PyObject* const* values, PyObject* names, SubmitRequest* request) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
     PyObject* name = PyTuple_GET_ITEM(names, i);
-    PyObject** place = place_of(form, words, name);
+    PyObject** place = place_of(form, request, name);
     if (place && !*place) {
       *place = values[i];
       continue;
@@ -67,28 +67,28 @@ bool take_names(Form form, PyObject* const* values, PyObject* names, SubmitWords
   return true;
 }
 
-bool take_words(Form form, PyObject* const* values, Py_ssize_t count, PyObject* names,
-                SubmitWords* words) {
+bool read_request(Form form, PyObject* const* values, Py_ssize_t count, PyObject* names,
+                  SubmitRequest* request) {
   const Py_ssize_t most = is_sub(form) ? 2 : 3;
   if (count > most) {
     PyErr_Format(PyExc_TypeError, "%s() takes at most %zd arguments by position, %zd were given",
                  name_of(form), most, count);
     return false;
   }
-  words->kind = is_sub(form) ? Kind::kSub : Kind::kNextLevel;
-  words->is_group = is_group(form);
-  if (count > 0) words->handle = values[0];
-  if (count > 1) words->args = values[1];
-  if (count > 2) words->config = values[2];
-  return !names || take_names(form, values + count, names, words);
+  request->kind = is_sub(form) ? Kind::kSub : Kind::kNextLevel;
+  request->is_group = is_group(form);
+  if (count > 0) request->handle = values[0];
+  if (count > 1) request->args = values[1];
+  if (count > 2) request->config = values[2];
+  return !names || take_names(form, values + count, names, request);
 }
 
 template <Form kForm>
 PyObject* submit(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return or_raise([&]() -> PyObject* {
-    SubmitWords words;
-    if (!take_words(kForm, values, count, names, &words)) return nullptr;
-    return nb::inst_ptr<Orchestrator>(self)->driver->submits().submit(words);
+    SubmitRequest request;
+    if (!read_request(kForm, values, count, names, &request)) return nullptr;
+    return nb::inst_ptr<Orchestrator>(self)->driver->submits().submit(request);
   });
 }
 
@@ -139,11 +139,11 @@ void bind_orchestrator(nb::module_& module) {
       .def(
           "submit_sub_many",
           [](Orchestrator& self, nb::handle handle, nb::handle args, nb::handle scalars) {
-            SubmitWords words;
-            words.kind = Kind::kSub;
-            words.handle = handle.ptr();
-            words.args = args.ptr();
-            return self.driver->submits().submit_many(words, scalars.ptr());
+            SubmitRequest request;
+            request.kind = Kind::kSub;
+            request.handle = handle.ptr();
+            request.args = args.ptr();
+            return self.driver->submits().submit_many(request, scalars.ptr());
           },
           nb::arg("handle").none(), nb::arg("args").none(), nb::arg("scalars").none() = nb::none(),
           nb::sig("def submit_sub_many(self, handle: CallableHandle, args: TaskArgs, scalars: "
@@ -156,11 +156,11 @@ void bind_orchestrator(nb::module_& module) {
           "submit_next_level_many",
           [](Orchestrator& self, nb::handle handle, nb::handle args, nb::handle scalars,
              nb::handle config) {
-            SubmitWords words;
-            words.handle = handle.ptr();
-            words.args = args.ptr();
-            words.config = config.ptr();
-            return self.driver->submits().submit_many(words, scalars.ptr());
+            SubmitRequest request;
+            request.handle = handle.ptr();
+            request.args = args.ptr();
+            request.config = config.ptr();
+            return self.driver->submits().submit_many(request, scalars.ptr());
           },
           nb::arg("handle").none(), nb::arg("args").none(), nb::arg("scalars").none() = nb::none(),
           nb::arg("config").none() = nb::none(),

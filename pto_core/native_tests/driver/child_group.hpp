@@ -19,9 +19,9 @@ using namespace pto::hierarchy;
 
 constexpr int kSoonMs = 30'000;  // within which what is waited for happens, however loaded
 
-// Runs a task; false fails it, with the words that it leaves.
+// Runs a task; false fails it with `message`.
 using Body = std::function<bool(int32_t child, const pto_frame& frame, const uint64_t* data,
-                                std::string* words)>;
+                                std::string* message)>;
 
 class ThreadChild {
  public:
@@ -77,16 +77,16 @@ class ThreadChild {
       return !is_stopping_;
     }
     progress_.start(index_);
-    std::string words;
-    const bool succeeded = body_(index_, frame, static_cast<const uint64_t*>(data), &words);
+    std::string message;
+    const bool succeeded = body_(index_, frame, static_cast<const uint64_t*>(data), &message);
     if (is_stopping_) return false;  // as if it had been killed in the body
     progress_.complete(index_, succeeded);
     *ended += 1;
     // Successes may be told by a later answer.
     if (succeeded && *ended % 2 == 1 && has_more()) return true;
-    const auto bytes = static_cast<uint32_t>(words.size());
+    const auto bytes = static_cast<uint32_t>(message.size());
     const uint16_t outcome = succeeded ? PTO_OUTCOME_SUCCEEDED : PTO_OUTCOME_FAILED;
-    give({*ended, words.data(), bytes, PTO_ANSWER_COMPLETED, outcome});
+    give({*ended, message.data(), bytes, PTO_ANSWER_COMPLETED, outcome});
     return true;
   }
 
@@ -191,8 +191,8 @@ class ChildGroup : public Host {
     if (on_end) on_end(child);
     kill(child, true);
   }
-  void child_broken(int32_t child, const std::string& words) override {
-    broken = words;
+  void child_broken(int32_t child, const std::string& message) override {
+    broken = message;
     this->child(child).lies = false;
     kill(child, true);
   }

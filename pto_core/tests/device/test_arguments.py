@@ -261,7 +261,7 @@ def test_the_advice_on_layout_follows_the_use(device: Device) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("make", "message"),
     [
         (lambda: ForeignArray(np.zeros((4, 4), np.float32)[:, ::2]), "C-contiguous"),
         (lambda: ForeignArray(np.zeros(4, np.float32), device_type=2), "on a device"),
@@ -280,14 +280,14 @@ def test_the_advice_on_layout_follows_the_use(device: Device) -> None:
         (lambda: -(2**63) - 1, "64 bits"),
     ],
 )
-def test_refused_arguments_are_named(device: Device, make: Callable[[], Any], words: str) -> None:
+def test_refused_arguments_are_named(device: Device, make: Callable[[], Any], message: str) -> None:
     ran = []
 
     def graph(rt, first, second):
         ran.append(1)
 
     given = make()
-    with pytest.raises(UsageError, match=words) as caught:
+    with pytest.raises(UsageError, match=message) as caught:
         device.run(graph, 1, given)
     if not isinstance(given, int):
         assert "argument 1 ('second') of orchestration 'graph'" in str(caught.value)

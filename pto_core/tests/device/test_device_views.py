@@ -35,15 +35,15 @@ def test_a_view_of_a_view_counts_from_there(memory) -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "shape", "dtype", "words"),
+    ("offset", "shape", "dtype", "message"),
     [
         (60, (2,), "int32", "does not fit a device array of 64 bytes"),
         (65, (0,), "uint8", "does not fit"),
         (2, (3,), "int32", "no multiple of the 4 bytes"),
     ],
 )
-def test_what_cannot_be_a_view_is_refused(memory, offset, shape, dtype, words) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_what_cannot_be_a_view_is_refused(memory, offset, shape, dtype, message) -> None:
+    with pytest.raises(UsageError, match=message):
         memory.view(offset, shape, dtype)
 
 

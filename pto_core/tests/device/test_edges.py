@@ -1,4 +1,4 @@
-"""Sizes beyond counting, words that are cut, empty views, objects that were never made."""
+"""Sizes beyond counting, message that are cut, empty views, objects that were never made."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_children_are_reached_by_id_and_by_object(device: Device) -> None:
 
 
 @pytest.mark.parametrize(
-    ("build", "words"),
+    ("build", "message"),
     [
         (lambda rt: rt.add_task(len, ()), "is no kernel; decorate it with @kernel"),
         (lambda rt: rt.add_task("add", ()), "is no kernel"),
@@ -125,8 +125,10 @@ def test_children_are_reached_by_id_and_by_object(device: Device) -> None:
         (lambda rt: rt.empty(3, ">f4"), "is not supported on a device"),
     ],
 )
-def test_misuse_is_a_usage_error(device: Device, build: Callable[[Graph], Any], words: str) -> None:
-    assert re.search(re.escape(words), str(refused(device, build, UsageError)))
+def test_misuse_is_a_usage_error(
+    device: Device, build: Callable[[Graph], Any], message: str
+) -> None:
+    assert re.search(re.escape(message), str(refused(device, build, UsageError)))
 
 
 def test_scopes_are_unsupported(device: Device, runtime: str) -> None:

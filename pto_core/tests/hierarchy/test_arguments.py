@@ -106,7 +106,7 @@ class TestContinuousTensor:
         assert key.numpy().shape == (5, 0, 7)
 
     @pytest.mark.parametrize(
-        ("source", "words"),
+        ("source", "message"),
         [
             (3, "is 3 of type int"),
             (
@@ -119,12 +119,12 @@ class TestContinuousTensor:
         ],
         ids=["number", "stepped", "dimensions", "byte order", "objects"],
     )
-    def test_refuses_what_is_no_such_array(self, source, words) -> None:
-        with pytest.raises(UsageError, match=words.replace("(", r"\(").replace(")", r"\)")):
+    def test_refuses_what_is_no_such_array(self, source, message) -> None:
+        with pytest.raises(UsageError, match=message.replace("(", r"\(").replace(")", r"\)")):
             tensor_of(source)
 
     @pytest.mark.parametrize(
-        ("arguments", "words"),
+        ("arguments", "message"),
         [
             ((-1, (2,), 0), "address is -1"),
             ((2**64, (2,), 0), "address is 18446744073709551616"),
@@ -137,8 +137,8 @@ class TestContinuousTensor:
             ((8, (2**31, 2**31, 2**31), 0), "more bytes than an address can count"),
         ],
     )
-    def test_refuses_pointers_to_what_cannot_be(self, arguments, words) -> None:
-        with pytest.raises(UsageError, match=words):
+    def test_refuses_pointers_to_what_cannot_be(self, arguments, message) -> None:
+        with pytest.raises(UsageError, match=message):
             ContinuousTensor.from_pointer(*arguments)
 
     def test_shows_memory_that_is_shared_only(self) -> None:

@@ -246,18 +246,18 @@ class TestOrder:
         assert order == list(range(2 * length))
 
     @pytest.mark.parametrize(
-        ("head", "words"),
+        ("head", "message"),
         [
             ({"required_child": 1, "required_count": 1}, "frame of child 1 of 1"),
             ({"required_child": -1, "required_count": 1}, "frame of child -1 of 1"),
             ({"required_child": 0, "required_count": 1}, "its own child, which comes after"),
         ],
     )
-    def test_requirements_that_cannot_be_break_the_loop(self, head, words) -> None:
+    def test_requirements_that_cannot_be_break_the_loop(self, head, message) -> None:
         child = Child()
         child.know(lambda: None)
         child.task(**head)
-        with pytest.raises(ProtocolError, match=words):
+        with pytest.raises(ProtocolError, match=message):
             child.run()
 
     def test_counts_go_on_over_connections(self) -> None:
@@ -503,7 +503,7 @@ class TestWaiting:
 
 class TestBrokenFrames:
     @pytest.mark.parametrize(
-        ("frame", "words"),
+        ("frame", "message"),
         [
             (Frame(FrameKind.TASK, 1, flags=2), "flags 2"),
             (Frame(FrameKind.TASK, 1, b"abcd"), "without arguments has 4 bytes"),
@@ -511,10 +511,10 @@ class TestBrokenFrames:
             (Frame(FrameKind.TASK, 1, bytes(9), flags=ARGUMENTS), "arguments of a task are broken"),
         ],
     )
-    def test_end_the_loop_with_words(self, frame, words) -> None:
+    def test_end_the_loop_with_a_message(self, frame, message) -> None:
         child = Child()
         child.end.frames.append(frame.pack())
-        with pytest.raises(ProtocolError, match=words):
+        with pytest.raises(ProtocolError, match=message):
             child.run()
         assert child.progress.record()["ending"] == 2
         assert child.end.is_closed

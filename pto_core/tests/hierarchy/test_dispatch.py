@@ -175,7 +175,7 @@ def test_groups_that_passed_no_single_task_do_not_count():
 
 
 @pytest.mark.parametrize(
-    ("child", "count", "outcome", "words"),
+    ("child", "count", "outcome", "message"),
     [
         (0, 3, None, "2 were sent"),
         (0, 0, None, "reports frame 0"),
@@ -184,13 +184,13 @@ def test_groups_that_passed_no_single_task_do_not_count():
         (1, 1, None, "0 were sent"),
     ],
 )
-def test_reports_of_what_cannot_be_change_nothing(child, count, outcome, words):
+def test_reports_of_what_cannot_be_change_nothing(child, count, outcome, message):
     rig = Rig(2)
     rig.submit(writes(X))
     rig.submit(reads(X))
     rig.dispatch()
     before = rig.engine.snapshot()
-    with pytest.raises(ProtocolError, match=words):
+    with pytest.raises(ProtocolError, match=message):
         rig.complete(child, count, *([] if outcome is None else [outcome]))
     assert rig.engine.snapshot() == before
 

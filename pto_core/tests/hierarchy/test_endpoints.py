@@ -115,7 +115,7 @@ def test_any_other_error_breaks_the_end_for_good(scripted, error):
 
 
 @pytest.mark.parametrize(
-    ("call", "result", "words"),
+    ("call", "result", "message"),
     [
         ("submit", 2, "says that it took 2"),
         ("submit", -1, "says that it took -1"),
@@ -127,15 +127,15 @@ def test_any_other_error_breaks_the_end_for_good(scripted, error):
         ("poll", [bytes(14) + b"\x09\x00"], "a head that cannot be"),
     ],
 )
-def test_a_result_that_cannot_be_breaks_the_parents_end(scripted, call, result, words):
+def test_a_result_that_cannot_be_breaks_the_parents_end(scripted, call, result, message):
     transport, _, parent, _ = scripted
     transport.parent.results[call] = result
-    with pytest.raises(ProtocolError, match=words):
+    with pytest.raises(ProtocolError, match=message):
         parent.submit([FRAME]) if call == "submit" else parent.poll()
 
 
 @pytest.mark.parametrize(
-    ("result", "words"),
+    ("result", "message"),
     [
         ([b"short"], "a frame of 5 bytes came"),
         ([FRAME.pack() + b"more"], "a head that cannot be"),
@@ -143,11 +143,11 @@ def test_a_result_that_cannot_be_breaks_the_parents_end(scripted, call, result, 
         ([None], "no bytes object"),
     ],
 )
-def test_a_frame_that_cannot_be_breaks_the_childs_end(scripted, result, words):
+def test_a_frame_that_cannot_be_breaks_the_childs_end(scripted, result, message):
     transport, _, _, child = scripted
     transport.child.results["receive"] = [FRAME.pack(), *result]
     assert child.receive(4) == [FRAME]  # what came before it is good
-    with pytest.raises(ProtocolError, match=words):
+    with pytest.raises(ProtocolError, match=message):
         child.receive(4)
 
 
@@ -174,7 +174,7 @@ def test_each_process_abandons_the_others_end():
 
 
 @pytest.mark.parametrize(
-    ("kind", "packed", "words"),
+    ("kind", "packed", "message"),
     [
         (Frame, b"x" * 63, "63 bytes are no frame: a head has 64"),
         (Frame, Frame(FrameKind.TASK, 1).pack() + b"x", "declares 0 bytes of data, but has 1"),
@@ -183,8 +183,8 @@ def test_each_process_abandons_the_others_end():
         (Answer, bytes(14) + b"\x03\x00", "no answer has the outcome 3"),
     ],
 )
-def test_packed_bytes_that_cannot_be(kind, packed, words):
-    with pytest.raises(ProtocolError, match=words):
+def test_packed_bytes_that_cannot_be(kind, packed, message):
+    with pytest.raises(ProtocolError, match=message):
         kind.unpack(packed)
 
 

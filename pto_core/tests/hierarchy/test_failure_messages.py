@@ -43,7 +43,7 @@ class NoReturn(Exception):
 
 class NoWords(Exception):
     def __str__(self) -> str:
-        raise RuntimeError("no words")
+        raise RuntimeError("no message")
 
 
 def test_a_failure_arrives_with_its_traceback_and_its_exception() -> None:
@@ -62,7 +62,7 @@ def test_a_failure_arrives_with_its_traceback_and_its_exception() -> None:
         (ValueError(lambda: None), None),
     ],
 )
-def test_an_exception_that_cannot_be_sent_still_has_words(
+def test_an_exception_that_cannot_be_sent_still_has_a_message(
     exception: BaseException, message: str | None
 ) -> None:
     arrived = Failure.unpack(raised(exception).pack())
@@ -109,7 +109,7 @@ def test_the_error_of_a_run_is_its_first_failure_with_the_rest_attached() -> Non
 
 
 @pytest.mark.parametrize(
-    ("ending", "words"),
+    ("ending", "message"),
     [
         (
             {"signal": 9},
@@ -119,12 +119,12 @@ def test_the_error_of_a_run_is_its_first_failure_with_the_rest_attached() -> Non
     ],
 )
 def test_a_dead_child_is_named_with_the_task_that_it_ran(
-    ending: dict[str, Any], words: str
+    ending: dict[str, Any], message: str
 ) -> None:
     died = ChildExit(1, "L3/sub1", 77, **ending).died_error()
     error = run_error([task_error(PLACE, Failure.unpack(Failure.of(died).pack()))], [])
     assert type(error) is ChildDiedError
-    assert error.message == f"L3/sub1: {words}, in task 3 (reduce, graph.py:12)"
+    assert error.message == f"L3/sub1: {message}, in task 3 (reduce, graph.py:12)"
     assert (error.child, error.pid, error.task, error.line) == (1, 77, 3, 12)
     assert (error.signal, error.exit_code) == (ending.get("signal"), ending.get("exit_code"))
 

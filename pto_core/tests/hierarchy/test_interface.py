@@ -35,15 +35,15 @@ def test_the_example_of_the_interface_runs():
 
 
 @pytest.mark.parametrize(
-    ("rings", "words"),
+    ("rings", "message"),
     [
         (RINGS[:3], "3 heap rings given; give 4"),
         ((*RINGS[:3], RingConfiguration(1 << 20, 1000)), "a multiple of 1024"),
         ((*RINGS[:3], RingConfiguration(5, 1024)), "a multiple of 1024"),
     ],
 )
-def test_rings_that_cannot_be_are_refused(rings, words):
-    with pytest.raises(UsageError, match=words):
+def test_rings_that_cannot_be_are_refused(rings, message):
+    with pytest.raises(UsageError, match=message):
         Configuration((), rings)
 
 

@@ -192,12 +192,12 @@ def test_edges_to_what_is_no_earlier_task_are_refused() -> None:
     engine = ComparedEngine(rig_configuration((SUB,)))
     engine.handle(RunBegin())
     engine.handle(Submit(SUB))
-    for known, words in (
+    for known, message in (
         (Known(((2, 1),)), "the task 2 submits before it, which is none of this run"),
         (Known(((0, 1),)), "the task 0 submits before it"),
         (Known((), (5,)), "the task 5 submits before it"),
         (Known((), (1,)), "which has none in an open scope"),
     ):
-        with pytest.raises(UsageError, match=words):
+        with pytest.raises(UsageError, match=message):
             engine.handle(Submit(SUB, (Member((Tensor(0, 8, Tag.OUTPUT),)),), known=known))
     engine.validate()

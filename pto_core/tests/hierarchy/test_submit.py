@@ -257,7 +257,7 @@ def test_a_submit_names_earlier_tasks_of_its_run_alone(producer):
 
 # Invariant: An event that the hierarchy engine refuses leaves its state unchanged.
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"members": ()}, "without members"),
         ({"members": (Member(),) * 3}, "3 members for 2 SUB children"),
@@ -270,10 +270,10 @@ def test_a_submit_names_earlier_tasks_of_its_run_alone(producer):
         ({"members": (Member((Tensor(1, -4, Tag.INPUT),)),)}, "are no tensor"),
     ],
 )
-def test_a_submit_that_cannot_be_changes_nothing(options, words):
+def test_a_submit_that_cannot_be_changes_nothing(options, message):
     rig = Rig()
     before = rig.engine.snapshot()
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=message):
         rig.submit(**options)
     assert rig.engine.snapshot() == before
 

@@ -110,7 +110,7 @@ def test_a_task_can_be_called_here() -> None:
 
 
 @pytest.mark.parametrize(
-    ("submitted", "values", "words"),
+    ("submitted", "values", "message"),
     [
         (
             untyped,
@@ -123,9 +123,9 @@ def test_a_task_can_be_called_here() -> None:
     ],
 )
 def test_what_does_not_fit_the_signature_is_refused(
-    submitted: Task, values: list[Any], words: str
+    submitted: Task, values: list[Any], message: str
 ) -> None:
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=message):
         submitted.arguments(values)
 
 
@@ -149,7 +149,7 @@ def test_a_chip_is_typed_by_its_signature() -> None:
     assert [args.tag(i) for i in range(2)] == [TensorArgType.INPUT, TensorArgType.INOUT]
     assert list(args.view().scalars) == [0x3FF8000000000000, -1]
     args, _ = ChipTask(ChipCallable("library.so")).arguments([x])
-    assert args.tag(0) == TensorArgType.INOUT, "without a word it may be written"
+    assert args.tag(0) == TensorArgType.INOUT, "without a declaration it may be written"
 
 
 def test_a_chips_arrays_come_before_its_scalars_and_are_as_many_as_it_says() -> None:

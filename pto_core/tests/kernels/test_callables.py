@@ -118,7 +118,7 @@ def test_a_missing_file_is_named_by_the_digest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("func_id", "child", "words"),
+    ("func_id", "child", "message"),
     [
         (-1, add, "func_id -1"),
         ("0", add, "func_id '0'"),
@@ -126,8 +126,8 @@ def test_a_missing_file_is_named_by_the_digest(tmp_path: Path) -> None:
         (0, len, "is <b"),
     ],
 )
-def test_children_are_checked(func_id: Any, child: Any, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_children_are_checked(func_id: Any, child: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         ChipCallable(graph, {func_id: child})
 
 

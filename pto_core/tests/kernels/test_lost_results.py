@@ -117,17 +117,17 @@ def test_the_exception_of_a_function_that_assigns_comes_out():
 
 
 @pytest.mark.parametrize(
-    ("function", "words"),
+    ("function", "message"),
     [(returns, "kernel returns returned"), (assigns, "assigns assigned a new value")],
 )
-def test_a_kernel_loses_no_result(function: Callable[..., Any], words: str):
+def test_a_kernel_loses_no_result(function: Callable[..., Any], message: str):
     lossy = kernel(core="aiv")(function)
 
     def graph(rt: Any, x: In, out: Out) -> None:
         rt.submit(lossy, x, out)
 
     with open_device("a2a3sim", runtime="tensormap_and_ringbuffer") as device:
-        with pytest.raises(TaskFailedError, match=words) as caught:
+        with pytest.raises(TaskFailedError, match=message) as caught:
             device.run(graph, np.ones(3), np.zeros(3))
         assert isinstance(caught.value.__cause__, UsageError)
 

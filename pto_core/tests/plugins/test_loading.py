@@ -58,7 +58,7 @@ def test_a_transport_in_python(site):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         (("def library", "def librari"), "neither 'library' .* nor 'connect' .*mean 'librari'"),
         (("plugin = Fake()", "plugin = Fake()\nplugin.connect = len"), "both 'library' and"),
@@ -71,9 +71,9 @@ def test_a_transport_in_python(site):
         (('name = "wire"', 'name = "cable"'), "calls itself 'cable', its entry points say wire"),
     ],
 )
-def test_what_a_transport_must_be(site, native_library, change, words):
+def test_what_a_transport_must_be(site, native_library, change, message):
     site.transport("wire", change, library=native_library("transport", 0))
-    with pytest.raises(PluginLoadError, match=words) as caught:
+    with pytest.raises(PluginLoadError, match=message) as caught:
         plugins.load_transport("wire")
     assert "'wire' (fake-wire 1.0" in str(caught.value)
     (listed,) = [i for i in plugins.inspect_all() if i.record.name == "wire"]
@@ -161,15 +161,15 @@ def test_a_policy_and_an_engine(site):
     site.scheduler("blue", ("def policy(self)", "def engine(self, *_)"), ('"policy"', '"engine"'))
     assert isinstance(plugins.load_policy("red"), interfaces.PolicyPlugin)
     assert isinstance(plugins.load_engine("blue"), interfaces.EnginePlugin)
-    words = r"engine is 'red', .*fake-red 1.0.* no engine; give it as policy='red'"
-    with pytest.raises(UsageError, match=words):
+    message = r"engine is 'red', .*fake-red 1.0.* no engine; give it as policy='red'"
+    with pytest.raises(UsageError, match=message):
         plugins.load_engine("red")
     with pytest.raises(UsageError, match="give it as engine='blue'"):
         plugins.load_policy("blue")
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         (("def policy(self)", "def polly(self)"), "has neither of 'engine' and 'policy'"),
         (("plugin = Fake()", "plugin = Fake()\nplugin.engine = len"), "has both of 'engine' and"),
@@ -181,9 +181,9 @@ def test_a_policy_and_an_engine(site):
         (('name = "red"', 'name = "blue"'), "calls itself 'blue', its entry points say red"),
     ],
 )
-def test_what_a_scheduler_must_be(site, change, words):
+def test_what_a_scheduler_must_be(site, change, message):
     site.scheduler("red", change)
-    with pytest.raises(PluginLoadError, match=words):
+    with pytest.raises(PluginLoadError, match=message):
         plugins.load_policy("red")
     (listed,) = [i for i in plugins.inspect_all() if i.record.name == "red"]
     assert not listed.health.ok

@@ -22,7 +22,7 @@ def refused(bench, text: str, name: str = "broken.cpp") -> CompileError:
     return caught.value
 
 
-def test_error_has_file_line_and_the_compilers_words(bench) -> None:
+def test_error_has_file_line_and_the_message_of_the_compiler(bench) -> None:
     error = refused(
         bench, '#include <cstdint>\n\nextern "C" void kernel_entry(int64_t*) { nope(); }'
     )

@@ -1,4 +1,4 @@
-// The proof of a deadlock and the words for it.
+// The proof of a deadlock and its text.
 //
 // The orchestrator records the resource that it waits for (Blocked) before it waits. When the
 // platform finds all agents idle, stalled() derives the proof from that record and the rings, logs

@@ -12,8 +12,8 @@ namespace {
 
 constexpr size_t kLongestName = 60;
 
-// A resource in words, by Resource.
-struct Words {
+// The names of a resource, by Resource.
+struct ResourceNames {
   const char* name;
   const char* unit;
   const char* one;  // of the unit
@@ -21,7 +21,7 @@ struct Words {
   const char* environment;  // NULL: none
 };
 
-constexpr Words kWords[kResources] = {
+constexpr ResourceNames kResourceNames[kResources] = {
     {"", "", "", "", nullptr},
     {"task window", "slots", "slot", "pto2.task_window", "PTO2_RING_TASK_WINDOW"},
     {"heap", "bytes", "byte", "pto2.heap", "PTO2_RING_HEAP"},
@@ -30,8 +30,8 @@ constexpr Words kWords[kResources] = {
     {"block_dim", "blocks", "block", "block_dim", "PTO_BLOCK_DIM"},
 };
 
-const Words& words(Resource resource) {
-  return kWords[static_cast<uint32_t>(resource)];
+const ResourceNames& names_of(Resource resource) {
+  return kResourceNames[static_cast<uint32_t>(resource)];
 }
 
 const char* base_name(const char* path) {
@@ -65,10 +65,10 @@ void add_value(Text& text, const Sizes& sizes, Resource resource) {
 
 // "task window 16 slots (4 is too small for ring 0): --set pto2.task_window=16, ...".
 void add_size(Text& text, const Sizes& now, const Plan& plan, Resource resource) {
-  const Words& word = words(resource);
-  text.add(word.name, " ");
+  const ResourceNames& names = names_of(resource);
+  text.add(names.name, " ");
   add_value(text, plan.sizes, resource);
-  text.add(" ", word.unit, " (");
+  text.add(" ", names.unit, " (");
   add_value(text, now, resource);
   text.add(" is too small");
   if (is_per_ring(resource)) {
@@ -80,10 +80,10 @@ void add_size(Text& text, const Sizes& now, const Plan& plan, Resource resource)
       before = ", ";
     }
   }
-  text.add("): --set ", word.key, "=");
+  text.add("): --set ", names.key, "=");
   add_value(text, plan.sizes, resource);
-  if (word.environment == nullptr) return;
-  text.add(", environment ", word.environment, "=");
+  if (names.environment == nullptr) return;
+  text.add(", environment ", names.environment, "=");
   add_value(text, plan.sizes, resource);
 }
 
@@ -109,7 +109,7 @@ void add_tasks(Text& text, const Proof& proof) {
 void add_pool(Text& text, const Proof& proof) {
   const Resource resource = proof.blocked.what;
   const uint64_t size = size_of(proof.sizes, resource, proof.blocked.ring);
-  const char* unit = words(resource).unit;
+  const char* unit = names_of(resource).unit;
   add_resource(text, resource, proof.blocked.ring);
   text.add(" has no free space: ", proof.used, " of ", size, " ", unit, " in use by tasks alive, ",
            proof.blocked.needed, " ", unit_of(resource, proof.blocked.needed), " wanted");
@@ -154,7 +154,7 @@ bool is_per_ring(Resource resource) {
 }
 
 const char* unit_of(Resource resource, uint64_t count) {
-  return count == 1 ? words(resource).one : words(resource).unit;
+  return count == 1 ? names_of(resource).one : names_of(resource).unit;
 }
 
 void add_resource(Text& text, Resource resource, uint32_t ring) {
@@ -235,8 +235,9 @@ void add_plan(Text& text, const Proof& proof, const Plan& plan) {
   }
   if (count > 0) text.add(". Or end scopes earlier, so that less is alive at once.");
   if (!plan.is_any_short(proof.blocked.what)) {
-    text.add(count > 0 ? " " : "", "A larger ", words(proof.blocked.what).name, " is needed, by ",
-             words(proof.blocked.what).key, "; how much larger could not be found out.");
+    text.add(count > 0 ? " " : "", "A larger ", names_of(proof.blocked.what).name,
+             " is needed, by ", names_of(proof.blocked.what).key,
+             "; how much larger could not be found out.");
   }
 }
 

@@ -1,4 +1,4 @@
-// The words of a deadlock report, from invented proofs.
+// The text of a deadlock report, from invented proofs.
 #include "report.hpp"
 
 #include <string>

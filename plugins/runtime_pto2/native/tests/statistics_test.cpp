@@ -1,4 +1,4 @@
-// What a run says about itself: counters by name, and its state in words.
+// What a run says about itself: counters by name, and its state as text.
 #include "check.hpp"
 #include "one_thread.hpp"
 #include "program.hpp"
@@ -146,8 +146,8 @@ TEST(peaks_and_waits_are_of_one_run) {
 
 TEST(a_run_that_waits_names_the_call) {
   OneThread device(24, {{"task_window", "4"}});
-  std::vector<std::string> words;
-  device.kernel = [&](const pto_payload&) { words.push_back(device.explain()); };
+  std::vector<std::string> texts;
+  device.kernel = [&](const pto_payload&) { texts.push_back(device.explain()); };
   CHECK_EQUAL(device.run([&] {
     Program program(device);
     for (int scope = 0; scope < 2; ++scope) {
@@ -157,24 +157,24 @@ TEST(a_run_that_waits_names_the_call) {
     }
   }),
               PTO_OK);
-  CHECK_EQUAL(words.size(), 6u);
-  CHECK_CONTAINS(words[0], "tensormap_and_ringbuffer: ");
-  CHECK_CONTAINS(words[0], "waits for 1 slot of the task ring of ring 1");
-  CHECK_CONTAINS(words[0], "graph.cpp:71");
-  CHECK_CONTAINS(words[5], "the orchestration has ended");
+  CHECK_EQUAL(texts.size(), 6u);
+  CHECK_CONTAINS(texts[0], "tensormap_and_ringbuffer: ");
+  CHECK_CONTAINS(texts[0], "waits for 1 slot of the task ring of ring 1");
+  CHECK_CONTAINS(texts[0], "graph.cpp:71");
+  CHECK_CONTAINS(texts[5], "the orchestration has ended");
   CHECK_CONTAINS(device.explain(), "6 completed");
 }
 
-TEST(after_a_deadlock_the_words_hold_the_proof) {
+TEST(after_a_deadlock_the_text_holds_the_proof) {
   OneThread device(24, {{"task_window", "4"}});
-  std::string words;
+  std::string texts;
   CHECK_EQUAL(device.run([&] {
     Program program(device);
     for (int task = 0; task < 5; ++task) program.submit();
-    words = device.explain();
+    texts = device.explain();
   }),
               PTO_ERROR_DEADLOCK);
-  CHECK_CONTAINS(words, "deadlock: the task ring of ring 0");
+  CHECK_CONTAINS(texts, "deadlock: the task ring of ring 0");
 }
 
 }  // namespace

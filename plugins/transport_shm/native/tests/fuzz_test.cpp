@@ -139,10 +139,10 @@ class Victim {
     }
   }
 
-  void note(int32_t result, uint64_t& broke, const char* words, int32_t most) {
+  void note(int32_t result, uint64_t& broke, const char* message, int32_t most) {
     CHECK(result >= PTO_ENDPOINT_PROTOCOL && result <= most);
     if (result != PTO_ENDPOINT_PROTOCOL) return;
-    CHECK(std::strlen(words) > 10);
+    CHECK(std::strlen(message) > 10);
     ++broke;
   }
 

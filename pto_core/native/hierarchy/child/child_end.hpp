@@ -81,8 +81,8 @@ class ChildEnd {
   int32_t checked(int32_t result) const {
     if (result >= 0) return result;
     if (result == PTO_ENDPOINT_CLOSED) throw ParentClosed();
-    const std::string words = api_.child_error(end_);
-    throw Refusal(Refusal::Kind::kProtocol, "transport " + std::string(api_.name) + ": " + words);
+    const std::string message = api_.child_error(end_);
+    throw Refusal(Refusal::Kind::kProtocol, "transport " + std::string(api_.name) + ": " + message);
   }
 
   const pto_transport_api& api_;

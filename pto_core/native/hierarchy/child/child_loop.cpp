@@ -16,8 +16,8 @@ namespace {
 constexpr std::string_view kUndescribed =
     "(VException\nVthe child could not describe what was raised\nV\nNt.";
 
-[[noreturn]] void break_off(const std::string& words) {
-  throw Refusal(Refusal::Kind::kProtocol, words);
+[[noreturn]] void break_off(const std::string& message) {
+  throw Refusal(Refusal::Kind::kProtocol, message);
 }
 
 std::string hex(const uint8_t* digest) {

@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "driver/driver.hpp"
-#include "driver/submit_words.hpp"
+#include "driver/submit_request.hpp"
 
 namespace pto::hierarchy {
 

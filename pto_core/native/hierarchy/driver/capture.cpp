@@ -156,12 +156,12 @@ int64_t Capture::submit(const Call& call) {
 
 // The keys kept before the submit, with their places; and the blobs.
 void Capture::keep_keys(const Call& call, CapturedTask* task) {
-  task->blobs = graph_->words.size() * sizeof(uint64_t);
+  task->blobs = graph_->blob_storage.size() * sizeof(uint64_t);
   CapturedKey* key = graph_->keys.data() + task->first_key;
   for (const MemberCall& member : call.members) {
-    const uint64_t blob = graph_->words.size() * sizeof(uint64_t);
-    graph_->words.resize(graph_->words.size() +
-                         blob_bytes(member.tensors.size(), member.scalars.size()) / 8);
+    const uint64_t blob = graph_->blob_storage.size() * sizeof(uint64_t);
+    graph_->blob_storage.resize(graph_->blob_storage.size() +
+                                blob_bytes(member.tensors.size(), member.scalars.size()) / 8);
     encode_blob({member.tensors, member.scalars}, graph_->blobs() + blob);
     for (size_t i = 0; i < member.keys.size(); ++i, ++key) {
       key->place = blob + kBlobHeadBytes + i * sizeof(pto_tensor) + offsetof(pto_tensor, data);

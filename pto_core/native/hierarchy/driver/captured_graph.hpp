@@ -89,7 +89,7 @@ struct CapturedGraph {
       *reinterpret_cast<uint64_t*>(blobs() + patches[at].place) = address + patches[at].offset;
     }
   }
-  std::byte* blobs() { return reinterpret_cast<std::byte*>(words.data()); }
+  std::byte* blobs() { return reinterpret_cast<std::byte*>(blob_storage.data()); }
 
   Hazards hazards = Hazards::kRaw;
   std::vector<pto_tensor> arguments;  // tensors of the graph, as captured
@@ -101,7 +101,7 @@ struct CapturedGraph {
   std::vector<Known::Producer> producers;
   std::vector<uint32_t> owners;
   std::vector<int32_t> pins;
-  std::vector<uint64_t> words;  // the blobs
+  std::vector<uint64_t> blob_storage;
   std::vector<uint64_t> bases;  // present address of each
   std::vector<Patch> patches;   // by base, from first_patch[base] on
   std::vector<uint64_t> first_patch;

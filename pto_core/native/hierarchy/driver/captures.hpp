@@ -13,7 +13,7 @@
 #include "callable/callable_handle.hpp"
 #include "driver/capture.hpp"
 #include "driver/child_memory.hpp"
-#include "driver/submit_words.hpp"
+#include "driver/submit_request.hpp"
 
 namespace pto::hierarchy {
 

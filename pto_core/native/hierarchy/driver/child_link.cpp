@@ -98,9 +98,10 @@ int32_t ChildLink::poll(pto_answer* answers, int32_t count) {
 
 bool ChildLink::note_broken(int32_t status, const char* what) {
   is_broken_ = true;
-  const char* words = status == PTO_ENDPOINT_CLOSED ? "the child closed its end" : nullptr;
-  if (!words) words = api_->parent_error(end_);
-  error_ = std::string(what) + ": " + (words && *words ? words : "a protocol error without words");
+  const char* message = status == PTO_ENDPOINT_CLOSED ? "the child closed its end" : nullptr;
+  if (!message) message = api_->parent_error(end_);
+  error_ = std::string(what) + ": " +
+           (message && *message ? message : "a protocol error without a message");
   return false;
 }
 

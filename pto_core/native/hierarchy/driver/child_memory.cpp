@@ -100,16 +100,16 @@ std::vector<int32_t> ChildMemory::holders(const pto_tensor& tensor, uint64_t byt
   return found;
 }
 
-void ChildMemory::place(const SubmitWords& words, std::span<TaskArgs* const> args,
+void ChildMemory::place(const SubmitRequest& request, std::span<TaskArgs* const> args,
                         std::span<Tensor> keys, std::span<const int32_t> chips,
                         std::vector<int32_t>& pins, bool* is_hint) const {
-  if (words.kind == Kind::kSub) refuse_sub(args);
+  if (request.kind == Kind::kSub) refuse_sub(args);
   const bool is_pinned = !pins.empty() && !*is_hint;
   if (is_pinned && pins.size() != args.size()) return;  // the engine refuses it
   std::vector<int32_t> found;
   Tensor* key = keys.data();
   for (size_t i = 0; i < args.size(); ++i) {
-    const std::string member = words.is_group ? " of member " + std::to_string(i) : "";
+    const std::string member = request.is_group ? " of member " + std::to_string(i) : "";
     const int32_t pin = is_pinned ? pins[i] : static_cast<int32_t>(kNone);
     found.push_back(child_of(*args[i], pin, member, *is_hint));
     for (const pto_tensor& tensor : args[i]->tensors()) {

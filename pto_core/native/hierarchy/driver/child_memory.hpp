@@ -17,7 +17,7 @@
 
 namespace pto::hierarchy {
 
-struct SubmitWords;
+struct SubmitRequest;
 
 class ChildMemory {
  public:
@@ -32,7 +32,7 @@ class ChildMemory {
   // Write the child of each tensor of child memory into its key, and pin the task, or each member
   // of a group, to that child. `chips`: all children with such memory. Raises UsageError for memory
   // of no child, of several children, or of another child than the pinned one.
-  void place(const SubmitWords& words, std::span<TaskArgs* const> args, std::span<Tensor> keys,
+  void place(const SubmitRequest& request, std::span<TaskArgs* const> args, std::span<Tensor> keys,
              std::span<const int32_t> chips, std::vector<int32_t>& pins, bool* is_hint) const;
 
   // Record that these tasks name the memory of the keys.

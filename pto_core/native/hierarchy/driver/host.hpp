@@ -33,8 +33,8 @@ class Host {
   // Kill the child, which is past a deadline or must end, and report it as lost.
   virtual void end_child(int32_t child, int64_t cause) = 0;
 
-  // The connection to the child is unusable; the child must end. `words` is the reason.
-  virtual void child_broken(int32_t child, const std::string& words) = 0;
+  // The connection to the child is unusable; the child must end. `message` states the reason.
+  virtual void child_broken(int32_t child, const std::string& message) = 0;
 
   // The first `bytes` of a heap ring are about to be used. Return the granted size, at least
   // `bytes`; throw to refuse.

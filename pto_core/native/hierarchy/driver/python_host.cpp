@@ -50,8 +50,8 @@ void PythonHost::end_child(int32_t child, int64_t cause) {
   hooks_.attr("end_child")(child, cause);
 }
 
-void PythonHost::child_broken(int32_t child, const std::string& words) {
-  hooks_.attr("child_broken")(child, words);
+void PythonHost::child_broken(int32_t child, const std::string& message) {
+  hooks_.attr("child_broken")(child, message);
 }
 
 uint64_t PythonHost::grant(uint32_t ring, uint64_t bytes) {

@@ -12,7 +12,7 @@ namespace pto::hierarchy {
 
 namespace nb = nanobind;
 
-// `hooks` has poll(), end_child(child, cause), child_broken(child, words) and
+// `hooks` has poll(), end_child(child, cause), child_broken(child, message) and
 // grant(ring, nbytes) -> int. give_up() and the hooks with the GIL.
 class PythonHost : public Host {
  public:
@@ -25,7 +25,7 @@ class PythonHost : public Host {
   void release_interrupts() noexcept override { core::interrupts::release(); }
   void look(bool is_callers) override;
   void end_child(int32_t child, int64_t cause) override;
-  void child_broken(int32_t child, const std::string& words) override;
+  void child_broken(int32_t child, const std::string& message) override;
   uint64_t grant(uint32_t ring, uint64_t bytes) override;
 
   nb::object& hooks() { return hooks_; }

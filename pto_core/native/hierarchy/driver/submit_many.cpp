@@ -88,22 +88,22 @@ int64_t cut(const TaskArgs& args, const ScalarRows& rows, VisibleMemory& memory,
 
 }  // namespace
 
-nb::object Submits::submit_many(const SubmitWords& words, PyObject* scalars) {
+nb::object Submits::submit_many(const SubmitRequest& request, PyObject* scalars) {
   DraftLoan loan(*this);
   Draft& draft = *loan;
-  Call call = begin_call(words, draft);
-  TaskArgs* args = words.args ? task_args_of(words.args) : nullptr;
+  Call call = begin_call(request, draft);
+  TaskArgs* args = request.args ? task_args_of(request.args) : nullptr;
   if (!args) core::raise_usage("submit_many needs a TaskArgs with the tensors of all tasks");
   args->take_addresses();
   draft.args.push_back(args);
   if (!captures_.capture()) Captures::check_origins(draft.args);
-  read_producers(words, draft);
+  read_producers(request, draft);
   call.after = draft.after;
   const ScalarRows rows(scalars);
   std::vector<pto_tensor> tensors;
   const int64_t count = cut(*args, rows, *settings_.memory, &tensors, &draft.keys);
   for (const pto_tensor& tensor : tensors) draft.has_child_memory |= tensor.child_memory != 0;
-  if (draft.has_child_memory) place_by_memory(words, draft, &call);
+  if (draft.has_child_memory) place_by_memory(request, draft, &call);
   const size_t fixed = args->scalar_count;
   std::vector<uint64_t> values(fixed + rows.columns());
   std::copy(args->scalars().begin(), args->scalars().end(), values.begin());

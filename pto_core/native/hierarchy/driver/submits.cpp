@@ -44,12 +44,12 @@ bool is_saved(const ContinuousTensor& tensor, Tag tag) {
 }
 
 template <class Draft>
-void add_member(PyObject* object, size_t position, const SubmitWords& words, bool is_repeated,
+void add_member(PyObject* object, size_t position, const SubmitRequest& request, bool is_repeated,
                 VisibleMemory& memory, Draft& draft) {
   TaskArgs* args = task_args_of(object);
   if (!args) {
     core::raise_usage(
-        (words.is_group ? "member " + std::to_string(position) : std::string("args")) + " is " +
+        (request.is_group ? "member " + std::to_string(position) : std::string("args")) + " is " +
         core::shown(object) + " of type " + core::type_text(object) + "; give a TaskArgs");
   }
   args->take_addresses();
@@ -66,19 +66,20 @@ void add_member(PyObject* object, size_t position, const SubmitWords& words, boo
 }
 
 template <class Draft>
-void add_members(const SubmitWords& words, bool is_repeated, VisibleMemory& memory, Draft& draft) {
-  if (!words.is_group) {
-    if (is_given(words.args)) add_member(words.args, 0, words, is_repeated, memory, draft);
+void add_members(const SubmitRequest& request, bool is_repeated, VisibleMemory& memory,
+                 Draft& draft) {
+  if (!request.is_group) {
+    if (is_given(request.args)) add_member(request.args, 0, request, is_repeated, memory, draft);
   } else {
-    const nb::object list = nb::steal(PySequence_Fast(words.args ? words.args : Py_None, ""));
+    const nb::object list = nb::steal(PySequence_Fast(request.args ? request.args : Py_None, ""));
     PyErr_Clear();
     if (!list.is_valid()) {
-      core::raise_usage("args_list is " + core::shown(words.args ? words.args : Py_None) +
+      core::raise_usage("args_list is " + core::shown(request.args ? request.args : Py_None) +
                         "; give a list with the TaskArgs of each member");
     }
     const Py_ssize_t count = PySequence_Fast_GET_SIZE(list.ptr());
     for (Py_ssize_t i = 0; i < count; ++i)
-      add_member(PySequence_Fast_GET_ITEM(list.ptr(), i), static_cast<size_t>(i), words,
+      add_member(PySequence_Fast_GET_ITEM(list.ptr(), i), static_cast<size_t>(i), request,
                  is_repeated, memory, draft);
   }
   Tensor* key = draft.keys.data();
@@ -86,14 +87,14 @@ void add_members(const SubmitWords& words, bool is_repeated, VisibleMemory& memo
     draft.members.push_back({args->tensors(), {key, args->tensor_count}, args->scalars()});
     key += args->tensor_count;
   }
-  if (!words.is_group && draft.members.empty()) draft.members.push_back({});
+  if (!request.is_group && draft.members.empty()) draft.members.push_back({});
 }
 
-void read_options(const SubmitWords& words, Call* call) {
-  if (is_given(words.retries))
-    call->retries = static_cast<int32_t>(integer_of(words.retries, "retries", 0, INT32_MAX));
-  if (is_given(words.timeout_s)) call->timeout_ms = milliseconds_of(words.timeout_s);
-  if (words.hint) call->is_hint = PyObject_IsTrue(words.hint) == 1;
+void read_options(const SubmitRequest& request, Call* call) {
+  if (is_given(request.retries))
+    call->retries = static_cast<int32_t>(integer_of(request.retries, "retries", 0, INT32_MAX));
+  if (is_given(request.timeout_s)) call->timeout_ms = milliseconds_of(request.timeout_s);
+  if (request.hint) call->is_hint = PyObject_IsTrue(request.hint) == 1;
 }
 
 }  // namespace
@@ -124,29 +125,29 @@ int32_t Submits::child_of(PyObject* worker, Kind kind) const {
                                       : "workers 0 to " + std::to_string(children.size() - 1)));
 }
 
-void Submits::read_workers(const SubmitWords& words, std::vector<int32_t>& pins) const {
-  if (!is_given(words.workers)) return;
-  if (!words.is_group) {
-    if (PyLong_Check(words.workers) && PyLong_AsLongLong(words.workers) == -1) return;
-    pins.push_back(child_of(words.workers, words.kind));
+void Submits::read_workers(const SubmitRequest& request, std::vector<int32_t>& pins) const {
+  if (!is_given(request.workers)) return;
+  if (!request.is_group) {
+    if (PyLong_Check(request.workers) && PyLong_AsLongLong(request.workers) == -1) return;
+    pins.push_back(child_of(request.workers, request.kind));
     return;
   }
-  const nb::object list = nb::steal(PySequence_Fast(words.workers, ""));
+  const nb::object list = nb::steal(PySequence_Fast(request.workers, ""));
   PyErr_Clear();
   if (!list.is_valid())
-    core::raise_usage("workers is " + core::shown(words.workers) + "; give a list of numbers");
+    core::raise_usage("workers is " + core::shown(request.workers) + "; give a list of numbers");
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list.ptr()); ++i)
-    pins.push_back(child_of(PySequence_Fast_GET_ITEM(list.ptr(), i), words.kind));
+    pins.push_back(child_of(PySequence_Fast_GET_ITEM(list.ptr(), i), request.kind));
 }
 
 // Return the tasks named by `after` and TaskArgs.add_dep(), of this run or of this capture.
-void Submits::read_producers(const SubmitWords& words, Draft& draft) const {
-  if (words.after) {
-    const nb::object list = nb::steal(PySequence_Fast(words.after, ""));
+void Submits::read_producers(const SubmitRequest& request, Draft& draft) const {
+  if (request.after) {
+    const nb::object list = nb::steal(PySequence_Fast(request.after, ""));
     if (!list.is_valid() && !PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
     PyErr_Clear();
     if (!list.is_valid()) {
-      core::raise_usage("after is " + core::shown(words.after) +
+      core::raise_usage("after is " + core::shown(request.after) +
                         "; give a list of handles of tasks");
     }
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list.ptr()); ++i)
@@ -167,42 +168,42 @@ int64_t Submits::producer_of(PyObject* object, const char* text) const {
 }
 
 // Fill in everything except the members.
-Call Submits::begin_call(const SubmitWords& words, Draft& draft) {
+Call Submits::begin_call(const SubmitRequest& request, Draft& draft) {
   or_error([&] { worker_.driver().check_open(); });
   captures_.check_no_replay();
   if (!run_.object)
     core::raise_usage("submit outside a run; do it in the function or block of the run");
   Call call;
-  call.kind = words.kind;
-  call.callable = numbers_.callable(words.handle, words.kind);
-  if (captures_.capture()) captures_.keep_handle(words.handle);
-  call.config = is_given(words.config)           ? numbers_.config(words.config)
-                : words.kind == Kind::kNextLevel ? run_.config
-                                                 : 0;
-  if (words.workers) read_workers(words, draft.pins);
+  call.kind = request.kind;
+  call.callable = numbers_.callable(request.handle, request.kind);
+  if (captures_.capture()) captures_.keep_handle(request.handle);
+  call.config = is_given(request.config)           ? numbers_.config(request.config)
+                : request.kind == Kind::kNextLevel ? run_.config
+                                                   : 0;
+  if (request.workers) read_workers(request, draft.pins);
   call.pins = draft.pins;
   call.timeout_ms = settings_.task_timeout_ms;
-  read_options(words, &call);
+  read_options(request, &call);
   call.place = places_.of_caller();
   return call;
 }
 
 // Pin a task that names memory of a child to that child.
-void Submits::place_by_memory(const SubmitWords& words, Draft& draft, Call* call) const {
-  memory_.place(words, draft.args, draft.keys, children_[static_cast<size_t>(Kind::kNextLevel)],
+void Submits::place_by_memory(const SubmitRequest& request, Draft& draft, Call* call) const {
+  memory_.place(request, draft.args, draft.keys, children_[static_cast<size_t>(Kind::kNextLevel)],
                 draft.pins, &call->is_hint);
   call->pins = draft.pins;
 }
 
-PyObject* Submits::submit(const SubmitWords& words) {
+PyObject* Submits::submit(const SubmitRequest& request) {
   DraftLoan loan(*this);
   Draft& draft = *loan;
   const nb::object run = nb::borrow(reinterpret_cast<PyObject*>(run_.object));
-  Call call = begin_call(words, draft);
-  add_members(words, call.retries > 0, *settings_.memory, draft);
-  if (draft.has_child_memory) place_by_memory(words, draft, &call);
+  Call call = begin_call(request, draft);
+  add_members(request, call.retries > 0, *settings_.memory, draft);
+  if (draft.has_child_memory) place_by_memory(request, draft, &call);
   if (!captures_.capture()) Captures::check_origins(draft.args);
-  read_producers(words, draft);
+  read_producers(request, draft);
   call.after = draft.after;
   call.members = draft.members;
   call.has_arguments = !draft.args.empty();

@@ -14,7 +14,7 @@
 #include "driver/call_numbers.hpp"
 #include "driver/captures.hpp"
 #include "driver/source_places.hpp"
-#include "driver/submit_words.hpp"
+#include "driver/submit_request.hpp"
 
 namespace pto::hierarchy {
 
@@ -37,10 +37,10 @@ class Submits {
   Submits& operator=(const Submits&) = delete;
 
   // Return a new TaskHandle.
-  PyObject* submit(const SubmitWords& words);
-  // Submit tasks: task i gets the i-th part of each tensor of `words.args` along its first
+  PyObject* submit(const SubmitRequest& request);
+  // Submit tasks: task i gets the i-th part of each tensor of `request.args` along its first
   // dimension, and row i of `scalars` after its scalars. Return the range of task numbers.
-  nb::object submit_many(const SubmitWords& words, PyObject* scalars);
+  nb::object submit_many(const SubmitRequest& request, PyObject* scalars);
   nb::object allocate(nb::handle shape, nb::handle dtype);
   void scope_begin();
   void scope_end();
@@ -69,13 +69,13 @@ class Submits {
   };
   class DraftLoan;
 
-  Call begin_call(const SubmitWords& words, Draft& draft);
-  void read_workers(const SubmitWords& words, std::vector<int32_t>& pins) const;
+  Call begin_call(const SubmitRequest& request, Draft& draft);
+  void read_workers(const SubmitRequest& request, std::vector<int32_t>& pins) const;
   int32_t child_of(PyObject* worker, Kind kind) const;
-  void read_producers(const SubmitWords& words, Draft& draft) const;
+  void read_producers(const SubmitRequest& request, Draft& draft) const;
   int64_t producer_of(PyObject* object, const char* text) const;
   void check_run(const TaskHandle& handle) const;
-  void place_by_memory(const SubmitWords& words, Draft& draft, Call* call) const;
+  void place_by_memory(const SubmitRequest& request, Draft& draft, Call* call) const;
   int64_t submit_call(const Call& call);
   void submit_each(const Call& call, int64_t count, const std::function<void(int64_t)>& prepare,
                    TaskRange& made);

@@ -23,20 +23,20 @@ static_assert(sizeof(AnswerHead) == 16);
 // The result of a call without an answer.
 struct Ended {
   int32_t status;
-  std::string words;
+  std::string message;
 };
 
-[[noreturn]] void break_off(std::string words) {
-  throw Ended{PTO_ENDPOINT_PROTOCOL, words};
+[[noreturn]] void break_off(std::string message) {
+  throw Ended{PTO_ENDPOINT_PROTOCOL, message};
 }
 
 Ended ended_by(nb::python_error& error) {
   const nb::object closed = nb::module_::import_("pto_core.errors").attr("EndpointClosedError");
   const int32_t status = error.matches(closed) ? PTO_ENDPOINT_CLOSED : PTO_ENDPOINT_PROTOCOL;
-  std::string words = nb::str(error.type().attr("__name__")).c_str();
-  words += ": ";
-  words += nb::str(error.value()).c_str();
-  return {status, words};
+  std::string message = nb::str(error.type().attr("__name__")).c_str();
+  message += ": ";
+  message += nb::str(error.value()).c_str();
+  return {status, message};
 }
 
 nb::bytes joined(const void* head, size_t head_bytes, const void* data, size_t bytes) {
@@ -55,7 +55,7 @@ class PythonEnd {
   PythonEnd(nb::object end, pto_bell* other_bell, uint32_t queue_bytes)
       : end_(std::move(end)), other_bell_(other_bell), queue_bytes_(queue_bytes) {}
 
-  const char* error() const { return words_.c_str(); }
+  const char* error() const { return error_.c_str(); }
 
   // Run `call` with the GIL. Return its result, or the reason for its failure.
   template <class Call>
@@ -87,7 +87,7 @@ class PythonEnd {
  protected:
   // An error of one call; the end stays usable.
   int32_t refuse(const char* what, uint64_t bytes, uint64_t limit) {
-    words_ = std::string(what) + " of " + std::to_string(bytes) + " bytes is too large: at most " +
+    error_ = std::string(what) + " of " + std::to_string(bytes) + " bytes is too large: at most " +
              std::to_string(limit);
     return PTO_ENDPOINT_PROTOCOL;
   }
@@ -114,11 +114,11 @@ class PythonEnd {
   pto_bell* const other_bell_;
   const uint32_t queue_bytes_;
   int32_t status_ = 0;
-  std::string words_;
+  std::string error_;
 
  private:
   int32_t end_with(const Ended& ended) {
-    words_ = ended.words;
+    error_ = ended.message;
     if (ended.status == PTO_ENDPOINT_PROTOCOL) status_ = ended.status;
     return ended.status;
   }

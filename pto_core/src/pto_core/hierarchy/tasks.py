@@ -29,7 +29,7 @@ _TAGS = {
 
 # The kind of each argument is encoded in four bits; sixteen kinds fit one additional scalar.
 _TENSOR, _READ_ONLY, _INT, _FLOAT, _BOOL = range(5)
-_PER_WORD = 16
+_PER_SCALAR = 16
 _MASK = 2**64 - 1
 
 
@@ -76,7 +76,7 @@ class Task(Generic[Parameters]):
                 way, bits = self._scalar(name, value)
                 layout.append(way)
                 scalars.append(bits)
-        for bits in (*scalars, *_words(layout)):
+        for bits in (*scalars, *_packed(layout)):
             args.add_scalar(bits)
         return (args if layout else None), tuple(written)
 
@@ -184,20 +184,20 @@ def task(
     return Task(function, retries=retries)
 
 
-def _words(layout: Sequence[int]) -> list[int]:
-    words = [0] * -(-len(layout) // _PER_WORD)
+def _packed(layout: Sequence[int]) -> list[int]:
+    packed = [0] * -(-len(layout) // _PER_SCALAR)
     for index, way in enumerate(layout):
-        words[index // _PER_WORD] |= way << 4 * (index % _PER_WORD)
-    return words
+        packed[index // _PER_SCALAR] |= way << 4 * (index % _PER_SCALAR)
+    return packed
 
 
 def _layout(args: TaskArgsView) -> list[int]:
     """Decode the kinds. n arguments are followed by n/16 scalars of kinds, rounded up."""
     total = args.tensor_count + args.scalar_count
-    count = total - -(-total // (_PER_WORD + 1))
+    count = total - -(-total // (_PER_SCALAR + 1))
     first = args.scalar_count - (total - count)
     return [
-        int(args.scalar(first + index // _PER_WORD)) >> 4 * (index % _PER_WORD) & 15
+        int(args.scalar(first + index // _PER_SCALAR)) >> 4 * (index % _PER_SCALAR) & 15
         for index in range(count)
     ]
 

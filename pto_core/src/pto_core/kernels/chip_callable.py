@@ -16,10 +16,10 @@ from pto_core.kernels.digest import digest_of
 from pto_core.kernels.direction import (
     Direction,
     Parameter,
-    Word,
+    SignatureEntry,
     directions_of_function,
     parameter_names,
-    signature_of_words,
+    parse_signature,
 )
 
 
@@ -54,7 +54,7 @@ class ChipCallable:
         self,
         orchestration: Callable[..., Any] | OrchestrationSource | Path | str,
         children: Mapping[int, CoreCallable] | None = None,
-        signature: Iterable[Word] | None = None,
+        signature: Iterable[SignatureEntry] | None = None,
         name: str | None = None,
         argument_names: Iterable[str] | None = None,
     ) -> None:
@@ -73,7 +73,7 @@ class ChipCallable:
         self.orchestration = orchestration
         self.children: Mapping[int, CoreCallable] = MappingProxyType(dict(children or {}))
         self.signature: tuple[Parameter, ...] | None = (
-            None if signature is None else signature_of_words(signature)
+            None if signature is None else parse_signature(signature)
         )
         self.name = name or _name_of(orchestration)
         self.argument_names = None if argument_names is None else tuple(argument_names)

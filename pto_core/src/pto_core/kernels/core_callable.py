@@ -13,9 +13,9 @@ from pto_core.kernels.core_type import CoreType
 from pto_core.kernels.digest import digest_of, file_digest, function_digest
 from pto_core.kernels.direction import (
     Parameter,
+    SignatureEntry,
     TaskSignature,
-    Word,
-    signature_of_words,
+    parse_signature,
     task_signature,
 )
 from pto_core.kernels.lost_results import refuse_returned
@@ -53,7 +53,7 @@ class CoreCallable(Generic[Parameters]):
         self: CoreCallable[...],
         binary: KernelSource | Path | str,
         core_type: str | CoreType,
-        signature: Iterable[Word] | None = None,
+        signature: Iterable[SignatureEntry] | None = None,
         name: str | None = None,
     ) -> None: ...
 
@@ -62,7 +62,7 @@ class CoreCallable(Generic[Parameters]):
         self,
         binary: Callable[Parameters, None],
         core_type: str | CoreType,
-        signature: Iterable[Word] | None = None,
+        signature: Iterable[SignatureEntry] | None = None,
         name: str | None = None,
     ) -> None: ...
 
@@ -70,7 +70,7 @@ class CoreCallable(Generic[Parameters]):
         self,
         binary: KernelSource | Path | str | Callable[..., Any],
         core_type: str | CoreType,
-        signature: Iterable[Word] | None = None,
+        signature: Iterable[SignatureEntry] | None = None,
         name: str | None = None,
     ) -> None:
         self.binary = Path(binary) if isinstance(binary, str) else binary
@@ -82,7 +82,7 @@ class CoreCallable(Generic[Parameters]):
             )
         self.core_type = CoreType.of(core_type)
         self.signature: tuple[Parameter, ...] | None = (
-            None if signature is None else signature_of_words(signature)
+            None if signature is None else parse_signature(signature)
         )
         self.name = name or _name_of(self.binary)
         if self.function is not None:
@@ -124,7 +124,7 @@ class KernelDecorator:
     """The decorator that converts a function to a kernel with the same parameters."""
 
     core: str | CoreType
-    signature: Iterable[Word] | None
+    signature: Iterable[SignatureEntry] | None
     name: str | None
 
     def __call__(self, function: Callable[Parameters, None]) -> CoreCallable[Parameters]:
@@ -134,7 +134,7 @@ class KernelDecorator:
 
 def kernel(
     core: str | CoreType,
-    signature: Iterable[Word] | None = None,
+    signature: Iterable[SignatureEntry] | None = None,
     name: str | None = None,
 ) -> KernelDecorator:
     """Convert a Python function to a kernel for ``core`` (``"aic"`` or ``"aiv"``).

@@ -6,7 +6,7 @@ They are given as annotations, of a plain class or of one with details::
 
 of an orchestration, or of a kernel for a runtime that finds dependencies automatically. A submit to
 such a runtime may state the directions instead: ``rt.submit(add, In(a), Out(b))``. A signature has
-one word for each array: ``ChipCallable(..., signature=("in", "in", "out"))``. Type checkers treat
+one entry for each array: ``ChipCallable(..., signature=("in", "in", "out"))``. Type checkers treat
 ``In`` as an array type and reject a call of it; ``Direction.IN("float32", (64,))`` creates the same
 object. A Python kernel that runs under a C++ orchestration needs the details of each argument, also
 of scalars: ``@kernel(core="aiv", signature=(In("float32", (64,)), Scalar(int), Out("float32",
@@ -138,12 +138,12 @@ _BY_WORD: dict[str, type[Parameter]] = {
     "no_dep": NoDep,
 }
 
-Word = str | Parameter | type[Parameter] | Direction
+SignatureEntry = str | Parameter | type[Parameter] | Direction
 
 
-def signature_of_words(words: Iterable[Word]) -> tuple[Parameter, ...]:
-    """Parse a signature: words, :class:`Parameter` classes or instances; raises UsageError."""
-    return tuple(_parameter(word) for word in words)
+def parse_signature(entries: Iterable[SignatureEntry]) -> tuple[Parameter, ...]:
+    """Parse a signature: entries, :class:`Parameter` classes or instances; raises UsageError."""
+    return tuple(_parameter(entry) for entry in entries)
 
 
 def directions_of_function(function: Callable[..., Any], skip: int) -> list[Direction]:
@@ -251,19 +251,19 @@ def _direction(annotation: Any) -> Direction:
     return Direction.UNSPECIFIED
 
 
-def _parameter(word: Word) -> Parameter:
-    if isinstance(word, Parameter):
-        return word
-    if isinstance(word, type) and issubclass(word, Parameter):
-        return word()
-    name = word.name.lower() if isinstance(word, Direction) else word
+def _parameter(entry: SignatureEntry) -> Parameter:
+    if isinstance(entry, Parameter):
+        return entry
+    if isinstance(entry, type) and issubclass(entry, Parameter):
+        return entry()
+    name = entry.name.lower() if isinstance(entry, Direction) else entry
     kind = _BY_WORD.get(name.lower()) if isinstance(name, str) else None
     if kind is None:
         raise UsageError(
-            f"{word!r} in a signature is no direction; use 'in', 'out', 'inout' or 'scalar'"
+            f"{entry!r} in a signature is no direction; use 'in', 'out', 'inout' or 'scalar'"
             " (of a kernel also 'out_existing' or 'no_dep')",
             name="signature",
-            value=word,
+            value=entry,
             expected="in, out, inout or scalar",
         )
     return kind()

@@ -142,7 +142,7 @@ def check_kernel_faults(backend: BackendSubject) -> None:
         named = (outcome.status, outcome.error.task, outcome.error.core, outcome.error.func_id)
         wanted = (abi.Status.KERNEL, 3, journal.dispatched[3], 9)
         expect(named == wanted, f"status, task, core, func_id: {named}, expected {wanted}")
-        expect("on purpose" in outcome.message, f"the kernel's words are lost: {outcome.message}")
+        expect("on purpose" in outcome.message, f"the kernel's message is lost: {outcome.message}")
         log = RecorderLog(device, 20)
         outcome, _ = run_probe(device, probe, kernels, recorder_work(log, kernels, 20))
         expect(

@@ -15,7 +15,7 @@ from pto_core.testing.native import StatusError
 from pto_core.testing.probe import Probe, Work
 from pto_core.testing.probing import Gate, expect_all_right, recorder_work, run_probe
 from pto_core.testing.random_seed import random_numbers
-from pto_core.testing.recording import RecorderLog, words_sum
+from pto_core.testing.recording import RecorderLog, sum_of_values
 from pto_core.testing.subjects import BackendSubject
 
 
@@ -74,14 +74,14 @@ def check_payload_is_copied(backend: BackendSubject, seed: int | None = None) ->
         device.attach(probe)
         sizes = [1, 12, 37, abi.MAX_KERNEL_ARGS - 4] * 20
         log = RecorderLog(device, len(sizes))
-        words = [[numbers.getrandbits(64) for _ in range(size)] for size in sizes]
+        values = [[numbers.getrandbits(64) for _ in range(size)] for size in sizes]
         work = [
-            Work(task, kernels[task % 2], log.arguments(task, words[task]))
+            Work(task, kernels[task % 2], log.arguments(task, values[task]))
             for task in range(len(sizes))
         ]
         outcome, journal = run_probe(device, probe, kernels, work)
         expect_all_right(outcome, journal)
-        _expect_sums(log, words)
+        _expect_sums(log, values)
 
 
 def check_relative_arguments(backend: BackendSubject, seed: int | None = None) -> None:
@@ -93,27 +93,27 @@ def check_relative_arguments(backend: BackendSubject, seed: int | None = None) -
         most = (abi.MAX_PAYLOAD - ctypes.sizeof(abi.Payload) - 8 * 4) // 8
         sizes = [1, 5, 100, most]
         log = RecorderLog(device, len(sizes))
-        words = [[numbers.getrandbits(64) for _ in range(size)] for size in sizes]
+        values = [[numbers.getrandbits(64) for _ in range(size)] for size in sizes]
         work = [
             Work(
                 task,
                 kernels[abi.Core.AIV],
                 [log.address, task, 0, size],
-                bytes((ctypes.c_uint64 * size)(*words[task])),
+                bytes((ctypes.c_uint64 * size)(*values[task])),
                 relative=(2,),
             )
             for task, size in enumerate(sizes)
         ]
         outcome, journal = run_probe(device, probe, kernels, work)
         expect_all_right(outcome, journal)
-        _expect_sums(log, words)
+        _expect_sums(log, values)
 
 
-def _expect_sums(log: RecorderLog, words: Sequence[Sequence[int]]) -> None:
+def _expect_sums(log: RecorderLog, values: Sequence[Sequence[int]]) -> None:
     for task, total in enumerate(log.read()["sum"]):
         expect(
-            int(total) == words_sum(words[task]),
-            f"task {task} read other words than the {len(words[task])} in its payload at dispatch",
+            int(total) == sum_of_values(values[task]),
+            f"task {task} did not read the {len(values[task])} values that were in its payload",
         )
 
 

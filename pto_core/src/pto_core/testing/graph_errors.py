@@ -198,7 +198,7 @@ def check_failing_kernel(runtime: RuntimeSubject) -> None:
         named = (outcome.status, outcome.error.task, outcome.error.func_id)
         wanted = (abi.Status.KERNEL, culprit, failing.func_id)
         expect(named == wanted, f"status, task, func_id: {named}, expected {wanted}")
-        expect("on purpose" in outcome.message, f"the kernel's words are lost: {outcome.message}")
+        expect("on purpose" in outcome.message, f"the kernel's message is lost: {outcome.message}")
         expect(log.read()["runs"][0] == 0, "the task after the failed one ran")
         run_and_verify(session, graphs.diamond())
 

@@ -12,7 +12,7 @@ from pto_core.testing.failure import ContractError, expect
 from pto_core.testing.graphs import Graph
 from pto_core.testing.native import RUN_LIMIT_S, Outcome
 from pto_core.testing.random_seed import random_numbers
-from pto_core.testing.recording import RecorderLog, words_sum
+from pto_core.testing.recording import RecorderLog, sum_of_values
 from pto_core.testing.session import Session, tensor
 from pto_core.testing.subjects import RuntimeSubject
 
@@ -93,18 +93,18 @@ def check_arguments(runtime: RuntimeSubject, seed: int | None = None) -> None:
     if runtime.native.flags & abi.RuntimeFlag.TENSORS:
         most = min(most, abi.MAX_TASK_SCALARS)
     with random_numbers(seed) as numbers, Session(runtime) as session:
-        words = [[numbers.getrandbits(64) for _ in range(i % (most - 3))] for i in range(200)]
-        log = RecorderLog(session.device, len(words))
+        values = [[numbers.getrandbits(64) for _ in range(i % (most - 3))] for i in range(200)]
+        log = RecorderLog(session.device, len(values))
         session.start()
-        for index, own in enumerate(words):
+        for index, own in enumerate(values):
             task = session.submit(index % 2, log.arguments(index, own))
             session.publish(task)
         outcome = session.end()
         expect(outcome.status == abi.Status.OK, f"the run ended with {outcome.message}")
         for index, total in enumerate(log.read()["sum"]):
             expect(
-                int(total) == words_sum(words[index]),
-                f"task {index} got other values than the {len(words[index])} submitted ones",
+                int(total) == sum_of_values(values[index]),
+                f"task {index} got other values than the {len(values[index])} submitted ones",
             )
 
 

@@ -42,7 +42,7 @@ class Work:
     def payload(self) -> bytes:
         """Return the payload in the layout of the ABI."""
         start = ctypes.sizeof(abi.Payload) + 8 * len(self.arguments)
-        words = [
+        scalars = [
             value + start if index in self.relative else value
             for index, value in enumerate(self.arguments)
         ]
@@ -50,10 +50,10 @@ class Work:
             kernel=self.kernel.address,
             task=self.task,
             func_id=self.kernel.func_id,
-            num_args=len(words),
+            num_args=len(scalars),
             relative_args=sum(1 << index for index in self.relative),
         )
-        return bytes(header) + bytes((ctypes.c_uint64 * len(words))(*words)) + self.blob
+        return bytes(header) + bytes((ctypes.c_uint64 * len(scalars))(*scalars)) + self.blob
 
 
 @dataclass

@@ -32,18 +32,18 @@ def run_probe(
 
 
 def recorder_work(log: RecorderLog, kernels: Sequence[Kernel], tasks: int) -> list[Work]:
-    """Return ``tasks`` recorder tasks, two thirds of them for AIV; each adds up four words."""
+    """Return ``tasks`` recorder tasks, two thirds of them for AIV; each adds up four values."""
     return [
         Work(
             task,
             kernels[abi.Core.AIC if task % 3 == 0 else abi.Core.AIV],
-            log.arguments(task, _words_of(task)),
+            log.arguments(task, _values_of(task)),
         )
         for task in range(tasks)
     ]
 
 
-def _words_of(task: int) -> list[int]:
+def _values_of(task: int) -> list[int]:
     return [task, task * 7 + 1, task ^ 0x55, 2**63 + task]
 
 

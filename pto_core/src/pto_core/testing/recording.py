@@ -10,16 +10,16 @@ import numpy as np
 from pto_core.testing.native import NativeDevice
 
 RECORD = np.dtype([("runs", "<u8"), ("start", "<u8"), ("end", "<u8"), ("sum", "<u8")])
-"""One task: how often it ran, the clock at its start and end, and the sum of its words."""
+"""One task: how often it ran, the clock at its start and end, and the sum of its values."""
 
 _CLOCK_BYTES = 64
 
 
-def words_sum(words: Sequence[int]) -> int:
-    """Return the sum that the kernel computes for ``words``."""
+def sum_of_values(values: Sequence[int]) -> int:
+    """Return the sum that the kernel computes for ``values``."""
     total = 0
-    for word in words:
-        total = (total * 31 + word) % 2**64
+    for value in values:
+        total = (total * 31 + value) % 2**64
     return total
 
 
@@ -37,9 +37,9 @@ class RecorderLog:
         """Clear the log."""
         self._device.copy_in(self.address, bytes(_CLOCK_BYTES + self._bytes))
 
-    def arguments(self, index: int, words: Sequence[int] = ()) -> list[int]:
-        """Return the arguments of task ``index``, including its words."""
-        return [self.address, index, 0, len(words), *words]
+    def arguments(self, index: int, values: Sequence[int] = ()) -> list[int]:
+        """Return the arguments of task ``index``, including its values."""
+        return [self.address, index, 0, len(values), *values]
 
     def read(self) -> np.ndarray[Any, Any]:
         """Return the records, one per task."""

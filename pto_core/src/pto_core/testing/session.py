@@ -53,8 +53,8 @@ class Session:
         """Submit one task. Return -1 if the run has an error."""
         if self.flags & abi.RuntimeFlag.TENSORS:
             return self.submit_tensors(func_id, (), arguments, core_type)
-        words = (ctypes.c_uint64 * max(len(arguments), 1))(*arguments)
-        task = abi.Task(func_id, core_type, len(arguments), 0, words, 0)
+        scalars = (ctypes.c_uint64 * max(len(arguments), 1))(*arguments)
+        task = abi.Task(func_id, core_type, len(arguments), 0, scalars, 0)
         return int(self._submit(self.device.runtime_handle, ctypes.byref(task)))
 
     def submit_tensors(
@@ -105,11 +105,11 @@ class Session:
             producers[consumer].append(producer)
         if self.flags & abi.RuntimeFlag.TENSORS:
             return self._submit_keys(producers, log)
-        words = (ctypes.c_uint64 * 4)(log.address, 0, 0, 0)
-        task = abi.Task(0, -1, 4, 0, words)
+        scalars = (ctypes.c_uint64 * 4)(log.address, 0, 0, 0)
+        task = abi.Task(0, -1, 4, 0, scalars)
         handle, reference, ids = self.device.runtime_handle, ctypes.byref(task), []
         for index in range(graph.tasks):
-            words[1] = index
+            scalars[1] = index
             task.func_id = int(index % 3 != 0)
             ids.append(self._submit(handle, reference))
             for producer in producers[index]:

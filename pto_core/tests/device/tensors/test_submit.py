@@ -51,7 +51,7 @@ def fill(value: Scalar(int), *outs: Out):
 
 
 def refused(device: Device, build: Callable[..., Any], kind: type[PtoError] = UsageError) -> str:
-    """Give the words of the refusal; the device works on."""
+    """Give the message of the refusal; the device works on."""
 
     def graph(rt, a, f):
         build(rt, a, f)
@@ -226,7 +226,7 @@ def test_cpp_kernels_get_tensor_data(tensors: Device, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("build", "words"),
+    ("build", "message"),
     [
         (lambda rt, a, f: rt.submit(), "rt.submit needs a kernel"),
         (lambda rt, a, f: rt.submit(len, a), "is no kernel"),
@@ -266,9 +266,9 @@ def test_cpp_kernels_get_tensor_data(tensors: Device, tmp_path: Path) -> None:
     ],
 )
 def test_misuse_is_refused_at_the_call(
-    tensors: Device, build: Callable[..., Any], words: str
+    tensors: Device, build: Callable[..., Any], message: str
 ) -> None:
-    assert re.search(re.escape(words), refused(tensors, build))
+    assert re.search(re.escape(message), refused(tensors, build))
 
 
 @pytest.mark.parametrize(
@@ -290,8 +290,8 @@ def test_the_calls_of_build_graph_runtimes_are_refused(tensors: Device) -> None:
         lambda rt: rt.publish(0),
     ]
     for call in calls:
-        words = refused(tensors, lambda rt, a, f, call=call: call(rt), UnsupportedError)
-        assert re.search("runtime '.*' has no rt.", words)
+        message = refused(tensors, lambda rt, a, f, call=call: call(rt), UnsupportedError)
+        assert re.search("runtime '.*' has no rt.", message)
 
 
 def test_a_read_only_argument_cannot_be_written(tensors: Device) -> None:

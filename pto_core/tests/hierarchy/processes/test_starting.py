@@ -96,7 +96,7 @@ def returning(start) -> None:
 
 # Invariant: Either all children of a Worker start, or none. The error names the child that failed.
 @pytest.mark.parametrize(
-    ("body", "words"),
+    ("body", "message"),
     [
         (raising, "could not start: ValueError: no such thing"),
         (raising_odd, "could not start: OddError: 1 and 2"),
@@ -106,7 +106,7 @@ def returning(start) -> None:
         (returning, "ended by itself with code 0 while starting, before it was ready"),
     ],
 )
-def test_one_that_fails_is_named_and_takes_the_others_along(processes, is_gone, body, words):
+def test_one_that_fails_is_named_and_takes_the_others_along(processes, is_gone, body, message):
     pids = []
 
     def other(start) -> None:
@@ -116,7 +116,7 @@ def test_one_that_fails_is_named_and_takes_the_others_along(processes, is_gone, 
         processes.start(plans(other, body, other))
     error = caught.value
     pids.append(error.pid)
-    assert words in str(error)
+    assert message in str(error)
     assert str(error).startswith("L3/sub1: ")
     assert (error.child, error.path) == (1, "L3/sub1")
     assert len(processes) == 0

@@ -15,9 +15,9 @@ _LENGTH = struct.Struct("<Q")
 _READ_BYTES = 1 << 16
 
 
-def send_report(descriptor: int, word: str, value: object) -> None:
+def send_report(descriptor: int, kind: str, value: object) -> None:
     """Write one report; wait while the pipe is full. Raises the errors of pickle."""
-    content = pickle.dumps((word, value), protocol=pickle.HIGHEST_PROTOCOL)
+    content = pickle.dumps((kind, value), protocol=pickle.HIGHEST_PROTOCOL)
     left = memoryview(_LENGTH.pack(len(content)) + content)
     while left:
         left = left[os.write(descriptor, left) :]

@@ -1,8 +1,8 @@
 // Record the time at which a task ran, and its arguments.
 //
-// args: 0 = log, 1 = index of the task's record, 2 = address of words to add up, or 0, 3 = number
-// of words, 4... = the words themselves if args[2] is 0. The log consists of one clock (in its own
-// cache line) and a record for each task. Every task advances the clock at its start and at its
+// args: 0 = log, 1 = index of the task's record, 2 = address of values to add up, or 0, 3 = number
+// of values, 4... = the values themselves if args[2] is 0. The log consists of one clock (in its
+// own cache line) and a record for each task. Every task advances the clock at its start and at its
 // end, so the order of two tasks on any cores can be compared.
 #include <cstdint>
 
@@ -32,9 +32,9 @@ extern "C" void kernel_entry(int64_t* args) {
   Record& record = log->records[args[1]];
   __atomic_add_fetch(&record.runs, 1, __ATOMIC_RELAXED);
   record.start = tick(log);
-  const int64_t* words = args[2] != 0 ? reinterpret_cast<const int64_t*>(args[2]) : args + 4;
+  const int64_t* values = args[2] != 0 ? reinterpret_cast<const int64_t*>(args[2]) : args + 4;
   uint64_t sum = 0;
-  for (int64_t i = 0; i < args[3]; ++i) sum = sum * 31 + static_cast<uint64_t>(words[i]);
+  for (int64_t i = 0; i < args[3]; ++i) sum = sum * 31 + static_cast<uint64_t>(values[i]);
   record.sum = sum;
   record.end = tick(log);
 }

@@ -41,12 +41,12 @@ class _Face:
         self.end = ctypes.c_void_p(opened.end)
         self._is_open = True
 
-    def _count(self, call: str, status: int, most: int, words: bytes | None) -> int:
+    def _count(self, call: str, status: int, most: int, message: bytes | None) -> int:
         if status == abi.CLOSED:
             raise EndpointClosedError(f"{call}: the other end is closed")
         if status == abi.PROTOCOL:
-            text = (words or b"").decode(errors="replace")
-            expect(text, f"{call} says that something cannot be, without a word about it")
+            text = (message or b"").decode(errors="replace")
+            expect(text, f"{call} returned an error without a message")
             raise ProtocolError(f"{call}: {text}")
         expect(0 <= status <= most, f"{call} gave {status} for {most}")
         return status

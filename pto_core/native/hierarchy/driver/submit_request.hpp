@@ -16,7 +16,7 @@ namespace nb = nanobind;
 class VisibleMemory;
 
 // The arguments of a submit as the binding receives them, before any check; null: not passed.
-struct SubmitWords {
+struct SubmitRequest {
   Kind kind = Kind::kNextLevel;
   bool is_group = false;
   PyObject* handle = nullptr;
