@@ -155,6 +155,30 @@ def test_all_in_cpp(
         assert (report.copies_in, report.copies_out) == (2, 1)
 
 
+def test_options_of_sources(
+    device: Device, orchestration: OrchestrationSource, kernels: dict[int, CoreCallable]
+) -> None:
+    """The kernel multiplies by a macro of a header; its folder and one factor are options."""
+    folder = orchestration.path.parent
+    (folder / "shared").mkdir()
+    (folder / "shared" / "scale.h").write_text("#define SCALE (FACTOR * 2)\n")
+    multiply = folder / "kernels" / "multiply.cpp"
+    multiply.parent.mkdir()
+    text = KERNEL.format(second=ARRAY, expression="a[i] * b[i] * SCALE")
+    multiply.write_text(f'#include "scale.h"\n{text}')
+    source = KernelSource(multiply, ["-I../shared", "-DFACTOR=5"])
+    graph_source = folder / "renamed.cpp"
+    graph_source.write_text(orchestration.path.read_text().replace(" build(", " NAME("))
+    chip = ChipCallable(
+        OrchestrationSource(graph_source, "build", ["-DNAME=build"]),
+        {**kernels, 2: CoreCallable(source, "aiv")},
+        signature=("in", "in", "out"),
+    )
+    a, b, f = inputs()
+    device.run(chip, a, b, f, ctypes.c_int64(f.size))
+    assert (f == 420).all()
+
+
 def test_python_orchestration_of_cpp_kernels(
     device: Device, kernels: dict[int, CoreCallable]
 ) -> None:

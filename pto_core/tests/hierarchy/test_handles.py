@@ -19,7 +19,7 @@ from pto_core.errors import UsageError, WorkerClosedError
 from pto_core.hierarchy.handles import by_code, identity, materialised
 from pto_core.hierarchy.registry import Registry
 from pto_core.hierarchy.serialisation import NotImportableError, fingerprint
-from pto_core.kernels import OrchestrationSource
+from pto_core.kernels import CoreCallable, KernelSource, OrchestrationSource
 
 PATH = f"{__name__}:top_level"
 
@@ -101,6 +101,15 @@ def test_a_chip_is_hashed_by_all_its_content() -> None:
     again = known.delivery.materialise()
     assert again.digest == chip.digest
     assert again.children[0].function is double.function
+
+
+def test_sources_travel_by_path_with_their_options() -> None:
+    kernel_source = KernelSource(__file__, ["-DN=1"])
+    source = OrchestrationSource(__file__, "build", ["-DN=2"])
+    chip = ChipCallable(source, {0: CoreCallable(kernel_source, "aiv")})
+    again = by_code(chip).materialise()
+    assert again.orchestration == source
+    assert again.children[0].binary == kernel_source
 
 
 def test_a_function_without_an_import_path_travels_by_code() -> None:

@@ -76,6 +76,8 @@ def test_digests_have_32_bytes_and_cover_everything(tmp_path: Path) -> None:
         CoreCallable(add.function or len, "aiv"),
         CoreCallable(closure(1), "aiv"),
         CoreCallable(closure(1), "aiv"),
+        CoreCallable(KernelSource(source, ["-DN=1"]), "aiv"),
+        CoreCallable(KernelSource(source, ["-DN=2"]), "aiv"),
     ]
     orchestration = OrchestrationSource(other, "build")
     chips = [
@@ -85,6 +87,7 @@ def test_digests_have_32_bytes_and_cover_everything(tmp_path: Path) -> None:
         ChipCallable(graph, {0: kernels[0]}, signature=("in", "out")),
         ChipCallable(orchestration, {0: kernels[0]}),
         ChipCallable(OrchestrationSource(other, "other"), {0: kernels[0]}),
+        ChipCallable(OrchestrationSource(other, "build", ["-DN=1"]), {0: kernels[0]}),
     ]
     digests = [one.digest for one in (*kernels, *chips)]
     assert {len(digest) for digest in digests} == {32}
@@ -92,6 +95,13 @@ def test_digests_have_32_bytes_and_cover_everything(tmp_path: Path) -> None:
     assert ChipCallable(graph, {0: kernels[0]}).digest == chips[0].digest
     source.write_text("changed")
     assert CoreCallable(KernelSource(source), "aiv").digest != kernels[0].digest
+
+
+@pytest.mark.parametrize("option", ["-O3", "-D", "N=1", "", "-fplugin=x.so", "@file", 3])
+@pytest.mark.parametrize("kind", [KernelSource, OrchestrationSource])
+def test_other_options_of_a_source_are_refused(kind: Any, option: Any) -> None:
+    with pytest.raises(UsageError, match=f"{option!r} is not an option of a source; use -DNAME"):
+        kind("k.cpp", options=[option])
 
 
 def test_a_digest_is_the_same_in_another_process(tmp_path: Path) -> None:

@@ -126,6 +126,7 @@ class Programs:
                     orchestration.path,
                     orchestration.function_name,
                     self._runtime.orchestration_build(),
+                    orchestration.options,
                 )
             )
         built = self._toolchain.build_many(requests) if requests else []
@@ -150,6 +151,7 @@ class Programs:
             core,
             self._backend.kernel_toolchain(core),
             self._runtime.kernel_include_dirs(),
+            kernel.binary.options,
         )
 
     def _load(

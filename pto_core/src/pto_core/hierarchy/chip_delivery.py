@@ -56,9 +56,9 @@ def _part(
     part: KernelSource | OrchestrationSource | Path | Callable[..., Any], serialise: bool
 ) -> _Part:
     if isinstance(part, OrchestrationSource):
-        return "orchestration", (os.path.abspath(part.path), part.function_name)
+        return "orchestration", (os.path.abspath(part.path), part.function_name, part.options)
     if isinstance(part, KernelSource):
-        return "kernel", os.path.abspath(part.path)
+        return "kernel", (os.path.abspath(part.path), part.options)
     if isinstance(part, Path):
         return "binary", os.path.abspath(part)
     return _function(part, serialise)
@@ -99,7 +99,7 @@ def _read(part: _Part) -> Any:
     if way == "orchestration":
         return OrchestrationSource(*content)
     if way == "kernel":
-        return KernelSource(content)
+        return KernelSource(*content)
     if way == "binary":
         return Path(content)
     if way == "serialised":

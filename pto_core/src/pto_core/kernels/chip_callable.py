@@ -11,7 +11,12 @@ from types import MappingProxyType
 from typing import Any
 
 from pto_core.errors import UsageError
-from pto_core.kernels.core_callable import CoreCallable, KernelSource, content_digest
+from pto_core.kernels.core_callable import (
+    CoreCallable,
+    KernelSource,
+    compiler_options,
+    content_digest,
+)
 from pto_core.kernels.digest import digest_of
 from pto_core.kernels.direction import (
     Direction,
@@ -32,10 +37,14 @@ class OrchestrationSource:
 
     path: Path
     function_name: str | None = None
+    options: tuple[str, ...] = ()
 
-    def __init__(self, path: str | Path, function_name: str | None = None) -> None:
+    def __init__(
+        self, path: str | Path, function_name: str | None = None, options: Iterable[str] = ()
+    ) -> None:
         object.__setattr__(self, "path", Path(path))
         object.__setattr__(self, "function_name", function_name)
+        object.__setattr__(self, "options", compiler_options(options))
 
 
 class ChipCallable:
@@ -126,7 +135,9 @@ class ChipCallable:
     def _orchestration_parts(self) -> tuple[str | bytes, ...]:
         found = self.orchestration
         if isinstance(found, OrchestrationSource):
-            return found.function_name or "", content_digest(KernelSource(found.path))
+            return found.function_name or "", content_digest(
+                KernelSource(found.path, found.options)
+            )
         return "", content_digest(found)
 
 

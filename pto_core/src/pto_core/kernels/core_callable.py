@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,15 +22,38 @@ from pto_core.kernels.direction import (
 from pto_core.kernels.lost_results import refuse_returned
 from pto_core.kernels.typed import Parameters
 
+_OPTION = re.compile("-[DUI].+")
+
+
+def compiler_options(options: Iterable[str]) -> tuple[str, ...]:
+    """Check the compiler options of a source; raises UsageError."""
+    given = (options,) if isinstance(options, str) else tuple(options)
+    for option in given:
+        if not isinstance(option, str) or not _OPTION.fullmatch(option):
+            raise UsageError(
+                f"{option!r} is not an option of a source; use -DNAME, -DNAME=VALUE, -UNAME or "
+                "-IFOLDER, each as one text",
+                name="options",
+                value=option,
+                expected="-D, -U or -I with a value",
+            )
+    return given
+
 
 @dataclass(frozen=True)
 class KernelSource:
-    """A C++ source with ``extern "C" void kernel_entry(int64_t* args)``."""
+    """A C++ source with ``extern "C" void kernel_entry(int64_t* args)``.
+
+    ``options``: compiler options ``-D``, ``-U`` and ``-I``. A relative folder is relative to the
+    folder of the source. Raises UsageError.
+    """
 
     path: Path
+    options: tuple[str, ...] = ()
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, options: Iterable[str] = ()) -> None:
         object.__setattr__(self, "path", Path(path))
+        object.__setattr__(self, "options", compiler_options(options))
 
 
 class CoreCallable(Generic[Parameters]):
@@ -154,10 +178,11 @@ def content_digest(binary: KernelSource | Path | Callable[..., Any]) -> bytes:
     """Hash a source, a binary or a function; raises UsageError when the file cannot be read."""
     if not isinstance(binary, KernelSource | Path):
         return function_digest(binary)
-    path = binary.path if isinstance(binary, KernelSource) else binary
-    kind = "source" if isinstance(binary, KernelSource) else "binary"
+    source = binary if isinstance(binary, KernelSource) else None
+    path = binary if isinstance(binary, Path) else binary.path
+    kind = "binary" if source is None else "source"
     try:
-        return digest_of(kind, file_digest(path))
+        return digest_of(kind, file_digest(path), *(source.options if source else ()))
     except OSError as error:
         raise UsageError(
             f"the {kind} {path} cannot be read: {error.strerror}", name=kind, value=str(path)

@@ -97,11 +97,15 @@ class Toolchain:
         core_type: str,
         toolchain: KernelToolchain,
         include_dirs: Sequence[Path] = (),
+        options: Sequence[str] = (),
     ) -> BuildRequest:
-        """Return the request for one kernel, for :meth:`build_many`."""
+        """Return the request for one kernel, for :meth:`build_many`.
+
+        ``options``: those of the source, added to the flags.
+        """
         root = self._config["pto_isa_root"]
         tile_library = (root / "include", root / "include" / "pto") if root else ()
-        flags = (*toolchain.flags, *(f"-D{name}" for name in toolchain.definitions))
+        flags = (*toolchain.flags, *(f"-D{name}" for name in toolchain.definitions), *options)
         return BuildRequest(
             kind="kernel",
             source=_existing(source, f"{core_type} kernel"),
@@ -115,9 +119,16 @@ class Toolchain:
         )
 
     def orchestration(
-        self, source: Path, entry: str | None, build: OrchestrationBuild
+        self,
+        source: Path,
+        entry: str | None,
+        build: OrchestrationBuild,
+        options: Sequence[str] = (),
     ) -> BuildRequest:
-        """Return the request for one orchestration, for :meth:`build_many`."""
+        """Return the request for one orchestration, for :meth:`build_many`.
+
+        ``options``: those of the source, added to the flags.
+        """
         path = _existing(source, "orchestration")
         function = entry or build.default_entry
         if not function or not function.isidentifier():
@@ -140,7 +151,7 @@ class Toolchain:
             kind="orchestration",
             source=path,
             standard=build.standard,
-            flags=_shared(build.flags),
+            flags=_shared((*build.flags, *options)),
             include_dirs=(path.parent, *build.include_dirs),
             unit=_unit(function, path, build),
             entry=function,
