@@ -16,7 +16,6 @@ LARGER = {
     "plugins/backend_sim/native/run/run.hpp:Run": (40, 19),
     "plugins/runtime_hbg/native/src/graph.hpp:Graph": (30, 16),
     "plugins/runtime_hbg/native/src/scheduler.hpp:Scheduler": (30, 10),
-    "plugins/runtime_pto2/native/src/tensor_map.hpp:TensorMap": (31, 15),
     "plugins/runtime_pto2/native/tests/one_thread.hpp:OneThread": (22, 23),
     "pto_core/include/pto/engine/region_grid.hpp:RegionGrid": (26, 17),
     "pto_core/include/pto/engine/region_index.hpp:RegionIndex": (43, 8),

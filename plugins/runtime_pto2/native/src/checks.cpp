@@ -227,19 +227,19 @@ bool SubmitChecks::locate(const Draft& draft, uint32_t index, Access* access) {
   HeapMemory& heaps = current_.heaps();
   uint32_t ring = 0;
   if (tensor.owner >= 0) {
-    new (access) Access(TensorMap::locate(tensor));
+    new (access) Access(locate_access(tensor));
     map.prepare(*access);
     if (!is_scope_open(tensor.owner)) return reject_owner(draft, index, tensor.owner);
     return is_output_of(tensor.owner, address) || reject_other_run(draft, index);
   }
   if (!heaps.find_ring(address, &ring)) {
-    new (access) Access(TensorMap::locate(tensor));
+    new (access) Access(locate_access(tensor));
     map.prepare(*access);
     return true;
   }
   pto_tensor_data owned = tensor;
   owned.owner = heaps.owner_of(ring, address);
-  new (access) Access(TensorMap::locate(owned));
+  new (access) Access(locate_access(owned));
   const bool is_alive = owned.owner != kNoTask && is_scope_open(owned.owner);
   return is_alive || reject_owner(draft, index, owned.owner);
 }

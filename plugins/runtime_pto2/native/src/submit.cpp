@@ -120,7 +120,7 @@ bool Submitter::address_outputs(Draft& draft) {
         return false;
       }
     }
-    new (&here) Access(TensorMap::locate(tensor));
+    new (&here) Access(locate_access(tensor));
     run_.space.map().prepare(here);
   }
   return true;

@@ -12,17 +12,15 @@ using engine::RegionState;
 bool TensorMap::create(engine::Memory& memory, uint32_t capacity) {
   memory_ = &memory;
   configured_ = limit_ = capacity_ = capacity;
-  reader_entries_ =
-      static_cast<ReaderEntry*>(memory.reserve((uint64_t{capacity} + 1) * sizeof(ReaderEntry)));
-  return writers_.create(memory, capacity) && readers_.create(memory, capacity) &&
-         reader_entries_ != nullptr;
+  const bool has_readers = reader_pool_.create(memory, capacity);
+  return writers_.create(memory, capacity) && readers_.create(memory, capacity) && has_readers;
 }
 
 void TensorMap::destroy() {
   if (memory_ == nullptr) return;
   writers_.destroy();
   readers_.destroy();
-  memory_->release(reader_entries_, (uint64_t{capacity_} + 1) * sizeof(ReaderEntry));
+  reader_pool_.destroy(*memory_, capacity_);
 }
 
 void TensorMap::begin(const Rings& rings, bool full_hazards) {
@@ -32,8 +30,7 @@ void TensorMap::begin(const Rings& rings, bool full_hazards) {
   readers_.restart();
   for (int64_t& number : alive_from_) number = 0;
   limit_ = configured_;
-  reader_count_ = free_reader_ = 0;
-  next_reader_ = 1;
+  reader_pool_.restart();
   visited_before_ = writers_.visited() + readers_.visited();
   statistics_ = {};
 }
@@ -42,10 +39,7 @@ bool TensorMap::grow_for(uint32_t entries) {
   uint32_t capacity = capacity_;
   while (capacity < needed(entries)) capacity *= 2;
   if (capacity > capacity_) {
-    if (!memory_->enlarge(reader_entries_, next_reader_, uint64_t{capacity_} + 1,
-                          uint64_t{capacity} + 1)) {
-      return false;
-    }
+    if (!reader_pool_.grow(*memory_, capacity_, capacity)) return false;
     capacity_ = capacity;
     if (!writers_.grow(capacity) || !readers_.grow(capacity)) return false;
   }
@@ -53,7 +47,7 @@ bool TensorMap::grow_for(uint32_t entries) {
   return true;
 }
 
-Access TensorMap::locate(const pto_tensor_data& tensor) {
+Access locate_access(const pto_tensor_data& tensor) {
   const uint64_t element = kElementBytes[tensor.dtype];
   const uint64_t first = tensor.buffer.addr + tensor.start_offset * element;
   uint32_t dim_in_memory[PTO_MAX_DIMS] = {};
@@ -87,13 +81,13 @@ void TensorMap::insert_reader(const Access& access, int64_t task) {
   const uint32_t node = readers_.obtain(access.region, access.readers, policy, &is_new);
   ReaderList& list = readers_.value(node);
   if (is_new) list.first = 0;
-  if (list.first != 0 && reader_entries_[list.first].entry.task == task) return;
-  const uint32_t index = take_reader_entry();
-  ReaderEntry& reader = reader_entries_[index];
+  if (list.first != 0 && reader_pool_[list.first].entry.task == task) return;
+  const uint32_t index = reader_pool_.take();
+  ReaderEntry& reader = reader_pool_[index];
   reader.node = node;
   reader.older = list.first;
   reader.newer = 0;
-  if (list.first != 0) reader_entries_[list.first].newer = index;
+  if (list.first != 0) reader_pool_[list.first].newer = index;
   list.first = index;
   link(reader.entry, index | kReaderLink, task, access.owner);
   count_live();
@@ -119,7 +113,7 @@ void TensorMap::retire(TaskRecord& record, CleanedBy reason) {
 TensorMap::Statistics TensorMap::statistics() const {
   Statistics statistics = statistics_;
   statistics.nodes_visited = writers_.visited() + readers_.visited() - visited_before_;
-  statistics.live = writers_.live() + reader_count_;
+  statistics.live = writers_.live() + reader_pool_.live();
   return statistics;
 }
 
@@ -133,27 +127,19 @@ void TensorMap::link(Entry& entry, Link self, int64_t task, int64_t owner) {
   first = self;
 }
 
-void TensorMap::unlink(const Entry& entry) {
+void TensorMap::count_live() {
+  const uint64_t live = writers_.live() + reader_pool_.live();
+  if (live > statistics_.peak) statistics_.peak = live;
+}
+
+void TensorMap::forget(const Entry& entry, RegionRemoval why) {
   if (entry.next != 0) entry_at(entry.next).previous = entry.previous;
   if (entry.previous != 0) {
     entry_at(entry.previous).next = entry.next;
   } else {
     first_of(entry.task) = entry.next;
   }
-}
-
-void TensorMap::count(RegionRemoval why) {
   ++(why == RegionRemoval::kCovered ? statistics_.covered : statistics_.cleaned_by_lookup);
-}
-
-void TensorMap::count_live() {
-  const uint64_t live = writers_.live() + reader_count_;
-  if (live > statistics_.peak) statistics_.peak = live;
-}
-
-void TensorMap::forget(const Entry& entry, RegionRemoval why) {
-  unlink(entry);
-  count(why);
 }
 
 // Remove the newest readers until one is alive. Their region is live while any of them is. Later
@@ -161,12 +147,12 @@ void TensorMap::forget(const Entry& entry, RegionRemoval why) {
 RegionState TensorMap::prune(ReaderList& list) {
   while (list.first != 0) {
     const uint32_t index = list.first;
-    const ReaderEntry& reader = reader_entries_[index];
+    const ReaderEntry& reader = reader_pool_[index];
     if (state_of(reader.entry) == RegionState::kLive) return RegionState::kLive;
     list.first = reader.older;
-    if (list.first != 0) reader_entries_[list.first].newer = 0;
+    if (list.first != 0) reader_pool_[list.first].newer = 0;
     forget(reader.entry, RegionRemoval::kStale);
-    free_reader_entry(index);
+    reader_pool_.free(index);
   }
   return RegionState::kGone;
 }
@@ -174,38 +160,24 @@ RegionState TensorMap::prune(ReaderList& list) {
 void TensorMap::forget_all(ReaderList& list, RegionRemoval why) {
   while (list.first != 0) {
     const uint32_t index = list.first;
-    list.first = reader_entries_[index].older;
-    forget(reader_entries_[index].entry, why);
-    free_reader_entry(index);
+    list.first = reader_pool_[index].older;
+    forget(reader_pool_[index].entry, why);
+    reader_pool_.free(index);
   }
-}
-
-uint32_t TensorMap::take_reader_entry() {
-  ++reader_count_;
-  if (free_reader_ == 0) return next_reader_++;
-  const uint32_t index = free_reader_;
-  free_reader_ = reader_entries_[index].older;
-  return index;
-}
-
-void TensorMap::free_reader_entry(uint32_t index) {
-  --reader_count_;
-  reader_entries_[index].older = free_reader_;
-  free_reader_ = index;
 }
 
 // The caller handles its links in the list of the task's entries.
 void TensorMap::retire_reader(uint32_t index) {
-  const ReaderEntry& reader = reader_entries_[index];
+  const ReaderEntry& reader = reader_pool_[index];
   ReaderList& list = readers_.value(reader.node);
-  if (reader.older != 0) reader_entries_[reader.older].newer = reader.newer;
+  if (reader.older != 0) reader_pool_[reader.older].newer = reader.newer;
   if (reader.newer != 0) {
-    reader_entries_[reader.newer].older = reader.older;
+    reader_pool_[reader.newer].older = reader.older;
   } else {
     list.first = reader.older;
   }
   if (list.first == 0) readers_.erase(reader.node);
-  free_reader_entry(index);
+  reader_pool_.free(index);
 }
 
 }  // namespace pto::ring_buffer

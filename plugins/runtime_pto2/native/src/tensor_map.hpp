@@ -1,9 +1,9 @@
 // Which live tasks wrote, and under full hazards read, which memory.
 //
-// Only the orchestrator calls this. For one submit, in this order: locate() each parameter once;
-// find_*() for all of them; then, if has_space(), insert_*() for all of them. A lookup visits only
-// entries that are alive according to saw(): their task and the task that allocated their buffer
-// have not retired.
+// Only the orchestrator calls this. For one submit, in this order: locate_access() for each
+// parameter; find_*() for all of them; then, if has_space(), insert_*() for all of them. A lookup
+// visits only entries that are alive according to saw(): their task and the task that allocated
+// their buffer have not retired.
 //
 // An entry is removed when (1) a lookup visits it after its task or the owner of its buffer has
 // retired, (2) retire() is called for its task, or (3) a later writer covers it completely. The
@@ -11,6 +11,7 @@
 // taken; retire() must be called for a task before its record is reused.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "pto/abi/tensor.h"
@@ -27,6 +28,73 @@ struct Access {
   // Data from lookups for insertions.
   mutable engine::RegionPlace writers;
   mutable engine::RegionPlace readers;
+};
+
+// The tensor has its final address. Its view must lie inside its raw shape.
+Access locate_access(const pto_tensor_data& tensor);
+
+// An entry of the tensor map. A link names a writer's node, or with kReaderLink a reader's entry; 0
+// ends.
+using EntryLink = uint32_t;
+constexpr EntryLink kReaderLink = 0x80000000u;
+
+struct MapEntry {
+  int64_t task;
+  int64_t owner;
+  EntryLink next;  // of the task
+  EntryLink previous;
+};
+
+struct ReaderEntry {
+  MapEntry entry;
+  uint32_t node;   // of the region
+  uint32_t older;  // of the same region
+  uint32_t newer;
+};
+
+// The pool of reader entries. Entry 0 is never in use.
+class ReaderPool {
+ public:
+  bool create(engine::Memory& memory, uint32_t capacity) {
+    entries_ = static_cast<ReaderEntry*>(memory.reserve(bytes_of(capacity)));
+    return entries_ != nullptr;
+  }
+  void destroy(engine::Memory& memory, uint32_t capacity) {
+    memory.release(entries_, bytes_of(capacity));
+  }
+  bool grow(engine::Memory& memory, uint32_t from, uint32_t to) {
+    return memory.enlarge(entries_, next_, uint64_t{from} + 1, uint64_t{to} + 1);
+  }
+  void restart() {
+    live_ = free_ = 0;
+    next_ = 1;
+  }
+
+  uint32_t take() {
+    ++live_;
+    if (free_ == 0) return next_++;
+    const uint32_t index = free_;
+    free_ = entries_[index].older;
+    return index;
+  }
+  void free(uint32_t index) {
+    --live_;
+    entries_[index].older = free_;
+    free_ = index;
+  }
+
+  uint32_t live() const { return live_; }
+  ReaderEntry& operator[](uint32_t index) { return entries_[index]; }
+
+ private:
+  static uint64_t bytes_of(uint32_t capacity) {
+    return (uint64_t{capacity} + 1) * sizeof(ReaderEntry);
+  }
+
+  ReaderEntry* entries_ = nullptr;
+  uint32_t live_ = 0;
+  uint32_t free_ = 0;
+  uint32_t next_ = 1;
 };
 
 // Back-pressure means that the pool of this map is exhausted. Other checks for retired tasks, for
@@ -56,9 +124,6 @@ class TensorMap {
   // Tasks of `ring` before `watermark` have retired.
   void saw(uint32_t ring, int64_t watermark) { alive_from_[ring] = watermark; }
 
-  // The tensor has its final address. Its view must lie inside its raw shape.
-  static Access locate(const pto_tensor_data& tensor);
-
   // Optional, some time before find_*(): prefetch their data.
   void prepare(const Access& access) const {
     writers_.prepare(access.region, access.writers);
@@ -86,8 +151,8 @@ class TensorMap {
     ++statistics_.lookups;
     readers_.find(
         access.region, access.readers, policy, [&](const ReaderList& list, bool conservative) {
-          for (uint32_t index = list.first; index != 0; index = reader_entries_[index].older) {
-            const Entry& entry = reader_entries_[index].entry;
+          for (uint32_t index = list.first; index != 0; index = reader_pool_[index].older) {
+            const Entry& entry = reader_pool_[index].entry;
             if (state_of(entry) != engine::RegionState::kLive) continue;
             statistics_.conservative_edges += conservative;
             visit(entry.task, conservative);
@@ -104,7 +169,7 @@ class TensorMap {
   // The required capacity besides the live entries: that of the writers or of the readers,
   // whichever is larger.
   uint32_t needed(uint32_t entries) const {
-    return (writers_.live() > reader_count_ ? writers_.live() : reader_count_) + entries;
+    return std::max(writers_.live(), reader_pool_.live()) + entries;
   }
 
   // For planning: makes space for `entries` more, until the next begin(). False when memory is
@@ -128,23 +193,8 @@ class TensorMap {
   Statistics statistics() const;
 
  private:
-  // A link names a writer's node, or with kReaderLink a reader's entry; 0 ends.
-  using Link = uint32_t;
-  static constexpr Link kReaderLink = 0x80000000u;
-
-  struct Entry {
-    int64_t task;
-    int64_t owner;
-    Link next;  // of the task
-    Link previous;
-  };
-
-  struct ReaderEntry {
-    Entry entry;
-    uint32_t node;   // of the region
-    uint32_t older;  // of the same region
-    uint32_t newer;
-  };
+  using Entry = MapEntry;
+  using Link = EntryLink;
 
   struct ReaderList {
     uint32_t first;  // the newest
@@ -162,9 +212,10 @@ class TensorMap {
     void removed(ReaderList& list, engine::RegionRemoval why) { map.forget_all(list, why); }
   };
 
-  bool is_alive(int64_t task) const { return task >> 2 >= alive_from_[task & (kRings - 1)]; }
-
   engine::RegionState state_of(const Entry& entry) const {
+    const auto is_alive = [this](int64_t task) {
+      return task >> 2 >= alive_from_[task & (kRings - 1)];
+    };
     if (entry.owner != kNoTask && !is_alive(entry.owner)) return engine::RegionState::kGone;
     return is_alive(entry.task) ? engine::RegionState::kLive : engine::RegionState::kRetired;
   }
@@ -174,33 +225,26 @@ class TensorMap {
   }
 
   Entry& entry_at(Link link) {
-    return (link & kReaderLink) != 0 ? reader_entries_[link & ~kReaderLink].entry
+    return (link & kReaderLink) != 0 ? reader_pool_[link & ~kReaderLink].entry
                                      : writers_.value(link);
   }
 
   void link(Entry& entry, Link self, int64_t task, int64_t owner);
-  void unlink(const Entry& entry);
-  void count(engine::RegionRemoval why);
   void count_live();
   void forget(const Entry& entry, engine::RegionRemoval why);
   engine::RegionState prune(ReaderList& list);
   void forget_all(ReaderList& list, engine::RegionRemoval why);
-  uint32_t take_reader_entry();
-  void free_reader_entry(uint32_t index);
   void retire_reader(uint32_t index);
 
   engine::RegionIndex<Entry> writers_;
   engine::RegionIndex<ReaderList> readers_;
+  ReaderPool reader_pool_;
   engine::Memory* memory_ = nullptr;
-  ReaderEntry* reader_entries_ = nullptr;
   const Rings* rings_ = nullptr;
   int64_t alive_from_[kRings] = {};
   uint32_t configured_ = 0;
   uint32_t limit_ = 0;     // of this run
   uint32_t capacity_ = 0;  // allocated capacity, never less than needed
-  uint32_t reader_count_ = 0;
-  uint32_t free_reader_ = 0;
-  uint32_t next_reader_ = 1;
   bool full_hazards_ = false;
   uint64_t visited_before_ = 0;  // the run
   Statistics statistics_ = {};

@@ -93,7 +93,7 @@ class Submitter {
   // Submits one task that updates the tensor; at most `alive` tasks are.
   void submit(const pto_tensor_data& tensor, int64_t alive) {
     retire_until(next_ - alive);
-    const Access access = TensorMap::locate(tensor);
+    const Access access = locate_access(tensor);
     map_.prepare(access);
     describe(tensor);
     map_.find_writers(access, [&](int64_t task, bool) { edges_ += static_cast<uint64_t>(task); });

@@ -47,19 +47,19 @@ struct Map {
   ~Map() { map.destroy(); }
 
   void write(int64_t task, const pto_tensor_data& tensor, bool is_fresh = false) {
-    map.insert_writer(TensorMap::locate(tensor), task, is_fresh);
+    map.insert_writer(locate_access(tensor), task, is_fresh);
   }
   void read(int64_t task, const pto_tensor_data& tensor) {
-    map.insert_reader(TensorMap::locate(tensor), task);
+    map.insert_reader(locate_access(tensor), task);
   }
   Tasks writers(const pto_tensor_data& tensor) {
     Tasks tasks;
-    map.find_writers(TensorMap::locate(tensor), [&](int64_t task, bool) { tasks.insert(task); });
+    map.find_writers(locate_access(tensor), [&](int64_t task, bool) { tasks.insert(task); });
     return tasks;
   }
   Tasks readers(const pto_tensor_data& tensor) {
     Tasks tasks;
-    map.find_readers(TensorMap::locate(tensor), [&](int64_t task, bool) { tasks.insert(task); });
+    map.find_readers(locate_access(tensor), [&](int64_t task, bool) { tasks.insert(task); });
     return tasks;
   }
   void retire(int64_t task, CleanedBy reason) {
