@@ -1,0 +1,300 @@
+"""One side of a session between a relay and a gateway: greetings, lease, two channels, and the end.
+
+This is a state machine. It has no socket, thread or clock; times are arguments, in nanoseconds of
+one clock that never goes back (see :mod:`pto_core.remote.lease`).
+
+| state | meaning |
+| --- | --- |
+| ``CONNECTING`` | no greeting was exchanged yet in at least one channel |
+| ``OPEN`` | both channels carry messages; a connection may be cut within the lease |
+| ``ENDING`` | relay only: nothing is delivered any more; the gateway may still run |
+| ``OVER`` | nothing is delivered any more; at the relay: the gateway's processes have ended |
+
+A session never returns to an earlier state. The owner of a gateway that is ``OVER`` ends its
+processes and then calls :meth:`RemoteSession.confirm_end`. The relay becomes ``OVER`` with that
+confirmation, or when the gateway's lease and the time to end its processes have passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final
+
+from pto_core.errors import ProtocolError, UsageError
+from pto_core.remote.channel import Channel
+from pto_core.remote.greetings import Greetings
+from pto_core.remote.handshake import Identity, Side
+from pto_core.remote.inbox import Message
+from pto_core.remote.lease import SECOND, Lease
+from pto_core.remote.wire import (
+    FIRST_FREE_KIND,
+    SESSION_BYTES,
+    VERSION,
+    ChannelNumber,
+    Head,
+    Kind,
+    Part,
+    pack_text,
+    unpack,
+    unpack_text,
+    version_of,
+)
+
+CONTROL: Final = ChannelNumber.CONTROL
+BULK: Final = ChannelNumber.BULK
+MAX_EPOCH: Final = 0xFFFF_FFFF
+_LIMIT: Final = 4096
+
+
+class State(IntEnum):
+    """The states of a session, in their order."""
+
+    CONNECTING = 0
+    OPEN = 1
+    ENDING = 2
+    OVER = 3
+
+
+class RemoteSession:
+    """One side of a session.
+
+    ``session`` is the random name of the remote child, ``epoch`` counts its starts. Messages of
+    another session or epoch change nothing.
+    """
+
+    def __init__(
+        self, side: Side, identity: Identity, session: bytes, epoch: int, now: int
+    ) -> None:
+        if len(session) != SESSION_BYTES or not 1 <= epoch <= MAX_EPOCH:
+            raise UsageError(
+                f"a session has a name of {SESSION_BYTES} bytes and an epoch from 1 to "
+                f"{MAX_EPOCH}; {len(session)} bytes and epoch {epoch} were passed"
+            )
+        self.side = side
+        self.state = State.CONNECTING
+        self.reason = ""
+        """Why the session is ending or over; empty before."""
+        self.lease = Lease(identity.lease_ns)
+        heartbeat_ns = self.lease.heartbeat_ns
+        self.control = Channel(CONTROL, session, epoch, heartbeat_ns, now)
+        self.bulk = Channel(BULK, session, epoch, heartbeat_ns, now)
+        self._session = session
+        self._epoch = epoch
+        self._greetings = Greetings(side, identity, session, epoch)
+        self._is_confirmed = False  # the processes of the gateway have ended
+        self._farewell_due_ns: int | None = None  # the time of the next END or ENDED
+
+    @property
+    def peer(self) -> Identity | None:
+        """The identity of the other side, or None before its first greeting."""
+        return self._greetings.peer
+
+    def send(self, kind: int, parts: Sequence[Part], after_bulk: int = 0) -> int | None:
+        """Queue a control message; :meth:`pto_core.remote.channel.Channel.send` describes it."""
+        return self.control.send(kind, parts, after_bulk)
+
+    def send_bulk(self, kind: int, parts: Sequence[Part]) -> int | None:
+        """Queue a bulk message; :meth:`pto_core.remote.channel.Channel.send` describes it."""
+        return self.bulk.send(kind, parts)
+
+    def consumed(self, count: int) -> None:
+        """Grant credits for ``count`` delivered bulk messages that need no memory any more."""
+        self.bulk.inbox.consumed(count)
+
+    def disconnected(self, channel: ChannelNumber, now: int) -> None:
+        """Transmit nothing in this channel until the next greeting."""
+        self.advance(now)
+        self._channel(channel).disconnected()
+        self._greetings.disconnect(channel)
+
+    def reconnected(self, channel: ChannelNumber, now: int) -> None:
+        """Greet on a new connection, the first one too. At a gateway this does nothing: it waits.
+
+        A relay sends HELLO and transmits other messages after the answer.
+        """
+        self.advance(now)
+        if self.side is Side.RELAY:
+            self._channel(channel).disconnected()
+            self._greetings.connect(channel, now)
+
+    def outgoing(self, channel: ChannelNumber, now: int, limit: int = _LIMIT) -> list[list[Part]]:
+        """Return at most ``limit`` messages to transmit now in this channel, each as its parts.
+
+        Call this after each call of another method, and at :meth:`deadline_ns`, until it returns
+        an empty list. The link may lose a returned message; the peer then requests it again.
+        """
+        if limit < 1:
+            return []
+        if self.advance(now) >= State.ENDING:
+            return self._farewell(channel, now)
+        refusal = self._greetings.refusal(channel, now)
+        if refusal is not None:
+            return [refusal]
+        machine = self._channel(channel)
+        greeting = self._greetings.due(channel, now, self.lease.heartbeat_ns)
+        if greeting is None:
+            return machine.outgoing(now, limit)
+        kind, body = greeting
+        return [[machine.head(kind, now, len(body)), body]]
+
+    def received(self, channel: ChannelNumber, message: Sequence[Part], now: int) -> list[Message]:
+        """Handle a message from the link; return the messages that are delivered, in order.
+
+        Control messages that waited for a bulk message follow it in the list. An invalid message
+        ends the session and raises ``ProtocolError``. After the end nothing is delivered or raised.
+        """
+        if self.advance(now) >= State.ENDING:
+            self._received_after_end(message, now)
+            return []
+        try:
+            return self._handle(channel, message, now)
+        except ProtocolError as error:
+            if self._refuses_version(channel, message):
+                return []
+            self._end(str(error), now)
+            raise
+
+    def advance(self, now: int) -> State:
+        """End the session if the lease is over or the bulk channel is silent; return the state."""
+        if self.state is State.OVER:
+            return self.state
+        lease = self.lease
+        if self.side is Side.RELAY:
+            silence_ns, limit_ns = now - self.control.heard_ns, lease.relay_ns
+        else:
+            silence_ns, limit_ns = now - self.control.echoed_ns, lease.gateway_ns
+        if silence_ns >= limit_ns:
+            self._over(f"{self.side.peer.value} has not answered for {limit_ns / SECOND:g} s")
+        elif self.state < State.ENDING and now - self.bulk.heard_ns >= lease.silence_ns:
+            silent_s = lease.silence_ns / SECOND
+            self._end(f"the bulk channel has carried nothing for {silent_s:g} s", now)
+        return self.state
+
+    def close(self, reason: str, now: int) -> None:
+        """End the session. Queued messages are lost; let the layers above agree on the end first.
+
+        A relay requests the end of the gateway; a gateway is over at once.
+        """
+        if self.advance(now) < State.ENDING:
+            self._end(reason, now)
+
+    def confirm_end(self, now: int) -> None:
+        """Confirm that all processes of the gateway have ended.
+
+        At the gateway, call this after the end, when the processes are gone; the relay is informed.
+        At the relay, call this for a confirmation that arrived on another way.
+        """
+        if self.side is Side.RELAY:
+            self._over("the remote host has ended the session")
+        elif self.advance(now) is State.OVER:
+            self._is_confirmed = True
+            self._farewell_due_ns = now
+        else:
+            raise UsageError("this session is not over; close it before you confirm its end")
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """The time at which to call :meth:`outgoing` although nothing arrived; None: never."""
+        times = [self._farewell_due_ns]
+        if self.state < State.OVER and self.side is Side.RELAY:
+            times.append(self.control.heard_ns + self.lease.relay_ns)
+        if self.state < State.OVER and self.side is Side.GATEWAY:
+            times.append(self.control.echoed_ns + self.lease.gateway_ns)
+        if self.state < State.ENDING:
+            times.append(self.bulk.heard_ns + self.lease.silence_ns)
+            times.append(self._greetings.deadline_ns)
+            open_channels = (each for each in (self.control, self.bulk) if each.is_open)
+            times += [each.sent_ns + self.lease.heartbeat_ns for each in open_channels]
+        return min((time for time in times if time is not None), default=None)
+
+    def _channel(self, number: int) -> Channel:
+        return self.bulk if number == BULK else self.control
+
+    def _handle(self, channel: int, message: Sequence[Part], now: int) -> list[Message]:
+        head = unpack(message)
+        if head.channel != channel:
+            raise ProtocolError(f"a message of channel {head.channel} arrived in channel {channel}")
+        if head.session != self._session or head.epoch != self._epoch:
+            if head.kind == Kind.HELLO and self.side is Side.GATEWAY:
+                self._greetings.refuse_session(head)
+            return []
+        body = message[1:]
+        if head.kind < FIRST_FREE_KIND and head.kind not in (Kind.HEARTBEAT, Kind.REPLAY):
+            self._handle_greeting(head, list(body), now)
+            return []
+        if not self._greetings.is_established(channel):
+            return []
+        if channel == CONTROL:
+            return self.control.received(head, body, now)
+        delivered = self.bulk.received(head, body, now)
+        if delivered:
+            delivered += self.control.inbox.bulk_delivered(delivered[-1].sequence)
+        return delivered
+
+    def _handle_greeting(self, head: Head, body: list[Part], now: int) -> None:
+        channel, kind = self._channel(head.channel), head.kind
+        is_relay = self.side is Side.RELAY
+        if is_relay and kind == Kind.REFUSED:
+            raise ProtocolError(f"the remote host refused the session: {unpack_text(body)}")
+        if is_relay and kind == Kind.ENDED:
+            self._over(f"the remote host has ended the session: {unpack_text(body)}")
+        elif not is_relay and kind == Kind.END:
+            self._end(f"the parent's host has ended the session: {unpack_text(body)}", now)
+        elif is_relay and kind == Kind.WELCOME:
+            channel.note(head, now)
+            if self._greetings.welcome(head, body):
+                channel.resume()
+        elif not is_relay and kind == Kind.HELLO:
+            if self._greetings.hello(head, body):
+                channel.note(head, now)
+                channel.resume()
+        else:
+            raise ProtocolError(f"{self.side.peer.value} sent {Kind(kind).name}; it must not")
+        if self.state is State.CONNECTING and self._greetings.is_complete:
+            self.state = State.OPEN
+
+    def _received_after_end(self, message: Sequence[Part], now: int) -> None:
+        """Answer a relay that does not know about the end; accept the answer of a gateway."""
+        if self.side is Side.GATEWAY:
+            if self._is_confirmed:
+                self._farewell_due_ns = now
+        elif self.state is State.ENDING:
+            try:
+                head = unpack(message)
+            except ProtocolError:
+                return
+            is_ours = head.session == self._session and head.epoch == self._epoch
+            if is_ours and head.kind == Kind.ENDED:
+                self._over("")
+
+    def _refuses_version(self, channel: int, message: Sequence[Part]) -> bool:
+        """Answer the greeting of another protocol version."""
+        version = version_of(message)
+        is_greeting = self.side is Side.GATEWAY and self.state is State.CONNECTING
+        if not is_greeting or version in (None, VERSION):
+            return False
+        self._greetings.refuse_version(channel, int(version or 0))
+        return True
+
+    def _farewell(self, channel: int, now: int) -> list[list[Part]]:
+        due_ns = self._farewell_due_ns
+        if channel != CONTROL or due_ns is None or now < due_ns:
+            return []
+        is_relay = self.side is Side.RELAY
+        self._farewell_due_ns = now + self.lease.heartbeat_ns if is_relay else None
+        body = pack_text(self.reason)
+        return [[self.control.head(Kind.END if is_relay else Kind.ENDED, now, len(body)), body]]
+
+    def _end(self, reason: str, now: int) -> None:
+        if self.side is Side.GATEWAY:
+            self._over(reason)
+        else:
+            self.reason = reason
+            self.state = State.ENDING
+            self._farewell_due_ns = now
+
+    def _over(self, reason: str) -> None:
+        self.reason = self.reason or reason
+        self.state = State.OVER
+        self._farewell_due_ns = None

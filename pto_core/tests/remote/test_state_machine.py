@@ -1,0 +1,147 @@
+"""Hypothesis drives two sessions: any order of transmissions, losses, cuts and ticks."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from remote_link import KIND, Pair
+
+from pto_core.remote.handshake import Side
+from pto_core.remote.lease import MILLISECOND, SECOND
+from pto_core.remote.session import BULK, CONTROL, RemoteSession, State
+from pto_core.remote.wire import LIMITS, ChannelNumber
+
+SIDES = st.sampled_from(Side)
+CHANNELS = st.sampled_from(ChannelNumber)
+PLACES = st.integers(0, 2**16)
+
+
+class LossyLink(RuleBasedStateMachine):
+    """A link whose messages the rules carry, repeat and lose in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pair = Pair().open()
+        ends = [(side, channel) for side in Side for channel in ChannelNumber]
+        self.flying: dict[tuple[Side, ChannelNumber], list] = {end: [] for end in ends}
+        """Messages in flight, by sender and channel."""
+        self.sent: dict[tuple[Side, ChannelNumber], list[bytes]] = {end: [] for end in ends}
+        self.received: dict[tuple[Side, ChannelNumber], list[bytes]] = {end: [] for end in ends}
+        """Received bodies, by sender and channel."""
+        self.after: dict[Side, list[int]] = {side: [] for side in Side}
+
+    def session(self, side: Side) -> RemoteSession:
+        return self.pair.relay if side is Side.RELAY else self.pair.gateway
+
+    @rule(side=SIDES, channel=CHANNELS, waits=st.booleans(), count=st.integers(1, 40))
+    def send(self, side, channel, waits, count):
+        session, sent = self.session(side), self.sent[side, channel]
+        for _ in range(count):
+            body = f"{len(sent)}".encode()
+            after = session.bulk.outbox.last_sequence if waits else 0
+            if channel == BULK:
+                sequence = session.send_bulk(KIND, [body])
+            else:
+                sequence = session.send(KIND, [body], after)
+            if sequence is None:
+                return
+            sent.append(body)
+            assert sequence == len(sent)
+            if channel == CONTROL:
+                self.after[side].append(after)
+
+    @rule(side=SIDES, channel=CHANNELS, limit=st.integers(1, 50))
+    def transmit(self, side, channel, limit):
+        messages = self.session(side).outgoing(channel, self.pair.now, limit)
+        assert len(messages) <= limit
+        self.flying[side, channel] += messages
+
+    @rule(side=SIDES, channel=CHANNELS, place=PLACES, repeats=st.booleans())
+    def arrive(self, side, channel, place, repeats):
+        """Let one message arrive, out of order; it may arrive again."""
+        flying = self.flying[side, channel]
+        if flying:
+            place %= len(flying)
+            self.deliver(side, channel, flying[place] if repeats else flying.pop(place))
+
+    @rule(side=SIDES, channel=CHANNELS)
+    def arrive_all(self, side, channel):
+        flying = self.flying[side, channel]
+        while flying:
+            self.deliver(side, channel, flying.pop(0))
+
+    @rule(side=SIDES, channel=CHANNELS, place=PLACES)
+    def lose(self, side, channel, place):
+        flying = self.flying[side, channel]
+        if flying:
+            flying.pop(place % len(flying))
+
+    @rule(channel=CHANNELS, loses=st.booleans())
+    def cut(self, channel, loses):
+        for side in Side:
+            self.session(side).disconnected(channel, self.pair.now)
+            if loses:
+                self.flying[side, channel].clear()
+
+    @rule(channel=CHANNELS)
+    def reconnect(self, channel):
+        for side in Side:
+            self.session(side).reconnected(channel, self.pair.now)
+
+    @rule(time_ms=st.sampled_from((1, 10, 299, 300, 1000)))
+    def wait(self, time_ms):
+        self.pair.now += time_ms * MILLISECOND
+
+    @invariant()
+    def memory_is_bounded(self):
+        for side in Side:
+            for channel in (self.session(side).control, self.session(side).bulk):
+                outbox, inbox = channel.outbox, channel.inbox
+                assert outbox.last_sequence - outbox.acknowledged <= outbox.limits.messages
+                assert 0 <= inbox.accepted - inbox.delivered <= inbox.limits.messages
+
+    def deliver(self, side: Side, channel: ChannelNumber, message) -> None:
+        target = self.session(side.peer)
+        had_ended = target.state >= State.ENDING
+        for delivered in target.received(channel, message, self.pair.now):
+            assert not had_ended
+            number = ChannelNumber(delivered.channel)
+            received = self.received[side, number]
+            received.append(b"".join(delivered.body))
+            assert received[-1] == self.sent[side, number][len(received) - 1]
+            if number == BULK:
+                target.consumed(1)
+            else:
+                assert len(self.received[side, BULK]) >= self.after[side][len(received) - 1]
+
+    def teardown(self) -> None:
+        """Repair the link: then everything arrives, or both sides are over."""
+        for channel in ChannelNumber:
+            self.reconnect(channel)
+        for _ in range(100):
+            for side in Side:
+                for channel in ChannelNumber:
+                    self.transmit(side, channel, LIMITS[CONTROL].messages)
+                    self.arrive_all(side, channel)
+            self.pair.now += SECOND // 10
+        if self.pair.relay.state is State.OPEN:
+            assert self.pair.gateway.state is State.OPEN
+            assert self.received == self.sent
+        else:
+            assert self.pair.gateway.state is self.pair.relay.state is State.OVER
+
+
+def test_a_lossy_link(pytestconfig):
+    run_state_machine_as_test(
+        LossyLink,
+        settings=settings(
+            max_examples=1500 if pytestconfig.getoption("full") else 60,
+            stateful_step_count=60,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            phases=[Phase.generate, Phase.shrink],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

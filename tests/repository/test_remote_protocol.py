@@ -1,0 +1,77 @@
+"""docs/remote-protocol.md states the bytes, kinds and limits of the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pto_core.remote import handshake, lease, wire
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "remote-protocol.md").read_text()
+SIZES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "4 bytes": 4, "16 bytes": 16, "32 bytes": 32}
+MIB = 1 << 20
+
+
+def section(title: str) -> str:
+    return PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def rows(text: str) -> list[list[str]]:
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def offsets(table: list[list[str]]) -> list[int]:
+    """Return the offsets that follow from the types, and the size of the whole."""
+    found = [0]
+    for row in table:
+        found.append(found[-1] + SIZES[row[1]])
+    return found
+
+
+def test_the_head():
+    table = rows(section("Head"))
+    assert [row[2] for row in table] == list(wire.Head._fields)
+    assert [*(int(row[0]) for row in table), wire.HEAD_BYTES] == offsets(table)
+    assert f"{wire.HEAD_BYTES} bytes" in section("Head")
+    assert f"at most {wire.MAX_PARTS} parts" in section("Head")
+    assert f"version of this protocol: {wire.VERSION} " in section("Head")
+    packed = wire.pack_head(*(row[2].encode() if row[1].endswith("bytes") else 1 for row in table))
+    for row in table:
+        size = SIZES[row[1]]
+        value = packed[int(row[0]) :][:size]
+        expected = row[2].encode()[:size].ljust(size, b"\0")
+        assert value in {expected, (1).to_bytes(size, "little")}
+
+
+def test_the_kinds():
+    table = rows(section("Kinds"))
+    assert [(int(row[0]), row[1]) for row in table[:-1]] == [(k.value, k.name) for k in wire.Kind]
+    assert table[-1][0] == f"{wire.FIRST_FREE_KIND} to {wire.MAX_KIND}"
+
+
+def test_the_identity():
+    table = rows(section("Greeting"))
+    assert [*(int(row[0]) for row in table), handshake.GREETING_BYTES] == offsets(table)
+    assert f"The identity has {handshake.GREETING_BYTES} bytes" in section("Greeting")
+
+
+def test_the_limits():
+    def number(cell: str) -> int:
+        units = {"MiB": MIB, "KiB": 1024, "": 1}
+        return sum(int(n) * units[unit] for n, unit in re.findall(r"(\d+) ?(MiB|KiB|)", cell))
+
+    columns = list(zip(*(row[1:] for row in rows(section("Limits"))), strict=True))
+    assert [tuple(map(number, column)) for column in columns] == [
+        (limits.body_bytes, limits.messages, limits.bytes) for limits in wire.LIMITS
+    ]
+
+
+def test_the_times():
+    text = " ".join(section("Lease").split())
+    times = lease.Lease()
+    assert f"The default is {times.duration_ns // lease.SECOND} s" in text
+    assert f"`gateway` is {times.gateway_ns / lease.SECOND} s" in text
+    assert f"`relay` is {times.relay_ns / lease.SECOND:.3f} s" in text
+    assert f"`d` is {100 // lease.DRIFT_PARTS} %" in text
+    assert f"`ending` is {lease.ENDING_NS / lease.SECOND} s" in text
