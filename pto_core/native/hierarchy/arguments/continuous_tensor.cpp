@@ -234,18 +234,6 @@ PyGetSetDef properties[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
-PyType_Slot slots[] = {
-    {Py_tp_doc, const_cast<char*>("Where an array lies, its shape and its data type.")},
-    {Py_tp_dealloc, reinterpret_cast<void*>(&deallocate)},
-    {Py_tp_repr, reinterpret_cast<void*>(&show)},
-    {Py_tp_methods, methods},
-    {Py_tp_getset, properties},
-    {0, nullptr},
-};
-
-PyType_Spec spec = {"pto_core._hierarchy.ContinuousTensor", sizeof(ContinuousTensor), 0,
-                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
-
 }  // namespace
 
 PyTypeObject* continuous_tensor_type = nullptr;
@@ -324,7 +312,10 @@ PyObject* array_over(const pto_tensor& tensor, PyObject* base, int64_t index, bo
 }
 
 void bind_continuous_tensor(nb::module_& module) {
-  continuous_tensor_type = make_type(module, spec, nullptr);
+  continuous_tensor_type =
+      make_type<ContinuousTensor>(module, {"pto_core._hierarchy.ContinuousTensor",
+                                           "Where an array lies, its shape and its data type.",
+                                           &deallocate, &show, methods, properties});
 }
 
 }  // namespace pto::hierarchy

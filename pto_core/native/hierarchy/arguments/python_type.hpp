@@ -29,13 +29,35 @@ PyCFunction method_of(Function* function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function));
 }
 
-// Add a type to `module` that lives as long as the process. `construct` null: Python cannot
-// construct it.
-inline PyTypeObject* make_type(nb::module_& module, PyType_Spec& spec, vectorcallfunc construct) {
+// The parts of a hand-written type. `construct` null: Python cannot construct it.
+struct TypeParts {
+  const char* name;
+  const char* doc;
+  void (*deallocate)(PyObject*);
+  PyObject* (*show)(PyObject*);
+  PyMethodDef* methods;
+  PyGetSetDef* properties;
+  vectorcallfunc construct = nullptr;
+};
+
+// Add a type for `Object` to `module` that lives as long as the process.
+template <class Object>
+PyTypeObject* make_type(nb::module_& module, const TypeParts& parts) {
+  PyType_Slot slots[] = {
+      {Py_tp_doc, const_cast<char*>(parts.doc)},
+      {Py_tp_dealloc, reinterpret_cast<void*>(parts.deallocate)},
+      {Py_tp_repr, reinterpret_cast<void*>(parts.show)},
+      {Py_tp_methods, parts.methods},
+      {Py_tp_getset, parts.properties},
+      {0, nullptr},
+  };
+  const unsigned long flags =
+      Py_TPFLAGS_DEFAULT | (parts.construct ? 0 : Py_TPFLAGS_DISALLOW_INSTANTIATION);
+  PyType_Spec spec = {parts.name, sizeof(Object), 0, static_cast<unsigned>(flags), slots};
   PyObject* made = PyType_FromModuleAndSpec(module.ptr(), &spec, nullptr);
   if (!made) throw nb::python_error();
   auto* type = reinterpret_cast<PyTypeObject*>(made);
-  type->tp_vectorcall = construct;
+  type->tp_vectorcall = parts.construct;
   module.attr(nb::handle(made).attr("__name__")) = nb::handle(made);
   return type;
 }

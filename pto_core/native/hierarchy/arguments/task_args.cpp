@@ -228,17 +228,6 @@ PyGetSetDef properties[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
-PyType_Slot slots[] = {
-    {Py_tp_doc, const_cast<char*>("The arguments of a task: tensors first, then scalars.")},
-    {Py_tp_dealloc, reinterpret_cast<void*>(&deallocate)},
-    {Py_tp_repr, reinterpret_cast<void*>(&show)},
-    {Py_tp_methods, methods},
-    {Py_tp_getset, properties},
-    {0, nullptr},
-};
-
-PyType_Spec spec = {"pto_core._hierarchy.TaskArgs", sizeof(TaskArgs), 0, Py_TPFLAGS_DEFAULT, slots};
-
 }  // namespace
 
 PyTypeObject* task_args_type = nullptr;
@@ -272,7 +261,10 @@ void bind_task_args(nb::module_& module) {
       .value("OUTPUT_EXISTING", Tag::kOutputExisting,
              "It overwrites without waiting for earlier readers or writers.")
       .value("NO_DEP", Tag::kNoDep, "It is passed on and orders nothing.");
-  task_args_type = make_type(module, spec, &construct);
+  task_args_type =
+      make_type<TaskArgs>(module, {"pto_core._hierarchy.TaskArgs",
+                                   "The arguments of a task: tensors first, then scalars.",
+                                   &deallocate, &show, methods, properties, &construct});
 }
 
 }  // namespace pto::hierarchy

@@ -110,18 +110,6 @@ PyGetSetDef properties[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
-PyType_Slot slots[] = {
-    {Py_tp_doc, const_cast<char*>("The arguments of a task, for the code that runs it.")},
-    {Py_tp_dealloc, reinterpret_cast<void*>(&deallocate)},
-    {Py_tp_repr, reinterpret_cast<void*>(&show)},
-    {Py_tp_methods, methods},
-    {Py_tp_getset, properties},
-    {0, nullptr},
-};
-
-PyType_Spec spec = {"pto_core._hierarchy.TaskArgsView", sizeof(TaskArgsView), 0,
-                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
-
 }  // namespace
 
 PyTypeObject* task_args_view_type = nullptr;
@@ -168,7 +156,10 @@ TaskArgsView* make_view(TaskArgs* args) {
 }
 
 void bind_task_args_view(nb::module_& module) {
-  task_args_view_type = make_type(module, spec, nullptr);
+  task_args_view_type =
+      make_type<TaskArgsView>(module, {"pto_core._hierarchy.TaskArgsView",
+                                       "The arguments of a task, for the code that runs it.",
+                                       &deallocate, &show, methods, properties});
 }
 
 }  // namespace pto::hierarchy

@@ -7,7 +7,6 @@ import os
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
 
 PAGE_BYTES = 4096
 _MAGIC = 0x41435450
@@ -96,12 +95,7 @@ class ActivityPage:
     def __enter__(self) -> ActivityPage:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from types import TracebackType
 
 _SIGNAL = signal.SIGUSR1
 _PATIENCE_S = 2.0  # seconds that an answer may take on a busy machine; usually it arrives at once
@@ -48,12 +47,7 @@ class Whereabouts:
     def __enter__(self) -> Whereabouts:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         os.close(self.descriptor)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numbers
 import warnings
-from types import TracebackType
 from typing import Any
 
 from pto_core import _native
@@ -166,12 +165,7 @@ class Device:
     def __enter__(self) -> Device:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def __del__(self) -> None:

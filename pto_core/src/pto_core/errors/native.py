@@ -14,7 +14,6 @@ from pto_core.errors.tree import (
     DeadlockError,
     DeviceLostError,
     DeviceMemoryError,
-    GraphError,
     InternalError,
     LoadError,
     OrchestrationError,
@@ -130,22 +129,14 @@ def _shown(value: object) -> str:
     return text if len(text) <= _LONGEST_VALUE else f"a {type(value).__name__}"
 
 
-def _usage(record: _Record) -> PtoError:
-    return UsageError(record.message, value=record.value)
+def _maker(kind: type[PtoError], **fixed: str) -> Callable[[_Record], PtoError]:
+    """Return a function that copies the fields of ``kind`` from a record."""
+    copied = [name for name in kind.fields if name in _Record.__dataclass_fields__]
 
+    def make(record: _Record) -> PtoError:
+        return kind(record.message, **{name: getattr(record, name) for name in copied}, **fixed)
 
-def _capacity(record: _Record) -> PtoError:
-    return CapacityError(record.message, value=record.value, limit=record.limit)
-
-
-def _memory(record: _Record) -> PtoError:
-    return DeviceMemoryError(
-        record.message, name="device memory", value=record.value, limit=record.limit
-    )
-
-
-def _graph(kind: type[GraphError]) -> Callable[[_Record], PtoError]:
-    return lambda record: kind(record.message, task=record.task, other_task=record.other_task)
+    return make
 
 
 def _deadlock(record: _Record) -> PtoError:
@@ -169,18 +160,6 @@ def _orchestration(record: _Record) -> PtoError:
     return OrchestrationError(record.message, code=code - (code >> 31 << 32))
 
 
-def _task(kind: type[TaskFailedError]) -> Callable[[_Record], PtoError]:
-    return lambda record: kind(
-        record.message,
-        task=record.task,
-        func_id=record.func_id,
-        core=record.core,
-        kernel=record.kernel,
-        file=record.file,
-        line=record.line,
-    )
-
-
 def _address(record: _Record) -> PtoError:
     return AddressError(
         record.message,
@@ -190,14 +169,6 @@ def _address(record: _Record) -> PtoError:
         kernel=record.kernel,
         address=record.value,
     )
-
-
-def _load(record: _Record) -> PtoError:
-    return LoadError(record.message, func_id=record.func_id, kernel=record.kernel)
-
-
-def _plain(kind: type[PtoError]) -> Callable[[_Record], PtoError]:
-    return lambda record: kind(record.message)
 
 
 def _internal(record: _Record) -> PtoError:
@@ -223,18 +194,18 @@ _OF_KERNEL = frozenset({8, 10, 11, 13})
 
 # Indexed by pto_status, in the order of pto/abi/status.h.
 _MAKERS: dict[int, Callable[[_Record], PtoError]] = {
-    2: _usage,
-    3: _capacity,
-    4: _graph(CycleError),
-    5: _graph(UnpublishedError),
+    2: _maker(UsageError),
+    3: _maker(CapacityError),
+    4: _maker(CycleError),
+    5: _maker(UnpublishedError),
     6: _deadlock,
     7: _orchestration,
-    8: _task(TaskFailedError),
-    9: _memory,
+    8: _maker(TaskFailedError),
+    9: _maker(DeviceMemoryError, name="device memory"),
     10: _address,
-    11: _load,
-    12: _plain(AbortedError),
-    13: _task(TaskTimeoutError),
-    14: _plain(DeviceLostError),
-    15: _plain(UnsupportedError),
+    11: _maker(LoadError),
+    12: _maker(AbortedError),
+    13: _maker(TaskTimeoutError),
+    14: _maker(DeviceLostError),
+    15: lambda record: UnsupportedError(record.message),
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from types import TracebackType
 
 from pto_core.testing import abi
 from pto_core.testing.graphs import Graph
@@ -37,12 +36,7 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.device.close()
 
     def start(self, *, block_dim: int = 0, aicpu_thread_num: int = 3) -> None:

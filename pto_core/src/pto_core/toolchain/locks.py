@@ -10,7 +10,6 @@ import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 
 POLL_S = 0.02
 
@@ -64,10 +63,5 @@ class FileLock:
     def __enter__(self) -> FileLock:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.release()
