@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,8 +15,8 @@ from pto_core import CallConfig
 from pto_core.errors import ProtocolError, UsageError
 from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.handles import Delivery
+from pto_core.remote.callables import CODE_BYTES_MAX
 from pto_core.remote.requests import (
-    CODE_BYTES_MAX,
     REQUEST_BYTES_MAX,
     decode_reply,
     decode_request,
@@ -25,6 +26,7 @@ from pto_core.remote.requests import (
     to_request,
 )
 from pto_core.remote.values import encoded
+from pto_core.toolchain.source_folders import SourceFolders
 
 DIGEST, OTHER = bytes(range(32)), bytes(32)
 IMPORT = Delivery("import", "module:function", OTHER)
@@ -43,10 +45,14 @@ REQUESTS: list[tuple[str, tuple[Any, ...]]] = [
 
 
 @pytest.mark.parametrize(("operation", "arguments"), REQUESTS)
-def test_a_request_arrives_with_its_arguments(operation: str, arguments: tuple[Any, ...]) -> None:
+def test_a_request_arrives_with_its_arguments(
+    operation: str, arguments: tuple[Any, ...], tmp_path: Path
+) -> None:
     content = encoded(to_request(operation, arguments))
     again = decode_request(content)
-    assert (again.operation, again.arguments) == (operation, arguments)
+    with SourceFolders(tmp_path) as folders:
+        assert (again.operation, again.arguments(folders)) == (operation, arguments)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -61,8 +67,8 @@ def test_a_request_arrives_with_its_arguments(operation: str, arguments: tuple[A
         ("forget", (b"short",), r"\$.digest"),
         ("config", (0, bytes(5000)), r"\$.packed"),
         ("callable", (DIGEST, []), r"\$.deliveries"),
-        ("callable", (DIGEST, [CODE] * 9), r"\$.deliveries"),
-        ("callable", (DIGEST, [Delivery("chip", b"")]), "chip's callable"),
+        ("callable", (DIGEST, [CODE, IMPORT, CODE]), r"\$.deliveries"),
+        ("callable", (DIGEST, [Delivery("chip", b"")]), "without chips"),
         ("callable", (DIGEST, [Delivery("import", "a:b", None)]), r"fingerprint"),
         (
             *("callable", (DIGEST, [Delivery("serialised", bytes(CODE_BYTES_MAX + 1))])),

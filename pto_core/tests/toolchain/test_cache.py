@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from pto_core.errors import CompileError
+from pto_core.interfaces import KernelToolchain
 from pto_core.toolchain import Toolchain
 from pto_core.toolchain.cache import ArtefactCache
 from pto_core.toolchain.depfile import read_depfile
@@ -322,4 +323,18 @@ def test_many_processes_trim_and_look_up_at_once(bench, kernel) -> None:
         output, errors = one.communicate()
         assert (one.returncode, errors) == (0, "")
         assert output.split() == [".so"] * 18
+    assert bench.leftovers() == []
+
+
+def test_the_files_of_a_build_are_listed_without_those_of_the_system(bench, kernel):
+    bench.write("parts/b.h", "#define B 2\n")
+    bench.write("parts/a.h", '#include "b.h"\n#include <vector>\n')
+    source = bench.write("k.cpp", '#include "parts/a.h"\n' + kernel("B"))
+    toolchain = Toolchain(bench.config())
+    request = toolchain.kernel(source, "aiv", KernelToolchain())
+    listed = {path.relative_to(bench.sources).as_posix() for path in toolchain.files_read(request)}
+    assert listed == {"k.cpp", "parts/a.h", "parts/b.h"}
+    bench.write("parts/b.h", '#include "gone.h"\n')
+    with pytest.raises(CompileError, match=r"gone\.h"):
+        toolchain.files_read(request)
     assert bench.leftovers() == []

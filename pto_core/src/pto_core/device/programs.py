@@ -8,6 +8,7 @@ from typing import Any
 
 from pto_core import _native
 from pto_core.device.load_errors import kernel_load_error, orchestration_load_error
+from pto_core.device.source_requests import SourceRequests
 from pto_core.errors import LoadError, UsageError
 from pto_core.interfaces import Backend, Runtime
 from pto_core.kernels import (
@@ -37,9 +38,8 @@ class Programs:
         self, native: _native.Device, backend: Backend, runtime: Runtime, toolchain: Toolchain
     ) -> None:
         self._native = native
-        self._backend = backend
-        self._runtime = runtime
         self._toolchain = toolchain
+        self._requests = SourceRequests(toolchain, backend, runtime)
         self._programs: dict[Chip, _native.Program] = {}
         self._loaded: set[CoreCallable] = set()
         self._libraries: dict[Path, int] = {}
@@ -119,16 +119,9 @@ class Programs:
             is_source = isinstance(child.binary, KernelSource)
             kernels.append((child, len(requests) if is_source else None))
             if is_source:
-                requests.append(self._kernel_request(child))
+                requests.append(self._requests.kernel(child))
         if isinstance(orchestration, OrchestrationSource):
-            requests.append(
-                self._toolchain.orchestration(
-                    orchestration.path,
-                    orchestration.function_name,
-                    self._runtime.orchestration_build(),
-                    orchestration.options,
-                )
-            )
+            requests.append(self._requests.orchestration(orchestration))
         built = self._toolchain.build_many(requests) if requests else []
         self._load(kernels, built, {child: number for number, child in chip.children.items()})
         if isinstance(orchestration, OrchestrationSource):
@@ -142,17 +135,6 @@ class Programs:
             except LoadError as error:
                 raise orchestration_load_error(error, path, source) from None
         return self._libraries[path]
-
-    def _kernel_request(self, kernel: CoreCallable) -> BuildRequest:
-        assert isinstance(kernel.binary, KernelSource)
-        core = kernel.core_type.name.lower()
-        return self._toolchain.kernel(
-            kernel.binary.path,
-            core,
-            self._backend.kernel_toolchain(core),
-            self._runtime.kernel_include_dirs(),
-            kernel.binary.options,
-        )
 
     def _load(
         self,
@@ -168,7 +150,7 @@ class Programs:
             path = kernel.binary if isinstance(kernel.binary, Path) else None
             if isinstance(kernel.binary, KernelSource):
                 path = (
-                    self._toolchain.build_many([self._kernel_request(kernel)])[0]
+                    self._toolchain.build_many([self._requests.kernel(kernel)])[0]
                     if built is None or place is None
                     else built[place]
                 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,49 @@ from pto_core.hierarchy.serialisation import (
     is_of_main,
     serialised,
 )
-from pto_core.kernels import ChipCallable, CoreCallable, KernelSource, OrchestrationSource
+from pto_core.kernels import (
+    ChipCallable,
+    CoreCallable,
+    CoreType,
+    KernelSource,
+    OrchestrationSource,
+    Parameter,
+)
 
 # A serialised part of a ChipCallable: its format and its content.
-_Part = tuple[str, Any]
+Part = tuple[str, Any]
+
+
+@dataclass(frozen=True)
+class KernelParts:
+    """A kernel whose binary is a part."""
+
+    part: Part
+    core_type: CoreType
+    signature: tuple[Parameter, ...] | None
+    name: str
+
+
+@dataclass(frozen=True)
+class ChipParts:
+    """A ChipCallable whose functions are serialised: reading it runs and imports none of them."""
+
+    orchestration: Part
+    kernels: Mapping[int, KernelParts]
+    signature: tuple[Parameter, ...] | None
+    name: str
+    argument_names: tuple[str, ...] | None
+
+    def pack(self) -> bytes:
+        """Return the bytes, for a process of this host."""
+        return pickle.dumps(self)
+
+    @classmethod
+    def unpack(cls, content: bytes) -> ChipParts:
+        """Return the parts from the bytes that a process of this host made."""
+        found = pickle.loads(content)
+        assert isinstance(found, cls)
+        return found
 
 
 def chip_to_bytes(chip: ChipCallable, *, serialise: bool) -> bytes:
@@ -29,32 +69,30 @@ def chip_to_bytes(chip: ChipCallable, *, serialise: bool) -> bytes:
 
     ``serialise``: send all functions by code, also those that have an import path.
     """
-    children = {
-        func_id: (
-            _part(child.binary, serialise),
-            child.core_type,
-            child.signature,
-            child.name,
+    kernels = {
+        func_id: KernelParts(
+            _part(child.binary, serialise), child.core_type, child.signature, child.name
         )
         for func_id, child in chip.children.items()
     }
     orchestration = _part(chip.orchestration, serialise)
-    return pickle.dumps((orchestration, children, chip.signature, chip.name, chip.argument_names))
+    return ChipParts(orchestration, kernels, chip.signature, chip.name, chip.argument_names).pack()
 
 
 def chip_from_bytes(content: bytes) -> ChipCallable:
     """Return the ChipCallable. Raises NotImportableError for a function that cannot be imported."""
-    orchestration, children, signature, name, argument_names = pickle.loads(content)
+    parts = ChipParts.unpack(content)
     kernels = {
-        func_id: CoreCallable(_read(binary), core_type, kernel_signature, kernel_name)
-        for func_id, (binary, core_type, kernel_signature, kernel_name) in children.items()
+        func_id: CoreCallable(_read(one.part), one.core_type, one.signature, one.name)
+        for func_id, one in parts.kernels.items()
     }
-    return ChipCallable(_read(orchestration), kernels, signature, name, argument_names)
+    orchestration = _read(parts.orchestration)
+    return ChipCallable(orchestration, kernels, parts.signature, parts.name, parts.argument_names)
 
 
 def _part(
     part: KernelSource | OrchestrationSource | Path | Callable[..., Any], serialise: bool
-) -> _Part:
+) -> Part:
     if isinstance(part, OrchestrationSource):
         return "orchestration", (os.path.abspath(part.path), part.function_name, part.options)
     if isinstance(part, KernelSource):
@@ -64,7 +102,7 @@ def _part(
     return _function(part, serialise)
 
 
-def _function(function: Callable[..., Any], serialise: bool) -> _Part:
+def _function(function: Callable[..., Any], serialise: bool) -> Part:
     path = None if serialise else _path_of(function)
     if path is not None:
         return "import", (path, fingerprint(imported(path)))
@@ -94,7 +132,7 @@ def _path_of(function: Callable[..., Any]) -> str | None:
     return named if is_kernel and not is_of_main(named) else None
 
 
-def _read(part: _Part) -> Any:
+def _read(part: Part) -> Any:
     way, content = part
     if way == "orchestration":
         return OrchestrationSource(*content)

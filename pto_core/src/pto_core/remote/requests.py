@@ -6,6 +6,7 @@ The operations are those that children answer between tasks (``hierarchy/childre
 
 from __future__ import annotations
 
+import itertools
 from typing import Annotated, Any
 
 import msgspec
@@ -13,25 +14,30 @@ import msgspec
 from pto_core.errors import ProtocolError, UsageError
 from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.handles import Delivery
+from pto_core.remote.callables import (
+    CODE_BYTES_MAX,
+    AnyDelivery,
+    Digest,
+    ImportedFunction,
+    SerialisedFunction,
+    to_local,
+)
+from pto_core.remote.chip_sender import ChipSender
 from pto_core.remote.failures import FailureRecord, failure_from_record, failure_to_record
 from pto_core.remote.values import (
     Natural,
     Record,
-    Text,
     Value,
     decoder,
     encoded,
     from_value,
     to_value,
 )
+from pto_core.toolchain.source_folders import SourceFolders
 
-CODE_BYTES_MAX = 2**26
-DELIVERIES_MAX = 8
-REQUEST_BYTES_MAX = CODE_BYTES_MAX + 2**20
+DELIVERIES_MAX = 2
+REQUEST_BYTES_MAX = DELIVERIES_MAX * CODE_BYTES_MAX + 2**22
 REPLY_BYTES_MAX = 2**24
-
-Digest = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
-Code = Annotated[bytes, msgspec.Meta(max_length=CODE_BYTES_MAX)]
 
 
 class Request(Record, frozen=True, tag_field="operation"):
@@ -42,9 +48,8 @@ class Request(Record, frozen=True, tag_field="operation"):
         """The name of the operation."""
         return str(self.__struct_config__.tag)
 
-    @property
-    def arguments(self) -> tuple[Any, ...]:
-        """The arguments, as the child accepts them."""
+    def arguments(self, folders: SourceFolders) -> tuple[Any, ...]:
+        """Return the arguments, as the child accepts them; files are written to ``folders``."""
         return msgspec.structs.astuple(self)
 
 
@@ -55,34 +60,15 @@ class Configure(Request, frozen=True, tag="config"):
     packed: Annotated[bytes, msgspec.Meta(max_length=4096)]
 
 
-class ImportedFunction(Record, frozen=True, tag="import"):
-    """A function by ``module:qualname``, with the fingerprint of the parent's code."""
-
-    path: Text
-    fingerprint: Digest
-
-
-class SerialisedFunction(Record, frozen=True, tag="serialised"):
-    """A function by its code, a pickle: a host needs a right to read it."""
-
-    code: Code
-
-
-FunctionDelivery = ImportedFunction | SerialisedFunction
-
-
 class Deliver(Request, frozen=True, tag="callable"):
     """Add a callable; the deliveries are tried in order."""
 
     digest: Digest
-    deliveries: Annotated[
-        list[FunctionDelivery], msgspec.Meta(min_length=1, max_length=DELIVERIES_MAX)
-    ]
+    deliveries: Annotated[list[AnyDelivery], msgspec.Meta(min_length=1, max_length=DELIVERIES_MAX)]
 
-    @property
-    def arguments(self) -> tuple[Any, ...]:
-        """The arguments, with local deliveries."""
-        return self.digest, [_local(one) for one in self.deliveries]
+    def arguments(self, folders: SourceFolders) -> tuple[Any, ...]:
+        """Return the arguments, with deliveries for this host; raises as ``to_local``."""
+        return self.digest, [to_local(one, folders) for one in self.deliveries]
 
 
 class Forget(Request, frozen=True, tag="forget"):
@@ -130,8 +116,14 @@ _REQUESTS: dict[str, type[Request]] = {
 }
 
 
-def to_request(operation: str, arguments: tuple[Any, ...]) -> Request:
-    """Return the message of a request; raise UsageError if it cannot be sent to another host."""
+def to_request(
+    operation: str, arguments: tuple[Any, ...], chips: ChipSender | None = None
+) -> Request:
+    """Return the message of a request; raise UsageError if it cannot be sent to another host.
+
+    ``chips`` reads the files of chip callables; it may raise CompileError. Without it, a chip
+    callable is refused.
+    """
     kind = _REQUESTS.get(operation)
     if kind is None:
         raise UsageError(
@@ -142,7 +134,9 @@ def to_request(operation: str, arguments: tuple[Any, ...]) -> Request:
         )
     if kind is Deliver:
         digest, deliveries = arguments
-        arguments = digest, [_typed(one) for one in deliveries]
+        sent = (_to_sent(one, chips) for one in deliveries)
+        # The deliveries of a chip callable without functions are equal.
+        arguments = digest, [one for one, _ in itertools.groupby(sent)]
     try:
         request: Request = decode_request(encoded(kind(*arguments)))
     except (TypeError, ValueError, OverflowError, ProtocolError) as error:
@@ -184,20 +178,14 @@ def result_of(reply: AnyReply) -> tuple[bool, Any]:
     return False, failure_from_record(reply.failure)
 
 
-def _typed(delivery: Delivery) -> FunctionDelivery:
-    if delivery.way == "import":
-        assert isinstance(delivery.content, str)
+def _to_sent(delivery: Delivery, chips: ChipSender | None) -> AnyDelivery:
+    if isinstance(delivery.content, str):
         return ImportedFunction(delivery.content, delivery.fingerprint or b"")
     if delivery.way == "serialised":
-        assert isinstance(delivery.content, bytes)
         return SerialisedFunction(delivery.content)
-    raise UsageError("a chip's callable cannot be sent to another host by path", name="target")
-
-
-def _local(delivery: FunctionDelivery) -> Delivery:
-    if isinstance(delivery, ImportedFunction):
-        return Delivery("import", delivery.path, delivery.fingerprint)
-    return Delivery("serialised", delivery.code)
+    if chips is None:
+        raise UsageError("a chip callable cannot be sent to a host without chips", name="target")
+    return chips.to_portable(delivery.content)
 
 
 decode_request = decoder(AnyRequest, "control request", REQUEST_BYTES_MAX)

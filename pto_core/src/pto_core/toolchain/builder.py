@@ -7,8 +7,9 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from pto_core.errors import CompileError
 from pto_core.toolchain.attributes import uses_attribute, without_attributes
@@ -26,6 +27,8 @@ from pto_core.toolchain.diagnosis import (
 from pto_core.toolchain.elf import exported_symbols
 from pto_core.toolchain.library import missing_part
 from pto_core.toolchain.request import BuildRequest
+
+Result = TypeVar("Result")
 
 
 class Cancelled(Exception):
@@ -55,10 +58,28 @@ class Builder:
         next compiler. If the source does not define the entry, the fallback of the request is
         built. Raises CompileError.
         """
+        try:
+            return self._first_result(lambda one: self._build_with(request, one), compilers)
+        except CompileError as error:
+            if request.fallback is None or not lacks_entry(request, error.output):
+                raise
+            return self._build_fallback(request.fallback, compilers, error)
+
+    def files_read(self, request: BuildRequest, compilers: Sequence[Compiler]) -> list[Path]:
+        """Return the files that a build reads, without headers in folders of the system.
+
+        A path is not normalised: it may go up from a folder that is a link. Raises CompileError.
+        """
+        return self._first_result(lambda one: self._files_read_by(request, one), compilers)
+
+    def _first_result(
+        self, action: Callable[[Compiler], Result], compilers: Sequence[Compiler]
+    ) -> Result:
+        """Return the result of the first compiler, or of a later one with the C++ library."""
         first_error: CompileError | None = None
         for compiler in compilers:
             try:
-                return self._build_with(request, compiler)
+                return action(compiler)
             except CompileError as error:
                 first_error = first_error or error
                 if missing_part(error.message) is None:
@@ -66,8 +87,6 @@ class Builder:
             except OSError as error:
                 raise self._cache_error(error) from error
         assert first_error is not None, "a request comes with at least one compiler"
-        if request.fallback is not None and lacks_entry(request, first_error.output):
-            return self._build_fallback(request.fallback, compilers, first_error)
         raise first_error
 
     def _build_fallback(
@@ -99,13 +118,22 @@ class Builder:
                 read.append(request.source)
                 return self._cache.store(key, built, read, started_ns, request.searched(read))
 
+    def _files_read_by(self, request: BuildRequest, compiler: Compiler) -> list[Path]:
+        with self._cache.scratch() as scratch:
+            listed = scratch / "read.d"
+            note_read = ("-MM", "-MT", "artefact", "-MF", str(listed))
+            unit = _unit_of(request, scratch)
+            command = (*request.command(compiler), *note_read, str(unit))
+            outcome = self._run(command, request, scratch)
+            if outcome.code != 0:
+                raise self._failure(request, compiler, outcome)
+            read = read_depfile(listed, request.source.parent)
+            return [path for path in read if scratch not in path.parents]
+
     def _compile(
         self, request: BuildRequest, compiler: Compiler, scratch: Path, built: Path
     ) -> None:
-        unit = request.source
-        if request.unit is not None:
-            unit = scratch / "unit.cpp"
-            unit.write_bytes(os.fsencode(request.unit))
+        unit = _unit_of(request, scratch)
         command = request.command(compiler)
         note_read = ("-MD", "-MT", "artefact", "-MF", str(scratch / "read.d"))
         direct = (*command, *note_read, "-o", str(built), str(unit))
@@ -172,3 +200,12 @@ class Builder:
             return shutil.disk_usage(self._cache_dir).free
         except OSError:
             return None
+
+
+def _unit_of(request: BuildRequest, scratch: Path) -> Path:
+    """Return the translation unit of a request; a generated one is written to ``scratch``."""
+    if request.unit is None:
+        return request.source
+    unit = scratch / "unit.cpp"
+    unit.write_bytes(os.fsencode(request.unit))
+    return unit

@@ -4,6 +4,7 @@ Layout, below the cache folder::
 
     manifests/<key>.json    the files that were read to build <key>, and the resulting artefact
     artefacts/<hash>.so     an artefact; its name is the hash of all its inputs
+    sources/<hash>/         the files of a source from another host (source_folders.py)
     scratch/<name>/         a build in progress; its builder has locked <name>.lock beside it
     locks/<key>.lock        held by the process that builds <key>
 
@@ -11,8 +12,8 @@ A key is the hash of the command, the compiler's identity and the path of the so
 lists every file that the compiler read, with its content hash, so that a changed header is detected
 without running the compiler. It also lists the names under which a new header could replace one of
 these files. The modification time of an artefact is the time of its last use. Invariants: a file
-below ``manifests`` or ``artefacts`` is complete (written in ``scratch``, synced, then renamed); a
-scratch folder whose lock is free has no owner.
+below ``manifests``, ``artefacts`` or ``sources`` is complete (written in ``scratch``, synced, then
+renamed); a scratch folder whose lock is free has no owner.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ class ArtefactCache:
         if not settled:
             digest.update(os.urandom(16))
         artefact = self._artefacts / f"{digest.hexdigest()[:40]}{built.suffix}"
-        _sync(built)
+        sync(built)
         size = built.stat().st_size
         built.replace(artefact)
         if settled:
@@ -200,7 +201,7 @@ class ArtefactCache:
     def _write_manifest(self, key: str, entries: list[dict[str, Any]], scratch: Path) -> None:
         partial = scratch / "manifest.json"
         partial.write_text(json.dumps({"version": _MANIFEST_VERSION, "entries": entries}))
-        _sync(partial)
+        sync(partial)
         partial.replace(self._manifests / f"{key}.json")
 
 
@@ -232,7 +233,8 @@ def _is_unchanged(record: list[Any], hashed_ns: int) -> bool:
         return False
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Write the content of a file to the disk; raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

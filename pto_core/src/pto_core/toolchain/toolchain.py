@@ -188,6 +188,17 @@ class Toolchain:
             self._warn(request, path)
         return built
 
+    def files_read(self, request: BuildRequest) -> list[Path]:
+        """Return the files that a build reads, without headers in folders of the system.
+
+        A path is not normalised: it may go up from a folder that is a link. Raises CompileError.
+        """
+        cache_dir = self._prepared_cache()
+        compilers = self._all_compilers_for(request)
+        with ProcessGroup() as group:
+            builder = Builder(cache_dir, group, self._environment, threading.Event())
+            return builder.files_read(request, compilers)
+
     def _lookup(self, request: BuildRequest) -> Path | None:
         cache = ArtefactCache(self._config["cache_dir"])
         compiler = self._compilers_for(request)[0]
@@ -233,11 +244,7 @@ class Toolchain:
         return list(by_identity.values())
 
     def _build_missing(self, requests: Sequence[BuildRequest], done: int) -> list[Path]:
-        cache_dir: Path = self._config["cache_dir"]
-        try:
-            ArtefactCache(cache_dir).prepare()
-        except OSError as error:
-            raise no_space_error(cache_dir, os.strerror(error.errno or 0), None) from error
+        cache_dir = self._prepared_cache()
         compilers = [self._all_compilers_for(request) for request in requests]
         cancelled = threading.Event()
         with ProcessGroup() as group:
@@ -252,6 +259,14 @@ class Toolchain:
                 group.close()
                 threads.join()
                 self._trim(cache_dir)
+
+    def _prepared_cache(self) -> Path:
+        cache_dir: Path = self._config["cache_dir"]
+        try:
+            ArtefactCache(cache_dir).prepare()
+        except OSError as error:
+            raise no_space_error(cache_dir, os.strerror(error.errno or 0), None) from error
+        return cache_dir
 
     def _trim(self, cache_dir: Path) -> None:
         limit_bytes = self._config["cache_limit_bytes"]

@@ -1,0 +1,145 @@
+"""Folders in the cache with the files of sources that came from another host.
+
+The name of a folder is the hash of its files. A folder is complete: it is written in ``scratch``,
+synced, then renamed. A process that uses a folder holds a shared ``flock`` on it; a folder is
+removed only under an exclusive one. The modification time of a folder is the time of its last use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+
+from pto_core.kernels.digest import digest_of
+from pto_core.toolchain.cache import ArtefactCache, sync
+
+_HASH_BYTES = 20
+
+
+class SourceFolders:
+    """The folders that one process uses; they stay until :meth:`close`, or the process ends.
+
+    Methods may raise OSError if the cache cannot be used. ``limit_bytes``: the size of the folders
+    that are kept, in all; 0: no limit. One thread uses the object.
+    """
+
+    def __init__(self, cache_dir: Path, limit_bytes: int = 0) -> None:
+        self._cache = ArtefactCache(cache_dir)
+        self._root = cache_dir / "sources"
+        self._limit_bytes = limit_bytes
+        self._held: dict[Path, int] = {}  # a descriptor with the lock
+
+    def folder(self, files: Mapping[str, bytes], folders: Collection[str] = ()) -> Path:
+        """Return the folder with exactly these files; write it unless it exists.
+
+        Names are relative, with ``/``, and the caller has checked that they stay in the folder.
+        ``folders``: names of folders to make in addition to those of the files.
+        """
+        parts = (part for name in sorted(files) for part in (name, files[name]))
+        path = self._root / digest_of(*parts, "folders", *sorted(folders))[:_HASH_BYTES].hex()
+        if path not in self._held:
+            while (descriptor := _hold(path)) is None:
+                self._write(path, files, folders)
+            self._held[path] = descriptor
+            self._trim()
+        return path
+
+    def close(self) -> None:
+        """Release all folders; other processes may remove them."""
+        while self._held:
+            os.close(self._held.popitem()[1])
+
+    def __enter__(self) -> SourceFolders:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _write(self, path: Path, files: Mapping[str, bytes], folders: Collection[str]) -> None:
+        self._cache.prepare()
+        self._root.mkdir(exist_ok=True)
+        with self._cache.scratch() as scratch:
+            made = scratch / "files"
+            made.mkdir()
+            for name in folders:
+                (made / name).mkdir(parents=True, exist_ok=True)
+            for name, content in files.items():
+                file = made / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content)
+                sync(file)
+            try:
+                made.rename(path)
+            except OSError as error:
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                    raise  # otherwise another process wrote the folder meanwhile
+
+    def _trim(self) -> None:
+        """Remove the least recently used folders that no process holds until the rest fits."""
+        if not self._limit_bytes:
+            return
+        known = sorted(self._known())
+        excess = sum(size for _, size, _ in known) - self._limit_bytes
+        for _, size, path in known:
+            if excess <= 0:
+                break
+            if path not in self._held and self._remove(path):
+                excess -= size
+
+    def _known(self) -> Iterator[tuple[int, int, Path]]:
+        """Return the time of the last use, the size and the path of each folder."""
+        for path in self._root.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # another process removed it
+                yield path.stat().st_mtime_ns, _size(path), path
+
+    def _remove(self, path: Path) -> bool:
+        """Remove a folder; return False if a process holds it."""
+        with contextlib.suppress(OSError):
+            descriptor = _opened(path)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with self._cache.scratch() as scratch:
+                    path.rename(scratch / "removed")
+            finally:
+                os.close(descriptor)
+            return True
+        return False
+
+
+def _hold(path: Path) -> int | None:
+    """Return a descriptor of a folder with a shared lock; None if there is no folder."""
+    try:
+        descriptor = _opened(path)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            os.utime(descriptor)
+            return descriptor
+    except FileNotFoundError:
+        pass  # it was removed before the lock was taken
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _size(path: Path) -> int:
+    found = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    return sum(os.lstat(file).st_size for file in found)
