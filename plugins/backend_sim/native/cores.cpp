@@ -16,8 +16,8 @@
 namespace pto::sim {
 namespace {
 
-// Two cache lines more than a payload, so that the first lines of the payloads of all cores do not
-// fall into the same cache set.
+// Larger than a payload by two cache lines, so that the first lines of all payloads do not fall
+// into the same cache set.
 constexpr size_t kPayloadStride = PTO_MAX_PAYLOAD + 128;
 constexpr size_t kPayloadBytes = kPayloadStride * PTO_MAX_CORES;
 
@@ -116,7 +116,7 @@ void Cores::call_back(Core& core, uint32_t index) noexcept {
 }
 
 // Each word of the payload that points into device memory names a buffer that the kernel may have
-// accessed. For a word that only looks like an address the check is harmless.
+// accessed. If a word only looks like an address, the check is harmless.
 void Cores::check_buffers(Core& core, uint32_t index) noexcept {
   const size_t words = (core.payload_bytes - sizeof(pto_payload)) / sizeof(uint64_t);
   const uint64_t* args = pto_payload_args(core.payload);

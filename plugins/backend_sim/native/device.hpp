@@ -56,7 +56,7 @@ class Device {
   Engine& engine() noexcept { return *engine_; }
   const Options& options() const noexcept { return options_; }
   const pto_activity_page* activity() const noexcept { return activity_.page(); }
-  // The result of pto_platform.wait after it has waited.
+  // Return the result of pto_platform.wait after it has waited.
   pto_status wait_status(const uint32_t* word, uint32_t expected) const;
   // See pto_platform.check_value.
   pto_status check_value(uint64_t value, pto_error* error) const;
@@ -91,11 +91,11 @@ class Device {
   pto_platform platform_{};
   const pto_runtime_api* api_ = nullptr;
   void* runtime_ = nullptr;
-  pto_run graph_{};             // of the run, between start and finish
-  pto_error platform_cause_{};  // of the run; status is PTO_OK if no such call has failed
+  pto_run graph_{};             // current run, between start and finish
+  pto_error platform_cause_{};  // failed call of the run; its status is PTO_OK if there is none
 
-  std::mutex abort_mutex_;    // between abort() and the end of a run
-  bool finishing_ = false;    // finalise() is running; written under abort_mutex_
+  std::mutex abort_mutex_;    // true between abort() and the end of a run
+  bool finishing_ = false;    // true while finalise() runs; written under abort_mutex_
   uint64_t attended_ns_ = 0;  // time of the last call of attend; used by the thread of finish()
   pto_error cause_{};         // reason of the abort; guarded by abort_mutex_
   std::atomic<bool> lost_{false};

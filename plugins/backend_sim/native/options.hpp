@@ -17,7 +17,7 @@ struct Options {
   bool check = false;
   uint64_t memory_bytes = 8ull << 30;
   uint32_t workers = 0;  // 0: one per CPU of the affinity mask; 1 to PTO_ACTIVITY_SLOTS after
-                         // parse_options
+                         // filled by parse_options
   uint32_t blocks = 24;
   bool timing = false;
   int activity_fd = -1;              // -1: the activity page is private memory

@@ -94,7 +94,7 @@ int32_t ChildEnd::put(const pto_answer& answer) {
   const Record record{answer.number, succeeded_, answer.bytes, answer.kind, answer.outcome, {}};
   bool is_put = answers_.put(record, answer.data, answer.bytes);
   if (!is_put) {
-    // Set the request, then try again: the parent may have freed space before it saw the request.
+    // Set the request flag, then try again: the parent may have freed space before it saw the flag.
     request_space(true);
     is_put = answers_.put(record, answer.data, answer.bytes);
   }

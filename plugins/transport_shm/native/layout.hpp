@@ -26,7 +26,7 @@ constexpr uint64_t kLine = 64;
 constexpr uint64_t kPage = 4096;
 constexpr uint16_t kGap = 0xFFFF;  // kind of a head after which the reader continues at offset 0
 
-// An answer that cannot be merged. Consecutive successes need no record: `Indices::completed`
+// An answer that is stored separately. Consecutive successes need no record: `Indices::completed`
 // counts them.
 struct Record {
   uint64_t number;
@@ -44,12 +44,12 @@ enum class End : uint32_t { kUsed = 0, kClosed = 1 };
 struct alignas(2 * kLine) Indices {
   // Written by the parent.
   alignas(2 * kLine) uint64_t submitted;
-  alignas(2 * kLine) uint64_t polled;  // records before this index can be overwritten
+  alignas(2 * kLine) uint64_t polled;  // records before this index may be overwritten
   // Written by the child.
   alignas(2 * kLine) uint64_t taken;
   alignas(2 * kLine) uint64_t answered;  // end of the records
   uint64_t completed;  // all task frames up to this number have ended, the last one with success
-  // Rarely written, so reads of this line stay in the cache of each side.
+  // These flags change rarely, so reads of this line stay in the cache of each side.
   alignas(2 * kLine) uint32_t parent_end;
   uint32_t child_end;
   uint32_t parent_wants_space;  // the last submit did not fit completely

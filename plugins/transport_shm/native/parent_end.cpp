@@ -19,7 +19,7 @@ int32_t ParentEnd::submit(const pto_frame_view* frames, int32_t count) {
   if (!is_sendable(*frames[0].frame)) return PTO_ENDPOINT_PROTOCOL;
   int32_t put_count = put(frames, count);
   if (put_count < count) {
-    // Set the request, then try again: the child may have freed space before it saw the request.
+    // Set the request flag, then try again: the child may have freed space before it saw the flag.
     request_space(true);
     put_count += put(frames + put_count, count - put_count);
   }
@@ -38,8 +38,8 @@ int32_t ParentEnd::submit(const pto_frame_view* frames, int32_t count) {
   return put_count;
 }
 
-// Check one frame. submit() sends the frames before an invalid one; a submit that starts with an
-// invalid frame fails.
+// Check one frame. submit() sends the frames before an invalid frame; it fails only if the first
+// frame is invalid.
 bool ParentEnd::is_sendable(const pto_frame& frame) {
   const uint64_t bytes = sizeof frame + uint64_t{frame.bytes};
   if (bytes > connection_.queue_bytes) {

@@ -1,4 +1,5 @@
-// The page of pto/abi/activity.h, and the notes that a thread writes to it.
+// The activity page of pto/abi/activity.h, which lists running kernels, and the functions that
+// write to it.
 #pragma once
 
 #include <atomic>

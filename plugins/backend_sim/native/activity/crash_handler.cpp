@@ -29,7 +29,7 @@ FatalSignal fatal_signals[] = {{SIGSEGV, "SIGSEGV", {}},
                                {SIGILL, "SIGILL", {}},
                                {SIGABRT, "SIGABRT", {}}};
 
-// Static thread-local storage, so that the handler's access cannot allocate.
+// Static thread-local storage, so that an access in the handler cannot allocate memory.
 __thread const CrashNote* note_of_thread __attribute__((tls_model("initial-exec"))) = nullptr;
 
 // Write a line to standard error. Use no formatting of the C library: a signal handler must not.
@@ -100,8 +100,8 @@ void handle(int number, siginfo_t* information, void*) noexcept {
     if (is_users) report(*note, fatal);
     sigaction(number, &fatal.previous, nullptr);
   }
-  // A fault recurs, with its original context, when the handler returns; a signal that was sent
-  // does not recur.
+  // A fault is raised again, with its original context, when the handler returns; a signal that was
+  // sent is not.
   if (information->si_code <= 0) raise(number);
 }
 

@@ -16,10 +16,11 @@ namespace pto::sim {
 // registration.
 struct CrashNote {
   const pto_activity_page* page = nullptr;
-  pto_activity_slot* slot = nullptr;  // in the activity page
+  pto_activity_slot* slot = nullptr;  // slot in the activity page
   int32_t device = 0;
-  const uint32_t* blocks = nullptr;  // of the run: cores with a lower number are AIC
-  bool is_silent = false;            // the process that reads the activity page reports the crash
+  // number of blocks of the run: cores with a lower number are AIC
+  const uint32_t* blocks = nullptr;
+  bool is_silent = false;  // the process that reads the activity page reports the crash
 };
 
 void install_crash_handler();

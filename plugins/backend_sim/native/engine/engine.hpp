@@ -1,5 +1,5 @@
-// Executes the steps of a run: a pool of threads, or one thread that steps all agents in a seeded
-// order.
+// Executes the steps of a run: with a pool of threads, or with one thread that steps all agents
+// (schedulers, cores, orchestrator) in an order that a seed determines.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ class Engine {
   virtual void orchestration_done(int32_t result) = 0;
   // Returns true once the run is over.
   virtual bool wait(int64_t timeout_ns) = 0;
-  // Reports that the run was ended from outside. Any thread.
+  // Reports that the run was ended from outside. Any thread may call it.
   virtual void ended() = 0;
   // Abandons threads that are inside kernels. The run is over at once, and no further kernel may
-  // start. Any thread.
+  // start. Any thread may call it.
   virtual void abandon() = 0;
   // Whether an abandoned thread may still be inside a kernel or an orchestration.
   virtual bool stuck() const = 0;

@@ -68,7 +68,8 @@ void Pool::start(bool with_library) {
   orchestration_pending_.store(with_library, std::memory_order_relaxed);
   run_.begin();
   wake_if_all_parked();
-  if (with_library && run_.may_step()) wake_one();  // the worker that wakes runs the orchestration
+  // the worker that is woken runs the orchestration
+  if (with_library && run_.may_step()) wake_one();
 }
 
 void Pool::orchestration_done(int32_t result) {
@@ -150,8 +151,8 @@ void Pool::notify() {
   }
 }
 
-// The orchestrator's worker serves the other agents meanwhile: on a machine with one processor no
-// other thread can.
+// The orchestrator's worker serves the other agents meanwhile, because no other thread can do so on
+// a machine with one processor.
 void Pool::wait_on_worker(Worker& worker, const Until& until) noexcept {
   orchestrating_.fetch_and(~bit(worker.index), std::memory_order_seq_cst);
   while (run_.running() && !until.reached()) {
@@ -264,7 +265,7 @@ void Pool::sleep(Worker& worker, const Until& until) noexcept {
     worker.sleeping.store(0, std::memory_order_relaxed);
     return;
   }
-  // A waker that has taken the bit will clear the word.
+  // A thread that wakes this one has taken the bit, and will clear the word.
   while (worker.sleeping.load(std::memory_order_acquire) == 1) park(worker.sleeping, 1);
 }
 

@@ -1,4 +1,4 @@
-// Threads mode: agents multiplexed over a pool of workers.
+// Threads mode: many agents (schedulers and cores) run on a pool of few workers.
 //
 // In a round, a worker steps those of its schedulers that have work, then runs the cores to which
 // they dispatched. While kernels are short, all of this stays on one worker, in its cache, without
@@ -61,12 +61,14 @@ class Pool final : public Engine {
     uint32_t index = 0;
     std::atomic<uint32_t> sleeping{0};  // futex: 1 while parked
     // Accessed by the worker itself only:
-    pto_core_mask batch{};       // cores to run
-    pto_core_mask lent{};        // cores that it shared as long ones, whether taken or not
-    uint32_t again = 0;          // schedulers to step in the next round, by bit
-    bool long_kernels = true;    // until a batch of several cores has been timed
-    uint32_t short_batches = 0;  // timed in a row since the last batch of long kernels
-    bool calls_back = false;     // the last batch of several cores ran callbacks
+    pto_core_mask batch{};  // cores that it must run
+    // cores of long kernels that it offered to other workers, whether taken or not
+    pto_core_mask lent{};
+    uint32_t again = 0;        // schedulers to step in the next round, by bit
+    bool long_kernels = true;  // true until a batch of several cores has been timed
+    // number of consecutive batches since the last batch of long kernels
+    uint32_t short_batches = 0;
+    bool calls_back = false;  // whether the last batch of several cores ran callbacks
     uint32_t rounds = 0;
     CrashNote note;
     std::thread thread;
@@ -81,7 +83,7 @@ class Pool final : public Engine {
     }
   };
 
-  // The life of a worker.
+  // The main function of a worker.
   void start_worker(int32_t device);
   void stop_workers() noexcept;
   void work(Worker& worker) noexcept;
@@ -93,7 +95,7 @@ class Pool final : public Engine {
   bool has_work(const Until& until) noexcept;
   void signal_over() noexcept;
 
-  // One round.
+  // The parts of one round.
   bool round(Worker& worker) noexcept;
   bool step_own(Worker& worker) noexcept;
   bool step_others(Worker& worker) noexcept;
@@ -113,7 +115,7 @@ class Pool final : public Engine {
   void wake_if_shared() noexcept;
   void check_stuck_work() noexcept;
 
-  // Waiting and waking.
+  // The functions for waiting and waking.
   void wait_on_worker(Worker& worker, const Until& until) noexcept;
   void wait_on_caller(const Until& until) noexcept;
   bool wake_worker(uint32_t index) noexcept;
@@ -124,22 +126,26 @@ class Pool final : public Engine {
   ActivityPage& activity_;
   const uint64_t all_;
   std::unique_ptr<Worker[]> workers_;
-  uint32_t started_ = 0;                     // number of threads in workers_ that exist
-  uint32_t home_of_[PTO_MAX_AICPU_THREADS];  // by scheduler, if that worker is active
+  uint32_t started_ = 0;  // number of threads in workers_ that exist
+  // home worker of each scheduler, if that worker is active
+  uint32_t home_of_[PTO_MAX_AICPU_THREADS];
 
-  alignas(64) std::atomic<uint64_t> active_{0};           // may access the run; bit 63: a visitor
-  std::atomic<uint64_t> orchestrating_{0};                // active, and inside the orchestration
-  alignas(64) std::atomic<uint64_t> parked_{0};           // sleeping; cleared by the waker
-  alignas(64) std::atomic<uint64_t> shared_[2] = {0, 0};  // dispatched cores for any worker
+  // workers that may access the run; bit 63: a visitor
+  alignas(64) std::atomic<uint64_t> active_{0};
+  std::atomic<uint64_t> orchestrating_{0};  // workers that are active and inside the orchestration
+  // sleeping workers; the thread that wakes one clears its bit
+  alignas(64) std::atomic<uint64_t> parked_{0};
+  // dispatched cores that any worker may run
+  alignas(64) std::atomic<uint64_t> shared_[2] = {0, 0};
   alignas(64) std::atomic<bool> orchestration_pending_{false};
   std::atomic<bool> closing_{false};
   std::atomic<bool> lost_{false};
   std::atomic<uint32_t> over_{0};           // futex: 1 when the run is over
-  std::atomic<uint32_t> caller_parked_{0};  // the caller sleeps on over_
+  std::atomic<uint32_t> caller_parked_{0};  // whether the caller sleeps on over_
   // The thread of the orchestrator: a worker's index plus one, or 0 for the caller's thread.
   std::atomic<uint32_t> orchestrating_worker_{0};
   alignas(64) std::atomic<uint32_t> word_signal_{0};  // futex: incremented by notify()
-  std::atomic<uint32_t> word_parked_{0};              // the caller sleeps on word_signal_
+  std::atomic<uint32_t> word_parked_{0};              // whether the caller sleeps on word_signal_
 };
 
 }  // namespace pto::sim

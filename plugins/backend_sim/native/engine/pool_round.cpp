@@ -176,10 +176,10 @@ bool Pool::claim(Worker& worker) noexcept {
 }
 
 // A single delay of the machine makes a batch look long. If its cores stayed shared, they would
-// finish one by one, and each later task would need a step of its own. Take back only cores of
-// schedulers that this worker steps in its next round, because no other worker is notified when a
-// core of its batch is done. Take them back only after a second short batch: the first one says
-// little about the kernels that wait behind it.
+// finish one by one, and each later task would need a step of its own. The worker takes back only
+// cores of schedulers that it steps in its next round, because other workers are not notified when
+// a core of its batch is done. It takes them back only after a second short batch, because the
+// first one says little about the kernels that wait behind it.
 void Pool::take_back(Worker& worker) noexcept {
   if (worker.short_batches < kShortBatches || worker.calls_back) return;
   for (uint32_t thread = 0; thread < run_.schedulers(); ++thread) {

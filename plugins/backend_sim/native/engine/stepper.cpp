@@ -12,8 +12,9 @@ namespace {
 
 constexpr uint32_t kMostStepsAtYield = 3;
 constexpr int64_t kCheckNs = 50'000'000;  // how often a parked caller checks for a lost device
-constexpr uint32_t kOneInLags = 4;        // one in this number of dispatched tasks lags
-constexpr uint32_t kPromptWeight = 16;    // weight of any other agent; a lagging core has weight 1
+constexpr uint32_t kOneInLags = 4;        // one in this number of dispatched tasks is delayed
+// weight of any other agent in the random choice; a delayed core has weight 1
+constexpr uint32_t kPromptWeight = 16;
 
 uint32_t count(const pto_core_mask& mask) noexcept {
   return static_cast<uint32_t>(std::popcount(mask.words[0]) + std::popcount(mask.words[1]));
@@ -128,7 +129,7 @@ void Stepper::wait_for_word(const uint32_t* word, uint32_t expected) {
   run_.orchestrator().end_wait();
 }
 
-// The driver takes the steps, so that a kernel that never returns does not block the caller.
+// The driver thread takes the steps, so that a kernel that never returns does not block the caller.
 void Stepper::wait_on_caller() noexcept {
   if (lost_.load()) return;
   give_turn();

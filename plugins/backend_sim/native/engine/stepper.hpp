@@ -80,8 +80,8 @@ class Stepper final : public Engine {
   bool orchestration_pending_ = false;
   pto_core_mask dispatched_{};    // not acknowledged yet
   pto_core_mask acknowledged_{};  // not run yet
-  // Cores whose current task is chosen rarely, as if it took long. Without them each task finishes
-  // soon after its dispatch, and orders in which several tasks overtake one never occur.
+  // Cores whose current task is chosen rarely, as if it took long. Without them, each task would
+  // finish soon after its dispatch, and orders in which several tasks overtake one would not occur.
   pto_core_mask lagging_{};
   std::thread driver_;
 };

@@ -86,7 +86,7 @@ void Arena::trim() noexcept {
   }
 }
 
-// Below eight granules each count has its own class; above, each power of two has eight classes.
+// Up to eight granules, each size has its own class; above, each power of two has eight classes.
 Arena::SizeClass Arena::size_class(size_t granules) noexcept {
   if (granules < kSubdivisions) return {0, static_cast<uint32_t>(granules)};
   const uint32_t power = static_cast<uint32_t>(std::bit_width(granules)) - 1;

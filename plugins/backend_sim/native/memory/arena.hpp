@@ -17,18 +17,18 @@
 namespace pto::sim {
 
 struct Block {
-  size_t first = 0;  // granules from the start of the arena
-  size_t count = 0;  // granules
+  size_t first = 0;  // offset from the start of the arena, in granules
+  size_t count = 0;  // size in granules
   Block* previous = nullptr;
   Block* next = nullptr;
   bool is_free = true;
   // For free blocks: the size class. For allocated ones: available to the owner of the block.
   Block* list_previous = nullptr;
   Block* list_next = nullptr;
-  uint64_t address = 0;  // of the caller's first byte, set by DeviceMemory
+  uint64_t address = 0;  // address of the caller's first byte, set by DeviceMemory
   size_t bytes = 0;      // requested size
   uint32_t owner = 0;
-  uint32_t number = 0;  // of this record; constant
+  uint32_t number = 0;  // index of this record; constant
 };
 
 class Arena {
@@ -83,7 +83,7 @@ class Arena {
   StartMap starts_;                  // start granules of allocated blocks
   std::deque<Block> records_;
   Block* unused_records_ = nullptr;  // linked by list_next
-  uint64_t levels_ = 0;              // bit l: some class of level l has a free block
+  uint64_t levels_ = 0;              // bit l is set if some class of level l has a free block
   std::array<uint8_t, kLevels> slots_{};
   std::array<std::array<Block*, kSubdivisions>, kLevels> free_{};
 };

@@ -102,15 +102,16 @@ class DeviceMemory {
   const bool check_;
   mutable std::mutex mutex_;
   // mutex_ guards all members below, except the counters of copies.
-  Arena arena_;  // in checking mode larger than limit_bytes_: zones and gaps do not count
-  size_t limit_bytes_ = 0;  // of the device
-  List lists_[3];           // live buffers by owner
+  Arena arena_;  // larger than limit_bytes_ in checking mode, because zones and gaps do not count
+  size_t limit_bytes_ = 0;  // whole memory of the device
+  List lists_[3];           // number of live buffers by owner
   Slabs slabs_;             // buffers lent in this run, in checking mode
-  size_t used_bytes_ = 0;   // including rings
+  size_t used_bytes_ = 0;   // bytes in use, including rings
   size_t ring_bytes_ = 0;
   size_t peak_bytes_ = 0;
-  size_t untrimmed_bytes_ = 0;     // freed since the last trim, in blocks that kept their pages
-  std::deque<Block*> quarantine_;  // freed in checking mode, oldest first, not reused yet
+  size_t untrimmed_bytes_ = 0;  // bytes freed since the last trim, in blocks that kept their pages
+  // buffers freed in checking mode and not reused yet, oldest first
+  std::deque<Block*> quarantine_;
   size_t quarantine_bytes_ = 0;
 
   std::atomic<uint64_t> bytes_in_{0};

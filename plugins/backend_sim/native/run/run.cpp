@@ -20,7 +20,7 @@ void Run::prepare(const RunShape& shape, bool with_library) noexcept {
   for (Scheduler& scheduler : schedulers_) scheduler.reset();
   const bool concurrent = (api_->capabilities & PTO_RUNTIME_CONCURRENT_BUILD) != 0;
   gate_open_.store(concurrent, std::memory_order_relaxed);
-  if (concurrent) wake_all();  // a scheduler that has not been idle yet is not woken otherwise
+  if (concurrent) wake_all();  // otherwise, a scheduler that has not been idle yet is not woken
   // With a library, the thread that orchestrates takes the lock itself.
   if (shape.shares_thread && !with_library) schedulers_[0].try_lock();
   ending_.store(Ending::none, std::memory_order_relaxed);
@@ -154,8 +154,8 @@ bool Run::nothing_in_flight() const noexcept {
   return true;
 }
 
-// One epoch: each scheduler is stepped once and reports idle, and no scheduler was woken since the
-// first step.
+// One epoch: each scheduler is stepped once and reports idle, and no scheduler was woken after the
+// first of these steps.
 bool Run::all_idle() noexcept {
   for (uint32_t thread = 0; thread < topology_.schedulers; ++thread) {
     if (!schedulers_[thread].done) schedulers_[thread].take_wake();

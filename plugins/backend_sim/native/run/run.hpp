@@ -1,7 +1,8 @@
 // One run of a graph on one device: its phase, its agents, and their steps. The engine decides
 // which thread takes a step, and in which order.
 //
-// Phases: idle -> running -> ending (no new step starts) -> over (no thread is inside) -> idle.
+// Phases: idle -> running -> ending (no new step starts) -> over (no thread is inside the run) ->
+// idle.
 #pragma once
 
 #include <array>
@@ -19,7 +20,7 @@ namespace pto::sim {
 
 enum class Phase : uint32_t { idle, running, ending, over };
 enum class Ending : uint32_t { none, success, failure, aborted };
-// The result of the check of agents that all seem to be idle.
+// The result of a check that is made when all agents seem to be idle.
 enum class Stall { not_stalled, moved };
 
 class Run {
@@ -46,7 +47,7 @@ class Run {
     api_->attend(runtime_);
   }
   void begin() noexcept { state_.store(next_number() | bits(Phase::running)); }
-  // The first reason is kept. Any thread.
+  // The first reason is kept. Any thread may call it.
   void end(Ending ending) noexcept;
   // Number of the run, by which a late thread recognises that the next run has started.
   using Number = uint64_t;
@@ -75,8 +76,8 @@ class Run {
   Trace& trace() noexcept { return trace_; }
   const pto_topology& topology() const noexcept { return topology_; }
 
-  // Whether an abort must still be reported to the runtime: the run, or its orchestration, is in
-  // progress.
+  // Return whether an abort must still be reported to the runtime, because the run or its
+  // orchestration is in progress.
   bool hears() const noexcept {
     return running() || (phase() != Phase::idle && orchestrator_.state() != Orchestrator::done);
   }
@@ -99,7 +100,7 @@ class Run {
   // possible. If so, the runtime resolves the stall: it ends the run or gives the schedulers work.
   Stall resolve_stall() noexcept;
 
-  // Calls by the runtime from inside a step.
+  // Calls that the runtime makes inside a step.
   void dispatch(uint32_t thread, const pto_dispatch* batch, uint32_t count) noexcept;
   void poll(uint32_t thread, pto_poll_result* result) noexcept;
 
@@ -126,7 +127,7 @@ class Run {
 
   alignas(64) std::atomic<uint64_t> state_{0};  // number of the run, and its phase
   std::atomic<Ending> ending_{Ending::none};
-  std::atomic<bool> gate_open_{false};  // schedulers may be stepped
+  std::atomic<bool> gate_open_{false};  // whether schedulers may be stepped
   std::atomic<uint32_t> done_count_{0};
   std::atomic<uint64_t> first_step_ns_{0};
   uint64_t started_ns_ = 0;

@@ -13,10 +13,11 @@ struct alignas(64) Scheduler {
   // Held during each step, and by the orchestrator if both share one AICPU thread.
   std::atomic<uint32_t> locked{0};
   // Guarded by `locked`:
-  bool done = false;           // returned PTO_STEP_DONE; not stepped again in this run
-  pto_core_mask in_flight{};   // dispatched and not yet reported by poll
-  pto_core_mask dispatched{};  // dispatched and not yet taken by the stepping thread
-  alignas(64) std::atomic<uint32_t> wake{0};  // new work since the last step began
+  bool done = false;          // returned PTO_STEP_DONE; not stepped again in this run
+  pto_core_mask in_flight{};  // dispatched and not yet reported by poll
+  // dispatched, but not yet taken by the thread that steps the scheduler
+  pto_core_mask dispatched{};
+  alignas(64) std::atomic<uint32_t> wake{0};  // whether there is new work since the last step began
 
   bool try_lock() noexcept {
     return locked.load(std::memory_order_relaxed) == 0 &&
@@ -24,7 +25,7 @@ struct alignas(64) Scheduler {
   }
   void unlock() noexcept { locked.store(0, std::memory_order_release); }
 
-  // For a thread that must have the lock; steps are short.
+  // For a thread that cannot continue without the lock; steps are short.
   void lock() noexcept {
     for (Backoff backoff; !try_lock();) {
       if (!backoff.again()) backoff.reset();

@@ -13,7 +13,7 @@ Device& device_of(void* device) noexcept {
   return *static_cast<Device*>(device);
 }
 
-// A call that needs a usable device.
+// Makes a call that needs a usable device.
 template <typename Call>
 pto_status on_device(void* handle, pto_error* error, Call call) noexcept {
   return guarded(error, [&]() -> pto_status {

@@ -19,7 +19,7 @@ Device& device_of(void* self) noexcept {
   return *static_cast<Device*>(self);
 }
 
-// With huge pages, one touched word would cost, and count as, two megabytes.
+// With huge pages, writing one word would use, and count as, two megabytes.
 void* reserve(void*, size_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -48,7 +48,7 @@ size_t touched(void*, const void* memory, size_t bytes) {
   return count * page;
 }
 
-// For calls whose signature cannot return an explanation; the device stores it.
+// For calls whose signature cannot return an explanation, the device stores it.
 template <typename Call>
 pto_status explained(void* self, Call call) noexcept {
   pto_error cause{};

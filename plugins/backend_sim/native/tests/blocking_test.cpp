@@ -13,11 +13,11 @@ namespace {
 
 constexpr uint32_t kWindow = 2;
 
-// Every way to run a blocking orchestration.
+// All ways to run a blocking orchestration.
 struct Way {
   std::string mode;
   int workers;
-  bool here;  // the orchestration runs on the caller's thread
+  bool here;  // whether the orchestration runs on the caller's thread
   int32_t threads;
 
   std::vector<Fixture::Option> options() const {

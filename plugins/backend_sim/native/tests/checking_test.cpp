@@ -72,7 +72,7 @@ int crash_here(const char* mode, int number, const char* activity_fd) {
   return 0;
 }
 
-// The report of the first kernel blocks, because its output is not read yet; then the second kernel
+// The first kernel's report blocks, because its output is not read yet; then the second kernel
 // crashes.
 int crash_twice(int go) {
   std::signal(SIGSEGV, SIG_DFL);

@@ -56,7 +56,7 @@ inline toy::Program diamonds(int32_t func_id, int64_t width, int64_t layers) {
   };
 }
 
-// Whether a record is an order that diamonds() allows.
+// Return whether a record is an order that diamonds() allows.
 inline void check_diamonds(const Record& record, int64_t width, int64_t layers) {
   for (int64_t layer = 0; layer < layers; ++layer) {
     const int64_t top = layer * (width + 2);

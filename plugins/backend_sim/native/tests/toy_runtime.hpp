@@ -87,7 +87,7 @@ class Runtime {
   int64_t on_core_[PTO_MAX_CORES];
   bool submitted_all_ = false;
   uint32_t window_ = 0;
-  uint32_t completed_ = 0;  // the word for which a blocked submit waits
+  uint32_t completed_ = 0;  // word for which a blocked submit waits
   pto_error error_{};
 };
 

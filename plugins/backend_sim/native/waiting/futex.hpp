@@ -20,8 +20,8 @@ inline uint64_t clock_ns() noexcept {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
-// Sleeps until woken, while the word holds `expected`; may return early. A negative timeout means
-// no limit.
+// Sleeps until another thread wakes it, while the word has the value `expected`; may return early.
+// A negative timeout means no limit.
 inline void park(std::atomic<uint32_t>& word, uint32_t expected, int64_t timeout_ns = -1) noexcept {
   timespec limit{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, timeout_ns < 0 ? nullptr : &limit,

@@ -3,12 +3,12 @@
 namespace pto::build_graph {
 namespace {
 
-// Largest number of ids in a message.
+// The maximum number of ids in a message.
 constexpr int64_t kListedTasks = 12;
 
-// A depth-first search without memory of its own. It uses fields of tasks that have not completed:
-// next_ready is the task from which the search came; end_time holds the mark and the number of
-// successors already followed; start_time is the block of the last successor.
+// A depth-first search that needs no additional memory. It uses fields of tasks that have not
+// completed: next_ready is the task from which the search came; end_time contains the mark and the
+// number of successors already followed; start_time is the block of the last successor.
 class CycleSearch {
  public:
   explicit CycleSearch(const Graph& graph) : graph_(graph) {}

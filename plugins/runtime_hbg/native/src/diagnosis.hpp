@@ -1,4 +1,4 @@
-// Text about a run: why it cannot continue, and its progress.
+// Texts about a run: why it cannot continue, and its progress.
 #pragma once
 
 #include "graph.hpp"
@@ -14,7 +14,7 @@ bool latch_cycle(Context& context, const Graph& graph);
 // Latches the error of a run that left tasks unpublished.
 void latch_unpublished(Context& context, const Graph& graph);
 
-// Writes one or two sentences about a run and returns the length. Any thread.
+// Writes one or two sentences about a run and returns their length. Any thread may call it.
 size_t explain(const Graph& graph, const Scheduler& scheduler, const char* variant_name, char* out,
                size_t capacity);
 

@@ -130,7 +130,8 @@ pto_status Graph::copy_back() {
   for (uint64_t index = 0; index < pair_count_; ++index) {
     const TensorPair& pair = pairs_[index];
     if (pair.bytes == 0) continue;
-    if (context_.latch.is_set()) return context_.latch.status();  // aborted between two pairs
+    // the run was aborted between two pairs
+    if (context_.latch.is_set()) return context_.latch.status();
     const pto_status status =
         platform->copy_out(platform->self, pair.host, pair.device, pair.bytes);
     if (status == PTO_OK) continue;

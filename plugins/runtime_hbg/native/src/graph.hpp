@@ -28,7 +28,7 @@ struct TensorPair {
   size_t bytes;
 };
 
-// How the submit path works, by the variant and the build mode of the run.
+// The behaviour of the submit path, for a variant and build mode.
 struct BuildRules {
   bool concurrent;        // schedulers run during the build
   bool explicit_publish;  // only published tasks run
@@ -124,8 +124,8 @@ void Graph::for_each_successor(const TaskRecord& record, uint32_t count, Visit v
   const uint32_t inline_count = count < kInlineSuccessors ? count : kInlineSuccessors;
   for (uint32_t i = 0; i < inline_count; ++i) visit(record.successors[i]);
   uint32_t left = count - inline_count;
-  // Read a block's `next` only if a counted successor lies behind it: the orchestrator may be
-  // writing the `next` of the last block at the same time.
+  // Read a block's `next` only if a counted successor follows it: the orchestrator may be writing
+  // the `next` of the last block at the same time.
   for (uint32_t index = left > 0 ? record.first_block : 0; left > 0;) {
     const EdgeBlock& block = blocks_[index];
     const uint32_t here = left < kBlockSuccessors ? left : kBlockSuccessors;

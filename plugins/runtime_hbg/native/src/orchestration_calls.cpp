@@ -1,7 +1,7 @@
 // The functions behind an orchestration library's table.
 //
-// Published calls return void, or callers often ignore the result. So every failure is latched here
-// and ends the run.
+// Published calls return void, or their callers often ignore the result. So every failure is
+// latched here and ends the run.
 #include <cstring>
 
 #include "instance.hpp"
@@ -23,7 +23,7 @@ uint64_t address_of(const void* device) {
 
 int32_t add_task(void* graph, const uint64_t* args, int32_t num_args, int32_t func_id,
                  int32_t core_type, uint64_t function_bin_addr) {
-  // -1 means "as registered" in the ABI, which this interface does not offer.
+  // -1 means "as registered" in the ABI; this interface does not offer that.
   const int32_t checked_type = core_type < 0 ? PTO_CORE_TYPES : core_type;
   const pto_task task{
       func_id, checked_type, static_cast<uint32_t>(num_args), 0, args, function_bin_addr, 0};

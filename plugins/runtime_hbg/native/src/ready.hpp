@@ -32,9 +32,9 @@ class SharedReady {
     return true;
   }
 
-  // Producer. The store precedes the producer's next check for hungry schedulers, and a hungry
-  // scheduler's has_work() follows its entry in the hungry set. So at least one of the two threads
-  // sees the change of the other.
+  // Called by the producer. The store precedes the producer's next check for schedulers without
+  // work, and the has_work() of such a scheduler follows its entry in their set. So at least one of
+  // the two threads sees the change of the other.
   void expose() { tail_.store(staged_, std::memory_order_seq_cst); }
 
   bool has_work() const { return size() > 0; }

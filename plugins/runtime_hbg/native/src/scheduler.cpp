@@ -149,7 +149,7 @@ void Scheduler::complete(Lane& lane, uint32_t core) {
   });
 }
 
-// Closes the fan-out, so that no further edge from this task counts; returns the number of edges.
+// Marks the task as completed, so that no further edge from it counts; returns the number of edges.
 uint32_t Scheduler::close(TaskRecord& record) {
   if (graph_.rules().concurrent) {
     return record.fanout.fetch_or(kClosed, std::memory_order_acq_rel);
@@ -240,7 +240,7 @@ void Scheduler::leave_hungry(Lane& lane, uint32_t type) {
   if (has_shared(type)) wake_hungry(type, released_[type].size() + admitted_[type].size());
 }
 
-// Does nothing while another scheduler is sharing: the tasks wait for the next step.
+// Does nothing while another scheduler moves its tasks there: the tasks wait for the next step.
 void Scheduler::share(Lane& lane, uint32_t type) {
   if (is_sharing_[type].exchange(1, std::memory_order_acquire) != 0) return;
   LocalReady& local = lane.local[type];

@@ -7,10 +7,10 @@
 //               scheduler
 //   lane.local  tasks just released; emptied at the end of each step, except with one scheduler
 //
-// A lane that finds no task for a free core sets its bit in hungry_ before it reports idle. The
-// thread that then puts a task into a shared queue wakes it. A task that several schedulers could
-// run therefore never waits while a core for it is free. Released tasks are dispatched first, so
-// that work that has begun finishes first.
+// A lane that finds no task for a free core sets its bit in hungry_ before it reports idle. A
+// thread that then puts a task into a shared queue wakes this lane. So a task that several
+// schedulers could run never waits while a core for it is free. Released tasks are dispatched
+// first, so that work that has begun finishes first.
 #pragma once
 
 #include <atomic>
@@ -100,11 +100,12 @@ class Scheduler {
   Context& context_;
   Graph& graph_;
   uint32_t threads_ = 0;
-  bool is_exclusive_ = false;  // one thread uses the graph at a time: no atomic read-modify-write
+  // only one thread at a time uses the graph, so no atomic read-modify-write is needed
+  bool is_exclusive_ = false;
   std::atomic<bool> build_done_{false};
   std::atomic<bool> has_announced_end_{false};
   alignas(64) std::atomic<int64_t> completed_{0};
-  alignas(64) std::atomic<uint32_t> hungry_[PTO_CORE_TYPES]{};  // bit t: scheduler t
+  alignas(64) std::atomic<uint32_t> hungry_[PTO_CORE_TYPES]{};  // bit t stands for scheduler t
   alignas(64) std::atomic<uint32_t> is_sharing_[PTO_CORE_TYPES]{};
   SharedReady released_[PTO_CORE_TYPES];
   SharedReady admitted_[PTO_CORE_TYPES];

@@ -53,7 +53,7 @@ class Script {
     api_.destroy(runtime_);
   }
 
-  // From now on the platform reports 13 as a wrong pointer.
+  // From this point on, the platform reports the pointer 13 as invalid.
   void check_values() {
     table_.checking = 1;
     table_.check_value = [](void*, uint64_t value, pto_error* error) {

@@ -1,5 +1,5 @@
-// Operations on a word that several schedulers share, without extra cost if there is only one
-// scheduler. `alone` states that no other thread writes the word during this run.
+// Atomic operations on a word that several schedulers share. They have no extra cost if there is
+// only one scheduler: `alone` states that no other thread writes the word during this run.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,7 @@
 
 namespace pto::ring_buffer {
 
-// Each returns the previous value. Each acquires and releases unless `alone` is set.
+// Each function returns the previous value. Without `alone`, each has acquire and release order.
 template <class Word>
 inline Word add(std::atomic<Word>& word, Word amount, bool alone) {
   if (!alone) return word.fetch_add(amount, std::memory_order_acq_rel);
@@ -24,7 +24,7 @@ inline Word swap(std::atomic<Word>& word, Word value, bool alone) {
   return before;
 }
 
-// On failure, `expected` receives the value of the word. It may fail spuriously.
+// On failure, `expected` receives the current value. The call may fail spuriously.
 template <class Word>
 inline bool replace(std::atomic<Word>& word, Word& expected, Word value, bool alone) {
   if (!alone) {
@@ -41,8 +41,8 @@ inline bool replace(std::atomic<Word>& word, Word& expected, Word value, bool al
 }
 
 // Subtract the caller's share from a count that no thread increases. Return true for the last
-// share; that thread then sees the writes of the others. A thread that reads 1 knows that the share
-// is its own and needs no atomic operation.
+// share; that thread then sees the writes of the others. A thread that reads the value 1 has the
+// last share, and needs no atomic operation.
 inline bool take_last(std::atomic<uint32_t>& count, bool alone) {
   if (count.load(std::memory_order_acquire) == 1) {
     count.store(0, std::memory_order_relaxed);

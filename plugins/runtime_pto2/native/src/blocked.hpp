@@ -9,8 +9,8 @@
 namespace pto::ring_buffer {
 
 enum class Resource : uint32_t {
-  kNone = PTO_RESOURCE_NONE,              // does not wait
-  kWindow = PTO_RESOURCE_TASK_RING,       // slots of `ring`
+  kNone = PTO_RESOURCE_NONE,              // the orchestrator does not wait
+  kWindow = PTO_RESOURCE_TASK_RING,       // slots of the task ring `ring`
   kHeap = PTO_RESOURCE_HEAP_RING,         // bytes of the heap of `ring`
   kEdges = PTO_RESOURCE_DEPENDENCY_POOL,  // entries of the dependency pool of `ring`
   kTensorMap = PTO_RESOURCE_TENSOR_MAP,   // entries of the tensor map's pool
@@ -22,10 +22,10 @@ struct Blocked {
   Resource what = Resource::kNone;
   uint32_t ring = 0;
   uint32_t depth = 0;   // depth of the innermost scope
-  uint64_t needed = 0;  // slots, bytes, entries or clusters
+  uint64_t needed = 0;  // amount, in slots, bytes, entries or clusters
   int32_t func_id = -1;
   int32_t line = -1;
-  const char* file = nullptr;  // the user's; NULL is unknown
+  const char* file = nullptr;  // source file of the user; NULL is unknown
   uint64_t since_ns = 0;
 };
 

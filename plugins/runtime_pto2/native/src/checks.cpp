@@ -19,7 +19,7 @@ const char* name_of_tag(uint32_t tag) {
   return tag < 6 ? names[tag] : "unknown tag";
 }
 
-// False: the buffer is larger than any memory.
+// False means that the buffer is larger than any memory.
 bool buffer_bytes(const pto_tensor_data& tensor, uint64_t* bytes) {
   uint64_t product = kElementBytes[tensor.dtype];
   for (uint32_t dim = 0; dim < tensor.ndims; ++dim) {
@@ -34,7 +34,7 @@ struct Extent {
   uint64_t bytes;
 };
 
-// The bytes from the first of the view to its last. An empty view has none.
+// The number of bytes from the first to the last byte of the view; 0 for an empty view.
 Extent extent_of(const pto_tensor_data& tensor) {
   uint32_t dim_in_memory[PTO_MAX_DIMS] = {};
   for (uint32_t dim = 0; dim < tensor.ndims; ++dim) dim_in_memory[tensor.order[dim]] = dim;
@@ -49,7 +49,7 @@ Extent extent_of(const pto_tensor_data& tensor) {
   return extent;
 }
 
-// Whether the view lies in its buffer and its order of dimensions is a permutation.
+// Return whether the view lies in its buffer, and its order of dimensions is a permutation.
 inline bool is_view(const pto_tensor_data& tensor) {
   if (tensor.ndims > PTO_MAX_DIMS || tensor.dtype >= kTypes) return false;
   uint32_t seen = 0;
@@ -189,7 +189,7 @@ bool SubmitChecks::check_new_output(Draft& draft, uint32_t index) {
   if (param.tag != PTO_TAG_OUTPUT) {
     return reject_parameter(draft, index,
                             "has address 0: nothing has written it yet; submit it as the output of "
-                            "an earlier task, or give it memory");
+                            "an earlier task, or pass a tensor that has memory");
   }
   pto_tensor_data& tensor = *param.value.tensor;
   uint64_t bytes = 0;
@@ -250,7 +250,7 @@ bool SubmitChecks::is_output_of(int64_t id, uint64_t address) {
   return current_.call([&](auto& rings) { return rings.is_output_of(record, address); });
 }
 
-// In each ring, the tasks of an open scope have numbers from the scope's first task on. Several
+// In each ring, the numbers of the tasks of an open scope start at the scope's first task. Several
 // scopes share the last ring; there, the depth in the record identifies the scope.
 bool SubmitChecks::is_scope_open(int64_t id) const {
   const TaskId task = TaskId::of(id);
@@ -331,7 +331,7 @@ bool SubmitChecks::reject_owner(const Draft& draft, uint32_t index, int64_t owne
                           "allocate the buffer in an outer one");
 }
 
-// The tensor is of an earlier run: its owner's id now names another task.
+// The tensor belongs to an earlier run, so the id of its owner now names another task.
 bool SubmitChecks::reject_other_run(const Draft& draft, uint32_t index) {
   const pto_tensor_data& tensor = *draft.task.params[index].value.tensor;
   return reject_parameter(draft, index, "has address ", Address{tensor.buffer.addr},

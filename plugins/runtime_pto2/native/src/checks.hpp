@@ -1,7 +1,7 @@
 // The rules for a submit. A check that fails reports the rule and returns false; the first error
 // ends the run.
 //
-// Orchestrator only.
+// Called by the orchestrator only.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ class SubmitChecks {
   SubmitChecks(RunState& run, const KernelTable& kernels, CurrentRings& current)
       : run_(run), kernels_(kernels), current_(current) {}
 
-  // Fill in the data for the steps of the submit: kernel, ring, id, counts, accesses. Not inlined:
-  // inlining takes registers from the steps, which are then 2 % slower.
+  // Fill in the data for the later steps of the submit: kernel, ring, id, counts, accesses. Not
+  // inlined, because inlining takes registers from the steps and makes them 2 % slower.
   [[gnu::noinline]] bool check(Draft& draft);
 
  private:

@@ -1,9 +1,9 @@
 // The clusters of cores that an orchestration allocates and frees.
 //
-// Its allocation and each uncompleted task on it hold a cluster. The thread that drops the last
-// hold returns it to the free set, so free() never waits.
+// A cluster has a count of holds: one of its allocation, and one of each uncompleted task on it.
+// The thread that drops the last hold makes the cluster free, so free() never waits.
 //
-// The orchestrator owns every method but completed().
+// Only the orchestrator calls these methods, except completed().
 #pragma once
 
 #include <atomic>
@@ -23,13 +23,13 @@ class Clusters {
 
   void begin(uint32_t blocks);
 
-  // The lowest free cluster, for a scope of `depth`; kNone when there is none.
+  // Return the lowest free cluster, for a scope of `depth`; kNone if there is none.
   int32_t allocate(uint32_t depth);
   bool is_any_free() const { return free_.load(std::memory_order_acquire) != 0; }
 
-  // The allocation's hold is dropped; no task can be submitted to it afterwards.
+  // Drop the allocation's hold. No task can be submitted to the cluster afterwards.
   void free(int32_t cluster);
-  // Free the allocations of scopes of `depth` and deeper.
+  // Free the clusters that scopes of `depth` and deeper have allocated.
   void end_scope(uint32_t depth) {
     if (allocated_ != 0) free_from(depth);
   }
@@ -37,26 +37,27 @@ class Clusters {
   bool is_allocated(int32_t cluster) const {
     return cluster >= 0 && cluster < PTO_MAX_BLOCKS && (allocated_ >> cluster & 1) != 0;
   }
-  // A number for each allocation, to distinguish its tasks from those of the next allocation.
+  // Return a number for each allocation, which distinguishes its tasks from those of the next
+  // allocation of the same cluster.
   int32_t group(int32_t cluster) const { return slots_[cluster].group; }
   uint32_t depth(int32_t cluster) const { return slots_[cluster].depth; }
 
-  // One more task of an allocated cluster; before it is published.
+  // Count one more task of an allocated cluster, before the task is published.
   void submitted(int32_t cluster) { slots_[cluster].holds.fetch_add(1, std::memory_order_relaxed); }
 
-  // Schedulers: a task of the cluster has completed.
+  // Called by schedulers: a task of the cluster has completed.
   void completed(int32_t cluster) {
     if (slots_[cluster].holds.fetch_sub(1, std::memory_order_acq_rel) == 1) put_back(cluster);
   }
 
-  // Depths of the scopes that hold a cluster; 0 if none does.
+  // Return the depth of the scopes that hold a cluster; 0 if there are none.
   uint32_t outermost_depth() const;
 
   uint32_t blocks() const { return blocks_; }
   uint64_t allocations() const { return static_cast<uint64_t>(next_group_); }
-  // How many are not free, allocated or with tasks that have not completed.
+  // Return the number of clusters that are not free: allocated, or with uncompleted tasks.
   uint32_t taken() const;
-  uint32_t allocated() const { return allocated_; }  // by bit
+  uint32_t allocated() const { return allocated_; }  // indexed by bit
   uint32_t peak() const { return peak_; }
 
  private:

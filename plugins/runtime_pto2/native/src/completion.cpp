@@ -25,7 +25,7 @@ uint32_t Completion::complete(uint32_t thread, SlotRef task, uint32_t core) {
   return rings;
 }
 
-// Afterwards the slot may be another task's at any moment.
+// From here on, the slot may belong to another task at any moment.
 void Completion::done(TaskState& state) {
   move<Event::kRelease>(state.phase, std::memory_order_release);
 }
@@ -38,13 +38,14 @@ uint32_t Completion::finish(uint32_t thread, SlotRef task) {
   return rings;
 }
 
-// The list has the newest consumer in front; they are queued oldest first.
+// The list starts with the newest consumer, but the oldest must be queued first.
 void Completion::release_consumers(uint32_t thread, EdgeRef edge) {
   TaskList satisfied;
   while (edge != kNoEdge) {
     const Edge& fanout = rings_.edge(edge);
     const SlotRef consumer = fanout.consumer;
-    edge = fanout.next;  // before the release: then the consumer may complete and free the edge
+    // read it first: after the release, the consumer may complete and free the edge
+    edge = fanout.next;
     if (edge != kNoEdge) __builtin_prefetch(&rings_.edge(edge));
     if (take_last(rings_.state(consumer).waits, alone_)) satisfied.push_first(rings_, consumer);
     pto_yield(context_.platform, PTO_YIELD_RELEASE);
@@ -52,13 +53,14 @@ void Completion::release_consumers(uint32_t thread, EdgeRef edge) {
   while (satisfied.size() > 0) ready_.add(thread, satisfied.pop(rings_));
 }
 
-// Return the rings, as bits, of producers that may have no holder left.
+// Return the rings, as bits, whose producers may have lost their last holder.
 uint32_t Completion::release_producers(const TaskDescriptor& descriptor) {
   uint32_t rings = 0;
   const Edge* edges = &rings_.edge(descriptor.first_edge);
   for (uint32_t i = 0; i < descriptor.edge_count; ++i) {
     if ((edges[i].kind & kHolds) == 0) continue;
-    // Compared with an older count of holds it may seem to be the last one; the last one does.
+    // Compared with an older count of holds, this release may look like the last one, although a
+    // later one is.
     TaskState& producer = rings_.state(edges[i].producer);
     const uint32_t released = add(producer.released, 1u, alone_) + 1;
     if (released >= producer.held.load(std::memory_order_relaxed)) {
@@ -97,7 +99,7 @@ uint32_t Completion::retire_oldest(TaskRing& ring) {
   return static_cast<uint32_t>(number - first);
 }
 
-// Whether the scope of the task has ended, as far as the wiring knows.
+// Return whether the scope of the task has ended, as far as the wiring has read the stream.
 bool Completion::is_over(const TaskState& state) {
   if (state.phase.load(std::memory_order_acquire) != kDone) return false;
 #ifdef PTO_PLANT_EARLY_RECLAIM

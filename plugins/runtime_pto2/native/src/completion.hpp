@@ -1,9 +1,9 @@
-// The completion of a task: it releases the consumers, then the producers that the task held. Then
-// the slot retires if it is the oldest of its ring.
+// The completion of a task. It releases the consumers, then the producers whose slots the task
+// held. Then the slot retires if it is the oldest of its ring.
 //
-// Any scheduler may call these functions for tasks whose kernels returned on its cores. No thread
-// waits: the thread that brings a count to 0 does the next step, and a thread that finds the
-// retirement of a ring in progress leaves the rest to its owner.
+// Any scheduler may call these functions for tasks whose kernels have returned on its cores. No
+// thread waits: the thread that decrements a count to 0 does the next step, and if another thread
+// already retires tasks of the ring, that thread does the rest.
 #pragma once
 
 #include <atomic>
@@ -21,14 +21,14 @@ class Completion {
   Completion(Context& context, Rings& rings, Ready& ready, Clusters& clusters)
       : context_(context), rings_(rings), ready_(ready), clusters_(clusters) {}
 
-  // `alone`: there is one scheduler.
+  // `alone`: whether there is only one scheduler.
   void begin(bool alone) { alone_ = alone; }
 
-  // Lane `thread`: the kernel of `task` has returned. Return the rings, as bits, in which retire()
-  // may find a task.
+  // Called by lane `thread`: the kernel of `task` has returned. Return the rings, as bits, in which
+  // retire() may find a task.
   uint32_t complete(uint32_t thread, SlotRef task, uint32_t core);
 
-  // Retire the oldest tasks of a ring as far as possible. Return their number.
+  // Retire the oldest tasks of a ring as far as possible. Return how many retired.
   uint32_t retire(uint32_t ring);
 
  private:

@@ -1,6 +1,6 @@
-// The rings that submits use: those of the run, and after a proven deadlock those of a plan.
+// The rings that submits use: those of the run or, after a proven deadlock, those of a plan.
 //
-// Orchestrator only.
+// Called by the orchestrator only.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +23,16 @@ class CurrentRings {
   Shortage create();
   void destroy();
   void begin();
-  // After the orchestration: completes the error of a proven deadlock, see PlannedRings::finish().
+  // Called after the orchestration: complete the error of a proven deadlock, see
+  // PlannedRings::finish().
   void finish(bool is_whole);
-  // Between runs.
+  // Called between runs.
   void end() { planned_.end(); }
 
   bool is_planning() const { return is_planning_; }
 
-  // Calls step(rings). If it returns false because a deadlock has been proven, calls it again with
-  // the planned rings. Returns what the last call returned.
+  // Call step(rings). If it returns false because a deadlock has been proven, call it again with
+  // the planned rings. Return the last result.
   template <class Step>
   bool take(Step step) {
     if (!is_planning_) {
@@ -41,7 +42,7 @@ class CurrentRings {
     return step(planned_);
   }
 
-  // Calls step(rings) once, where no step waits.
+  // Call step(rings) once, for steps that never wait.
   template <class Step>
   auto call(Step step) {
     return is_planning_ ? step(planned_) : step(live_);

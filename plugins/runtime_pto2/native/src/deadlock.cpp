@@ -8,8 +8,8 @@
 namespace pto::ring_buffer {
 namespace {
 
-// Return the ring whose oldest task the report names: the exhausted ring, or, for a resource shared
-// by all rings, the outermost one with live tasks.
+// Return the ring whose oldest task the report names: the exhausted ring or, for a resource that
+// all rings share, the outermost ring with live tasks.
 uint32_t holding_ring(const Rings& rings, const Blocked& blocked) {
   if (blocked.what != Resource::kTensorMap) return blocked.ring;
   for (uint32_t ring = 0; ring < kRings; ++ring) {
@@ -20,7 +20,7 @@ uint32_t holding_ring(const Rings& rings, const Blocked& blocked) {
   return blocked.ring;
 }
 
-// Programs know the resources by the numbers of the ABI.
+// The values equal those of the ABI, which programs use.
 static_assert(static_cast<uint32_t>(Resource::kWindow) == PTO_RESOURCE_TASK_RING);
 static_assert(static_cast<uint32_t>(Resource::kHeap) == PTO_RESOURCE_HEAP_RING);
 static_assert(static_cast<uint32_t>(Resource::kEdges) == PTO_RESOURCE_DEPENDENCY_POOL);
@@ -30,7 +30,7 @@ static_assert(static_cast<uint32_t>(Resource::kCluster) == PTO_RESOURCE_CLUSTERS
 void set_file(pto_error& error, const char* file) {
   error.file[0] = '\0';
   if (file == nullptr) return;
-  // The end of a long path is more useful than its beginning.
+  // If the path is too long, keep its end, which is more useful than its beginning.
   const size_t length = std::strlen(file);
   const size_t capacity = sizeof error.file - 1;
   std::memcpy(error.file, length > capacity ? file + length - capacity : file,

@@ -1,9 +1,9 @@
 // The proof of a deadlock and its text.
 //
-// The orchestrator records the resource that it waits for (Blocked) before it waits. When the
-// platform finds all agents idle, stalled() derives the proof from that record and the rings, logs
-// it at once, and latches it as the run's error. At the end of the orchestration, complete() adds
-// the plan: the smallest sizes that suffice, and their settings.
+// Before the orchestrator waits, it records the resource that it waits for (Blocked). When the
+// platform finds all agents idle, stalled() derives the proof from this record and from the rings,
+// logs it at once, and latches it as the error of the run. At the end of the orchestration,
+// complete() adds the plan: the smallest sizes that suffice, and the settings for them.
 #pragma once
 
 #include <atomic>
@@ -16,45 +16,46 @@
 
 namespace pto::ring_buffer {
 
-// A place in the user's program; `file` NULL is unknown.
+// A position in the user's program. `file` is NULL if it is unknown.
 struct Place {
   const char* file = nullptr;
   int32_t line = -1;
 };
 
-// The data of the report, taken while no agent runs.
+// The data of the report, read while no agent runs.
 struct Proof {
   Blocked blocked;
   Sizes sizes;
-  uint64_t used = 0;       // size of the resource, in its unit
+  uint64_t used = 0;       // size of the resource, in the unit of the resource
   int64_t current = 0;     // number of the ring's next task
   int64_t last_alive = 0;  // number of its oldest task that has not retired
-  // Why it stays used: the oldest task alive in the ring, and the open scope that it belongs to.
-  // Of clusters: the outermost scope that holds one, and no task.
+  // The reason why the resource stays in use: the oldest task alive in the ring, and the open scope
+  // to which it belongs. For clusters: the outermost scope that holds a cluster, and no task.
   int64_t holder = kNoTask;  // task id
   Place holder_place;
   uint32_t scope_depth = 0;
   Place scope_place;
 };
 
-// Fill in the data from the rings and the wait: all fields except `used` of a heap, the tensor map
+// Fill in the data from the rings and the wait. Not filled in: `used` for a heap, the tensor map
 // and the clusters, and the positions of scopes.
 Proof take_proof(const Rings& rings, const Blocked& blocked, const Sizes& sizes);
 
 class Deadlock {
  public:
-  // Latched for the rest of the run. Any thread may ask.
+  // The result stays true for the rest of the run. Any thread may call this.
   bool is_proven() const { return error_.load(std::memory_order_acquire) != nullptr; }
   const pto_error* error() const { return error_.load(std::memory_order_acquire); }
   const Proof& proof() const { return proof_; }
 
-  // Record the proof as the run's error and log it at once. No other thread runs.
+  // Record the proof as the error of the run and log it at once. Called while no other thread runs.
   void prove(Context& context, const Proof& proof);
 
-  // Orchestrator, at the end of the orchestration: add the sufficient sizes to the error.
+  // Called by the orchestrator at the end of the orchestration: add the sufficient sizes to the
+  // error.
   void complete(const Plan& plan);
 
-  // Between runs.
+  // Called between runs.
   void clear() { error_.store(nullptr, std::memory_order_relaxed); }
 
  private:

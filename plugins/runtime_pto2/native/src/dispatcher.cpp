@@ -7,7 +7,7 @@
 namespace pto::ring_buffer {
 namespace {
 
-constexpr uint32_t kLine = 64;  // bytes of a cache line
+constexpr uint32_t kLine = 64;  // size of a cache line in bytes
 
 }  // namespace
 

@@ -1,6 +1,7 @@
-// Puts ready tasks on the free cores of a scheduler thread.
+// Dispatches ready tasks to the free cores of a scheduler thread.
 //
-// Each function works for one lane. Owner: the thread inside step() of that lane.
+// Each function works for one lane, which is the state of one scheduler thread. Owner: the thread
+// inside step() of that lane.
 #pragma once
 
 #include <atomic>
@@ -17,15 +18,15 @@ namespace pto::ring_buffer {
 struct alignas(64) Lane {
   uint32_t thread;
   uint32_t in_flight;
-  bool is_eager;                   // was about to rest after its last step
-  uint32_t fills[PTO_CORE_TYPES];  // how often it found tasks for free cores
+  bool is_eager;                   // it was about to become idle after its last step
+  uint32_t fills[PTO_CORE_TYPES];  // number of times that it found tasks for free cores
   uint32_t free_count[PTO_CORE_TYPES];
   pto_core_mask free_cores[PTO_CORE_TYPES];
-  int64_t counted;                  // number of its completed tasks that completed_ includes
-  char* scratch;                    // for payloads of blocks, until dispatch() has taken them
-  uint32_t used;                    // of scratch, bytes
-  uint32_t batched;                 // of batch
-  std::atomic<int64_t> dispatched;  // others read these two
+  int64_t counted;   // number of its completed tasks that completed_ already includes
+  char* scratch;     // memory for payloads of blocks, in use until dispatch() has copied them
+  uint32_t used;     // bytes of scratch in use
+  uint32_t batched;  // tasks in batch
+  std::atomic<int64_t> dispatched;  // other threads read these two
   std::atomic<int64_t> completed;
   LaneStatistics statistics;
   SlotRef running[PTO_MAX_CORES];
@@ -46,14 +47,14 @@ class Dispatcher {
   Dispatcher(Context& context, Rings& rings, Ready& ready)
       : context_(context), rings_(rings), ready_(ready) {}
 
-  // Bytes of Lane::scratch, for the payloads of the blocks in one batch. A full one is dispatched
-  // early.
+  // The size of Lane::scratch in bytes, for the payloads of the blocks in one batch. If it is full,
+  // the batch is dispatched early.
   static constexpr uint32_t kScratchBytes = 64 * 1024;
   static_assert(kScratchBytes >= PTO_MAX_PAYLOAD, "one payload always fits");
 
-  // A core has no task.
+  // The value for a core without a task.
   void free_core(Lane& lane, uint32_t core);
-  // Takes ready tasks and dispatches them in one batch. Returns whether there was a task.
+  // Take ready tasks and dispatch them in one batch. Return whether there was a task.
   bool fill_cores(Lane& lane);
 
  private:

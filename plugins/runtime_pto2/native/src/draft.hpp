@@ -1,4 +1,4 @@
-// A submit during its steps, and the submit that is held back after them.
+// The data of a submit during its steps, and of the submit that waits for publication after them.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace pto::ring_buffer {
 
-// A key orders tasks by its address and covers no bytes.
+// A tensor that is a key orders tasks by its address and covers no bytes.
 inline bool is_key(const pto_tensor_data& tensor) {
   if (tensor.is_pipe != 0) return true;
   for (uint32_t dim = 0; dim < tensor.ndims; ++dim) {
@@ -20,32 +20,32 @@ inline bool is_key(const pto_tensor_data& tensor) {
 }
 
 struct Draft {
-  // `space`: for one Access for each parameter.
+  // `space` has one Access for each parameter.
   Draft(pto_tensor_task& submitted, Access* space) : task(submitted), accesses(space) {}
 
   bool is_block_task() const { return task.block_dim != 0; }
   bool is_fresh(uint32_t parameter) const { return (fresh >> parameter & 1) != 0; }
 
-  // Members without a value get it in check() or in their step.
+  // Members without an initial value are set in check() or in their step.
   pto_tensor_task& task;
-  Access* accesses;  // accesses of the ordering tensors, in their order
+  Access* accesses;  // accesses of the tensors that order tasks, in the order of parameters
   uint64_t kernel;
   uint32_t core_type;
   uint32_t ring;
-  uint32_t count = 1;  // slots
+  uint32_t count = 1;  // number of slots
   int64_t id;          // id of the first slot; known before the slots are taken
   int64_t number;      // number in the ring of the first slot
 
   uint32_t tensors = 0;
   uint32_t scalars = 0;
-  uint32_t ordering = 0;      // tensors that order tasks
-  uint32_t entries = 0;       // most that it adds to the tensor map
+  uint32_t ordering = 0;      // number of tensors that order tasks
+  uint32_t entries = 0;       // maximum number of entries that it adds to the tensor map
   uint64_t fresh = 0;         // bit i: parameter i gets its address from this submit
-  uint64_t output_bytes = 0;  // bytes of all allocations, in whole slabs
+  uint64_t output_bytes = 0;  // total size of the allocations, in whole slabs
 
   uint64_t heap_address = 0;
-  uint32_t gap_shift = 0;  // addresses of the outputs, see heap_memory.hpp
-  uint64_t heap_begin;     // virtual
+  uint32_t gap_shift = 0;  // addresses of the outputs; see heap_memory.hpp
+  uint64_t heap_begin;     // virtual offset
   uint64_t heap_end;
   pto_payload* payload = nullptr;
   uint32_t payload_length = 0;
@@ -55,11 +55,11 @@ struct Draft {
 // The newest submit, until it is published.
 struct HeldTask {
   uint32_t ring;
-  uint32_t count;  // slots; 0: none is held back
+  uint32_t count;  // number of slots; 0: no submit waits for publication
   int64_t number;
 };
 
-// Fails the run because of a submit. The report names the task that it would have been.
+// Fail the run because of a submit. The message names the task that the submit would have created.
 template <class... Parts>
 [[gnu::cold, gnu::noinline]] bool reject(Context& context, const Draft& draft,
                                          const ErrorFacts& given, Parts... parts) {

@@ -1,6 +1,6 @@
-// The dependency pools of the rings: a task's edges get their place when it is published.
+// The dependency pools of the rings. When a task is published, its edges get their entries.
 //
-// Orchestrator only.
+// Called by the orchestrator only.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,9 @@ class EdgePool {
  public:
   EdgePool(RunState& run, SpaceWait& wait) : run_(run), wait_(wait) {}
 
-  // Writes the edges of the held task and names them in its descriptor. False: the wait for free
-  // entries has failed; the list is unchanged but for producers that have retired.
+  // Write the edges of the newest task and store their position in its descriptor. False: the wait
+  // for free entries has failed; then only edges to retired producers have been removed from the
+  // list.
   bool place(const HeldTask& held, EdgeList& edges);
 
  private:

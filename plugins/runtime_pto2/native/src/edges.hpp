@@ -1,4 +1,4 @@
-// The edges of the submit that is being put together. Orchestrator only.
+// The edges of the submit that is being built. Used by the orchestrator only.
 #pragma once
 
 #include <cstdint>
@@ -8,23 +8,23 @@
 
 namespace pto::ring_buffer {
 
-// Producers of one task, each once, whatever number of reasons there is for the edge.
+// The producers of one task. Each is listed once, even if there are several reasons for the edge.
 class EdgeList {
  public:
   struct Item {
     SlotRef producer;
-    uint32_t kind;  // EdgeKind bits
+    uint32_t kind;  // bits of EdgeKind
   };
 
-  // For producers in windows of these sizes. False when memory is exhausted.
+  // Prepare for producers in windows of these sizes. False if memory is exhausted.
   bool create(engine::Memory& memory, const uint64_t* windows);
-  // For windows up to this size; the list stays as it is.
+  // Prepare for windows up to this size; the list does not change.
   bool grow(engine::Memory& memory, uint64_t window);
   void destroy(engine::Memory& memory);
 
   void clear() { count_ = 0; }
 
-  // Return the bits of `kind` that no edge from this producer has yet.
+  // Return the bits of `kind` that no earlier edge from this producer has.
   uint32_t add(SlotRef producer, uint32_t kind) {
     if (count_ > kScanned) return add_marked(producer, kind);
     for (uint32_t index = 0; index < count_; ++index) {
@@ -35,7 +35,7 @@ class EdgeList {
     return kind;
   }
 
-  // Remove the producers that are retired according to `is_over`.
+  // Remove the producers for which `is_over` returns true.
   template <class IsOver>
   void drop(IsOver is_over) {
     uint32_t kept = 0;
@@ -46,8 +46,8 @@ class EdgeList {
     if (count_ > kScanned) mark_all();
   }
 
-  // Sorted by producer: the order of lookups depends on the addresses of tensors. No edge is added
-  // afterwards.
+  // Sort the edges by producer, because the order of look-ups depends on the addresses of tensors.
+  // No edge is added afterwards.
   void sort();
 
   uint32_t count() const { return count_; }
@@ -71,8 +71,8 @@ class EdgeList {
   uint32_t count_ = 0;
   uint64_t capacity_ = 0;
   uint64_t windows_[kRings] = {};
-  // Beyond kScanned items: where in items_ a slot's item is. Never cleared: an entry counts only if
-  // that item names the slot.
+  // Used beyond kScanned items: the index in items_ of each slot's item. Never cleared: an entry is
+  // valid only if that item names the slot.
   uint32_t* marks_[kRings] = {};
 };
 

@@ -1,4 +1,4 @@
-// How large an element of each data type is.
+// The size of an element of each data type.
 #pragma once
 
 #include <cstdint>

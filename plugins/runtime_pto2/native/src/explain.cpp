@@ -12,7 +12,8 @@ namespace {
 constexpr uint32_t kListedTasks = 3;
 
 // Describe the first few live tasks on cores, and the first few that wait for producers. During a
-// run only atomics can be read, and the requested windows: a planner changes the rings' own.
+// run only atomic members can be read. The requested windows are used, because a planner changes
+// those of the rings.
 void add_tasks(Text& text, const RunView& view, Phase phase, const char* heading) {
   uint32_t listed = 0;
   for (uint32_t index = 0; index < kRings; ++index) {

@@ -1,4 +1,4 @@
-// A textual description of a run, for messages about a slow run.
+// A text that describes a run, for messages about slow runs.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ struct RunView {
   const Deadlock& deadlock;
 };
 
-// Any thread may call it at any time; during a run the result is a snapshot. Return the written
-// length.
+// Any thread may call it at any time. During a run, the result is a snapshot. Return the length of
+// the text.
 size_t explain(const RunView& view, char* out, size_t capacity);
 
 }  // namespace pto::ring_buffer

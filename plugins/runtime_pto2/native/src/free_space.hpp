@@ -1,10 +1,12 @@
-// The orchestrator's reservations in the four rings, and the parts that retired tasks have freed.
+// The orchestrator's reservations in the four rings, and the resources that retired tasks have
+// freed.
 //
-// Schedulers move the watermark of a ring when its tasks retire. sync() reads it and frees the
-// resources of those tasks: slots, heap, entries of the dependency pool and of the tensor map,
-// payloads.
+// Schedulers advance the watermark of a ring when its tasks retire. sync() reads the watermark and
+// frees the resources of those tasks: slots, heap, entries of the dependency pool and of the tensor
+// map, payloads.
 //
-// Orchestrator only; is_blocked() callers may read it while the orchestrator waits.
+// Called by the orchestrator only. Callers of is_blocked() may read it while the orchestrator
+// waits.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +21,9 @@
 namespace pto::ring_buffer {
 
 struct RingSpace {
-  int64_t alive = 0;        // tasks before it have retired; their entries and payloads are free
-  int64_t edges_alive = 0;  // edges of tasks before it are free
-  uint64_t heap_tail = 0;   // virtual
+  int64_t alive = 0;        // earlier tasks have retired; their entries and payloads are free
+  int64_t edges_alive = 0;  // the edges of earlier tasks are free
+  uint64_t heap_tail = 0;   // virtual offset
   uint64_t edges_tail = 0;
   HeapRing heap;
   HeapRing edges;
@@ -39,19 +41,19 @@ class FreeSpace {
   // call.
   void sync(CleanedBy reason, int64_t least);
   void sync_ring(uint32_t ring, CleanedBy reason);
-  // Once for each submit: syncs now and then, where it is worth a walk over the tasks.
+  // Called once for each submit: sync when enough tasks may have retired.
   void sync_at_intervals() {
     if (--submits_to_sync_ == 0) sync(CleanedBy::kBatch, kBatch);
   }
 
-  // Frees the edges of tasks before `end` that are done, whether or not their scope has ended.
+  // Free the edges of completed tasks before `end`, whether or not their scope has ended.
   void free_done_edges(uint32_t ring, int64_t end);
 
   bool has_slots(uint32_t ring, uint32_t count) const {
     const TaskRing& tasks = rings_.ring[ring];
     return tasks.next + count - spaces_[ring].alive < static_cast<int64_t>(tasks.window);
   }
-  // Whether the newest task in the slot has retired.
+  // Return whether the newest task in the slot has retired.
   bool has_retired(SlotRef task) const;
   RingUse use(uint32_t ring) const;
 
@@ -62,8 +64,9 @@ class FreeSpace {
   Payloads& payloads() { return payloads_; }
 
  private:
-  static constexpr uint32_t kSyncInterval = 64;  // submits
-  static constexpr int64_t kBatch = 64;          // retired tasks that are worth a walk
+  static constexpr uint32_t kSyncInterval = 64;  // number of submits
+  // number of retired tasks for which a pass is worth its cost
+  static constexpr int64_t kBatch = 64;
 
   Rings& rings_;
   TensorMap map_;

@@ -1,9 +1,9 @@
 // The device memory of the heap rings.
 //
 // The memory of a ring is allocated when a task first needs it, and kept until destroy(). In
-// checking mode an output lies at twice its offset, and a gap of its own size follows it.
+// checking mode, an output lies at twice its offset, and is followed by a gap of its own size.
 //
-// Orchestrator only.
+// Called by the orchestrator only.
 #pragma once
 
 #include <cstdint>
@@ -23,20 +23,20 @@ class HeapMemory {
   void destroy();
 
   bool is_open(uint32_t ring) const { return bases_[ring] != 0; }
-  // PTO_ERROR_MEMORY or another status of the platform if the device has not enough memory.
+  // Returns PTO_ERROR_MEMORY, or another status of the platform, if device memory is exhausted.
   pto_status open(uint32_t ring);
 
   uint64_t address(uint32_t ring, uint64_t position) const {
     return bases_[ring] + (position << gap_shift_);
   }
-  // Bytes at `offset` of an output lie at offset << gap_shift() in its memory.
+  // An output with the offset `offset` lies at offset << gap_shift() in the memory of the ring.
   uint32_t gap_shift() const { return gap_shift_; }
 
-  // False: not in a heap ring.
+  // False: the address is not in a heap ring.
   bool find_ring(uint64_t address, uint32_t* ring) const {
     return address - low_ < span_ && find_ring_of(address, ring);
   }
-  // The live task whose outputs contain the address; kNoTask if there is none.
+  // Return the live task whose outputs contain the address; kNoTask if there is none.
   int64_t owner_of(uint32_t ring, uint64_t address) const;
   bool is_output_of(const TaskRecord& task, uint64_t address) const {
     return address - task.heap_address < (task.heap_end - task.heap_begin) << gap_shift_;
@@ -48,8 +48,8 @@ class HeapMemory {
   Context& context_;
   Rings& rings_;
   FreeSpace& space_;
-  uint64_t bases_[kRings] = {};  // device addresses; 0: not open
-  // All heaps lie in [low_, low_ + span_), with gaps.
+  uint64_t bases_[kRings] = {};  // device addresses; 0: not allocated yet
+  // All heaps, with their gaps, lie in [low_, low_ + span_).
   uint64_t low_ = 0;
   uint64_t span_ = 0;
   uint32_t gap_shift_ = 0;

@@ -1,12 +1,14 @@
-// The reservations of each heap ring since the run began. A deadlock report computes from them
-// exactly which heap would have sufficed: the placement depends only on this sequence and the size.
+// The reservations in each heap ring since the start of the run. From them, a deadlock report
+// computes exactly which heap size would have sufficed: the placement depends only on this sequence
+// and on the size.
 //
-// One word an event: a reservation in slabs of 1024 bytes, or kReleased. When a scope ends and a
-// ring's scope_released moves, it moves to the ring's next task: an outer scope that shares the
-// ring and has tasks of its own would have held it back. So a release always empties the ring and
+// One word for each event: a reservation in slabs of 1024 bytes, or kReleased. When a scope ends
+// and a ring's scope_released changes, it changes to the ring's next task: an outer scope with
+// tasks in the same ring would have prevented the change. So a release always empties the ring, and
 // needs no operand.
 //
-// Orchestrator only. Nothing is cleared per run; the pages are touched as the run needs them.
+// Called by the orchestrator only. A new run clears nothing; pages are used only as far as the run
+// needs them.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +20,7 @@ namespace pto::ring_buffer {
 
 class History {
  public:
-  static constexpr uint32_t kMaxEvents = 1u << 20;  // of a ring
+  static constexpr uint32_t kMaxEvents = 1u << 20;  // events of one ring
   static constexpr uint32_t kReleased = 0;
   static constexpr uint64_t kSlabBytes = 1024;
   static constexpr uint64_t whole_slabs(uint64_t bytes) {
@@ -49,7 +51,7 @@ class History {
     add(state, ring, static_cast<uint32_t>(slabs > kMostSlabs ? kMostSlabs : slabs));
   }
 
-  // Every task of the ring is in an ended scope.
+  // Record that every task of the ring belongs to an ended scope.
   void release(uint32_t ring) {
     Ring& state = rings_[ring];
     if (state.held_bytes == 0) return;
@@ -57,11 +59,12 @@ class History {
     add(state, ring, kReleased);
   }
 
-  // The most that tasks of open scopes held at once: no smaller heap can do. Of the whole run.
+  // Return the maximum size that tasks of open scopes held at once in the whole run. No smaller
+  // heap can suffice.
   uint64_t most_bytes(uint32_t ring) const { return rings_[ring].most_bytes; }
 
-  // Return false if the run had more events than are kept, or an event too large to record. Values
-  // computed from the events are then lower bounds.
+  // Return false if the run had too many events, or an event that is too large to record. Results
+  // that are computed from the events are then lower bounds.
   bool is_complete(uint32_t ring) const { return !rings_[ring].is_cut; }
 
   const uint32_t* events(uint32_t ring) const { return events_ + ring * kMaxEvents; }

@@ -1,4 +1,4 @@
-// One attached runtime: the state of a device's run, behind pto_runtime_api.
+// One attached runtime: the state of a device's run, which pto_runtime_api drives.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class Instance {
         scheduler_(context_, rings_, clusters_),
         orchestrator_(context_, rings_, clusters_, scheduler_) {}
 
-  // Call destroy() also after a shortage.
+  // Call destroy() also if this fails for lack of memory.
   Shortage create();
   void destroy();
 
@@ -61,7 +61,7 @@ class Instance {
   Orchestrator orchestrator_;
 };
 
-// The table that an orchestration library gets; its `runtime` is an Instance.
+// The table that an orchestration library receives; its member `runtime` points to an Instance.
 pto2_calls orchestration_calls();
 
 }  // namespace pto::ring_buffer

@@ -1,10 +1,10 @@
-// The rings of the run, as a submit uses them: it waits while they are full, and writes tasks for
+// The rings of the run, as a submit uses them: it waits while a ring is full, and writes tasks for
 // the schedulers. planned_rings.hpp has the same functions for a plan.
 //
-// Functions that return bool return false when the run has failed or a deadlock has been proven.
-// In the second case the caller repeats the call on the planned rings, see current_rings.hpp.
+// A function returns false if the run has failed or a deadlock has been proven. In the second case
+// the caller repeats the call on the planned rings; see current_rings.hpp.
 //
-// Orchestrator only.
+// Called by the orchestrator only.
 #pragma once
 
 #include <cstdint>
@@ -30,21 +30,21 @@ class LiveRings {
 
   HeapMemory& heaps() { return heaps_; }
 
-  // Makes sure that the task's slots are free. The caller takes them.
+  // Wait until the task's slots are free. The caller takes them.
   bool reserve_slots(const Draft& draft) {
     return run_.space.has_slots(draft.ring, draft.count) || wait_for_slots(draft);
   }
-  // Reserves draft.output_bytes of the heap: sets heap_address, heap_begin and gap_shift.
+  // Reserve draft.output_bytes in the heap; set heap_address, heap_begin and gap_shift.
   bool reserve_outputs(Draft& draft);
-  // Reports to the platform, in checking mode, that an output has its memory.
+  // In checking mode, report to the platform the memory of an output.
   bool lend_output(const Draft& draft, uint32_t parameter);
-  // Makes sure that the tensor map has space for draft.entries more entries.
+  // Wait until the tensor map has space for draft.entries more entries.
   bool reserve_entries(const Draft& draft) {
     return run_.space.map().has_space(draft.entries) || wait_for_entries(draft);
   }
-  // Writes the payload and the descriptors.
+  // Write the payload and the descriptors.
   bool write(Draft& draft);
-  // Places the edges of the held task and appends the task to the stream.
+  // Place the edges of the newest task and append the task to the stream.
   bool publish(const HeldTask& held, EdgeList& edges);
 
   // In checking mode: return whether the platform knows the memory. Otherwise fill `cause`.
@@ -59,9 +59,9 @@ class LiveRings {
   bool allocate_cluster(uint32_t depth, Place at, int32_t* cluster);
   bool is_cluster_allocated(int32_t cluster) const { return run_.clusters.is_allocated(cluster); }
   void free_cluster(int32_t cluster) { run_.clusters.free(cluster); }
-  // The scope of this depth ends: frees its clusters.
+  // The scope of this depth ends, which frees its clusters.
   void end_scope(uint32_t depth) { run_.clusters.end_scope(depth); }
-  // The ring's scope_released has moved.
+  // The value scope_released of the ring has changed.
   void released(uint32_t) {}
 
  private:

@@ -1,7 +1,7 @@
-// The current wait of the orchestrator, for reports by other threads.
+// A description of the current wait of the orchestrator, for reports by other threads.
 //
-// The orchestrator enters and leaves; any thread may read. A thread holds the lock only while it
-// copies a snapshot.
+// The orchestrator writes it; any thread may read it. A thread holds the lock only while it copies
+// a snapshot.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ class LongWait {
     int64_t last_alive = 0;  // number of its oldest task that has not retired
   };
 
-  // Also for a newer picture of the same wait.
+  // Start a wait, or update the data of the current wait.
   void enter(const Picture& picture) {
     const Guard guard(lock_);
     if (picture_.blocked.what == Resource::kNone) told_ns_ = picture.blocked.since_ns;
@@ -32,13 +32,13 @@ class LongWait {
     picture_.blocked.what = Resource::kNone;
   }
 
-  // `blocked.what` is kNone while it does not wait.
+  // `blocked.what` is kNone if the orchestrator does not wait.
   Picture look() const {
     const Guard guard(lock_);
     return picture_;
   }
 
-  // Return a snapshot to one caller for each kLongWaitNs of the wait.
+  // Return a snapshot to only one caller for each kLongWaitNs that the wait lasts.
   bool is_due(uint64_t now_ns, Picture* picture) {
     const Guard guard(lock_);
     if (picture_.blocked.what == Resource::kNone || now_ns < told_ns_ + kLongWaitNs) return false;

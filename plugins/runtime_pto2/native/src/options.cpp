@@ -10,8 +10,8 @@ namespace {
 
 struct Rule {
   const char* key;
-  uint64_t Options::* one;            // for an option of one value
-  uint64_t (Options::*each)[kRings];  // for one with a value for each ring
+  uint64_t Options::* one;            // form for an option with one value
+  uint64_t (Options::*each)[kRings];  // form for an option with a value for each ring
   uint64_t min;
   uint64_t max;
   uint64_t multiple;
@@ -49,7 +49,8 @@ const Rule* find(const char* key) {
   return nullptr;
 }
 
-// A decimal number up to `end`, which is a comma or the end of the text; false for anything else.
+// Parse a decimal number up to `end`, which is a comma or the end of the text. Return false for any
+// other text.
 bool parse(const char* text, const char** end, uint64_t* value) {
   const char* digit = text;
   for (*value = 0; *digit >= '0' && *digit <= '9'; ++digit) {

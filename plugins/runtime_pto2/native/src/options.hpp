@@ -1,4 +1,4 @@
-// The sizes of the rings and pools, as text options of an instance.
+// The sizes of the rings and pools, which an instance receives as text options.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,22 @@ struct Options {
   static constexpr uint64_t kMinHeap = 1024;
   static constexpr uint64_t kMaxHeap = uint64_t{1} << 46;
   static constexpr uint64_t kMinEdges = 16;
-  // With 2^30, the last entry of ring 3 would equal kClosed.
+  // The limit is below 2^30, because then the last entry of ring 3 would equal kClosed.
   static constexpr uint64_t kMaxEdges = 1073741823;
   static constexpr uint64_t kMaxShards = 16;
   static constexpr uint64_t kMinMapEntries = 16;
   static constexpr uint64_t kMaxMapEntries = uint64_t{1} << 28;
 
-  uint64_t task_window[kRings] = {65536, 65536, 65536, 65536};  // slots, powers of two
+  uint64_t task_window[kRings] = {65536, 65536, 65536, 65536};  // number of slots, powers of two
   uint64_t heap[kRings] = {uint64_t{1} << 30, uint64_t{1} << 30, uint64_t{1} << 30,
-                           uint64_t{1} << 30};               // bytes, multiples of 1024
-  uint64_t dep_pool[kRings] = {65536, 65536, 65536, 65536};  // entries; entry 0 is never used
+                           uint64_t{1} << 30};  // sizes in bytes, multiples of 1024
+  // number of entries; entry 0 is never used
+  uint64_t dep_pool[kRings] = {65536, 65536, 65536, 65536};
   uint64_t ready_queue_shards = 3;
-  uint64_t tensor_map_pool = 65536;  // entries
+  uint64_t tensor_map_pool = 65536;  // number of entries
 
-  // PTO_ERROR_USAGE, with the explanation in `error`, for an unknown key or a value out of range.
+  // Return PTO_ERROR_USAGE, with an explanation in `error`, for an unknown key or a value out of
+  // range.
   pto_status read(const pto_option* options, uint32_t count, pto_error* error);
 };
 

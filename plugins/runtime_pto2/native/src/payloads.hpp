@@ -1,7 +1,7 @@
-// Memory for the payloads of live tasks, in blocks of a few sizes that come back as tasks retire.
+// Memory for the payloads of live tasks: blocks of a few sizes that are reused when tasks retire.
 //
-// The block freed last is reused first, while it is in the cache. Runs clear nothing: a run carves
-// the same chunks again. Orchestrator only.
+// The block that was freed last is reused first, while it is in the cache. A new run clears
+// nothing: it divides the same chunks again. Used by the orchestrator only.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace pto::ring_buffer {
 class Payloads {
  public:
   static constexpr uint32_t kSmallest = 256;
-  static constexpr uint32_t kClasses = 6;  // 256 to 8192 bytes
+  static constexpr uint32_t kClasses = 6;  // sizes from 256 to 8192 bytes
   static constexpr uint32_t kLargest = kSmallest << (kClasses - 1);
 
   bool create(engine::Memory& memory) { return chunks_.create(memory); }
@@ -26,13 +26,13 @@ class Payloads {
     for (Free*& free : free_) free = nullptr;
   }
 
-  // The class of blocks that hold `length` bytes, 1 to kLargest.
+  // Return the size class for `length` bytes, from 1 to kLargest.
   static uint32_t class_of(uint32_t length) {
     const uint32_t blocks = (length - 1) / kSmallest;
     return blocks == 0 ? 0 : 32 - static_cast<uint32_t>(__builtin_clz(blocks));
   }
 
-  // NULL when memory is exhausted.
+  // Return NULL if memory is exhausted.
   pto_payload* take(uint32_t size_class) {
     Free* block = free_[size_class];
     if (block == nullptr) {

@@ -1,11 +1,11 @@
-// The rings of a plan, with the functions of live_rings.hpp: they are never full, and nothing runs.
+// The rings of a plan, with the functions of live_rings.hpp. They are never full, and no task runs.
 //
-// After a proven deadlock the orchestration continues on these rings. Each task counts as completed
-// at once. The planner records the required sizes of the rings, see planner.hpp.
+// After a proven deadlock, the orchestration continues on these rings. Each task counts as
+// completed at once. The planner records the required sizes of the rings; see planner.hpp.
 //
-// Functions that return bool return false at a limit of the plan; they have failed the run then.
+// A function returns false at a limit of the plan; it has failed the run in that case.
 //
-// Orchestrator only.
+// Called by the orchestrator only.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@ class PlannedRings {
   PlannedRings(RunState& run, History& history)
       : run_(run), history_(history), planner_(run.context) {}
 
-  // A deadlock has been proven and all schedulers are halted.
+  // Call this when a deadlock has been proven and all schedulers are halted.
   void enter();
-  // The orchestration has ended. `is_whole`: without an error of its own. Returns the smallest
-  // sizes; the rings are those of the run again.
+  // The orchestration has ended. `is_whole`: without an error of its own. Return the smallest
+  // sizes; the rings of the run are restored.
   Plan finish(bool is_whole);
   void end() { planner_.end(); }
 
@@ -38,7 +38,7 @@ class PlannedRings {
   bool write(Draft&) { return true; }
   [[gnu::cold]] bool publish(const HeldTask& held, const EdgeList& edges);
 
-  // Planned memory lies anywhere and contains no data.
+  // Planned memory has arbitrary addresses and contains no data.
   pto_status check_range(uint64_t, uint64_t, pto_error*) const { return PTO_OK; }
   bool is_output_of(const TaskRecord&, uint64_t) const { return true; }
 

@@ -1,13 +1,14 @@
-// The needs of an orchestration: the smallest sizes of rings and pools that suffice.
+// The requirements of an orchestration: the smallest sizes of rings and pools that suffice.
 //
-// After a proven deadlock the orchestration continues without kernels, as if each task completed at
-// once and every ring were large enough. The planner records the usage. From this record, and from
-// the history of the heap rings, it computes the smallest sizes.
+// After a proven deadlock, the orchestration continues without kernels, as if each task completed
+// at once and every ring were large enough. The planner records the use of resources. From this
+// record, and from the history of the heap rings, it computes the smallest sizes.
 //
-// enter() replaces the task records of full rings by larger ones, and finish() restores them.
-// Meanwhile only the orchestrator touches the rings: schedulers see the proof and return at once.
+// enter() replaces the task records of full rings by larger ones; finish() restores them. Between
+// the two calls only the orchestrator uses the rings, because schedulers see the proof and return
+// at once.
 //
-// Orchestrator only.
+// Called by the orchestrator only.
 #pragma once
 
 #include <cstdint>
@@ -21,41 +22,43 @@ namespace pto::ring_buffer {
 
 class Planner {
  public:
-  // limit of planned tasks; then planning ends
+  // maximum number of planned tasks; planning ends there
   static constexpr int64_t kMaxTasks = int64_t{1} << 22;
   static constexpr uint64_t kChunkBytes = uint64_t{1} << 30;
   static constexpr uint32_t kMaxChunks = 1024;
-  static constexpr uint32_t kMaxClusters = 4096;  // ids
+  static constexpr uint32_t kMaxClusters = 4096;  // number of ids
 
   explicit Planner(Context& context) : context_(context) {}
 
   bool is_planning() const { return is_planning_; }
 
-  // A deadlock has been proven, and no other thread runs.
+  // Call this when a deadlock has been proven and no other thread runs.
   void enter(Rings& rings, const Sizes& sizes);
 
-  // Before the ring's next `count` tasks get their numbers: counts them, and enlarges the records
-  // of a full ring. False when the limit is reached: the plan is a lower bound then.
+  // Count the ring's next `count` tasks before they get their numbers, and enlarge the records of a
+  // full ring. Return false if the limit is reached; then the plan is a lower bound.
   bool reserve_slots(uint32_t ring, uint32_t count);
 
-  // The ring's scope_released has moved. Moves its watermark to it, as all tasks count as done.
+  // The ring's scope_released has changed. Advance its watermark to it, because all tasks count as
+  // completed.
   void released(uint32_t ring);
 
-  // Returns memory for the outputs of one submit: zeroes, with pages allocated on access. `bytes`
-  // is a multiple of 1024. 0 when memory is exhausted: the plan is a lower bound then.
+  // Return memory for the outputs of one submit: zeroes, whose pages are allocated on access.
+  // `bytes` is a multiple of 1024. Return 0 if memory is exhausted; then the plan is a lower bound.
   uint64_t reserve_outputs(uint64_t bytes);
 
-  void needs_edges(uint32_t ring, uint64_t entries);  // of one task
-  void needs_tensor_map(uint64_t entries);            // alive, of all rings
+  void needs_edges(uint32_t ring, uint64_t entries);  // maximum for one task
+  void needs_tensor_map(uint64_t entries);            // maximum alive at once, over all rings
 
-  // Returns the smallest id that is allocated neither here nor for real (the bits of `real`), as
-  // programs may count on small ids. -1 at the limit.
+  // Return the smallest id that is allocated neither in the plan nor in the run (the bits of
+  // `real`), because programs may rely on small ids. Return -1 at the limit.
   int32_t allocate_cluster(uint32_t depth, uint32_t real);
   bool is_allocated(int32_t cluster) const;
   void free_cluster(int32_t cluster);
-  void end_scope(uint32_t depth);  // frees the allocations of scopes of `depth` and deeper
+  void end_scope(uint32_t depth);  // free the clusters of scopes of `depth` and deeper
 
-  // The plan is a lower bound, because the orchestration ended early: by an error or an abort.
+  // Record that the plan is a lower bound, because the orchestration ended early by an error or an
+  // abort.
   void cut_short() { is_lower_bound_ = true; }
 
   // Called at the end of the orchestration. Restore the rings. The memory of outputs stays until

@@ -1,10 +1,10 @@
 // The newest submit, from its last step until it is published.
 //
 // Schedulers may start a task as soon as it is in the stream. So the newest submit is held back
-// until the next call, and its edges stay in a list: add_dep() can still add some. Decision record
-// 0005 compares this with the alternatives.
+// until the next call, and its edges stay in a list, because add_dep() can still add edges to it.
+// Decision record 0005 compares this with the alternatives.
 //
-// Orchestrator only.
+// Called by the orchestrator only.
 #pragma once
 
 #include <cstdint>
@@ -29,19 +29,19 @@ class Publisher {
     last_id_ = draft.id;
   }
 
-  // Appends the held task, if there is one, to the stream. The run has failed if it cannot.
+  // Append the task that is held back, if any, to the stream. On failure, the run has failed.
   void append() {
     if (held_.count == 0) return;
     current_.take([this](auto& rings) { return rings.publish(held_, current_.edges()); });
     held_.count = 0;
   }
-  // The same, and announces the stream to the schedulers.
+  // Do the same, and announce the stream to the schedulers.
   void publish() {
     append();
     run_.stream.announce();
   }
 
-  // Adds an edge to the held task, which must be `to`. False after an error.
+  // Add an edge to the task that is held back, which must be `to`. Return false after an error.
   bool add_dep(int64_t from, int64_t to, Place at);
 
  private:

@@ -7,10 +7,10 @@
 //   pinned   tasks of a cluster: per cluster and core type, of the lane whose cores these are.
 //            Other lanes leave them in its inbox.
 //
-// All queues are first in, first out, and linked through TaskState::next_ready, so they have no
-// limit. No ready task starves: only local, pinned or other shards' tasks can overtake the head of
-// a shard, and every kFairTurn-th time that a lane fills cores of a type it takes from the shards
-// first, starting with a different one each time.
+// All queues are first in, first out, and are linked through TaskState::next_ready, so they have no
+// size limit. No ready task starves: only tasks that are local, pinned or in other shards can
+// overtake the first task of a shard. Every kFairTurn-th time that a lane fills cores of a type, it
+// takes tasks from the shards first, and starts with a different shard each time.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@
 
 namespace pto::ring_buffer {
 
-// Linked tasks, of one thread or under a lock.
+// A list of linked tasks, which one thread uses, or several threads under a lock.
 class TaskList {
  public:
   void clear() {
@@ -58,7 +58,7 @@ class TaskList {
     return task;
   }
 
-  // Moves all of `other` to the end of this list.
+  // Move all tasks of `other` to the end of this list.
   void append(const Rings& rings, TaskList& other) {
     if (other.size_ == 0) return;
     if (first_ == kNoSlot) {
@@ -90,19 +90,20 @@ class Ready {
   void create(uint32_t shards) { shards_ = shards < kMostShards ? shards : kMostShards; }
   void begin();
 
-  // Lane `thread`: the submit at `head` is satisfied; all its blocks are ready.
+  // Called by lane `thread`: all producers of the submit at `head` have completed, so all its
+  // blocks are ready.
   void add(uint32_t thread, SlotRef head);
 
-  // Lane `thread`: take at most `limit` tasks of `type`. Return their number. If `others_first` is
-  // set, take from the shared queues first.
+  // Called by lane `thread`: take at most `limit` tasks of `type`. Return their number. If
+  // `others_first` is set, take tasks from the shared queues first.
   uint32_t take(uint32_t thread, uint32_t type, bool others_first, uint32_t limit, SlotRef* out,
                 LaneStatistics& statistics);
 
-  // Lane `thread`: move tasks from its inbox to the queues of their clusters.
+  // Called by lane `thread`: move tasks from its inbox to the queues of their clusters.
   void receive(uint32_t thread) {
     if (lanes_[thread].inbox.load(std::memory_order_relaxed) != kNoSlot) receive_all(thread);
   }
-  // Clusters of lane `thread` that have a task of `type`, by bit.
+  // Return the clusters of lane `thread` that have a task of `type`, as bits.
   uint32_t pinned(uint32_t thread, uint32_t type) const { return lanes_[thread].pinned[type]; }
   SlotRef take_pinned(uint32_t thread, uint32_t type, uint32_t cluster);
 
@@ -110,7 +111,7 @@ class Ready {
   // and wake them. If every shard is locked, the next step tries again.
   void leave(uint32_t thread, uint32_t type, LaneStatistics& statistics);
 
-  // Whether lane `thread` would find a task, after it entered itself in resting_.
+  // Return whether lane `thread` would find a task after it has entered itself in resting_.
   bool has_shared(uint32_t type) const;
   bool has_local(uint32_t thread, uint32_t type) const {
     return lanes_[thread].local[type].size() > 0;
@@ -136,7 +137,7 @@ class Ready {
     TaskList local[PTO_CORE_TYPES];
     uint32_t pinned[PTO_CORE_TYPES];
     uint32_t own_shard;
-    uint32_t other_shard;                    // shard to start with when the shared queues are first
+    uint32_t other_shard;                    // first shard when the shared queues are tried first
     alignas(64) std::atomic<SlotRef> inbox;  // last in, first out
   };
 
@@ -152,8 +153,8 @@ class Ready {
   Context& context_;
   Rings& rings_;
   Resting& resting_;
-  uint32_t shards_ = 1;  // as requested
-  uint32_t used_ = 1;    // of this run: at most one for each scheduler
+  uint32_t shards_ = 1;  // number that was requested
+  uint32_t used_ = 1;    // number in this run: at most one for each scheduler
   uint32_t threads_ = 1;
   uint8_t lane_of_cluster_[PTO_MAX_BLOCKS] = {};
   Lane lanes_[PTO_MAX_AICPU_THREADS] = {};

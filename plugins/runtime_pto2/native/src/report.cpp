@@ -16,9 +16,9 @@ constexpr size_t kLongestName = 60;
 struct ResourceNames {
   const char* name;
   const char* unit;
-  const char* one;  // of the unit
+  const char* one;  // name of the unit
   const char* key;
-  const char* environment;  // NULL: none
+  const char* environment;  // NULL: there is none
 };
 
 constexpr ResourceNames kResourceNames[kResources] = {
@@ -50,7 +50,7 @@ void add_scope(Text& text, const Proof& proof) {
   add_place(text, proof.scope_place);
 }
 
-// One value where the rings share it, else one for each ring, as the option is written.
+// One value if the rings share it, otherwise one value for each ring, in the form of the option.
 void add_value(Text& text, const Sizes& sizes, Resource resource) {
   const uint64_t first = size_of(sizes, resource, 0);
   bool is_shared = true;
@@ -63,7 +63,7 @@ void add_value(Text& text, const Sizes& sizes, Resource resource) {
   }
 }
 
-// "task window 16 slots (4 is too small for ring 0): --set pto2.task_window=16, ...".
+// Example: "task window 16 slots (4 is too small for ring 0): --set pto2.task_window=16, ...".
 void add_size(Text& text, const Sizes& now, const Plan& plan, Resource resource) {
   const ResourceNames& names = names_of(resource);
   text.add(names.name, " ");

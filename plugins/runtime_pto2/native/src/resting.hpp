@@ -1,9 +1,9 @@
-// The idle schedulers, and those about to become idle.
+// The set of schedulers that are idle or about to become idle.
 //
-// The wake protocol, which loses no wake-up: a thread that creates work stores it (seq_cst) and
-// then reads this word. A scheduler without work enters itself here (seq_cst) and then checks for
-// work once more. One of the two sees the other. The thread that removes a scheduler from this word
-// wakes it.
+// The wake protocol loses no wake-up. A thread that creates work stores it (seq_cst) and then reads
+// this word. A scheduler without work enters itself here (seq_cst) and then checks for work once
+// more. So either the thread sees the scheduler here, or the scheduler sees the work. The thread
+// that removes a scheduler from this word wakes it.
 #pragma once
 
 #include <atomic>
@@ -18,15 +18,15 @@ class Resting {
  public:
   explicit Resting(engine::Context& context) : context_(context) {}
 
-  // No scheduler is idle: a backend steps every scheduler at the start.
+  // At the start no scheduler is idle, because a backend steps every scheduler.
   void begin(uint32_t threads) {
     all_ = 0;
     for (uint32_t thread = 0; thread < threads; ++thread) all_ |= kRests << (kBits * thread);
     word_.store(0, std::memory_order_relaxed);
   }
 
-  // Scheduler `thread` is about to say idle; `free_types` has bit t set when it has a free core of
-  // type t.
+  // Scheduler `thread` is about to become idle. Bit t of `free_types` is set if it has a free core
+  // of type t.
   void enter(uint32_t thread, uint32_t free_types) {
     word_.fetch_or((kRests | free_types << 1) << (kBits * thread), std::memory_order_seq_cst);
   }
@@ -36,8 +36,8 @@ class Resting {
     }
   }
 
-  // Announce `tasks` more ready tasks of `type` for all schedulers. Return the number of woken
-  // schedulers.
+  // Announce to all schedulers that `tasks` more tasks of `type` are ready. Return the number of
+  // schedulers that were woken.
   uint32_t wake_hungry(uint32_t type, uint32_t tasks) {
     uint32_t hungry = word_.load(std::memory_order_seq_cst) & hungry_bits(type);
     uint32_t woken = 0;
@@ -47,16 +47,16 @@ class Resting {
     return woken;
   }
 
-  // Return whether no scheduler would check for new work now. Call it after work was stored
-  // (seq_cst): false means that a scheduler will find the work before it becomes idle.
+  // Return whether no scheduler would check for new work now. Call this after the work was stored
+  // (seq_cst). False means that a scheduler will find the work before it becomes idle.
   bool do_all_rest() const { return (word_.load(std::memory_order_seq_cst) & all_) == all_; }
 
-  // Announce work for any scheduler; an awake scheduler finds it without a wake-up.
+  // Announce work that any scheduler can do. A scheduler that is awake finds it without a wake-up.
   void wake_if_all_rest() {
     if ((word_.load(std::memory_order_seq_cst) & all_) == all_) wake(0);
   }
 
-  // Whether `thread` rested.
+  // Return whether `thread` was in the set.
   bool wake(uint32_t thread) {
     if ((word_.load(std::memory_order_seq_cst) & mine(thread)) == 0) return false;
     const uint32_t before = word_.fetch_and(~mine(thread), std::memory_order_seq_cst);
@@ -66,7 +66,8 @@ class Resting {
   }
 
  private:
-  // Each scheduler has a byte: it rests; it has a free AIC; it has a free AIV.
+  // Each scheduler has a byte with three bits: it is idle; it has a free AIC core; it has a free
+  // AIV core.
   static constexpr uint32_t kBits = 8;
   static constexpr uint32_t kRests = 1;
   static_assert(kBits * PTO_MAX_AICPU_THREADS <= 32, "a byte a scheduler");

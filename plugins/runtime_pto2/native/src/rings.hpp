@@ -1,19 +1,21 @@
-// The four task rings as both sides see them, and the stream of submits between them.
+// The four task rings, as orchestrator and schedulers use them, and the stream of submits between
+// them.
 //
 // Owner threads: the orchestrator writes `submitted`, `scope_released` and the log; schedulers
-// write the watermarks. Each such word has a cache line of its own.
+// write the watermarks. Each of these words has a separate cache line.
 //
-// The stream: the orchestrator appends the slot of each submit (of a block task: its head) to `log`
-// and then advances `submitted`. The thread that holds `wiring` reads, in this order, all
-// scope_released words, then `submitted`; wires all submits up to it; then lets tasks below those
-// scope_released numbers retire. So a task that names a buffer is wired before the scope of the
-// buffer can release it.
+// The stream: the orchestrator appends the slot of each submit to `log` (for a block task, the slot
+// of its first block), and then advances `submitted`. The thread that holds `wiring` connects
+// submits to their producers. It reads all scope_released words, then `submitted`, in this order;
+// connects all submits up to it; then lets tasks below those scope_released numbers retire. So a
+// task that names a buffer is connected before the end of the buffer's scope can release the
+// buffer.
 //
-// Retiring: the thread that makes a task ready to retire first stores that state. Then it reads
-// `releasable` with a read-modify-write; the wiring thread writes it likewise. So either it sees
-// the new number, or the wiring thread sees its store. If there is a task to retire, it adds 1 to
-// `retiring`: the thread that found 0 there retires tasks, and resets it to 0 only if no other
-// thread has added to it since its scan began.
+// Retiring: a thread that makes a task ready to retire first stores that state. Then it reads
+// `releasable` with a read-modify-write operation; the wiring thread writes the word in the same
+// way. So either the thread sees the new number, or the wiring thread sees its store. If there is a
+// task to retire, the thread adds 1 to `retiring`. The thread that found 0 there retires tasks. It
+// resets `retiring` to 0 only if no other thread has added to it since the scan began.
 #pragma once
 
 #include <atomic>
@@ -27,27 +29,28 @@
 namespace pto::ring_buffer {
 
 struct TaskRing {
-  uint32_t window = 0;  // slots, a power of two; at most window - 1 live tasks
+  uint32_t window = 0;  // number of slots, a power of two; at most window - 1 tasks are alive
   TaskDescriptor* descriptors = nullptr;
   TaskState* states = nullptr;
   TaskRecord* records = nullptr;
-  Edge* edges = nullptr;  // the dependency pool
+  Edge* edges = nullptr;  // entries of the dependency pool
   uint32_t edge_capacity = 0;
 
-  // Orchestrator: number of the next task. It is apart from the words that schedulers read for
-  // every task.
+  // Written by the orchestrator: the number of the next task. It is in another cache line than the
+  // words that schedulers read for every task.
   alignas(64) int64_t next = 0;
-  // Tasks before this number belong to ended scopes only.
+  // All tasks before this number belong to ended scopes.
   alignas(64) std::atomic<int64_t> scope_released{0};
-  // last_task_alive: the oldest task that has not retired. Written by the thread that holds
-  // `retiring`.
+  // last_task_alive: the oldest task that has not retired. The thread that holds `retiring` writes
+  // it.
   alignas(64) std::atomic<int64_t> watermark{0};
-  // Schedulers: how much of scope_released the wiring has caught up with.
+  // Written by schedulers: the part of scope_released that the wiring has processed.
   alignas(64) std::atomic<int64_t> releasable{0};
-  // Schedulers: how many have come to let tasks retire since the first of them did.
+  // Written by schedulers: the number of threads that have asked to retire tasks since the first of
+  // them began.
   std::atomic<uint32_t> retiring{0};
 
-  // The number of the newest task in a slot.
+  // Return the number of the newest task in a slot.
   int64_t newest_in(uint32_t wanted) const {
     const uint32_t back = (slot(next - 1) - wanted) & (window - 1);
     return next - 1 - static_cast<int64_t>(back);
@@ -61,31 +64,33 @@ struct TaskRing {
 struct Options;
 
 struct Rings {
-  // Reserves the memory of all rings and of the log. Call destroy() also after a shortage.
+  // Reserve the memory of all rings and of the log. Call destroy() also if this fails for lack of
+  // memory.
   Shortage create(Memory& memory, const Options& options);
   void destroy(Memory& memory);
-  // Orchestrator, at the start of a run, after the scheduler's begin().
+  // Called by the orchestrator at the start of a run, after the scheduler's begin().
   void begin();
-  // Marks as free the slots of tasks that have not retired; reports read phases alone. Before the
-  // scheduler's begin(). `is_deadlocked`: the last run ended in a deadlock, and its plan has moved
-  // the watermarks.
+  // Mark the slots of tasks that have not retired as free, because reports read only the phases.
+  // Called before the scheduler's begin(). `is_deadlocked`: the last run ended in a deadlock, and
+  // its plan has changed the watermarks.
   void clear_phases(bool is_deadlocked);
 
   TaskRing ring[kRings];
 
   SlotRef* log = nullptr;  // of log_size entries, a power of two, at least the sum of the windows
   uint64_t log_size = 0;
-  // Submits so far. Stored with seq_cst after the entry: it meets the schedulers that rest.
+  // The number of submits so far. Stored with seq_cst after the entry, because schedulers that
+  // become idle read it.
   alignas(64) std::atomic<uint64_t> submitted{0};
-  // Number of submits in the log, at least `submitted`. Stored for each submit: only a scheduler
-  // about to become idle reads this line.
+  // The number of submits in the log, at least `submitted`. Stored for each submit: only a
+  // scheduler that is about to become idle reads this cache line.
   alignas(64) std::atomic<uint64_t> logged{0};
-  // Submits that have been wired.
+  // The number of submits that have been connected to their producers.
   alignas(64) std::atomic<uint64_t> wired{0};
 
-  // The orchestrator waits for free space: it sets `waiting`, checks again, and then waits for
-  // `signal` to change. A thread that moves a watermark or `wired` (or frees a cluster) while
-  // `waiting` is set increments `signal` and calls the platform's notify.
+  // Used when the orchestrator waits for free space: it sets `waiting`, checks again, and then
+  // waits until `signal` changes. A thread that advances a watermark or `wired`, or frees a
+  // cluster, while `waiting` is set increments `signal` and calls the platform's notify.
   alignas(64) std::atomic<uint32_t> waiting{0};
   std::atomic<uint32_t> signal{0};
 

@@ -1,6 +1,6 @@
 // The data that the classes of the submit path share.
 //
-// Orchestrator only, but for the parts that say otherwise.
+// Used by the orchestrator only, except for the parts whose comments say otherwise.
 #pragma once
 
 #include "clusters.hpp"
@@ -38,7 +38,7 @@ struct RunState {
   Scopes scopes;
   Sizes sizes;
   RunStatistics statistics = {};
-  bool is_full = false;  // hazards
+  bool is_full = false;  // hazard mode of the run
 };
 
 }  // namespace pto::ring_buffer

@@ -78,8 +78,8 @@ int32_t Scheduler::step(uint32_t thread) {
     retired += completion_.retire(static_cast<uint32_t>(__builtin_ctz(rings)));
   }
   lane.statistics.retired += retired;
-  // Another lane may have completed the task while this lane wired it, when its state was not valid
-  // yet.
+  // Another lane may have completed the task while this lane connected it, when its state was not
+  // valid yet.
   const bool has_wired = wired.wired > 0 && threads_ > 1;
   if (has_completed || has_wired || retired > 0) signal_orchestrator(lane);
   lane.is_eager = false;
@@ -107,7 +107,7 @@ uint32_t Scheduler::collect(Lane& lane) {
   return rings;
 }
 
-// Add the place of the submit, and the name of the task if the message does not have it.
+// Add the position of the submit, and the name of the task if the message does not contain it.
 void Scheduler::name_fault(pto_error& error) {
   const pto_error told = error;
   Text text(error.message, sizeof error.message);
@@ -150,8 +150,8 @@ bool Scheduler::latch_fault(const pto_core_mask& faulted, const Lane& lane) {
   return true;
 }
 
-// It waits for a watermark, for `wired` or for phases: values that this step stored before the
-// store that precedes its check of `waiting`, and that synchronise() reads.
+// The orchestrator waits for a change of a watermark, of `wired` or of phases. This step stored
+// these values before the store that precedes its check of `waiting`, and synchronise() reads them.
 void Scheduler::signal_orchestrator(Lane& lane) {
   const int64_t completed = lane.completed.load(std::memory_order_relaxed);
   lane.completed.store(completed, std::memory_order_seq_cst);
@@ -188,8 +188,8 @@ bool Scheduler::finds_work(const Lane& lane) const {
   return false;
 }
 
-// The last lane without work sees every completion, because each lane adds its own before its
-// check.
+// The last lane that runs out of work sees every completion, because each lane adds its own
+// completions before its check.
 bool Scheduler::is_complete(Lane& lane) {
   if (lane.in_flight > 0) return false;
   const int64_t completed = lane.completed.load(std::memory_order_relaxed);

@@ -1,9 +1,9 @@
-// Wires the stream, dispatches ready tasks and completes finished ones. Each scheduler thread has
-// one lane, owned by the thread inside step(thread).
+// Connects the tasks of the stream, dispatches ready tasks and completes finished ones. Each
+// scheduler thread has one lane, which the thread inside step(thread) owns.
 //
-// A step: completions of the lane's cores, a batch of the stream, dispatch in one batch, the tasks
-// that can retire now. A lane without work enters itself in resting_ and checks again before it
-// returns idle.
+// The parts of a step: completions of the lane's cores, a batch of the stream, dispatch in one
+// batch, tasks that can retire now. A lane without work enters itself in resting_ and checks again
+// before it returns idle.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@
 namespace pto::ring_buffer {
 
 struct Progress {
-  int64_t wired;  // tasks, each block counted
+  int64_t wired;  // number of tasks; each block counts
   int64_t dispatched;
   int64_t completed;
 };
@@ -38,37 +38,41 @@ class Scheduler {
         completion_(context, rings, ready_, clusters),
         wiring_(rings, ready_) {}
 
-  // `shards`: 1 to Ready::kMostShards ready queues per core type. False without memory.
+  // `shards`: the number of ready queues for each core type, 1 to Ready::kMostShards. False if
+  // memory is exhausted.
   bool create(uint32_t shards);
   void destroy();
-  // Resets all that schedulers own, in `rings` too: watermark, releasable, wired.
+  // Reset all data that schedulers own, also in `rings`: watermark, releasable, wired.
   void begin();
 
-  // Orchestrator: `submitted` has advanced, or the orchestrator is about to wait for tasks that an
-  // advanced `scope_released` allows to retire. The end of a scope alone wakes no scheduler.
+  // Called by the orchestrator: `submitted` has advanced, or the orchestrator is about to wait for
+  // tasks that can retire because `scope_released` has advanced. The end of a scope alone wakes no
+  // scheduler.
   void published() { resting_.wake_if_all_rest(); }
-  // Orchestrator, after it advanced `logged`: return whether only published() would make a
-  // scheduler read the stream.
+  // Called by the orchestrator after it advanced `logged`: return whether only published() would
+  // make a scheduler read the stream.
   bool is_resting() const { return resting_.do_all_rest(); }
-  // Orchestrator: nothing will be submitted any more, all scopes have ended.
+  // Called by the orchestrator: it submits no more tasks, and all scopes have ended.
   void build_done();
   bool is_build_done() const { return build_done_.load(std::memory_order_acquire); }
-  // Orchestrator, after it set rings.waiting and before it checks again: make the writes of lanes
-  // before their check of `waiting` visible (watermarks and phases).
+  // Called by the orchestrator after it set rings.waiting and before it checks again: make the
+  // writes that lanes made before their check of `waiting` visible (watermarks and phases).
   void synchronise() const;
 
-  // PTO_STEP_*, by scheduler `thread`.
+  // Run a step of scheduler `thread`; return PTO_STEP_*.
   int32_t step(uint32_t thread);
 
-  // Any thread: make every scheduler check the run again.
+  // Make every scheduler check the run again. Any thread may call this.
   void wake_all();
 
-  // Make every later step return idle, and error once an error is latched. No other thread runs.
+  // Make every later step return idle, or the error once there is one. Called while no other thread
+  // runs.
   void halt() { is_halted_.store(true, std::memory_order_relaxed); }
-  // Return whether a step would find work without a completion or a submit. No other thread runs.
+  // Return whether a step would find work without a completion or a submit. Called while no other
+  // thread runs.
   bool has_work() const;
 
-  // Any thread, at any time; a moment's picture.
+  // Any thread may call this at any time. The result is a snapshot.
   Progress progress() const;
   uint32_t threads() const { return threads_; }
   const LaneStatistics& statistics(uint32_t thread) const { return lanes_[thread].statistics; }

@@ -1,6 +1,6 @@
 // The states of a task and their transitions. docs/states.md is generated from these tables.
 //
-// Every change of TaskState::phase uses move(). Built with PTO_CHECK_STATES, it traps on a pair
+// Every change of TaskState::phase uses move(). Compiled with PTO_CHECK_STATES, it traps on a pair
 // that is not in the table; otherwise it is a plain store.
 #pragma once
 
@@ -14,9 +14,9 @@ namespace pto::ring_buffer {
 enum class Event : uint32_t {
   kWire,      // the scheduler has read the task from the stream
   kSatisfy,   // the last producer has completed
-  kDispatch,  // the task goes to a core
+  kDispatch,  // the task is dispatched to a core
   kFinish,    // its kernel has returned
-  kRelease,   // consumers were notified, and the producers that it held
+  kRelease,   // consumers, and producers that it held, were notified
   kRetire,    // its scope has ended and no consumer holds it
   kFail       // its kernel has failed
 };
@@ -90,7 +90,7 @@ constexpr bool may_follow(uint32_t phase, Event event) {
          kTransitionTable.to[phase][static_cast<uint32_t>(event)] != TransitionTable::kNone;
 }
 
-// The state after `event`, from any state that allows it.
+// Return the state after `event`, from any state that allows it.
 constexpr Phase target(Event event) {
   for (const Transition& transition : kTransitions) {
     if (transition.event == event) return transition.to;
@@ -98,7 +98,7 @@ constexpr Phase target(Event event) {
   return kFree;
 }
 
-// False, and nothing changes, when the table does not have the pair.
+// Return false, and change nothing, if the table does not contain the pair.
 inline bool try_move(std::atomic<uint32_t>& phase, Event event) {
   const uint32_t from = phase.load(std::memory_order_relaxed);
   if (!may_follow(from, event)) return false;
@@ -106,7 +106,7 @@ inline bool try_move(std::atomic<uint32_t>& phase, Event event) {
   return true;
 }
 
-// Called by the thread that owns the task at this moment.
+// Called by the thread that currently owns the task.
 template <Event kEvent>
 inline void move(std::atomic<uint32_t>& phase,
                  std::memory_order order = std::memory_order_relaxed) {

@@ -8,7 +8,8 @@ namespace {
 constexpr const char* kResourceNames[kResources] = {"",     "tasks",      "heap",
                                                     "pool", "tensor_map", "clusters"};
 
-// Write counters one by one, and count those that do not fit. A name consists of parts.
+// Writes counters one after the other, and counts those that do not fit. A name consists of several
+// parts.
 class Writer {
  public:
   Writer(pto_statistic* out, uint32_t capacity) : out_(out), capacity_(capacity) {}

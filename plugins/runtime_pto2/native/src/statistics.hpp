@@ -1,6 +1,6 @@
-// The counters of a run that the orchestrator keeps, and the output format of all counters.
+// The counters of a run that the orchestrator maintains, and the output format of all counters.
 //
-// docs/sizing-rings.md explains which of them matter for the sizes of rings.
+// docs/sizing-rings.md explains which counters matter for the sizes of rings.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,11 @@
 
 namespace pto::ring_buffer {
 
-// Orchestrator only; readers come after the run, or accept a torn view.
+// Written by the orchestrator only. Other threads read it after the run, or accept a partly updated
+// copy.
 struct RunStatistics {
   struct Ring {
-    uint64_t tasks_peak;  // alive at once
+    uint64_t tasks_peak;  // number alive at once
     uint64_t heap_peak;   // bytes
     uint64_t dependencies_peak;
     uint64_t scopes;
@@ -43,7 +44,7 @@ struct RunStatistics {
   }
 };
 
-// The present content of the rings, as known to the orchestrator.
+// The current use of the rings, as far as the orchestrator knows.
 struct RingUse {
   uint64_t tasks;
   uint64_t heap_bytes;
@@ -59,8 +60,8 @@ struct StatisticsSources {
   uint64_t reserved_bytes;
 };
 
-// Write at most `capacity` counters. Return the total number. After a run, or during one as an
-// inexact snapshot.
+// Write at most `capacity` counters. Return the total number. Called after a run, or during one for
+// an inexact snapshot.
 uint32_t write_statistics(const StatisticsSources& sources, pto_statistic* out, uint32_t capacity);
 
 }  // namespace pto::ring_buffer

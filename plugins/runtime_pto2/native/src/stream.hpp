@@ -1,10 +1,11 @@
-// The orchestrator's end of the stream of submits, see rings.hpp.
+// The orchestrator's end of the stream of submits; see rings.hpp.
 //
 // While schedulers have other work, up to kInterval submits share one store of `submitted`, a word
-// that all schedulers read. No submit waits for the next one: a scheduler that is about to rest
-// also reads `logged`, and when all rest the next submit moves `submitted` and wakes one.
+// that all schedulers read. No submit waits for the next one: a scheduler that is about to become
+// idle also reads `logged`, and if all schedulers are idle, the next submit advances `submitted`
+// and wakes one of them.
 //
-// Orchestrator only.
+// Called by the orchestrator only.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +23,13 @@ class Stream {
 
   void begin() { appended_ = announced_ = 0; }
 
-  // Adds a submit; `head` is its first slot.
+  // Add a submit; `head` is its first slot.
   void append(SlotRef head) {
     rings_.log[appended_++ & (rings_.log_size - 1)] = head;
     rings_.logged.store(appended_, std::memory_order_seq_cst);
   }
 
-  // Moves `submitted` to the end of the stream.
+  // Advance `submitted` to the end of the stream.
   void announce() {
     if (announced_ == appended_) return;
     announced_ = appended_;
@@ -37,7 +38,7 @@ class Stream {
     pto_yield(context_.platform, PTO_YIELD_SUBMIT);
   }
 
-  // The same after enough submits, or when all schedulers are idle.
+  // Do the same if there are enough submits, or if all schedulers are idle.
   void announce_if_due() {
     if (appended_ - announced_ >= kInterval || scheduler_.is_resting() ||
         context_.platform->deterministic != 0) {
@@ -45,8 +46,8 @@ class Stream {
     }
   }
 
-  // The first task of `ring` that no scheduler has wired; `end` if all before `end` are. The state
-  // of a task is undefined until it is wired.
+  // Return the first task of `ring` that no scheduler has connected; `end` if there is none before
+  // `end`. The state of a task is undefined until it is connected.
   int64_t first_unwired(uint32_t ring, int64_t end) const {
     const uint64_t wired = rings_.wired.load(std::memory_order_acquire);
     for (uint64_t entry = wired; entry != appended_; ++entry) {
@@ -57,7 +58,7 @@ class Stream {
   }
 
  private:
-  static constexpr uint64_t kInterval = 8;  // submits
+  static constexpr uint64_t kInterval = 8;  // number of submits
 
   Context& context_;
   Rings& rings_;

@@ -5,7 +5,8 @@
 namespace pto::ring_buffer {
 namespace {
 
-// No allocator returns such an address: it stands for a key to which the program gave none.
+// No allocator returns such an address. It stands for a key for which the program specified no
+// address.
 constexpr uint64_t kKeys = uint64_t{1} << 63;
 
 }  // namespace
@@ -147,8 +148,8 @@ void Submitter::write_records(const Draft& draft) {
   record.edges_end = 0;
   record.scope_depth = run_.scopes.depth();
   ring.record(draft.number) = record;
-  // The record of the first block has the heap range and the payload of all: it retires first, and
-  // only when all blocks are done.
+  // The record of the first block contains the heap range and the payload of all blocks: it retires
+  // first, and only after all blocks have completed.
   record.heap_begin = record.heap_end;
   record.payload = nullptr;
   for (uint32_t block = 1; block < draft.count; ++block) {
@@ -156,7 +157,7 @@ void Submitter::write_records(const Draft& draft) {
   }
 }
 
-// The last step: the lookups of this submit have loaded its data into the cache.
+// This step is last, because the look-ups of the submit have loaded the data into the cache.
 void Submitter::insert_accesses(const Draft& draft) {
   if (draft.entries == 0) return;
   TensorMap& map = run_.space.map();

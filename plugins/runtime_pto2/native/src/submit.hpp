@@ -1,7 +1,8 @@
-// The steps of a submit: checks, slots, lookup of edges, heap, space in the tensor map, payload and
-// descriptor, records, entries in the map. Its edges stay in a list until it is published.
+// The steps of a submit: checks, slots, look-up of edges, heap, space in the tensor map, payload
+// and descriptor, records, entries in the map. The edges stay in a list until the submit is
+// published.
 //
-// Orchestrator only.
+// Called by the orchestrator only.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ class Submitter {
 
   void begin() { next_key_ = 0; }
 
-  // Returns the id of the task, or of block 0; -1 after an error.
+  // Return the id of the task, or of block 0; -1 after an error.
   int64_t submit(pto_tensor_task& task);
 
  private:
@@ -40,7 +41,7 @@ class Submitter {
   Publisher& publisher_;
   SubmitChecks checks_;
   uint64_t next_key_ = 0;
-  Access accesses_[PTO_MAX_TASK_TENSORS];  // of the current submit
+  Access accesses_[PTO_MAX_TASK_TENSORS];  // data of the current submit
 };
 
 }  // namespace pto::ring_buffer

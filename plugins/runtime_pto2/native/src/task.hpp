@@ -1,7 +1,8 @@
-// The records of a task: three records by slot, divided by writer, and its edges.
+// The records of a task: three records for each slot, divided by the thread that writes them, and
+// the edges.
 //
-// A ring's tasks count from 0 in the order of submits; task n sits in slot n & (window - 1) until
-// the ring's watermark has passed it. Which thread may touch what, and when:
+// The tasks of a ring are numbered from 0 in the order of submits. Task n occupies slot n & (window
+// - 1) until the watermark of the ring has passed it. The following threads may access the records:
 //
 //   TaskRecord      the orchestrator alone.
 //   TaskDescriptor  the orchestrator until it publishes the task in the stream; afterwards it is
@@ -42,8 +43,8 @@ using namespace engine;
 constexpr uint32_t kRings = PTO_TASK_RINGS;
 constexpr int64_t kNoTask = -1;
 
-// The public task id: the ring in the low bits, then the number in the ring. The number is slot
-// plus generation times window, so no two live tasks share an id.
+// The public task id: the ring in the low bits, then the number in the ring. The number equals slot
+// plus generation times window, so two live tasks never have the same id.
 struct TaskId {
   uint32_t ring;
   int64_t number;
@@ -52,7 +53,7 @@ struct TaskId {
   int64_t value() const { return number << 2 | ring; }
 };
 
-// A task as reports name it; its id is for programs.
+// The name of a task in reports. Its id is for programs.
 struct TaskName {
   int64_t id;
 };
@@ -61,7 +62,7 @@ inline void write(engine::Text& text, TaskName task) {
   text.add(engine::TaskName{task.id, PTO_RUNTIME_RING_IDS});
 }
 
-// A slot of some ring: the ring in the upper two bits. kNoSlot is never a slot.
+// A slot of any ring, with the ring in the upper two bits. kNoSlot is never a slot.
 using SlotRef = uint32_t;
 constexpr SlotRef kNoSlot = 0xFFFFFFFFu;
 constexpr SlotRef slot_ref(uint32_t ring, uint32_t slot) {
@@ -74,11 +75,11 @@ constexpr uint32_t slot_of(SlotRef ref) {
   return ref & 0x3FFFFFFFu;
 }
 
-// An entry of the dependency pool of the consumer's ring; entry 0 of each pool is never used. A
-// task's edges are contiguous.
+// An entry of the dependency pool of the consumer's ring. Entry 0 of each pool is never used. The
+// edges of a task are contiguous.
 using EdgeRef = uint32_t;  // the ring in the upper two bits; kNoEdge ends a list
 constexpr EdgeRef kNoEdge = 0;
-constexpr EdgeRef kClosed = 0xFFFFFFFFu;  // of a fan-out: the task has completed
+constexpr EdgeRef kClosed = 0xFFFFFFFFu;  // value of a fan-out list after its task has completed
 
 enum EdgeKind : uint32_t {
   kOrders = 1,    // the consumer starts after the producer has completed
@@ -95,23 +96,23 @@ struct Edge {
 static_assert(sizeof(Edge) == 16, "four edges a cache line");
 
 struct alignas(64) TaskDescriptor {
-  pto_payload* payload;  // final but for block_id; blocks of one submit share it
+  pto_payload* payload;  // constant except block_id; the blocks of a submit share it
   int64_t id;
-  EdgeRef first_edge;  // kNoEdge when there are none
+  EdgeRef first_edge;  // kNoEdge if there are none
   uint32_t edge_count;
   int32_t cluster;     // -1: any core of the type
-  int32_t group;       // number of the cluster's allocation, -1 without one
+  int32_t group;       // number of the cluster's allocation; -1 without a cluster
   uint32_t block_dim;  // 0: not a block task
   uint32_t block_id;
-  SlotRef head;             // of a block task: the slot of its block 0, which has all edges
+  SlotRef head;             // for a block task: the slot of its block 0, which has all edges
   uint16_t payload_length;  // bytes
   uint8_t core_type;        // PTO_CORE_*
-  uint8_t block_id_arg;     // which argument of the payload is block_id
+  uint8_t block_id_arg;     // index of the argument of the payload that is block_id
   uint8_t reserved[8];
 };
 static_assert(sizeof(TaskDescriptor) == 64, "one cache line a task");
 
-// The part of the states of docs/states.md that one word stores; see states.hpp.
+// The part of a task's state that one word stores; see states.hpp and docs/states.md.
 enum Phase : uint32_t {
   kFree = 0,
   kPending = 1,
@@ -123,36 +124,38 @@ enum Phase : uint32_t {
   kFailed = 7
 };
 
-// Bits of TaskState::traits: they decide in which queue a ready task waits.
+// Bits of TaskState::traits. They determine the queue in which a ready task waits.
 enum Trait : uint32_t {
   kCoreType = 1,     // PTO_CORE_*
-  kIsBlock = 2,      // of a block task: counted in blocks_left of its head
-  kClusterShift = 8  // from here: one more than the cluster, 0 without one
+  kIsBlock = 2,      // block of a block task: counted in blocks_left of the first block
+  kClusterShift = 8  // from this bit on: the cluster + 1; 0 without a cluster
 };
 
 struct alignas(32) TaskState {
-  std::atomic<EdgeRef> fanout;        // list of edges, or kClosed
-  std::atomic<uint32_t> waits;        // producers that have not completed
-  std::atomic<uint32_t> held;         // consumers that hold it; the wiring thread writes it
-  std::atomic<uint32_t> released;     // those of them that have completed
-  std::atomic<uint32_t> phase;        // Phase
-  std::atomic<uint32_t> blocks_left;  // head of a block task: blocks that have not completed
-  SlotRef next_ready;                 // next task in the ready queue
-  uint32_t traits;                    // constant once wired
+  std::atomic<EdgeRef> fanout;     // list of edges, or kClosed
+  std::atomic<uint32_t> waits;     // number of producers that have not completed
+  std::atomic<uint32_t> held;      // number of consumers that hold it; the wiring thread writes it
+  std::atomic<uint32_t> released;  // number of those consumers that have completed
+  std::atomic<uint32_t> phase;     // a value of Phase
+  // first block of a block task: number of blocks that have not completed
+  std::atomic<uint32_t> blocks_left;
+  SlotRef next_ready;  // next task in the ready queue
+  uint32_t traits;     // constant after the task was connected
 };
 static_assert(sizeof(TaskState) == 32, "two states a cache line");
 
-// `line` and `file` are the user's, for reports. The heap range is in the ring's virtual offsets.
+// `line` and `file` are the position in the user's program, for reports. The heap range is in
+// virtual offsets of the ring.
 struct TaskRecord {
-  uint64_t heap_address;  // address of heap_begin on the device
+  uint64_t heap_address;  // device address of heap_begin
   uint64_t heap_begin;
   uint64_t heap_end;
   const char* file;
-  pto_payload* payload;  // allocation to free; NULL: none, or owned by another task
+  pto_payload* payload;  // allocation to free; NULL if there is none or another task owns it
   int32_t line;
   int32_t func_id;
-  uint32_t first_entry;    // first of its entries in the tensor map, a linked list; 0 ends
-  uint32_t payload_class;  // of Payloads
+  uint32_t first_entry;    // first of its entries in the tensor map, a linked list; 0 ends it
+  uint32_t payload_class;  // size class of Payloads
   uint32_t edges_end;      // virtual offset in the dependency pool, low half
   uint32_t scope_depth;
 };

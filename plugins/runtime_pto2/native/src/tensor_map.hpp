@@ -1,14 +1,14 @@
-// Which live tasks wrote, and under full hazards read, which memory.
+// The map from memory to the live tasks that wrote it and, under full hazards, that read it.
 //
 // Only the orchestrator calls this. For one submit, in this order: locate_access() for each
 // parameter; find_*() for all of them; then, if has_space(), insert_*() for all of them. A lookup
 // visits only entries that are alive according to saw(): their task and the task that allocated
 // their buffer have not retired.
 //
-// An entry is removed when (1) a lookup visits it after its task or the owner of its buffer has
+// An entry is removed when (1) a look-up visits it after its task or the owner of its buffer has
 // retired, (2) retire() is called for its task, or (3) a later writer covers it completely. The
 // entries of a task are linked from TaskRecord::first_entry, which is 0 when the task's slot is
-// taken; retire() must be called for a task before its record is reused.
+// taken. retire() must be called for a task before its record is reused.
 #pragma once
 
 #include <algorithm>
@@ -21,11 +21,12 @@
 
 namespace pto::ring_buffer {
 
-// The place of a parameter's view.
+// The region of a parameter's view in memory.
 struct Access {
   engine::Region region;
-  int64_t owner = kNoTask;  // task whose submit allocated the buffer; kNoTask: outlives the run
-  // Data from lookups for insertions.
+  // task whose submit allocated the buffer; kNoTask: the buffer is not owned by a task
+  int64_t owner = kNoTask;
+  // Data that look-ups store for insertions.
   mutable engine::RegionPlace writers;
   mutable engine::RegionPlace readers;
 };
@@ -105,23 +106,24 @@ class TensorMap {
  public:
   struct Statistics {
     uint64_t lookups;
-    uint64_t nodes_visited;       // entries and cells read by lookups and insertions
-    uint64_t conservative_edges;  // visits of entries that overlap by byte hull only
+    uint64_t nodes_visited;       // number of entries and cells that look-ups and insertions read
+    uint64_t conservative_edges;  // number of visited entries that overlap by byte hull only
     uint64_t cleaned_by_lookup;
     uint64_t cleaned_by_batch;
     uint64_t cleaned_by_back_pressure;
-    uint64_t covered;  // removed by a later writer
+    uint64_t covered;  // number of entries that a later writer removed
     uint64_t live;
     uint64_t peak;
   };
 
-  // `capacity`: entries, of writers and of readers each. False when memory is exhausted.
+  // `capacity`: the number of entries for writers, and the same number for readers. False if memory
+  // is exhausted.
   bool create(engine::Memory& memory, uint32_t capacity);
   void destroy();
-  // Forgets everything; costs nothing however much there was.
+  // Remove all entries. The cost does not depend on their number.
   void begin(const Rings& rings, bool full_hazards);
 
-  // Tasks of `ring` before `watermark` have retired.
+  // Record that tasks of `ring` before `watermark` have retired.
   void saw(uint32_t ring, int64_t watermark) { alive_from_[ring] = watermark; }
 
   // Optional, some time before find_*(): prefetch their data.
@@ -130,7 +132,7 @@ class TensorMap {
     if (full_hazards_) readers_.prepare(access.region, access.readers);
   }
 
-  // Calls visit(int64_t task, bool conservative) for each live writer that overlaps.
+  // Call visit(int64_t task, bool conservative) for each live writer that overlaps.
   template <class Visit>
   void find_writers(const Access& access, Visit&& visit) {
     WriterPolicy policy{*this};
@@ -142,8 +144,8 @@ class TensorMap {
                   });
   }
 
-  // The same for each live reader; there are none under raw hazards. A task that reads a region
-  // through several parameters is visited once per region.
+  // Call visit() for each live reader; there are none under raw hazards. A task that reads a region
+  // through several parameters is visited once for each region.
   template <class Visit>
   void find_readers(const Access& access, Visit&& visit) {
     if (!full_hazards_) return;
@@ -160,34 +162,34 @@ class TensorMap {
         });
   }
 
-  // Whether there is space for `entries` more insertions of each kind.
+  // Return whether there is space for `entries` more insertions of each kind.
   bool has_space(uint32_t entries) const { return needed(entries) <= limit_; }
 
-  // Whether they fit when nothing else is alive.
+  // Return whether they would fit if no other entry were alive.
   bool can_ever_hold(uint32_t entries) const { return entries <= limit_; }
 
-  // The required capacity besides the live entries: that of the writers or of the readers,
+  // Return the required capacity in addition to the live entries: that for writers or for readers,
   // whichever is larger.
   uint32_t needed(uint32_t entries) const {
     return std::max(writers_.live(), reader_pool_.live()) + entries;
   }
 
-  // For planning: makes space for `entries` more, until the next begin(). False when memory is
+  // For planning: reserve space for `entries` more, until the next begin(). False if memory is
   // exhausted.
   bool grow_for(uint32_t entries);
 
-  // Make `task` the writer, and remove the entries that the region covers completely. `is_fresh`:
-  // this submit allocated the memory, so no live entry can overlap it.
+  // Record `task` as the writer, and remove the entries that the region covers completely.
+  // `is_fresh`: this submit allocated the memory, so no live entry can overlap it.
   void insert_writer(const Access& access, int64_t task, bool is_fresh);
-  // Nothing under raw hazards.
+  // Does nothing under raw hazards.
   void insert_reader(const Access& access, int64_t task);
 
-  // Optional, some time before retire().
+  // Optional, called some time before retire(): prefetch the data that it reads.
   void prepare_to_retire(const TaskRecord& record) const {
     if ((record.first_entry & kReaderLink) == 0) writers_.prefetch(record.first_entry);
   }
 
-  // Frees the entries of a task that has retired.
+  // Free the entries of a task that has retired.
   void retire(TaskRecord& record, CleanedBy reason);
 
   Statistics statistics() const;

@@ -5,8 +5,8 @@
 namespace pto::ring_buffer {
 namespace {
 
-// The number of submits by which a task's lines are prefetched ahead, each after the previous one
-// has arrived.
+// The number of submits by which the cache lines of a task are prefetched in advance. Each line is
+// requested after the previous one has arrived.
 constexpr uint64_t kDescriptorAhead = 12;
 constexpr uint64_t kEdgeAhead = 6;
 constexpr uint64_t kProducerAhead = 3;
@@ -34,7 +34,7 @@ bool Wiring::has_news(bool eager) const {
       return true;
     }
   }
-  // Acquire: a thread that finds all submits wired reads tasks().
+  // Acquire order, because a thread that finds all submits connected then reads tasks().
   const uint64_t wired = rings_.wired.load(std::memory_order_acquire);
   return rings_.submitted.load(std::memory_order_seq_cst) > wired ||
          (eager && rings_.logged.load(std::memory_order_seq_cst) > wired);
@@ -53,7 +53,8 @@ Wiring::Step Wiring::step(uint32_t thread, bool eager, LaneStatistics& statistic
   return step;
 }
 
-// In this order: every submit that names a buffer of an ended scope is then among these submits.
+// The order of these reads matters: it ensures that every submit that names a buffer of an ended
+// scope is among these submits.
 void Wiring::look(bool eager) {
   for (uint32_t index = 0; index < kRings; ++index) {
     ended_[index] = rings_.ring[index].scope_released.load(std::memory_order_acquire);
@@ -90,7 +91,7 @@ uint32_t Wiring::wire_batch(uint32_t thread, LaneStatistics& statistics) {
   return static_cast<uint32_t>(end - first);
 }
 
-// The submits have just been written on another core: each line is far away.
+// Another core has just written the submits, so loading each cache line takes long.
 void Wiring::prefetch(uint64_t position) {
   const uint64_t mask = rings_.log_size - 1;
   if (position + kDescriptorAhead < known_) {
@@ -110,7 +111,7 @@ void Wiring::prefetch(uint64_t position) {
   }
 }
 
-// Return the number of tasks: the number of blocks, or 1.
+// Return the number of tasks of a submit: the number of blocks, or 1.
 uint32_t Wiring::wire(uint32_t thread, SlotRef head, LaneStatistics& statistics) {
   const TaskDescriptor& descriptor = rings_.descriptor(head);
   const TaskRing& ring = rings_.ring[ring_of(head)];
@@ -131,7 +132,7 @@ uint32_t Wiring::wire(uint32_t thread, SlotRef head, LaneStatistics& statistics)
 void Wiring::init(const TaskRing& ring, int64_t number, const TaskDescriptor& descriptor) {
   TaskState& state = ring.state(number);
 #ifdef PTO_CHECK_STATES
-  // Before the first lap ends, the slots contain data of the previous run.
+  // In the first lap of the ring, the slots contain data of the previous run.
   if (number >= ring.window && !may_follow(state.phase.load(), Event::kWire)) __builtin_trap();
 #endif
   state.fanout.store(kNoEdge, std::memory_order_relaxed);
@@ -146,7 +147,7 @@ void Wiring::init(const TaskRing& ring, int64_t number, const TaskDescriptor& de
   }
 }
 
-// Return whether the task waits for no producer.
+// Return whether the task has no uncompleted producer.
 bool Wiring::connect(TaskState& state, const TaskDescriptor& descriptor,
                      LaneStatistics& statistics) {
   const uint32_t orders = hold(descriptor);
@@ -195,8 +196,9 @@ uint32_t Wiring::hold(const TaskDescriptor& descriptor) {
   return orders;
 }
 
-// As far as the wiring has advanced. The slot's newest task is meant: the orchestrator reuses a
-// slot only after it has seen the slot retire, and makes no edge from the old task then.
+// Return this as far as the wiring has advanced. The newest task of the slot is meant: the
+// orchestrator reuses a slot only after it has seen the slot retire, and then creates no edge from
+// the old task.
 bool Wiring::is_scope_open(SlotRef task) const {
   const uint32_t index = ring_of(task);
   const TaskRing& ring = rings_.ring[index];
@@ -205,7 +207,7 @@ bool Wiring::is_scope_open(SlotRef task) const {
   return number >= let_go_[index];
 }
 
-// False when the producer has completed.
+// Return false if the producer has already completed.
 bool Wiring::push(EdgeRef ref) {
   Edge& edge = rings_.edge(ref);
   std::atomic<EdgeRef>& fanout = rings_.state(edge.producer).fanout;

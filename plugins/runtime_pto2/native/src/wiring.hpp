@@ -1,7 +1,9 @@
-// Reads the stream of submits and connects each task with its producers: the incremental scan.
+// Wiring: read the stream of submits and connect each task with its producers (the published name
+// is "incremental scan").
 //
-// One scheduler at a time wires, in stream order, under a lock for which no thread waits. Tasks
-// without an uncompleted producer go directly to the ready queues: the early-ready drain.
+// One scheduler at a time does the wiring, in stream order, under a lock for which no thread waits.
+// Tasks without an uncompleted producer go directly to the ready queues (the published name is
+// "early-ready drain").
 #pragma once
 
 #include <atomic>
@@ -15,25 +17,26 @@ namespace pto::ring_buffer {
 
 class Wiring {
  public:
-  static constexpr uint32_t kBatch = 64;  // submits a step
+  static constexpr uint32_t kBatch = 64;  // maximum number of submits in one step
 
   Wiring(Rings& rings, Ready& ready) : rings_(rings), ready_(ready) {}
 
-  // `alone`: there is one scheduler. Resets the rings' wired, watermark and releasable.
+  // `alone`: there is only one scheduler. Resets the members wired, watermark and releasable of the
+  // rings.
   void begin(bool alone);
 
   struct Step {
-    uint32_t wired;  // submits
+    uint32_t wired;  // number of submits
     uint32_t rings;  // rings, as bits, in which more tasks may retire now
   };
-  // Lane `thread`: wire a batch of the stream if no other thread does. `eager`: include submits
-  // that were not announced yet.
+  // Called by lane `thread`: connect a batch of the stream, unless another thread does so. `eager`:
+  // include submits that were not announced yet.
   Step step(uint32_t thread, bool eager, LaneStatistics& statistics);
 
   // Return whether step() would find work; the wiring thread checks again before it becomes idle.
   bool has_news(bool eager) const;
   bool is_at_work() const { return is_locked_.load(std::memory_order_seq_cst) != 0; }
-  // Tasks so far, each block counted.
+  // Return the number of connected tasks so far; each block counts.
   int64_t tasks() const { return tasks_.load(std::memory_order_acquire); }
 
  private:
@@ -53,12 +56,12 @@ class Wiring {
   bool alone_ = false;
   alignas(64) std::atomic<uint32_t> is_locked_{0};
   std::atomic<int64_t> tasks_{0};
-  // Owned by the wiring thread:
+  // The following members are owned by the wiring thread.
   uint64_t at_ = 0;              // next position in the log
   uint64_t known_ = 0;           // number of submits at the last check
-  int64_t ended_[kRings] = {};   // scope_released, read before the submits
-  int64_t let_go_[kRings] = {};  // the values of these in releasable
-  int64_t next_[kRings] = {};    // task to wire
+  int64_t ended_[kRings] = {};   // value of scope_released, read before the submits
+  int64_t let_go_[kRings] = {};  // the corresponding values in releasable
+  int64_t next_[kRings] = {};    // next task to connect
 };
 
 }  // namespace pto::ring_buffer

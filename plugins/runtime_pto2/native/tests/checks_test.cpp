@@ -1,4 +1,4 @@
-// What options and submits may not be: each refusal names the thing, the value and what to do.
+// Invalid options and submits: each error names the argument, its value and the remedy.
 #include <string>
 
 #include "check.hpp"
@@ -49,7 +49,7 @@ TEST(options_take_one_value_or_four) {
               PTO_OK);
 }
 
-// Runs one submit that has to fail, and checks the message, the place and that later calls do
+// Runs one submit that must fail; checks the message and the position, and that later calls do
 // nothing.
 template <class Build>
 void check_refused(pto_status expected, const std::vector<std::string>& parts, Build build) {

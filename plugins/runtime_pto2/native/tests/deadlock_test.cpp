@@ -1,5 +1,5 @@
-// Runs that cannot go on, and the one right answer of each: what is exhausted, and the smallest
-// setting that suffices.
+// Runs that cannot continue. The error must name the exhausted resource and the smallest setting
+// that suffices.
 #include "check.hpp"
 #include "one_thread.hpp"
 #include "program.hpp"
@@ -17,7 +17,7 @@ void check_blames_line(const pto_error& error, int32_t line) {
   CHECK_CONTAINS(error.message, "graph.cpp:" + std::to_string(line));
 }
 
-// After any of these the device runs on.
+// After each of these errors, the device runs the next graph.
 void check_is_usable(OneThread& device) {
   CHECK_EQUAL(device.run([&] { Program(device).submit({kKiB}); }), PTO_OK);
 }
@@ -76,7 +76,7 @@ TEST(three_outputs_of_sixteen_kib_do_not_fit_thirty_two) {
   check_is_usable(device);
 }
 
-// Space for one entry, and not for another one without an owner.
+// Space for one entry, but not for a second entry without an owner.
 TEST(what_a_stalled_run_finds_is_reserved_once) {
   static char memory[9 * 64];
   const uint64_t base = reinterpret_cast<uint64_t>(memory);
@@ -134,7 +134,7 @@ TEST(a_run_after_an_abort_shows_nothing_of_it) {
     Program program(device);
     const auto first = program.submit({kKiB});
     program.submit({}, {first.outputs[0]});
-    program.scope([] {});  // publishes
+    program.scope([] {});  // publishes the task
     device.api().schedule_step(device.runtime(), 0);
     CHECK_CONTAINS(device.explain(), "waits for 1 producers");
     device.api().abort(device.runtime(), nullptr);
@@ -244,7 +244,7 @@ TEST(a_twenty_fifth_cluster_is_more_than_any_device_has) {
   check_is_usable(device);
 }
 
-// The program indexes by the id; what it says while a plan is made must be an index, too.
+// The program uses the id as an index, so the ids during planning must be valid indices too.
 TEST(planned_clusters_have_the_ids_of_free_ones) {
   OneThread device(24, {{"task_window", "4"}});
   int32_t used[PTO_MAX_BLOCKS] = {};
@@ -312,7 +312,7 @@ TEST(a_tensor_map_pool_that_is_too_small_is_named) {
   CHECK_EQUAL(too_small.run([&] { build(too_small); }), PTO_ERROR_DEADLOCK);
 }
 
-// What an orchestration would have needed had it gone on is not known.
+// It is unknown what an orchestration would have needed if it had continued.
 TEST(an_orchestration_that_ends_early_tells_a_lower_bound) {
   OneThread device(24, {{"task_window", "8"}});
   const auto nine = [&](auto then) {

@@ -1,11 +1,11 @@
-// Which edges a program has, by the contract's words and by sets of bytes alone: nothing is shared
-// with the runtime, and every access of the past is compared with every new one.
+// Computes the edges of a program from the contract and sets of bytes. It shares no code with the
+// runtime, and compares every new access with every earlier access.
 //
 // An access is a view of a frame (first byte, element, raw shape) with a tag. Accesses to one frame
-// overlap when they share a byte; of different frames, when their byte hulls overlap. A live writer
-// covers another access when the latter's bytes are all its own, which between different frames is
-// known only of a contiguous writer whose bytes enclose the other's hull. A view without bytes is a
-// key and meets keys of the same address alone.
+// overlap if they share a byte; accesses to different frames overlap if their byte hulls overlap. A
+// live writer covers another access if it contains all of that access's bytes; between different
+// frames, this is known only of a contiguous writer whose bytes enclose the other's hull. A view
+// without bytes is a key and overlaps only keys of the same address.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace edge_oracle {
 
-// Dimensions in memory order, the slowest first.
+// The dimensions in memory order, the slowest first.
 struct View {
   uint64_t base;
   uint64_t element;
@@ -29,7 +29,7 @@ struct View {
 
 struct Bytes {
   uint64_t first;
-  std::vector<uint64_t> all;    // ascending; none for a key
+  std::vector<uint64_t> all;    // ascending; empty for a key
   std::vector<uint64_t> frame;  // equal for equal frames
 
   explicit Bytes(const View& view) {
@@ -59,7 +59,7 @@ struct Bytes {
   bool is_contiguous() const { return all.size() == end() - begin(); }
 
  private:
-  // The shape in bytes; dimensions of one element tell nothing.
+  // The shape in bytes; dimensions of size 1 are left out.
   void frame_of(const View& view) {
     for (const uint64_t size : view.raw) {
       if (size != 1) frame.push_back(size);
@@ -84,7 +84,7 @@ inline bool covers(const Bytes& writer, const Bytes& other) {
   return writer.is_contiguous() && writer.begin() <= other.begin() && other.end() <= writer.end();
 }
 
-// Producer and consumer, by the numbers that submit() is given.
+// Producer and consumer, as the numbers that submit() receives.
 using Edges = std::set<std::pair<int64_t, int64_t>>;
 
 struct Access {
@@ -132,7 +132,7 @@ class Oracle {
   }
 
   const bool is_full_;
-  std::vector<Known> known_;  // what no later writer covers, in the order of submits
+  std::vector<Known> known_;  // accesses that no later writer covers, in the order of submits
   Edges edges_;
 };
 

@@ -1,6 +1,6 @@
-// The edges that the runtime records, for random programs, against the oracle's: every missing edge
-// and every wrong one is a failure. Nothing retires before the program ends, so that no edge is
-// spared: the rings are large, and this platform steps no scheduler while no call waits.
+// The edges that the runtime records for random programs equal those of the oracle: every missing
+// edge and every additional one is a failure. No task retires before the program ends, so that no
+// edge is omitted: the rings are large, and this platform steps no scheduler unless a call waits.
 //
 // Arguments: test name or "all", programs, first seed. A failure prints the seed of its program.
 #include <numeric>
@@ -20,17 +20,17 @@ using edge_oracle::View;
 uint64_t programs_from_arguments = 300;
 uint64_t seed_from_arguments = 1;
 
-constexpr uint64_t kMemory = 0x100000;  // of external buffers, which lie side by side
+constexpr uint64_t kMemory = 0x100000;  // number of external buffers, which are adjacent
 constexpr uint64_t kBytes = 768;
 constexpr int kTasks = 60;
 constexpr uint32_t kTypes[] = {PTO_DTYPE_UINT8, PTO_DTYPE_UINT16, PTO_DTYPE_FLOAT32,
                                PTO_DTYPE_INT64};
 constexpr uint64_t kTypeBytes[] = {1, 2, 4, 8};
 
-// Memory with a shape; several of them name the same memory.
+// Memory with a shape; several shapes may name the same memory.
 struct Buffer {
   uint64_t base;
-  uint32_t type;  // of kTypes
+  uint32_t type;  // index of kTypes
   std::vector<uint64_t> raw;
   int64_t owner = -1;
 
@@ -45,7 +45,7 @@ class RandomProgram {
       : device_(device), random_(seed), oracle_(is_full) {}
 
   void submit_all() {
-    // A run is about few shapes or many, and about few places or many.
+    // A run uses few shapes or many, and few positions or many.
     most_dims_ = 1 + below(4);
     while (buffers_.size() < 2 + below(5)) buffers_.push_back(external());
     for (int task = 0; task < kTasks; ++task) {
@@ -83,7 +83,7 @@ class RandomProgram {
     return raw;
   }
 
-  // Anywhere in the memory, or over another buffer: its first byte, type or shape may differ.
+  // Anywhere in the memory, or over another buffer with another first byte, type or shape.
   Buffer external() {
     Buffer buffer{kMemory + 8 * below(kBytes / 8 - 1), static_cast<uint32_t>(below(4)), {}};
     uint64_t end = kMemory + kBytes;
@@ -126,7 +126,7 @@ class RandomProgram {
     return view;
   }
 
-  // The view as a tensor, whose dimensions may be permuted against memory.
+  // Return the view as a tensor, whose dimensions may be permuted.
   pto_tensor_data tensor_of(const View& view, const Buffer& buffer) {
     pto_tensor_data data{};
     data.buffer = {buffer.base, buffer.bytes()};
@@ -164,7 +164,7 @@ class RandomProgram {
       Buffer buffer = !heap_.empty() && one_in(3) ? heap_[below(heap_.size())]
                                                   : buffers_[below(buffers_.size())];
       if (one_in(4)) buffer = reshaped(buffer);
-      const uint32_t tag = static_cast<uint32_t>(below(5));  // drawn before the view
+      const uint32_t tag = static_cast<uint32_t>(below(5));  // chosen before the view
       name(tag, part(buffer), buffer);
     }
     const bool allocates = one_in(4);
@@ -194,7 +194,7 @@ class RandomProgram {
   uint64_t most_dims_ = 1;
   std::vector<Buffer> buffers_;
   std::vector<Buffer> heap_;    // of the open scopes
-  std::vector<size_t> scopes_;  // how many of them each open scope found
+  std::vector<size_t> scopes_;  // number of them when each open scope began
   std::vector<pto_tensor_data> tensors_;
   std::vector<int64_t> tasks_;
 };

@@ -1,5 +1,5 @@
-// Schedulers without an orchestrator: a test writes the rings itself, as an orchestrator would, and
-// steps the schedulers through a runtime table that offers nothing else.
+// Schedulers without an orchestrator: a test writes the rings as an orchestrator would, and steps
+// the schedulers through a runtime table that has no other functions.
 #pragma once
 
 #include <cstring>
@@ -20,11 +20,11 @@ class Feeder {
   struct Shape {
     uint32_t window = 8;
     uint32_t shards = 3;
-    uint32_t edges = 64;  // of one task, at most
+    uint32_t edges = 64;  // maximum number for one task
   };
 
   struct Submit {
-    uint64_t cookie = 0;  // of block 0; the next blocks have the next ones
+    uint64_t cookie = 0;  // number of block 0; the others follow
     uint32_t type = PTO_CORE_AIC;
     std::vector<std::pair<int64_t, uint32_t>> producers = {};  // id and EdgeKind
     int32_t cluster = -1;
@@ -61,7 +61,7 @@ class Feeder {
     scheduler_.begin();
   }
 
-  // The id, or -1 when the run ended while it waited for a slot.
+  // Return the id, or -1 if the run ended while it waited for a slot.
   int64_t submit(const Submit& task) {
     if (!write(task)) return -1;
     publish();
@@ -69,7 +69,7 @@ class Feeder {
     return last_;
   }
 
-  // Without the schedulers' knowing; false as submit().
+  // Submit without an announcement to the schedulers; returns false as submit() does.
   bool write(const Submit& task) {
     TaskRing& ring = rings_.ring[task.ring];
     const uint32_t blocks = task.blocks > 0 ? task.blocks : 1;
@@ -89,7 +89,7 @@ class Feeder {
     scheduler_.published();
   }
 
-  // Tasks of `ring` before `number` belong to ended scopes.
+  // State that tasks of `ring` before `number` belong to ended scopes.
   void release(uint32_t ring, int64_t number) {
     rings_.ring[ring].scope_released.store(number, std::memory_order_seq_cst);
     scheduler_.published();
@@ -135,7 +135,7 @@ class Feeder {
   Clusters& clusters() { return clusters_; }
   Scheduler& scheduler() { return scheduler_; }
 
-  // For platforms that drive a runtime: `runtime` is a Feeder, `options` are not used.
+  // For platforms that drive a runtime: `runtime` is a Feeder; `options` are ignored.
   static const pto_runtime_api& table(const Shape& shape);
 
  private:
@@ -151,7 +151,7 @@ class Feeder {
     return ring.watermark.load(std::memory_order_seq_cst);
   }
 
-  // Each slot has its own edges and one payload of its own.
+  // Each slot has separate edges and one separate payload.
   void allocate(TaskRing& ring, uint32_t window) {
     Memory& memory = memory_[&ring - rings_.ring];
     memory.descriptors.resize(window);
@@ -167,7 +167,7 @@ class Feeder {
     ring.edge_capacity = static_cast<uint32_t>(memory.edges.size());
   }
 
-  // Arguments: the cookie of block 0 times 3, and the block's number.
+  // Arguments: three times the cookie of block 0, and the number of the block.
   void write_slot(const Submit& task, int64_t number, uint32_t block) {
     TaskRing& ring = rings_.ring[task.ring];
     char* bytes = &memory_[task.ring].payloads[ring.slot(number) * kPayloadBytes];
@@ -195,7 +195,7 @@ class Feeder {
     if (task.cluster >= 0) clusters_.submitted(task.cluster);
   }
 
-  // To producers that live as far as an orchestrator knows.
+  // Add edges to producers that are alive as far as an orchestrator knows.
   void write_edges(const Submit& task, int64_t number) {
     TaskRing& ring = rings_.ring[task.ring];
     CHECK(task.producers.size() <= most_edges_);

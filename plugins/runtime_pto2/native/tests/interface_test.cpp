@@ -1,4 +1,4 @@
-// Scopes, clusters, blocks, logs and endings of the orchestration interface: headers only.
+// Scopes, clusters, blocks, logs and ends of the orchestration interface, with the headers only.
 #include <stdexcept>
 
 #include "check.hpp"

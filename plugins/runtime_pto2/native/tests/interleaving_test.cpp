@@ -7,7 +7,7 @@ using namespace pto::ring_buffer;
 
 namespace {
 
-// A ring with two tasks of ended scopes: the first is done, the second is not yet.
+// A ring with two tasks of ended scopes; the first is done, the second is not.
 struct TwoTasks {
   TwoTasks() {
     TaskRing& ring = rings.ring[0];
@@ -20,7 +20,7 @@ struct TwoTasks {
     completion.begin(false);
   }
 
-  // What the scheduler does that finishes the second task.
+  // The steps of the scheduler that complete the second task.
   void finish_second() {
     states[1].phase.store(kDone);
     completion.retire(0);

@@ -1,7 +1,7 @@
-// Real scheduler threads beside a submitting one: small windows in all rings, edges to producers
-// that complete at the same moment, holds, blocks and clusters. Every task runs once and after what
-// it waits for, no held slot retires, everything retires in the end, and no scheduler sleeps while
-// there is work.
+// Real scheduler threads and a submitting thread: small windows in all rings, edges to producers
+// that complete at the same moment, holds, blocks and clusters. Every task runs once, after its
+// producers; no held slot retires; all tasks retire at the end; and no scheduler sleeps while there
+// is work.
 #include <random>
 #include <string>
 
@@ -15,11 +15,11 @@ uint64_t seed_from_arguments = 1;
 
 struct Task {
   int64_t id;
-  uint64_t cookie;  // of its first block
+  uint64_t cookie;  // slot of its first block
   uint32_t blocks;
 };
 
-// One random run. Producers are named by their index in `tasks`.
+// One random run. Producers are identified by their index in `tasks`.
 class Program {
  public:
   Program(Feeder& feeder, uint64_t seed, uint32_t window, size_t most_tasks)
@@ -37,7 +37,7 @@ class Program {
     return 0;
   }
 
-  // Scheduler threads: the task has started.
+  // Called by scheduler threads: the task has started.
   void check_holds(const pto_payload& payload) const {
     for (const int64_t id : held_[payload.cookie]) {
       CHECK(feeder_.alive(TaskId::of(id).ring) <= TaskId::of(id).number);
@@ -89,7 +89,7 @@ class Program {
     return true;
   }
 
-  // One of the newest tasks, once. Holds are for producers whose scope is open.
+  // Choose one of the newest tasks, each at most once. A hold needs a producer whose scope is open.
   void choose_producer(Feeder::Submit& submit, std::vector<Task>& producers) {
     const Task& from = tasks_[tasks_.size() - 1 - below(tasks_.size() < 40 ? tasks_.size() : 40)];
     for (const auto& [id, kind] : submit.producers) {
@@ -103,7 +103,7 @@ class Program {
     if ((kind & kOrders) != 0) producers.push_back(from);
   }
 
-  // A window that is full of open scopes would never move.
+  // A window that is full of tasks of open scopes would never advance.
   void make_room(uint32_t index, uint32_t blocks) {
     const TaskRing& ring = feeder_.rings().ring[index];
     if (ring.next + blocks >= feeder_.alive(index) + window_) feeder_.release(index, ring.next);
@@ -138,7 +138,7 @@ class Program {
   const size_t most_tasks_;
   std::vector<Task> tasks_;
   std::vector<std::pair<Task, Task>> edges_;
-  std::vector<std::vector<int64_t>> held_;  // by cookie of the first block
+  std::vector<std::vector<int64_t>> held_;  // by the cookie of the first block
   std::vector<int32_t> clusters_;
   size_t cookies_ = 0;
   uint32_t ring_ = 0;
@@ -175,8 +175,9 @@ void stress(uint32_t blocks, uint32_t schedulers, Feeder::Shape shape, size_t mo
   }
 }
 
-// A scheduler that sleeps as soon as it has said idle, and a submit at any moment around that. Only
-// the submit can wake it, so a sleeper with something in its stream is a lost wake-up.
+// A scheduler sleeps as soon as it has reported idle, and a submit happens at any moment around
+// that. Only the submit can wake it, so a sleeping scheduler with work in its stream is a lost
+// wake-up.
 class Sleeper {
  public:
   explicit Sleeper(uint64_t seed) : random_(seed) {
@@ -217,7 +218,7 @@ class Sleeper {
   }
 
  private:
-  // The same sleep before and after the look at who woke it.
+  // The sleep is the same before and after the check of who woke it.
   bool sleeps_for_good() const {
     const uint64_t before = sleep_;
     return before != 0 && !is_awake_ && sleep_ == before;
@@ -242,7 +243,7 @@ class Sleeper {
   std::unique_ptr<Feeder> feeder_;
   uint64_t finished_ = 0;
   std::atomic<bool> is_awake_{false};
-  std::atomic<uint64_t> sleep_{0};  // its number, 0 while the scheduler is awake
+  std::atomic<uint64_t> sleep_{0};  // its number; 0 while the scheduler is awake
 };
 
 // Invariant: A waiting orchestrator and an idle scheduler are woken by the event that they wait

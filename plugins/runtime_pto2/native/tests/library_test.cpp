@@ -1,4 +1,4 @@
-// C++ orchestrations through their libraries and the runtime's: results and endings.
+// C++ orchestrations run through their libraries and the runtime's library: results and errors.
 #include <string>
 #include <vector>
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kCount = 64;
 
-// One run of one entry over `kCount` floats, in = 0, 1, 2 ...
+// One run of one entry over `kCount` floats with the values 0, 1, 2, ...
 struct LibraryRun {
   TestDevice device{"tensormap_and_ringbuffer"};
   std::vector<float> in, out;

@@ -1,5 +1,5 @@
-// No memory, at each step of creating an instance and of a run: the error names what there was none
-// for, nothing leaks (OneThread looks), and the instance works again when there is some.
+// Exhausted memory at each step of creating an instance and of a run: the error names the missing
+// memory, nothing leaks (OneThread checks this), and the instance works again once there is memory.
 #include <set>
 #include <string>
 
@@ -18,7 +18,8 @@ std::string between(const std::string& text, const std::string& before, const st
   return text.substr(begin + before.size(), end - begin - before.size());
 }
 
-// The first grant with which an instance comes up; `refused` is called with each error before it.
+// Return the first number of reservations with which an instance can be created; `refused` receives
+// each earlier error.
 template <class Refused>
 uint64_t first_success(Refused refused) {
   for (uint64_t granted = 0;; ++granted) {
@@ -81,7 +82,8 @@ TEST(a_run_without_memory_ends_with_an_error_and_the_next_one_works) {
   CHECK(!errors.empty());
 }
 
-// The plan needs memory of its own; without it the proof stands, and says what is known.
+// The plan needs memory itself. Without it, the proof is still reported, with the facts that are
+// known.
 TEST(a_deadlock_is_proven_without_memory_for_the_plan) {
   bool is_planned = false;
   for (uint64_t granted = 0; !is_planned; ++granted) {

@@ -1,5 +1,5 @@
-// A platform of one thread with the runtime on it: kernels run inside dispatch(), and an
-// orchestrator that waits steps the schedulers itself, until something moves or nothing can.
+// A platform of one thread with the runtime on it. Kernels run inside dispatch(). If the
+// orchestrator waits, it steps the schedulers itself, until the wait ends or nothing can change.
 #pragma once
 
 #include <sys/mman.h>
@@ -26,8 +26,7 @@ class OneThread {
 
   static constexpr uint64_t kAll = ~uint64_t{0};
 
-  // After `reservations` reserves there is no memory left, until grant() says how many more
-  // succeed.
+  // After `reservations` calls of reserve(), memory is exhausted, until grant() allows more.
   OneThread(uint32_t blocks, const Options& options, uint64_t reservations = kAll)
       : api_(pto_runtime_entry("tensormap_and_ringbuffer")), granted_(reservations) {
     fill_topology(blocks);
@@ -46,12 +45,12 @@ class OneThread {
   OneThread(const OneThread&) = delete;
   OneThread& operator=(const OneThread&) = delete;
 
-  // The status of create().
+  // Return the status of create().
   pto_status status() const { return status_; }
   void grant(uint64_t reservations) { granted_ = reservations; }
   size_t reserved_bytes() const { return reserved_bytes_; }
 
-  // Runs what `build` submits; gives the status of the run and keeps its error.
+  // Runs the submits of `build`; returns the status of the run and stores its error.
   template <class Build>
   pto_status run(Build build, uint32_t hazards = PTO_HAZARDS_RAW) {
     log_.clear();
@@ -96,19 +95,19 @@ class OneThread {
   void* runtime() const { return runtime_; }
   const pto_error& error() const { return error_; }
   const std::vector<std::string>& log() const { return log_; }
-  // Of the last run: which task had to follow which.
+  // The last run: which task had to follow which.
   const std::set<std::pair<int64_t, int64_t>>& edges() const { return edges_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
   const std::map<std::string, uint64_t>& statistics() const { return statistics_; }
 
-  // A wait ends only when the run stalls.
+  // A wait ends only if the run stalls.
   bool loses_signals = false;
-  // The step of the clock at each read.
+  // The increment of the clock at each read.
   uint64_t clock_step_ns = 1000;
 
   int32_t result = 0;  // of the orchestration
 
-  // What function 0 does, on both types of cores; nothing by default.
+  // The action of function 0, on both core types; by default none.
   Kernel kernel;
 
  private:
@@ -245,12 +244,12 @@ class OneThread {
   pto_kernel_entry kernel_entry_{};
   pto_poll_result finished_{};
   size_t reserved_bytes_ = 0;
-  uint64_t granted_;  // reserves that succeed yet
+  uint64_t granted_;  // number of reservations that still succeed
   bool was_proven_ = false;
   bool is_failed_ = false;
   uint64_t now_ns_ = 0;
-  std::vector<std::string> log_;       // of errors
-  std::vector<std::string> warnings_;  // of all runs
+  std::vector<std::string> log_;       // number of errors
+  std::vector<std::string> warnings_;  // over all runs
   std::set<std::pair<int64_t, int64_t>> edges_;
   std::map<std::string, uint64_t> statistics_;
 };

@@ -1,4 +1,4 @@
-// The planner alone: rings that grow and come back, addresses, clusters, limits.
+// Tests of the planner alone: rings that grow and are restored, addresses, clusters, limits.
 #include "planner.hpp"
 
 #include <memory>
@@ -10,8 +10,7 @@ namespace {
 
 using namespace pto::ring_buffer;
 
-// Rings with a window of four and nothing in them, and a planner in front of a platform that only
-// has memory.
+// Empty rings with a window of four, and a planner on a platform that only provides memory.
 struct Fixture {
   explicit Fixture(size_t memory_limit = SIZE_MAX) : left(memory_limit) {
     platform.self = this;
@@ -39,7 +38,7 @@ struct Fixture {
     sizes.blocks = 24;
   }
 
-  // What a submit does in planning mode.
+  // The actions of a submit during planning.
   bool submit(uint32_t index, uint32_t count = 1) {
     if (!planner->reserve_slots(index, count)) return false;
     TaskRing& ring = rings.ring[index];
@@ -70,7 +69,7 @@ struct Fixture {
 TEST(rings_grow_keep_what_is_alive_and_come_back) {
   Fixture fixture;
   TaskRing& ring = fixture.rings.ring[1];
-  // Two tasks of before the proof.
+  // Two tasks from before the proof.
   for (; ring.next < 2; ++ring.next) ring.record(ring.next).line = static_cast<int32_t>(ring.next);
   fixture.planner->enter(fixture.rings, fixture.sizes);
   CHECK(fixture.planner->is_planning());

@@ -14,7 +14,7 @@ class Program {
   void begin_scope() { device_.api().scope_begin(device_.runtime(), nullptr, -1); }
   void end_scope() { device_.api().scope_end(device_.runtime()); }
 
-  // Calls `body` in a scope of its own.
+  // Calls `body` in a scope.
   template <class Body>
   void scope(Body body) {
     begin_scope();
@@ -22,7 +22,7 @@ class Program {
     end_scope();
   }
 
-  // A tensor of bytes with no address yet.
+  // A tensor of bytes without an address.
   static pto_tensor_data tensor(uint64_t bytes) {
     pto_tensor_data data{};
     data.buffer.size = bytes;
@@ -33,14 +33,14 @@ class Program {
     return data;
   }
 
-  // Memory outside the rings.
+  // Memory outside of the rings.
   static pto_tensor_data tensor_at(uint64_t address, uint64_t bytes) {
     pto_tensor_data data = tensor(bytes);
     data.buffer.addr = address;
     return data;
   }
 
-  // The id of a task that has an output of each size and reads the inputs.
+  // Return the id of a task that has an output of each size and reads the inputs.
   struct Result {
     int64_t task;
     std::vector<pto_tensor_data> outputs;
@@ -65,7 +65,7 @@ class Program {
     return result;
   }
 
-  // A task that writes memory outside the rings.
+  // A task that writes memory outside of the rings.
   int64_t write(pto_tensor_data tensor, int32_t line = 1) {
     pto_param parameter = param(PTO_TAG_OUTPUT, tensor);
     pto_tensor_task task{};

@@ -1,6 +1,5 @@
-// Runs an orchestration under a table of calls that records what it is asked, in place of a
-// runtime. The whole wrapper is in between. Outputs without an address get one, in steps of 1024
-// bytes.
+// Runs an orchestration with a table of calls that records the calls, in place of a runtime. The
+// complete wrapper is used. Outputs without an address get one, in steps of 1024 bytes.
 #pragma once
 
 #include <cstring>
@@ -14,15 +13,15 @@ struct RecordedTask {
   pto_tensor_task task;
   std::vector<uint32_t> tags;
   std::vector<uint64_t> scalars;         // 0 for tensors
-  std::vector<pto_tensor_data> tensors;  // as they are after the submit
+  std::vector<pto_tensor_data> tensors;  // state after the submit
   std::vector<int32_t> clusters;
 };
 
 struct RecordedRun {
   std::vector<RecordedTask> tasks;
-  std::vector<std::string> events;  // of everything but submits
+  std::vector<std::string> events;  // for all calls except submits
   std::vector<std::string> errors;
-  std::vector<std::string> files;  // of `errors`, "" for none
+  std::vector<std::string> files;  // one of `errors`; "" for none
   std::vector<int> lines;
   std::vector<int> scope_lines;
   uint64_t next_address = 0x100000;
@@ -38,7 +37,7 @@ inline RecordedRun& self(void* run) {
 
 inline int64_t submit(void* instance, pto_tensor_task* task) {
   RecordedRun& run = self(instance);
-  if (task->num_params > 64) {  // there are no more to look at
+  if (task->num_params > 64) {  // there are too many to record
     run.errors.push_back(std::to_string(task->num_params) + " parameters");
     run.files.push_back(task->file == nullptr ? "" : task->file);
     run.lines.push_back(task->line);
@@ -115,7 +114,7 @@ static PTO2OrchestrationConfig aicpu_orchestration_config(uint64_t*, int) {
 #define PTO_ORCHESTRATION_ENTRY recorded_entry
 #include "entry_wrapper.hpp"
 
-// `num_args` other than 2 is a wrong number of arguments.
+// A `num_args` other than 2 is a wrong number of arguments.
 inline RecordedRun record(const recorded_run::Body& body, int32_t num_args = 2,
                           bool keeps_tasks = true) {
   RecordedRun run;

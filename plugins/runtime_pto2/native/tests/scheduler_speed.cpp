@@ -1,8 +1,8 @@
-// What a task costs on the scheduler's side: wiring, dispatch, completion, retirement, without the
-// orchestrator and with kernels and cores that cost nothing.
+// The cost of a task for the scheduler: wiring, dispatch, completion, retirement. There is no
+// orchestrator, and kernels and cores cost nothing.
 //
-// Prints one line per graph and number of schedulers, which take turns on one thread: the median,
-// least and greatest nanoseconds a task. Argument: repetitions.
+// Prints one line for each graph and number of schedulers, which run in turn on one thread: median,
+// minimum and maximum nanoseconds for a task. Argument: repetitions.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -50,7 +50,7 @@ struct Cores {
 };
 
 // Task i waits for task i - `distance`, and holds it; 0: no wait. The submits of a round are
-// written before the clock runs.
+// written before the measurement starts.
 double run_once(Feeder& feeder, uint32_t schedulers, int64_t distance) {
   using Clock = std::chrono::steady_clock;
   feeder.begin();

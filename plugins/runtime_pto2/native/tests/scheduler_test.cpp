@@ -1,4 +1,5 @@
-// Schedulers step by step: a scripted platform says when a core finishes, and notes wake-ups.
+// Schedulers step by step: a scripted platform determines when a core finishes, and records
+// wake-ups.
 #include <sys/mman.h>
 
 #include <functional>
@@ -10,7 +11,7 @@
 
 namespace {
 
-// `threads` schedulers with `blocks` clusters, cluster i with scheduler i mod threads.
+// `threads` schedulers with `blocks` clusters; cluster i belongs to scheduler i mod threads.
 class Script {
  public:
   explicit Script(uint32_t threads, uint32_t blocks = 2, Feeder::Shape shape = {})
@@ -32,7 +33,7 @@ class Script {
   int64_t add(const Feeder::Submit& task) { return feeder_->submit(task); }
   int32_t step(uint32_t thread) { return feeder_->scheduler().step(thread); }
 
-  // Steps everybody until all are idle, without finishing a kernel.
+  // Steps all schedulers until all are idle, without finishing a kernel.
   void settle() {
     for (uint32_t idle = 0; idle < threads_;) {
       idle = 0;
@@ -62,7 +63,7 @@ class Script {
     check::fail(__FILE__, __LINE__, "task " + std::to_string(cookie) + " is on no core");
   }
 
-  // Runs everything to its end; gives the cookies in the order in which they started.
+  // Runs everything to its end; returns the cookies in the order in which the tasks started.
   std::vector<uint64_t> run_out() {
     feeder_->done();
     std::set<uint32_t> done;
@@ -203,7 +204,7 @@ TEST(edges_to_completed_and_retired_producers_are_satisfied) {
 // Invariant: Every edge of the ring-buffer runtime is counted once: in the fan-out list of a
 // producer that is not complete, or as satisfied. A task becomes ready with its last edge.
 //
-// Its first edge was satisfied when it was wired, the second one is not.
+// Its first edge was satisfied when it was wired; the second edge is not.
 TEST(an_edge_counts_once) {
   Script script(1);
   const int64_t a = script.add({1});
@@ -231,7 +232,7 @@ TEST(a_fan_in_of_fifty_waits_for_all) {
 TEST(holds_keep_the_slot_until_the_last_consumer_has_completed) {
   Script script(1, 2, {8});
   const int64_t owner = script.add({1});
-  const int64_t other = script.add({2, 0, {{owner, kHolds}}});  // does not wait
+  const int64_t other = script.add({2, 0, {{owner, kHolds}}});  // the task does not wait
   script.feeder().release(0, 2);
   script.settle();
   CHECK(script.runs(1) && script.runs(2));
@@ -299,8 +300,8 @@ TEST(a_waiting_orchestrator_is_notified) {
   CHECK_EQUAL(script.notified, 2u);
 }
 
-// What a task uses is free for the orchestrator once it has completed and is known to be wired.
-// Here another scheduler completes it while the batch that it is in is still being wired.
+// The orchestrator can reuse the resources of a task once the task has completed and is known to be
+// wired. Here, another scheduler completes the task while its batch is still being wired.
 TEST(a_waiting_orchestrator_hears_that_tasks_have_been_wired) {
   Script script(2);
   script.settle();
@@ -371,7 +372,7 @@ TEST(tasks_of_a_cluster_run_only_there) {
   Script script(2, 4, {64});
   script.feeder().clusters().allocate(0);
   const int32_t cluster = script.feeder().clusters().allocate(0);
-  CHECK_EQUAL(cluster, 1);  // of scheduler 1, wired by scheduler 0
+  CHECK_EQUAL(cluster, 1);  // task of scheduler 1, wired by scheduler 0
   for (uint64_t cookie = 0; cookie < 3; ++cookie) {
     script.add({cookie, PTO_CORE_AIV, {}, cluster});
     script.add({10 + cookie, PTO_CORE_AIC, {}, cluster});
@@ -434,7 +435,8 @@ TEST(what_is_left_in_two_appends_counts_once) {
   for (uint64_t cookie = 3; cookie < 6; ++cookie) script.add({cookie});
   script.step(0);
   CHECK(script.started == Order{0});
-  CHECK_EQUAL(script.feeder().statistics().shared, 5u);  // not 2, and then the 5 that lie there
+  // not task 2, and then the 5 tasks in the queue
+  CHECK_EQUAL(script.feeder().statistics().shared, 5u);
   script.run_out();
 }
 
@@ -452,7 +454,8 @@ TEST(a_submit_wakes_somebody_only_when_all_rest) {
 
 // Invariant: No ready task starves while other tasks become ready.
 //
-// Scheduler 0 makes a task of its own ready whenever it completes one, scheduler 1 leaves one.
+// Whenever scheduler 0 completes a task, it makes another of its own tasks ready; scheduler 1
+// leaves one task in the shared queue.
 TEST(no_ready_task_waits_forever) {
   Script script(2, 2, {256});
   int64_t last = script.add({1000});
@@ -462,7 +465,7 @@ TEST(no_ready_task_waits_forever) {
   while (script.step(0) == PTO_STEP_PROGRESS) {
   }
   for (uint64_t cookie = 0; cookie < 3; ++cookie) script.add({cookie});
-  script.step(1);  // wires them, runs one and never completes it
+  script.step(1);  // wires the tasks, runs one and never completes it
   CHECK(script.runs(0));
   uint64_t running = 1000;
   for (int turn = 0; turn < 20 && !script.runs(1); ++turn) {

@@ -1,4 +1,4 @@
-// The smallest sizes, from invented needs and histories: no runtime, no device.
+// The smallest sizes, for invented needs and histories, without a runtime or device.
 #include "sizing.hpp"
 
 #include <cstdlib>
@@ -98,8 +98,8 @@ TEST(a_reservation_that_does_not_reach_the_end_leaves_a_gap) {
   history.reserve(0, 2 * kKiB);
   history.reserve(0, 4 * kKiB);
   history.release(0);
-  // The second scope begins at 3 KiB: up to 8 KiB its second output fits neither behind the first
-  // nor, with the gap that it leaves there, before it.
+  // The second scope begins at 3 KiB. Up to 8 KiB, its second output fits neither behind the first
+  // one nor before it, because of the gap at the end.
   CHECK(!is_heap_enough(history, 0, 6 * kKiB));
   const Plan plan = smallest_sizes(sizes_of(4, 6 * kKiB), Needs{}, history);
   CHECK(!is_heap_enough(history, 0, 8 * kKiB));
@@ -169,7 +169,7 @@ TEST(a_history_that_was_cut_gives_a_lower_bound) {
   CHECK_EQUAL(plan.sizes.options.heap[0], 9 * kKiB);
 }
 
-// Any history: the size passes, the next smaller one does not, and no smaller one does either.
+// For any history, the reported size suffices, and no smaller size does.
 TEST(the_heap_that_is_found_is_the_smallest) {
   const char* given = std::getenv("PTO_SEED");
   const uint32_t seed = given != nullptr ? static_cast<uint32_t>(std::atoi(given)) : 1;
@@ -195,7 +195,7 @@ TEST(the_heap_that_is_found_is_the_smallest) {
 
 TEST(a_long_history_still_gives_a_size_of_which_the_next_smaller_fails) {
   HistoryFixture history;
-  // Scopes whose gaps grow with the size, so that many sizes fail before one passes.
+  // Scopes whose gaps grow with the size, so that many sizes fail before one suffices.
   for (uint32_t scope = 0; scope < 100000; ++scope) {
     history.reserve(0, (1 + scope % 4099) * kKiB);
     history.reserve(0, (4099 - scope % 4099) * kKiB);

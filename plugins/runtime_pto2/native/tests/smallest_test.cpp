@@ -1,5 +1,5 @@
-// Random programs in rings that are too small: what the report says is enough is enough, and the
-// next smaller legal size is not.
+// Random programs in rings that are too small: the size that the report advises suffices, and the
+// next smaller valid size does not.
 #include <cstdlib>
 #include <random>
 
@@ -12,7 +12,7 @@ namespace {
 constexpr uint64_t kKiB = 1024;
 char external[4096];
 
-// A program that can be run again: the same seed gives the same calls.
+// A program that can be repeated: equal seeds produce equal calls.
 class RandomProgram {
  public:
   RandomProgram(OneThread& device, uint32_t seed) : program_(device), random_(seed) {}
@@ -20,7 +20,7 @@ class RandomProgram {
   void run() {
     scopes_.push_back({});
     const uint32_t calls = 10 + random_() % 120;
-    const uint32_t most = 1 + random_() % 5;  // scopes open at once
+    const uint32_t most = 1 + random_() % 5;  // number of scopes open at once
     for (uint32_t call = 0; call < calls; ++call) {
       const uint32_t kind = random_() % 10;
       if (kind == 0 && scopes_.size() <= most) {
@@ -72,7 +72,7 @@ class RandomProgram {
 
   Program program_;
   std::mt19937 random_;
-  std::vector<std::vector<pto_tensor_data>> scopes_;  // outputs that live, by scope
+  std::vector<std::vector<pto_tensor_data>> scopes_;  // live outputs, by scope
 };
 
 struct Settings {
@@ -99,7 +99,7 @@ Outcome run(const Settings& settings, uint32_t seed) {
   return {status, device.error()};
 }
 
-// Reads the number behind "--set <key>=" in a report, if it is there.
+// Read the number after "--set <key>=" in a report, if there is one.
 void take(const std::string& message, const std::string& key, uint64_t& value) {
   const std::string text = "--set " + key + "=";
   const size_t found = message.find(text);
@@ -124,7 +124,7 @@ void check_is_stuck(const Settings& settings, uint32_t seed, const char* what) {
                   std::to_string(outcome.status) + ", " + outcome.error.message + ")");
 }
 
-// The resources whose advice was checked.
+// The resources for which the advice was checked.
 struct Checked {
   uint32_t window = 0, heap = 0, pool = 0, map = 0;
 };
@@ -135,7 +135,7 @@ void check_seed(uint32_t seed, Checked& checked) {
                  16 + random() % 40};
   Settings settings = start;
   Outcome outcome = run(settings, seed);
-  // A capacity error names one resource; a deadlock all of them at once.
+  // A capacity error names one resource; a deadlock report names all at once.
   for (int round = 0; round < 4 && outcome.status != PTO_OK; ++round) {
     if (outcome.status != PTO_ERROR_DEADLOCK && outcome.status != PTO_ERROR_CAPACITY) {
       check::fail(__FILE__, __LINE__, std::to_string(seed) + ": " + outcome.error.message);

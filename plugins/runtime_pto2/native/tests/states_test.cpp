@@ -1,4 +1,5 @@
-// The table of a task's states: every pair of state and event moves as it says, or is refused.
+// The table of a task's states: every pair of state and event changes the state as the table
+// states, or is refused.
 #include "states.hpp"
 
 #include <set>

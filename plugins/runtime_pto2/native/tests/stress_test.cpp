@@ -1,7 +1,7 @@
 // The whole runtime with real scheduler threads: random tasks over random regions of a few buffers
 // and over tensors from the heap, in nested scopes, with blocks and clusters, through rings and
 // pools so small that submits wait all the time. Every task runs once, and after the writers (under
-// full hazards also the readers) of the bytes that it touches.
+// full hazards also the readers) of the bytes that it accesses.
 #include <atomic>
 #include <chrono>
 #include <random>
@@ -21,14 +21,16 @@ uint64_t seed_from_arguments = 1;
 
 constexpr uint64_t kBuffers = 3;
 constexpr uint64_t kBytes = 256;
-constexpr uint64_t kBlockArgShift = 32;  // of a cookie: from here one more than block_id's argument
+// bits of a cookie: from this bit on, the index of the block_id argument plus one
+constexpr uint64_t kBlockArgShift = 32;
 constexpr uint32_t kMostBlocks = 3;
-constexpr uint32_t kMostSubmits = 4;  // of a scope: with their blocks they fit into a window of 16
+// number of tasks in a scope: with their blocks they fit into a window of 16
+constexpr uint32_t kMostSubmits = 4;
 
-// Whom a task that touches a byte has to follow.
+// The tasks that an access to a byte must follow.
 struct Byte {
   int64_t writer = -1;
-  std::vector<int64_t> readers;  // since
+  std::vector<int64_t> readers;  // readers since the last writer
 };
 
 class Program {
@@ -140,8 +142,7 @@ class Program {
     param.value.tensor = &data;
   }
 
-  // No two parameters of a task touch one buffer: what it means for a task to follow itself is
-  // tested elsewhere.
+  // No two parameters of a task use one buffer: conflicts within a task are tested elsewhere.
   void name_region(pto_tensor_data& data, uint32_t tag, int64_t task,
                    std::vector<std::function<void()>>& touches, std::set<uint64_t>& buffers) {
     const uint64_t index = below(kBuffers);
@@ -192,13 +193,13 @@ class Program {
   std::vector<Byte> buffers_[kBuffers];
   std::vector<HeapTensor> heap_;                       // of the open scopes
   std::vector<std::pair<uint64_t, uint64_t>> blocks_;  // by submit: first span, number of spans
-  std::set<std::pair<int64_t, int64_t>> orders_;       // of submits
+  std::set<std::pair<int64_t, int64_t>> orders_;       // number of submits
   uint64_t others_ = 0;
   size_t spans_ = 0;
   bool has_failed_ = false;
 };
 
-// Asks the runtime about the run again and again, beside it.
+// Queries the runtime about the run repeatedly, from another thread.
 class Teller {
  public:
   explicit Teller(ThreadsPlatform& platform) : runtime_(platform.runtime()) {}

@@ -1,4 +1,4 @@
-// Tasks for tests of submits: tensors over external memory, parameters by tag, the raw call.
+// Tasks for tests of submits: tensors over external memory, parameters by tag, and the raw call.
 #pragma once
 
 #include <vector>
@@ -66,7 +66,7 @@ class Submission {
     return *this;
   }
 
-  // For what has no name here.
+  // Submits with parameters that the functions above do not cover.
   pto_tensor_task& task() { return task_; }
 
   int64_t submit() {

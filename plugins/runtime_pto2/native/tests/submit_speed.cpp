@@ -1,8 +1,9 @@
-// What a submit costs on the orchestrator's side, with schedulers that run between the rounds on
-// the same thread and with kernels and cores that cost nothing.
+// The cost of a submit for the orchestrator. Schedulers run between the rounds on the same thread,
+// and kernels and cores cost nothing.
 //
-// Prints one line for each kind of task: the median, least and greatest nanoseconds of a submit.
-// Argument: repetitions. With 1 the number of instructions under callgrind is the same in each run.
+// Prints one line for each kind of task: median, minimum and maximum nanoseconds of a submit.
+// Argument: repetitions. With 1, the number of instructions under callgrind is the same in each
+// run.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -140,7 +141,7 @@ void submit_updates(Device& device) {
   }
 }
 
-// Each task reads the outputs of the two before it and allocates its own.
+// Each task reads the outputs of the two previous tasks and allocates an output.
 void submit_outputs(Device& device) {
   pto_tensor_data older = tensor_at(uint64_t{1} << 30);
   pto_tensor_data newer = tensor_at(uint64_t{1} << 31);

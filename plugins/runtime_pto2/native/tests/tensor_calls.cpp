@@ -1,7 +1,6 @@
-// Entries that use the orchestration interface as published sources do, unaware of the wrapper: one
-// for each thing that a runtime must do with it. Arguments: address of `in`, address of `out`,
-// their number of floats. Function 0 (vector): out = in + constant. Function 1 (cube): out = left *
-// right.
+// Entries that use the orchestration interface as published sources do, without using the wrapper:
+// one for each feature of a runtime. Arguments: address of `in`, address of `out`, their number of
+// floats. Function 0 (vector): out = in + constant. Function 1 (cube): out = left * right.
 #include <stdexcept>
 #include <vector>
 
@@ -39,7 +38,7 @@ static void make_diamond(PTO2Runtime* rt, uint64_t* args) {
   multiply(rt, left, right, out);
 }
 
-// (x + 1) * (x + 2) for every x.
+// Computes (x + 1) * (x + 2) for every x.
 extern "C" void diamond(PTO2Runtime* rt, uint64_t* args, int arg_count) {
   (void)arg_count;
   pto2_rt_init_tensor_pool(rt);
@@ -48,14 +47,14 @@ extern "C" void diamond(PTO2Runtime* rt, uint64_t* args, int arg_count) {
   }
 }
 
-// The same, as a C++ function that returns int and says itself that it is done.
+// The same, as a C++ function that returns int and calls pto2_rt_orchestration_done itself.
 int diamond_int(PTO2Runtime* rt, uint64_t* args, int) {
   make_diamond(rt, args);
   pto2_rt_orchestration_done(rt);
   return 0;
 }
 
-// The same from views of quarters, joined by one task that reads the whole.
+// The same with views of quarters, joined by one task that reads the whole buffer.
 extern "C" void diamond_of_views(PTO2Runtime* rt, uint64_t* args, int) {
   Tensor in = argument(args, 0);
   Tensor out = argument(args, 1);
@@ -111,7 +110,7 @@ extern "C" void clustered(PTO2Runtime* rt, uint64_t* args, int) {
   }
 }
 
-// Function 2 (vector) gets (in, out, block_dim, block_id) and writes its part of out = in + 1.
+// Function 2 (vector) receives (in, out, block_dim, block_id) and writes its part of out = in + 1.
 extern "C" void blocks(PTO2Runtime* rt, uint64_t* args, int) {
   Tensor in = argument(args, 0);
   Tensor out = argument(args, 1);
@@ -147,7 +146,7 @@ extern "C" void throws(PTO2Runtime* rt, uint64_t* args, int) {
   }
 }
 
-// The first error is the one; everything after it does nothing.
+// The first error is reported; all calls after it do nothing.
 extern "C" int ignores_errors(PTO2Runtime* rt, uint64_t* args, int) {
   Tensor nowhere = make_tensor(args + 2, 1);
   PTOParam params[] = {make_input_param(nowhere)};
@@ -209,7 +208,7 @@ extern "C" void too_many_scalars(PTO2Runtime* rt, uint64_t*, int) {
   pto2_rt_submit_task(rt, 0, PTO2_WORKER_VECTOR, params.data(), 33);
 }
 
-// The buffer went with its scope.
+// The buffer was freed with its scope.
 extern "C" void names_what_is_gone(PTO2Runtime* rt, uint64_t* args, int) {
   Tensor in = argument(args, 0);
   Tensor out = argument(args, 1);
@@ -220,7 +219,7 @@ extern "C" void names_what_is_gone(PTO2Runtime* rt, uint64_t* args, int) {
   add(rt, scratch, out, 1);
 }
 
-// Only the task that was submitted last may get another edge.
+// Edges can be added only to the task that was submitted last.
 extern "C" void adds_an_edge_too_late(PTO2Runtime* rt, uint64_t*, int) {
   const int64_t first = pto2_rt_submit_task(rt, 0, PTO2_WORKER_VECTOR, nullptr, 0);
   const int64_t second = pto2_rt_submit_task(rt, 0, PTO2_WORKER_VECTOR, nullptr, 0);

@@ -1,4 +1,4 @@
-// The kernels that the orchestrations of the tests use, which read TensorData as published ones do.
+// The kernels of the test orchestrations, which read TensorData as published kernels do.
 #pragma once
 
 #include "device.hpp"

@@ -1,9 +1,10 @@
-// What a submit's part in the tensor map costs (lookup, insertion, retirement) with 8 and with
-// 16,384 regions of one buffer, in random order.
+// The cost of a submit in the tensor map (look-up, insertion, retirement), with 8 and with 16,384
+// regions of one buffer, in random order.
 //
-// For each way to cut the buffer, and with everything alive or with most of it retired again,
-// prints one line: shape, retired or live, then median and p99 in nanoseconds for 8 and for 16,384
-// regions, and the two ratios. The figures alternate, so that a drift of the machine meets both.
+// For each way to divide the buffer, and with all tasks alive or most of them retired, it prints
+// one line: shape, retired or live, then median and p99 in nanoseconds for 8 and for 16,384
+// regions, and the two ratios. The measurements alternate, so that a drift of the machine affects
+// both.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -19,8 +20,8 @@ namespace {
 using namespace pto::ring_buffer;
 
 constexpr uint32_t kWindow = 65536;
-constexpr uint32_t kOperations = 65536;  // a measurement
-constexpr uint32_t kBatch = 16;          // operations between two looks at the clock
+constexpr uint32_t kOperations = 65536;  // number in one measurement
+constexpr uint32_t kBatch = 16;          // operations between two readings of the clock
 
 pto_platform make_platform() {
   pto_platform platform{};
@@ -41,7 +42,8 @@ pto_tensor_data whole(std::vector<uint64_t> raw) {
   return tensor;
 }
 
-// A way to cut 64 MiB into 16,384 pieces of 1,024 elements. place() puts a tensor on one of them.
+// A way to divide 64 MiB into 16,384 regions of 1,024 elements. place() makes a tensor refer to one
+// of them.
 struct Cut {
   const char* name;
   pto_tensor_data whole;
@@ -64,7 +66,7 @@ const Cut kCuts[] = {
        tensor.offsets[1] = piece % 128 * 32;
        tensor.start_offset = tensor.offsets[0] * 4096 + tensor.offsets[1];
      }},
-    // Each spans most of a plane of 512 rows: the hulls of 128 of them overlap.
+    // Each region spans most of a plane of 512 rows, so the hulls of 128 of them overlap.
     {"box",
      whole({128, 512, 256}),
      {1, 512, 2},
@@ -90,7 +92,7 @@ class Submitter {
   }
   ~Submitter() { map_.destroy(); }
 
-  // Submits one task that updates the tensor; at most `alive` tasks are.
+  // Submits one task that updates the tensor; at most `alive` tasks are alive.
   void submit(const pto_tensor_data& tensor, int64_t alive) {
     retire_until(next_ - alive);
     const Access access = locate_access(tensor);
@@ -113,7 +115,7 @@ class Submitter {
   uint64_t edges() const { return edges_; }
 
  private:
-  // What else a submit writes: 64 bytes of descriptor and a copy of the tensor.
+  // The other data that a submit writes: 64 bytes of descriptor and a copy of the tensor.
   void describe(const pto_tensor_data& tensor) {
     const auto slot = static_cast<size_t>(next_ & (kWindow - 1));
     descriptors_[slot].id = TaskId{0, next_}.value();
@@ -144,7 +146,7 @@ class Measurement {
     for (uint64_t piece = 0; piece < pieces; ++piece) submit(piece * distance);
   }
 
-  // Nanoseconds an operation, one value a batch.
+  // Nanoseconds for an operation, one value for each batch.
   void take() {
     for (uint32_t done = 0; done < kOperations; done += kBatch) {
       const auto start = std::chrono::steady_clock::now();

@@ -1,4 +1,5 @@
-// The tensor map: which tasks a lookup visits, and what each layer of cleaning takes out.
+// The tensor map: the tasks that a look-up visits, and the entries that each step of cleaning
+// removes.
 #include "tensor_map.hpp"
 
 #include <cstdlib>
@@ -77,7 +78,7 @@ TEST(each_layer_of_cleaning_is_counted) {
   for (int64_t number = 0; number < 4; ++number) {
     all.write(task(0, number), slice(4096, 64, static_cast<uint64_t>(number) * 16, 16));
   }
-  all.write(task(0, 4), slice(4096, 64, 48, 16));  // covers task 3's
+  all.write(task(0, 4), slice(4096, 64, 48, 16));  // covers the region of task 3
   all.map.saw(0, 1);
   CHECK(all.writers(slice(4096, 64, 0, 64)) == Tasks({task(0, 1), task(0, 2), task(0, 4)}));
   all.retire(task(0, 1), CleanedBy::kBatch);

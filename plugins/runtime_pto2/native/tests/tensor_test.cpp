@@ -1,4 +1,4 @@
-// What tensors and the orchestration interface do by themselves: headers only, no runtime.
+// The behaviour of tensors and the orchestration interface, with the headers only and no runtime.
 #include <algorithm>
 #include <memory>
 #include <stdexcept>
@@ -16,7 +16,7 @@ Tensor external(uint64_t rows = 8, uint64_t columns = 16) {
   return make_tensor_external(kAddress, shapes, 2);
 }
 
-// The one error of a run, at the line where `body` set it.
+// Return the only error of a run, which must be at the line at which `body` set it.
 void check_error(const recorded_run::Body& body, const char* part) {
   const RecordedRun run = record(body);
   CHECK_EQUAL(run.errors.size(), size_t{1});
@@ -25,7 +25,7 @@ void check_error(const recorded_run::Body& body, const char* part) {
   CHECK(run.lines[0] > 0);
 }
 
-// The elements of a tensor in its own order, as places in the buffer.
+// Return the elements of a tensor in its own order, as positions in the buffer.
 std::vector<uint64_t> places(const Tensor& tensor) {
   const TensorData& data = tensor.data();
   std::vector<uint64_t> all(tensor.numel());
@@ -95,7 +95,7 @@ TEST(a_transposed_view_walks_the_same_elements) {
     const uint64_t part[3] = {2, 1, 2};
     const uint64_t at[3] = {1, 2, 0};
     CHECK_EQUAL(turned.view(part, at).data().start_offset, uint64_t{0 * 12 + 2 * 4 + 1});
-    // One row of a transposed column is contiguous all the same.
+    // One row of a transposed column is contiguous too.
     const uint64_t column[2] = {8, 1};
     const uint64_t start[2] = {0, 3};
     CHECK(!external().view(column, start).is_contiguous());
@@ -116,7 +116,7 @@ TEST(a_reshape_keeps_the_places_of_the_elements) {
     const uint64_t blocks[3] = {2, 4, 8};
     const Tensor block = line.reshape(blocks, 3);
     CHECK(places(block) == places(part));
-    CHECK_EQUAL(block.data().raw_shapes[0], uint64_t{0 + 2});  // 48 is no multiple of 32
+    CHECK_EQUAL(block.data().raw_shapes[0], uint64_t{0 + 2});  // 48 is not a multiple of 32
     CHECK_EQUAL(block.data().start_offset, uint64_t{48});
     CHECK(places(block.reshape(rows, 2)) == places(part));
     CHECK_EQUAL(block.reshape(rows, 2).data().offsets[0], uint64_t{3});
@@ -232,7 +232,7 @@ TEST(handles_may_outlive_each_other_and_the_run) {
   CHECK_EQUAL(kept->front().data().shapes[0], uint64_t{16});
   const uint64_t too_far[2] = {99, 99};
   kept->push_back(
-      kept->front().view(too_far, too_far));  // the run is over: no error can be reported
+      kept->front().view(too_far, too_far));  // the run is over, so no error can be reported
   CHECK(pto_orchestration::current_pool == nullptr);
 }
 

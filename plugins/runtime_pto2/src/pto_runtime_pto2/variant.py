@@ -1,4 +1,4 @@
-"""The plugin object: where the library and the headers are, and the sizes that can be set."""
+"""The plugin object: the paths of its library and headers, and the options for sizes."""
 
 from __future__ import annotations
 
@@ -93,11 +93,11 @@ class RingBufferVariant:
         return Health(ok=True)
 
     def library(self) -> Path:
-        """Give the native library that exports ``pto_runtime_entry``."""
+        """Return the native library that exports ``pto_runtime_entry``."""
         return _PACKAGE / "libpto_tensormap_and_ringbuffer.so"
 
     def orchestration_build(self) -> OrchestrationBuild:
-        """Say how a C++ orchestration is compiled: one library, nothing visible but its entry."""
+        """Return the recipe for a C++ orchestration: one library that exports only its entry."""
         return OrchestrationBuild(
             include_dirs=(_HEADERS, _INCLUDE / "calls", abi_include_dir()),
             wrapper=_HEADERS / "entry_wrapper.hpp",
@@ -109,7 +109,7 @@ class RingBufferVariant:
         )
 
     def kernel_include_dirs(self) -> tuple[Path, ...]:
-        """List the folder with ``tensor.h`` and ``common/core_type.h``, and what they include."""
+        """List the folder that contains ``tensor.h``, ``common/core_type.h`` and their includes."""
         return (_HEADERS, abi_include_dir())
 
     def options(self) -> tuple[Option, ...]:

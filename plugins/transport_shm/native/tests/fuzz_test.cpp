@@ -49,17 +49,17 @@ class Victim {
     uint8_t* memory = connection_.memory();
     const uint64_t size = range_.bytes;
     switch (random_.below(5)) {
-      case 0:  // at any place
+      case 0:  // any byte at any position
         for (uint64_t n = random_.below(200); n > 0; --n)
           memory[random_.below(size)] = random_.byte();
         break;
-      case 1:  // an index, to any value
+      case 1:  // an index, set to any value
         set_word(random_.below(1024) / 8 * 8, random_.next());
         break;
-      case 2:  // an index, by a small amount: almost valid
+      case 2:  // an index, changed by a small amount, so that it is almost valid
         add_word(random_.below(1024) / 8 * 8, 64 * (random_.below(40) - 20));
         break;
-      case 3:  // at the start of a line: a head
+      case 3:  // the head at the start of a line
         for (uint64_t at = random_.below(size / 64) * 64, i = 0; i < 64; ++i)
           memory[at + i] = random_.one_in(3) ? random_.byte() : 0xFF;
         break;
@@ -186,7 +186,7 @@ TEST(random_bytes_only_ever_are_a_protocol_error) {
     victim.run(60);
     errors += victim.protocol_errors();
   }
-  CHECK(errors > 1000);  // the corrupted bytes reached the checks
+  CHECK(errors > 1000);  // counts corruptions that the checks detected
 }
 
 }  // namespace

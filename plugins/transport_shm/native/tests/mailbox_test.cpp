@@ -81,15 +81,16 @@ void fill_and_empty(Connection& connection, uint32_t count, uint32_t bytes) {
 
 // Invariant: A mailbox holds the requested amount of data at every position of its rings.
 TEST(what_was_asked_for_fits_at_once_wherever_the_ring_stands) {
-  // With 4032 and 960 the ring sizes are powers of two without slack.
+  // With 4032 and 960 the sizes of the rings are exact powers of two.
   for (const uint32_t queue_bytes : {4096u, 4032u, 960u}) {
     const uint32_t frames = queue_bytes / 128;
     const uint32_t largest = queue_bytes - sizeof(pto_frame);
     Connection connection(frames, queue_bytes);
     for (uint32_t turn = 0; turn < 400; ++turn) {
       fill_and_empty(connection, frames, 64);
-      fill_and_empty(connection, 1, turn * 7 % largest);  // moves the start of the ring
-      fill_and_empty(connection, queue_bytes / 72, 8);    // these sizes waste the most space
+      // moves the start of the used part of the ring
+      fill_and_empty(connection, 1, turn * 7 % largest);
+      fill_and_empty(connection, queue_bytes / 72, 8);  // these sizes waste the most space
       fill_and_empty(connection, 1, largest);
     }
   }

@@ -1,6 +1,6 @@
-// Measure the cost of a frame: streamed between two threads, and as a round trip. Beside each
-// figure stands its floor, the same words moved by two bare atomics. Print minimum and median of
-// several rounds.
+// Measure the cost of a frame: in a stream between two threads, and as a round trip. Each figure is
+// printed beside a lower bound: the cost of moving the same words with two plain atomics. Print
+// minimum and median of several rounds.
 
 #include <pthread.h>
 #include <sched.h>
@@ -75,7 +75,7 @@ double stream(uint32_t bytes) {
   return ns;
 }
 
-// Run both ends in one thread: instructions only, without cache traffic.
+// Run both ends in one thread, which measures only instructions, without cache traffic.
 double alone(uint32_t bytes) {
   Connection connection(256, 1 << 16);
   const std::vector<uint8_t> data(bytes);

@@ -18,7 +18,7 @@ struct Plan {
   uint64_t tasks;
   uint64_t failed_one_in;
   uint64_t control_one_in;
-  bool merges = true;  // all frames visible at once succeed
+  bool merges = true;  // all visible frames succeed at once
 };
 
 // The data of frame or answer `number` depends on the number only, so both sides can compute it.
@@ -35,7 +35,7 @@ bool has_failed(const Plan& plan, uint64_t number) {
   return number % plan.failed_one_in == 0;
 }
 
-// Wait without a limit. If a ring is lost, the test's own time limit ends it.
+// Wait without a limit. If a wake-up is lost, the test's own time limit ends the wait.
 template <class Ready>
 void wait_for(pto_bell* bell, Ready ready) {
   Waiter waiter(bell, nullptr, 1, {.spin_ns = 0, .yield_ns = 2000, .longest_ns = 10'000'000'000});
@@ -58,7 +58,7 @@ class Child {
       CHECK(visible > 0);
       for (int32_t i = 0; i < visible; ++i) handle(views[i]);
       shm().take(connection_.child(), visible);
-      report_successes();  // merged: one answer for all frames visible at once
+      report_successes();  // merged: one answer for all visible frames
     }
     CHECK_EQUAL(received_, plan_.tasks);
   }
@@ -183,14 +183,14 @@ class Parent {
 
   struct Awaited {
     uint64_t number;
-    uint64_t tasks_before;  // a failure has a number of its own
+    uint64_t tasks_before;  // a failure has its own number
   };
 
   Connection& connection_;
   const Plan& plan_;
   Random random_;
   uint64_t sent_ = 0;   // frames
-  uint64_t tasks_ = 0;  // number of task frames among them
+  uint64_t tasks_ = 0;  // number of task frames among the frames
   uint64_t answered_ = 0;
   std::vector<Awaited> replies_;
   std::vector<Awaited> failures_;
@@ -252,7 +252,7 @@ TEST(a_child_takes_the_place_of_one_that_is_gone_again_and_again) {
         if (n % 3 != 0) continue;
         const pto_answer done = completed(n);
         CHECK_EQUAL(shm().answer(connection.child(), &done), 1);
-      }  // the child disappears without closing
+      }  // the child exits without closing
     });
     for (uint64_t n = 1; n <= last; ++n) {
       while (submit(connection, task(n, n * 13 % 300)) == 0) std::this_thread::yield();

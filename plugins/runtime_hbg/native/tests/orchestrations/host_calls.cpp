@@ -38,7 +38,7 @@ extern "C" int diamond(Runtime* runtime, uint64_t* args, int arg_count) {
   return arg_count == 3 ? make_diamond(runtime, args) : -1;
 }
 
-// The same as a C++ function that returns nothing.
+// The same, written as a C++ function that returns nothing.
 void diamond_void(Runtime* runtime, uint64_t* args, int) {
   make_diamond(runtime, args);
 }

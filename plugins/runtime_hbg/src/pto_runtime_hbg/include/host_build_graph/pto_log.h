@@ -1,5 +1,6 @@
-// LOG_ERROR(format, ...) and so on write to the log of the run in printf style, with the name of
-// the calling function. On a thread that the orchestration started itself they write to stderr.
+// LOG_ERROR(format, ...) and similar macros write to the log of the run in printf style, with the
+// name of the calling function. On a thread that the orchestration itself started, they write to
+// stderr.
 #ifndef PTO_HOST_BUILD_GRAPH_LOG_H
 #define PTO_HOST_BUILD_GRAPH_LOG_H
 

@@ -16,7 +16,7 @@
 #ifndef PTO_HOST_BUILD_GRAPH_RUNTIME_H
 #define PTO_HOST_BUILD_GRAPH_RUNTIME_H
 
-// Published sources use these headers without including them.
+// Published sources use names from these headers without including them.
 #include <stdio.h>
 #include <string.h>
 
@@ -143,7 +143,7 @@ class Runtime {
     calls_->set_function_bin_addr(graph_, func_id, address);
   }
 
-  // Accepted for sources that share code with another variant; no effect in this one.
+  // Accepted for sources that share code with another variant; it has no effect in this one.
   void set_pto2_gm_sm_ptr(void*) {}
 
  private:

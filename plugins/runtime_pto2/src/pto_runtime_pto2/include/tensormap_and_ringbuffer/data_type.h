@@ -1,4 +1,5 @@
-// Element types: the published codes 0 to 8, then the rest of NumPy's. The same codes everywhere.
+// Element types: the published codes 0 to 8, then the other types of NumPy. The codes are the same
+// in all languages.
 #ifndef PTO2_DATA_TYPE_H
 #define PTO2_DATA_TYPE_H
 
@@ -22,7 +23,7 @@ enum class DataType : uint32_t {
   COMPLEX128 = 14
 };
 
-// Bytes of one element; 0 for a value that is no data type.
+// Return the size of one element in bytes; 0 for an invalid value.
 constexpr uint64_t get_element_size(DataType dtype) {
   switch (dtype) {
     case DataType::INT8:
@@ -51,7 +52,7 @@ constexpr uint64_t get_element_size(DataType dtype) {
 
 namespace pto_orchestration {
 
-// The name as it is written here; "unknown" for a value that is no data type.
+// Return the name of the enumerator; "unknown" for an invalid value.
 constexpr const char* name_of(DataType dtype) {
   constexpr const char* names[] = {"FLOAT32", "FLOAT16",  "INT32",  "INT16",     "INT8",
                                    "UINT8",   "BFLOAT16", "INT64",  "UINT64",    "FLOAT64",

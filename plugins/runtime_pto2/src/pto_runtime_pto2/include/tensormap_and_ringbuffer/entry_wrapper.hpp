@@ -1,5 +1,6 @@
-// Comes after the source of an orchestration in its one translation unit, where
-// PTO_ORCHESTRATION_ENTRY is the name of its entry; exports what the runtime library calls.
+// Included after the source of an orchestration in its only translation unit, where
+// PTO_ORCHESTRATION_ENTRY is the name of its entry. Exports the functions that the runtime library
+// calls.
 #ifndef PTO2_ENTRY_WRAPPER_HPP
 #define PTO2_ENTRY_WRAPPER_HPP
 
@@ -13,7 +14,8 @@
 #error "define PTO_ORCHESTRATION_ENTRY as the name of the orchestration's entry"
 #endif
 
-// Found where the source has no config function of its own, which is always the better match.
+// This function is called only if the source has no config function, because that would be the
+// better match.
 namespace pto_orchestration_without_config {
 struct NoConfig {};
 inline NoConfig aicpu_orchestration_config(...) {
@@ -24,7 +26,7 @@ using namespace pto_orchestration_without_config;
 
 namespace pto_orchestration {
 
-// The pool of a run, for as long as the orchestration runs.
+// The tensor pool of a run, which exists while the orchestration runs.
 class PoolOfRun {
  public:
   explicit PoolOfRun(PTO2Runtime& runtime) : outer_(current_pool) {

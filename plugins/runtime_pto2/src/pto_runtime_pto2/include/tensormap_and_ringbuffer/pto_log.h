@@ -1,5 +1,5 @@
-// LOG_ERROR(rt, format, ...) and so on: printf style, into the log of the run, with the name of the
-// function they stand in. LOG_ALWAYS is shown at every level.
+// LOG_ERROR(rt, format, ...) and similar macros write printf-style messages to the log of the run,
+// with the name of the calling function. LOG_ALWAYS is shown at every log level.
 #ifndef PTO2_LOG_H
 #define PTO2_LOG_H
 

@@ -13,22 +13,22 @@
 //     }
 //   }
 //
-// runs on an AICPU thread. Every tensor argument lies in device memory already; `args` holds device
-// pointers and scalars. Tasks run while the orchestration goes on, in an order that follows from
-// what they read and write. A submit waits while the rings have no free space. The allocations of a
-// task live until its scope has ended and all tasks that name them have completed. The entry may
-// also return int; a value other than 0 then fails the run. The config function is optional:
-// without it any number of arguments is accepted.
+// runs on an AICPU thread. Every tensor argument lies in device memory already; `args` contains
+// device pointers and scalars. Tasks run while the orchestration continues, in an order that
+// follows from their reads and writes. A submit waits while the rings have no free space. The
+// allocations of a task live until its scope has ended and all tasks that name them have completed.
+// The entry may also return int; a value other than 0 then fails the run. The config function is
+// optional: without it, any number of arguments is accepted.
 //
-// The first error of any call ends the run with that error; later calls do nothing, ids are -1 and
-// addresses 0. Limits of a task: 32 tensors and 32 scalars.
+// The first error of any call ends the run with that error. Later calls do nothing; they return -1
+// for ids and 0 for addresses. Limits of a task: 32 tensors and 32 scalars.
 //
-// The newest task starts with the next call at the earliest, or when the orchestration returns:
-// until then pto2_rt_add_dep may add to it.
+// The newest task starts at the earliest with the next call, or when the orchestration returns.
+// Until then, pto2_rt_add_dep may add edges to it.
 #ifndef PTO2_ORCHESTRATION_API_H
 #define PTO2_ORCHESTRATION_API_H
 
-// Published sources use these without including them.
+// Published sources use these names without including their headers.
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -52,10 +52,10 @@ struct PTO2OrchestrationConfig {
   int expected_arg_count;
 };
 
-// Tensors need no preparation; sources that call this first may go on doing so.
+// Does nothing: tensors need no preparation. It exists for published sources that call it first.
 inline void pto2_rt_init_tensor_pool(PTO2Runtime*) {}
 
-// No more submits; returning from the entry says the same.
+// Ends the submits. Returning from the entry has the same effect.
 inline void pto2_rt_orchestration_done(PTO2Runtime* rt, const char* file = __builtin_FILE(),
                                        int32_t line = __builtin_LINE()) {
   rt->calls->orchestration_done(rt->instance, file, line);
@@ -67,22 +67,23 @@ void pto2_rt_orchestration_done(PTO2Runtime* rt) {
 
 // --- Tasks --------------------------------------------------------------------------------------
 
-// Submits a task and returns its id. `n` parameters become the kernel's arguments, in this order:
-// tensors as pointers to TensorData, scalars as they are.
+// Submits a task and returns its id. The `n` parameters become the arguments of the kernel, in this
+// order: tensors as pointers to TensorData, scalars as values.
 inline int64_t pto2_rt_submit_task(PTO2Runtime* rt, int32_t kernel_id, PTO2WorkerType worker,
                                    PTOParam* params, int32_t n, const char* file = __builtin_FILE(),
                                    int32_t line = __builtin_LINE()) {
   return pto_orchestration::submit(rt, kernel_id, worker, params, n, 0, nullptr, {file, line});
 }
 
-// A function pointer of the published type finds this one; its callers' lines are unknown.
+// A function pointer of the published type selects this overload. The lines of its callers are
+// unknown.
 template <class = void>
 void pto2_rt_submit_task(PTO2Runtime* rt, int32_t kernel_id, PTO2WorkerType worker,
                          PTOParam* params, int32_t n) {
   pto2_rt_submit_task(rt, kernel_id, worker, params, n, nullptr, 0);
 }
 
-// The same on the cores of a cluster; -1 is any core.
+// Submits a task to the cores of a cluster; -1 means any core.
 inline int64_t pto2_rt_submit_task_clustered(PTO2Runtime* rt, int32_t kernel_id, int32_t worker,
                                              PTOParam* params, int32_t n, int32_t cluster_id,
                                              const char* file = __builtin_FILE(),
@@ -91,9 +92,9 @@ inline int64_t pto2_rt_submit_task_clustered(PTO2Runtime* rt, int32_t kernel_id,
   return pto_orchestration::submit(rt, kernel_id, worker, params, n, 0, clusters, {file, line});
 }
 
-// `block_dim` tasks at once that share their tensors; the scalars block_dim and block_id follow the
-// parameters. They count as one task for dependencies: a reader waits for all blocks. With
-// `cluster_ids`, block i runs on cluster_ids[i]. Returns the id of block 0.
+// Submits `block_dim` tasks at once that share their tensors; the scalars block_dim and block_id
+// follow the parameters. For dependencies they count as one task: a reader waits for all blocks.
+// With `cluster_ids`, block i runs on cluster_ids[i]. Returns the id of block 0.
 inline int64_t pto2_rt_submit_block_task(PTO2Runtime* rt, int32_t kernel_id, int32_t worker,
                                          PTOParam* params, int32_t n, int32_t block_dim,
                                          const int32_t* cluster_ids = nullptr,
@@ -107,7 +108,7 @@ inline int64_t pto2_rt_submit_block_task(PTO2Runtime* rt, int32_t kernel_id, int
                                    static_cast<uint32_t>(block_dim), cluster_ids, {file, line});
 }
 
-// Task `to`, the one submitted last, starts after task `from` has completed.
+// Makes `to`, the task submitted last, start after task `from` has completed.
 inline void pto2_rt_add_dep(PTO2Runtime* rt, int64_t from, int64_t to,
                             const char* file = __builtin_FILE(), int32_t line = __builtin_LINE()) {
   rt->calls->add_dep(rt->instance, from, to, file, line);
@@ -137,7 +138,7 @@ void pto2_rt_scope_end(PTO2Runtime* rt) {
   pto2_rt_scope_end(rt, nullptr, 0);
 }
 
-// A scope that ends with the C++ block it is declared in.
+// A scope that ends with the C++ block in which it is declared.
 class PTO2ScopeGuard {
  public:
   explicit PTO2ScopeGuard(PTO2Runtime* rt, const char* file = __builtin_FILE(),
@@ -160,16 +161,18 @@ class PTO2ScopeGuard {
 #define PTO2_SCOPE_GUARD(rt) \
   [[maybe_unused]] const PTO2ScopeGuard PTO2_JOIN(pto2_scope_guard_, __COUNTER__)(rt)
 
-// PTO2_SCOPE(rt) { ... }: an `if`, so that break and continue mean the loop around it, with an
-// `else`, so that one after it belongs to an `if` before it.
+// PTO2_SCOPE(rt) { ... } opens a scope for the block. It expands to an `if`, so that break and
+// continue refer to the surrounding loop, with an `else`, so that a following `else` belongs to an
+// earlier `if`.
 #define PTO2_SCOPE(rt)               \
   if (PTO2_SCOPE_GUARD(rt); false) { \
   } else
 
 // --- Clusters -----------------------------------------------------------------------------------
 
-// Takes a cluster {AIC i, AIV 2i, AIV 2i + 1} and returns i; waits while none is free. It is given
-// back by pto2_rt_free_cluster or the end of the scope, and free again once its tasks are done.
+// Allocates a cluster {AIC i, AIV 2i, AIV 2i + 1} and returns i; waits while no cluster is free.
+// pto2_rt_free_cluster or the end of the scope releases it; it is free again when its tasks have
+// completed.
 inline int32_t pto2_rt_allocate_cluster(PTO2Runtime* rt, const char* file = __builtin_FILE(),
                                         int32_t line = __builtin_LINE()) {
   return rt->calls->allocate_cluster(rt->instance, file, line);
@@ -179,7 +182,7 @@ int32_t pto2_rt_allocate_cluster(PTO2Runtime* rt) {
   return pto2_rt_allocate_cluster(rt, nullptr, 0);
 }
 
-// Never waits, whatever still runs there.
+// Releases a cluster. Never waits, even if tasks still run there.
 inline void pto2_rt_free_cluster(PTO2Runtime* rt, int32_t cluster_id,
                                  const char* file = __builtin_FILE(),
                                  int32_t line = __builtin_LINE()) {

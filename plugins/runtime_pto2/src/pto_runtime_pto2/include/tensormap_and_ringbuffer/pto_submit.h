@@ -1,4 +1,4 @@
-// From the parameters of a submit to the runtime's table. Nothing here allocates.
+// Converts the parameters of a submit for the runtime's table. Nothing here allocates memory.
 #ifndef PTO2_SUBMIT_H
 #define PTO2_SUBMIT_H
 
@@ -10,7 +10,7 @@
 
 struct PTO2Runtime;
 
-// The published calls as function pointers. Errors of calls through it have no line.
+// The published calls as function pointers. Errors of calls through it have no line number.
 struct PTO2RuntimeOps {
   void (*submit_task)(PTO2Runtime* rt, int32_t kernel_id, PTO2WorkerType worker, PTOParam* params,
                       int32_t n);
@@ -29,7 +29,7 @@ namespace pto_orchestration {
 const PTO2RuntimeOps* runtime_ops();  // defined in pto_orchestration_api.h
 }
 
-// The argument of the entry; the wrapper of the entry makes it.
+// The type of the entry's argument. The wrapper of the entry creates the object.
 struct PTO2Runtime {
   const pto2_calls* calls;
   void* instance;
@@ -74,8 +74,9 @@ __attribute__((cold, noinline)) int64_t refuse(PTO2Runtime* rt, Location at, con
   return -1;
 }
 
-// Whether the submit may allocate the buffer of output `index`, a view. Not where another output
-// would allocate it again, and not where the shape of the buffer is unknown (see place_rows).
+// Return whether the submit may allocate the buffer of output `index`, which is a view. False if
+// another output would allocate the same buffer, or if the shape of the buffer is unknown (see
+// place_rows).
 inline bool can_allocate(const PTOParam* params, int32_t index) {
   const TensorNode* node = params[index].tensor.node();
   uint64_t bytes = get_element_size(node->data.dtype);
@@ -89,7 +90,8 @@ inline bool can_allocate(const PTOParam* params, int32_t index) {
   return true;
 }
 
-// The part of a submit for views whose buffer has no address: it goes back to the root.
+// The part of a submit for views whose buffer has no address: it writes the address to the root
+// tensor.
 __attribute__((cold, noinline)) inline void share_allocations(const PTOParam* params, int32_t n) {
   for (int32_t i = 0; i < n; ++i) {
     TensorNode* node = params[i].tensor.node();
@@ -143,12 +145,12 @@ inline Marshalled marshal(PTO2Runtime* rt, const PTOParam* params, int32_t n, pt
   return result;
 }
 
-// `block_dim` 0: not a block task. Returns the task's id, or -1.
+// `block_dim` 0 means that this is not a block task. Return the task's id, or -1.
 inline int64_t submit(PTO2Runtime* rt, int32_t kernel_id, int32_t worker, const PTOParam* params,
                       int32_t n, uint32_t block_dim, const int32_t* clusters, Location at) {
   pto_param list[kMaxParams];
   if (__builtin_expect(n > kMaxParams && params != nullptr, 0)) {
-    // Too many to pass on: the runtime says so, and looks at none.
+    // There are too many parameters to pass on. The runtime reports this and does not read them.
     pto_tensor_task task{
         kernel_id, worker, static_cast<uint32_t>(n), block_dim, list, 0, 0, clusters, at.file,
         at.line,   0};
@@ -156,7 +158,7 @@ inline int64_t submit(PTO2Runtime* rt, int32_t kernel_id, int32_t worker, const 
   }
   if (__builtin_expect(n < 0 || (n > 0 && params == nullptr), 0)) {
     return refuse(rt, at,
-                  "a task with %d parameters%s; give 0 to %d: at most %d tensors and %d scalars", n,
+                  "a task with %d parameters%s; pass 0 to %d: at most %d tensors and %d scalars", n,
                   params == nullptr ? " and no array of them" : "", kMaxParams,
                   PTO_MAX_TASK_TENSORS, PTO_MAX_TASK_SCALARS);
   }

@@ -1,4 +1,4 @@
-// Parameters of tasks and the kinds of worker, for orchestrations.
+// Parameters of tasks, and the types of workers, for orchestrations.
 #ifndef PTO2_TYPES_H
 #define PTO2_TYPES_H
 
@@ -9,7 +9,7 @@
 #include "tensor.h"
 #include "tensor_data.h"
 
-// Kinds of worker. Kernels run on the first two; a submit to another is a usage error.
+// Types of workers. Kernels run on the first two; a submit to another type is a usage error.
 enum PTO2WorkerType : int32_t {
   PTO2_WORKER_CUBE = 0,    // AIC cores
   PTO2_WORKER_VECTOR = 1,  // AIV cores
@@ -31,35 +31,37 @@ enum class PTOParamType : uint32_t {
   SCALAR = 5
 };
 
-// One parameter of a task. It keeps its tensor alive, so it may outlast the handle that made it.
+// One parameter of a task. It keeps its tensor alive, so it may outlive the handle from which it
+// was made.
 struct PTOParam {
   PTOParamType type = PTOParamType::SCALAR;
   pto_orchestration::TensorHandle tensor;
   uint64_t scalar = 0;
 };
 
-// Read by the task, which runs after the tasks that write it.
+// The task reads the tensor, and runs after the tasks that write it.
 inline PTOParam make_input_param(const Tensor& tensor) {
   return {PTOParamType::INPUT, tensor, 0};
 }
 
-// Overwritten by the task. Without an address it gets a buffer, which lives until the scope of the
-// submit has ended and the tasks that name it have completed.
+// The task overwrites the tensor. A tensor without an address gets a buffer, which lives until the
+// scope of the submit has ended and the tasks that name it have completed.
 inline PTOParam make_output_param(const Tensor& tensor) {
   return {PTOParamType::OUTPUT, tensor, 0};
 }
 
-// Read and then written.
+// The task reads and then writes the tensor.
 inline PTOParam make_inout_param(const Tensor& tensor) {
   return {PTOParamType::INOUT, tensor, 0};
 }
 
-// Overwritten, and never ordered after those who use the same memory, whatever the hazards.
+// The task overwrites the tensor, and does not wait for tasks that use the same memory, in any
+// hazard mode.
 inline PTOParam make_output_existing_param(const Tensor& tensor) {
   return {PTOParamType::OUTPUT_EXISTING, tensor, 0};
 }
 
-// Passed to the kernel; orders nothing and keeps no buffer.
+// The tensor is passed to the kernel. It orders no tasks and keeps no buffer alive.
 inline PTOParam make_no_dep_param(const Tensor& tensor) {
   return {PTOParamType::NO_DEP, tensor, 0};
 }

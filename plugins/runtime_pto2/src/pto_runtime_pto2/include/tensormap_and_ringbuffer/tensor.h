@@ -1,16 +1,17 @@
-// Tensors of an orchestration: handles on views into buffers.
+// Tensors of an orchestration: handles of views of buffers.
 //
 //   uint64_t shapes[2] = {128, 128};
 //   Tensor input = make_tensor_external(pointer, shapes, 2, DataType::FLOAT32);
 //   Tensor scratch = make_tensor(shapes, 2);   // has no address yet
 //
-// A Tensor is a pointer with a count: copies are the same tensor. view, reshape, transpose and
-// copy() give new tensors over the same buffer. A buffer without an address gets one when one of
-// its tensors is submitted as an output; from then on all of them show it, earlier copies and views
-// included. Its memory is the runtime's affair and follows scopes, not handles.
+// A Tensor is a reference-counted pointer: copies refer to the same tensor. view, reshape,
+// transpose and copy() create new tensors over the same buffer. A buffer without an address gets
+// one when one of its tensors is submitted as an output. From then on, all its tensors have this
+// address, including earlier copies and views. The runtime manages the memory; its lifetime depends
+// on scopes, not on handles.
 //
-// A wrong call is a usage error of the run, at the line of the call; what it returns is good for
-// nothing but going on.
+// An invalid call is a usage error of the run, at the line of the call. Its result may only be
+// passed on to other calls.
 #ifndef PTO2_TENSOR_H
 #define PTO2_TENSOR_H
 
@@ -27,7 +28,7 @@
 
 namespace pto_orchestration {
 
-// A reference to a node. Copies share the node; a handle without one is empty.
+// A reference to a node. Copies share the node; a handle without a node is empty.
 class TensorHandle {
  public:
   TensorHandle() noexcept = default;
@@ -50,7 +51,7 @@ class TensorHandle {
   }
   ~TensorHandle() { TensorPool::drop_reference(node_); }
 
-  // Valid while a handle on this tensor is.
+  // Valid as long as a handle of this tensor exists.
   TensorData& data(const char* file = __builtin_FILE(), int32_t line = __builtin_LINE()) const {
     return data_of(node_, file, line);
   }
@@ -65,34 +66,34 @@ class TensorHandle {
 
 class Tensor : public pto_orchestration::TensorHandle {
  public:
-  // Identifies the tensor among the live tensors of the run: equal in copies, -1 where the tensor
-  // was declared and never assigned.
+  // Identifies the tensor among the live tensors of the run. Copies have the same value; -1 if the
+  // tensor was declared and never assigned.
   int32_t index = -1;
 
   Tensor() noexcept = default;
   explicit Tensor(pto_orchestration::TensorNode* node) noexcept
       : TensorHandle(node), index(node == nullptr ? -1 : static_cast<int32_t>(node->index)) {}
 
-  // The part of this tensor that starts at `offsets` and has `shapes`, each with ndims values.
-  // Offsets count from the start of this tensor, which may be a view itself.
+  // Return the part of this tensor that starts at `offsets` and has `shapes`, each with ndims
+  // values. Offsets count from the start of this tensor, which may be a view itself.
   Tensor view(const uint64_t shapes[], const uint64_t offsets[],
               const char* file = __builtin_FILE(), int32_t line = __builtin_LINE()) const {
     return Tensor(pto_orchestration::view_of(node(), shapes, offsets, file, line));
   }
 
-  // The same elements in another shape; this tensor must be contiguous.
+  // Return the same elements with another shape. This tensor must be contiguous.
   Tensor reshape(const uint64_t shapes[], uint64_t ndims, const char* file = __builtin_FILE(),
                  int32_t line = __builtin_LINE()) const {
     return Tensor(pto_orchestration::reshape_of(node(), shapes, ndims, file, line));
   }
 
-  // The same elements with the dimensions x and y exchanged; nothing moves in memory.
+  // Return the same elements with the dimensions x and y exchanged. No memory is moved.
   Tensor transpose(uint64_t x, uint64_t y, const char* file = __builtin_FILE(),
                    int32_t line = __builtin_LINE()) const {
     return Tensor(pto_orchestration::transpose_of(node(), x, y, file, line));
   }
 
-  // A tensor of its own (its version, say, may differ) over the same elements.
+  // Return a separate tensor over the same elements; its version, for example, may differ.
   Tensor copy(const char* file = __builtin_FILE(), int32_t line = __builtin_LINE()) const {
     return Tensor(pto_orchestration::copy_of(node(), file, line));
   }
@@ -101,39 +102,41 @@ class Tensor : public pto_orchestration::TensorHandle {
     return data(file, line).numel();
   }
 
-  // Whether the elements lie one after the other in memory, last dimension fastest.
+  // Return whether the elements are contiguous in memory, last dimension fastest.
   bool is_contiguous(const char* file = __builtin_FILE(), int32_t line = __builtin_LINE()) const {
     return data(file, line).is_contiguous();
   }
 
-  // Whether reshape() takes this shape: the same number of elements, of a contiguous tensor.
+  // Return whether reshape() accepts this shape: the same number of elements, and a contiguous
+  // tensor.
   bool valid_reshape(const uint64_t shapes[], uint64_t ndims, const char* file = __builtin_FILE(),
                      int32_t line = __builtin_LINE()) const {
     return pto_orchestration::is_reshape_valid(data(file, line), shapes, ndims);
   }
 
-  // Whether transpose() takes these dimensions.
+  // Return whether transpose() accepts these dimensions.
   bool valid_transpose(uint64_t x, uint64_t y, const char* file = __builtin_FILE(),
                        int32_t line = __builtin_LINE()) const {
     const uint32_t ndims = data(file, line).ndims;
     return x < ndims && y < ndims;
   }
 
-  // Whether the two share memory, by the rule that orders tasks: exact for views of one raw shape
-  // and for contiguous views; otherwise whether the byte ranges from first to last element meet.
+  // Return whether the two tensors share memory, by the rule that orders tasks: exact for views of
+  // one raw shape and for contiguous views; otherwise, whether the byte ranges from first to last
+  // element overlap.
   bool is_overlap(const Tensor& other, const char* file = __builtin_FILE(),
                   int32_t line = __builtin_LINE()) const {
     return pto_orchestration::is_overlap(node(), other.node(), file, line);
   }
 
-  // A description for logs.
+  // Return a description for logs.
   std::string dump(const char* file = __builtin_FILE(), int32_t line = __builtin_LINE()) const {
     return node() == nullptr ? "Tensor{empty}" : data(file, line).dump();
   }
 };
 
-// Memory that is there already: an argument of the orchestration, usually. With a null `addr` it is
-// what make_tensor gives.
+// Return a tensor over existing memory, usually an argument of the orchestration. If `addr` is
+// null, the result is the same as that of make_tensor.
 inline Tensor make_tensor_external(void* addr, const uint64_t shapes[], uint64_t ndims,
                                    DataType dtype = DataType::FLOAT32, int32_t version = 0,
                                    const char* file = __builtin_FILE(),
@@ -142,15 +145,16 @@ inline Tensor make_tensor_external(void* addr, const uint64_t shapes[], uint64_t
                                              dtype, version, file, line));
 }
 
-// A tensor whose buffer the runtime allocates when it is first submitted as an output. A shape with
-// a 0 makes a key: it orders tasks and has no memory.
+// Return a tensor whose buffer the runtime allocates when it is first submitted as an output. A
+// shape that contains a 0 makes a key: it orders tasks and has no memory.
 inline Tensor make_tensor(const uint64_t shapes[], uint64_t ndims,
                           DataType dtype = DataType::FLOAT32, int32_t version = 0,
                           const char* file = __builtin_FILE(), int32_t line = __builtin_LINE()) {
   return Tensor(pto_orchestration::make_node(0, shapes, ndims, dtype, version, file, line));
 }
 
-// Order without data: what goes through it stays in the pipe between the cores of a cluster.
+// Return a tensor that orders tasks without data: the data stays in the pipe between the cores of a
+// cluster.
 inline Tensor make_pipe_tensor(const char* file = __builtin_FILE(),
                                int32_t line = __builtin_LINE()) {
   return Tensor(pto_orchestration::make_pipe_node(file, line));

@@ -1,13 +1,14 @@
-// What a kernel gets for a tensor parameter: a pointer to a TensorData, its own copy.
+// The argument of a kernel for a tensor parameter: a pointer to a TensorData, which is a separate
+// copy for each task.
 //
 //   extern "C" void kernel_entry(int64_t* args) {
 //     const TensorData* in = reinterpret_cast<const TensorData*>(args[0]);
 //     const float* first = reinterpret_cast<const float*>(in->buffer.addr) + in->start_offset;
 //
-// A view of `shapes` at `offsets` into a buffer of `raw_shapes`, all in elements. The view's first
-// element is start_offset elements after buffer.addr. One step along dimension i is as many
-// elements as the product of raw_shapes over the dimensions whose `order` is greater than order[i];
-// without a transpose that is the product over the dimensions after i.
+// A view of `shapes` at `offsets` into a buffer of `raw_shapes`, all in elements. The first element
+// of the view is start_offset elements after buffer.addr. The stride of dimension i, in elements,
+// is the product of raw_shapes over the dimensions whose `order` is greater than order[i]; without
+// a transpose, it is the product over the dimensions after i.
 #ifndef PTO2_TENSOR_DATA_H
 #define PTO2_TENSOR_DATA_H
 
@@ -26,7 +27,7 @@
 
 struct TensorBuffer {
   uint64_t addr;  // device address; 0 until the tensor is submitted as an output
-  uint64_t size;  // bytes
+  uint64_t size;  // size in bytes
 };
 
 struct TensorData {
@@ -37,30 +38,30 @@ struct TensorData {
   uint64_t start_offset;
   uint32_t ndims;
   DataType dtype;
-  int32_t version;                         // the orchestration's own number
+  int32_t version;                         // a number that the orchestration may set
   uint8_t order[RUNTIME_MAX_TENSOR_DIMS];  // memory dimension (0 slowest) of each dimension
   uint8_t is_pipe;                         // orders tasks, has no memory
-  uint8_t dropped;                         // of Python's, 0 in C++
-  uint8_t tag;  // in a kernel's copy: what the task does with it, a PTOParamType
+  uint8_t dropped;                         // version in Python; 0 in C++
+  uint8_t tag;  // in the copy of a kernel: how the task uses it, a PTOParamType
   uint8_t reserved[4];
-  int64_t owner;  // the task that allocated the buffer, -1 for none
+  int64_t owner;  // id of the task that allocated the buffer; -1 for none
 
   TensorData() = default;
-  // A view of external memory. A null array is ndims zeros.
+  // Return a view of external memory. A null array stands for ndims zeros.
   TensorData(void* address, uint64_t buffer_bytes, const uint64_t raw[], const uint64_t view[],
              const uint64_t from[], uint64_t dimensions, DataType element, int32_t number);
 
-  // The number of elements of the view.
+  // Return the number of elements of the view.
   uint64_t numel() const;
-  // The number of elements between neighbours along dimension `i`.
+  // Return the distance in elements between neighbours along dimension `i`.
   uint64_t stride(uint32_t i) const;
-  // Whether the elements lie one after the other in memory, last dimension fastest.
+  // Return whether the elements are contiguous in memory, last dimension fastest.
   bool is_contiguous() const;
-  // A description for logs: address, sizes, shapes, offsets and data type.
+  // Return a description for logs: address, sizes, shapes, offsets and data type.
   std::string dump() const;
 };
 
-// The same bytes as pto_tensor_data of the native ABI.
+// The layout is the same as that of pto_tensor_data of the native ABI.
 static_assert(RUNTIME_MAX_TENSOR_DIMS == 5, "the layout of TensorData is published");
 static_assert(offsetof(TensorData, raw_shapes) == 16, "TensorData.raw_shapes");
 static_assert(offsetof(TensorData, shapes) == 56, "TensorData.shapes");

@@ -1,7 +1,7 @@
-// How tensors come from tensors: bounds, strides, and the address of the shared buffer.
+// How tensors are derived from tensors: bounds, strides, and the address of the shared buffer.
 //
-// Only a root holds the truth about the buffer's address, size and owner; every other node copies
-// them when it is looked at and has no address yet. An address never changes once it is there.
+// Only the root node stores the current address, size and owner of the buffer. Every other node
+// copies them when it is used and has no address yet. An address never changes once it is set.
 #ifndef PTO2_TENSOR_NODE_H
 #define PTO2_TENSOR_NODE_H
 
@@ -27,7 +27,7 @@ __attribute__((cold, noinline, format(printf, 4, 5))) inline void report(TensorP
   if (pool != nullptr) pool->report(text, file, line);
 }
 
-using Unsigned = unsigned long long;  // what %llu wants, whatever uint64_t is
+using Unsigned = unsigned long long;  // the type for %llu, whatever uint64_t is
 
 __attribute__((cold, noinline)) inline TensorNode* report_empty(const char* what, const char* file,
                                                                 int32_t line) {
@@ -45,14 +45,14 @@ __attribute__((cold, noinline)) inline TensorNode* report_memory(TensorPool* poo
   return nullptr;
 }
 
-// The buffer's address, where it was allocated after this node was made.
+// Copy the buffer's address if it was allocated after this node was created.
 inline void refresh(TensorNode* node) {
   if (node->data.buffer.addr != 0 || node->root == nullptr) return;
   node->data.buffer = node->root->data.buffer;
   node->data.owner = node->root->data.owner;
 }
 
-// A submit has allocated through this node.
+// Record that a submit has allocated the buffer through this node.
 inline void share_allocation(TensorNode* node) {
   if (node->root == nullptr || node->root->data.buffer.addr != 0) return;
   node->root->data.buffer = node->data.buffer;
@@ -70,7 +70,7 @@ inline TensorData& data_of(TensorNode* node, const char* file, int32_t line) {
   return node->data;
 }
 
-// A node that shares everything with `from`, its buffer included.
+// Create a node that shares all data with `from`, including its buffer.
 inline TensorNode* derive(TensorNode* from, const char* file, int32_t line) {
   TensorPool* pool = TensorPool::of(from);
   TensorNode* node = pool->allocate();
@@ -87,7 +87,7 @@ inline TensorNode* copy_of(TensorNode* from, const char* file, int32_t line) {
   return from == nullptr ? report_empty("copy", file, line) : derive(from, file, line);
 }
 
-// Elements from the start of `data` to `offsets` in it.
+// Return the number of elements from the start of `data` to `offsets`.
 inline uint64_t distance(const TensorNode& node, const uint64_t offsets[]) {
   const TensorData& data = node.data;
   uint64_t elements = 0;
@@ -111,7 +111,7 @@ inline TensorNode* view_of(TensorNode* from, const uint64_t shapes[], const uint
   if (node == nullptr) return nullptr;
   if (whole.ndims > 0 && (shapes == nullptr || offsets == nullptr)) {
     report(TensorPool::of(from), file, line,
-           "view of a tensor with ndims %u got a null pointer; give %u shapes and %u offsets",
+           "view of a tensor with ndims %u got a null pointer; pass %u shapes and %u offsets",
            whole.ndims, whole.ndims, whole.ndims);
     return node;
   }
@@ -157,7 +157,7 @@ inline TensorNode* transpose_of(TensorNode* from, uint64_t x, uint64_t y, const 
   return node;
 }
 
-// Takes the shape; more dimensions than there can be, or a null pointer, are an error.
+// Set the shape. Too many dimensions or a null pointer are an error.
 inline bool set_shape(TensorData& data, const uint64_t shapes[], uint64_t ndims, TensorPool* pool,
                       const char* what, const char* file, int32_t line) {
   const bool is_wrong = ndims > kMaxDims || (ndims > 0 && shapes == nullptr);
@@ -177,8 +177,8 @@ inline bool set_shape(TensorData& data, const uint64_t shapes[], uint64_t ndims,
   return !is_wrong;
 }
 
-// States a part of a buffer as rows of the whole buffer, where buffer and part are whole rows. Any
-// other part stays a shape of its own, start_offset elements into the buffer.
+// Describe a part of a buffer as rows of the whole buffer, if buffer and part consist of whole
+// rows. Any other part keeps its own shape, start_offset elements into the buffer.
 inline void place_rows(TensorData& data) {
   const uint64_t element_bytes = get_element_size(data.dtype);
   uint64_t row = 1;
@@ -236,7 +236,7 @@ inline pto::engine::Region region_of(const TensorData& data) {
   return region;
 }
 
-// Tensors without an address overlap only where they are views of one buffer.
+// Tensors without an address overlap only if they are views of one buffer.
 inline bool is_overlap(TensorNode* left, TensorNode* right, const char* file, int32_t line) {
   if (left == nullptr || right == nullptr) {
     report_empty("is_overlap", file, line);

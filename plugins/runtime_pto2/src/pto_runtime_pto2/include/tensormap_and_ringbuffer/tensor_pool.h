@@ -1,10 +1,10 @@
-// Memory of the tensors of one run of an orchestration.
+// The memory for the tensors of one run of an orchestration.
 //
-// A node is what all copies of one Tensor share. Nodes are counted by references, cut from aligned
-// chunks, and reused last in, first out, so that a loop that makes and drops tensors keeps to a few
-// cache lines. One thread, the one that runs the orchestration, owns a pool and its nodes.
+// All copies of one Tensor share a node. Nodes are reference-counted, allocated from aligned
+// chunks, and reused last in, first out, so that a loop that creates and drops tensors uses few
+// cache lines. One thread owns a pool and its nodes: the thread that runs the orchestration.
 //
-// A pool outlives its run while tensors do (such as static ones), and then reports nothing.
+// A pool outlives its run while tensors exist (such as static ones). It then reports no errors.
 #ifndef PTO2_TENSOR_POOL_H
 #define PTO2_TENSOR_POOL_H
 
@@ -19,30 +19,30 @@ namespace pto_orchestration {
 
 struct TensorNode {
   TensorData data;
-  TensorNode* root;     // holds the buffer's address and owner; null: this one does
-  uint32_t references;  // by handles, and by nodes whose root this is
+  TensorNode* root;     // the node with the buffer's address and owner; null: this node has them
+  uint32_t references;  // number of references by handles, and by nodes whose root this is
   uint32_t is_permuted : 8;
-  uint32_t index : 24;  // of the node in its pool, from 0; it wraps
+  uint32_t index : 24;  // number of the node in its pool, from 0; it wraps around
 };
 static_assert(sizeof(TensorNode) == 192, "three cache lines");
 
-// Where usage errors go: `context` and the user's line.
+// The function that receives usage errors, with `context` and the line of the user.
 using ReportError = void (*)(void* context, const char* what, const char* file, int32_t line);
 
 class TensorPool {
  public:
-  // Null when memory is exhausted; end() deletes it.
+  // Return null if memory is exhausted. end() deletes the pool.
   static TensorPool* create(ReportError report, void* context) {
     return new (std::nothrow) TensorPool(report, context);
   }
 
-  // The run is over; the pool goes now or with its last tensor.
+  // The run is over. Delete the pool now, or with its last tensor.
   void end() {
     report_ = nullptr;
     if (live_ == 0) destroy();
   }
 
-  // A node with one reference, its other members undefined; null when memory is exhausted.
+  // Return a node with one reference and undefined other members; null if memory is exhausted.
   TensorNode* allocate() {
     TensorNode* node = free_;
     if (node != nullptr) {
@@ -111,7 +111,7 @@ class TensorPool {
     pool->free_ = node;
     --pool->live_;
     if (root != nullptr) {
-      drop_reference(root);  // a root has no root, so this goes one level deep
+      drop_reference(root);  // a root has no root, so the recursion has one level
     } else if (pool->live_ == 0 && pool->report_ == nullptr) {
       pool->destroy();
     }
@@ -129,7 +129,7 @@ class TensorPool {
   ReportError report_;
   void* context_;
   TensorNode* free_ = nullptr;  // linked by `root`
-  TensorNode* next_ = nullptr;  // of the newest chunk
+  TensorNode* next_ = nullptr;  // number of nodes used in the newest chunk
   TensorNode* end_ = nullptr;
   Chunk* chunks_ = nullptr;
   uint64_t live_ = 0;

@@ -1,4 +1,4 @@
-// The kinds of core that a task runs on.
+// The types of cores on which a task can run.
 #ifndef PTO2_CORE_TYPE_H
 #define PTO2_CORE_TYPE_H
 
