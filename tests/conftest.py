@@ -1,4 +1,4 @@
-"""A case for both build-graph runtimes, `pto run` on it, and a look at what stays behind."""
+"""A case for both build-graph runtimes, `pto run` on it, and a check for remains."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PTO = str(Path(sys.executable).with_name("pto"))
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PATIENCE_S = 60
 LIMIT_S = 300
-"""What a command has at most, on a machine with much else to do: far more than any needs."""
+"""The time limit of a command on a busy machine: far more than any command needs."""
 
 GOLDEN = """
 import ctypes
@@ -61,7 +61,7 @@ extern "C" void kernel_entry(int64_t* args) {{
 }}
 """
 
-# Minutes of work for a compiler, so that one which survives is found.
+# A source that takes a compiler minutes, so that a compiler that survives is found.
 SLOW_TO_COMPILE = """
 #include <cstdint>
 template <long N> constexpr long count() {{
@@ -116,7 +116,7 @@ SOURCES = {"host_build_graph": ("host.cpp", HOST), "aicpu_build_graph": ("aicpu.
 
 
 class Run(subprocess.Popen[str]):
-    """A command that ends within a limit; else the test says what its processes were doing."""
+    """A command that ends within a limit; otherwise the test shows the state of its processes."""
 
     def communicate(
         self, input: str | None = None, timeout: float | None = None
@@ -142,7 +142,7 @@ class Run(subprocess.Popen[str]):
             heard += got
 
     def _doing(self) -> list[str]:
-        """Names and states of the processes of its session, and where in the kernel they are."""
+        """Return names and states of its session's processes, and where in the kernel they wait."""
         found = []
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
@@ -159,7 +159,7 @@ class Run(subprocess.Popen[str]):
 
 @dataclass
 class Case:
-    """A case folder with its cache and temporary folder; a mark tells which processes are its."""
+    """A case folder with its cache and temporary folder. A marker identifies its processes."""
 
     folder: Path
     cache: Path
@@ -175,24 +175,25 @@ class Case:
         return self
 
     def golden(self, count: int) -> Case:
-        """Take arrays of ``count`` floats."""
+        """Accept arrays of ``count`` floats."""
         return self.write("golden.py", GOLDEN.format(count=count))
 
     def config(self, lines: str = "") -> Case:
         return self.write("kernels/kernel_config.py", CONFIG + lines)
 
     def kernel(self, statement: str = "") -> Case:
-        """Let the kernel begin with ``statement``, which knows ``a`` and ``f``."""
+        """Begin the kernel with ``statement``, which can use ``a`` and ``f``."""
         return self.write("kernels/twice.cpp", KERNEL.format(statement=statement))
 
     def slow_to_compile(self, name: str, salt: int) -> Case:
-        """Write a kernel that takes a compiler minutes; no cache has one with a new ``salt``."""
+        """Write a kernel that takes a compiler minutes; a new ``salt`` avoids the cache."""
         return self.write(f"kernels/{name}", SLOW_TO_COMPILE.format(salt=salt))
 
     def graph(self, runtime: str, statement: str = "") -> Case:
-        """Let the orchestration for ``runtime`` do ``statement`` before it adds its one task.
+        """Make the orchestration for ``runtime`` execute ``statement`` before it adds its one task.
 
-        ``add()`` adds a task and says whether that went well; on the host there is ``copy_back()``.
+        ``add()`` adds a task and returns whether that succeeded; on the host there is
+        ``copy_back()``.
         """
         name, source = SOURCES[runtime]
         return self.write(f"kernels/{name}", source.format(statement=statement))
@@ -203,7 +204,7 @@ class Case:
         return {**os.environ, **{key: str(value) for key, value in own.items()}, **self.variables}
 
     def start(self, *arguments: str, **options: Any) -> Run:
-        """Start `pto run` as a shell does: in the foreground of a session of its own."""
+        """Start `pto run` like a shell: in the foreground of a separate session."""
         return self.start_command("run", str(self.folder), *arguments, **options)
 
     def start_command(self, *arguments: str, **options: Any) -> Run:
@@ -234,14 +235,14 @@ class Case:
         return document
 
     def leftovers(self, *, within_cache: bool = True) -> list[str]:
-        """What runs or lies about that should not, after some patience for what is ending."""
+        """Return processes and files that should not be left; ending processes have some time."""
         deadline = time.monotonic() + PATIENCE_S
         while (found := self._leftovers(within_cache)) and time.monotonic() < deadline:
             time.sleep(0.01)
         return found
 
     def assert_all_is_well(self) -> None:
-        """Nothing is left, and the vector example runs on the same machine and cache."""
+        """Require that nothing is left, and that the vector example still runs with this cache."""
         assert self.leftovers() == []
         done = self.run_on(EXAMPLES / "01_vector", "-q")
         assert (done.returncode, done.stderr) == (0, "")
@@ -257,7 +258,7 @@ class Case:
         return [*files, *strays, *sorted(shared), *self.processes()]
 
     def processes(self) -> list[str]:
-        """List the living processes that belong to runs of this case, whatever their session."""
+        """List the live processes that belong to runs of this case, in any session."""
         found = []
         for entry in Path("/proc").iterdir():
             try:
@@ -275,13 +276,13 @@ class Case:
 
 @pytest.fixture(scope="session")
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give one cache for all tests here, so that each source is compiled once."""
+    """Return one cache for all tests here, so that each source is compiled once."""
     return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture
 def case(tmp_path: Path, shared_cache: Path) -> Iterator[Case]:
-    """Give a right case for both build-graph runtimes; nothing of its runs may be left."""
+    """Return a correct case for both build-graph runtimes; its runs must leave nothing behind."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     made = Case(tmp_path / "case", shared_cache, temporary).golden(64).config().kernel()

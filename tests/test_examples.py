@@ -1,4 +1,4 @@
-"""Every example runs as its README says: each case, under each runtime it supports."""
+"""Every example runs as its README says: each case, with each runtime that it supports."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ TASKS = {
     "10_python_tasks": {"constant": 16, "random": 16},
 }
 
-# Programs at level 3 and up, and what they print.
+# Programs at level 3 and up, and their output.
 PROGRAMS = {
     "11_two_chips_and_a_host_check": "the host says: right\n",
     "12_pipeline": "200 items, 600 tasks, sum 0.004244\n",
@@ -118,7 +118,7 @@ RUNS = [
 
 
 def pto_run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `pto run` of the environment that runs the tests."""
+    """Run `pto run` in the environment that runs the tests."""
     command = [str(Path(sys.executable).with_name("pto")), "run", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -126,7 +126,7 @@ def pto_run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def outputs(
     example: str, case: str, runtime: str, settings: Mapping[str, int] | None = None
 ) -> dict[str, np.ndarray]:
-    """Run a case in this process, without its reference, and give what it has computed."""
+    """Run a case in this process, without its reference, and return its outputs."""
     config = load_with_plugins({"runtime": runtime, **(settings or {})})
     build = Build(
         Toolchain(config),
@@ -229,13 +229,13 @@ def test_progress_is_plain_lines_without_a_terminal() -> None:
         ("05_paged_attention", "batch_256_context_48"),
     ],
 )
-def test_every_runtime_gives_the_same_bytes(example: str, case: str) -> None:
+def test_every_runtime_computes_the_same_bytes(example: str, case: str) -> None:
     first, *others = (outputs(example, case, runtime) for runtime in RUNTIMES[example])
     for other in others:
         assert_same_bytes(first, other)
 
 
-def test_pairs_and_blocks_on_clusters_give_the_same_bytes() -> None:
+def test_pairs_and_blocks_on_clusters_compute_the_same_bytes() -> None:
     example, runtime = "09_cube_vector_clusters", "tensormap_and_ringbuffer"
     assert_same_bytes(
         outputs(example, "pairs_8x3", runtime), outputs(example, "blocks_8x3", runtime)
@@ -250,7 +250,7 @@ LARGE_BATCHES = [
 
 
 @pytest.mark.parametrize("case", LARGE_BATCHES)
-def test_rings_shorter_than_the_graph_give_the_same_bytes(case: str) -> None:
+def test_rings_shorter_than_the_graph_compute_the_same_bytes(case: str) -> None:
     runtime = "tensormap_and_ringbuffer"
     assert_same_bytes(
         outputs(BATCH_ATTENTION, case, runtime),

@@ -1,4 +1,4 @@
-"""A case that `pto new case` writes runs as it is."""
+"""A case that `pto new case` writes runs without changes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A plugin that `pto new plugin` writes keeps its contract as it is.
+"""A plugin that `pto new plugin` writes satisfies its contract without changes.
 
-The native ones are built here by CMake alone, without optimisation and beside their sources, and no
-installer takes part: that one can install them is what the packaging tests show.
+The native ones are built by CMake alone here, without optimisation and beside their sources. No
+installer is used; the packaging tests show that one can install them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ import pto_core
 
 PAGE = Path(__file__).parents[1] / "docs" / "writing-a-plugin.md"
 SHOWN = ("pyproject.toml", "CMakeLists.txt", "src/pto_backend_mychip/__init__.py")
-# Tests of each family's own file, at least: fewer means that a contract was not collected.
+# The minimum number of tests for each family: fewer means that a contract was not collected.
 TESTS = {"backend": 70, "runtime": 30, "transport": 20, "scheduler": 3}
-# Not in the backend's own tests: a submit that waits for space that the backend must free.
+# The tests of the backend do not check this: a submit that waits for space that the backend must
+# free.
 WAITING_RUNTIME = """
 from pto_core.testing import RuntimeContract
 
@@ -34,7 +35,7 @@ class TestWaitingRuntime(RuntimeContract):
 
 
 def new_plugin(folder: Path, family: str, name: str) -> Path:
-    """Have the folder of a plugin written."""
+    """Run the command that writes the folder of a plugin."""
     pto = Path(sys.executable).with_name("pto")
     command = [pto, "new", "plugin", family, name]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
@@ -42,7 +43,7 @@ def new_plugin(folder: Path, family: str, name: str) -> Path:
 
 
 def install(project: Path, site: Path) -> None:
-    """Write the metadata that an installer would make of the project's pyproject.toml."""
+    """Write the metadata that an installer would create from the project's pyproject.toml."""
     stated = tomllib.loads((project / "pyproject.toml").read_text())["project"]
     metadata = site / f"{stated['name'].replace('-', '_')}-{stated['version']}.dist-info"
     metadata.mkdir(parents=True)
@@ -57,7 +58,7 @@ def install(project: Path, site: Path) -> None:
 
 
 def build(project: Path, folder: Path) -> None:
-    """Put the native library into the project's package."""
+    """Copy the native library into the project's package."""
     configure = (
         *(tool("cmake"), "-S", project, "-B", folder, "-G", "Ninja"),
         *(f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}", "-DCMAKE_CXX_FLAGS=-O0 -Werror"),
@@ -74,7 +75,7 @@ def build(project: Path, folder: Path) -> None:
 
 
 def run_tests(site: Path, *projects: Path) -> int:
-    """Run the projects' tests in one call, require that all pass, and return their number."""
+    """Run the tests of all projects in one call; require that all pass; return their number."""
     paths = (site, *(each / "src" for each in projects), os.environ.get("PYTHONPATH", ""))
     options = ("-q", "-p", "no:cacheprovider", "-c", os.devnull)
     folders = [str(each / "tests") for each in projects]

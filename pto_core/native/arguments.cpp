@@ -105,8 +105,8 @@ void Arguments::check_signature_used_up() const {
               std::to_string(tensors_seen_) + "; pass as many as it lists");
 }
 
-// Two arguments over the same host memory become one buffer, so that the copies back do not
-// overwrite each other. Partly overlapping arguments are refused.
+// Two arguments over the same host memory share one buffer, so that they do not overwrite each
+// other when they are copied back. Partly overlapping arguments are refused.
 void Arguments::share_and_refuse_overlap() {
   size_t buffers = 0;
   for (size_t i = 0; i < tensors_.size(); ++i) {

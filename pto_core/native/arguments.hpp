@@ -1,7 +1,7 @@
 // The arguments of one run: checked, placed in device memory, copied in and back.
 //
-// Used with the GIL held; large copies release it. The destructor frees the memory placed here, and
-// the handles made for a Python orchestration become invalid.
+// Call with the GIL held; large copies release it. The destructor frees the device memory placed
+// here and invalidates the handles made for a Python orchestration.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -33,8 +33,8 @@ class Arguments {
   // Return the arguments of a C++ orchestration; valid after copy_in().
   const std::vector<uint64_t>& values() const { return values_; }
   const std::vector<pto_host_range>& ranges() const { return ranges_; }
-  // Return the arguments of a Python orchestration, the graph first; slot 0 is None until the graph
-  // exists.
+  // Return the arguments for a Python orchestration. The graph is the first; its slot 0 is None
+  // until it exists.
   nb::object call_tuple(nb::handle graph) const;
   const CopyTotals& totals() const { return totals_; }
 
@@ -44,8 +44,8 @@ class Arguments {
     size_t position;
     bool copy_in;
     bool copy_out;
-    bool is_read_only;  // declared In, or undeclared with host memory that is read-only
-    size_t buffer;      // index in buffers_; tensors over the same host memory share one
+    bool is_read_only;  // declared In, or undeclared and in read-only host memory
+    size_t buffer;      // index in buffers_; tensors over the same host memory share a buffer
   };
 
   void check_count() const;
@@ -60,7 +60,7 @@ class Arguments {
   nb::handle device_object_;
   const Program& program_;
   nb::tuple given_;
-  bool on_host_;  // host pointers are passed; the orchestration copies by itself
+  bool on_host_;  // host pointers are passed; the orchestration does the copies itself
   std::vector<Tensor> tensors_;
   size_t tensors_seen_ = 0;
   std::vector<uint64_t> values_;

@@ -13,7 +13,7 @@ Device& device(Self self) {
   return *nb::inst_ptr<Device>(self);
 }
 
-// Kernels and loader may refer, through their globals, to the device that keeps them.
+// Global variables of kernels and of the loader may refer to the device that keeps them.
 int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   return nb::inst_ready(self) ? nb::inst_ptr<Device>(self)->traverse(visit, arg) : 0;

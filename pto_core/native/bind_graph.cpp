@@ -42,7 +42,7 @@ PyObject* submit(PyObject* self, PyObject* const* arguments, Py_ssize_t count, P
   return nullptr;
 }
 
-// Implemented by hand, because these run once per task: a call allocates no tuple and no
+// Written by hand, because it is called once per task and must not allocate a tuple or a
 // dictionary.
 PyMethodDef methods[] = {
     {"submit", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&submit<false>)),

@@ -1,4 +1,4 @@
-// The host's clock, for time limits and for the copies of this module.
+// The clock of the host, for time limits and for measuring copies.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ inline uint64_t now_ns() {
 }
 
 inline uint64_t nanoseconds_of(double seconds) {
-  constexpr double kLongest = 1e9;  // seconds: 30 years
+  constexpr double kLongest = 1e9;  // seconds: 30 years, which stands for no limit
   return static_cast<uint64_t>(std::clamp(seconds, 0.0, kLongest) * 1e9);
 }
 

@@ -108,7 +108,7 @@ size_t element_bytes(uint8_t code) {
 std::optional<uint8_t> code_of(PyArray_Descr* descriptor) {
   if (!PyArray_ISNBO(descriptor->byteorder)) return std::nullopt;
   if (auto code = code_of_kind(descriptor->kind, PyDataType_ELSIZE(descriptor))) return code;
-  // ml_dtypes registers its types with NumPy under its own numbers, with kind 'V' or 'f'.
+  // ml_dtypes registers its types with NumPy under separate numbers, with kind 'V' or 'f'.
   const bool may_be = PyDataType_ELSIZE(descriptor) == 2 &&
                       std::strstr(descriptor->typeobj->tp_name, "bfloat16") != nullptr;
   if (may_be && descriptor->typeobj == descriptor_of(PTO_DTYPE_BFLOAT16)->typeobj)

@@ -10,7 +10,8 @@ namespace pto::core {
 
 void import_numpy();
 
-// Return a borrowed reference that lives as long as the process. bfloat16 imports ml_dtypes.
+// Return a borrowed reference that lives as long as the process. For bfloat16, ml_dtypes is
+// imported.
 PyArray_Descr* descriptor_of(uint8_t code);
 size_t element_bytes(uint8_t code);
 

@@ -15,7 +15,7 @@
 namespace pto::core {
 namespace {
 
-// Copies of at least this size release the GIL.
+// Copies of at least this many bytes release the GIL.
 constexpr uint64_t kLongCopy = 1 << 20;
 
 // Keys and values in the form of the ABI. The texts live as long as this object.
@@ -72,7 +72,7 @@ Device::~Device() {
 
 namespace {
 
-// The backend device after Device.close(), kept while arrays still show its memory.
+// The backend device after Device.close(), kept as long as arrays refer to its memory.
 struct MappedMemory {
   const pto_backend_api* backend = nullptr;
   void* handle = nullptr;  // null while the Device is open
@@ -102,7 +102,7 @@ nb::object Device::pin_memory() {
   return pin_;
 }
 
-// Close the backend's device, now or when the last array that shows its memory is freed. Return the
+// Close the backend's device: now, or when the last array over its memory is freed. Return the
 // number of buffers and bytes that were not freed.
 std::pair<uint64_t, uint64_t> Device::release_backend(uint64_t buffers, uint64_t bytes) {
   const bool is_pinned = pin_.is_valid() && Py_REFCNT(pin_.ptr()) > 1;
@@ -275,7 +275,7 @@ nb::tuple Device::run(nb::handle self, const Program& program, nb::tuple argumen
     nb::tuple report = run->execute();
     return report;
   } catch (...) {
-    // A thread that never returns may still hold the device, and read the data of the run.
+    // A kernel that never returns may still use the device and the data of the run.
     if (is_lost_) {
       Py_INCREF(self.ptr());
       run.release()->leave_behind();

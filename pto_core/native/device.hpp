@@ -1,8 +1,8 @@
 // An open device: one backend with one runtime attached.
 //
-// Used with the GIL held. One thread at a time uses it; during a run, other threads may only ask
-// for activity. In a process that was forked after opening, every call is refused and closing does
-// nothing, because the threads of the device exist in the parent only.
+// Call with the GIL held. One thread at a time uses it; during a run, other threads may only ask
+// for activity. A process that was forked after opening has no threads of the device: there, every
+// call is refused and closing does nothing.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -55,7 +55,7 @@ class Device {
   nb::object to_device(nb::handle self, nb::handle array);
   nb::list activity() const;
 
-  // `load(kernel)` is called for a kernel object at its first use by an orchestration; it ends with
+  // `load(kernel)` is called at the first use of a kernel object by an orchestration; it ends with
   // load_kernel(). `declared` has (code, shape) for an array and (code, None) for a scalar. `task`
   // is (parameters, required, takes more, direction of the rest); a parameter is (name, direction,
   // code).
@@ -66,11 +66,11 @@ class Device {
   uint64_t load_library(const std::string& path);
   const LoadedKernel* loaded(nb::handle callable);
 
-  // For the garbage collector.
+  // For the garbage collector: visit and clear references.
   int traverse(visitproc visit, void* arg) const;
   void clear() { close(); }
 
-  // The rest is for the other classes of the module.
+  // The methods below are for the other classes of the module.
   void require_usable();
   void require_thread_of_run() const;
   std::shared_ptr<Buffer> allocate(uint64_t bytes, bool of_run);
@@ -105,8 +105,8 @@ class Device {
     return (runtime_api_->capabilities & PTO_RUNTIME_HOST_ORCHESTRATION) != 0;
   }
 
-  // Calls into the runtime from the orchestrator. A call that can run kernels on another thread and
-  // wait for them releases the GIL.
+  // Calls of the runtime on behalf of the orchestrator. A call that can run kernels on another
+  // thread and wait for them releases the GIL.
   template <class Call>
   auto handing_over(Call call) {
     if (!submit_may_wait_) return call();
@@ -127,7 +127,7 @@ class Device {
   pto_device_shape shape_{};
   void* runtime_ = nullptr;
   int32_t number_;
-  pid_t process_;  // process that opened it, and its fork_count()
+  pid_t process_;  // the process that opened it, by fork_count()
   uint64_t forks_;
   size_t max_task_arguments_;
   bool submit_may_wait_ = false;

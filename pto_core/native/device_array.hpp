@@ -1,7 +1,7 @@
 // Arrays in device memory, as Python sees them.
 //
-// Used with the GIL held. `buffer->live` becomes false when the memory is freed: by the user, by
-// the end of its run, or by closing the device. Every use checks it.
+// Call with the GIL held. `buffer->live` becomes false when the memory is freed by the user, at the
+// end of its run, or when the device is closed. Every use checks it.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -18,21 +18,21 @@ namespace nb = nanobind;
 
 class Device;
 
-// A flag that a run is over, shared by the tensors of its graph.
+// Whether a run is over; shared by the tensors of its graph.
 struct RunMark {
   bool is_over = false;
 };
 
-// One allocation. A run frees its own allocations; the last array that shares an allocation frees
-// any other. A tensor of a graph has no memory until a submit that writes it allocates some from a
-// heap ring; then `address` and the owner task are set once.
+// One allocation. A run frees its own allocations; any other is freed with the last array that uses
+// it. A tensor of a graph has no memory until a submit that writes it allocates memory from a heap
+// ring; then `address` and the owner task are set once.
 struct Buffer {
   Device* device;
   uint64_t address = 0;
   uint64_t bytes;
   int64_t owner = -1;
   bool live = true;
-  bool of_run;  // freed by its run, not by the last array
+  bool of_run;  // freed by its run, not with the last array
   std::shared_ptr<const RunMark> of_graph;
 
   Buffer(Device* owner, uint64_t at, uint64_t size, bool run);
@@ -46,9 +46,9 @@ struct Buffer {
 
 class DeviceArray {
  public:
-  // The whole buffer.
+  // Return an array over the whole buffer.
   DeviceArray(nb::object device, std::shared_ptr<Buffer> buffer, const View* view);
-  // A tensor that orders tasks and has no memory.
+  // A tensor that orders tasks but has no memory.
   static DeviceArray pipe(nb::object device, std::shared_ptr<Buffer> buffer, const View* view);
 
   const View& view() const { return *view_; }
@@ -68,8 +68,8 @@ class DeviceArray {
   // contiguous.
   void require_contiguous(const std::string& what) const;
 
-  // For a submit: export the known buffer state, and import the state that the submit found. Raises
-  // UsageError if the array has more dimensions than a task accepts.
+  // For a submit: write the known state of the buffer to the task, and read back the state that the
+  // submit found. Raises UsageError if the array has more dimensions than a task accepts.
   pto_tensor_data& tensor() {
     if (is_flat_) refuse_dimensions();
     if (data_.buffer.addr == 0 && buffer_->address != 0) {
@@ -103,9 +103,9 @@ class DeviceArray {
 
   nb::object device_;  // declared first: the buffer is destroyed before its device
   std::shared_ptr<Buffer> buffer_;
-  const View* view_;           // shape and type as Python shows them
-  bool is_flat_ = false;       // more dimensions than a tensor has: `data_` is one-dimensional
-  bool is_read_only_ = false;  // a write of a kernel here would be lost
+  const View* view_;      // shape and type as Python shows them
+  bool is_flat_ = false;  // the array has more dimensions than a tensor: `data_` is one-dimensional
+  bool is_read_only_ = false;  // refuse writes, because a kernel's write would be lost
   pto_tensor_data data_;
 };
 

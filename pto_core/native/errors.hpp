@@ -25,11 +25,11 @@ pto_error make_error(pto_status status, const std::string& message);
 // Return external or truncated text as a Python string. Bytes that are not UTF-8 are replaced.
 nb::object text_of(const std::string& text);
 
-// Convert a native error into an exception of the error tree, without raising it. `kernel` is the
-// name of the kernel that error.func_id means, or empty.
+// Convert a native error to an exception of the error tree, without raising it. `kernel` is the
+// name of the kernel with error.func_id, or empty.
 nb::object exception_of(const pto_error& error, const std::string& kernel);
 
-// Take the current exception as one object with its traceback.
+// Take the current exception as one object, including its traceback.
 nb::object take_exception();
 
 // Return repr() for messages. It never fails.

@@ -19,7 +19,8 @@ inline bool is_finalizing() {
 #endif
 }
 
-// Call a function that may acquire the GIL. A thread that never gets it stays inside forever.
+// Call a function that may acquire the GIL. A thread that cannot get the GIL any more never returns
+// from it.
 template <class Call>
 auto or_park(Call call) {
   try {

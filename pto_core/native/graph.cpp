@@ -28,7 +28,7 @@ namespace {
               fields);
 }
 
-// The part of a device array that a kernel without TensorData receives.
+// The part of a device array that is passed to a kernel without TensorData.
 uint64_t address_of(const LoadedKernel& kernel, size_t position, const DeviceArray& array) {
   if (!array.is_contiguous() || array.address() == 0) {
     array.require_contiguous("argument " + std::to_string(position) + " of a task of kernel '" +

@@ -1,7 +1,7 @@
 // The object `rt` of a Python orchestration: the submit path of the runtime, for one run.
 //
-// Used with the GIL held, on the thread that called Device.run. A call creates no Python object
-// except the task id that it returns. After the run every call raises UsageError.
+// Call with the GIL held, on the thread that called Device.run. A call creates no Python object
+// except the task id that it returns. After the run, every call raises UsageError.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -25,7 +25,8 @@ class Run;
 struct KernelUse {
   const LoadedKernel* kernel = nullptr;
   int32_t func_id = 0;
-  uint64_t cookie = 0;  // the signature of its last task, usually that of the next one; 0 is none
+  // the signature of its last task, which usually equals that of the next one; 0 is none
+  uint64_t cookie = 0;
 };
 
 class Graph {
@@ -35,13 +36,13 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // For runtimes whose user states the edges.
+  // For runtimes in which the user states the edges.
   int64_t add_task(nb::handle kernel, nb::handle arguments);
   void add_successor(nb::handle from, nb::handle to);
   void publish(nb::handle task);
 
-  // For runtimes that find the edges from the accesses of the tasks. The arguments are those of a
-  // vectorcall: the kernel, the task's arguments, then the values of `names`.
+  // For runtimes that derive the edges from the accesses of the tasks. The arguments are those of a
+  // vectorcall: the kernel, the task's arguments, then the values of the keyword arguments `names`.
   int64_t submit(PyObject* const* arguments, size_t count, PyObject* names, bool is_block);
   void add_dep(nb::handle from, nb::handle to);
   nb::object tensor(nb::handle shape, nb::handle dtype);
@@ -61,7 +62,7 @@ class Graph {
 
   void deactivate();
   const CallSignature* signature(uint64_t cookie) const { return signatures_[cookie - 1].get(); }
-  // Return the name of the kernel with this id in the graph, or an empty one.
+  // Return the name of the kernel with this id in the graph, or an empty text.
   std::string kernel_name(int32_t func_id) const;
 
  private:
@@ -83,7 +84,7 @@ class Graph {
   std::unordered_map<int64_t, KernelUse> uses_by_id_;
   std::vector<std::unique_ptr<CallSignature>> signatures_;
   std::map<CallSignature, uint64_t> cookies_;
-  Callers callers_;  // the runtime keeps pointers to their files
+  Callers callers_;  // the runtime keeps pointers to the file names
 };
 
 void bind_graph(nb::module_& module);

@@ -17,21 +17,21 @@ namespace pto::core {
 
 namespace nb = nanobind;
 
-// A description of an array for messages, built only when a message needs it.
+// A description of an array for messages. The text is built only when a message needs it.
 using Describe = std::function<std::string()>;
 
-// What a message advises for an array that cannot be used in place.
+// The advice of a message about an array that cannot be used in place.
 enum class Advice {
   kPassCopy,          // the array is only read
   kPassAndCopyBack,   // the array may be an output
-  kPassSharedMemory,  // other processes use the array
+  kPassSharedMemory,  // other processes use the array too
 };
 
 class HostArray {
  public:
-  // Raise UsageError, with describe() as the start of the message, if `object` is no C-contiguous
-  // array in host memory of a supported data type, or if it is read-only and `must_write` is set.
-  // `others`: the other accepted types, for the end of the message.
+  // Raise UsageError, with describe() at the start of the message, if `object` is not a
+  // C-contiguous array in host memory of a supported data type, or if it is read-only and
+  // `must_write` is set. `others`: the other accepted types, for the end of the message.
   HostArray(nb::handle object, bool must_write, const Describe& describe, Advice advice,
             const std::string& others = "");
 
@@ -48,7 +48,7 @@ class HostArray {
   nb::object take_capsule(nb::handle object, const Describe& describe);
   void finish(nb::handle object, bool must_write, const Describe& describe);
 
-  std::shared_ptr<void> hold_;  // returns the memory to its owner
+  std::shared_ptr<void> hold_;  // its destructor returns the memory to its owner
 };
 
 }  // namespace pto::core

@@ -16,7 +16,7 @@ namespace {
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
 constexpr int kCount = 3;
 
-// Of the main thread, but for what note() writes.
+// Used only on the main thread, except for the data that note() writes.
 int depth = 0;
 struct sigaction actions[kCount];
 bool is_replaced[kCount];
@@ -81,7 +81,7 @@ bool hold() {
 }
 
 void release() noexcept {
-  if (depth == 0 || --depth > 0) return;  // 0: in a fork of the process that holds
+  if (depth == 0 || --depth > 0) return;  // 0 in a fork of the process that holds the interrupts
   restore_actions();
   for (int i = 0; i < kCount; ++i) {
     if (!is_noted[i]) continue;

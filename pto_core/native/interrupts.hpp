@@ -1,27 +1,28 @@
-// Signals that wait while something must not be left half done.
+// Defers signals while an operation must not stop half-way.
 //
-// Python runs the handlers of signals on the main thread, between any two byte codes, and what they
-// raise interrupts the code there. Between hold() and release() on that thread a SIGINT, SIGTERM or
-// SIGHUP that has a handler is only noted. The last release() raises it again, so that its handler
-// runs at the next byte code. Signals that end the process, or are ignored, do so as always.
+// Python runs signal handlers on the main thread, between any two byte codes, and their exceptions
+// interrupt the code there. Between hold() and release() on that thread, a SIGINT, SIGTERM or
+// SIGHUP that has a handler is only recorded. The last release() raises the signal again, so that
+// its handler runs at the next byte code. Signals that end the process, or that are ignored, have
+// their usual effect.
 //
-// Other threads run no handlers: there hold() returns false. Uses nest. A forked process has the
-// actions of the program, and none of its noted signals.
+// Other threads run no handlers: there, hold() returns false. Calls may nest. A forked process has
+// the signal actions of the program, and none of its recorded signals.
 #pragma once
 
 namespace pto::core::interrupts {
 
-void prepare();  // once for each module that uses this, when the module is made
+void prepare();  // called once by each module that uses this, when the module is initialised
 
-// With the GIL. Runs the handlers of earlier signals first; throws nanobind::python_error where one
-// raises, and holds nothing then. Whether release() has to follow, on this thread.
+// Call with the GIL held. First runs the handlers of earlier signals; if one raises, throws
+// nanobind::python_error and holds nothing. Returns whether release() must follow on this thread.
 bool hold();
 void release() noexcept;
 
-// Between the two: the first signal that was noted since the outermost hold(); 0: none.
+// Return the first signal that was recorded since the outermost hold(); 0 if there is none.
 int noted();
-// Readable from the first noted signal on, until the outermost release(); -1, with errno, where the
-// process has no descriptor left.
+// Return a descriptor that is readable from the first recorded signal until the outermost
+// release(); -1, with errno, if the process has no free descriptor.
 int descriptor();
 
 }  // namespace pto::core::interrupts

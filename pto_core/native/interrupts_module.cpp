@@ -1,4 +1,5 @@
-// The Python module pto_core._interrupts. It needs no NumPy: the parent of `pto run` imports it.
+// The Python module pto_core._interrupts. It does not need NumPy, because the parent process of
+// `pto run` imports it.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -14,7 +15,7 @@ namespace interrupts = pto::core::interrupts;
 
 namespace {
 
-// One use of pto::core::interrupts, as a context manager.
+// Holds the interrupts while a Python block runs: a context manager.
 struct Interrupts {
   bool holds = false;
 };

@@ -1,7 +1,7 @@
-// The loaded kernels of a device, by the Python object they were loaded from.
+// The loaded kernels of a device, by the Python object from which they were loaded.
 //
-// Used with the GIL held. A loaded kernel stays loaded, at a fixed address, until the device is
-// closed. A lost device keeps its kernels forever, because a thread may still run one.
+// Use with the GIL held. A loaded kernel stays loaded, at a fixed address, until the device is
+// closed. A lost device keeps its kernels forever, because a thread may still run one of them.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -22,8 +22,9 @@ namespace nb = nanobind;
 
 class Device;
 
-// The value of one argument of a Python kernel: a ScalarKind, or a View* (a larger value) whose
-// lowest bit marks it as read-only. 0: a tensor, which TensorData describes.
+// The value for one argument of a Python kernel: a ScalarKind; or a View* (which is larger than any
+// ScalarKind), whose lowest bit is set if the array is read-only; or 0 for a tensor, which
+// TensorData describes.
 using ArgumentSpec = uintptr_t;
 using CallSignature = std::vector<ArgumentSpec>;
 
@@ -67,7 +68,7 @@ struct TaskParameter {
 struct TaskSignature {
   std::vector<TaskParameter> parameters;
   size_t required = 0;
-  bool takes_more = true;  // more arguments than `parameters`, of direction `rest`
+  bool takes_more = true;  // more arguments than `parameters` are accepted, with direction `rest`
   Direction rest = Direction::kUnspecified;
 };
 
@@ -78,11 +79,11 @@ struct LoadedKernel {
   std::string name;
   int32_t core_type = 0;
   uint64_t address = 0;
-  bool is_declared = false;  // `declared` describes the arguments under a C++ orchestration
+  bool is_declared = false;  // whether `declared` describes the arguments under a C++ orchestration
   CallSignature declared;
   TaskSignature task;
   CallSignature scalars;          // the scalars of `task`, for a C++ orchestration with tensors
-  mutable bool was_kept = false;  // it kept an array, and the user was warned
+  mutable bool was_kept = false;  // the kernel kept an array, and the user was warned
 
   bool is_python() const { return function.is_valid(); }
 };
@@ -93,15 +94,15 @@ class KernelTable {
   LoadedKernel* add(std::unique_ptr<LoadedKernel> kernel);
   const LoadedKernel* at_address(uint64_t address) const;
   int traverse(visitproc visit, void* arg) const;
-  // For a lost device: leak the kernels.
+  // For a lost device: leak the kernels, which may still run.
   void abandon();
 
  private:
   std::unordered_map<PyObject*, std::unique_ptr<LoadedKernel>> kernels_;
 };
 
-// Return whether the calling thread runs a Python kernel. This includes the caller of Device.run if
-// a backend runs kernels inside the calls of the orchestration.
+// Return whether the calling thread runs a Python kernel. This can be the thread that called
+// Device.run, if a backend runs kernels inside calls of the orchestration.
 bool in_python_kernel();
 
 // The pto_kernel_callback of Python kernels; `context` is the LoadedKernel. It acquires the GIL.

@@ -39,7 +39,7 @@ void* symbol_of(const std::string& path, const char* symbol) {
               fields);
 }
 
-// Check the version first: a table of another version may even have another size.
+// Check the version first, because a table of another version may have another size.
 template <class Table>
 const Table* checked(const std::string& path, const Table* table, const char* kind) {
   if (table->abi_version != PTO_ABI_VERSION)

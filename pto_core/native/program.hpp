@@ -1,4 +1,4 @@
-// The properties of a ChipCallable that do not change between runs; built once.
+// The properties of a ChipCallable that are equal for all its runs; built once.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -21,8 +21,8 @@ struct Child {
 struct Program {
   std::string name;
   std::vector<std::string> parameters;  // names of the orchestration's parameters, if known
-  int64_t required = 0;                 // fewest arguments
-  int64_t maximum = -1;                 // most arguments, -1 is any number
+  int64_t required = 0;                 // minimum number of arguments
+  int64_t maximum = -1;                 // maximum number of arguments; -1 means no limit
   std::vector<Direction> directions;    // by argument, or by tensor if `by_tensor`
   bool by_tensor = false;
   nb::object function;   // the Python orchestration; invalid for a C++ one

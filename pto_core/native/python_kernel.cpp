@@ -16,12 +16,12 @@
 namespace pto::core {
 namespace {
 
-// The Python state of a backend thread, kept between kernels: creating one costs more than a
-// kernel.
+// The Python thread state of a backend thread. It is kept between kernels, because creating one
+// takes longer than a kernel.
 class ThreadState {
  public:
   ThreadState() {
-    if (PyGILState_GetThisThreadState()) return;  // a thread created by Python
+    if (PyGILState_GetThisThreadState()) return;  // the thread was created by Python
     state_ = or_park([] { return PyGILState_Ensure(); });
     saved_ = PyEval_SaveThread();
   }
@@ -38,7 +38,7 @@ class ThreadState {
   PyThreadState* saved_ = nullptr;
 };
 
-// The objects of one call. Slot 0 is free for the callee, as vectorcall requires.
+// The objects of one call. Slot 0 stays free for the callee, as vectorcall requires.
 class CallArguments {
  public:
   explicit CallArguments(const pto_payload* payload)
@@ -49,9 +49,9 @@ class CallArguments {
   CallArguments(const CallArguments&) = delete;
   CallArguments& operator=(const CallArguments&) = delete;
 
-  // Build the arguments. `signature` describes the arguments that TensorData does not; it does not
-  // contain the block numbers that a submit appends. Return false, with an exception set, if that
-  // is impossible.
+  // Build the arguments. `signature` describes the arguments that TensorData does not describe; the
+  // block numbers that a submit appends are not part of it. Return false, with an exception set, on
+  // failure.
   bool fill(const CallSignature* signature) {
     const auto* values = reinterpret_cast<const uint64_t*>(payload_ + 1);
     for (size_t i = 0; i < count_; ++i) {
@@ -64,7 +64,7 @@ class CallArguments {
     return true;
   }
 
-  // The kernel has returned. Keep the memory mapped that it still references.
+  // The kernel has returned. If it still references memory, keep that memory mapped.
   void pin_kept(const LoadedKernel& kernel) {
     for (size_t i = 0; i < count_; ++i) {
       PyObject* object = objects_[i + 1];
@@ -117,8 +117,8 @@ class CallArguments {
 
 // If tasks have tensors, TensorData describes the arrays, and the signature only the kinds of the
 // scalars. Otherwise a Python orchestration describes all arguments in the cookie. A C++
-// orchestration cannot, so the declared signature of the kernel applies. Return false, with an
-// exception set, if none fits.
+// orchestration cannot do that, so the declared signature of the kernel is used. Return false, with
+// an exception set, if there is none.
 bool find_signature(const LoadedKernel& kernel, const pto_payload* payload,
                     const CallSignature** found) {
   const Run* run = kernel.device->current_run();
@@ -136,7 +136,8 @@ bool find_signature(const LoadedKernel& kernel, const pto_payload* payload,
   return false;
 }
 
-// The frames of a failed kernel hold views of memory that the end of the run frees.
+// Clear the frames of a failed kernel, because they contain views of memory that the end of the run
+// frees.
 void release_frames(const nb::object& exception) {
   nb::object module = nb::steal(PyImport_ImportModule("pto_core.errors.frames"));
   nb::object done =
@@ -146,7 +147,7 @@ void release_frames(const nb::object& exception) {
   if (!done.is_valid()) PyErr_Clear();
 }
 
-// Set the exception for a kernel that returned a value: the caller would not get it.
+// Set the exception for a kernel that returned a value, which would be lost.
 void refuse_returned(const LoadedKernel& kernel, PyObject* result) {
   or_park([&] {
     nb::object module = nb::steal(PyImport_ImportModule("pto_core.kernels.lost_results"));
@@ -174,7 +175,7 @@ nb::object call(const LoadedKernel& kernel, const pto_payload* payload) {
   return exception;
 }
 
-// This runs during the call, so the run still exists.
+// This code runs during the call, so the run still exists.
 std::string core_text(const LoadedKernel& kernel, uint32_t core) {
   const Run* run = kernel.device->current_run();
   const auto number = static_cast<int32_t>(core);
@@ -216,7 +217,7 @@ int32_t call_python_kernel(void* context, const pto_payload* payload, uint32_t c
   const bool succeeded = !exception.is_valid();
   if (!succeeded) {
     describe_failure(kernel, payload, core, exception, error);
-    // Look the run up again: a run that lost its device may have ended while the kernel ran.
+    // Look the run up again: if its device was lost, the run may have ended while the kernel ran.
     if (Run* run = kernel.device->current_run()) run->keep_failure(payload->task, exception);
     exception.reset();
   }

@@ -29,7 +29,7 @@ void Run::leave_behind() {
   if (graph_) graph_->deactivate();
 }
 
-// An unexpected error, such as exhausted host memory, prevented execute() from ending the run.
+// An unexpected error, such as exhausted host memory, kept execute() from ending the run.
 void Run::end_early() {
   const nb::error_scope pending;
   try {
@@ -102,7 +102,7 @@ void Run::orchestrate() {
                                         orchestration_failure_.is_valid() ? -1 : 0);
 }
 
-// KeyboardInterrupt belongs to the user. Any other exception that would end the process, such as
+// KeyboardInterrupt is passed to the user. Any other exception that would end the process, such as
 // SystemExit, is a failure of the orchestration.
 void Run::keep_orchestration_failure(nb::object failure) {
   orchestration_failure_ = std::move(failure);
@@ -152,7 +152,7 @@ void Run::finish() {
 void Run::conclude() {
   if (interruption_.is_valid()) raise_interruption();
   if (late_task_ || is_late_) {
-    // The exception of a call of rt has the position in the orchestration.
+    // The exception of a call of rt contains the position in the orchestration.
     if (raised_late_.is_valid() && !stuck_task_) raise_exception(raised_late_);
     raise_timeout();
   }
@@ -185,7 +185,7 @@ void Run::raise_native_error() {
   raise_exception(exception);
 }
 
-// A call that failed during planning reported the deadlock before any advice existed.
+// A call that failed during planning reported its deadlock before any advice was available.
 void Run::complete_latched() {
   nb::object whole = final_exception();
   const nb::object traceback = nb::steal(PyException_GetTraceback(latched_.ptr()));
@@ -194,7 +194,7 @@ void Run::complete_latched() {
   latched_ = std::move(whole);
 }
 
-// Return the native error as an exception. For a Python kernel, its own exception is the cause.
+// Return the native error as an exception. If a Python kernel failed, its exception is the cause.
 nb::object Run::final_exception() {
   nb::object exception = exception_of(error_, kernel_name(error_.func_id));
   for (const auto& [task, failure] : failures_) {

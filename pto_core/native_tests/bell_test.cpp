@@ -1,4 +1,4 @@
-// A sleeper hears of every publication; sleeping here is for seconds, so a lost ring is seen.
+// A sleeper is woken by every publication. A sleep lasts seconds here, so a lost wake-up is seen.
 
 #include "pto/engine/bell.hpp"
 
@@ -23,7 +23,7 @@ constexpr int kRounds = 60000;
 #endif
 
 constexpr uint64_t kSecond = 1'000'000'000;
-// To sleep at once, and so long that only a ring can have ended it.
+// Sleep at once, and so long that only a ring can end the wait.
 constexpr WaitPolicy kSleepAtOnce{0, 0, 20 * kSecond};
 
 struct Side {
@@ -47,7 +47,7 @@ void idle_for_a_moment(std::minstd_rand& random) {
   for (unsigned i = random() % 300; i > 0; --i) pause_core();
 }
 
-// Waits for each count on `mine`, answers on `theirs`.
+// Waits for each count on `mine`, and answers on `theirs`.
 void play(Side& mine, Side& theirs, bool begins, Publish publish) {
   std::minstd_rand random(begins ? 1 : 2);
   Waiter waiter(&mine.bell, nullptr, 1, kSleepAtOnce);
@@ -129,7 +129,7 @@ TEST(a_ring_costs_a_call_only_once_until_somebody_sleeps_again) {
   ring_published(&bell);
   CHECK_EQUAL(bell.rung, 0u);
   CHECK(!Waiter(&bell, nullptr, 1, {0, 0, 20'000'000}).wait([] { return false; }));
-  CHECK(has_sleepers(&bell));  // it has gone without being rung for
+  CHECK(has_sleepers(&bell));  // the sleeper woke up without a ring
   ring_published(&bell);
   ring_published(&bell);
   CHECK(!has_sleepers(&bell));
@@ -169,7 +169,7 @@ TEST(places_to_spin_are_limited_and_given_back) {
   CHECK(places.take(3) == -1);
   places.give_back(0);
   CHECK(places.take(3) == 0);
-  places.give_back_all(2);  // was killed
+  places.give_back_all(2);  // the sleeper was killed
   CHECK(places.take(4) == 1);
   places.set_limit(100);
   CHECK(places.limit == SpinPlaces::kPlaces);

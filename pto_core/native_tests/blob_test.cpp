@@ -1,4 +1,4 @@
-// The argument blob: what is written is read back, and random bytes only ever raise.
+// The argument blob: decoding returns what was encoded, and random bytes at most raise an error.
 
 #include "arguments/blob.hpp"
 
@@ -17,7 +17,7 @@ using namespace pto::hierarchy;
 
 using Random = std::mt19937_64;
 
-// In memory of its own size, so that a sanitizer sees a read past the end.
+// The memory has exactly the size of the blob, so that a sanitizer sees a read past the end.
 class Bytes {
  public:
   explicit Bytes(size_t size) : words_((size + 7) / 8), size_(size) {}
@@ -62,7 +62,7 @@ TEST(what_is_written_is_read_back) {
 bool is_refused(std::span<const std::byte> bytes) {
   try {
     const Blob blob = decode_blob(bytes);
-    // Everything that it points at is inside.
+    // Require that all pointers are inside the blob.
     CHECK(bytes.size() == blob_bytes(blob.tensors.size(), blob.scalars.size()));
     for (const pto_tensor& tensor : blob.tensors) {
       uint64_t size = 0;
@@ -84,7 +84,7 @@ TEST(random_bytes_only_raise) {
     Bytes bytes(random() % 300);
     for (size_t i = 0; i < bytes.all().size(); ++i)
       bytes.data()[i] = static_cast<std::byte>(random());
-    if (bytes.all().size() >= 8 && round % 2 == 0) {  // counts that could be
+    if (bytes.all().size() >= 8 && round % 2 == 0) {  // counts that are possible
       const int32_t counts[2] = {static_cast<int32_t>(random() % 8),
                                  static_cast<int32_t>(random() % 8)};
       std::memcpy(bytes.data(), counts, sizeof counts);

@@ -1,4 +1,4 @@
-// How the child's end of a connection waits for frames, over a transport that never has any.
+// How the child's end of a connection waits for frames, over a transport that never delivers one.
 #include "child/child_end.hpp"
 
 #include <atomic>
@@ -8,7 +8,7 @@
 
 #include "check.hpp"
 
-// How often it was asked for frames.
+// The number of times that the transport was asked for frames.
 struct pto_child_end {
   int looks = 0;
 };
@@ -34,7 +34,7 @@ struct alignas(64) Line {
   std::byte bytes[64];
 };
 
-// The only child of a Worker, with nothing to do.
+// The only child of a Worker, with no task to run.
 struct IdleChild {
   std::vector<Line> memory{ProgressTable::bytes_needed(1) / sizeof(Line) + 1};
   ProgressTable progress = ProgressTable::create(memory.data(), 1, 2);

@@ -1,4 +1,4 @@
-// When the driver proves a deadlock: by what happens, whatever a clock says.
+// The proof of a deadlock by the driver depends on events, not on a clock.
 #include <thread>
 
 #include "check.hpp"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint64_t kRingBytes = 4096;
 
-// Counts how often memory is asked for in vain since the last task has ended.
+// Counts how often memory was requested in vain since the last task ended.
 class WatchedEngine : public NativeEngine {
  public:
   WatchedEngine(const Configuration& configuration, std::atomic<int>* in_vain)
@@ -38,7 +38,7 @@ class World {
                 return std::make_unique<WatchedEngine>(configuration, &in_vain);
               }) {}
 
-  // Allocates more than a ring has, in one scope; gives whether that was proven to be in vain.
+  // Allocates more than a ring holds, in one scope; returns whether the deadlock was proven.
   bool allocates_too_much() {
     uint64_t address = 0;
     try {
@@ -67,8 +67,7 @@ TEST(where_nothing_runs_the_first_vain_attempt_is_the_proof) {
 // Invariant: A submit waits only for heap memory. A wait without end is proven, with numbers, at
 // the first attempt after the end of the last task.
 //
-// A running task may free the requested memory; the end of the last one is the
-// proof that none will.
+// A running task may free the requested memory; when the last task has ended, no task can.
 TEST(a_task_that_runs_is_waited_for_and_its_end_is_the_proof) {
   std::atomic<bool> is_open{false};
   World world([&](int32_t, const pto_frame&, const uint64_t*, std::string*) {

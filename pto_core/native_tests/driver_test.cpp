@@ -1,4 +1,4 @@
-// The driver with the native engine, its children threads of this process.
+// The driver with the native engine; its children are threads of this process.
 #include "driver/driver.hpp"
 
 #include <chrono>
@@ -202,7 +202,7 @@ TEST(a_fork_does_not_wait_for_a_thread_of_the_driver_that_has_ended) {
     while (!is_closed) std::this_thread::yield();
     return true;
   });
-  group.on_look = [&] {  // as where it drops the last reference to a Worker
+  group.on_look = [&] {  // for example where it drops the last reference to a Worker
     if (group.driver->own_thread().is_own_thread()) {
       group.driver->close();
       is_closed = true;
@@ -255,7 +255,7 @@ TEST(a_task_past_its_deadline_ends_its_child_and_runs_again) {
   group.driver->run_end();
   CHECK_EQUAL(group.ended, 1);
   CHECK_EQUAL(attempts.load(), 2);
-  CHECK_EQUAL(words[0], uint64_t{6});  // its region was put back
+  CHECK_EQUAL(words[0], uint64_t{6});  // its region was restored
   CHECK_EQUAL(group.driver->ask()->core.engine->failures().size(), size_t{0});
 }
 
@@ -299,7 +299,7 @@ TEST(a_child_that_dies_between_a_skip_and_its_answer_is_lost_and_nothing_else) {
   Task second(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
   const int64_t failing = submit(group, first, 0);
   const int64_t skipped = submit(group, second, 1);
-  CHECK(!group.driver->wait(skipped, 1'000'000));  // sent early
+  CHECK(!group.driver->wait(skipped, 1'000'000));  // sent before its producer had ended
   CHECK_EQUAL(statistics_of(group.driver->ask()->core).in_flight, uint64_t{2});
   may_end = true;
   CHECK(group.driver->wait(failing, UINT64_MAX));

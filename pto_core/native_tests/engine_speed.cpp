@@ -1,7 +1,8 @@
-// What the hierarchy engine costs a task: one thread, children that complete at once.
+// The cost of a task in the hierarchy engine: one thread, and children that complete at once.
 //
-// Prints nanoseconds of processor time a task, the least and the median of some rounds. Takes the
-// number of tasks of a round, the number of rounds, and words of which a measurement must have one.
+// Prints nanoseconds of processor time for each task: the minimum and the median of several rounds.
+// Arguments: the number of tasks of a round, the number of rounds, and words of which the name of a
+// measurement must contain one.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -38,14 +39,14 @@ struct Times {
   double end = 0;
 };
 
-// Of this thread alone: what others take of the processor is not counted.
+// Only the time of this thread counts, so other processes do not affect it.
 double nanoseconds() {
   timespec time;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) * 1e9 + static_cast<double>(time.tv_nsec);
 }
 
-// Submits all, then dispatches and completes window by window.
+// Submits all tasks, then dispatches and completes them window by window.
 class Round {
  public:
   Round(NativeEngine& engine, uint32_t children) : engine_(engine), done_(children) {}

@@ -1,5 +1,6 @@
-// The hierarchy engine in runs of 100,000 tasks: nothing is lost, its invariants hold, and nothing
-// is left. What it decides is compared with the reference engine elsewhere; this is for sanitizers.
+// The hierarchy engine in runs of 100,000 tasks: no task is lost, the invariants hold, and no slot
+// stays alive. Other tests compare its decisions with the reference engine; this one is for
+// sanitizers.
 #include <cstdlib>
 #include <deque>
 #include <new>
@@ -18,8 +19,8 @@ uint64_t allocations = 0;
 
 }  // namespace
 
-// Counts what is allocated, to see that a warm engine allocates nothing. Not inlined, as the
-// compiler else takes malloc and delete for a mistake.
+// Counts allocations, to check that a warm engine allocates no memory. Not inlined, because the
+// compiler would otherwise report malloc with delete as a mistake.
 [[gnu::noinline]] void* operator new(size_t bytes) {
   ++allocations;
   void* memory = std::malloc(bytes);
@@ -58,15 +59,16 @@ struct Frame {
   uint64_t required_count;
 };
 
-// A child that runs its frames in order, orders itself, and reports late and in batches.
+// A child that runs its frames in order, checks their requirements, and reports late and in
+// batches.
 struct Child {
   std::deque<Frame> queue;
-  std::vector<Outcome> outcomes;  // of all frames that it has completed
+  std::vector<Outcome> outcomes;  // outcomes of all frames that it has completed
   uint64_t reported = 0;
   bool is_alive = false;
 };
 
-// A driver with children, which submits random tasks until there have been enough.
+// A driver with children, which submits a given number of random tasks.
 class World {
  public:
   World(uint64_t seed, uint32_t children, uint32_t window, uint64_t ring_bytes)
@@ -183,7 +185,7 @@ class World {
     if (buffers_.back().size() > 8) buffers_.back().clear();
   }
 
-  // The only way on, when open scopes hold a ring that is full.
+  // The only way to continue if open scopes hold a full ring.
   void end_all_scopes() {
     while (buffers_.size() > 1) end_scope();
     begin_scope();
@@ -207,7 +209,7 @@ class World {
     follow();
   }
 
-  // False: it waits for what it requires.
+  // False: the frame waits for its requirement.
   bool step(Child& child) {
     const Frame frame = child.queue.front();
     Outcome outcome = chance(0.02) ? Outcome::kFailed : Outcome::kSucceeded;
@@ -316,7 +318,7 @@ TEST(a_million_tasks_may_wait) {
   CHECK(out.back().what == Instruction::What::kRunFinished);
 }
 
-// Two children that complete at once whatever they are sent.
+// Two children that complete every frame at once.
 class Prompt {
  public:
   explicit Prompt(NativeEngine& engine) : engine_(engine) {
@@ -324,7 +326,7 @@ class Prompt {
     for (int32_t child = 0; child < 2; ++child) engine_.child_ready(child, out_);
   }
 
-  // Tasks with a shared and an allocated tensor, some of them groups, in scopes of their own.
+  // Tasks with a shared and an allocated tensor, some of them groups, each in a scope.
   void run() {
     engine_.run_begin(Hazards::kFull, out_);
     for (int task = 0; task < 5'000; ++task) {
@@ -350,7 +352,7 @@ class Prompt {
     for (const Instruction& each : out_) {
       if (each.what == Instruction::What::kSend) sent[each.child] = each.count;
     }
-    // Those that were sent first are complete first: what one requires is in the same batch.
+    // Frames complete in the order in which they were sent; a required frame is in the same batch.
     for (int32_t child = 0; child < 2; ++child) {
       if (sent[child] == completed_[child]) continue;
       completed_[child] = sent[child];

@@ -1,4 +1,4 @@
-// The platform's reserve() and release(), from the C library's heap.
+// The platform's functions reserve() and release(), implemented with malloc and free.
 #pragma once
 
 #include <cstdlib>

@@ -76,7 +76,7 @@ struct Live {
   uint64_t units;
 };
 
-// Nothing live shares a unit; a ring that refuses has no contiguous free space.
+// Live ranges share no unit; a ring that refuses a range has no contiguous free space for it.
 void random_ranges(uint64_t seed) {
   std::mt19937_64 random(seed);
   const uint64_t size = 1 + random() % 64;
@@ -98,7 +98,8 @@ void random_ranges(uint64_t seed) {
             other.range.position + other.units <= range.position);
     }
     live.push_back({range, units});
-    const HeapRing::Range same = idle.try_reserve(units, idle_tail);  // whatever was freed
+    // independent of the freed ranges
+    const HeapRing::Range same = idle.try_reserve(units, idle_tail);
     CHECK(same.fits && same.begin == range.begin && same.position == range.position);
     idle_tail = same.end;
     if (random() % 4 == 0) {

@@ -1,4 +1,4 @@
-// Children as threads: they wait for each other over the progress table alone.
+// Children as threads, which wait for each other only through the progress table.
 
 #include "progress_table.hpp"
 
@@ -99,7 +99,7 @@ TEST(an_outcome_that_is_gone_was_a_success_unless_the_parent_said_skip) {
 TEST(what_a_lost_child_had_not_done_has_failed) {
   ProgressTableMemory progress(2);
   run_frame(*progress, 1);
-  progress->start(1);  // dies in it
+  progress->start(1);  // the child dies in this frame
   progress->want_ring(0, 1);
   const uint32_t rung = progress->child(0).bell.rung;
   CHECK(progress->spin_places()->take(ProgressTable::spinner(1)) == 0);
@@ -110,7 +110,7 @@ TEST(what_a_lost_child_had_not_done_has_failed) {
   CHECK(progress->child(1).started == 5 && progress->child(1).completed == 5);
   CHECK(progress->child(0).bell.rung != rung);
   CHECK(progress->spin_places()->take(9) == 0);
-  run_frame(*progress, 1);  // the one that took its place goes on
+  run_frame(*progress, 1);  // its replacement continues
   CHECK(progress->requirement(0, 1, 1, 6) == Requirement::kMet);
 }
 
@@ -124,7 +124,7 @@ TEST(times_are_noted_when_they_are_wanted) {
   CHECK(progress->child(0).started_ns >= before);
 }
 
-// To sleep at once, and so long that only a ring can have ended it.
+// Sleep at once, and so long that only a ring can end the wait.
 constexpr engine::WaitPolicy kSleepAtOnce{0, 0, 20'000'000'000};
 
 Requirement wait_for(const ProgressTable& progress, int32_t child, uint64_t count, int32_t required,
@@ -140,7 +140,7 @@ Requirement wait_for(const ProgressTable& progress, int32_t child, uint64_t coun
   return found;
 }
 
-// A chain that goes from child to child and back: every frame requires the one before.
+// A chain that alternates between children: every frame requires the previous one.
 TEST(a_chain_over_children_never_stops) {
   constexpr int32_t kChildren = 3;
   ProgressTableMemory progress(kChildren);
@@ -165,8 +165,8 @@ TEST(a_chain_over_children_never_stops) {
 // Invariant: A child evaluates the requirements of its tasks as the parent does, no matter how far
 // the other child has advanced.
 //
-// One child runs far ahead, with failures; the other must judge every frame as the parent would.
-// The parent (the test) lets the first run on only after it has said which of the rest to skip.
+// One child runs far ahead, with failures; the other must evaluate every frame as the parent would.
+// The parent (the test) lets the first child continue only after it has set the skips.
 TEST(a_consumer_far_behind_judges_as_the_parent_would) {
   ProgressTableMemory progress(2);
   const auto fails = [](uint64_t count) { return count % 7 == 3; };
@@ -202,7 +202,7 @@ TEST(a_consumer_far_behind_judges_as_the_parent_would) {
   consumer.join();
 }
 
-// The parent says skip while the child is on its way to sleep.
+// The parent sets the skip while the child is about to sleep.
 TEST(a_skip_wakes_who_waits_for_what_never_comes) {
   ProgressTableMemory progress(2);
   std::thread child([&] {

@@ -1,6 +1,6 @@
-// The region index against an oracle that knows each region as a set of bytes.
+// The region index, compared with a model that stores each region as a set of bytes.
 //
-// Takes a seed and a number of rounds; prints the seed of a round that fails.
+// Arguments: a seed and a number of rounds. A failure prints the seed of its round.
 //
 // Invariant of this file: Regions of one frame overlap exactly. Regions of different frames overlap
 // by byte hull, which is exact if both are contiguous, and labelled otherwise.
@@ -20,7 +20,7 @@ using namespace pto::engine;
 
 constexpr uint64_t kMemory = uint64_t{1} << 33;  // address of the first byte
 constexpr uint64_t kBytes = 2048;
-constexpr uint64_t kHeap = 1024;  // the first bytes are a heap, where buffers die
+constexpr uint64_t kHeap = 1024;  // the first bytes are a heap whose buffers end
 using Bytes = std::bitset<kBytes>;
 
 struct Buffer {
@@ -36,9 +36,10 @@ struct Buffer {
   }
 };
 
-// What the oracle knows of a view.
+// The data of the model about a view.
 struct View {
-  std::vector<uint64_t> frame;  // address, tag and shape, sizes of 1 left out; empty for a key
+  // address, tag and shape, without dimensions of size 1; empty for a key
+  std::vector<uint64_t> frame;
   Bytes bytes;
   uint64_t begin = 0;
   uint64_t end = 0;
@@ -78,7 +79,7 @@ class Round {
   }
   ~Round() { index_.destroy(); }
 
-  // False, with a line that says why, when the index and the oracle differ.
+  // Return false, with a message, if the index and the model differ.
   bool run(int steps) {
     restart();
     for (int step = 0; step < steps; ++step) {
@@ -148,7 +149,7 @@ class Round {
     return buffer;
   }
 
-  // A new heap buffer, over dead ones.
+  // A new heap buffer over ended ones.
   void allocate() {
     Buffer buffer{below(kHeap / 64) * 64, uint64_t{1} << below(4), 0, {}};
     buffer.raw = shape((kHeap - buffer.at) / buffer.element);
@@ -240,7 +241,7 @@ class Round {
     }
   }
 
-  // The oldest, or any, values are not live any more; some of them leave the index at once.
+  // End the oldest, or random, values; some of them leave the index at once.
   void die() {
     const bool oldest = one_in(2);
     const uint64_t until = known_.empty() ? 0 : below(known_.size());
@@ -255,7 +256,7 @@ class Round {
     }
   }
 
-  // A new view, or one that was there before, or its bytes under another buffer's name.
+  // A new view, an earlier view, or the bytes of one under the name of another buffer.
   View next_view() {
     if (recent_.empty() || one_in(2)) {
       const Buffer& buffer = buffers_[below(buffers_.size())];
@@ -273,7 +274,7 @@ class Round {
 
   bool is_alive(int64_t tag) const { return tag == -1 || heaps_[static_cast<size_t>(tag)].alive; }
 
-  // Whose memory these bytes are.
+  // Return the owner of these bytes.
   int64_t tag_at(uint64_t begin, uint64_t end) const {
     if (begin >= kHeap) return -1;
     for (size_t tag = 0; tag < heaps_.size(); ++tag) {
@@ -340,7 +341,7 @@ class Round {
     return check_inside();
   }
 
-  // A value where there is none, which covers nothing.
+  // A value in a region that has none, which covers nothing.
   bool read(const View& view) {
     Policy policy{*this};
     bool is_new = false;
@@ -388,7 +389,7 @@ class Round {
   std::vector<Recent> recent_;
   std::vector<Known> known_;             // by id
   std::map<uint32_t, uint32_t> inside_;  // id to node
-  RegionPlace place_;                    // of the region that was looked up last
+  RegionPlace place_;                    // the region of the last look-up
   std::string story_;
 };
 

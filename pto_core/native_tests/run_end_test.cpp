@@ -1,4 +1,4 @@
-// How a run ends that something comes in between of.
+// The end of a run that is interrupted, closed or failed meanwhile.
 #include <stdexcept>
 
 #include "check.hpp"
@@ -18,7 +18,7 @@ TEST(a_run_that_is_over_before_the_driver_is_stopped_does_not_say_so) {
   bool is_stopped = false;
   group.on_take = [&] {
     if (group.driver->flags().is_running || is_stopped) return;
-    is_stopped = true;  // as another thread would, before the one that waited goes on
+    is_stopped = true;  // as another thread would, before the waiting thread continues
     group.child(0).stop();
     group.driver->stop(group.driver->add_cause("closed"));
   };
@@ -30,7 +30,7 @@ TEST(a_run_that_is_over_before_the_driver_is_stopped_does_not_say_so) {
 
 TEST(an_interrupted_run_is_over_however_late_the_end_of_a_child_is_told) {
   ChildGroup group(1, 4, fold);
-  group.child(0).stop();  // what it is sent stays in flight
+  group.child(0).stop();  // frames that are sent to it stay in flight
   std::vector<uint64_t> words(1);
   group.driver->run_begin(Hazards::kRaw);
   submit(group, words[0]);
@@ -73,7 +73,7 @@ TEST(a_failure_that_nobody_waited_for_goes_with_its_run) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     group.take();
   }
-  group.driver->run_end();  // over already, so it does not wait
+  group.driver->run_end();  // the run is already over, so the call does not wait
   group.driver->run_begin(Hazards::kRaw);
   CHECK(group.driver->wait(submit(group, task), UINT64_MAX));
   group.driver->run_end();
@@ -82,7 +82,7 @@ TEST(a_failure_that_nobody_waited_for_goes_with_its_run) {
 // Invariant: No thread waits for the driver role while it holds the GIL, because the thread with
 // the role may wait for the GIL.
 //
-// ThreadSanitizer reports the lock order inversion once it has seen one of the two orders.
+// ThreadSanitizer reports a lock order inversion after it has seen only one of the two orders.
 TEST(a_failure_of_the_drivers_thread_is_kept_without_the_host) {
   static std::atomic<bool> is_in_event, has_asked;
   is_in_event = has_asked = false;
@@ -129,7 +129,7 @@ TEST(a_failure_of_the_drivers_thread_is_kept_without_the_host) {
   wait_for(is_in_event);
   group.on_give_up = [&] {
     has_asked = true;
-  };  // and waits for the role, then with it for the host
+  };  // waits for the role, and then, with the role, for the host
   statistics_of(group.driver->ask()->core);
   group.on_give_up = nullptr;
   CHECK(has_asked);
@@ -145,7 +145,7 @@ TEST(a_failure_of_the_drivers_thread_is_kept_without_the_host) {
 TEST(a_run_that_is_stopped_while_its_end_is_waited_for_says_so) {
   std::atomic<bool> is_looked = false;
   ChildGroup group(1, 4, fold);
-  group.child(0).stop();  // what it is sent stays in flight
+  group.child(0).stop();  // frames that are sent to it stay in flight
   std::vector<uint64_t> words(1);
   group.driver->run_begin(Hazards::kRaw);
   Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
@@ -161,7 +161,7 @@ TEST(a_run_that_is_stopped_while_its_end_is_waited_for_says_so) {
     }
     group.give_up();
   });
-  for (int i = 0; !is_looked; ++i) {  // it waits
+  for (int i = 0; !is_looked; ++i) {  // the thread waits
     CHECK(i < kSoonMs);
     group.give_up();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

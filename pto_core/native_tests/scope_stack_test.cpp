@@ -73,7 +73,7 @@ TEST(the_last_ring_waits_for_its_outermost_scope_with_tasks) {
   CHECK(scopes.released(3) == 3);
 }
 
-// The definition, looked up the long way.
+// The definition, computed directly.
 TEST(random_nesting_agrees_with_the_definition) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {

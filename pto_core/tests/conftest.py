@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-# A whole backend in text; tests replace parts of it to break it.
+# The source of a complete backend; tests replace parts of it to break it.
 BACKEND = """
     from pathlib import Path
     from pto_core.interfaces import API_VERSION, Health, KernelToolchain, Option, parse
@@ -157,7 +157,7 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    """Give an empty site; what is imported from it is forgotten after the test."""
+    """Return an empty site; modules that are imported from it are removed after the test."""
     folder = tmp_path / "site"
     folder.mkdir()
     monkeypatch.syspath_prepend(folder)
@@ -169,7 +169,7 @@ def site(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def native_library(tmp_path_factory):
-    """Give a function that builds a plugin's native library which states an ABI version."""
+    """Return a function that builds a plugin's native library with a given ABI version."""
 
     def build(family: str, abi_version: int) -> Path:
         folder = tmp_path_factory.mktemp("native")

@@ -1,4 +1,4 @@
-"""``python -m benchmarks`` runs, and each budget has a figure; no test looks at a time."""
+"""Check that ``python -m benchmarks`` runs and that each budget has a figure; check no times."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ AT_LEAST = {
     "tasks of 50 us on 2 children, share of two bare processes",
 }
 PARKED = ("one child", "two children")
-# Two repeats make as many samples of each figure, but for these.
+# With two repeats each figure has two samples, except these.
 SAMPLES = {"private dirty memory of a child": 4, "1,000,000 waiting tasks of one tensor": 1}
 GRAPHS = ("independent", "8 chains", "single chain")
 
@@ -133,7 +133,7 @@ def test_peers_are_measured_or_say_why_not(results: Results) -> None:
         assert taskflow["ratio"] is None
 
 
-def test_a_parked_run_shows_both_times_and_what_the_one_is_over_the_other(results: Results) -> None:
+def test_a_parked_run_shows_both_times_and_their_ratio(results: Results) -> None:
     for where in PARKED:
         times = results.figures[f"one-task run on a parked Worker, {where}, median"]
         assert times["unit"] == "us"
@@ -143,7 +143,7 @@ def test_a_parked_run_shows_both_times_and_what_the_one_is_over_the_other(result
         assert results.figures[over]["peer"] == times["peer"]
 
 
-def test_the_json_has_the_samples_and_what_they_come_to(results: Results) -> None:
+def test_the_json_has_the_samples_and_their_summary(results: Results) -> None:
     for name in BUDGETS:
         figure = results.figures[name]
         samples = figure["samples"]
@@ -188,7 +188,7 @@ def test_wrong_arguments_are_refused(wrong: list[str]) -> None:
 
 
 def without_reason(page: str) -> list[str]:
-    """Name the rows that miss their budget and that no beginning in the page's list fits."""
+    """Return the rows that miss their budget and that the list in the page does not explain."""
     given = re.search(r"^The following limits(?:.+\n)+\n((?:- .+\n|  .+\n)+)", page, re.MULTILINE)
     assert given is not None
     starts = tuple(re.findall(r"`([^`]+)`", given[1]))

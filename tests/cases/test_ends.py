@@ -1,4 +1,4 @@
-"""Runs that end badly: crashes, hangs, interrupts, killed parents. Nothing is ever left."""
+"""Runs that end by a crash, a hang, an interrupt or a killed parent leave nothing behind."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ ORCHESTRATION = {"source": "python.py", "function_name": "graph"}
 """
 FOREVER = "for (volatile int64_t i = 0;; i = i + 1) {}"
 LIMIT_S = 8
-"""Of a case whose end is the limit: on a busy machine too it comes to where it stays before."""
+"""The limit of a case that must reach a certain place first, also on a busy machine."""
 
 
 def assert_all_is_well(case) -> None:
-    """The same machine still runs the case, once it is corrected, and nothing is left."""
+    """After a correction, the case runs on the same machine, and nothing is left behind."""
     assert case.leftovers() == []
     done = case.kernel("").run("-q")
     assert done.returncode == 0, done.stderr
@@ -56,7 +56,8 @@ def test_crash_names_kernel_task_and_core(case, name: str) -> None:
 
 def test_kernel_that_never_returns(case) -> None:
     case.kernel(f"if (a[0] == 2.0f) {{ {FOREVER} }}")
-    assert case.run("-q", "--case", "second").returncode == 0  # compiles it, without a limit
+    # compiles the kernel, without a time limit
+    assert case.run("-q", "--case", "second").returncode == 0
     done = case.run("--timeout", str(LIMIT_S))
     assert done.returncode == 4
     limit = f"limit of {LIMIT_S} s"
@@ -79,7 +80,7 @@ def test_time_limit_of_a_task(case) -> None:
     assert_all_is_well(case)
 
 
-def test_all_goes_on_after_a_lost_device(case) -> None:
+def test_other_devices_work_after_a_lost_device(case) -> None:
     case.kernel(f"if (a[0] == 2.0f) {{ {FOREVER} }}")
     document = case.json("--all", "--set", "task_timeout_s=1")
     assert [(one["case"], one["exit_code"]) for one in document["cases"]] == [
@@ -115,7 +116,7 @@ sys.meta_path.insert(0, Slow)
 """
 
 
-def test_the_time_that_we_take_to_start_is_not_the_users(case, tmp_path: Path) -> None:
+def test_our_start_time_does_not_count_against_the_limit(case, tmp_path: Path) -> None:
     assert case.run("-q").returncode == 0
     (tmp_path / "sitecustomize.py").write_text(SLOW_IMPORT)
     case.variables["PYTHONPATH"] = str(tmp_path)
@@ -126,12 +127,12 @@ def test_the_time_that_we_take_to_start_is_not_the_users(case, tmp_path: Path) -
 
 @pytest.fixture
 def uncompiled(case):
-    """A case that no limit can end while it is being compiled."""
+    """The limit of a case that must not end while it is being compiled."""
     case.write("kernels/kernel_config.py", PYTHON_CONFIG)
     return case.write("kernels/python.py", "def graph(rt, a, f, n):\n    pass\n")
 
 
-def test_time_limit_outside_a_kernel_says_where(uncompiled) -> None:
+def test_time_limit_outside_a_kernel_names_the_place(uncompiled) -> None:
     case = uncompiled
     golden = (case.folder / "golden.py").read_text()
     case.write("golden.py", golden + "    while True: pass\n")
@@ -155,7 +156,7 @@ def test_time_limit_in_generate_inputs(uncompiled) -> None:
 
 
 def test_time_limit_in_an_import_that_makes_something_else_of_it(uncompiled) -> None:
-    """As an extension module does that is interrupted in its initialisation."""
+    """Acts like an extension module that is interrupted during its initialisation."""
     case = uncompiled
     golden = (case.folder / "golden.py").read_text()
     ending = "raise ImportError('Encountered an error while initializing the extension.')"
@@ -173,7 +174,7 @@ def test_time_limit_in_an_orchestration(case) -> None:
     graph = (case.folder / "kernels/host.cpp").read_text()
     spin = f"if (*reinterpret_cast<float*>(args[0]) == 5.0f) {{ {FOREVER} }}\n  const size_t"
     case.write("kernels/host.cpp", graph.replace("const size_t", spin, 1))
-    assert case.run("-q").returncode == 0  # builds it, which has a limit of its own
+    assert case.run("-q").returncode == 0  # the build, which has a separate time limit
     done = case.run("--case", "second", "--timeout", str(LIMIT_S))
     assert done.returncode == 4
     assert "the orchestration did not return; check it for an endless loop" in done.stderr
@@ -190,7 +191,7 @@ def test_time_limit_in_a_python_orchestration(uncompiled) -> None:
     assert "in graph)" in done.stderr
 
 
-def test_crash_outside_a_kernel_says_where(case) -> None:
+def test_crash_outside_a_kernel_names_the_place(case) -> None:
     golden = (case.folder / "golden.py").read_text()
     case.write("golden.py", golden + "    ctypes.string_at(16)\n")
     done = case.run()
@@ -225,12 +226,12 @@ def test_what_user_code_starts_is_not_waited_for(case, survivor: str) -> None:
     case.write("golden.py", golden + f"    {SURVIVORS[survivor]}\n")
     done = case.run("-q", "--timeout", "60")
     assert (done.returncode, done.stdout.count("passed")) == (0, 1), done.stderr
-    if "pid" in done.stderr:  # it left our process group, so it is not ours to end
+    if "pid" in done.stderr:  # it left our process group, so this test does not end it
         os.kill(int(done.stderr.split("pid ")[1]), signal.SIGKILL)
     assert case.leftovers() == []
 
 
-def test_fork_that_goes_on_with_the_case_ends_at_once(case) -> None:
+def test_a_forked_process_that_continues_the_case_ends_at_once(case) -> None:
     golden = (case.folder / "golden.py").read_text()
     case.write("golden.py", golden + "    import os\n    os.fork()\n")
     done = case.run("-q")
@@ -259,7 +260,7 @@ def test_interrupt_while_a_survivor_holds_the_pipes(case) -> None:
 
 
 def interrupted_at(case, phase: str, random_: random.Random) -> subprocess.Popen[str]:
-    """Start a run that spends its time in ``phase``, and wait until it is there."""
+    """Start a run that spends its time in ``phase``, and wait until the phase has begun."""
     if phase == "compile":
         return case.slow_to_compile("twice.cpp", random_.getrandbits(60)).start()
     if phase == "build":
@@ -291,7 +292,7 @@ def test_interrupt_in_each_phase(case, phase: str) -> None:
     print("seed", seed)
     run = interrupted_at(case, phase, random.Random(seed))
     if phase == "compile":
-        # Any moment of the compilation: wait until the compiler runs.
+        # Wait until the compiler runs, to stop at any moment of the compilation.
         while not any("cc1plus" in line for line in case.processes()):
             assert run.poll() is None
     run.send_signal(signal.SIGINT)
@@ -304,7 +305,7 @@ def test_interrupt_in_each_phase(case, phase: str) -> None:
 
 
 def test_interrupt_at_random_instants(case, request) -> None:
-    """From the first instruction of the command to its last."""
+    """The instants range from the first instruction of the command to its last."""
     seed = secrets.randbits(32)
     print("seed", seed)
     random_ = random.Random(seed)
@@ -315,7 +316,7 @@ def test_interrupt_at_random_instants(case, request) -> None:
         run = case.start("--repeat", "20")
         after_s = random_.uniform(0.1, 1.2)
         with selectors.DefaultSelector() as selector:
-            # The pipe ends with the process: this waits for whichever comes first.
+            # The pipe closes when the process ends, so this waits for whichever comes first.
             descriptor = os.pidfd_open(run.pid)
             selector.register(descriptor, selectors.EVENT_READ)
             selector.select(after_s)
@@ -329,20 +330,20 @@ def test_interrupt_at_random_instants(case, request) -> None:
 
 # Invariant: When the parent of a case is killed, its child and the compilers of both end, too.
 @pytest.mark.parametrize("phase", ["compile", "run"])
-def test_killed_parent_takes_everything_along(case, phase: str) -> None:
+def test_a_killed_parent_ends_all_its_processes(case, phase: str) -> None:
     run = interrupted_at(case, phase, random.Random(secrets.randbits(32)))
     if phase == "compile":
         while not any("cc1plus" in line for line in case.processes()):
             assert run.poll() is None
     run.kill()
     run.communicate()
-    # Two seconds to clean up are not enough on any machine: the next run has the rest to do.
+    # Two seconds are too short to clean up on any machine, so the next run must do the rest.
     assert case.leftovers(within_cache=False) == []
     assert case.kernel("").run("-q").returncode == 0
     assert case.leftovers() == []
 
 
-# The child dies while a compiler of its own, which lives on, writes into its scratch folder.
+# The child dies while its compiler, which continues to run, writes into the scratch folder.
 DIES_AMID_A_BUILD = """
 import os, signal, subprocess
 from pathlib import Path
@@ -378,7 +379,7 @@ def test_terminated_parent_cleans_up(case) -> None:
 
 def test_full_disk_in_the_cache(case, tmp_path) -> None:
     case.cache = tmp_path / "other-cache"
-    limited = 'ulimit -f 11; exec "$@"'  # 11 blocks of 512 bytes: less than any library
+    limited = 'ulimit -f 11; exec "$@"'  # 11 blocks of 512 bytes: smaller than any library
     run = subprocess.run(
         ["/bin/sh", "-c", limited, "sh", PTO, "run", str(case.folder)],
         capture_output=True, text=True, check=False, env=case.environment,

@@ -51,7 +51,7 @@ def test_keys_of_later_runners_are_named(case) -> None:
 
 @pytest.mark.parametrize("name", CRASHES)
 @pytest.mark.parametrize("mode", ["threads", "deterministic"])
-def test_a_crash_in_the_orchestration_says_so(case, runtime, mode, name) -> None:
+def test_a_crash_in_the_orchestration_is_reported_as_such(case, runtime, mode, name) -> None:
     case.graph(runtime, f"{CRASHES[name]}")
     settings = {"cache_dir": case.cache, "runtime": runtime, "sim.mode": mode}
     (error,) = pto_core.run_case(case.folder, settings=settings).errors
@@ -61,7 +61,7 @@ def test_a_crash_in_the_orchestration_says_so(case, runtime, mode, name) -> None
 
 
 def test_a_crash_in_the_orchestration_beside_a_kernel_is_not_the_kernels(case) -> None:
-    """The orchestration of aicpu_build_graph waits until its task runs, and crashes then."""
+    """The orchestration of aicpu_build_graph waits until its task runs, and then crashes."""
     crash = "*reinterpret_cast<volatile int*>(16) = 1;"
     case.kernel('*(volatile float*)f = 1; for (;;) __asm__ volatile("" ::: "memory");')
     case.graph(

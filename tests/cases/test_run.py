@@ -1,4 +1,4 @@
-"""`pto run`: what it prints, in every form, and its exit codes."""
+"""`pto run`: its output in every form, and its exit codes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_terminal(case) -> None:
     while True:
         try:
             chunk = os.read(parent, 1 << 16)
-        except OSError:  # how a terminal says that the other side has gone
+        except OSError:  # the error by which a terminal reports that its other side has closed
             break
         if not chunk:
             break
@@ -168,7 +168,7 @@ def test_kernels_and_golden_given_apart(case) -> None:
 def test_repeat_starts_from_the_same_inputs(case) -> None:
     golden = (case.folder / "golden.py").read_text()
     case.write("golden.py", golden.replace("np.zeros(64, np.float32)", "np.ones(64, np.float32)"))
-    # Without fresh outputs the second run would find the first one's.
+    # Without fresh outputs, the second run would find the outputs of the first one.
     case.write(
         "kernels/host.cpp",
         (case.folder / "kernels/host.cpp")
@@ -183,7 +183,7 @@ def test_repeat_starts_from_the_same_inputs(case) -> None:
     assert len(document["cases"][0]["repeats"]) == 3
 
 
-def test_seed_gives_the_same_trace(case) -> None:
+def test_a_seed_repeats_its_trace(case) -> None:
     traces = [case.json("--seed", seed)["cases"][0]["trace_hash"] for seed in ("7", "7")]
     assert traces[0] is not None
     assert traces[0] == traces[1]
@@ -198,8 +198,8 @@ def test_sweep_over_seeds(case) -> None:
 
 
 @pytest.mark.parametrize("crashes", [False, True])
-def test_sweep_stops_at_the_first_failure_and_says_how_to_see_it_again(case, crashes) -> None:
-    # Which call it is in this process stands for what a seed decides.
+def test_a_sweep_stops_at_the_first_failure_and_names_a_command_to_repeat_it(case, crashes) -> None:
+    # The number of the call in this process stands for a choice that a seed makes.
     golden = (case.folder / "golden.py").read_text()
     fails = "ctypes.string_at(16)" if crashes else "tensors['f'][5] = 0"
     check = f"    global calls; calls += 1\n    if calls == 4: {fails}\n"
@@ -506,7 +506,7 @@ def test_parent_imports_no_array_library(case) -> None:
     assert done.stdout.splitlines()[-1] == "[] 0", done.stdout + done.stderr
 
 
-def test_case_folder_is_left_as_it_was(case) -> None:
+def test_case_folder_stays_unchanged(case) -> None:
     before = sorted(Path(case.folder).rglob("*"))
     assert case.run().returncode == 0
     assert sorted(Path(case.folder).rglob("*")) == before

@@ -1,4 +1,4 @@
-"""`pto run` on programs that cannot go on: each says at once what would do, and that does."""
+"""`pto run` on programs that cannot continue: the error advises a setting that suffices."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ extern "C" void aicpu_orchestration_entry(PTO2Runtime* rt, uint64_t* args, int) 
 }
 """
 WINDOW, HEAP, POOL = "pto2.task_window", "pto2.heap", "pto2.dep_pool"
-# What is set, the words of the answer, and the setting that it must advise.
+# The setting of the run, a part of the error, and the setting that the error must advise.
 ANSWERS = {
     "tasks": ((f"{WINDOW}=4",), ["deadlock", "task ring of ring 1"], f"{WINDOW}=16"),
     "outputs": ((f"{HEAP}=32K",), ["deadlock", "heap ring of ring 1"], f"{HEAP}=49152"),
@@ -128,7 +128,7 @@ ANSWERS = {
 
 @pytest.fixture
 def rows(case):
-    """Give the case whose parameters choose the row."""
+    """Return the case whose parameters select the row."""
     case.write("golden.py", GOLDEN).write("kernels/kernel_config.py", CONFIG)
     case.write("kernels/rows.cpp", ROWS)
     for name, source in KERNELS.items():
@@ -142,7 +142,7 @@ def run(rows, name: str, *settings: str):
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_the_answer_is_right_and_what_it_advises_is_enough(rows, name: str) -> None:
+def test_the_error_is_right_and_its_advice_suffices(rows, name: str) -> None:
     settings, expected, advice = ANSWERS[name]
     done = run(rows, name, *settings)
     assert done.returncode == 4, done.stdout + done.stderr

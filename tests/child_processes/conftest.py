@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import what they share, and asks how often to try."""
+"""Makes the shared modules of this folder importable, and adds an option for attempts."""
 
 from __future__ import annotations
 
@@ -32,5 +32,6 @@ def nothing_is_left() -> Iterator[None]:
     gc.collect()
     before = set(os.listdir("/proc/self/fd")), set(os.listdir("/dev/shm"))
     yield
-    assert set(os.listdir("/proc/self/fd")) <= before[0]  # an earlier test's may go meanwhile
+    # resources of an earlier test may be released meanwhile
+    assert set(os.listdir("/proc/self/fd")) <= before[0]
     assert set(os.listdir("/dev/shm")) <= before[1]

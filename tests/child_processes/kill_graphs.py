@@ -1,7 +1,7 @@
-"""Random graphs of tasks whose children are killed meanwhile, and what may have become of them.
+"""Random graphs of tasks whose children are killed, and the checks of their results.
 
-A program is data, made from a seed: steps, which :func:`submit_all` submits and
-:func:`in_order` computes one after the other, given which tasks failed.
+A program is data that a seed determines: a list of steps. :func:`submit_all` submits them;
+:func:`in_order` computes them one after the other, for a given set of failed tasks.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 from pto_core import TaskArgs, TensorArgType
 
 ARRAYS, WORDS = 7, 64
-"""What a graph is given; more are allocated in its scopes, of one slab each."""
+"""The number of arrays that a graph receives. Its scopes allocate more, of one slab each."""
 MOST_TASKS, MOST_MEMBERS = 150, 4
 MOST_DEPTH = 3
-"""So that no two open scopes share a heap ring."""
+"""The limit prevents two open scopes from sharing a heap ring."""
 ALLOCATED_IN_A_SCOPE = 8
 HEAP_RINGS = (1 << 14, 1 << 16)
 PRIME = 1_000_003
@@ -29,7 +29,7 @@ RUNS_WELL, ALWAYS_FAILS, FAILS_FIRST = range(3)
 
 
 def compute(number: int, bits: int, arrays: list[Any]) -> None:
-    """Make what is written depend on what is read and on the task; `bits` has two an array."""
+    """Write values that depend on the task and its inputs; `bits` has two bits for each array."""
     value = number
     for index, array in enumerate(arrays):
         if bits >> 2 * index & READ_BIT:
@@ -59,13 +59,13 @@ class Task:
     pins: list[int] = field(default_factory=list)
     is_hint: bool = False
     after: int | None = None
-    """An earlier task, by its place, that it also waits for."""
+    """Earlier tasks, by index, that it also waits for."""
     pause_us: int = 0
 
 
 @dataclass
 class Scope:
-    """The begin of a scope, or the end of the innermost one."""
+    """The begin of a scope, or the end of the innermost scope."""
 
     begins: bool
 
@@ -89,7 +89,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Children:
-    """How many there are; chips take one array that they read and one that they write."""
+    """The children by kind. A chip's task takes one array to read and one to write."""
 
     next_level: int
     subs: int
@@ -97,13 +97,13 @@ class Children:
 
 
 class Generator:
-    """Makes one program for a Worker with those children."""
+    """Generates one program for a Worker with these children."""
 
     def __init__(self, chosen: random.Random, children: Children) -> None:
         self._chosen = chosen
         self._children = children
         self._program = Program()
-        self._scopes: list[list[int]] = [[]]  # the arrays that each open one has allocated
+        self._scopes: list[list[int]] = [[]]  # the arrays that each open scope has allocated
         self._arrays = ARRAYS
         self._failures = chosen.choice([0.0, 0.0, 0.03])
         self._retried = chosen.choice([0.0, 0.3, 1.0])
@@ -163,7 +163,7 @@ class Generator:
         return Member(arrays, tags)
 
     def _allocate(self, arrays: list[int], place: int) -> None:
-        """Let a task write to a new array, which later ones of its scope may use."""
+        """Make a task write to a new array, which later tasks of its scope may use."""
         if len(self._scopes[-1]) < ALLOCATED_IN_A_SCOPE:
             self._program.steps.append(Allocate(self._arrays))
             self._scopes[-1].append(self._arrays)
@@ -172,7 +172,7 @@ class Generator:
 
 
 def submit_all(orch: Any, handles: tuple[Any, Any], program: Program, given: Any) -> list[int]:
-    """Submit to a Worker whose callables for its next level and for SUBs are ``handles``."""
+    """Submit the program; ``handles`` are the callables for the next level and for SUB children."""
     arrays: dict[int, Any] = dict(enumerate(given))
     scopes: list[Any] = []
     tasks: list[Any] = []
@@ -212,9 +212,9 @@ def submit(
 
 
 def in_order(program: Program, failed: set[int], memory: Any) -> tuple[set[int], set[int]]:
-    """Do to ``memory`` what the tasks do one after the other, where those have failed.
+    """Apply the tasks to ``memory`` one after the other, if ``failed`` tasks have failed.
 
-    Gives the tasks that are poisoned, and the arrays of which nothing is known then.
+    Return the poisoned tasks, and the arrays whose content is unknown then.
     """
     arrays: dict[int, Any] = dict(enumerate(memory))
     spoilt: set[int] = set()

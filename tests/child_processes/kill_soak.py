@@ -1,14 +1,14 @@
-"""A soak with random kills; .ci/nightly does it, docs/soak.md records it.
+"""A soak test with random kills. .ci/nightly runs it, and docs/soak.md records its results.
 
 usage: kill_soak.py SECONDS [SEED]
 
-Random Workers (levels, chips, SUB children, hosts, what follows a death, windows, heap rings of a
-few KiB, both engines) run random graphs in a process that this one forks, while this one kills
-processes of it at random instants: children of any level in init(), in runs and in close(), and now
-and then the top itself. The run is judged inside; this process, which has no part in it, compares
-what it can see of processes, mappings, descriptors and /dev/shm before and after each Worker. A
-fault names its seed: `kill_soak.py 0 SEED` makes that Worker again (its kills have the seed's pace,
-but the machine's timing).
+A forked process creates random Workers (levels, chips, SUB children, hosts, reaction to a death,
+windows, heap rings of a few KiB, both engines), which run random graphs. This process kills
+processes of the Worker at random instants: children of any level in init(), in runs and in close(),
+and sometimes the top process itself. The forked process checks the results of the runs. This
+process compares the visible processes, mappings, descriptors and /dev/shm before and after each
+Worker. A fault names its seed: `kill_soak.py 0 SEED` repeats that Worker. The kills then follow the
+same schedule, but the machine's timing differs.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from subject import Fault, Subject
 WORKERS_OF_A_PROCESS = 25
 SILENCE_S = 120
 SOON_S = 1.0
-"""In which everything below a process that was killed has to be gone."""
+"""Seconds in which all processes below a killed process must be gone."""
 FAULTS_SHOWN = 20
 PHASES = {"init": 0.05, "run": 0.75, "close": 0.15}
-"""How often there are kills in each."""
+"""The rate of kills in each phase."""
 TOP_IS_KILLED = 0.04
 
 
 class TopKilled(Exception):
-    """This process has killed the top, as it wanted to."""
+    """This process has killed the top process on purpose."""
 
 
 @dataclass
 class Observer:
-    """Follows one subject through its Workers, and shoots at it."""
+    """Observes one subject process through its Workers, and kills its processes."""
 
     subject: Subject
     counts: Counter[str]
@@ -57,7 +57,7 @@ class Observer:
     kills: int = 0
 
     def follow(self) -> None:
-        """Return when the subject is through with its seeds; raises Fault or TopKilled."""
+        """Return when the subject has used all its seeds. Raises Fault or TopKilled."""
         while True:
             said = self._hear()
             what = said["say"]
@@ -92,7 +92,7 @@ class Observer:
         self.before = Sight.of(self.subject.pid)
 
     def _phase(self, phase: str) -> None:
-        """Let it go on, with or without kills, until it says that this is over."""
+        """Let the subject continue, with or without kills, until it reports the end of a phase."""
         chosen, kills = self.chosen, 0
         self._note_mappings()
         wanted = chosen.choice([1, 1, 2, 4, 12]) if chosen.random() < PHASES[phase] else 0
@@ -144,7 +144,7 @@ class Observer:
         raise TopKilled
 
     def _compare(self) -> None:
-        """Nothing may be different from what was before; what is ending has some patience."""
+        """Require the same resources as before. Processes that are ending have some time."""
         assert self.before is not None
         deadline = time.monotonic() + PATIENCE_S
         while found := Sight.of(self.subject.pid).differences(self.before):
@@ -161,7 +161,7 @@ class Observer:
 def soak(
     seconds: float, seed: int, workers: int = WORKERS_OF_A_PROCESS
 ) -> tuple[Counter[str], list[str]]:
-    """Give what was done, and the faults; the Workers have the seeds from ``seed`` on."""
+    """Return a summary and the faults. The Workers have the seeds from ``seed`` on."""
     counts: Counter[str] = Counter()
     faults: list[str] = []
     end = time.monotonic() + seconds

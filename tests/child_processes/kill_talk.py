@@ -1,4 +1,4 @@
-"""How a process that is shot at and its observer talk."""
+"""The protocol between a process whose children are killed and its observer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Talk:
-    """Tells the observer how far it is; every word waits for an answer."""
+    """Reports progress to the observer; every message waits for an answer."""
 
     def __init__(self, events: int, answers: int) -> None:
         self.events = events
@@ -21,13 +21,13 @@ class Talk:
         os.write(self.events, json.dumps({"say": what, **more}).encode() + b"\n")
         answer = self._answers.readline()
         if not answer:
-            os._exit(1)  # the observer is gone
+            os._exit(1)  # the observer has exited
         heard: dict[str, Any] = json.loads(answer)
         return heard
 
     @contextmanager
     def kills(self, phase: str) -> Iterator[Counter[str]]:
-        """Let children be killed inside the block; says after it how many were."""
+        """Let the observer kill children inside the block; return how many it killed."""
         counts: Counter[str] = Counter()
         self.say(phase)
         try:

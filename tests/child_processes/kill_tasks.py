@@ -1,4 +1,4 @@
-"""What the children of a Worker that is shot at run; each task counts its begins and ends."""
+"""The tasks of a Worker whose children are killed. Each task counts its begins and ends."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pto_core.errors import UsageError
 
 INNER_RETRIES = 1
 
-# By task and member: shared memory, which all children inherit.
+# Counters by task and member, in shared memory that all children inherit.
 begun = ended = np.zeros((0, 0), np.int64)
-# Of the hosts in order: each knows its own only, and refuses the others.
+# Handles of the hosts, in order. Each host knows only its own handle, and refuses the others.
 inner_handles: list[Any] = []
 
 
 def count_in(worker: Worker) -> None:
-    """Let the tasks of a Worker that has not started count."""
+    """Make the tasks of a Worker that has not started count."""
     global begun, ended
     shape = (kill_graphs.MOST_TASKS, kill_graphs.MOST_MEMBERS)
     begun, ended = worker.shared_array(shape, "int64"), worker.shared_array(shape, "int64")
@@ -41,7 +41,7 @@ def enter(number: int, member: int, behaviour: int) -> None:
 
 
 def work(args: Any) -> None:
-    """Be a task of a SUB child."""
+    """The task of a SUB child."""
     number, member, behaviour, bits, pause_us = (args.scalar(i) for i in range(5))
     enter(number, member, behaviour)
     kill_graphs.compute(number, bits, [args.tensor(i) for i in range(args.tensor_count)])
@@ -56,7 +56,7 @@ def mix(x: In, number: Scalar, bits: Scalar, y: InOut) -> None:
 
 
 def on_chip(rt: Any, x: In, y: InOut, number: int, member: int, behaviour: int, *rest: int) -> None:
-    """Be a task of a chip child whose runtime finds edges."""
+    """The task of a chip child whose runtime derives edges."""
     enter(number, member, behaviour)
     rt.submit(mix, x, number, rest[0], y)
     ended[number, member] += 1
@@ -65,14 +65,14 @@ def on_chip(rt: Any, x: In, y: InOut, number: int, member: int, behaviour: int, 
 def on_graph_chip(
     rt: Any, x: In, y: InOut, number: int, member: int, behaviour: int, *rest: int
 ) -> None:
-    """Be a task of a chip child whose runtime takes explicit edges."""
+    """The task of a chip child whose runtime takes explicit edges."""
     enter(number, member, behaviour)
     rt.publish(rt.add_task(mix, (x, number, rest[0], y)))
     ended[number, member] += 1
 
 
 def on_host(orch: Any, args: Any, config: Any) -> None:
-    """Be a task of a child Worker: one task of a SUB child of its own."""
+    """The task of a child Worker; it submits one task to its own SUB child."""
     bits = args.scalar(3)
     tags = {1: TensorArgType.OUTPUT, 2: TensorArgType.INPUT, 3: TensorArgType.INOUT}
     made = TaskArgs()

@@ -1,4 +1,4 @@
-"""One run of one program by a Worker that is shot at, and whether what came of it may be."""
+"""One run of one program by a Worker whose children are killed, and the check of its result."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pto_core.errors import ChildDiedError, PtoError, TaskFailedError
 
 
 class Wrong(Exception):
-    """A run did what it may not do."""
+    """A run had an effect that is not allowed."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What deaths may do to a Worker."""
+    """The reactions of a Worker to deaths."""
 
     lost_by_death: int
     groups_lost_by_death: int
@@ -31,7 +31,7 @@ class Limits:
 
 @dataclass
 class Trial:
-    """One run of one program, and whether what came of it may be."""
+    """One run of one program, and the check of its result."""
 
     program: Program
     worker: Worker
@@ -104,7 +104,7 @@ class Trial:
             groups = {number for number in lost if len(tasks[number].members) > 1}
             found = "; ".join(f"{tasks[number]} {errors[number]}" for number in lost)
             expect(len(lost - groups) <= singles_most, f"{kills} kills lost too much: {found}")
-            # A group is not repeated where another child may have begun with a member of it.
+            # A group is not repeated if a member of it may have begun in another child.
             expect(len(groups) <= groups_most, f"{kills} kills lost too many groups: {found}")
 
     def _is_short(self) -> bool:

@@ -1,6 +1,6 @@
-"""Random Workers that run random graphs while an observer kills their processes.
+"""Random Workers run random graphs while an observer kills their processes.
 
-This side makes the Worker of a seed, tells the observer when it may kill, and judges each run.
+This process creates the Worker of a seed, tells the observer when it may kill, and checks each run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RUNTIMES = ("tensormap_and_ringbuffer", "host_build_graph")
 
 @dataclass(frozen=True)
 class Shape:
-    """What kind of Worker a seed gives."""
+    """The properties of a Worker, determined by a seed."""
 
     children: Children
     settings: dict[str, Any]
@@ -67,7 +67,7 @@ class Shape:
 
 
 def worker_of(shape: Shape, chosen: random.Random) -> tuple[Worker, tuple[Any, Any]]:
-    """Make a Worker and register what its tasks call, for its next level and for SUBs."""
+    """Create a Worker and register its callables, for its next level and for SUB children."""
     level = 4 if shape.has_hosts else 3
     subs = shape.children.subs
     worker = Worker(level, num_sub_workers=subs, **shape.chips, **shape.settings)
@@ -86,7 +86,7 @@ def worker_of(shape: Shape, chosen: random.Random) -> tuple[Worker, tuple[Any, A
 
 
 def live(seed: int, talk: Talk) -> None:
-    """Make the Worker of a seed, use it while it is shot at, and close it."""
+    """Create the Worker of a seed, use it while its children are killed, and close it."""
     chosen = random.Random(seed)
     shape = Shape.random(chosen)
     worker, handles = worker_of(shape, chosen)
@@ -114,7 +114,7 @@ def start(worker: Worker, talk: Talk) -> None:
 
 
 def be_shot_at(seeds: range, talk: Talk) -> None:
-    """Live through the Workers of those seeds; the observer looks before and after each."""
+    """Run the Workers of these seeds; the observer compares resources around each of them."""
     warm_up()
     for seed in seeds:
         talk.say("before", seed=seed)
@@ -129,7 +129,7 @@ def be_shot_at(seeds: range, talk: Talk) -> None:
 
 
 def warm_up() -> None:
-    """Let what lives as long as a process be there before the first look at it."""
+    """Create resources that live as long as the process before the first comparison."""
     chips = {"platform": "a2a3sim", "runtime": RUNTIMES[0], "device_ids": [0]}
     with Worker(3, num_sub_workers=1, heap_ring_size=HEAP_RINGS[0], **chips) as worker:
         worker.run(lambda orch, args, config: None)

@@ -1,4 +1,4 @@
-"""Processes that are watched from outside, and what can be seen of them."""
+"""Processes that are observed from outside, and their visible resources."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from typing import Any
 
 PATIENCE_S = 60
 END_S = 60
-"""What a watched process has at most to end, on a machine with much else to do."""
+"""The maximum time that an observed process takes to end, on a busy machine."""
 INTERRUPTED = 130
 OWN_FAULT = 70
-"""The code of a watched process that found something of its own left, or dropped an interrupt."""
+"""The exit code of a process that found a resource left behind, or dropped an interrupt."""
 SAY_WHERE = signal.SIGUSR2
 WEAK_REFERENCES = ("weakref", "_weakrefset")
 
 _stacks: dict[int, int] = {}
-"""Where watched processes write their stacks, by their numbers."""
+"""The files to which observed processes write their stacks, by process number."""
 
 
 @contextlib.contextmanager
 def planted(run: Callable[[int], None]) -> Iterator[tuple[int, int]]:
-    """Fork a process that calls ``run`` with where it may write; gives it and where to read."""
+    """Fork a process that calls ``run`` with a pipe; return the process and the read end."""
     read_end, write_end = os.pipe()
     stacks = os.memfd_create("stacks")
     top = os.fork()
@@ -61,9 +61,9 @@ def planted(run: Callable[[int], None]) -> Iterator[tuple[int, int]]:
 
 
 def code_of(top: int) -> int:
-    """Wait for the end of a watched process, and say its code; where it does not end, its stacks.
+    """Wait for the end of a process and return its exit code; after a timeout, show its stacks.
 
-    The code is negative where a signal ended it.
+    The code is negative if a signal ended the process.
     """
     if not has_ended(top, END_S):
         where = f"after {END_S} s the process runs on, over {below(top)}:\n{stacks_of(top)}"
@@ -74,7 +74,7 @@ def code_of(top: int) -> int:
 
 
 def has_ended(pid: int, timeout_s: float) -> bool:
-    """Whether a child of this process ends in that time."""
+    """Return whether a child of this process ends within that time."""
     descriptor = os.pidfd_open(pid)
     try:
         return is_readable(descriptor, timeout_s)
@@ -83,12 +83,12 @@ def has_ended(pid: int, timeout_s: float) -> bool:
 
 
 def is_readable(descriptor: int, timeout_s: float) -> bool:
-    """Whether there is something to read, or its writers are gone, within that time."""
+    """Return whether there is data to read, or all writers have closed, within that time."""
     return bool(select.select([descriptor], [], [], timeout_s)[0])
 
 
 def stacks_of(top: int) -> str:
-    """What the threads of a watched process do, twice: whether it goes on."""
+    """Return the stacks of all threads of a process, twice, to show whether it makes progress."""
     for _ in range(2):
         os.kill(top, SAY_WHERE)
         has_ended(top, 0.5)
@@ -98,10 +98,10 @@ def stacks_of(top: int) -> str:
 
 
 def interrupt_again(dropped: Any) -> None:
-    """Tell of an interrupt that CPython dropped, and send it again, a little later.
+    """Report an interrupt that CPython dropped, and send it again a little later.
 
-    That happens where it runs Python of its own accord, in a callback of a weak reference or in a
-    ``__del__``. No library can help that; but it can have none of them on its way.
+    CPython drops an exception where it runs Python code itself: in the callback of a weak reference
+    or in a ``__del__``. A library cannot prevent that, but it can avoid such callbacks.
     """
     sys.__unraisablehook__(dropped)
     if not issubclass(dropped.exc_type, KeyboardInterrupt):
@@ -115,7 +115,7 @@ def interrupt_again(dropped: Any) -> None:
 
 
 def again_until_interrupted(once: Callable[[], None]) -> None:
-    """Do it again and again; when interrupted, see that nothing of it is left in this process."""
+    """Repeat the action; after an interrupt, check that it left no resource in this process."""
     before = set(os.listdir("/proc/self/fd")), mappings(os.getpid())
     try:
         while True:
@@ -135,12 +135,12 @@ def clear_frames(error: BaseException | None) -> None:
     """Drop the local variables of the calls that raised."""
     while error is not None:
         traceback.clear_frames(error.__traceback__)
-        error.__traceback__ = None  # cleared frames still hold what their functions close over
+        error.__traceback__ = None  # cleared frames still reference the variables of their closures
         error = error.__context__
 
 
 def children(pid: int) -> list[int]:
-    """The processes that one has started, the first one first."""
+    """The processes that a process has started, oldest first."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):
@@ -149,7 +149,7 @@ def children(pid: int) -> list[int]:
 
 
 def below(pid: int) -> list[int]:
-    """All that it has started, and they."""
+    """All processes that a process and its descendants have started."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for child in children(pid):
@@ -158,7 +158,7 @@ def below(pid: int) -> list[int]:
 
 
 def mappings(pid: int) -> int:
-    """How many mappings of Workers a process has; none if it is gone."""
+    """Return the number of mappings of Workers in a process; 0 if the process is gone."""
     try:
         with open(f"/proc/{pid}/maps") as lines:
             return sum("pto-worker" in line for line in lines)
@@ -167,7 +167,7 @@ def mappings(pid: int) -> int:
 
 
 def left_of(pids: list[int]) -> list[int]:
-    """Those that run still or hold memory, after some patience for what is ending."""
+    """Return the processes that still run or use memory; ending ones have some time."""
     deadline = time.monotonic() + PATIENCE_S
     while left := [pid for pid in pids if not is_gone(pid)]:
         if time.monotonic() > deadline:
@@ -177,7 +177,7 @@ def left_of(pids: list[int]) -> list[int]:
 
 
 def is_gone(pid: int) -> bool:
-    """Return whether it has exited, even if it was not reaped."""
+    """Return whether the process has exited, even if its status was not collected."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except OSError:
@@ -185,6 +185,6 @@ def is_gone(pid: int) -> bool:
 
 
 def spin_until(deadline: float) -> None:
-    """Be exact to the microsecond, as far as the machine lets us."""
+    """Reduce the timer slack, so that sleeps are as exact as the machine allows."""
     while time.monotonic() < deadline:
         os.sched_yield()

@@ -1,4 +1,4 @@
-"""What can be seen of a process from outside."""
+"""The visible resources of a process, as another process sees them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @dataclass
 class Sight:
-    """What is seen of a process that has no Worker."""
+    """The resources of a process without a Worker."""
 
     descriptors: Counter[str]
     shared_mappings: Counter[str]
@@ -39,7 +39,7 @@ class Sight:
 
 
 def shared_mappings(pid: int) -> list[tuple[str, str]]:
-    """Give name and inode of each mapping of a process that others may share."""
+    """Return name and inode of each mapping of a process that other processes may share."""
     found = []
     with contextlib.suppress(OSError), open(f"/proc/{pid}/maps") as lines:
         for line in lines:
@@ -50,7 +50,7 @@ def shared_mappings(pid: int) -> list[tuple[str, str]]:
 
 
 def session(leader: int) -> set[int]:
-    """Give all processes of a session that are no zombies."""
+    """Return all processes of a session that are not zombies."""
     found = set()
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
@@ -61,6 +61,6 @@ def session(leader: int) -> set[int]:
 
 
 def who_maps(places: set[str]) -> list[int]:
-    """Give the processes of this machine that have one of those mapped."""
+    """Return the processes of this machine that have one of those mappings."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     return [pid for pid in pids if any(place in places for _, place in shared_mappings(pid))]

@@ -1,4 +1,4 @@
-"""A process that is watched, and what it says to the one that watches."""
+"""An observed process, and its messages to the observer."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from kill_talk import Talk
 
 
 class Fault(Exception):
-    """What was found."""
+    """A fault that the observer found."""
 
 
 @dataclass
 class Subject:
-    """A process that this one forks and watches, in a session of its own."""
+    """A process that this process forks and observes, in a separate session."""
 
     pid: int
     events: int
     answers: int
     heard: bytes = b""
     status: int | None = None
-    """How it ended, when it has."""
+    """The exit status, once the process has ended."""
 
     @classmethod
     def of(cls, body: Callable[[Talk], None]) -> Subject:
@@ -46,7 +46,7 @@ class Subject:
                 os.close(answers[1])
                 os.setsid()
                 gc.collect()
-                gc.freeze()  # what it inherits stays, so that it sees only what it does itself
+                gc.freeze()  # its inherited resources stay, so that it sees only its own changes
                 faulthandler.enable(2)
                 faulthandler.register(signal.SIGUSR1, 2, all_threads=True)
                 body(Talk(events[1], answers[0]))
@@ -60,7 +60,7 @@ class Subject:
         return cls(pid, events[0], answers[1])
 
     def hear(self, timeout_s: float) -> dict[str, Any] | None:
-        """Give what it says next; None: nothing in that time. Raises Fault when it is gone."""
+        """Return its next message; None if none arrives in time. Raises Fault if it has exited."""
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self.heard:
             left = deadline - time.monotonic()

@@ -1,4 +1,4 @@
-"""The soak of .ci/nightly with random kills, short."""
+"""The soak test of .ci/nightly with random kills, in a short form."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ SECONDS, WORKERS_OF_A_PROCESS = 2, 4
 TRIES_MAX = 10
 
 
-def test_kills_lose_nothing_and_leave_nothing() -> None:
-    """On a busy machine the top may be killed before the first run each time: on with the next."""
+def test_kills_lose_no_task_and_leave_no_resource() -> None:
+    """On a busy machine, the top process may be killed before each first run; then continue."""
     seed = secrets.randbits(31)
     print("first seed", seed)
     for _ in range(TRIES_MAX):

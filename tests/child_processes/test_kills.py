@@ -1,7 +1,7 @@
-"""Trees of children seen from outside, by a process that has no part in them.
+"""Trees of child processes, observed by a process outside of the tree.
 
-A tree is made by a process that this one forks: two children, each with two of its own, all with
-the mappings of their Workers. `.ci/nightly` kills each kind 100 times and interrupts 300.
+A forked process creates a tree: two children, each with two children, all with the mappings of
+their Workers. `.ci/nightly` kills each kind of process 100 times and interrupts 300 times.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from pto_core.hierarchy.processes import ChildPlan, ChildProcesses
 
 BRANCHES = 2
 SOON_S = 1
-"""In which the best of some kills is over: a busy machine may be slow."""
+"""The fastest of several kills must be complete within this time; a busy machine may be slow."""
 
 
 @dataclass
 class Tree:
-    """What the top of a tree wrote about it, as far as it came."""
+    """The reports that the top process of a tree wrote before its end."""
 
     top: int
     reports: int
-    seen: list[tuple[int, int]]  # process and its level, 4 at the top
+    seen: list[tuple[int, int]]  # process and its level; the top has level 4
 
     def read(self, wanted: int) -> None:
-        """Take reports until so many processes have reported, or the last one is gone."""
+        """Read reports until that many processes have reported, or the last one has exited."""
         while len(self.seen) < wanted and (report := os.read(self.reports, 8)):
             self.seen.append(struct.unpack("<ii", report))
 
@@ -50,7 +50,7 @@ def memory_of_a_worker() -> WorkerMemory:
 
 
 def grow(level: int, path: str, reports: int, announce: Callable[[], None]) -> ChildProcesses:
-    """Report, and start what is below; ``announce`` is called when all of it is ready."""
+    """Report, and start the next level; ``announce`` is called when all of it is ready."""
     os.write(reports, struct.pack("<ii", os.getpid(), level))
     processes = ChildProcesses()
     if level > 2:
@@ -67,13 +67,13 @@ def grow(level: int, path: str, reports: int, announce: Callable[[], None]) -> C
 
 @contextlib.contextmanager
 def standing_tree() -> Iterator[Tree]:
-    """Plant a tree that stands until something happens to it."""
+    """Create a tree that runs until it is killed or interrupted."""
     with planted(standing) as (top, reports):
         yield Tree(top, reports, [])
 
 
 def standing(reports: int) -> None:
-    """Be the top of a tree until something happens to it; say what happens below."""
+    """Run as the top process of a tree until a child dies; report the error."""
     memory = memory_of_a_worker()
     processes = grow(4, "L4", reports, lambda: None)
     os.write(reports, struct.pack("<ii", 0, 0))
@@ -90,7 +90,7 @@ def standing(reports: int) -> None:
 ALL = 1 + BRANCHES + BRANCHES**2
 
 
-def test_a_killed_top_takes_the_whole_tree_along(repetitions) -> None:
+def test_a_killed_top_process_ends_the_whole_tree(repetitions) -> None:
     took_s = []
     for _ in range(repetitions):
         with standing_tree() as tree:
@@ -105,7 +105,7 @@ def test_a_killed_top_takes_the_whole_tree_along(repetitions) -> None:
     assert min(took_s) < SOON_S
 
 
-def test_a_killed_middle_takes_what_is_below_and_is_named_above(repetitions, random_) -> None:
+def test_a_killed_middle_process_is_named_above_and_ends_those_below(repetitions, random_) -> None:
     told_s = []
     for _ in range(repetitions):
         with standing_tree() as tree:
@@ -121,13 +121,14 @@ def test_a_killed_middle_takes_what_is_below_and_is_named_above(repetitions, ran
     assert min(told_s) < SOON_S
 
 
-def test_a_top_killed_at_any_instant_of_its_start_leaves_nothing(repetitions, random_) -> None:
+def test_a_top_process_killed_during_its_start_leaves_nothing(repetitions, random_) -> None:
     for _ in range(repetitions):
         with standing_tree() as tree:
             tree.read(1)
             spin_until(time.monotonic() + random_.uniform(0, 0.04))
             os.kill(tree.top, signal.SIGKILL)
-            tree.read(ALL + 2)  # to the end of the pipe: the last one that could write is gone
+            # to the end of the pipe: the last process that could write has exited
+            tree.read(ALL + 2)
             assert left_of([pid for pid, _ in tree.seen if pid]) == []
 
 

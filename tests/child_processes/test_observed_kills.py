@@ -1,7 +1,8 @@
-"""Kills at chosen places; who looks for what they left is a process that has no part in it.
+"""Kills at chosen places. A process outside of the tree checks that no resource is left.
 
-It compares processes, mappings, descriptors and /dev/shm of the one that has the Worker before and
-after, and what anyone has mapped of its memory. `.ci/nightly` does each 100 times.
+The observer compares the processes, mappings, descriptors and /dev/shm of the process with the
+Worker before and after, and checks which processes map its memory. `.ci/nightly` does each test 100
+times.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pto_core.errors import ChildDiedError, TaskFailedError
 
 KILLS_MAX = 10
 TOLD_S = 2
-"""So soon the kill of one that has a task ends a run, if ever."""
+"""Seconds within which the kill of a child with a task ends a run, if it does at all."""
 COLUMNS = 16
 
 
@@ -49,7 +50,7 @@ def watched(body: Callable[[Talk], None]) -> Iterator[Subject]:
 
 
 def heard(subject: Subject, what: str) -> dict[str, Any]:
-    """Give its next word, which is this one, and leave it waiting for an answer."""
+    """Require this as its next message, and leave it waiting for an answer."""
     said = subject.hear(PATIENCE_S)
     assert said is not None, f"no {what}"
     assert said["say"] == what, said
@@ -61,7 +62,7 @@ def worker_memory(pids: list[int]) -> set[str]:
 
 
 def assert_same(subject: Subject, before: Sight, places: set[str]) -> None:
-    """Nothing is different now, with some patience for what is ending."""
+    """Require the same resources as before; processes that are ending have some time."""
     deadline = time.monotonic() + PATIENCE_S
     while (found := Sight.of(subject.pid).differences(before)) and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -70,7 +71,7 @@ def assert_same(subject: Subject, before: Sight, places: set[str]) -> None:
 
 
 def pods(talk: Talk) -> None:
-    """Make, use and close one pod after the other; each runs until something fails."""
+    """Create, use and close one pod after the other. Each runs until a task fails."""
     while True:
         gc.collect()
         if not talk.say("before")["goes_on"]:
@@ -102,7 +103,7 @@ def test_a_killed_middle_level_leaves_nothing_in_the_top(pods_killed, random_) -
             spin_until(time.monotonic() + random_.uniform(0, 0.02))
             kill_until_heard(subject, random_, processes, places)
             assert left_of(list(processes)) == []
-            if number > 0:  # the first leaves what lives as long as the process
+            if number > 0:  # the first pod creates resources that live as long as the process
                 assert_same(subject, before, places)
             subject.answer()
 
@@ -110,10 +111,10 @@ def test_a_killed_middle_level_leaves_nothing_in_the_top(pods_killed, random_) -
 def kill_until_heard(
     subject: Subject, random_: random.Random, processes: set[int], places: set[str]
 ) -> None:
-    """Kill a host in the middle of a run, until that has failed.
+    """Kill a host during a run until the run has failed.
 
-    One that has no task at that moment is only restarted, so the new one is killed then.
-    ``processes`` and ``places`` get the new ones.
+    A host without a task at that moment is only restarted; then the new one is killed.
+    ``processes`` and ``places`` are updated.
     """
     for _ in range(KILLS_MAX):
         with contextlib.suppress(ProcessLookupError, IndexError):  # the run has failed just now
@@ -145,15 +146,15 @@ def test_a_killed_top_leaves_nothing_anywhere(pods_killed, random_) -> None:
 
 
 class Finishing:
-    """Tasks that say, as the last thing that they do, which process has to be killed."""
+    """Tasks that report, as their last action, which process has to be killed."""
 
     def __init__(self, retries: int, **settings: Any) -> None:
-        self.said = mmap.mmap(-1, mmap.PAGESIZE)  # the observer sees it, too
+        self.said = mmap.mmap(-1, mmap.PAGESIZE)  # the observer sees the memory too
         self.retries = retries
         self.settings = settings
 
     def __call__(self, talk: Talk) -> None:
-        Worker(3, num_sub_workers=1).init().close()  # what lives as long as the process
+        Worker(3, num_sub_workers=1).init().close()  # resources that live as long as the process
         random_ = random.Random(os.getpid())
         while True:
             gc.collect()
@@ -199,7 +200,7 @@ class Finishing:
 
 @pytest.mark.parametrize(("policy", "retries"), [("fail", 0), ("restart", 0), ("restart", 1)])
 def test_a_child_killed_between_finishing_and_reporting(repetitions, policy, retries) -> None:
-    """What was done is done once, whether its success could be told or not."""
+    """Each task runs once, whether or not its success could be reported."""
     finishing = Finishing(retries, on_worker_death=policy, child_window=1)
     with watched(finishing) as subject:
         for _ in range(repetitions):
@@ -219,7 +220,7 @@ def test_a_child_killed_between_finishing_and_reporting(repetitions, policy, ret
 
 
 def check_rows(after: dict[str, Any], retries: int) -> None:
-    """With retries all are done; else one is lost at most, perhaps before it began."""
+    """With retries, all tasks complete. Otherwise at most one is lost, perhaps before it began."""
     done, not_begun = [1] * COLUMNS, [0] * COLUMNS
     assert after["deaths"] <= 1, after
     assert after["failed"] <= (0 if retries else 1), after

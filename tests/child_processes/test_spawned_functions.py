@@ -1,4 +1,4 @@
-"""Functions of the program's own main module in children that are spawned, however it is run."""
+"""Functions of the program's main module in spawned children, for each way to run a program."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ PROGRAM = """
 EXPECTED = " ".join(["8 16 24 32 40 8"] * 2 + ["48"]) + "\n"
 GUARDED = 'if __name__ == "__main__":\n        main()'
 
-# What a notebook's kernel does: the main module is one without a file, and code runs in it.
+# Acts like the kernel of a notebook: the main module has no file, and code runs in it.
 KERNEL = """
 import sys, types
 sys.modules["__main__"] = shell = types.ModuleType("__main__")
@@ -138,7 +138,7 @@ def test_the_cells_of_a_notebook(tmp_path: Path) -> None:
 
 
 def test_a_process_of_multiprocessing(tmp_path: Path) -> None:
-    """Its main module is called __mp_main__."""
+    """The main module of the child is called __mp_main__."""
     started = """if __name__ == "__main__":
         import multiprocessing
 

@@ -1,7 +1,7 @@
-"""Whole Workers seen from outside while they are killed and interrupted in the middle of runs.
+"""Trees of Workers, observed from outside while they are killed and interrupted during runs.
 
-A pod over two hosts, each with a chip and a SUB child, runs graph after graph in a process that
-this one forks. `.ci/nightly` does each 100 times, and interrupts 300 times.
+A forked process runs graph after graph in a pod of two hosts, each with a chip and a SUB child.
+`.ci/nightly` does each test 100 times, and interrupts 300 times.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from pto_core.errors import ChildDiedError, TaskFailedError
 PROCESSES = 1 + 2 + 2 * 2
 KILLS_MAX = 10
 TOLD_S = 2
-"""The time within which a killed child is reported."""
+"""The time within which a killed child must be reported."""
 SOON_S = 1
-"""In which the best of some kills is over: a busy machine may be slow."""
+"""The fastest of several kills must be complete within this time; a busy machine may be slow."""
 
 
 @kernel(core="aiv")
@@ -66,7 +66,7 @@ def arguments(*tensors: tuple[Any, TensorArgType]) -> TaskArgs:
 
 
 class Pod:
-    """L4 over two L3, made and used in one process."""
+    """A Worker of level 4 over two of level 3, created and used in one process."""
 
     def __init__(self) -> None:
         self.worker = Worker(4, heap_ring_size=1 << 24)
@@ -97,7 +97,7 @@ class Pod:
         return graph
 
     def run(self) -> None:
-        """One run on both hosts, checked."""
+        """One run on both hosts, with a check of its result."""
         self.data[:2] = next(self.numbers)
 
         def graph(orch, args, config) -> None:
@@ -116,7 +116,7 @@ class Pod:
 
 
 def running(reports: int) -> None:
-    """Run until something fails; write its error, and end what is left."""
+    """Run graphs until one fails; write its error, and end the remaining processes."""
     pod = Pod()
     pod.worker.init()
     pod.run()
@@ -131,7 +131,7 @@ def running(reports: int) -> None:
 
 @contextlib.contextmanager
 def running_tree(random_: random.Random) -> Iterator[tuple[int, list[int], int]]:
-    """Give the top of a tree, all its processes and its reports, in the middle of its runs."""
+    """Return the top process of a tree, all processes and the reports, during its runs."""
     with planted(running) as (top, reports):
         assert is_readable(reports, END_S)
         assert os.read(reports, 5) == b"ready"
@@ -143,7 +143,7 @@ def running_tree(random_: random.Random) -> Iterator[tuple[int, list[int], int]]
 
 # Invariant: When a process of the tree dies at any instant, all processes below it end, and no
 # process, descriptor or mapping is left.
-def test_a_killed_top_takes_all_levels_along(repetitions, random_) -> None:
+def test_a_killed_top_process_ends_all_levels(repetitions, random_) -> None:
     took_s = []
     for _ in range(repetitions):
         with running_tree(random_) as (top, processes, _):
@@ -155,7 +155,7 @@ def test_a_killed_top_takes_all_levels_along(repetitions, random_) -> None:
     assert min(took_s) < SOON_S
 
 
-def test_a_killed_host_is_named_and_takes_its_chips_along(repetitions, random_) -> None:
+def test_a_killed_host_is_named_and_its_chips_end(repetitions, random_) -> None:
     told_s = []
     for _ in range(repetitions):
         with running_tree(random_) as (top, processes, reports):
@@ -182,10 +182,10 @@ def test_a_killed_leaf_is_named_by_its_path_at_the_top(repetitions, random_, kin
 
 
 def killed(top: int, parent: int, path: str, reports: int, processes: list[int]) -> float:
-    """Kill a child in the middle of a task; give how long it took until the top named it.
+    """Kill a child during a task; return the time until the top process named it.
 
-    One that has no task at that moment is only restarted, so the new one is killed then: until the
-    top says something, perhaps of one before the last. ``processes`` gets the restarted ones.
+    A child without a task at that moment is only restarted; then the new one is killed, until the
+    top process sends a report, perhaps about an earlier kill. ``processes`` is updated.
     """
     killed_at: dict[int, float] = {}
     for _ in range(KILLS_MAX):
@@ -193,7 +193,8 @@ def killed(top: int, parent: int, path: str, reports: int, processes: list[int])
         processes += set(below(top)).difference(processes)
         if victim is not None:
             killed_at.setdefault(victim, time.monotonic())
-            with contextlib.suppress(ProcessLookupError):  # the top has said it just now, and ends
+            # the top process has just reported, and ends
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
         if is_readable(reports, TOLD_S):
             took_s = {pid: time.monotonic() - at for pid, at in killed_at.items()}
@@ -206,12 +207,12 @@ def killed(top: int, parent: int, path: str, reports: int, processes: list[int])
 
 
 def child_at(parent: int, path: str, reports: int) -> int | None:
-    """The child of that name, as soon as it runs; none where there is a report instead."""
+    """Return the child of that name as soon as it runs; None if a report arrives instead."""
     deadline = time.monotonic() + END_S
     while time.monotonic() < deadline:
         if is_readable(reports, 0):
             return None
-        with contextlib.suppress(OSError):  # one that goes meanwhile
+        with contextlib.suppress(OSError):  # a process that exits meanwhile
             for child in children(parent):
                 if not is_gone(child) and Path(f"/proc/{child}/comm").read_text().strip() == path:
                     return child

@@ -1,4 +1,4 @@
-"""Plugins as a stranger would have them: a folder with metadata, a module and a library."""
+"""Plugins as third parties would install them: a folder with metadata, a module and a library."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ plugin = Variant()
 
 @dataclass
 class Stranger:
-    """A folder of plugins that nothing here knows, and a run of the kit over them."""
+    """A folder of plugins that are unknown to the core, and a run of the kit over them."""
 
     folder: Path
 
     def compile(self, source: Path, *flags: str) -> Path:
-        """Build a plugin's library from one source, written against the ABI alone."""
+        """Build a plugin's library from one source that uses only the ABI."""
         library = self.folder / f"lib{source.stem}.so"
         subprocess.run(
             [*COMPILER, *LIBRARY_FLAGS, "-o", str(library), str(source), "-ldl", *flags],
@@ -151,7 +151,7 @@ class Stranger:
         )
 
     def run_contract(self, contract: str, **attributes: str) -> dict[str, str]:
-        """Run the plugin's contract tests in a process of their own: {test: failure or ""}."""
+        """Run the plugin's contract tests in a separate process: {test: failure or ""}."""
         body = "".join(f"    {key} = {value!r}\n" for key, value in attributes.items())
         test = self.folder / "test_contract.py"
         test.write_text(
@@ -171,23 +171,23 @@ class Stranger:
 
 @pytest.fixture
 def stranger(tmp_path: Path) -> Stranger:
-    """Give an empty folder for plugins."""
+    """Return an empty folder for plugins."""
     return Stranger(tmp_path)
 
 
 @pytest.fixture(scope="session")
 def make_stranger() -> type[Stranger]:
-    """Give what makes a folder one for plugins, for fixtures that live longer."""
+    """Return a function that prepares a folder for plugins, for fixtures with a larger scope."""
     return Stranger
 
 
 @pytest.fixture
 def compiler() -> list[str]:
-    """Give the words that call the host's C++ compiler."""
+    """Return the command line of the host's C++ compiler."""
     return COMPILER
 
 
 @pytest.fixture
 def include() -> Path:
-    """Give the folder of the ABI's headers."""
+    """Return the folder of the ABI headers."""
     return INCLUDE

@@ -1,4 +1,4 @@
-"""The kit's ctypes structures have the layout of the headers, field by field."""
+"""The ctypes structures of the kit have the layout of the headers, field by field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kit finds what is wrong: each plugin broken on purpose fails exactly the tests named here."""
+"""The kit finds defects: each broken plugin fails exactly the tests that are named here."""
 
 # Invariant of this file: A core reads only the payload of its dispatch, and no other memory of the
 # runtime.
@@ -51,8 +51,8 @@ RUNTIME_DEFECTS = {
     "knows_every_name": {"test_table"},
 }
 
-# What must be among the failures: the same mistake may show in several tests.
-# One of them at least; tasks may run in the right order by luck though their edge is lost.
+# Tests of which at least one must be among the failures, because a defect may show in several
+# tests. Tasks may run in the right order by chance although an edge is lost.
 TENSOR_RUNTIME_DEFECTS = {
     "nothing": set(),
     "loses_an_edge": {"test_long_chain", "test_random_graphs"},

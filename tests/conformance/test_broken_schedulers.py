@@ -1,4 +1,4 @@
-"""The kit finds what is wrong with a scheduler: each broken one fails the test named here."""
+"""The kit finds the defects of schedulers: each broken one fails the test that is named here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Candidates = Sequence[tuple[int, int]]
 
 
 def retagged(event: Event, old: Tag, new: Tag) -> Event:
-    """Return a submit with another tag in the place of one."""
+    """Return a submit in which one tag is replaced."""
     if not isinstance(event, Submit):
         return event
     members = tuple(
@@ -75,7 +75,7 @@ class AcceptsImpossibleReports(ReferenceEngine):
 
 
 class EndsARunThatIsRefused(ReferenceEngine):
-    """Changes the engine before it refuses."""
+    """Changes the engine before it refuses an event."""
 
     def handle(self, event: Event) -> list[Instruction]:
         if isinstance(event, RunBegin) and self.snapshot()["run"]["is_running"]:
@@ -100,7 +100,7 @@ class IgnoresThePolicy(ReferenceEngine):
 
 
 class HasAnotherOrder(ReferenceEngine):
-    """Right, but not as the reference engine."""
+    """Valid, but different from the reference engine."""
 
     def __init__(self, configuration: Configuration, *, policy: Policy) -> None:
         super().__init__(configuration, policy=lambda candidates, preferred: candidates[-1][0])
@@ -141,7 +141,7 @@ class FailsLater:
 
 
 class Engines:
-    """A plugin that provides a certain engine."""
+    """A plugin that provides a given engine."""
 
     name = "broken"
     api_version = API_VERSION
@@ -155,7 +155,7 @@ class Engines:
 
 
 class Policies:
-    """A plugin that provides a certain policy."""
+    """A plugin that provides a given policy."""
 
     name = "broken"
     api_version = API_VERSION
@@ -168,7 +168,7 @@ class Policies:
         return Health(ok=True)
 
 
-# Each defect, and the test that is there to catch it; others may catch it, too.
+# Each defect, and the test that must find it; other tests may find it too.
 DEFECTS: dict[str, tuple[Engines | Policies, str]] = {
     "loses_edges": (Engines(LosesEdges), "test_sequential_answer"),
     "finishes_twice": (Engines(FinishesTwice), "test_sequential_answer"),

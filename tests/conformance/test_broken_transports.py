@@ -1,4 +1,4 @@
-"""The kit finds what is wrong with a transport: each broken one fails the test named here."""
+"""The kit finds the defects of transports: each broken one fails the test that is named here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pto_core.testing.transports import processes
 
 BROKEN = Path(__file__).parent / "broken" / "broken_transport.cpp"
 
-# Defects of a native one, and the test that is there to catch it; others may do so, too.
+# Defects of a native transport, and the test that must find each; other tests may find it too.
 NATIVE_DEFECTS = {
     "knows_every_name": "test_table",
     "claims_less": "test_table",
@@ -52,7 +52,7 @@ NATIVE_DEFECTS = {
     "mixes_connections": "test_connections_are_apart",
 }
 
-# Edits of the example in Python, which is good.
+# Changes of the Python example, each of which adds a defect.
 PYTHON_DEFECTS = {
     "keeps_the_others_end": ("abandon = close", "def abandon(self): pass", "test_parent_closes"),
     "blocks": ("setblocking(False)", "setblocking(True)", "test_idle_calls_return"),
@@ -79,7 +79,7 @@ def spoil_answers(child_end, noise):
 """
 
 
-# What a defect stops moves no more; what works may take its time on a busy machine.
+# A transport that a defect stops makes no progress; a working one may be slow on a busy machine.
 STUCK_AFTER_S = 2.0
 ONE_TEST = """
 import sys
@@ -102,7 +102,7 @@ except (ContractError, PtoError) as failure:
 
 @dataclass(frozen=True)
 class Stranded:
-    """A folder with one broken transport, and how to run contract tests of it."""
+    """A folder with one broken transport, and a function that runs contract tests of it."""
 
     folder: Path
     name: str
@@ -125,14 +125,14 @@ class Stranded:
 
 
 def native_transport() -> NativeTransport:
-    """Give the first installed native transport; it works, as the contract tests say."""
+    """Return the first installed native transport; its contract tests show that it works."""
     loaded = [plugins.load_transport(record.name) for record in plugins.transports()]
     return next(one for one in loaded if isinstance(one, NativeTransport))
 
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory, make_stranger) -> Stranded:
-    """Build the broken native transport, once; the environment says what is broken."""
+    """Build the broken native transport, once; the environment selects the defect."""
     working = native_transport()
     stranger = make_stranger(tmp_path_factory.mktemp("broken"))
     library = stranger.compile(
@@ -164,13 +164,14 @@ def test_broken_python_transport_is_caught(tmp_path, defect) -> None:
 
 
 def test_what_is_broken_is_nothing_else(broken) -> None:
-    """The wrapper without a defect passes, so what is caught is the defect."""
+    """The wrapper without a defect passes, so the tests find the defect and not the wrapper."""
     assert not broken.caught(*contract_tests(), limit_s=processes.LIMIT_S, PTO_BREAK="nothing")
 
 
 def test_every_test_of_the_contract_catches_something() -> None:
     caught = {*NATIVE_DEFECTS.values(), *(test for _, _, test in PYTHON_DEFECTS.values())}
-    # The clogged ones are the same checks; a child that is killed adds what no wrapper breaks.
+    # The clogged tests are the same checks. The tests with a killed child check nothing that the
+    # wrapper breaks.
     others = {
         "test_frames_in_order_clogged",
         "test_answers_in_order_clogged",
@@ -179,7 +180,7 @@ def test_every_test_of_the_contract_catches_something() -> None:
     assert set(contract_tests()) == caught | others
 
 
-def test_a_python_transport_says_how_hostile_bytes_reach_it(tmp_path) -> None:
+def test_a_python_transport_must_define_how_invalid_bytes_reach_it(tmp_path) -> None:
     packets.install(tmp_path)
     said = Stranded(tmp_path, "packets").caught("test_hostile_bytes")
     assert "spoil_frames(parent_end, noise)" in said

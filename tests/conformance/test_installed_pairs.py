@@ -1,4 +1,4 @@
-"""The kit over every installed backend, and every installed pair of backend and runtime."""
+"""The kit, run for every installed backend, and for every installed pair of backend and runtime."""
 
 # Invariant of this file: After an error, an abort or a failed kernel the device runs the next
 # graph, unless it is lost.

@@ -1,4 +1,4 @@
-"""The kit over every installed scheduler."""
+"""The kit, run for every installed scheduler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kit over every installed transport."""
+"""The kit, run for every installed transport."""
 
 from __future__ import annotations
 

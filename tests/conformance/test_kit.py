@@ -1,4 +1,4 @@
-"""The kit's own parts: the oracle, the choice of tests, the seed in a failure."""
+"""The parts of the kit: the checker of graphs, the selection of tests, the seed in a failure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def sequential_records(graph: graphs.Graph) -> np.ndarray:
     ],
     ids=lambda graph: graph.name,
 )
-def test_oracle_takes_the_sequential_order_and_no_other(graph) -> None:
+def test_oracle_accepts_only_orders_that_respect_the_edges(graph) -> None:
     graph.verify(sequential_records(graph))
     for producer, consumer in graph.edges:
         records = sequential_records(graph)

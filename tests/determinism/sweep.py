@@ -1,10 +1,10 @@
-"""Runs a layered random graph under seeds of the deterministic mode, in this process.
+"""Run a layered random graph with seeds of the deterministic mode, in this process.
 
 usage: sweep.py RUNTIME FIRST LAST [LIBRARY]
 
-The graph has 20 tasks in layers; each kernel notes when it starts. Prints, for each seed, the seed,
-the trace hash, and the first edge whose order was broken ("from>to", or "ok"); the first broken
-seed ends the sweep. LIBRARY takes the place of the runtime's own native library.
+The graph has 20 tasks in layers; each kernel records its start. For each seed, the program prints
+the seed, the trace hash, and the first edge that was violated ("from>to") or "ok". It stops after
+the first seed with a violation. LIBRARY replaces the runtime's native library.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WIDTH = 5
 
 
 def edges() -> list[tuple[int, int]]:
-    """Each task of a layer waits for two of the layer before: always the same graph."""
+    """Each task of a layer waits for two of the layer before; the graph is always the same."""
     chosen = random.Random(20)
     found = []
     for task in range(WIDTH, TASKS):
@@ -39,7 +39,7 @@ EDGES = edges()
 
 
 def program(order: list[int]) -> Callable[..., None]:
-    """The graph, whose kernels append their number to ``order``."""
+    """Return the graph, whose kernels append their number to ``order``."""
 
     def noting(core: str) -> CoreCallable:
         @kernel(core=core)
@@ -62,7 +62,7 @@ def program(order: list[int]) -> Callable[..., None]:
 
 
 def broken_edge(order: list[int]) -> str:
-    """The first edge that ``order`` breaks; "ok" when every task ran once and none does."""
+    """Return the first edge that ``order`` violates, or "ok" if all tasks ran once."""
     if sorted(order) != list(range(TASKS)):
         return f"ran:{','.join(map(str, order))}"
     place = {task: position for position, task in enumerate(order)}
@@ -73,7 +73,7 @@ def broken_edge(order: list[int]) -> str:
 
 
 def run_seed(runtime: str, seed: int) -> tuple[int, str]:
-    """Trace hash and verdict of one seed, on a fresh device."""
+    """Return trace hash and result of one seed, on a new device."""
     order: list[int] = []
     with open_device(
         "a2a3sim", runtime=runtime, sim__mode="deterministic", sim__seed=seed

@@ -1,10 +1,10 @@
-"""Runs random programs in rings just large enough under seeds of the deterministic mode.
+"""Run random programs, in rings of minimal size, with seeds of the deterministic mode.
 
 usage: sweep_rings.py FIRST LAST
 
-Each program serves SEEDS_OF_A_PROGRAM seeds. Its rings are what the errors of its proven deadlocks
-advise. Prints, for each seed, the seed, the trace hash, and "ok" or the first buffer whose bytes
-are not those of sequential execution; the first wrong seed ends the sweep.
+Each program runs with SEEDS_OF_A_PROGRAM seeds. Its rings have the sizes that the errors of its
+proven deadlocks advise. For each seed, the program prints the seed, the trace hash, and "ok" or the
+first buffer that differs from sequential execution. It stops after the first wrong seed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ THREADS = (4, 2, 3, 1)
 def run(
     program: Program, number: int, seed: int, settings: dict[str, str]
 ) -> tuple[int, list[Any]]:
-    """Give the trace hash and what the program computed."""
+    """Return the trace hash and the result of the program."""
     external = inputs(number)
     with open_device(
         "a2a3sim",

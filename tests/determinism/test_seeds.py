@@ -1,4 +1,4 @@
-"""The deterministic mode end to end: one seed is one trace, seeds differ, and bugs have a seed."""
+"""The deterministic mode end to end: a seed determines the trace and repeats a bug."""
 
 # Invariant of this file: In deterministic mode the order depends only on the seed. The trace hash
 # contains no address, time or thread.
@@ -28,7 +28,7 @@ SEEDS_OF_A_PROCESS = 1000
 def sweep(
     runtime: str, first: int, last: int, library: Path | None = None
 ) -> list[tuple[str, ...]]:
-    """(seed, hash, verdict) of each seed, from a fresh process."""
+    """Return (seed, hash, result) for each seed, from a new process."""
     script, *words = SWEEPS[runtime]
     libraries = [library] if library else []
     done = subprocess.run(
@@ -43,7 +43,7 @@ def sweep(
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_one_seed_is_one_trace_in_two_fresh_processes(runtime: str) -> None:
+def test_a_seed_has_one_trace_in_two_new_processes(runtime: str) -> None:
     randomised = Path("/proc/sys/kernel/randomize_va_space").read_text().strip()
     assert randomised != "0", "address randomisation is off on this machine; switch it on"
     first, second = (sweep(runtime, 40, 60) for _ in range(2))
@@ -52,10 +52,10 @@ def test_one_seed_is_one_trace_in_two_fresh_processes(runtime: str) -> None:
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_nine_of_ten_seeds_or_more_give_traces_of_their_own(
+def test_at_least_nine_of_ten_seeds_have_distinct_traces(
     runtime: str, request: pytest.FixtureRequest
 ) -> None:
-    """Of 1,000 seeds, in rings of 250; of 10,000 with --full."""
+    """1,000 seeds, of which 250 run in rings; 10,000 with --full."""
     seeds = SEEDS if SWEEPS[runtime][0] == "sweep.py" else SEEDS_IN_RINGS
     if request.config.getoption("full"):
         seeds = SEEDS_AT_FULL_COUNT
@@ -69,7 +69,7 @@ def test_nine_of_ten_seeds_or_more_give_traces_of_their_own(
 
 @pytest.fixture(scope="module")
 def planted(native_build: NativeBuild) -> Path:
-    """A host_build_graph library that releases a task one edge too early."""
+    """A host_build_graph library that releases a task before its last edge is satisfied."""
     source = ROOT / "plugins" / "runtime_hbg"
     folder = native_build(source, "PTO_PLANT_LOST_EDGE=ON", target="pto_host_build_graph")
     return folder / "native" / "libpto_host_build_graph.so"

@@ -1,4 +1,4 @@
-"""Bad inputs of every kind through the Python API, one process for all: none leaves anything."""
+"""Invalid inputs of all kinds through the Python API, in one process; none leaves anything."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def slow(*args):
 
 
 class Place:
-    """Where one kind of mistake is made: a runtime, a cache, and a folder for sources."""
+    """The place for one kind of mistake: a runtime, a cache, and a folder for sources."""
 
     def __init__(self, runtime: str, cache: Path, folder: Path) -> None:
         self.runtime = runtime
@@ -83,7 +83,7 @@ class Place:
         return path
 
     def cpp_kernel(self, text: str) -> Callable[[Any], None]:
-        """Give an orchestration that runs the C++ kernel of this text on one array."""
+        """Return an orchestration that runs the C++ kernel with this source on one array."""
         made = CoreCallable(KernelSource(self.source("bad_kernel.cpp", text)), "aiv")
         return lambda rt, *args: rt.publish(rt.add_task(made, args))
 
@@ -206,7 +206,7 @@ MISTAKES: dict[str, tuple[type[BaseException], Mistake]] = {
 
 
 def snapshot(cache: Path) -> Snapshot:
-    """List what the process has open and running, shared memory, and the files of the cache."""
+    """List the open files and threads of the process, shared memory, and the files of the cache."""
     gc.collect()
     tasks = Path("/proc/self/task")
     children = []
@@ -227,7 +227,7 @@ def snapshot(cache: Path) -> Snapshot:
 
 
 def difference(before: Snapshot, cache: Path) -> dict[str, list[str]]:
-    """Say what is there now and was not before, after some patience for what is ending."""
+    """Return what exists now and did not exist before; resources may take time to be released."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         now = snapshot(cache)
@@ -245,9 +245,9 @@ def place(request, shared_cache: Path, tmp_path: Path) -> Place:
 
 @pytest.fixture
 def nothing_left(place: Place, shared_cache: Path) -> Iterator[Callable[[], None]]:
-    """Compare before and after; artefacts of what did compile may stay in the cache.
+    """Compare before and after. Artefacts of sources that did compile may stay in the cache.
 
-    Afterwards the vector example runs in this process, and leaves nothing either.
+    Afterwards the vector example runs in this process, and leaves nothing behind either.
     """
     place.vector()
     before = snapshot(shared_cache)

@@ -1,4 +1,4 @@
-"""Kernels that crash or never return, under every runtime and in both modes of the simulator."""
+"""Kernels that crash or never return, with every runtime and in both modes of the simulator."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pto_core
 from pto_core.errors import TaskFailedError, TaskTimeoutError
 
 MODES = {"threads": (), "deterministic": ("--seed", "7")}
-# Only in the case "first", so that "second" compiles all that "first" needs.
+# Only in the case "first": the case "second" then finds all sources of "first" compiled.
 CRASH = "if (a[0] == 2) *reinterpret_cast<volatile int*>(16) = 1;"
 FOREVER = "if (a[0] == 2) for (volatile int64_t i = 0;; i = i + 1) {}"
 LIMIT_S = 8
 
 
 def run_case(case, runtime: str, mode: str, timeout_s: float | None = None):
-    """Run the case through the API, and give its one error."""
+    """Run the case through the API, and return its only error."""
     settings = {"cache_dir": case.cache, "sim.mode": mode}
     report = pto_core.run_case(case.folder, runtime=runtime, settings=settings, timeout_s=timeout_s)
     assert report.exit_code == 4

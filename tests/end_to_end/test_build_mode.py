@@ -1,4 +1,4 @@
-"""`build_mode` of aicpu_build_graph, from every place that can set it, seen by an orchestration."""
+"""`build_mode` of aicpu_build_graph, set in every possible place, as an orchestration sees it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ VARIABLE = "PTO_AICPU_BUILD_GRAPH_BUILD_MODE"
 
 @pytest.fixture
 def mode_is_0(case):
-    """The case fails with 91 unless the whole graph is built before anything is scheduled."""
+    """The case fails with code 91 unless the whole graph is built before any task is scheduled."""
     return case.graph(RUNTIME, "if (runtime->build_mode != 0) return 91;")
 
 
 def assert_mode(mode: int, done) -> None:
-    """The run passed if the mode was 0; else the orchestration's own code came out."""
+    """Return whether the mode was 0: the run passed. Otherwise it failed with the given code."""
     if mode == 0:
         assert done.returncode == 0, done.stderr
         assert "passed (a2a3sim, aicpu_build_graph" in done.stdout
@@ -47,7 +47,7 @@ def test_setting_beats_the_environment(mode_is_0) -> None:
 SEEN = "reinterpret_cast<volatile float*>(runtime->orch_args[1])[63] != 0"
 
 
-def test_mode_1_runs_a_task_while_the_orchestration_goes_on(case) -> None:
+def test_mode_1_runs_a_task_while_the_orchestration_continues(case) -> None:
     case.graph(RUNTIME, f"if (!add()) return 93;\n  while (!({SEEN})) {{}}")
     done = case.run("-r", RUNTIME, "--timeout", "60")
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Several processes at once on one device number: each has its own device and none waits."""
+"""Several processes use one device number at once: each has a separate device, and none waits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PROCESSES = 3
 
 
 def test_paged_attention_three_times_at_once(case) -> None:
-    """All start with the same empty cache, so that they also meet while compiling."""
+    """All start with the same empty cache, so they also compile at the same time."""
     case.cache = case.folder / "cache"
     arguments = ("-d", "0", "--repeat", "5", "-q")
     runs = [case.start_command("run", str(EXAMPLE), *arguments) for _ in range(PROCESSES)]

@@ -1,4 +1,4 @@
-"""Ctrl-C at random instants of every phase of a run: it ends with 130 and nothing is left."""
+"""Ctrl-C at random instants of every phase: the run exits with 130 and leaves nothing."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ import pytest
 
 INSTANTS = 5
 INSTANTS_FULL = 20
-# Every phase here lasts many times this long, so that the signal comes within it.
+# Every phase lasts much longer than this, so that the signal arrives during the phase.
 LATEST_S = 0.4
-# Code that does not return is killed after 2 s; the rest is for a slow machine.
+# Code that does not return is killed after 2 s; the rest of the time is for a slow machine.
 END_S = 60
 
 SOURCES = 4
 HERE = 'std::puts("here");'
 HERE_ONCE = f"static std::atomic<bool> begun{{false}}; if (!begun.exchange(true)) {HERE}"
 SPIN = "for (volatile int i = 0; i < 500'000; i = i + 1) {}"
-# A runtime takes tens of millions of tasks, which are added within seconds: with this, minutes.
+# A runtime accepts tens of millions of tasks, which are added within seconds; with this delay, it
+# takes minutes.
 BREATH = "for (volatile int i = 0; i < 1'000; i = i + 1) {}"
 TASKS = 100_000
-# 4 MiB arrays, copied again and again.
+# Arrays of 4 MiB, which are copied repeatedly.
 COPIED_COUNT = 1 << 20
 COPIES = 100_000
 
 
 def compiling(case, random_: random.Random) -> None:
-    """Compile kernels that no cache has seen, each of which takes a while."""
+    """Compile kernels that are in no cache, each of which takes some time."""
     ids = range(SOURCES)
     for func_id in ids:
         case.slow_to_compile(f"slow{func_id}.cpp", random_.getrandbits(60))
@@ -42,12 +43,12 @@ def compiling(case, random_: random.Random) -> None:
 
 
 def building(case, random_: random.Random) -> None:
-    """Add tasks until the runtime takes no more."""
+    """Add tasks until the runtime accepts no more."""
     case.graph("host_build_graph", f"{HERE}\n  while (add()) {BREATH}")
 
 
 def building_while_running(case, random_: random.Random) -> None:
-    """Add tasks beside the schedulers until the runtime takes no more."""
+    """Add tasks while the schedulers run, until the runtime accepts no more."""
     case.graph("aicpu_build_graph", f"{HERE}\n  while (add()) {BREATH}")
     case.config("RUNTIME_CONFIG = {'runtime': 'aicpu_build_graph'}\n")
 
@@ -59,7 +60,7 @@ def running(case, random_: random.Random) -> None:
 
 
 def copying_in(case, random_: random.Random) -> None:
-    """Copy a large array to the device, very often."""
+    """Copy a large array to the device many times."""
     copy = "api.copy_to_device(a, reinterpret_cast<void*>(args[0]), bytes)"
     case.golden(COPIED_COUNT)
     case.graph(
@@ -69,13 +70,13 @@ def copying_in(case, random_: random.Random) -> None:
 
 
 def copying_out(case, random_: random.Random) -> None:
-    """Copy a large array back, very often, when the last task is over."""
+    """Copy a large array back many times, after the last task has completed."""
     case.golden(COPIED_COUNT).kernel(HERE)
     case.graph("host_build_graph", f"for (int i = 0; i < {COPIES}; ++i) copy_back();")
 
 
 Maker = Callable[..., None]
-# The makers of a phase take turns.
+# The functions that create a phase are used in turn.
 PHASES: dict[str, tuple[Maker, ...]] = {
     "compile": (compiling,),
     "build": (building, building_while_running),
@@ -85,7 +86,7 @@ PHASES: dict[str, tuple[Maker, ...]] = {
 
 
 def wait_for_the_phase(case, phase: str, run) -> None:
-    """Return when a compiler runs, or when the phase itself has said that it began."""
+    """Return when a compiler runs, or when the phase itself has reported its begin."""
     if phase == "compile":
         while not any("cc1plus" in line for line in case.processes()):
             assert run.poll() is None, run.communicate()
@@ -94,7 +95,7 @@ def wait_for_the_phase(case, phase: str, run) -> None:
 
 
 def interrupt_after(run: subprocess.Popen[str], after_s: float) -> None:
-    """Wait until the instant, or the end of the process, then do as a terminal does."""
+    """Wait until the instant, or the end of the process, then send the signal like a terminal."""
     with selectors.DefaultSelector() as selector:
         descriptor = os.pidfd_open(run.pid)
         selector.register(descriptor, selectors.EVENT_READ)

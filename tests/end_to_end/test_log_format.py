@@ -44,7 +44,7 @@ def test_messages_of_the_runtime(case) -> None:
 
 
 def test_errors(case, tmp_path) -> None:
-    """Errors that end the command, errors of one case, and those with a document."""
+    """Errors that end the command, errors of one case, and errors with a JSON document."""
     missing = case.run("--golden", str(tmp_path / "none.py"), *FORMAT)
     assert missing.returncode == 2
     assert records(missing)[-1]["level"] == "error"

@@ -1,4 +1,4 @@
-"""The log level: what reaches standard error, and who has the last word about it."""
+"""The log level: which messages appear on standard error, and which setting has precedence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def talkative(case):
 
 
 def shown(done) -> tuple[bool, bool]:
-    """Whether the warning and the information are on standard error, of a run that passed."""
+    """Return whether warning and information are on standard error; the run must pass."""
     assert done.returncode == 0, done.stderr
     assert "tasks, " not in done.stdout
     return "PTO_SIM_SED" in done.stderr, "host_build_graph: 0 tasks, 0 edges" in done.stderr
@@ -28,7 +28,7 @@ EXPECTED = {
 
 
 def test_option(talkative) -> None:
-    """Each level shows what is as severe or more so."""
+    """Each level shows messages of this severity or higher."""
     for level, expected in EXPECTED.items():
         assert shown(talkative.run("--log-level", level)) == expected, level
 

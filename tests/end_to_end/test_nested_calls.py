@@ -1,4 +1,4 @@
-"""What a Python kernel may not do: submit, also where it runs inside a submit."""
+"""Calls that a Python kernel must not make: a submit, even if the kernel runs inside a submit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_rt_is_refused_inside_a_kernel(name: str, mode: str) -> None:
 
     def graph(rt, a, kernel=submits) -> None:
         graphs.append(rt)
-        for _ in range(20):  # so many yield points that some task runs inside a call
+        for _ in range(20):  # enough yield points that some task runs inside a call
             task = rt.add_task(kernel, (a,))
             if name == "aicpu_build_graph":
                 rt.publish(task)

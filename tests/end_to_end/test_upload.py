@@ -1,4 +1,4 @@
-"""`host_api.upload_kernel_binary`: an orchestration brings a kernel that the case does not list."""
+"""`host_api.upload_kernel_binary`: an orchestration loads a kernel that the case does not list."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ extern "C" void kernel_entry(int64_t* args) {
 }
 """
 
-# Reads the file into memory that is gone before the task runs.
+# Reads the file into memory that is freed before the task runs.
 UPLOAD = """
   uint64_t address = 0;
   {{
@@ -48,7 +48,7 @@ def library(tmp_path: Path) -> Path:
 
 
 def upload(case, library: Path, func_id: int):
-    """Let the case upload ``library`` and run it; its reference wants the triple."""
+    """Make the case upload ``library`` and run it; the expected result is three times the input."""
     text = (case.folder / "golden.py").read_text()
     case.write("golden.py", text.replace('tensors["a"] * 2', 'tensors["a"] * 3'))
     case.graph("host_build_graph", UPLOAD.format(library=library, func_id=func_id))
@@ -58,7 +58,7 @@ def upload(case, library: Path, func_id: int):
 
 @pytest.mark.parametrize("func_id", [3, 9])
 def test_uploaded_kernel_runs(case, library: Path, func_id: int) -> None:
-    """Under an id of its own, and in place of the kernel that the case lists."""
+    """Once with its own id, and once in place of the kernel that the case lists."""
     done = upload(case, library, func_id).run()
     assert done.returncode == 0, done.stderr
     assert not library.exists(), "the orchestration took it"

@@ -1,4 +1,4 @@
-// The least that a test needs: checks that report where they failed, and tests that run by name.
+// A minimal test framework: checks that report their position, and tests that run by name.
 #pragma once
 
 #include <cstdio>

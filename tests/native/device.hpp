@@ -54,10 +54,11 @@ class TestDevice {
     kernels_.push_back({source.func_id, source.core_type, address, "kernel"});
   }
 
-  // For the runs that follow; the inline backend has one thread and looks at none of it.
+  // The options for the following runs; the inline backend has one thread and ignores them.
   void configure(const pto_call_config& config) { config_ = config; }
 
-  // Runs what `build` submits; gives the status of the run, and keeps its error and report.
+  // Runs the tasks that `build` submits; returns the status of the run, and stores its error and
+  // report.
   template <class Build>
   pto_status run(Build build) {
     if (start(0, {}) != PTO_OK) return error_.status;

@@ -1,5 +1,5 @@
-// The second backend, written against the ABI alone: one thread, and kernels run inside dispatch(),
-// so that start() or orchestration_done() returns when the run is over. Nothing is unloaded.
+// The second backend, written against the ABI only. It has one thread: kernels run inside
+// dispatch(), so start() or orchestration_done() returns when the run is over. It unloads nothing.
 #include <dlfcn.h>
 #include <sys/mman.h>
 
@@ -61,7 +61,7 @@ constexpr auto copy_out = [](void* raw, void* host, uint64_t address, size_t byt
   return copy(self(raw), host, pointer(address), address, bytes);
 };
 
-// A loaded kernel is its source; the context of one from a library is its entry.
+// A loaded kernel is its source; the context of a kernel from a library is its entry.
 pto_status load_kernel(void* raw, const pto_kernel_source* source, uint64_t* address) {
   pto_kernel_source& kernel = self(raw).kernels.emplace_back(*source);
   *address = reinterpret_cast<uint64_t>(&kernel);
@@ -87,7 +87,7 @@ void run_kernel(Device& device, const pto_dispatch& item) {
   ++device.report.tasks, ++device.report.cores[item.core].tasks;
 }
 
-// Steps until the run ends or, with a word to wait for, until that differs from `expected`.
+// Steps until the run ends or, if a word is given, until the word differs from `expected`.
 pto_status schedule(void* raw, const uint32_t* word = nullptr, uint32_t expected = 0) {
   const Device& device = self(raw);
   for (int32_t step = PTO_STEP_IDLE; step < PTO_STEP_DONE;) {
@@ -150,7 +150,8 @@ pto_status finish(void* raw, pto_run_report* report, pto_error* error) {
   return *report = device.report, status;
 }
 
-// A call of the backend's table: says in `error` what the plain call only reports.
+// Makes a call of the backend's table; stores a message in `error` for calls that return only a
+// status.
 template <auto kCall, class... Args>
 pto_status explained(Args... args, pto_error* error) {
   const pto_status status = kCall(args...);

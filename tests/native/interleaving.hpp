@@ -1,9 +1,9 @@
 // Deterministic interleavings: a test runs an action between two machine instructions of a call.
 //
-// The call runs with the processor's trap flag set. The trap handler counts instructions, and runs
-// the action at the one that the test names, on the same thread: as if another thread had run it as
-// a whole while this one stood still. So the action must not wait for the call, and neither may
-// hold a lock of the C library. x86-64, without sanitizers.
+// The call runs with the processor's trap flag set. The trap handler counts instructions and, at
+// the instruction that the test names, runs the action on the same thread. The effect is the same
+// as if another thread had run the whole action while this one stood still. So the action must not
+// wait for the call, and neither may hold a lock of the C library. For x86-64, without sanitizers.
 #pragma once
 
 #include <csignal>
@@ -38,8 +38,8 @@ inline void on_trap(int, siginfo_t*, void* context) {
   plan().action();
 }
 
-// Run `call`, and `action` at its instruction number `at` (from 1). Return false when the call was
-// over before; then the action has not run.
+// Run `call`, and run `action` before its instruction number `at` (from 1). Return false if the
+// call ended before that; then the action has not run.
 template <class Call>
 bool run_with(uint64_t at, std::function<void()> action, Call&& call) {
   struct sigaction handler = {};

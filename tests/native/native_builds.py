@@ -1,7 +1,7 @@
-"""The native builds that tests run: each configuration once per checkout.
+"""The native builds that tests run; each configuration is built once for a checkout.
 
-They lie in build/native_tests/ and are brought up to date by the build itself, so that a second
-call compiles what changed. A lock lets processes that test at once share them.
+The build folders are in build/native_tests/. The build system updates them, so a second call
+compiles only what changed. A lock lets test processes share them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ PLAIN_BUILDS = (
 )
 """The folders whose plain build `./quickstart test` makes before the tests run."""
 
-# What people use is optimised, and so is what runs plainly. Under sanitizers and on the emulated
-# machine the compiler takes half the time at -O1; a report still needs the lines. Whether a value
-# may be uninitialised GCC says reliably at -O2 alone.
+# Plain builds are optimised, as for users. Under sanitizers and on the emulated machine, -O1 halves
+# the compile time, and a report still needs line numbers. GCC reports uninitialised values reliably
+# only with -O2.
 PLAIN = "-O2 -DNDEBUG"
 EMULATED = "-O1 -Wno-maybe-uninitialized -DNDEBUG"
 SANITIZED = f"{EMULATED} -g1"
 
-# A folder with a CMakeLists.txt, and CMake settings; `target` names one program of it.
+# A folder with a CMakeLists.txt, and CMake settings; `target` is the name of one of its programs.
 NativeBuild = Callable[..., Path]
 
 
@@ -44,7 +44,7 @@ def tool(name: str) -> str:
 
 
 def symbols(library: Path, which: str, nm: str = "nm") -> set[str]:
-    """Name the symbols of a library, ``--undefined-only`` or ``--defined-only``."""
+    """Return the symbols of a library, with ``--undefined-only`` or ``--defined-only``."""
     listed = subprocess.run(
         [nm, "-D", which, "--format=posix", library], check=True, capture_output=True, text=True
     )
@@ -52,7 +52,7 @@ def symbols(library: Path, which: str, nm: str = "nm") -> set[str]:
 
 
 def allowed_symbols(package: Path) -> set[str]:
-    """Name those that the libraries of a runtime may take from others."""
+    """Return the symbols that a runtime's libraries may take from other libraries."""
     lines = (package / "native" / "allowed_symbols.txt").read_text().splitlines()
     return {line for line in lines if line and not line.startswith("#")}
 
@@ -65,7 +65,7 @@ def flags(settings: tuple[str, ...]) -> str:
 
 
 def build_once(source: Path, settings: tuple[str, ...], target: str) -> Path:
-    """Configure and build, alone among processes; gives the build folder."""
+    """Configure and build, while no other process does; return the build folder."""
     options = [*settings, "BUILD_TESTING=ON", "CMAKE_BUILD_TYPE=Test"]
     options += [f"CMAKE_{language}_FLAGS_TEST={flags(settings)}" for language in ("C", "CXX")]
     digest = hashlib.sha256("\n".join([str(source), *options]).encode()).hexdigest()[:8]
@@ -89,14 +89,14 @@ def build_once(source: Path, settings: tuple[str, ...], target: str) -> Path:
 
 
 def build_plain() -> None:
-    """Build each folder as people use it. Later calls compile only what changed."""
+    """Build each folder as for users. Later calls compile only what changed."""
     for source in PLAIN_BUILDS:
         build_once(source, (), "all")
 
 
 @pytest.fixture(scope="session")
 def native_build() -> NativeBuild:
-    """Build the native tests in ``source`` with CMake settings, once; gives the build folder."""
+    """Build the native tests in ``source`` with CMake settings, once; return the build folder."""
     built: dict[tuple[Path, tuple[str, ...], str], Path] = {}
 
     def make(source: Path, *settings: str, target: str = "all") -> Path:

@@ -1,4 +1,4 @@
-"""Native tests of plugins on AArch64, under an emulator: they print what they print here."""
+"""Native tests of plugins on AArch64, in an emulator: the output must be the same as here."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ CROSS = (
     *("CMAKE_SYSTEM_NAME=Linux", "CMAKE_SYSTEM_PROCESSOR=aarch64"),
     *("CMAKE_C_COMPILER=aarch64-linux-gnu-gcc", "CMAKE_CXX_COMPILER=aarch64-linux-gnu-g++"),
 )
-# Libraries are loaded at run time, so the programs are not static: the emulator needs a root.
+# Libraries are loaded at run time, so the programs are not static, and the emulator needs a root
+# folder.
 EMULATOR = ("qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu")
 PROGRAMS = Path("native", "tests")
-AARCH64 = 183  # e_machine
-# Threads, short: rounds, after "all" tests of the program.
+AARCH64 = 183  # the ELF field e_machine
+# Programs with threads run briefly: the number of rounds follows "all" in the arguments.
 THREADED = (
     *(("runtime_hbg", "stress_test"), ("runtime_pto2", "stress_test")),
     ("runtime_pto2", "lanes_stress_test"),
@@ -39,7 +40,7 @@ ROUNDS = "1"
 
 
 def printed(command: list[str | Path]) -> str:
-    """Run a test, give what it prints, addresses aside; a failure says why."""
+    """Run a test and return its output without addresses; a failure shows the reason."""
     environment = {**os.environ, "LC_ALL": "C", "PTO_TEST_SEED": "1"}
     outcome = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment)
     assert outcome.returncode == 0, outcome.stdout[-2000:] + outcome.stderr[-2000:]
@@ -60,6 +61,6 @@ def test_prints_the_same_on_aarch64(native_build: NativeBuild, plugin: str, name
 
 @pytest.mark.parametrize(("plugin", "name"), THREADED)
 def test_threads_on_aarch64(native_build: NativeBuild, plugin: str, name: str) -> None:
-    """The emulator runs each thread on one of the host, with locks and atomics of its own."""
+    """The emulator runs each thread on a thread of the host, with its own locks and atomics."""
     emulated = native_build(PLUGINS / plugin, *CROSS) / PROGRAMS / name
     assert printed([tool(EMULATOR[0]), *EMULATOR[1:], emulated, "all", ROUNDS])

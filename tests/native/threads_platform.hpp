@@ -1,8 +1,8 @@
-// A platform of threads: each scheduler steps on its own and parks when it is idle, so that a lost
-// wake-up or a lost edge shows as a run in which all are parked.
+// A platform with threads. Each scheduler steps on its own thread and parks when it is idle, so a
+// lost wake-up or a lost edge shows as a run in which all schedulers are parked.
 //
-// Cores are imaginary: a dispatched task starts at once, and ends when a poll happens to find it
-// so. A test knows a task by its span.
+// Cores are simulated: a dispatched task starts at once, and ends when a random poll reports it. A
+// test identifies a task by its span.
 #pragma once
 
 #include <sys/mman.h>
@@ -21,7 +21,8 @@
 
 class ThreadsPlatform {
  public:
-  // When a task started and ended, in steps of one clock for all threads; 0 when it did not.
+  // The start and end of a task, in ticks of one clock for all threads; 0 if it did not start or
+  // end.
   struct Span {
     std::atomic<uint64_t> start{0};
     std::atomic<uint64_t> end{0};
@@ -49,7 +50,7 @@ class ThreadsPlatform {
 
   ~ThreadsPlatform() { api_.destroy(runtime_); }
 
-  // Runs one graph: `build` submits it, beside the schedulers when the variant allows that.
+  // Runs one graph. `build` submits it, while the schedulers run if the variant allows that.
   template <class Build>
   void run(std::vector<Span>& spans, Build build) {
     spans_ = &spans;
@@ -78,9 +79,9 @@ class ThreadsPlatform {
 
   void end() { api_.end(runtime_); }
 
-  // Called for each task that starts, by its scheduler's thread.
+  // Called by the thread of its scheduler for each task that starts.
   std::function<void(const pto_dispatch&)> on_start = [](const pto_dispatch&) {};
-  // Which span is a task's: unless a test says otherwise, its cookie is the index.
+  // Return the span of a task. By default, its cookie is the index.
   std::function<uint64_t(const pto_payload&)> span_of = [](const pto_payload& payload) {
     return payload.cookie;
   };
@@ -89,8 +90,8 @@ class ThreadsPlatform {
   const pto_topology& topology() const { return topology_; }
   const pto_platform& table() const { return table_; }
 
-  // Orchestrator: blocks until `task`, which can run by now, has run; false when it never will,
-  // as every scheduler is parked.
+  // Called by the orchestrator: block until `task`, whose producers have completed, has run. Return
+  // false if it never will, because every scheduler is parked.
   bool wait_for(uint64_t task) {
     std::unique_lock<std::mutex> lock(mutex_);
     awaited_ = task;
@@ -102,7 +103,7 @@ class ThreadsPlatform {
 
   void* runtime() const { return runtime_; }
   int stalls() const { return stalls_.load(); }
-  // How often the orchestrator had to wait for free space.
+  // Return how often the orchestrator had to wait for free space.
   uint64_t waits() const { return waits_.load(); }
   const pto_error& error() const { return *api_.last_error(runtime_); }
 
@@ -144,14 +145,14 @@ class ThreadsPlatform {
     }
   }
 
-  // A finished scheduler does not hold up the others' proof that nothing moves.
+  // A finished scheduler does not prevent the proof that all others are stuck.
   void leave() {
     const std::lock_guard<std::mutex> lock(mutex_);
     ++parked_;
     changed_.notify_all();
   }
 
-  // False when every scheduler is parked and the orchestrator will not change that: the run is
+  // Return false if every scheduler is parked and the orchestrator will not change that: the run is
   // stuck.
   bool park(uint32_t thread) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -226,7 +227,8 @@ class ThreadsPlatform {
     };
   }
 
-  // The orchestrator's. Every scheduler parked, and the word as it was: the run is stuck.
+  // Called by the orchestrator: every scheduler is parked and the word has not changed, so the run
+  // is stuck.
   pto_status wait(const uint32_t* word, uint32_t expected) {
     std::unique_lock<std::mutex> lock(mutex_);
     waits_.fetch_add(1);
@@ -239,7 +241,7 @@ class ThreadsPlatform {
     return has_changed ? PTO_OK : PTO_ERROR_ABORTED;
   }
 
-  // The orchestrator, for a word that has not changed.
+  // Called by the orchestrator for a word that has not changed.
   bool is_waiting() const {
     return word_ != nullptr && __atomic_load_n(word_, __ATOMIC_SEQ_CST) == expected_;
   }
@@ -289,7 +291,7 @@ class ThreadsPlatform {
   std::condition_variable changed_;
   size_t parked_ = 0;
   bool is_build_done_ = false;
-  const uint32_t* word_ = nullptr;  // what the orchestrator waits for, in wait()
+  const uint32_t* word_ = nullptr;  // the word for which the orchestrator waits in wait()
   uint32_t expected_ = 0;
   std::atomic<uint64_t> waits_{0};
 };

@@ -1,4 +1,4 @@
-// Loads a variant's library as the core does.
+// Loads the library of a variant as the core does.
 #pragma once
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-"""A wheelhouse built once, and fresh environments that install from it and from nowhere else."""
+"""A wheelhouse that is built once, and new environments that install only from it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 CONSTRAINTS = ROOT / "constraints.txt"
 FOLDERS = (ROOT / "pto_core", *sorted((ROOT / "plugins").glob("*_*")))
-# What a build backend asks for by itself, beside what pyproject.toml declares.
+# Requirements that a build backend adds to those in pyproject.toml.
 BUILD_PROGRAMS = ("cmake", "ninja")
-# What runs a plugin's contract tests.
+# The packages that are needed to run a plugin's contract tests.
 TEST_PROGRAMS = ("pytest",)
-# These tests look at what wheels hold and need; how fast the code in them is they do not ask.
+# These tests check the content and requirements of wheels, not the speed of their code.
 COMPILED_SOON = "-DCMAKE_C_FLAGS_RELEASE=-O1 -DCMAKE_CXX_FLAGS_RELEASE=-O1"
 
 
@@ -41,7 +41,7 @@ class Built:
 
 @dataclass(frozen=True)
 class Wheelhouse:
-    """A folder with every wheel that building and installing our packages needs."""
+    """A folder with every wheel that is needed to build and install our packages."""
 
     folder: Path
     packages: tuple[Built, ...]
@@ -52,9 +52,9 @@ class Wheelhouse:
 
 @dataclass(frozen=True)
 class Environment:
-    """A fresh virtual environment that can install from the wheelhouse alone.
+    """A new virtual environment that can install only from the wheelhouse.
 
-    It has no pip of its own: the one that runs these tests installs into it.
+    It has no pip; the pip of the environment that runs these tests installs into it.
     """
 
     folder: Path
@@ -89,7 +89,7 @@ def required_name(requirement: str) -> str:
 def run_offline(
     wheelhouse: Path, command: tuple[str | Path, ...], cwd: Path, path: Path | None = None
 ) -> str:
-    """Run a command whose pip, also the one in build isolation, sees the wheelhouse alone."""
+    """Run a command whose pip, also in build isolation, can use only the wheelhouse."""
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -100,7 +100,7 @@ def run_offline(
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(wheelhouse),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        "PIP_NO_COMPILE": "0",  # so pip spells that it compiles nothing
+        "PIP_NO_COMPILE": "0",  # pip's spelling for "do not compile"
         "CMAKE_ARGS": COMPILED_SOON,
     }
     if path is not None:
@@ -132,9 +132,9 @@ def third_party() -> set[str]:
 
 
 def build_package(folder: Path, house: Path) -> Built:
-    """Build the sdist, then the wheel from it in build isolation outside the checkout.
+    """Build the sdist, then build the wheel from it in build isolation outside the checkout.
 
-    They lie in ``house``, where what building them needs comes from.
+    The results are placed in ``house``, which contains the build requirements.
     """
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     stem = f"{project['name'].replace('-', '_')}-{project['version']}"
@@ -171,9 +171,9 @@ def environment(tmp_path: Path, wheelhouse: Wheelhouse) -> Environment:
 def environment_with(
     tmp_path_factory: pytest.TempPathFactory, wheelhouse: Wheelhouse
 ) -> Callable[..., Environment]:
-    """Give the environment into which nothing but the named requirements was installed.
+    """Return the environment in which only the named requirements were installed.
 
-    Who asks for the same gets the same one, and must add nothing to it.
+    Equal requirements share one environment, so a test must not install anything into it.
     """
     made: dict[tuple[str, ...], Environment] = {}
 

@@ -1,4 +1,4 @@
-"""What the wheels and sdists hold, and what their metadata says."""
+"""The content of wheels and sdists, and their metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each package in a fresh environment with the core and its declared dependencies alone."""
+"""Each package in a new environment with only the core and its declared dependencies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ print(float(c.min()), float(c.max()))
 
 
 def closure(wheelhouse, environment, distribution):
-    """Name what declares itself needed, from the metadata of what is installed."""
+    """Return the requirements in the metadata of the installed distributions."""
     program = (
         "import re, sys\n"
         "from importlib.metadata import requires\n"
@@ -86,7 +86,7 @@ def test_a_plugin_loads_without_the_others(environment_with, distribution):
 def test_a_plugins_sdist_builds_against_an_installed_core(
     wheelhouse, environment_with, distribution, tmp_path
 ):
-    """Outside the checkout, in an environment that has the core and no other plugin."""
+    """Run outside the checkout, in an environment that has the core and no plugin."""
     environment = environment_with(CORE, "scikit-build-core", "cmake", "ninja")
     built = wheelhouse.package(distribution)
     environment.pip("wheel", "--no-build-isolation", "--no-deps", "-w", tmp_path, built.sdist)

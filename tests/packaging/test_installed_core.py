@@ -1,4 +1,4 @@
-"""What is installed here is this checkout, and no stranger's package of a similar name."""
+"""The installed packages are those of this checkout, not foreign packages with similar names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Native plugins that `pto new plugin` writes: packed, installed and tested as they are."""
+"""Native plugins that `pto new plugin` writes are packed, installed and tested without changes."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ pytestmark = pytest.mark.toolchain
 
 FAMILIES = ("backend", "runtime")
 NAME = "mychip"
-# What builds a package where pip does not fetch that by itself.
+# The build requirements, for a pip that does not fetch them by itself.
 BUILD = ("scikit-build-core", "cmake", "ninja")
 
 
 def test_new_plugins_are_packed_installed_and_keep_their_contracts(environment, tmp_path):
     pto = environment.folder / "bin" / "pto"
-    # The kit opens devices through the public API, which takes a backend and a runtime variant.
+    # The kit opens devices through the public API, which needs a backend and a runtime variant.
     environment.pip("install", "ptorun-backend-sim", "ptorun-runtime-hbg", "pytest", *BUILD)
     for family in FAMILIES:
         environment.run(pto, "new", "plugin", family, NAME, cwd=tmp_path)
-    # Once with what pyproject.toml asks for, once as the README says.
+    # Once with the requirements in pyproject.toml, once by the instructions of the README.
     environment.pip("install", tmp_path / f"pto-backend-{NAME}")
     environment.pip("install", "--no-build-isolation", tmp_path / f"pto-runtime-{NAME}")
     ours = {name for name in environment.installed() if name.startswith(("ptorun-", "pto-"))}
@@ -30,7 +30,7 @@ def test_new_plugins_are_packed_installed_and_keep_their_contracts(environment, 
     projects = [f"pto-{family}-{NAME}" for family in FAMILIES]
     for family in FAMILIES:
         assert [row[-1] for row in rows if row[:2] == [family, NAME]] == ["healthy"]
-    # In one call, and with no configuration of a folder above.
+    # All packages are tested in one call, without the configuration of a parent folder.
     options = ("-q", "--rootdir", str(tmp_path), "-c", "/dev/null")
     shown = environment.run(
         environment.python, "-m", "pytest", *options, *projects, cwd=tmp_path

@@ -1,6 +1,6 @@
 """`./quickstart wheels DIR`, and `pip install --no-index --find-links DIR` in an empty environment.
 
-The hints of `pto` are run as they are printed: they must work, and must ask no package index.
+The hints of `pto` are executed as printed: they must work, and must not use a package index.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LIMIT_S = 600
 
 @dataclass(frozen=True)
 class Offline:
-    """A virtual environment whose pip knows the folder of wheels, and an index without packages."""
+    """A virtual environment whose pip knows the folder of wheels and an index without packages."""
 
     folder: Path
     wheels: Path
@@ -56,7 +56,7 @@ class Offline:
         return done.stdout + done.stderr
 
     def health(self) -> dict[str, str]:
-        """Return the fix for each plugin, an empty one where it is healthy."""
+        """Return the fix for each plugin; empty if the plugin is healthy."""
         return {each["name"]: each["fix"] for each in json.loads(self.run("pto plugins --json"))}
 
 

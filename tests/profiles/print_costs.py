@@ -1,11 +1,11 @@
-"""Print what the profiles cost, from the file that the option `--costs` writes.
+"""Print the cost of the profiles, from the file that the option `--costs` writes.
 
     ./quickstart test --all --costs build/costs.tsv
     .venv/bin/python tests/profiles/print_costs.py build/costs.tsv
 
 The wall time of the quick profile on two cores is about half the processor time of its parallel
-part, and the wall time of the tests that run alone. Measure on an idle machine: on a busy one only
-processor seconds are of use, without the time that a test waits.
+part, plus the wall time of the tests that run alone. Measure on an idle machine: on a busy machine
+only processor seconds are meaningful, and they do not include the time that a test waits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The pytest plugin behind `./quickstart test`: it selects tests, and records what they cost.
+"""The pytest plugin behind `./quickstart test`: it selects tests, and records their cost.
 
 `quick.toml` lists the tests that the quick profile leaves out, and the tests that run alone.
-Without the option `--profile` pytest runs every test that it collects.
+Without the option `--profile`, pytest runs all tests that it collects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 
 @dataclass(frozen=True)
 class Profiles:
-    """The two lists of `quick.toml`: beginnings of node ids."""
+    """The two lists of `quick.toml`. An entry is the beginning of a node id."""
 
     alone: tuple[str, ...]
     slow: dict[str, float]
@@ -34,7 +34,7 @@ class Profiles:
         return cls(tuple(tables["alone"]), tables["slow"])
 
     def runs_alone(self, node_id: str) -> bool:
-        """Return whether a test must have the machine to itself."""
+        """Return whether a test must run while no other test runs."""
         return any(begins(node_id, entry) for entry in self.alone)
 
     def is_slow(self, node_id: str) -> bool:
@@ -50,7 +50,7 @@ class Profiles:
 
 
 def begins(node_id: str, entry: str) -> bool:
-    """Return whether an entry of a list names a test, or a file, folder or class that holds it."""
+    """Return whether an entry names a test, or the file, folder or class that contains it."""
     rest = node_id.removeprefix(entry)
     return node_id.startswith(entry) and (not rest or rest[0] in "/:[")
 
@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Record processor and wall seconds; those of child processes count once they are reaped."""
+    """Record processor and wall seconds; child processes count once they were waited for."""
     costs = item.config.getoption("costs")
     if costs is None:
         return (yield)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_TESTS = 5
-"""The exit code of pytest where the options select no test."""
+"""The exit code of pytest if the options select no test."""
 MOST_PROCESSES = 8
 PARALLEL = ("-n", "logical", f"--maxprocesses={MOST_PROCESSES}", "--dist=worksteal")
 
@@ -44,7 +44,7 @@ def run_pytest(profile: str, load: str, options: list[str]) -> tuple[int, dict[s
     with tempfile.TemporaryDirectory() as folder:
         counts = Path(folder) / "counts.json"
         command = [sys.executable, "-m", "pytest", f"--profile={profile}", f"--load={load}"]
-        # SIGINT reaches pytest as well, which reports it; this process waits for that report.
+        # pytest also receives SIGINT and reports it; this process waits for that report.
         process = subprocess.Popen([*command, f"--counts={counts}", *options], cwd=ROOT)
         while True:
             try:

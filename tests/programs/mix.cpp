@@ -1,15 +1,15 @@
-// The kernel of random programs: reads what it may read, writes what it may write.
+// The kernel of random programs: it reads its inputs and writes its outputs.
 //
-// Arguments: the number of tensors, a salt, the tensors (of uint32), and for a block task block_dim
-// and block_id, where each block writes the elements that are its own. What random_program.py
-// computes from the same views is the specification.
+// Arguments: the number of tensors, a salt, the tensors (of uint32) and, for a block task,
+// block_dim and block_id; each block writes only its own elements. The specification is the
+// computation in random_program.py.
 #include <cstdint>
 
 #include "tensor.h"
 
 namespace {
 
-// An element of a view by its place in row-major order of the view's shape.
+// Return an element of a view by its index in row-major order of the view's shape.
 class Elements {
  public:
   explicit Elements(const TensorData& tensor) : tensor_(tensor) {

@@ -1,9 +1,9 @@
-"""Random programs of tasks over overlapping views, and what they compute one task after the other.
+"""Random programs of tasks over overlapping views, and their result when tasks run in sequence.
 
 A program is data: steps, which :func:`run_in_order` executes on NumPy arrays and :func:`graph`
-submits. :func:`random_program` gives a program whose result does not depend on the order that the
-machine chooses: where the contract of its hazards orders two conflicting tasks, nothing is said;
-everywhere else the later task names the earlier one in ``after``.
+submits. :func:`random_program` returns a program whose result does not depend on the order that the
+machine chooses. If the contract of its hazards orders two conflicting tasks, the program states no
+edge; otherwise the later task names the earlier one in ``after``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pto_core import CoreCallable, In, InOut, KernelSource, NoDep, Out, OutExist
 
 BUFFERS = 3
 ELEMENTS = 240
-"""Of an external buffer: many shapes divide it."""
+"""The number of elements of an external buffer; many shapes divide it."""
 MOST_TASKS = 60
 MOST_DEPTH = 5
 WORDS = {"in": In, "out": Out, "inout": InOut, "out_existing": OutExisting, "no_dep": NoDep}
@@ -37,7 +37,7 @@ Array = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class View:
-    """Of a buffer by number: first another shape, then a box of it, then perhaps transposed."""
+    """A view of a buffer, by number: another shape, then a box of it, perhaps transposed."""
 
     buffer: int
     shape: tuple[int, ...]
@@ -45,12 +45,12 @@ class View:
     transposed: bool = False
 
     def of(self, whole: Any) -> Any:
-        """Apply it to a NumPy array or a device array."""
+        """Apply the view to a NumPy array or a device array."""
         part = whole.reshape(self.shape)[self.box]
         return part.T if self.transposed else part
 
     def elements(self) -> list[int]:
-        """Say which elements of the buffer it has."""
+        """Return which elements of the buffer the view contains."""
         size = int(np.prod(self.shape))
         return [int(place) for place in self.of(np.arange(size)).ravel()]
 
@@ -63,20 +63,20 @@ class Task:
     blocks: int = 0
     on_cluster: bool = False
     makes: int | None = None
-    """The buffer that its last argument, an "out", allocates."""
+    """The buffer that the last argument of the task, an "out", allocates."""
     after: list[int] = field(default_factory=list)
-    """Tasks by their place among the tasks of the program."""
+    """Tasks, by their index among the tasks of the program."""
 
 
 Step = Task | str
-"""Or one of "scope", "end", "cluster" (allocates one), "free" (gives it back)."""
+"""Otherwise one of "scope", "end", "cluster" (allocate one), "free" (release it)."""
 
 
 @dataclass
 class Program:
     steps: list[Step]
     shapes: dict[int, tuple[int, ...]]
-    """Of the buffers that tasks allocate."""
+    """The sizes of the buffers that tasks allocate."""
 
     @property
     def tasks(self) -> list[Task]:
@@ -84,13 +84,13 @@ class Program:
 
 
 def inputs(seed: int) -> list[Array]:
-    """Give the external buffers, buffers 0 to BUFFERS - 1."""
+    """Return the external buffers, with the numbers 0 to BUFFERS - 1."""
     numbers = np.random.default_rng(seed)
     return [numbers.integers(0, 2**32, ELEMENTS, np.uint32) for _ in range(BUFFERS)]
 
 
 def run_in_order(program: Program, external: list[Array]) -> None:
-    """Do in place what the program does, one task after the other."""
+    """Execute the program in place, one task after the other."""
     buffers: dict[int, Array] = dict(enumerate(external))
     for task in program.tasks:
         if task.makes is not None:
@@ -110,7 +110,7 @@ def run_in_order(program: Program, external: list[Array]) -> None:
 
 
 def graph(program: Program) -> Callable[..., None]:
-    """Give the orchestration that submits the program."""
+    """Return the orchestration that submits the program."""
 
     def submit(rt: Any, *external: Any) -> None:
         buffers: dict[int, Any] = dict(enumerate(external))
@@ -157,7 +157,7 @@ def submit_task(
 
 
 class Orders:
-    """Which tasks the contract orders, from the elements that they touch."""
+    """Computes which tasks the contract orders, from the elements that they access."""
 
     def __init__(self, hazards: str) -> None:
         self._is_full = hazards == "full"
@@ -166,7 +166,7 @@ class Orders:
         self._readers: dict[tuple[int, int], list[tuple[int, bool]]] = {}
 
     def add(self, task: Task) -> None:
-        """Append a task; names in ``after`` what it conflicts with and would not wait for."""
+        """Append a task. ``after`` names the conflicting tasks that the contract does not order."""
         number = len(self._before)
         promised: set[int] = set()
         needed: set[int] = set()
@@ -294,7 +294,7 @@ class _Generator:
 
 
 def is_apart(view: View, task: Task) -> bool:
-    """Say that blocks of the task may touch the view in any order."""
+    """Return whether the blocks of the task may access the view in any order."""
     mine = set(view.elements())
     return all(
         other.buffer != view.buffer or mine.isdisjoint(other.elements())
@@ -303,9 +303,9 @@ def is_apart(view: View, task: Task) -> bool:
 
 
 def random_program(seed: int, hazards: str, *, only_inferred: bool = False) -> Program:
-    """Give the program of a seed for these hazards.
+    """Return the program of a seed for these hazards.
 
-    ``only_inferred``: without the tags that opt out of the order of ``full`` hazards, so that under
-    them no task names another in ``after``.
+    ``only_inferred``: no tags that opt out of the order of ``full`` hazards, so that no task needs
+    ``after`` under them.
     """
     return _Generator(seed, hazards, only_inferred=only_inferred).make()

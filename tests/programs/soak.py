@@ -1,12 +1,12 @@
-"""Long runs of the ring buffer runtime; .ci/nightly does them, docs/soak.md records them.
+"""Long runs of the ring buffer runtime. .ci/nightly runs them; docs/soak.md records the results.
 
 usage: soak.py programs SECONDS [SEED]
        soak.py tasks COUNT
 
-``programs``: random programs in rings just large enough, in both modes of the simulator and under
-both hazards, until the time is over; each gives the bytes of sequential execution. ``tasks``: one
-run of COUNT tasks through a window of 64; the bytes are right and the process does not grow. Both
-print what they did; a failure names the seed of its program.
+``programs``: random programs in rings of minimal size, in both modes of the simulator and with both
+hazards, until the time is over; each must have the result of sequential execution. ``tasks``: one
+run of COUNT tasks through a window of 64; the result must be right, and the process must not grow.
+Both print a summary; a failure names the seed of its program.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHAINS, TASKS_OF_A_SCOPE = 8, 16
 WARM_TASKS = 20_000
 PAGE = os.sysconf("SC_PAGESIZE")
 GROWTH_BYTES = 24 * 2**20
-"""The history of heap and scopes is at most 4 MiB a ring; everything else is there when warm."""
+"""The history has at most 4 MiB for each ring; all other memory exists after warming up."""
 
 
 def resident_bytes() -> int:
@@ -36,7 +36,7 @@ def resident_bytes() -> int:
 
 
 def run_programs(seconds: float, seed: int) -> int:
-    """Give the number of programs; they have the seeds from ``seed`` on."""
+    """Return the number of programs; their seeds start at ``seed``."""
     end = time.monotonic() + seconds
     done = 0
     while time.monotonic() < end:
@@ -48,7 +48,7 @@ def run_programs(seconds: float, seed: int) -> int:
 
 
 def chains(rt: Any, data: InOut, tasks: int) -> None:
-    """Submit pairs of tasks: one makes a tensor, the next mixes it into one of the chains."""
+    """Submit pairs of tasks: one writes a tensor, the next mixes it into one of the chains."""
     views = [data[chain : chain + 1] for chain in range(CHAINS)]
     number = 0
     while number < tasks:
@@ -69,7 +69,7 @@ def expected_chains(tasks: int) -> list[int]:
 
 
 def run_tasks(tasks: int) -> int:
-    """Give the bytes by which the process grew in a run of so many tasks."""
+    """Return the number of bytes by which the process grew in a run of that many tasks."""
     settings = {"pto2.task_window": "64", "pto2.heap": "64K", "pto2.tensor_map_pool": "256"}
     resident = []
     with open_device("a2a3sim", runtime="pto2", settings=settings) as device:

@@ -1,4 +1,4 @@
-"""What a run may be large in, and what it must not be held up by: fans, length, slow kernels."""
+"""Properties of a run that may be large (fan-in, fan-out, length), and slow kernels."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_fan_in_of_two_hundred() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_fan_out_of_ten_thousand_and_back(mode: str) -> None:
-    """The writer after them waits for all of them; so does who reads what they wrote."""
+    """A writer waits for all readers before it, and a reader of its output waits for the writer."""
     source, out = np.zeros(1, np.int64), np.zeros(FAN_OUT, np.int64)
     total = np.zeros(1, np.int64)
 
@@ -132,7 +132,7 @@ def resident_bytes() -> int:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_graph_a_thousand_times_longer_than_the_window_takes_no_more_memory(mode: str) -> None:
+def test_memory_does_not_grow_with_a_graph_longer_than_the_window(mode: str) -> None:
     def graph(rt: Any, data: InOut, tasks: int) -> None:
         for _ in range(tasks // 16):
             with rt.scope():
@@ -159,7 +159,7 @@ def test_a_graph_a_thousand_times_longer_than_the_window_takes_no_more_memory(mo
 def test_an_accumulator_lives_across_scopes_in_a_heap_just_large_enough(
     mode: str, hazards: str
 ) -> None:
-    """The outer heap holds only it; the inner one the parts of one scope."""
+    """The outer heap contains only this tensor; the inner heap contains the parts of one scope."""
 
     def graph(rt: Any, result: InOut) -> None:
         total = rt.tensor(128, np.uint64)
@@ -215,10 +215,10 @@ def test_a_slow_kernel_under_a_full_ring_is_never_a_deadlock(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_deadlock_is_logged_at_once_and_before_the_orchestration_goes_on(
+def test_a_deadlock_is_logged_before_the_orchestration_continues(
     mode: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Within 50 ms of the end of the last kernel; then the device runs the next graph."""
+    """The end is reported within 50 ms of the last kernel; then the device runs the next graph."""
     ended: list[int] = []
     logged: list[str] = []
     delays: list[float] = []

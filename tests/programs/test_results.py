@@ -1,7 +1,7 @@
-"""Random programs in small rings: the bytes of sequential execution, whatever order the cores find.
+"""Random programs in small rings have the result of sequential execution in any order of cores.
 
-Each program begins with rings that are too small, and runs again with what the error of each proven
-deadlock advises, until it passes: with rings that are just large enough.
+Each program starts with rings that are too small. It is repeated with the sizes that the error of
+each proven deadlock advises, until it passes with rings of minimal size.
 """
 
 # Invariant of this file: Under `full` hazards, a program without opt-outs (`OUTPUT_EXISTING`,
@@ -23,7 +23,7 @@ from pto_core.errors import DeadlockError
 
 PROGRAMS, PROGRAMS_AT_FULL_COUNT = 20, 2000
 MOST_ATTEMPTS = 12
-"""Each raises one setting of one ring to what suffices; there are three for each of four rings."""
+"""Each attempt raises one setting of one ring; each of four rings has three settings."""
 BLOCKS = 2
 
 
@@ -44,7 +44,7 @@ def small_settings(numbers: random.Random, mode: str) -> dict[str, Any]:
 def run_until_it_fits(
     program: Program, seed: int, hazards: str, settings: dict[str, Any]
 ) -> tuple[list[Any], int]:
-    """Give what the program computes, and how many settings were too small for it."""
+    """Return the result of the program, and how many settings were too small for it."""
     for attempt in range(MOST_ATTEMPTS):
         external = inputs(seed)
         with open_device("a2a3sim", runtime="pto2", settings=settings) as device:
@@ -60,7 +60,7 @@ def run_until_it_fits(
 
 
 def check_program(seed: int, hazards: str, mode: str, *, only_inferred: bool | None = None) -> int:
-    """Compare a program with its sequential run; return how many settings were too small."""
+    """Compare a program with its sequential execution; return how many settings were too small."""
     numbers = random.Random(seed)
     is_drawn = bool(numbers.randrange(2))
     only_inferred = is_drawn if only_inferred is None else only_inferred
@@ -92,7 +92,7 @@ def test_random_programs(hazards: str, mode: str, request: pytest.FixtureRequest
     assert attempts > 0
 
 
-def test_full_hazards_order_what_conflicts() -> None:
-    """The programs state no edge: the runtime alone keeps conflicting tasks in order."""
+def test_full_hazards_order_conflicting_tasks() -> None:
+    """The programs state no edges, so only the runtime keeps conflicting tasks in order."""
     for seed in range(5):
         check_program(seed, "full", "threads", only_inferred=True)

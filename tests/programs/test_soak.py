@@ -1,4 +1,4 @@
-"""The soak runs of .ci/nightly, short."""
+"""The soak tests of .ci/nightly, in a short form."""
 
 from __future__ import annotations
 

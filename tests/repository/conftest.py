@@ -1,4 +1,4 @@
-"""What the repository tests look at: the packages of this checkout and the files of its tree."""
+"""The data of the repository tests: the packages of this checkout and the files of its tree."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Checkout:
-    """The tree under test: what git tracks, and what it would track if it were added now."""
+    """The tree under test: the files that git tracks, and those that it would add now."""
 
     root: Path
     files: tuple[Path, ...]

@@ -1,4 +1,4 @@
-"""Print docs/invariants.md: the invariants that stand above the tests that hold them.
+"""Print docs/invariants.md: the list of the invariants that are stated above tests.
 
 ``python tests/repository/invariants.py > docs/invariants.md`` writes the page.
 """
@@ -25,7 +25,7 @@ name is held by all tests of the file.
 
 
 class Invariant(NamedTuple):
-    """One rule, and the test that holds it; ``test`` is None for a whole file."""
+    """One rule and its test. ``test`` is None for a rule of a whole file."""
 
     text: str
     file: str

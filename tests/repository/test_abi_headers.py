@@ -1,4 +1,4 @@
-"""The ABI headers stand alone, as C11 and as C++17, under every compiler that is there."""
+"""The ABI headers compile alone, as C11 and as C++17, with every available compiler."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_headers_compile_with_the_compilers_of_the_toolchain_profile(checkout, c
 
 
 def test_a_wrong_layout_does_not_compile(checkout):
-    """The layout assertions bite: claim another size for a struct, and the compiler refuses."""
+    """The layout assertions work: with another size of a struct, the header does not compile."""
     include = checkout.core.folder / "include"
     source = (
         "#include <pto/abi/payload.h>\n"

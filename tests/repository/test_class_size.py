@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 METHODS = 25
 FIELDS = 20
-# Classes that are larger still, with their methods and fields. The numbers may only fall.
+# Classes that are still larger, with the number of their methods and fields. The numbers may only
+# fall.
 LARGER = {
     "plugins/backend_sim/native/device.hpp:Device": (31, 22),
     "plugins/backend_sim/native/engine/pool.hpp:Pool": (50, 17),
@@ -52,7 +53,7 @@ def test_a_class_that_became_small_is_no_exception(checkout):
 
 
 def python_classes(text: str) -> Iterator[tuple[str, int, int]]:
-    """Yield name and number of methods of each class; fields are made where it suits."""
+    """Yield name and number of methods of each class; Python fields may be defined anywhere."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ClassDef):
             methods = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -62,8 +63,8 @@ def python_classes(text: str) -> Iterator[tuple[str, int, int]]:
 def native_classes(text: str) -> Iterator[tuple[str, int, int]]:
     """Yield name, methods and fields of each class; overloads count, constructors do not.
 
-    In our clang-format a member begins two columns behind the class, and what continues it begins
-    further right.
+    In our clang-format style, a member is indented by two columns, and its continuation lines
+    further.
     """
     lines = text.split("\n")
     opening = re.compile(r"^( *)(?:class|struct) (?:alignas\(\S+\) )?([\w:]+)(?: final)?[^;]*\{$")
@@ -82,11 +83,11 @@ def native_classes(text: str) -> Iterator[tuple[str, int, int]]:
             kind = member_kind(member.strip(), name)
             methods += kind == "method"
             fields += kind == "field"
-        yield name, methods, fields if methods else 0  # a record without methods is data
+        yield name, methods, fields if methods else 0  # a record without methods is plain data
 
 
 def member_kind(member: str, owner: str) -> str:
-    """Tell methods from fields by the first line of a declaration."""
+    """Distinguish methods from fields by the first line of a declaration."""
     if re.match(r"(using|friend|static_assert|enum|class|struct|union|template)\b", member):
         return "other"
     called = re.match(r"[^=(]*?(~?\w+|operator[^(]*)\(", member)

@@ -1,4 +1,4 @@
-"""docs/json.md names every counter that a runtime keeps, and no other."""
+"""docs/json.md names exactly the counters that the runtimes report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WORD = re.compile(r"`([a-z0-9_]+)`")
 
 
 def one_of_many(counter: str) -> str:
-    """Name the first ring for each, and the first scheduler."""
+    """Return the names for the first ring and the first scheduler only."""
     return re.sub(r"^(ring|dispatches_)\d", r"\g<1>0", counter)
 
 

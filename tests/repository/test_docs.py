@@ -1,9 +1,9 @@
-"""The documentation's code runs: Python blocks are executed, commands exist, links lead somewhere.
+"""The code in the documentation works: Python blocks run, commands exist, links are valid.
 
-Python blocks of one page run in order in one fresh interpreter, in an empty folder. A block that is
-fenced as ``text output`` after them is what they print, word for word. TOML blocks are parsed; the
-arguments of ``pto`` commands are parsed by the command itself. Nothing else is run here; the
-packaging tests build the plugin of docs/writing-a-plugin.md.
+The Python blocks of a page run in order in one new interpreter, in an empty folder. A following
+block that is fenced as ``text output`` must equal their output. TOML blocks are parsed; the command
+itself parses the arguments of ``pto`` commands. No other blocks are run here; the packaging tests
+build the plugin of docs/writing-a-plugin.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 OURS = ("pto ", "./quickstart ")
 QUICKSTART_COMMANDS = {"run", "test", "setup", "wheels"}
-# The real command line up to where the command would act.
+# Process the real command line up to the point where the command would act.
 PARSE = """
 import json, sys
 from pto_core.cli.commands import load
@@ -70,7 +70,7 @@ def test_python_blocks_run_and_print_what_the_page_shows(page, tmp_path):
     if not python:
         assert not shown, f"{name(page)} shows output of no program"
         return
-    # Padding keeps the line numbers of a traceback those of the page.
+    # Empty lines before the code make the line numbers of a traceback equal to those of the page.
     source = ""
     for block in python:
         source += "\n" * (block.line - 1 - source.count("\n")) + block.text
@@ -94,7 +94,7 @@ def test_toml_blocks_are_toml(page):
 
 
 def commands(text: Path | list[Block]):
-    """Yield the words of each command; a block without a language shows only our own ones."""
+    """Yield the words of each command; for a block without a language, only our own commands."""
     for block in blocks(text) if isinstance(text, Path) else text:
         language = block.info.split(" ")[0]
         if language not in {"", "sh", "bash", "console", "shell"}:
@@ -170,7 +170,7 @@ INDEX_INSTALL = re.compile(r"pip3? install(?![^`\n]*--no-index)[^`\n]*?[\s'\"](p
 
 
 def test_no_text_installs_our_packages_from_an_index(checkout):
-    """The index has none of them: a stranger could publish packages under these names."""
+    """These names are not on the public index, where anyone could publish packages under them."""
     for path in checkout.with_suffix(".md", ".py", ".cpp", ".hpp", ".h", ".toml", ".yml", ""):
         if path.suffix == "" and not path.read_bytes().startswith(b"#!"):
             continue
@@ -194,7 +194,7 @@ def test_an_installation_from_an_index_is_found(arguments, is_found):
 
 
 def test_the_readme_opens_with_its_two_commands():
-    """Only the title and three lines of introduction are above them."""
+    """Only the title and three lines of introduction precede them."""
     text = (ROOT / "README.md").read_text()
     first = FENCE.search(text)
     assert first is not None

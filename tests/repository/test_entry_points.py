@@ -1,4 +1,4 @@
-"""What the packages declare as plugins is what they implement and what is installed."""
+"""The plugins in the packages' metadata are those that they implement and that are installed."""
 
 from __future__ import annotations
 

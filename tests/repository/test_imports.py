@@ -1,4 +1,4 @@
-"""Who may touch what: the core imports no plugin, plugins import the core alone."""
+"""Rules for imports: the core imports no plugin; plugins import only the core."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ENVIRONMENT_CALL = re.compile(r"\b(secure_)?getenv\s*\(|\benviron\b")
 
 
 def imported(path: Path) -> set[str]:
-    """Name the top-level modules that a file imports, at any depth, by statement or by text."""
+    """Return the top-level modules that a file imports, at any depth, by statement or by name."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -65,9 +65,10 @@ def test_packages_import_only_what_they_declare(checkout):
                 for name in imported(path) - sys.stdlib_module_names - allowed
                 if DISTRIBUTION_OF.get(name, name).lower() not in declared
             }
-            # Type checkers have their own copy, and nothing else imports it.
+            # Type checkers have a separate copy, and no other module imports it.
             strangers.discard("typing_extensions")
-            # The conformance kit and a new plugin's tests run in its author's pytest.
+            # The conformance kit and the tests of a new plugin run in the pytest of the plugin's
+            # author.
             if {"testing", "skeleton"} & set(path.parts):
                 strangers -= {"pytest", "hypothesis"}
             assert not strangers, f"{checkout.name(path)} imports undeclared {strangers}"
@@ -84,7 +85,7 @@ def modules(package) -> dict[str, Path]:
 
 
 def imports(path: Path, known: Collection[str]) -> set[str]:
-    """Name the known modules that a file imports, also in functions and for type checkers."""
+    """Return the known modules that a file imports, also in functions and for type checkers."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -96,7 +97,7 @@ def imports(path: Path, known: Collection[str]) -> set[str]:
 
 
 def import_cycle(graph: dict[str, set[str]]) -> list[str]:
-    """Return the modules of cycles, and those that import them; an empty list if there is none."""
+    """Return the modules in import cycles, and those that import them; empty if there is none."""
     left = dict(graph)
     while leaves := [name for name, used in left.items() if not used & left.keys()]:
         for name in leaves:
@@ -126,7 +127,7 @@ def test_the_search_for_import_cycles_finds_one():
 
 def test_only_the_bindings_include_python(checkout):
     for path in checkout.with_suffix(".h", ".hpp", ".c", ".cpp"):
-        # A floor of the benchmarks is a call from Python that does nothing.
+        # A benchmark compares with a call from Python that does nothing (its lower bound).
         bindings = (checkout.core.folder / "native", checkout.root / "benchmarks" / "peers")
         if any(path.is_relative_to(folder) for folder in bindings):
             continue
@@ -151,7 +152,7 @@ def is_environment(node: ast.AST) -> bool:
 
 
 def environment_reads(source: str) -> list[int]:
-    """List the lines that read the process's environment; preparing it for a child is no read."""
+    """List the lines that read the process's environment; preparing a child's does not count."""
     tree = ast.parse(source)
     writes = {
         id(node.value)

@@ -1,4 +1,4 @@
-"""Each invariant stands above its test, and docs/invariants.md lists them."""
+"""Each invariant is stated above its test, and docs/invariants.md lists all of them."""
 
 from __future__ import annotations
 

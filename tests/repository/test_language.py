@@ -1,4 +1,4 @@
-"""docs/glossary.md holds: what it says is not used, as a name or in a text, is not in the tree."""
+"""The words and names that docs/glossary.md excludes do not appear in the tree."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_tables_are_read():
 
 
 def replaced_names() -> list[str]:
-    """List the names in backticks of the column "not"."""
+    """List the names in backticks in the column "not"."""
     terms = rows(GLOSSARY.read_text().split(HEADING)[0])
     return [name for row in terms for name in re.findall(r"`([^`]+)`", row[2])]
 
@@ -54,7 +54,7 @@ def unclear_words() -> list[str]:
 
 
 def rows(text: str) -> list[list[str]]:
-    """Return the cells of each table row, without heads and rulers."""
+    """Return the cells of each table row, without heads and separator lines."""
     table = [line.strip("| ").split("|") for line in text.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in row] + [""] for row in table]
     return [row for row in cells if row[0] not in {"term", "not"} and not row[0].startswith("--")]

@@ -1,4 +1,4 @@
-"""Every package has the one shape that the design gives it, and one name and version."""
+"""Every package has the structure of the design, and one name and version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each planted bug of the sources has a test that catches it, and nothing but tests builds it."""
+"""Each planted bug in the sources has a test that finds it, and only tests compile it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BRANCH = re.compile(r"^\s*#\s*(?:if|ifdef|ifndef|elif)\b.*$", re.MULTILINE)
 
 
 def in_sources(checkout) -> set[str]:
-    """Name the switches that a branch of a product source asks for."""
+    """Return the switches that a branch of a product source checks."""
     found = set()
     for path in checkout.with_suffix(".c", ".h", ".cpp", ".hpp"):
         if "tests" not in path.relative_to(checkout.root).parts:

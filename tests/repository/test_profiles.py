@@ -1,4 +1,4 @@
-"""The lists of the quick profile name tests that exist, and leave no kind of test out."""
+"""The lists of the quick profile name existing tests, and every kind of test stays in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHOLE = (
     "tests/programs/test_results.py::test_random_programs",
     "tests/repository",
 )
-"""Tests that the quick profile runs to the last parameter."""
+"""Tests of which the quick profile runs all parameters."""
 NATIVE = sorted(
     path.relative_to(ROOT).as_posix() for path in ROOT.glob("plugins/*/tests/test_native.py")
 )
@@ -67,7 +67,7 @@ def collected(*files: str) -> str:
 
 @dataclass
 class Item:
-    """What the plugin asks of a test."""
+    """The attributes of a test that the plugin reads."""
 
     nodeid: str
     marker: str | None = None

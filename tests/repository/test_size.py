@@ -1,4 +1,4 @@
-"""Files stop at 600 lines, functions at 60, lines at 100 columns; names say what a file holds."""
+"""The limits: 600 lines for files, 60 for functions, 100 columns; file names are specific."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ FILE_LINES = 600
 FUNCTION_LINES = 60
 COLUMNS = 100
 VAGUE = {"util", "utils", "helper", "helpers", "common", "misc", "shared", "stuff"}
-PUBLISHED = {"common/core_type.h"}  # include paths that existing sources are written against
+PUBLISHED = {"common/core_type.h"}  # include paths that existing sources use
 CODE = (".py", ".h", ".hpp", ".c", ".cpp", ".sh", ".cmake", ".in")
 
 
@@ -34,7 +34,7 @@ def test_python_functions_are_short(checkout):
 
 
 def test_native_functions_are_short(checkout):
-    """A function's body, in our clang-format, runs from a line ending in '{' to a bare '}'."""
+    """In our clang-format style, a function body ends with a '}' alone on its line."""
     long = {}
     for path in checkout.with_suffix(".c", ".cpp", ".hpp", ".h"):
         for start, count in native_bodies(path.read_text().splitlines()):
@@ -50,7 +50,7 @@ def native_bodies(lines: list[str]):
         match = opening.match(line)
         if not match or re.match(r" *(if|for|while|switch|else|do|catch|\})\b", line):
             continue
-        # A constructor's opening line may be the last of its initialisers, indented further.
+        # A constructor's opening line may be its last initialiser, which is indented further.
         closing = re.compile(rf"^ {{0,{len(match.group(1))}}}\}}")
         for end in range(index + 1, len(lines)):
             if closing.match(lines[end]):

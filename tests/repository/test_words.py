@@ -1,4 +1,4 @@
-"""Words that do not belong in the tree. Patterns are spelt so that they do not match themselves."""
+"""Words that must not appear in the tree; the patterns do not match their own text."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_patterns_find_what_they_describe():
 
 
 def test_no_stand_alone_fences(checkout):
-    """Sanitizers cannot see a fence; orderings sit on the atomics."""
+    """Sanitizers do not understand fences, so memory orders must be on the atomics."""
     fence = re.compile(r"atomic_thread_f[e]nce|__sync_synchr[o]nize|\b_mm_[lsm]fence")
     for path in checkout.with_suffix(".h", ".hpp", ".c", ".cpp"):
         assert not fence.search(path.read_text()), checkout.name(path)

@@ -1,4 +1,4 @@
-"""A second transport, in plain Python: the example of the interface's docstring, as installed."""
+"""A second transport, in plain Python: the example of the interface's docstring, installed."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ NAME = "packets"
 
 
 def source() -> str:
-    """Give the code of the docstring's example."""
+    """Return the code of the docstring's example."""
     example = re.search(r"::\n\n((?: {4}.*\n|\n)+)with", transport.__doc__ or "")
     assert example is not None
     return textwrap.dedent(example[1])
 
 
 def install(folder: Path) -> None:
-    """Write the module and the metadata of its distribution; ``folder`` has to be on the path."""
+    """Write the module and the metadata of its distribution; ``folder`` must be on the path."""
     (folder / "pto_transport_packets.py").write_text(source())
     metadata = folder / "pto_transport_packets-1.0.dist-info"
     metadata.mkdir(parents=True)

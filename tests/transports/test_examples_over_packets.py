@@ -1,4 +1,4 @@
-"""The examples of level 3 and up run over the second transport, too, and print the same."""
+"""The examples of level 3 and up run over the second transport too, with the same output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROGRAMS = sorted(
 
 
 def printed(example: str) -> str:
-    """Give what its README says that it prints: the last block there."""
+    """Return the output that its README shows: the last block of the page."""
     return re.findall(r"```\n(.*?)```", (EXAMPLES / example / "README.md").read_text(), re.S)[-1]
 
 

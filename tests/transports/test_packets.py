@@ -1,4 +1,4 @@
-"""The transport of the interface's docstring, in plain Python, holds what every transport holds."""
+"""The Python transport in the interface's docstring satisfies the contract of transports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine knows the endpoint interface only: a Worker runs over a transport in plain Python."""
+"""The engine uses only the endpoint interface: a Worker runs over a transport in plain Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pto_core import TaskArgs, TensorArgType, Worker
 from pto_core.errors import TaskFailedError, UsageError
 
 ADDITIONS = 50
-RUNS_MAX = 100  # in each of which the driver's own thread may have made all the calls
+RUNS_MAX = 100  # in each of these, the driver's own thread may have made all calls
 
 
 def test_a_worker_runs_over_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,13 +63,13 @@ def test_a_worker_refuses_a_transport_without_same_addresses(
 
 
 class StopError(Exception):
-    """Raised by the handler of a signal."""
+    """The exception of a signal handler."""
 
 
 def arm(monkeypatch: pytest.MonkeyPatch, armed: list[str], name: str) -> None:
-    """Raise a signal in the next call that the main thread, which gets signals, makes of a method.
+    """Raise a signal during the main thread's next call of a method.
 
-    Only then: the driver's own thread, which calls it too, takes none.
+    Not for calls on the driver's own thread, which does not handle signals.
     """
     parent = importlib.import_module("pto_transport_packets").PacketParent
     call = getattr(parent, name)
@@ -89,7 +89,7 @@ def arm(monkeypatch: pytest.MonkeyPatch, armed: list[str], name: str) -> None:
 def test_what_a_signals_handler_raises_in_a_call_is_raised_at_the_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half a call would break the connection: the signal waits for the end of it."""
+    """Half a call would break the connection, so the signal is deferred to the end of the call."""
     packets.install(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     armed: list[str] = []
@@ -129,7 +129,7 @@ def test_what_a_signals_handler_raises_in_a_call_is_raised_at_the_caller(
 def test_a_signals_handler_may_use_the_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The handler of Ctrl-C runs between the calls of the transport, not inside of them."""
+    """The handler of Ctrl-C runs between the calls of the transport, not inside them."""
     packets.install(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     armed: list[str] = []

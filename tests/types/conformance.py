@@ -1,6 +1,6 @@
 """Statements that a type checker accepts only if each part conforms to its interface.
 
-``.ci/types`` checks this file. Nothing runs it.
+``.ci/types`` checks this file. It is never executed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from pto_core.interfaces import (
 
 
 def orchestrator(native: pto_core.Orchestrator) -> Orchestrator:
-    """Require that the object which graph functions get conforms."""
+    """Require that the object for graph functions conforms."""
     return native
 
 
 def graph(orch: Orchestrator, args: object, config: object) -> None:
-    """Stand for a graph function that is written against the interface."""
+    """A graph function that is written against the interface."""
 
 
 def schedulers(configuration: Configuration, policy: Policy) -> list[Scheduler]:

@@ -1,4 +1,4 @@
-"""Allow the test files of this folder to import each other."""
+"""Make the test files of this folder importable."""
 
 from __future__ import annotations
 

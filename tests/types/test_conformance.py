@@ -1,7 +1,7 @@
-"""The parts of the design conform to their interfaces, and the type check would find another part.
+"""The parts of the design conform to their interfaces, and the check rejects other objects.
 
-The ends of connections and the plugins of strangers are checked where they are written: the
-transport in the docstring of its interface, and the skeletons of ``pto new plugin``.
+The ends of connections and plugins of third parties are checked elsewhere: with the transport in
+the docstring of its interface, and with the skeletons of ``pto new plugin``.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def test_the_example_of_an_endpoint_conforms(cache: Path, tmp_path: Path) -> Non
     assert errors(mypy(path, cache)) == []
     text = path.read_text()
     assert "submit, poll =" in text
-    # Another name, since mypy reads no file again whose size and second of change are the same.
+    # A new name is needed, because mypy does not read a file again if size and second of change are
+    # equal.
     path = tmp_path / "packets_without_poll.py"
     path.write_text(text.replace("submit, poll =", "submit, pool ="))
     assert errors(mypy(path, cache))

@@ -39,7 +39,7 @@ def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def mypy(path: Path, cache: Path) -> Messages:
-    """Check a file, or all files of a folder, as a project of its own."""
+    """Check a file, or all files of a folder, as a separate project."""
     folder, target = (path, ".") if path.is_dir() else (path.parent, path.name)
     options = ("--strict", "--explicit-package-bases", "--config-file=", f"--cache-dir={cache}")
     result = run("mypy", *options, target, cwd=folder)
@@ -81,7 +81,7 @@ def marked(path: Path, pattern: str) -> dict[int, str]:
 
 
 def plain(revealed: str) -> str:
-    """Write a type as both checkers would without module names."""
+    """Return a type as both checkers would show it without module names."""
     names = re.sub(r"\b(?:\w+\.)+(?=\w)", "", revealed.replace("\n", " "))
     return re.sub(r"\[\((.*)\)\]", r"[[\1]]", names).replace(ARRAY, "Array")
 

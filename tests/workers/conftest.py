@@ -1,4 +1,4 @@
-"""Workers over the transport `shm`, with either engine; what they leave behind fails a test."""
+"""Workers over the transport `shm`, with either engine; a test fails if one leaves anything."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def make(engine: str) -> Iterator[MakeWorker]:
-    """Make Workers that are closed at the end of the test."""
+    """Create Workers that are closed at the end of the test."""
     made: list[Worker] = []
 
     def worker(level: int = 3, **settings: Any) -> Worker:
@@ -49,9 +49,9 @@ def nothing_is_left() -> Iterator[None]:
 
 
 def open_descriptors() -> int:
-    """Count them, but for the memory of arrays that the test still holds."""
+    """Count them, except the memory of arrays that the test still uses."""
     count = 0
     for descriptor in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # the one that lists them
+        with contextlib.suppress(FileNotFoundError):  # the descriptor that lists the folder
             count += "memfd:" not in os.readlink(descriptor)
     return count

@@ -1,7 +1,7 @@
 """Random graphs over arguments, constants and buffers of the heap rings, in nested scopes.
 
-What running one task after the other gives is what they mean, also under the hazards "raw": there,
-a place is rewritten only if the task reads the previous value and no other task has read it.
+The expected result is that of running one task after the other, also with "raw" hazards: a region
+is overwritten only if the task reads the previous value and no other task has read it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ARGUMENTS, CONSTANTS = 20, 2
 STEPS = 100
 DEPTH = 3
 BUFFERS = 3
-"""Of a scope, so that no heap ring is too small for those that live at a time."""
+"""The size of a scope's buffers: the buffers that are alive at once fit any heap ring."""
 RING_BYTES = 1 << 12
 
 
@@ -32,20 +32,20 @@ class Step:
     scope: int = 0
     buffer: int = -1
     is_output: bool = False
-    """The buffer is allocated by the task, as an output without an address."""
+    """The task allocates the buffer, as an output without an address."""
     retries: int = 0
 
 
 @dataclass
 class Place:
-    """What a program has done with one piece of memory."""
+    """The use of one piece of memory by a program so far."""
 
     number: int
     is_written: bool = True
     is_read: bool = False
 
     def use(self, chosen: random.Random, hazards: str) -> Any:
-        """Choose how the next task uses it."""
+        """Choose how the next task uses the memory."""
         if not self.is_written:
             tag = OUT
         elif hazards == "full":
@@ -57,7 +57,7 @@ class Place:
 
 
 class Programmer:
-    """Makes one program."""
+    """Generates one program."""
 
     def __init__(self, seed: int, children: int, hazards: str) -> None:
         self._chosen = random.Random(seed)
@@ -107,9 +107,9 @@ class Programmer:
         self._steps.append(step)
 
     def _places(self) -> list[Place]:
-        """Give all in an order of chance, mostly with those of the innermost scope at the end.
+        """Return all buffers in random order, mostly with those of the innermost scope at the end.
 
-        What is used most lives shortly then, and one scope depends little on the one before.
+        So the most used buffers have a short life, and a scope depends little on the one before.
         """
         *outer, inner = self._scopes
         rest = [place for scope in outer for place in scope]
@@ -126,19 +126,19 @@ class Programmer:
 
 
 def work_at_leisure(args: Any) -> None:
-    """Let others overtake some tasks, so that an edge or a buffer that is lost shows."""
+    """Delay some tasks, so that a lost edge or buffer shows."""
     if args.scalar(0) % 6 == 0:
         time.sleep(2e-3)
     work(args)
 
 
 def new_tensor() -> ContinuousTensor:
-    """Give one that its task allocates."""
+    """Return a buffer that its task allocates."""
     return ContinuousTensor.from_pointer(0, (WORDS,), DataType.INT64)
 
 
 def submits(handle: Any, steps: list[Step], constants: Any) -> Any:
-    """Give the graph function that submits the steps, on the tensors of its arguments."""
+    """Return the graph function that submits the steps, on the tensors of its arguments."""
 
     def graph(orch: Any, args: Any, config: Any) -> None:
         memory: dict[int, Any] = dict(enumerate([*args.tensors, *constants]))

@@ -1,6 +1,6 @@
-"""Random graphs over a few arrays, and what they mean: what running one task after the other gives.
+"""Random graphs over a few arrays, and their result when tasks run one after the other.
 
-Each task writes numbers that depend on what it reads, so that a wrong order shows.
+Each task writes numbers that depend on its inputs, so that a wrong order shows.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ ARRAYS = 7
 WORDS = 64
 PRIME = 1_000_003
 DIES = 2
-"""What a task fails by that takes its child along; 1 raises."""
+"""How a task fails: by ending its child, or (1) by an exception."""
 
 IN, OUT, INOUT = TensorArgType.INPUT, TensorArgType.OUTPUT, TensorArgType.INOUT
 
 
 def work(args: Any) -> None:
-    """Fail, die, or make every output a number that depends on the inputs and on the task."""
+    """Fail, exit, or write to every output a number that depends on the inputs and the task."""
     number, fails, writes = (args.scalar(i) for i in range(3))
     if fails == DIES:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -36,7 +36,7 @@ def work(args: Any) -> None:
 
 
 def compute(number: int, writes: int, arrays: list[Any]) -> None:
-    """`writes` has a bit for each array that is written, and two bits on those read too."""
+    """`writes` has one bit for each written array, and two for arrays that are also read."""
     value = number
     for index, array in enumerate(arrays):
         if not writes >> 2 * index & 1 or writes >> 2 * index & 2:
@@ -92,7 +92,7 @@ def program(chosen: random.Random, children: int, failures: float) -> list[Step]
 
 
 def sequential(steps: list[Step], memory: Any) -> tuple[set[int], set[int]]:
-    """Run one task after the other; gives those that failed and those that are poisoned."""
+    """Run one task after the other; return the failed and the poisoned tasks."""
     spoilt: set[int] = set()
     failed: set[int] = set()
     poisoned: set[int] = set()

@@ -1,4 +1,4 @@
-"""A restarted child works like the one before it, however often it died."""
+"""A restarted child works like the one before it, after any number of deaths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pto_core import CallConfig, TensorArgType
 from pto_core.errors import ChildDiedError
 
 DEATHS = 8
-"""More than the deaths in a row after which a child that completes nothing is given up."""
+"""More deaths in a row than a child without a completed task may have."""
 OUT = TensorArgType.OUTPUT
 
 
@@ -42,7 +42,7 @@ def test_a_child_that_works_between_its_deaths_is_restarted_each_time(make) -> N
 
 
 def test_a_restarted_child_gets_the_configurations_that_were_sent_to_the_one_before(make) -> None:
-    """A child is sent each CallConfig once; its successor knows none of them."""
+    """A child receives each CallConfig once; its successor has none of them."""
     top = make(level=4)
     host = make(level=3, num_sub_workers=1)
     seen = top.shared_array(4, "int64")

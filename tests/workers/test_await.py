@@ -1,4 +1,4 @@
-"""Test ``await handle``: it blocks no thread, in any number of event loops."""
+"""``await handle`` blocks no thread, in any number of event loops."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def die(out: InOut) -> None:
 
 
 def run(main: Any) -> Any:
-    """Run a coroutine in a new event loop, at most ``LIMIT_S`` long."""
+    """Run a coroutine in a new event loop, for at most ``LIMIT_S``."""
     return asyncio.run(asyncio.wait_for(main, LIMIT_S))
 
 
@@ -66,10 +66,10 @@ def gated(worker: Any, count: int) -> tuple[Any, Any]:
 
 
 def event_descriptors() -> int:
-    """Return how many eventfds this process has open."""
+    """Return the number of open eventfds of this process."""
     count = 0
     for descriptor in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # the one that lists them
+        with contextlib.suppress(FileNotFoundError):  # the descriptor that lists the folder
             count += os.readlink(descriptor) == "anon_inode:[eventfd]"
     return count
 
@@ -80,7 +80,7 @@ async def pause() -> None:
         await asyncio.sleep(0)
 
 
-def test_awaiting_takes_no_thread_of_the_executor(make) -> None:
+def test_awaiting_uses_no_thread_of_the_executor(make) -> None:
     worker = make(num_sub_workers=1)
     gate, rows = gated(worker, 64)
 
@@ -170,7 +170,7 @@ def test_loops_of_several_threads_await_the_same_tasks(make) -> None:
     assert found == [list(range(40))] * 4
 
 
-def test_a_blocked_loop_does_not_keep_another_one_waiting(make) -> None:
+def test_a_blocked_loop_does_not_delay_another_loop(make) -> None:
     worker = make(num_sub_workers=1)
     gate, rows = gated(worker, 2)
     waits, is_done = threading.Event(), threading.Event()
@@ -297,7 +297,7 @@ def test_a_worker_has_one_descriptor_for_all_awaits(make) -> None:
 
 
 def test_many_awaits_cost_no_more_than_their_tasks(make) -> None:
-    """Every end wakes one coroutine, and not all that wait."""
+    """Every end wakes only one coroutine, not all that wait."""
     worker = make(num_sub_workers=1)
     rows = worker.shared_array((3000, 1))
 

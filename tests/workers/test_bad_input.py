@@ -1,4 +1,4 @@
-"""Everything that a program may get wrong: one clear error, at the call, and nothing is lost."""
+"""Mistakes of programs: each raises one clear error at the call, and has no other effect."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def on_chip(rt: Any, out: Out) -> None: ...
 
 @pytest.fixture
 def world(make) -> SimpleNamespace:
-    """A Worker that runs, with what a graph needs."""
+    """A running Worker, with the objects that a graph needs."""
     worker = make(num_sub_workers=2)
     return SimpleNamespace(
         worker=worker,
@@ -179,8 +179,8 @@ def test_tensors_of_many_tasks_that_are_not_in_shared_memory(world) -> None:
     refused(world, lambda orch: orch.submit_sub_many(world.mark, args), "shared_array")
 
 
-def test_a_pointer_that_the_child_cannot_follow_is_named_there(world) -> None:
-    """At the submit it may be a key that only orders tasks."""
+def test_a_pointer_that_is_invalid_in_the_child_is_named(world) -> None:
+    """A submit accepts it, because it may be a key that only orders tasks."""
     private = np.zeros(8)
     args = TaskArgs()
     args.add_tensor(
@@ -192,7 +192,7 @@ def test_a_pointer_that_the_child_cannot_follow_is_named_there(world) -> None:
     still_works(world)
 
 
-def test_a_tensor_of_the_heap_ring_that_is_gone(world) -> None:
+def test_a_tensor_of_a_heap_ring_that_was_freed(world) -> None:
     kept: list[Any] = []
 
     def graph(orch, args, cfg) -> None:
@@ -265,9 +265,9 @@ def test_what_cannot_be_waited_for(world, make) -> None:
         foreign = s.submit(copy, other.shared_array(8), other.shared_array(8))
     with world.worker.session() as s:
         for one in ("x", None, foreign):
-            with pytest.raises(UsageError, match="give handles of tasks of this Worker"):
+            with pytest.raises(UsageError, match="pass handles of tasks of this Worker"):
                 s.submit(copy, world.out[0], world.out[1], after=[one])
-            with pytest.raises(UsageError, match="give handles of tasks of this Worker"):
+            with pytest.raises(UsageError, match="pass handles of tasks of this Worker"):
                 s.submit_group(copy, [(world.out[0], world.out[1])], after=[one])
     assert world.worker.statistics()["submitted"] == 0
     still_works(world)
@@ -307,7 +307,7 @@ def test_a_tag_that_is_missing(world) -> None:
             s.submit(world.mark, world.out)
     for tag in (None, "what", 7):
         with pytest.raises(
-            UsageError, match=r"the tag of tensor 0 is .*; give TensorArgType.INPUT"
+            UsageError, match=r"the tag of tensor 0 is .*; pass TensorArgType.INPUT"
         ):
             TaskArgs().add_tensor(world.out, tag)
     still_works(world)
@@ -352,7 +352,7 @@ def test_submit_outside_a_run(world) -> None:
     session = world.worker.session()
     for submit in (session.submit, session.submit_group):
         with pytest.raises(UsageError, match="inside its block"):
-            submit(copy, "whatever")  # it is not looked at
+            submit(copy, "whatever")  # its value is ignored
     with session as s:
         pass
     with pytest.raises(UsageError, match="inside its block"):
@@ -526,7 +526,7 @@ def test_what_no_queue_holds_names_the_setting(make) -> None:
     worker.run(lambda orch, args, config: orch.submit_sub(handle))
 
 
-def test_memory_that_was_shared_is_not_known_any_more(make) -> None:
+def test_unmapped_shared_memory_is_not_accepted_any_more(make) -> None:
     first, worker = Worker(3, num_sub_workers=1), make(num_sub_workers=1)
     handle = worker.register(lambda args: None)
     made = TaskArgs()
@@ -540,5 +540,5 @@ def test_memory_that_was_shared_is_not_known_any_more(make) -> None:
     first.close()
     del first
     gc.collect()
-    with pytest.raises(UsageError, match="nothing there"):
+    with pytest.raises(UsageError, match="no memory at this address"):
         worker.run(lambda orch, args, cfg: orch.submit_sub(handle, made, retries=1))

@@ -1,4 +1,4 @@
-"""Policies of the program that pick children: what they get, and what becomes of bad ones."""
+"""Placement policies of the program: their arguments, and the effect of invalid choices."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def test_a_policy_that_is_of_no_use_ends_its_run(make, policy, message) -> None:
             for row in rows:
                 s.submit(write, 1, row)
     with worker.session() as s:
-        s.submit(write, 2, rows[0], worker=0)  # a pin leaves nothing to choose
+        s.submit(write, 2, rows[0], worker=0)  # with a pin, the policy is not called
     assert (rows[0] == 2).all()
     assert worker.statistics()["deaths"] == 0
 
 
-def test_a_policy_that_asks_its_worker_is_told_so(make) -> None:
+def test_a_policy_that_uses_its_worker_gets_an_error(make) -> None:
     handles: list[Any] = []
 
     def ask(candidates: Any, preferred: int) -> int:

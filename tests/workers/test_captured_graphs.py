@@ -1,4 +1,4 @@
-"""A replay of a captured graph is a run: same tasks, order and failures, on other memory."""
+"""A replay of a captured graph is a run with the same tasks, order and failures on other memory."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def touch(args: Any) -> None:
 
 
 def touch_after_a_failure(args: Any) -> None:
-    """Fail once for each odd number in the second array, after the first has been changed."""
+    """Fail once for each odd number in the second array, after changing the first."""
     args.tensor(0)[:] += 1
     if args.tensor(1)[0] % 2:
         args.tensor(1)[0] += 1
@@ -69,7 +69,7 @@ def touch_after_a_failure(args: Any) -> None:
 
 
 def set_late(args: Any) -> None:
-    """Give those that do not wait the time to go first."""
+    """Wait, so that tasks which do not wait for this one can overtake it."""
     time.sleep(0.1)
     args.tensor(0)[:] = 7
 
@@ -96,7 +96,7 @@ def all_of(memory: Any) -> TaskArgs:
 
 
 def submits(handle: Any, steps: list[Step], seed: int) -> Any:
-    """Give the graph function that submits the steps, on the tensors of its arguments."""
+    """Return the graph function that submits the steps, on the tensors of its arguments."""
 
     def graph(orch: Any, args: Any, config: Any) -> None:
         memory = [args.tensor(row) for row in range(ARRAYS)]
@@ -125,7 +125,7 @@ def check_replay(worker: Any, graph: Any, memory: Any, steps: list[Step], seed: 
 # submits, for all arguments.
 @pytest.mark.parametrize("failures", [0.0, 0.04], ids=["whole", "failing"])
 @pytest.mark.parametrize("children", [1, 3])
-def test_a_replay_of_any_graph_gives_the_sequential_answer(
+def test_a_replay_of_any_graph_has_the_sequential_result(
     make: Any, children: int, failures: float
 ) -> None:
     worker = make(num_sub_workers=children, child_window=4, heap_ring_size=1 << 16)
@@ -182,7 +182,7 @@ def test_arguments_that_overlap_are_ordered_as_in_a_run(make: Any) -> None:
         np.testing.assert_array_equal(*answers)
 
 
-def test_arguments_that_lay_apart_and_are_one_get_the_edges_of_a_run(make: Any) -> None:
+def test_arguments_that_were_separate_and_now_overlap_get_the_edges_of_a_run(make: Any) -> None:
     worker = make(num_sub_workers=2)
     late, plus, once = (worker.register(f) for f in (set_late, add, touch_after_a_failure))
     x, y, out, seen = (worker.shared_array((4,), "int64") for _ in range(4))
@@ -243,14 +243,14 @@ def test_pins_dependencies_and_time_limits_are_those_of_the_capture(make: Any) -
         worker.replay(limited)
 
 
-def test_what_a_graph_allocates_has_memory_of_its_own_in_each_replay(make: Any) -> None:
+def test_each_replay_allocates_its_own_buffers(make: Any) -> None:
     worker = make(num_sub_workers=2, heap_ring_size=1 << 13)
     plus, total = worker.register(add), worker.register(accumulate)
     x, y = worker.shared_array((100,), "int64"), worker.shared_array((100,), "int64")
 
     def graph(orch: Any, args: Any, config: Any) -> None:
         x, y = args.tensors
-        for number in range(40):  # more than the ring holds at a time
+        for number in range(40):  # more than fits the ring at once
             with orch.scope():
                 between = orch.alloc((100,), DataType.INT64)
                 orch.submit_sub(plus, given((x, IN), (between, INOUT), scalars=(number,)))
@@ -265,7 +265,7 @@ def test_what_a_graph_allocates_has_memory_of_its_own_in_each_replay(make: Any) 
         np.testing.assert_array_equal(y, 40 * (x + 1) + sum(range(40)))
 
 
-def test_a_replay_that_no_ring_holds_is_told_at_once(make: Any) -> None:
+def test_a_replay_that_exceeds_every_ring_is_refused_at_once(make: Any) -> None:
     worker = make(num_sub_workers=1, heap_ring_size=1 << 14)
 
     def endless(orch: Any, args: Any, config: Any) -> None:
@@ -317,7 +317,7 @@ def test_a_failure_names_the_line_in_the_captured_function(make: Any) -> None:
     handle = worker.register(touch)
 
     def graph(orch: Any, args: Any, config: Any) -> None:
-        orch.submit_sub(handle, TaskArgs())  # without the tensor that it needs
+        orch.submit_sub(handle, TaskArgs())  # without the required tensor
 
     captured = worker.capture(graph)
     line = graph.__code__.co_firstlineno + 1
@@ -349,10 +349,12 @@ def refusals(worker: Any, handle: Any, row: Any) -> dict[str, Any]:
         "cannot wait for a task": lambda orch, args, cfg: submit(orch).wait(),
         "has not run": lambda orch, args, cfg: submit(orch).result(),
         "of a captured graph and": lambda orch, args, cfg: submit(orch).done,
-        "a run or session inside a capture": lambda orch, args, cfg: worker.session().__enter__(),
+        "a run or session was begun inside a capture": lambda orch, args, cfg: (
+            worker.session().__enter__()
+        ),
         "a run or session inside": lambda orch, args, cfg: worker.run(lambda *_: None),
         "a capture inside a capture": lambda orch, args, cfg: worker.capture(lambda *_: None),
-        "is of a run, not of the graph": after_a_run,
+        "belongs to a run, not to the graph": after_a_run,
         "an earlier run allocated": lambda orch, args, cfg: orch.submit_sub(
             handle, given((buffer, INOUT))
         ),
@@ -391,10 +393,10 @@ def test_arguments_that_do_not_fit_are_refused_at_the_call(make: Any) -> None:
     for message, args in (
         ("captured with 1 tensors and 1 scalars", None),
         ("capture it again for other shapes", given((matrix, INOUT), scalars=(3,))),
-        ("not the one that the graph was captured with", given((row, INOUT), scalars=(4,))),
+        ("differs from that of the capture", given((row, INOUT), scalars=(4,))),
         ("shared_array", given((np.zeros(4, "int64"), INOUT), scalars=(3,))),
         ("lies in a heap ring", given((kept[0], INOUT), scalars=(3,))),
-        ("give a TaskArgs", [row]),
+        ("pass a TaskArgs", [row]),
     ):
         with pytest.raises(UsageError, match=message):
             worker.replay(captured, args)

@@ -1,4 +1,4 @@
-"""Memory of chips whose addresses are equal: who waits for whom, where tasks run, what is freed."""
+"""Memory of chips at equal addresses: dependencies, the child that runs a task, and free()."""
 
 # Invariant of this file: A task that names memory of a child runs on that child, or is refused at
 # the submit.
@@ -54,7 +54,7 @@ def plus_ten(rt: Any, x: In, out: Out) -> None:
 
 
 class Gate:
-    """Holds tasks back, in whichever process they run."""
+    """Holds tasks back, in any process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -74,7 +74,7 @@ def gate(tmp_path: Path) -> Gate:
 
 
 class Chips:
-    """A Worker with chips, each with memory of its own; what lies there is 0 first."""
+    """A Worker with chips, each with allocated memory that is 0 at first."""
 
     def __init__(self, worker: Any) -> None:
         self.worker = worker
@@ -101,7 +101,7 @@ class Chips:
         return made
 
     def apart(self) -> tuple[ContinuousTensor, ContinuousTensor]:
-        """Return memory of chip 0 and of chip 1 of which no address is live on both."""
+        """Return memory of chip 0 and of chip 1, of which no address is live on both chips."""
         first, same, second = self.memory(0), self.memory(1), self.memory(1)
         assert first.address == same.address != second.address
         self.worker.free(same.address, worker=1)
@@ -117,7 +117,7 @@ def on_chip(address: int, count: int = WORDS) -> ContinuousTensor:
     return ContinuousTensor.from_pointer(address, (count,), "float32", child_memory=True)
 
 
-# ---- who waits for whom ----
+# ---- dependencies ----
 
 
 @pytest.mark.parametrize("hazards", ["raw", "full"])
@@ -127,8 +127,8 @@ def test_a_task_of_one_chip_does_not_hide_the_writer_on_another(
 ) -> None:
     """A reader on chip 0 waits for the late writer there, although chip 1 wrote in between.
 
-    The gate opens on chip 0, behind the reader if the reader does not wait. The writer waits for
-    two tasks, so that it is not sent to chip 0 before they have ended.
+    The gate is opened by a task on chip 0 behind the reader; if the reader does not wait, it runs
+    first. The writer waits for two tasks, so that it is not sent to chip 0 before they have ended.
     """
     worker = chips.worker
 
@@ -160,7 +160,7 @@ def test_a_task_of_one_chip_does_not_hide_the_writer_on_another(
     assert (chips.value(0, first), chips.value(1, second)) == (11, 1)
 
 
-# ---- where a task runs ----
+# ---- the chip that runs a task ----
 
 
 def test_a_task_without_a_pin_runs_on_the_chip_whose_memory_it_names(chips: Chips) -> None:
@@ -265,7 +265,7 @@ def test_an_address_of_several_chips_asks_for_the_worker(chips: Chips) -> None:
             one(chips.one, members[0], worker=0, hint=True)
         with pytest.raises(UsageError, match=message + "workers="):
             group(chips.one, members)
-        one(chips.ten, given((memory[1], IN), (only_on_1, OUT)))  # only chip 1 has both
+        one(chips.ten, given((memory[1], IN), (only_on_1, OUT)))  # only chip 1 has both buffers
         group(chips.one, members, workers=[0, 1])
 
     chips.worker.run(graph)
@@ -320,7 +320,7 @@ def test_memory_of_a_chip_is_not_saved_for_retries(chips: Chips) -> None:
     assert chips.worker.statistics()["snapshot_peak_bytes"] == 0
 
 
-# ---- how long it lives ----
+# ---- the lifetime of memory ----
 
 
 def test_memory_is_freed_while_another_chip_uses_its_address(chips: Chips, gate: Gate) -> None:
@@ -371,7 +371,7 @@ def test_memory_is_not_freed_while_a_replay_may_use_it(chips: Chips, gate: Gate)
         worker.free(memory.address, worker=1)
     gate.open()
     replay.join()
-    with worker.session():  # another run, which does not use it
+    with worker.session():  # another run, which does not use the memory
         worker.free(memory.address, worker=1)
     with pytest.raises(UsageError, match="the graph names memory of chip 1 that was freed since"):
         worker.replay(graph)
@@ -437,7 +437,7 @@ def test_a_task_that_waited_fails_where_its_chip_has_lost_the_memory(
 
 
 def test_copies_of_many_pieces_arrive_whole_in_both_directions(chips: Chips) -> None:
-    """A copy goes through a buffer of a few MiB, a piece at a time."""
+    """A copy goes through a buffer of a few MiB, one piece at a time."""
     numbers = np.random.default_rng(1)
     sent = numbers.integers(0, 256, 9 * 2**20 + 5, np.uint8)
     address = chips.worker.malloc(sent.nbytes + 7, worker=1)

@@ -36,7 +36,7 @@ def wait_long(args: Any) -> None:
 
 
 class Elsewhere:
-    """Calls something on a thread of its own, and keeps what it raised."""
+    """Calls a function on a separate thread, and stores its exception."""
 
     def __init__(self, act: Callable[[], Any]) -> None:
         self.error: BaseException | None = None
@@ -99,7 +99,7 @@ def test_close_inside_a_graph_ends_the_run(make: Any) -> None:
         worker.run(graph)
 
 
-def test_what_a_block_raised_after_close_is_what_comes_out(make: Any) -> None:
+def test_the_exception_of_a_block_after_close_is_raised(make: Any) -> None:
     worker = make(num_sub_workers=1)
     x = worker.shared_array(4)
 

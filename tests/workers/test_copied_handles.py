@@ -1,4 +1,4 @@
-"""Handles of callables: copies are equal to the original, and dead ones are refused at the call."""
+"""Handles of callables: copies equal the original, and dead handles are refused at the call."""
 
 from __future__ import annotations
 
@@ -87,9 +87,7 @@ def uses_of(handle: Any) -> list[Callable[[Any], Any]]:
 
 
 @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
-def test_a_copy_of_a_dead_handle_is_dead_and_so_is_what_was_captured(
-    make: Any, copied: Any
-) -> None:
+def test_copies_and_captures_of_a_dead_handle_are_refused(make: Any, copied: Any) -> None:
     worker = make(num_sub_workers=1)
     original, other = worker.register(add_one), worker.register(add_one)
     row = worker.shared_array(8)
@@ -108,7 +106,7 @@ def test_a_copy_of_a_dead_handle_is_dead_and_so_is_what_was_captured(
 
 
 def test_a_task_that_was_submitted_before_does_not_keep_its_handle_alive(make: Any) -> None:
-    """The driver caches handles by object: an end of a registration empties the cache."""
+    """The driver caches handles by object; the end of a registration empties the cache."""
     worker = make(num_sub_workers=1)
     handle = worker.register(add_one)
     row = worker.shared_array(8)
@@ -160,8 +158,8 @@ def test_a_handle_cannot_be_changed_or_made_by_hand(make: Any) -> None:
         handle.__init__(*handle.__getstate__())
 
 
-def test_an_altered_pickle_of_a_handle_is_what_its_registration_says(make: Any) -> None:
-    """The other parts are information: they do not decide what runs."""
+def test_an_altered_pickle_of_a_handle_is_identified_by_its_registration(make: Any) -> None:
+    """The other members are only information; they do not determine the callable."""
     worker = make(num_sub_workers=1)
     handle, other = worker.register(add_one), worker.register(add_two)
     row = worker.shared_array(8)
@@ -186,7 +184,7 @@ def test_an_altered_pickle_of_a_handle_is_what_its_registration_says(make: Any) 
 
 
 def test_workers_of_forked_processes_have_other_identities(make: Any) -> None:
-    """A counter would give two processes the same number."""
+    """With a counter, two processes could use the same number."""
     mine = make(num_sub_workers=1).register(add_one)
     read_end, write_end = os.pipe()
     child = os.fork()
@@ -221,11 +219,11 @@ def test_a_handle_of_another_program_is_refused(make: Any) -> None:
 
 
 leaf_of: list[Any] = []
-"""The handles of the Worker below, which its process inherits."""
+"""The handles of the Worker below, which the child process inherits."""
 
 
 def submit_leaf(orch: Any, args: Any, config: Any) -> None:
-    """Use a handle of the Worker of this process that was made before its process was."""
+    """Use, in a forked process, a handle of the Worker that was created before the fork."""
     orch.submit_sub(leaf_of[0], given((args.tensor(0), IN_OUT)))
 
 

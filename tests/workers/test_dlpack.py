@@ -1,7 +1,7 @@
-"""Tensors of other libraries, which a Worker knows by DLPack alone.
+"""Tensors of other libraries, which a Worker accepts through DLPack.
 
-Exporters stand in for torch: its wheels are too large for what a test may install, and DLPack is
-all that is asked of its tensors.
+Small exporters replace torch here: its wheels are too large for a test, and only DLPack of its
+tensors is used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Exported:
 
 
 class Elsewhere(Exported):
-    """One that is in the memory of an accelerator."""
+    """A tensor in the memory of an accelerator."""
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (2, 0)
@@ -62,7 +62,7 @@ def test_its_regions_order_tasks_with_those_of_arrays(make) -> None:
     assert (rows[-1] == 2**19).all()
 
 
-def test_published_calls_take_it(make) -> None:
+def test_published_calls_accept_it(make) -> None:
     worker = make(num_sub_workers=1)
     x = worker.shared_array((8,), "float32")
     handle = worker.register(lambda args: args.tensor(0).fill(3))

@@ -1,4 +1,4 @@
-"""The driver's own thread, which calls hooks in Python while the program does something else."""
+"""The driver's own thread calls hooks in Python while the program does other work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edges that no tensor shows: `after` of a submit, and `TaskArgs.add_dep` before it."""
+"""Edges without a tensor: `after` of a submit, and `TaskArgs.add_dep` before it."""
 
 # Invariant of this file: A task waits for the tasks that its submit names (`after`,
 # `TaskArgs.add_dep`), in captures, too.
@@ -43,7 +43,7 @@ def add_first_to_second(args: Any) -> None:
 
 
 def given(*arrays: Any) -> TaskArgs:
-    """Make arguments that order nothing by their tensors."""
+    """Return arguments whose tensors order nothing."""
     args = TaskArgs()
     for array in arrays:
         args.add_tensor(array, TensorArgType.NO_DEP)
@@ -66,7 +66,7 @@ def look(seen: Any, target: Any) -> Callable[[], None]:
 
 
 def started(make: Any) -> tuple[Worker, Any, Any]:
-    """Give a Worker, rows, and the handle of a task that writes 1 + the first into the second."""
+    """Return a Worker, rows, and a task handle: the second row becomes 1 + the first."""
     worker = make(num_sub_workers=3)
     rows = worker.shared_array((4, 8))
     handle = worker.register(look(rows[0], rows[1]))
@@ -76,7 +76,7 @@ def started(make: Any) -> tuple[Worker, Any, Any]:
     return worker, rows, handle
 
 
-def test_a_submit_waits_for_what_after_names(make, pipe) -> None:
+def test_a_task_waits_for_the_tasks_in_after(make, pipe) -> None:
     worker, rows, handle = started(make)
     with worker.session() as s:
         held = s.submit(hold, pipe[0], rows[0])
@@ -90,7 +90,7 @@ def test_a_submit_waits_for_what_after_names(make, pipe) -> None:
     assert (rows[3] == 2).all()
 
 
-def test_a_submit_waits_for_what_its_arguments_name(make, pipe) -> None:
+def test_a_task_waits_for_the_tasks_in_its_arguments(make, pipe) -> None:
     worker, rows, handle = started(make)
     plain, adding = worker.register(touch), worker.register(add_first_to_second)
     with worker.session() as s:
@@ -106,7 +106,7 @@ def test_a_submit_waits_for_what_its_arguments_name(make, pipe) -> None:
         parts.add_dep(group)
         s.orchestrator.submit_sub_many(adding, parts)
         assert not any(one.wait(0.01) for one in (last, group))
-        # The submit has consumed the edges: the same arguments wait for nothing now.
+        # The submit has removed the edges, so the same arguments now wait for nothing.
         assert s.orchestrator.submit_sub(plain, alone).wait(LIMIT_S)
         assert not held.done
         os.write(pipe[1], b"!")
@@ -115,7 +115,7 @@ def test_a_submit_waits_for_what_its_arguments_name(make, pipe) -> None:
     assert (counts == 2).all()
 
 
-def test_a_task_is_poisoned_by_what_it_waits_for_by_hand(make) -> None:
+def test_a_failure_poisons_along_explicit_edges(make) -> None:
     worker, rows, handle = started(make)
     with pytest.raises(TaskFailedError), worker.session() as s:  # noqa: PT012
         failed = s.submit(fail, rows[0])
@@ -136,14 +136,14 @@ def test_what_cannot_be_waited_for_is_refused_before_the_submit(make) -> None:
     with worker.session() as s:
         for after, message in (
             ([earlier], "task 0 is no earlier task of this run"),
-            ([None], "after has None; give handles of tasks"),
-            (7, "after is 7; give a list of handles"),
+            ([None], "after has None; pass handles of tasks"),
+            (7, "after is 7; pass a list of handles"),
         ):
             with pytest.raises(UsageError, match=message):
                 s.orchestrator.submit_sub(handle, after=after)
         for producer, message in (
             (earlier, "task 0 is no earlier task of this run"),
-            (None, "add_dep got None; give handles of tasks"),
+            (None, "add_dep got None; pass handles of tasks"),
         ):
             args = TaskArgs()
             args.add_dep(producer)
@@ -152,7 +152,7 @@ def test_what_cannot_be_waited_for_is_refused_before_the_submit(make) -> None:
         assert worker.statistics()["submitted"] == 0
 
 
-def test_a_captured_graph_keeps_what_its_tasks_wait_for(make, pipe) -> None:
+def test_a_captured_graph_keeps_its_explicit_edges(make, pipe) -> None:
     worker, rows, handle = started(make)
     holding = worker.register(hold_by_number)
 

@@ -92,7 +92,7 @@ def test_a_failed_task_poisons_its_descendants_and_nothing_else(make) -> None:
     with pytest.raises(TaskFailedError) as caught, worker.session() as s:
         handles = [
             s.submit(write, 1, rows[0]),
-            s.submit(fail, rows[1]),  # the one that fails
+            s.submit(fail, rows[1]),  # the task that fails
             s.submit(add_one, rows[1], rows[2]),
             s.submit(add_one, rows[2], rows[3]),
             s.submit(add_one, rows[0], rows[4]),
@@ -196,7 +196,7 @@ def seconds_of_a_death(worker: Any, task_: Any, how: tuple[Any, Any], message: s
 
 
 def test_a_hung_child_is_ended_at_its_deadline(make) -> None:
-    """At none of some times too early, and at the best not late: a busy machine may be slow."""
+    """No attempt may be too early, and the fastest must not be late: a busy machine may be slow."""
     took_s = []
     for _ in range(3):
         worker = make(num_sub_workers=2)
@@ -207,7 +207,7 @@ def test_a_hung_child_is_ended_at_its_deadline(make) -> None:
 
 
 def seconds_of_a_hung_child(worker: Any) -> float:
-    """How long it takes until a run with a task that hangs has failed, as it should."""
+    """Return the time until a run has failed in which a task hangs; require the right error."""
     rows = worker.shared_array((3, 8))
     worker.init()
     began = time.monotonic()
@@ -275,7 +275,7 @@ def test_a_snapshot_larger_than_its_limit_is_refused_at_the_call(make) -> None:
     still_works(worker)
 
 
-def test_a_task_that_fails_runs_again_as_often_as_it_says(make, tmp_path) -> None:
+def test_a_failing_task_runs_again_up_to_its_retries(make, tmp_path) -> None:
     worker = make(num_sub_workers=1)
     x = worker.shared_array(8)
     marker = tmp_path / "tries"
@@ -370,7 +370,7 @@ def test_a_handle_reports_the_error_after_its_worker_was_deleted(engine) -> None
 
 
 def wait_until_dead(pid: int) -> None:
-    """Leave it to the Worker to take the end."""
+    """Leave it to the Worker to collect the exit status."""
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
@@ -442,7 +442,7 @@ def on_chip(rt: Any, out: Out) -> None:
     rt.submit(bad_kernel, out)
 
 
-def test_a_handle_of_an_earlier_run_still_says_why_its_task_failed(make) -> None:
+def test_a_handle_of_an_earlier_run_still_has_the_error_of_its_task(make) -> None:
     worker = make(num_sub_workers=1)
     rows = worker.shared_array((2, 8))
     handles = []

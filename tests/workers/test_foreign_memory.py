@@ -1,4 +1,4 @@
-"""Shared memory that a Worker did not make, as of ``share_memory_()``: children have it or not."""
+"""Shared memory that a Worker did not create, such as that of ``share_memory_()``."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ Way = Callable[[Worker, Any, Any], None]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_forked_children_have_what_was_mapped_before_the_start(make, way: Way) -> None:
+def test_forked_children_have_the_mappings_from_before_the_start(make, way: Way) -> None:
     array = shared()
     worker = make(num_sub_workers=1)
     handle = worker.register(fill)
@@ -98,7 +98,7 @@ def test_what_was_mapped_after_the_start_is_refused_at_the_submit(make, way: Way
 
 
 class Mapping:
-    """Shared memory that is unmapped, and other shared memory that is mapped, at one address."""
+    """Shared memory that is unmapped, after which other shared memory is mapped at its address."""
 
     def __init__(self) -> None:
         self.address = self._map(None, 0)
@@ -136,7 +136,7 @@ def test_other_memory_at_the_address_of_memory_that_children_have_is_refused(
         way(worker, handle, mapping.array)
     assert not mapping.array.any()
     mapping.unmap()
-    with pytest.raises(UsageError, match="this process has nothing there"):
+    with pytest.raises(UsageError, match="this process has no memory at this address"):
         way(worker, handle, mapping.array)
 
 

@@ -1,6 +1,6 @@
-"""Groups start soon though single tasks never stop coming, also when a child is killed.
+"""Groups start soon although single tasks never stop coming, also when a child is killed.
 
-`.ci/nightly` does it with 10,000 groups.
+`.ci/nightly` runs the test with 10,000 groups.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pto_core.errors import ChildDiedError
 
 CHILDREN, WINDOW = 4, 8
 OVERLAPPING = 3
-"""Groups that are in flight at a time, so that they wait for each other, too."""
+"""The number of groups in flight, so that groups also wait for each other."""
 SOON = 100
 """The dispatches to its children within which a group that is ready, and before which no other one
 has to start, starts; those included that had been sent before: CHILDREN * WINDOW.
 
-Other children have dispatches as well meanwhile: how many is up to the operating system, which may
-let one of the group's children stand still for as long as it likes.
+Other children also receive tasks meanwhile. Their number depends on the operating system, which may
+stop one of the group's children for any time.
 """
 BACKLOG = 2000
-"""Single tasks that wait for a child, at least, whenever a group comes."""
+"""The minimum number of single tasks that wait for a child whenever a group is submitted."""
 REMEMBERED = 1 << 16
-"""Of how many tasks, the last ones, it is known when they began."""
+"""The begin is recorded for this many of the last tasks."""
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def groups(request: pytest.FixtureRequest) -> int:
 
 
 class Starts:
-    """When and in which process each task began; the children record it."""
+    """The time and the process in which each task began; the children record them."""
 
     def __init__(self, worker: Any) -> None:
         self.at, self.pid = worker.shared_array((2, REMEMBERED), "int64")
@@ -64,7 +64,7 @@ class Starts:
         return made
 
     def passed(self, since_ns: int, members: range, singles: list[int]) -> int:
-        """How many single tasks a group let begin on its children before it, since its turn."""
+        """Return how many single tasks began on the group's children since its turn, before it."""
         places = np.array(singles) % REMEMBERED
         at, pid = self.at[places], self.pid[places]
         return sum(
@@ -80,7 +80,7 @@ class Starts:
 
 
 class Stream:
-    """Keeps single tasks waiting, in a run that is open."""
+    """Keeps single tasks waiting, in an open run."""
 
     def __init__(self, worker: Any, orch: Any, starts: Starts) -> None:
         self._worker, self._orch, self._starts = worker, orch, starts
@@ -97,7 +97,7 @@ class Stream:
 
 
 class Group(NamedTuple):
-    """One that has been submitted: its children, and whether these lived when it was."""
+    """A submitted group: its children, and whether they were alive at the submit."""
 
     handle: Any
     pins: list[int]
@@ -119,11 +119,11 @@ def submit_group(
 def run_groups(
     worker: Any, starts: Starts, count: int, passed: list[int], kill_at: int | None = None
 ) -> None:
-    """Note for each group that could run how many single tasks it let pass."""
+    """Record for each group that could run how many single tasks ran before it."""
     chosen = random.Random(count)
     dead: set[int] = set()
     in_flight: deque[Group] = deque()
-    others_until_ns = 0  # when the last of the groups before had been sent, at the latest
+    others_until_ns = 0  # at the latest, the time when the last of the earlier groups had been sent
 
     def graph(orch: Any, args: Any, config: Any) -> None:
         stream = Stream(worker, orch, starts)
@@ -179,14 +179,14 @@ def test_groups_start_as_soon_with_a_child_killed(make, groups) -> None:
 
 
 def rest(args: Any) -> None:
-    """Take a while without a processor."""
+    """Sleep for a short time, without using a processor."""
     time.sleep(5e-3)
 
 
 def test_a_parent_whose_groups_wait_rests_meanwhile(make) -> None:
-    """It costs next to nothing in processor time, which a busy machine does not make more.
+    """The processor time must be close to zero, and does not grow on a busy machine.
 
-    A parent that spins takes as much as goes by, on a machine that lets it.
+    A parent that spins would use as much processor time as passes, if the machine allows it.
     """
     worker = make(num_sub_workers=CHILDREN, child_window=WINDOW)
     handle = worker.register(rest)

@@ -1,4 +1,4 @@
-"""What another thread does in the middle of a call, or a fork there, changes nothing for it."""
+"""Actions of another thread during a call, or a fork during a call, do not affect the call."""
 
 # Invariant of this file: A call uses the run, configuration and graph with which it began, even if
 # another thread changes them. No lock of the C++ library is held while Python code runs.
@@ -40,9 +40,9 @@ def block_dim(orch: Any, args: Any, config: CallConfig) -> None:
     args.tensor(0)[0] = config.block_dim
 
 
-@pytest.mark.parametrize("engine", ["native"])  # the other one needs the interpreter for a submit
+@pytest.mark.parametrize("engine", ["native"])  # the other thread needs the GIL for a submit
 def test_a_run_that_ends_in_a_submit_has_its_task(make: Any) -> None:
-    """The thread that submits does not get the interpreter until the other has ended the run."""
+    """The submitting thread does not get the GIL before the other thread has ended the run."""
     worker = make(num_sub_workers=1, snapshot_limit=1 << 13, on_worker_death="restart")
     for _ in range(20):
         if submits_while_its_run_ends(worker):
@@ -50,7 +50,7 @@ def test_a_run_that_ends_in_a_submit_has_its_task(make: Any) -> None:
 
 
 def submits_while_its_run_ends(worker: Worker) -> bool:
-    """Say whether the run ended while the submit waited for the interpreter."""
+    """Return whether the run ended while the submit waited for the GIL."""
     told, x = worker.shared_array(1, "int64"), worker.shared_array(1 << 10, "int64")
     handles: list[Any] = []
 
@@ -70,7 +70,7 @@ def submits_while_its_run_ends(worker: Worker) -> bool:
             spin_until(lambda: x[0] == 1)
             spin_until(
                 lambda: False, 0.005
-            )  # the child reports it, and there is space for the other
+            )  # the child reports the end, so there is space for the other snapshot
         was_waiting = not handles
     finally:
         sys.setswitchinterval(interval)
@@ -83,7 +83,7 @@ def submits_while_its_run_ends(worker: Worker) -> bool:
 
 
 def spin_until(is_met: Any, limit_s: float = 0.3) -> None:
-    """Without giving up the interpreter."""
+    """Wait without releasing the GIL."""
     until = time.monotonic() + limit_s
     while not is_met() and time.monotonic() < until:
         pass
@@ -189,7 +189,7 @@ def test_a_policy_that_would_wait_for_itself_is_refused_and_its_worker_is_open(
     assert message in refused[0]
 
 
-def test_a_policy_that_would_wait_for_who_forks_is_refused(make: Any) -> None:
+def test_a_policy_call_that_would_deadlock_with_a_fork_is_refused(make: Any) -> None:
     """A forking thread may wait for the driver of this policy."""
     other = make(num_sub_workers=1)
     forking, asked = threading.Event(), threading.Event()

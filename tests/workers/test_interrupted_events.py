@@ -1,4 +1,4 @@
-"""Ctrl-C while an engine, a policy or another part of a run is Python, and runs without owners."""
+"""Ctrl-C while an engine, a policy or another part of a run is Python; runs without owners."""
 
 # Invariant of this file: No handler of SIGINT, SIGTERM or SIGHUP runs inside an event of an engine
 # or inside a policy. It runs after the event or policy has returned.
@@ -40,7 +40,7 @@ def one_run(worker: Any, rows: Any) -> None:
 
 
 def interrupt_once(monkeypatch: pytest.MonkeyPatch, kind: str) -> list[bool]:
-    """Raise SIGINT behind the first such event of a reference engine; say whether that went on."""
+    """Raise SIGINT after the first such event; return whether the reference engine completed it."""
     engine = hierarchy.engine.ReferenceEngine
     handle = engine.handle
     met: list[bool] = []
@@ -89,7 +89,7 @@ def test_an_interrupt_inside_an_event_is_raised_behind_it(make, monkeypatch, kin
 
 @pytest.mark.parametrize("engine", ["reference"])
 def test_what_a_task_reads_stays_where_its_submit_is_interrupted(make, monkeypatch) -> None:
-    """Only the submit has the array, which would be zeroed with the last reference to it."""
+    """Only the submit references the array, which would be zeroed with its last reference."""
     worker = make(num_sub_workers=1)
     worker.register(copy)
     worker.init()
@@ -105,7 +105,7 @@ def test_what_a_task_reads_stays_where_its_submit_is_interrupted(make, monkeypat
 
 
 def test_an_interrupt_in_a_policy_cancels_the_run(make) -> None:
-    """The handler runs when the policy has returned."""
+    """The handler runs after the policy has returned."""
     went_on: list[bool] = []
 
     def policy(candidates: Any, preferred: int) -> int:
@@ -118,7 +118,7 @@ def test_an_interrupt_in_a_policy_cancels_the_run(make) -> None:
     worker.init()
     rows = worker.shared_array((20, 8))
     with pytest.raises(KeyboardInterrupt):  # noqa: PT012
-        while not went_on:  # the driver's own thread may be quicker than this one
+        while not went_on:  # the driver's own thread may be faster than this one
             one_run(worker, rows)
     rows[:] = 0
     one_run(worker, rows)

@@ -1,4 +1,4 @@
-"""Ctrl-C while the block of a session runs, and while the end of one is waited for."""
+"""Ctrl-C during the block of a session, and during the wait at its end."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def still_works(worker: Any) -> None:
 
 
 def interrupted_in(worker: Any, body: Any) -> float:
-    """Interrupt the block of a session; give how long it took until that was raised.
+    """Interrupt the block of a session; return the time until the exception was raised.
 
-    ``body`` may give the timer of another interrupt.
+    ``body`` may start the timer of another interrupt.
     """
     began = ended = 0.0
     with pytest.raises(KeyboardInterrupt), contextlib.ExitStack() as after:  # noqa: PT012
@@ -56,7 +56,7 @@ def interrupted_in(worker: Any, body: Any) -> float:
             with worker.session() as s:
                 another = body(s)
                 if another is not None:
-                    after.callback(another.join)  # so that it comes in here
+                    after.callback(another.join)  # so that the signal arrives here
                 began = time.monotonic()
                 raise KeyboardInterrupt
         finally:
@@ -64,7 +64,7 @@ def interrupted_in(worker: Any, body: Any) -> float:
     return ended - began
 
 
-def test_an_interrupt_in_the_block_waits_some_time_for_what_runs(make) -> None:
+def test_an_interrupt_in_the_block_waits_briefly_for_running_tasks(make) -> None:
     worker = make(num_sub_workers=1)
     rows = worker.shared_array((2, 8))
     worker.register(write)  # a child that hangs could not receive it
@@ -80,7 +80,7 @@ def test_an_interrupt_in_the_block_waits_some_time_for_what_runs(make) -> None:
 
 
 def test_another_interrupt_cuts_that_time_short(make) -> None:
-    """The best of some times, each without one of the children: a busy machine may be slow."""
+    """The fastest of several attempts counts, because a busy machine may be slow."""
     worker = make(num_sub_workers=4, on_worker_death="reroute")
     out = worker.shared_array(8)
 
@@ -95,7 +95,7 @@ def test_another_interrupt_cuts_that_time_short(make) -> None:
     still_works(worker)
 
 
-def test_an_interrupt_while_a_run_begins_leaves_none_open(make, monkeypatch) -> None:
+def test_an_interrupt_at_the_begin_leaves_no_run_open(make, monkeypatch) -> None:
     worker = make(num_sub_workers=1)
     worker.init()
     with monkeypatch.context() as patched:
@@ -106,7 +106,7 @@ def test_an_interrupt_while_a_run_begins_leaves_none_open(make, monkeypatch) -> 
     still_works(worker)
 
 
-def test_an_interrupt_while_a_run_is_abandoned_leaves_none_open(make, monkeypatch) -> None:
+def test_an_interrupt_while_a_run_is_abandoned_leaves_no_run_open(make, monkeypatch) -> None:
     worker = make(num_sub_workers=1)
     worker.init()
     with monkeypatch.context() as patched:
@@ -126,7 +126,7 @@ def test_an_interrupt_while_a_run_is_abandoned_leaves_none_open(make, monkeypatc
 def test_an_interrupt_just_before_the_end_is_asked_for_leaves_none_open(
     make, monkeypatch, owner, what, how, raised
 ) -> None:
-    """Whatever the program's handler raises."""
+    """The exception is the one that the program's handler raises."""
 
     def interrupt(*args: Any, **keywords: Any) -> None:
         raise raised
@@ -155,7 +155,7 @@ def test_an_interrupt_just_before_the_end_is_asked_for_leaves_none_open(
     still_works(worker)
 
 
-def test_an_interrupt_while_an_ending_is_found_loses_none(make, monkeypatch) -> None:
+def test_an_interrupt_while_an_exit_is_detected_loses_no_exit(make, monkeypatch) -> None:
     worker = make(num_sub_workers=1)
     poll, signals = ChildProcesses.poll, [signal.SIGINT]
 

@@ -65,8 +65,8 @@ print(is_mapped(), threads())
 # threads and mappings.
 @pytest.mark.parametrize("run", ["ended", "open"])
 @pytest.mark.parametrize("reference", ["held", "free"])
-def test_everything_goes_with_it(engine, run, reference) -> None:
-    """``held``: the driver's own thread has it, in the middle of a look."""
+def test_an_instance_travels_with_its_class(engine, run, reference) -> None:
+    """``held``: the driver's own thread has the last reference, during a poll."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, engine, run, reference],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Callables that are registered while children run: all that may run one have it, or none."""
+"""Callables that are registered while children run: all children have one, or none."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_chip_callable_reaches_chips_that_run(make) -> None:
 
 
 def leave_a_note(orch: Any, args: Any, config: Any) -> None:
-    """A graph function: it has tasks run on the children of its Worker, and says where it is."""
+    """A graph function that runs tasks on the children of its Worker and records where it ran."""
     note = args.tensor(0)
     note[0] = os.getpid()
     with orch.scope():
@@ -57,7 +57,7 @@ def leave_a_note(orch: Any, args: Any, config: Any) -> None:
 
 
 leaf_of: list[Any] = []
-"""The handle that the hosts inherit: the graph function comes later, and finds it by name."""
+"""The handle that the hosts inherit; the graph function is registered later under its name."""
 
 
 def test_a_graph_function_reaches_hosts_that_run(make, monkeypatch) -> None:
@@ -78,7 +78,7 @@ def test_a_graph_function_reaches_hosts_that_run(make, monkeypatch) -> None:
 
 
 class Once:
-    """Can be made again by the first child that tries, and by no other one."""
+    """Can be unpickled only by the first child that tries."""
 
     def __init__(self, mark: Path) -> None:
         self._mark = mark
@@ -216,7 +216,7 @@ def edited(tmp_path, monkeypatch) -> Any:
 def test_a_function_that_was_edited_after_the_start_runs_as_it_is_now(
     make, edited, is_known: bool
 ) -> None:
-    """The children have imported the first version; constants and helpers count as well."""
+    """The children have imported the first version; constants and helper functions count too."""
     worker = make(num_sub_workers=2)
     row, handles = worker.shared_array(4), []
     module = edited(1)
@@ -267,7 +267,7 @@ def test_a_function_of_a_module_that_children_cannot_import_travels_by_code(
 
 
 def test_a_function_that_children_can_import_shares_the_state_of_its_module(make) -> None:
-    """Its module is the one of the child, also where serialising it would be impossible."""
+    """The function's module exists in the child, even if the module could not be serialised."""
     worker = make(num_sub_workers=1)
     worker.init()
     handle, row = worker.register(count), worker.shared_array(4)

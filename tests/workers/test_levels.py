@@ -1,4 +1,4 @@
-"""Workers under Workers: the same engine at each level, and errors that keep the path."""
+"""Workers with child Workers: the same engine at each level, and errors that contain the path."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def submit(call: Any, handle: Any, array: Any, *more: Any) -> None:
 
 
 def nested(make: Any, levels: int, leaf: Any) -> tuple[Worker, Any]:
-    """Give a Worker of that level with one child a level down to level 3, and its graph."""
+    """Return a Worker of that level with one child at each level down to 3, and its graph."""
     worker = make(level=3, num_sub_workers=1)
     handle = worker.register(leaf)
 
@@ -127,7 +127,7 @@ def moved(of: Any, to: Any) -> TaskArgs:
 
 
 class Rings:
-    """L4 with rings of 16 MiB over L3 with rings of 1 MiB; all that is allocated passes them."""
+    """L4 with rings of 16 MiB over L3 with rings of 1 MiB; the allocations exceed both sizes."""
 
     def __init__(self, make: Any) -> None:
         self.w4, w3 = make(level=4), make(num_sub_workers=1, heap_ring_size=MIB)

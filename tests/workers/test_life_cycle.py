@@ -1,4 +1,4 @@
-"""The life cycle of a Worker: close() in handlers of signals, and Workers that were added."""
+"""The life cycle of a Worker: close() in signal handlers, and Workers that were added."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def handler(act: Callable[[], object]) -> Iterator[None]:
 
 
 class StopChildren:
-    """Stops new children at their fork while it is active, and then tells ``then``."""
+    """Stops new children at their fork while it is active, and then calls ``then``."""
 
     active: Callable[[], None] | None = None
 
@@ -63,7 +63,7 @@ os.register_at_fork(after_in_parent=at_fork_in_parent, after_in_child=at_fork_in
 
 @pytest.fixture
 def children_stop() -> Iterator[None]:
-    """Signal this process as soon as it has forked a child, which does not get ready."""
+    """Send this process a signal as soon as it has forked a child, which does not become ready."""
     StopChildren.active = lambda: signal.raise_signal(signal.SIGUSR1)
     yield
     StopChildren.active = None
@@ -121,7 +121,7 @@ def test_a_handler_of_a_signal_closes_a_worker_in_a_run(make: Any) -> None:
 
 
 def at_once(count: int, act: Callable[[], Any]) -> list[Any]:
-    """Call ``act`` on several threads; return what each returned or raised."""
+    """Call ``act`` on several threads; return the result or the exception of each."""
     results: list[Any] = []
     ready = threading.Barrier(count)
 
@@ -214,11 +214,11 @@ EVENTS: dict[str, tuple[Callable[[LifeCycle], bool], dict[State, State]]] = {
 
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("event", EVENTS)
-def test_each_event_moves_as_the_table_says_or_changes_nothing(event: str, state: State) -> None:
+def test_each_event_follows_the_table_or_changes_nothing(event: str, state: State) -> None:
     act, moves = EVENTS[event]
     life = LifeCycle()
     life.state = state
     is_done = act(life)
     assert life.state is moves.get(state, state)
-    # The thread that starts the Worker ends what close() has cancelled.
+    # The thread that starts the Worker ends the children after close() has cancelled the start.
     assert is_done == (state in moves and (event, state) != ("begin_close", State.STARTING))

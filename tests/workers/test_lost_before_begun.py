@@ -1,4 +1,4 @@
-"""Frames that were sent to a child, and had not begun when it was killed."""
+"""Frames that were sent to a child and had not begun when it was killed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write_when_told(entrance: int, out: Out) -> None:
 
 
 class Stopped:
-    """Children that know all tasks and take no frame, until they are killed."""
+    """Children that know all tasks and receive no frame until they are killed."""
 
     def __init__(self, worker: Any, *numbers: int) -> None:
         for each in (write, add_one, write_when_told):
@@ -68,7 +68,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_single_task_goes_again(make, policy: str) -> None:
+def test_a_single_task_is_sent_again(make, policy: str) -> None:
     worker = make(num_sub_workers=2, on_worker_death=policy)
     rows = worker.shared_array((2, 8))
     stopped = Stopped(worker, 0)
@@ -81,7 +81,7 @@ def test_a_single_task_goes_again(make, policy: str) -> None:
     assert worker.statistics()["deaths"] == 1
 
 
-def test_a_task_that_was_sent_early_goes_again(make, pipe: tuple[int, int]) -> None:
+def test_a_task_that_was_sent_early_is_sent_again(make, pipe: tuple[int, int]) -> None:
     worker = make(num_sub_workers=2, on_worker_death="restart")
     rows = worker.shared_array((2, 8))
     stopped = Stopped(worker, 1)
@@ -94,7 +94,7 @@ def test_a_task_that_was_sent_early_goes_again(make, pipe: tuple[int, int]) -> N
     assert (rows[1] == 2).all()
 
 
-def test_a_group_goes_again_where_no_member_had_begun(make) -> None:
+def test_a_group_is_sent_again_if_no_member_had_begun(make) -> None:
     worker = make(num_sub_workers=2, on_worker_death="restart")
     rows = worker.shared_array((2, 8))
     stopped = Stopped(worker, 0, 1)

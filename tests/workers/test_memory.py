@@ -1,4 +1,4 @@
-"""What a Worker takes: of memory for waiting tasks, for heap rings, and for configurations."""
+"""The memory of a Worker for waiting tasks, heap rings, and configurations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAITING = 200_000
 BYTES_A_TASK_MAX = 350
 MIB, GIB = 1 << 20, 1 << 30
 
-# In a process of its own: what others have freed would hide what is taken.
+# Runs in a separate process, because memory freed by other tests would hide allocations.
 WAITING_TASKS = f"""
 import json, os, time
 from pto_core import ContinuousTensor, TaskArgs, TensorArgType, Worker
@@ -81,7 +81,7 @@ def test_many_waiting_tasks_take_little_each(measured) -> None:
 
 
 def test_a_worker_with_default_settings_takes_little_memory(measured) -> None:
-    """Four heap rings of 1 GiB lie behind it, of which no page is taken yet."""
+    """Four heap rings of 1 GiB are reserved, and no page of them is used yet."""
     assert measured["started"] < 8 * MIB
 
 
@@ -121,12 +121,12 @@ def touch_the_first(args: Any) -> None:
 
 
 def which(orch: Any, args: Any, config: CallConfig) -> None:
-    """Tell which object the number of the configuration stands for in this child."""
+    """Record the object that the number of the configuration selects in this child."""
     args.tensors[0].numpy()[0] = id(config)
 
 
 def test_equal_configurations_are_one(make) -> None:
-    """A child has one object for each number, so equal ones of the parent had one number."""
+    """A child has one object for each number, so equal configurations had one number."""
     pod = make(level=4)
     pod.add_worker(make(level=3, num_sub_workers=1))
     told = pod.register(which)

@@ -1,4 +1,4 @@
-"""Who runs a task: the policy of a Worker, wishes and pins."""
+"""The child that runs a task: the policy of a Worker, hints and pins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def who(out: Out) -> None:
 
 @task
 def who_waits(gate: In, out: Out) -> None:
-    """Say it at once, and stay until the gate opens."""
+    """Report the process at once, and wait until the gate opens."""
     out[:] = os.getpid()
     deadline = time.monotonic() + PATIENCE_S
     while not gate[0] and time.monotonic() < deadline:
@@ -35,7 +35,7 @@ def await_all(found: Any) -> None:
 
 
 def pids(worker: Worker) -> list[int]:
-    """Give the process of each child, by its number."""
+    """Return the process of each child, by its number."""
     found = worker.shared_array((CHILDREN,), "int64")
     with worker.session() as s:
         for child in range(CHILDREN):
@@ -78,7 +78,7 @@ def test_a_policy_picks_among_those_with_room(make) -> None:
         assert all(0 <= load < 2 for _, load in candidates)
 
 
-def test_a_policy_is_told_the_child_that_was_waited_for(make) -> None:
+def test_a_policy_receives_the_child_of_the_last_producer(make) -> None:
     wishes: list[int] = []
 
     def policy(candidates: Sequence[tuple[int, int]], preferred: int) -> int:
@@ -90,13 +90,14 @@ def test_a_policy_is_told_the_child_that_was_waited_for(make) -> None:
     gate, out = worker.shared_array((2, 1), "int64")
     with worker.session() as s:
         s.submit(who_waits, gate, out, worker=2)
-        s.submit(who, out)  # only ordered by it, so it is not sent before it has ended
+        # the task is only ordered by it, so it is not sent before that has ended
+        s.submit(who, out)
         gate[0] = 1
     assert wishes == [2]
     assert known.index(out[0]) == 2
 
 
-def test_a_wish_is_granted_where_there_is_room_and_holds_nothing_up(make) -> None:
+def test_a_hint_is_followed_if_the_child_has_free_space_and_delays_nothing(make) -> None:
     worker = make(num_sub_workers=CHILDREN, child_window=1)
     known = pids(worker)
     gate, out = worker.shared_array((1,), "int64"), worker.shared_array((3,), "int64")

@@ -1,4 +1,4 @@
-"""What following a run shows on a terminal, a real one, and elsewhere."""
+"""The progress display of a run, on a real terminal and elsewhere."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fail(out: Out) -> None:
 class Terminal:
     """A pty whose other end is read all the time, so that no writer has to wait.
 
-    In a ``with`` it is the standard error output.
+    As a context manager, it replaces standard error.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Terminal:
         self._reader.start()
 
     def _read(self) -> None:
-        """Children inherit the other end, so that it may outlive its file."""
+        """Children inherit the other end, which may therefore outlive its file."""
         while True:
             is_last = self._is_over.is_set()
             ready, _, _ = select.select([self._reading], [], [], 0 if is_last else 0.01)
@@ -89,7 +89,7 @@ class Terminal:
 
 
 def screen(text: str) -> list[str]:
-    """Return the lines that a terminal shows in the end."""
+    """Return the lines that a terminal shows at the end."""
     lines, row, at, column = [""], 0, 0, 0
     for control in CONTROL.finditer(text + "\r"):
         written = text[at : control.start()]
@@ -131,14 +131,14 @@ def engine() -> str:
 
 
 def check_is_cleared(terminal: Terminal) -> None:
-    """What follows the run begins in an empty line, and the cursor is seen again."""
+    """Output after the run begins on an empty line, and the cursor is visible again."""
     text = terminal.end_with("what follows")
     assert screen(text) == ["what follows"], text
     assert text.count(HIDDEN) == text.count(SHOWN) == 1
     assert text.index(HIDDEN) < text.index(SHOWN)
 
 
-def test_a_terminal_shows_a_bar_while_a_run_goes_on(make: Any, terminal: Terminal) -> None:
+def test_a_terminal_shows_a_bar_during_a_run(make: Any, terminal: Terminal) -> None:
     worker = make(num_sub_workers=1)
     rows = worker.shared_array((3, 8))
     with terminal, worker.session(progress=True) as s:
@@ -153,7 +153,7 @@ def test_a_terminal_shows_a_bar_while_a_run_goes_on(make: Any, terminal: Termina
     check_is_cleared(terminal)
 
 
-def test_a_terminal_is_left_clean_by_a_block_that_raises(make: Any, terminal: Terminal) -> None:
+def test_a_terminal_is_restored_after_a_block_that_raises(make: Any, terminal: Terminal) -> None:
     worker = make(num_sub_workers=1)
     row = worker.shared_array((8,))
     with pytest.raises(KeyError), terminal, worker.session(progress=True) as s:  # noqa: PT012
@@ -163,7 +163,7 @@ def test_a_terminal_is_left_clean_by_a_block_that_raises(make: Any, terminal: Te
     check_is_cleared(terminal)
 
 
-def test_a_terminal_shows_what_failed_and_is_left_clean(make: Any, terminal: Terminal) -> None:
+def test_a_terminal_shows_failures_and_is_restored(make: Any, terminal: Terminal) -> None:
     worker = make(num_sub_workers=1)
     row = worker.shared_array((8,))
     with pytest.raises(TaskFailedError), terminal, worker.session(progress=True) as s:
@@ -172,7 +172,7 @@ def test_a_terminal_shows_what_failed_and_is_left_clean(make: Any, terminal: Ter
     check_is_cleared(terminal)
 
 
-def test_a_terminal_is_left_clean_where_nothing_can_follow(
+def test_a_terminal_is_restored_if_no_output_can_follow(
     make: Any, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = make(num_sub_workers=1)
@@ -195,7 +195,7 @@ def test_a_process_forked_while_a_bar_is_drawn_prints_past_it(terminal: Terminal
     with terminal:
         bar = TerminalBar("L3")
         bar(Progress(2, 1, 0))
-        assert sys.stderr is not terminal.file  # what is printed goes above the bar
+        assert sys.stderr is not terminal.file  # printed text appears above the bar
         child = os.fork()
         if child == 0:
             os._exit(sys.stderr is not terminal.file)
@@ -205,7 +205,7 @@ def test_a_process_forked_while_a_bar_is_drawn_prints_past_it(terminal: Terminal
     check_is_cleared(terminal)
 
 
-def test_a_terminal_is_left_clean_when_the_count_cannot_be_had(terminal: Terminal) -> None:
+def test_a_terminal_is_restored_if_the_count_fails(terminal: Terminal) -> None:
     def source() -> Progress:
         raise RuntimeError("no count is shown")
 

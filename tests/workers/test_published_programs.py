@@ -1,4 +1,4 @@
-"""Programs as they are published for this engine, with the names that they use."""
+"""Published programs for level 3, with the names that they use."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_an_orchestration_in_cpp_on_a_chip_before_and_after_the_start(make, tmp_
         w3.unregister(chip)
 
     run(5)
-    run(6)  # forgotten, so that it is brought to the chip that runs
+    run(6)  # not copied, so the framework copies it to the chip that runs the task
 
 
 def test_a_sub_function_without_arguments_and_a_task_slot(make, tmp_path) -> None:

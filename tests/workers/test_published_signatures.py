@@ -1,4 +1,4 @@
-"""The signatures that are published hold: names, order, defaults; more may only come by name."""
+"""The signatures match the published ones: names, order, defaults."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ WITH_HINT = [name for name in ORCHESTRATOR if name.startswith("submit")]
 
 
 def written(text: str) -> inspect.Signature:
-    """Give the signature that the text of a parameter list stands for."""
+    """Return the signature for the text of a parameter list."""
     names: dict[str, Callable[..., Any]] = {}
-    exec(f"def function{text}: ...", names)  # the texts above
+    exec(f"def function{text}: ...", names)  # used by the texts above
     return inspect.signature(names["function"])
 
 
 def stubbed(kind: str, name: str) -> inspect.Signature:
-    """Give the signature of a native method, as its stub has it; a test compares that."""
+    """Return the signature of a native method from its stub; another test checks the stub."""
     (body,) = (one.body for one in STUB.body if isinstance(one, ast.ClassDef) and one.name == kind)
     (method,) = (one for one in body if isinstance(one, ast.FunctionDef) and one.name == name)
     for argument in ast.walk(method.args):
@@ -84,7 +84,7 @@ def stubbed(kind: str, name: str) -> inspect.Signature:
 
 
 def broken_promises(given: inspect.Signature, promised: inspect.Signature) -> list[str]:
-    """Name what a caller who goes by ``promised`` would miss in ``given``."""
+    """Return the parameters of ``promised`` that ``given`` does not have."""
     found = []
     by_place = [p for p in given.parameters.values() if p.kind is not p.KEYWORD_ONLY]
     expected = [p for p in promised.parameters.values() if p.kind is not p.KEYWORD_ONLY]

@@ -1,6 +1,6 @@
-"""No Python runs where an object of a Worker goes: an interrupt that comes there would be dropped.
+"""No Python code runs when an object of a Worker is destroyed: an interrupt there would be dropped.
 
-CPython prints what a callback of a weak reference or a ``__del__`` raises, and goes on.
+CPython prints the exception of a weak-reference callback or a ``__del__``, and continues.
 """
 
 # Invariant of this file: Destruction of a Worker's objects runs no Python code, and its weak
@@ -26,7 +26,7 @@ def write(value: int, out: Out) -> None:
 
 
 def calls_of(act: Callable[[], object]) -> list[tuple[CodeType, CodeType]]:
-    """Call ``act``; give the Python functions that were called meanwhile, each with its caller."""
+    """Call ``act``; return the Python functions that were called meanwhile, with callers."""
     found: list[tuple[CodeType, CodeType]] = []
 
     def note(frame: FrameType, event: str, arg: object) -> None:
@@ -34,7 +34,7 @@ def calls_of(act: Callable[[], object]) -> list[tuple[CodeType, CodeType]]:
             found.append((frame.f_code, frame.f_back.f_code))
 
     gc.collect()
-    gc.disable()  # what others have left is not ours
+    gc.disable()  # ignore objects that earlier tests left
     sys.setprofile(note)
     try:
         act()
@@ -45,9 +45,9 @@ def calls_of(act: Callable[[], object]) -> list[tuple[CodeType, CodeType]]:
 
 
 def is_callback(code: CodeType, caller: CodeType) -> bool:
-    """Whether it is called where an object goes; ``close`` calls a finalizer by an ExitStack."""
+    """Return whether it is called when an object is destroyed; ``close`` is excluded."""
     if Path(code.co_filename).name not in ("weakref.py", "_weakrefset.py"):
-        # importlib.metadata tries to open each file of sys.path that is not there as a zip file.
+        # importlib.metadata tries to open each missing entry of sys.path as a zip file.
         return code.co_name == "__del__" and Path(code.co_filename).name != "zipfile.py"
     if code.co_name == "__call__":
         return Path(caller.co_filename).name != "contextlib.py"
@@ -62,18 +62,18 @@ def whole_life(engine: str) -> None:
         assert (out == 3).all()
 
 
-def test_none_runs_while_a_worker_is_used_closed_and_let_go(engine) -> None:
+def test_no_python_runs_while_a_worker_is_closed_and_destroyed(engine) -> None:
     whole_life(engine)  # modules that are imported for the first time
     calls = calls_of(lambda: whole_life(engine))
     assert [code for code, caller in calls if is_callback(code, caller)] == []
 
 
-def test_none_runs_where_an_array_goes(make) -> None:
+def test_no_python_runs_when_an_array_is_destroyed(make) -> None:
     held: list[Any] = [make(num_sub_workers=1).shared_array(8)]
     assert len(calls_of(held.clear)) == 0
 
 
-def test_none_runs_where_a_registered_function_goes() -> None:
+def test_no_python_runs_when_a_registered_function_is_destroyed() -> None:
     kept = "closed over"
     held: list[Any] = [lambda: kept]
     function_digest(held[0])

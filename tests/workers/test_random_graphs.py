@@ -1,4 +1,4 @@
-"""Random graphs give the sequential answer, also where some of their tasks fail."""
+"""Random graphs have the result of sequential execution, also if some of their tasks fail."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def check(worker: Any, handle: Any, memory: Any, steps: list[Step], seed: int) -
         error = caught
     np.testing.assert_array_equal(memory, expected, f"seed {seed}")
     assert (error is None) == (not failed)
-    if error is not None:  # by their count: buffers have numbers as well
+    if error is not None:  # by index, because buffers have numbers too
         assert 1 + len(error.failures) == len(failed), f"seed {seed}"
         assert len(error.poisoned) == len(poisoned), f"seed {seed}"
 
 
 @pytest.mark.parametrize("failures", [0.0, 0.04], ids=["whole", "failing"])
 @pytest.mark.parametrize("children", [1, 2, 3])
-def test_any_graph_gives_the_sequential_answer(make, children: int, failures: float) -> None:
+def test_any_graph_has_the_sequential_result(make, children: int, failures: float) -> None:
     worker = make(num_sub_workers=children, child_window=4, heap_ring_size=1 << 16)
     handle = worker.register(work)
     memory = worker.shared_array((ARRAYS, WORDS), "int64")

@@ -77,7 +77,7 @@ def test_a_replay_that_stops_inside_a_scope_says_why(
     check_goes_on(worker, handle)
 
 
-def test_a_graph_that_leaves_a_scope_open_is_told_and_ends(make: Any) -> None:
+def test_an_open_scope_at_the_end_of_a_graph_is_an_error_and_the_run_ends(make: Any) -> None:
     worker = make(num_sub_workers=1)
     handle = worker.register(touch)
 
@@ -187,7 +187,7 @@ def test_a_replay_that_comes_second_leaves_the_run_of_another_thread_alone(
     with monkeypatch.context() as patch:
 
         def none_yet(self: Runs) -> bool:
-            """Say so, and let another thread begin one."""
+            """Report this, and let another thread begin a run."""
             patch.undo()
             other.__enter__()
             return False

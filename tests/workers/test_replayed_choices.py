@@ -1,4 +1,4 @@
-"""How and where a task is run is replayed too: its configuration, its wishes, and the policy."""
+"""A replay repeats how and where a task runs: its configuration, hints, and the policy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def tell_process(args: Any) -> None:
 
 
 def meet(args: Any) -> None:
-    """Say who we are, and wait until everybody has."""
+    """Record this process, and wait until all members have done so."""
     found = args.tensor(0)
     found[args.scalar(0)] = os.getpid()
     limit = time.monotonic() + PATIENCE_S
@@ -34,7 +34,7 @@ def tell_config(orch: Any, args: Any, config: CallConfig) -> None:
 
 
 def pids(worker: Any) -> list[int]:
-    """Give the process of each child, by its number."""
+    """Return the process of each child, by its number."""
     who, found = worker.register(tell_process), worker.shared_array((CHILDREN, 1), "int64")
 
     def graph(orch: Any, args: Any, config: Any) -> None:
@@ -45,7 +45,7 @@ def pids(worker: Any) -> list[int]:
     return [int(pid) for pid in found[:, 0]]
 
 
-def test_each_task_has_its_configuration_and_the_others_that_of_the_capture(make: Any) -> None:
+def test_a_task_has_its_own_configuration_or_that_of_the_capture(make: Any) -> None:
     top = make(level=4)
     for _ in range(2):
         top.add_worker(make(num_sub_workers=1))
@@ -73,7 +73,7 @@ def test_each_task_has_its_configuration_and_the_others_that_of_the_capture(make
         assert told[:, 0].tolist() == [13, 23, of_the_capture, 51, 51, 3]
 
 
-def test_a_wish_is_replayed_and_holds_nothing_up(make: Any) -> None:
+def test_a_hint_is_replayed_and_delays_nothing(make: Any) -> None:
     worker = make(num_sub_workers=CHILDREN, child_window=1)
     known, handle = pids(worker), worker.register(meet)
     found = worker.shared_array((CHILDREN,), "int64")

@@ -1,4 +1,4 @@
-"""A random graph that is replayed gives the bytes that it gives when it is submitted."""
+"""A random graph has the same result when it is replayed as when it is submitted."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def all_of(rows: Any) -> TaskArgs:
 
 
 def begin(rows: Any, seed: int) -> Any:
-    """Fill them with what each program begins with."""
+    """Fill the arrays with the initial values of each program."""
     rows[:] = np.arange(len(rows) * WORDS).reshape(rows.shape) * 7 + seed % 1000
     return rows.copy()
 
 
 @pytest.mark.parametrize("hazards", ["raw", "full"])
-def test_a_replay_gives_the_bytes_of_a_run(make: Any, hazards: str, seeds: list[int]) -> None:
+def test_a_replay_writes_the_same_bytes_as_a_run(make: Any, hazards: str, seeds: list[int]) -> None:
     worker = make(num_sub_workers=CHILDREN, child_window=16, heap_ring_size=RING_BYTES)
     handle = worker.register(work_at_leisure)
     sets = [worker.shared_array((ARGUMENTS, WORDS), "int64") for _ in range(2)]

@@ -37,7 +37,7 @@ def hang(out: Out) -> None:
 
 
 class Gate:
-    """Holds back each child that is started from now on, in front of its body."""
+    """Holds back each child that is started from now on, before its body runs."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._reading, self._writing = os.pipe()
@@ -99,7 +99,7 @@ def test_answers_deadlines_and_deaths_are_seen_while_a_child_starts(make, gate) 
     still_works(worker)
 
 
-def test_one_that_is_killed_while_it_starts_is_tried_again(make, gate) -> None:
+def test_a_child_that_is_killed_during_its_start_is_restarted(make, gate) -> None:
     worker = make(num_sub_workers=1)
     worker.init()
     entrance = gate()
@@ -111,7 +111,7 @@ def test_one_that_is_killed_while_it_starts_is_tried_again(make, gate) -> None:
     assert await_count(worker, "restarts", 1) == 1
 
 
-def test_one_that_never_comes_as_far_is_given_up_and_says_why(make, gate) -> None:
+def test_a_child_that_never_becomes_ready_is_given_up_with_its_error(make, gate) -> None:
     worker = make(num_sub_workers=1)
     out = worker.shared_array(8)
     worker.init()
@@ -254,6 +254,6 @@ def test_neither_a_child_nor_one_in_its_place_has_a_pipe_of_its_parent(make) -> 
 def pipes(pid: int) -> set[str]:
     found = set()
     for one in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # the one that lists them
+        with contextlib.suppress(FileNotFoundError):  # the descriptor that lists the folder
             found.add(os.readlink(one))
     return {name for name in found if name.startswith("pipe:")}

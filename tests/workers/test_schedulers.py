@@ -1,4 +1,4 @@
-"""Engines and placement policies that a plugin provides and a Worker chooses by name."""
+"""Engines and placement policies that a plugin provides and a Worker selects by name."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_an_unknown_name_is_refused_when_the_worker_is_made(settings, message) -
 
 @pytest.mark.parametrize("settings", [{"engine": "least_loaded"}, {"policy": "native"}])
 def test_a_scheduler_of_the_other_kind_is_refused(settings) -> None:
-    with pytest.raises(UsageError, match=r"give it as (policy='least_loaded'|engine='native')"):
+    with pytest.raises(UsageError, match=r"pass it as (policy='least_loaded'|engine='native')"):
         Worker(3, num_sub_workers=1, **settings)
 
 

@@ -126,7 +126,7 @@ def test_handles_can_be_awaited(make) -> None:
 
 
 def test_a_task_ends_while_its_handle_is_polled(make) -> None:
-    """Asking is not driving: the Worker's own thread sends and hears meanwhile."""
+    """A query does not drive the run; the driver's own thread sends and receives meanwhile."""
     worker = make(num_sub_workers=1)
     row = worker.shared_array((8,))
     with worker.session() as s:
@@ -206,7 +206,7 @@ def test_callables_reach_children_that_run(make) -> None:
 
 
 class Explosive:
-    """Serialises, and cannot be made again."""
+    """Can be serialised, but not deserialised."""
 
     def __reduce__(self) -> Any:
         return eval, ("1 / 0",)

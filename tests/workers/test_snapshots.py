@@ -1,4 +1,4 @@
-"""What tasks with retries change in place is copied; the copies take no more than is allowed."""
+"""Copies of the arrays that tasks with retries change in place; their memory is limited."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pto_core.errors import CapacityError, ChildDiedError
 ROWS, WORDS = 64, 128
 ROW_BYTES = WORDS * 8
 KEPT_ROWS = 4
-"""Of how many rows there may be copies at once."""
+"""The number of rows of which copies may exist at once."""
 
 
 def inout(array: Any, *scalars: int) -> TaskArgs:
@@ -53,7 +53,7 @@ def test_a_submit_waits_for_room_and_no_longer(make, children) -> None:
     assert worker.statistics()["snapshot_bytes"] == 0
 
 
-def test_room_is_for_those_that_have_not_begun_too_and_comes_back_after_a_death(make) -> None:
+def test_frames_that_have_not_begun_use_the_window_until_a_death(make) -> None:
     worker = make(
         num_sub_workers=2, on_worker_death="restart", snapshot_limit=KEPT_ROWS * ROW_BYTES
     )
@@ -124,7 +124,7 @@ def test_what_never_fits_is_refused_with_the_numbers_while_the_room_is_full(make
 
 
 def test_a_retry_gets_all_arrays_of_its_task_back(make) -> None:
-    """The copies of arrays of different sizes lie behind each other."""
+    """The copies of arrays of different sizes follow each other in memory."""
     worker = make(num_sub_workers=1)
     sizes = (3, 8, 130)
     arrays = [worker.shared_array(size, "int64") for size in sizes]

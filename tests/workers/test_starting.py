@@ -1,4 +1,4 @@
-"""Starting a Worker that fails, starting it again, and a fork of the program that uses it."""
+"""A start that fails, a second start, and a fork of the program that uses the Worker."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ def test_a_child_that_cannot_start_leaves_the_worker_as_it_was(make, monkeypatch
 
 
 def mapped() -> int:
-    """Count the mappings that Workers of this process have."""
+    """Return the number of mappings that Workers of this process have."""
     gc.collect()
     return sum("pto-worker" in line for line in Path("/proc/self/maps").open())
 
 
-def test_a_worker_that_is_gone_leaves_what_its_arrays_need_and_no_more(engine) -> None:
+def test_after_a_worker_only_the_memory_of_its_arrays_remains(engine) -> None:
     before = mapped()
     worker = Worker(3, num_sub_workers=1, engine=engine, heap_ring_size=1 << 24)
     array = worker.shared_array(8)
@@ -106,7 +106,7 @@ def test_a_worker_that_is_gone_leaves_what_its_arrays_need_and_no_more(engine) -
 
 
 def in_a_fork(body: Callable[[], None]) -> str:
-    """Run ``body`` in a fork of this program; give what it raised, as text."""
+    """Run ``body`` in a fork of this program; return its exception as text."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -178,8 +178,8 @@ def test_a_callable_that_is_registered_during_a_restart_reaches_the_child(
     worker.unregister(handles[0])
 
 
-def test_too_few_descriptors_are_named_and_nobody_is_left(make, monkeypatch) -> None:
-    """The child runs already when the descriptor to follow it by is refused."""
+def test_too_few_descriptors_are_reported_and_no_child_is_left(make, monkeypatch) -> None:
+    """The child runs already when opening its pidfd fails."""
     worker = make(num_sub_workers=2)
     opened, real = [], os.pidfd_open
 

@@ -1,4 +1,4 @@
-"""SUB functions get arguments if their signature accepts one, and none otherwise."""
+"""SUB functions receive arguments if their signature accepts one, and none otherwise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pto_core import TensorArgType
 
 
 class Marker:
-    """A callable object that writes the number of tensors that it gets into its own array."""
+    """A callable object that writes the number of its tensors into its own array."""
 
     def __init__(self, array: Any) -> None:
         self._array = array

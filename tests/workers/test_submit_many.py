@@ -1,4 +1,4 @@
-"""Many tasks in one call, the configuration that a task is given, and the thread of the driver."""
+"""Many tasks in one call, the configuration of a task, and the driver's own thread."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def test_each_task_gets_its_part_and_its_row(make):
         parts.add_scalar(2)
         numbers = orch.submit_sub_many(handle, parts, factors)
         assert len(numbers) == 1000
-        # In order after the parts that it overlaps.
+        # It runs after the parts that it overlaps.
         orch.submit_sub_many(handle, parts, factors)
 
     w.run(graph)
     assert (data == 4 * factors[:, None]).all()
 
 
-def test_parts_of_different_numbers_are_refused_and_nothing_is_submitted(make):
+def test_arrays_with_different_numbers_of_parts_are_refused(make):
     w = make(num_sub_workers=1)
     handle = w.register(scale)
     few, many = w.shared_array((4, 2), "int64"), w.shared_array((5, 2), "int64")
@@ -56,7 +56,7 @@ def test_parts_of_different_numbers_are_refused_and_nothing_is_submitted(make):
             orch.submit_sub_many(handle, tensors(few), np.arange(5))
         with pytest.raises(UsageError, match="8-byte numbers"):
             orch.submit_sub_many(handle, tensors(few), np.arange(4, dtype=np.int32))
-        with pytest.raises(UsageError, match="give either"):
+        with pytest.raises(UsageError, match="pass either"):
             orch.submit_sub_many(handle, TaskArgs())
 
     w.run(graph)
@@ -85,7 +85,7 @@ def test_a_configuration_that_changed_is_sent_again(make, engine):
     assert config == CallConfig(block_dim=6)
 
 
-def test_tasks_run_while_the_graph_does_something_else(make):
+def test_tasks_run_while_the_graph_function_does_other_work(make):
     w = make(num_sub_workers=2)
     handle = w.register(touch)
     data = w.shared_array((2,), "int64")
@@ -102,8 +102,8 @@ def test_tasks_run_while_the_graph_does_something_else(make):
     w.run(graph)
 
 
-def test_a_program_that_waits_for_ever_is_told(make):
-    """At once: see pto_core/native_tests/deadlock_test.cpp."""
+def test_a_program_that_would_wait_forever_gets_a_deadlock_error(make):
+    """The proof is immediate: see pto_core/native_tests/deadlock_test.cpp."""
     w = make(num_sub_workers=1)
 
     def graph(orch, args, cfg):

@@ -1,7 +1,7 @@
-"""Each pair of calls on two threads: each call keeps its promise or raises a documented error.
+"""Pairs of calls on two threads: each call keeps its promise or raises a documented error.
 
-The first call is stopped in the middle, where it runs code of the program or waits for a child.
-The second call runs meanwhile, to its end or until it waits for the first.
+The first call is stopped midway, where it runs code of the program or waits for a child. The second
+call runs meanwhile, to its end or until it waits for the first.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def add_typed(x: InOut) -> None:
 
 
 def graph_below(orch: Any, args: Any, config: Any) -> None:
-    """Run in the process of a child Worker."""
+    """Runs in the process of a child Worker."""
 
 
 def await_path(path: Path) -> None:
@@ -49,7 +49,7 @@ def await_path(path: Path) -> None:
 
 
 class Gate:
-    """The place where a call is stopped, in this process or in a child."""
+    """The place at which a call is stopped, in this process or in a child."""
 
     def __init__(self, folder: Path) -> None:
         self.reached, self.opened = folder / "reached", folder / "opened"
@@ -66,7 +66,7 @@ def pass_gate(args: Any) -> None:
 
 
 class InParent:
-    """A callable that stops where it is serialised, before any child can have it."""
+    """A callable that stops while it is serialised, before any child has it."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -93,7 +93,7 @@ class InChild:
 
 
 class Forgotten:
-    """A callable that stops the child that forgets it."""
+    """A callable that stops the child that removes it."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate, self._process = gate, os.getpid()
@@ -125,7 +125,7 @@ def stopped_add_one(gate: Gate) -> Any:
 
 
 class Shape(Sequence[int]):
-    """A shape that stops where it is read."""
+    """A shape that stops when it is read."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -139,7 +139,7 @@ class Shape(Sequence[int]):
 
 
 class Forks:
-    """Stops this process before its first fork, or its children behind theirs."""
+    """Stops this process before its first fork, or its children after theirs."""
 
     before: Callable[[], None] | None = None
     in_child: Callable[[], None] | None = None
@@ -158,7 +158,7 @@ def no_forks_are_stopped() -> Iterator[None]:
 
 
 class World:
-    """A Worker, what its calls need, and what they have returned."""
+    """A Worker, the objects that its calls need, and the results of the calls."""
 
     def __init__(self, make: Any, folder: Path, *, is_running: bool) -> None:
         self.gate = Gate(folder)
@@ -184,7 +184,7 @@ class World:
     def submit_waiting(self, orch: Any, args: Any, config: Any) -> None:
         self.submit(orch, self.waiting, self.path)
 
-    # ---- calls that are stopped in the middle ----
+    # ---- calls that are stopped midway ----
 
     def init_at_fork(self) -> Any:
         Forks.before = self.gate
@@ -296,7 +296,7 @@ class World:
         self.worker.close()
         assert psutil.Process().children() == []
 
-    # ---- what was promised ----
+    # ---- the promises ----
 
     def check(self, calls: Sequence[Call]) -> None:
         errors = [call.error for call in calls if call.error is not None]
@@ -356,7 +356,7 @@ class World:
 
 
 class Call:
-    """A call on a thread of its own."""
+    """A call on a separate thread."""
 
     def __init__(self, world: World, name: str) -> None:
         self.name = name
@@ -417,7 +417,7 @@ MEANWHILE = [
 
 @pytest.fixture
 def engine() -> str:
-    """Return one engine: both have the same life cycle around them."""
+    """Return one engine: the life cycle is the same for both."""
     return "native"
 
 

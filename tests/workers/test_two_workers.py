@@ -1,4 +1,4 @@
-"""Two Workers of one process know nothing of each other, whatever happens to one of them."""
+"""Two Workers of one process are independent, whatever happens to one of them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_failure_of_one_in_the_middle_of_a_run_of_the_other(make) -> None:
     bump_often(ours, 2)
 
 
-def test_failures_and_kills_in_one_thread_and_work_in_another(make) -> None:
+def test_failures_in_one_thread_do_not_affect_another(make) -> None:
     troubled, quiet = make(num_sub_workers=2), make(num_sub_workers=2)
     quiet.init(), troubled.init()
     problems: list[BaseException] = []
@@ -94,7 +94,7 @@ def test_failures_and_kills_in_one_thread_and_work_in_another(make) -> None:
     bump_often(troubled, 2)
 
 
-def test_the_end_of_one_is_not_the_end_of_the_other(make) -> None:
+def test_the_end_of_one_worker_does_not_affect_the_other(make) -> None:
     first, second = make(num_sub_workers=1), make(num_sub_workers=1)
     (kept,) = children_of(second, 1)
     (gone,) = children_of(first, 1)
@@ -126,7 +126,7 @@ def test_what_was_started_in_between_outlives_what_was_started_first(make) -> No
     assert children_of(first, 2) == after
 
 
-def test_the_driver_of_one_is_parked_while_the_other_forks(make, monkeypatch) -> None:
+def test_the_driver_of_a_worker_is_parked_while_another_worker_forks(make, monkeypatch) -> None:
     first, second = make(num_sub_workers=1), make(num_sub_workers=2)
     array = first.shared_array((8,), "int64")
     parked: list[Driver] = []
@@ -168,7 +168,7 @@ def test_the_driver_of_one_is_parked_while_the_other_forks(make, monkeypatch) ->
     assert (array == 2).all()
 
 
-def test_the_other_one_is_not_the_owner_of_a_handle_or_an_array(make) -> None:
+def test_a_worker_refuses_handles_and_arrays_of_another_worker(make) -> None:
     first, second = make(num_sub_workers=1), make(num_sub_workers=1)
     handle: Any = first.register(lambda: None)
     with pytest.raises(Exception, match="another Worker"):

@@ -1,4 +1,4 @@
-"""Clusters that come back while their tasks run: giving one up never waits, getting one may."""
+"""Clusters that are released while their tasks run: a release never waits, an allocation may."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that cannot go on, on the simulator: the one right answer of each, in both modes."""
+"""Programs that cannot continue, on the simulator in both modes: the error advises a setting."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read(source: In):
 
 @pytest.fixture(params=MODES)
 def opened(request: pytest.FixtureRequest) -> Iterator[Callable[..., Device]]:
-    """Give a function that opens a device with these sizes."""
+    """Return a function that opens a device with these sizes."""
     with ExitStack() as devices:
 
         def open_with(**sizes: Any) -> Device:
@@ -58,7 +58,7 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Callable[..., Device]]:
 
 
 def stuck(device: Device, graph: Callable[[Any], None]) -> DeadlockError:
-    """Give the error of a run; the device works on, and what was advised is enough."""
+    """Return the error of a run. Afterwards the device works, and the advised sizes suffice."""
     with pytest.raises(DeadlockError) as caught:
         device.run(graph)
     assert device.run(lambda rt: rt.submit(nothing)).tasks == 1
@@ -140,7 +140,7 @@ def test_a_twenty_fifth_cluster_is_more_than_any_device_has(opened):
 
 
 def await_told() -> bool:
-    """Say whether a long wait has been logged, into the file that stands for standard error."""
+    """Return whether a long wait was logged, to the file that replaces standard error."""
     patience = time.monotonic() + PATIENCE_S
     while b" BLOCKED " not in os.pread(2, KIB * KIB, 0):
         if time.monotonic() > patience:
@@ -293,7 +293,7 @@ def test_a_blocked_submit_lets_other_threads_go_on(capfd):
             rt.submit(nothing)
 
     def count():
-        if await_told():  # the submit is blocked, and each round lets it go on, if it can
+        if await_told():  # the submit waits, and each round lets it continue if it can
             while len(counted) < 2000:
                 time.sleep(0)
                 counted.append(1)

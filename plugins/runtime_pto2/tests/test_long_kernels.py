@@ -1,4 +1,4 @@
-"""A C++ kernel that takes long keeps no independent task from running while a worker is free."""
+"""A long C++ kernel does not keep independent tasks from running while a worker is free."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ extern "C" void kernel_entry(int64_t* args) {
 
 @pytest.fixture
 def kernels(tmp_path: Path) -> tuple[CoreCallable, ...]:
-    """Give the kernels that wait and tell."""
+    """Return the kernel that waits and the kernel that signals."""
     for name, source in (("wait", WAIT), ("tell", TELL)):
         (tmp_path / f"{name}.cpp").write_text(source)
     return tuple(
@@ -49,7 +49,7 @@ def kernels(tmp_path: Path) -> tuple[CoreCallable, ...]:
 
 
 def submit_short_ones(rt: Any, tell: CoreCallable, others: InOut) -> None:
-    """Let workers expect more kernels that are short."""
+    """Run short kernels, so that workers expect more of them."""
     for _ in range(3):
         for _ in range(3):
             rt.submit(tell, NoDep(others))
@@ -76,7 +76,7 @@ def test_independent_tasks_run_beside_a_long_kernel(
         with rt.scope():
             pass
         time.sleep(0.05)
-        for _ in range(10):  # more than the window: the caller has to wait for them
+        for _ in range(10):  # more than the window, so the caller has to wait for them
             with rt.scope():
                 for _ in range(10):
                     rt.submit(tell, NoDep(flags))
@@ -88,7 +88,7 @@ def test_independent_tasks_run_beside_a_long_kernel(
 def test_they_run_at_the_latest_when_an_orchestration_that_computed_waits(
     kernels: tuple[CoreCallable, ...], workers: int
 ) -> None:
-    """As the README of the simulator says: in the meantime they may, but need not."""
+    """The README of the simulator says that tasks may, but need not, run in the meantime."""
     wait, tell = kernels
 
     def graph(rt, flags: InOut, others: InOut) -> None:
@@ -124,5 +124,6 @@ def test_batches_become_whole_again_behind_a_long_kernel(kernels: tuple[CoreCall
     with open_device("a2a3sim", runtime="pto2", settings={"sim.workers": 2}) as device:
         for _ in range(3):
             report = device.run(graph, np.zeros(2, np.int32), np.zeros(chains, np.int32))
-            # In step each batch has a task of each chain; out of step it has one or two.
+            # If the chains are in step, each batch has a task of each chain; otherwise it has one
+            # or two.
             assert report.statistics["dispatch_batches"] < tasks / 3

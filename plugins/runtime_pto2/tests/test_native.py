@@ -1,4 +1,4 @@
-"""Builds the library and native tests and runs them; audits what the library needs."""
+"""Build the library and native tests and run them; check the symbols that the library needs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ PROGRAMS = Path("native", "tests")
 SIMULATOR = ROOT / "plugins" / "backend_sim"
 ASAN, TSAN = ("PTO_SANITIZE=address,undefined",), ("PTO_SANITIZE=thread",)
 TESTS = tuple(sorted(path.stem for path in (PACKAGE / "native" / "tests").glob("*_test.cpp")))
-SANITIZED = tuple(name for name in TESTS if name != "interleaving_test")  # it steps through code
-# Which test finds which bug; each round begins with another seed.
+# it steps through machine code
+SANITIZED = tuple(name for name in TESTS if name != "interleaving_test")
+# The test that finds each planted bug. Each round begins with another seed.
 PLANTS = {
     "LOST_WAKEUP": ("lanes_stress_test", "no_wake_up_is_lost"),
     "DOUBLE_COUNT": ("lanes_stress_test", "three_schedulers_small_window"),
@@ -30,7 +31,7 @@ PLANTS = {
 }
 ROUNDS = 10
 MISSED_AT_MOST = 1
-# The leak checker breaks on the thread-local blocks of many libraries.
+# The leak checker crashes on the thread-local blocks of many libraries.
 LEAK_OPTIONS = f"use_tls=0:suppressions={PACKAGE / 'native' / 'tests' / 'leaks.supp'}"
 AICPU_FLAGS = (
     *("-std=c++17", "-O2", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics"),
@@ -65,7 +66,7 @@ def test_under_sanitizers(native_build: NativeBuild, sanitizers: str, name: str)
     ],
 )
 def test_on_the_simulators_threads(native_build: NativeBuild, settings: tuple[str, ...]) -> None:
-    """Both libraries with one sanitizer: what they share is seen from both sides."""
+    """Both libraries are built with one sanitizer, so it sees both sides of shared data."""
     program = native_build(PACKAGE, *settings) / PROGRAMS / "on_simulator"
     simulator = native_build(SIMULATOR, *settings) / "libpto_backend_sim.so"
     subprocess.run(
@@ -91,7 +92,7 @@ def test_planted_bug_is_found(native_build: NativeBuild, plant: str) -> None:
     missed = 0
     for number in range(ROUNDS):
         seed = 1 + 1000 * number
-        # Beside busy programs two threads seldom run at once: then it takes longer.
+        # Beside busy programs, two threads rarely run at the same time, so the test takes longer.
         missed += not (is_found(40, seed) or is_found(160, seed + 500))
     assert missed <= MISSED_AT_MOST
 
@@ -107,7 +108,7 @@ def test_every_plant_has_a_test() -> None:
 
 
 def test_only_the_orchestrators_wait_looks_at_the_clock() -> None:
-    """For the statistics and for the line about a long wait: a deadlock is proven without it."""
+    """For the statistics and the log line about a long wait; proofs of deadlocks use no clock."""
     looking = {path.name for path in SOURCES.iterdir() if "now(" in path.read_text()}
     assert looking == {"space_wait.cpp"}
     proof = (SOURCES / "space_wait.cpp").read_text().partition("Proof SpaceWait::proof()")[2]

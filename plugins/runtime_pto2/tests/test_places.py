@@ -1,4 +1,4 @@
-"""Errors of orchestrations in C++ name the line of the call, whichever call it is."""
+"""Errors of C++ orchestrations name the line of the call, for every kind of call."""
 
 from __future__ import annotations
 

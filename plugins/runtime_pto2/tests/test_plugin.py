@@ -1,4 +1,4 @@
-"""The plugin object: what it says, its settings, and that its headers take published sources."""
+"""The plugin object: properties, settings, and published sources that compile with its headers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Build = Callable[..., Path]
 
 @pytest.fixture
 def build(tmp_path: Path) -> Build:
-    """Build an orchestration, given as a file or as text, as a case's is built."""
+    """Build an orchestration, given as a file or as text, in the same way as that of a case."""
 
     def make(source: Path | str, entry: str | None = "build", **settings: object) -> Path:
         if isinstance(source, str):

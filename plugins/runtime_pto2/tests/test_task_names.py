@@ -13,7 +13,7 @@ import pto_core
 from pto_core import CoreCallable, In, KernelSource, NoDep, Scalar, kernel, open_device
 from pto_core.errors import AddressError, TaskFailedError, TaskTimeoutError
 
-# The second task of the scope does it, with 1 as its scalar.
+# The second task of the scope fails, because its scalar is 1.
 KERNEL = """
 #include <cstdint>
 #include <ctime>
@@ -23,7 +23,8 @@ extern "C" void kernel_entry(int64_t* args) {
 }
 """
 CRASH = "*reinterpret_cast<volatile int*>(16) = 1;"
-# Well beyond the limit of a task, and well within the 2 s that it has to return when that is over.
+# Well above the limit of a task, and well below the 2 s within which the kernel must return after
+# that.
 TASK_LIMIT_S = 1
 TAKES_LONG = "const timespec time{2, 0}; nanosleep(&time, nullptr);"
 FOREVER = """
@@ -140,7 +141,7 @@ def test_a_case_that_is_ended(
 ) -> None:
     folder = case(tmp_path, statement)
     options = {"runtime": "pto2", "settings": {"cache_dir": tmp_path / "cache"}}
-    if timeout_s is not None:  # so that none of it goes for compiling
+    if timeout_s is not None:  # so that no time is spent on compiling
         pto_core.run_case(folder, case="second", **options).check()
     (error,) = pto_core.run_case(folder, timeout_s=timeout_s, **options).errors
     assert NAMED in str(error)

@@ -19,7 +19,7 @@ template <class Bytes>
 Bytes bytes_of(const nb::bytes& given, const char* name) {
   Bytes bytes;
   if (given.size() != bytes.size()) {
-    core::raise_usage(std::string(name) + " has " + std::to_string(given.size()) + " bytes; give " +
+    core::raise_usage(std::string(name) + " has " + std::to_string(given.size()) + " bytes; pass " +
                       std::to_string(bytes.size()));
   }
   std::memcpy(bytes.data(), given.data(), bytes.size());
@@ -120,19 +120,21 @@ void bind_callable(nb::module_& module) {
       .value("REMOTE_TASK_DISPATCHER", CallableSpace::kRemoteTaskDispatcher,
              "Workers on other hosts.");
   nb::class_<CallableHandle>(module, "CallableHandle",
-                             "What Worker.register returns, to be submitted; see Worker.register. "
-                             "It can be copied and pickled: a copy is equal and can be used where "
-                             "the original can.")
+                             "The result of Worker.register, which submits accept; see "
+                             "Worker.register. It can be copied and pickled: a copy is equal and "
+                             "can be used in place of the original.")
       .def_prop_ro(
           "digest", [](const CallableHandle& handle) { return shown_bytes(handle.digest); },
-          "32 bytes that mean the same callable in every process.")
+          "32 bytes that identify the callable in every process.")
       .def_prop_ro(
-          "kind", [](const CallableHandle& handle) { return handle.kind; }, "How it is known.")
+          "kind", [](const CallableHandle& handle) { return handle.kind; },
+          "How children obtain the callable.")
       .def_prop_ro(
           "namespace", [](const CallableHandle& handle) { return handle.space; },
-          "Which children can run it.")
+          "The kind of children that can run the callable.")
       .def_prop_ro(
-          "name", [](const CallableHandle& handle) { return handle.name; }, "For messages.")
+          "name", [](const CallableHandle& handle) { return handle.name; },
+          "The name of the callable in messages.")
       .def_prop_ro(
           "worker", [](const CallableHandle& handle) { return shown_bytes(handle.worker); },
           "The identity of its Worker: 16 random bytes.")

@@ -1,4 +1,4 @@
-// CapturedGraph, and how a Driver makes and replays one.
+// CapturedGraph, and the methods of Driver that capture and replay one.
 
 #include <nanobind/nanobind.h>
 
@@ -9,13 +9,14 @@
 namespace pto::hierarchy {
 void bind_capture(nb::module_& module, nb::class_<WorkerDriver>& driver) {
   nb::class_<CapturedObject>(module, "CapturedGraph",
-                             "The submits of a graph, made by Worker.capture for Worker.replay.")
+                             "The recorded submits of a graph. Worker.capture creates it, "
+                             "Worker.replay uses it.")
       .def_prop_ro(
           "task_count", [](const CapturedObject& self) { return self.graph->tasks.size(); },
-          "How many tasks a replay submits.")
+          "The number of tasks that a replay submits.")
       .def_prop_ro(
           "tensor_count", [](const CapturedObject& self) { return self.graph->arguments.size(); },
-          "How many tensors its arguments have.")
+          "The number of tensors in the arguments of the graph.")
       .def("__repr__", [](const CapturedObject& self) {
         return nb::str("<CapturedGraph of {} tasks, {} tensors>")
             .format(self.graph->tasks.size(), self.graph->arguments.size());
@@ -31,11 +32,15 @@ void bind_capture(nb::module_& module, nb::class_<WorkerDriver>& driver) {
           nb::sig("def capture_begin(self, hazards: int, config: object | None, args: TaskArgs | "
                   "None) -> None"),
           "Record submits from now on, instead of running them.")
-      .def("capture_end", &WorkerDriver::capture_end, "Give what was recorded.")
-      .def("capture_abandon", &WorkerDriver::capture_abandon, "Forget what was recorded.")
+      .def("capture_end", &WorkerDriver::capture_end,
+           "End the capture and return the recorded "
+           "graph.")
+      .def("capture_abandon", &WorkerDriver::capture_abandon,
+           "End the capture and drop the recorded "
+           "submits.")
       .def_prop_ro(
           "is_capturing", [](WorkerDriver& self) { return self.captures().capture() != nullptr; },
-          "Between capture_begin() and the end of the capture.")
+          "Whether a capture is open.")
       .def("replay", &WorkerDriver::replay,
            "Make all submits of the graph that RunScope.begin_replay() was given. run_end() "
            "follows, "

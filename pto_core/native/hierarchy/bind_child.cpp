@@ -1,4 +1,4 @@
-// Children in Python: the loop that a child runs, and the progress table that it marks.
+// The child's side for Python: the loop that a child runs, and the progress table that it writes.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
@@ -17,13 +17,15 @@ namespace {
 
 ProgressTable progress_table_at(uintptr_t address) {
   return ProgressTable(
-      reinterpret_cast<void*>(address));  // NOLINT: create_progress_table() has been there
+      // NOLINT: an address that create_progress_table() returned
+      reinterpret_cast<void*>(address));
 }
 
 ChildRecord& record_at(uintptr_t address, int32_t child) {
   const ProgressTable progress = progress_table_at(address);
   if (child < 0 || child >= static_cast<int32_t>(progress.children()))
-    core::raise_usage("child " + std::to_string(child) + " is none: the progress table has " +
+    core::raise_usage("child " + std::to_string(child) +
+                      " does not exist: the progress table has " +
                       std::to_string(progress.children()));
   return progress.child(child);
 }
@@ -67,7 +69,8 @@ nb::dict record_of(uintptr_t address, int32_t child) {
 
 void bind_progress_table(nb::module_& module) {
   module.def("progress_table_bytes", &ProgressTable::bytes_needed, nb::arg("children"),
-             "Bytes of shared, zeroed memory that a Worker's progress takes; aligned to 64.");
+             "Return the size of a Worker's progress table: shared, zeroed memory, aligned to 64 "
+             "bytes.");
   module.def(
       "create_progress_table",
       [](uintptr_t address, uint32_t children, uint32_t cores) {
@@ -81,27 +84,31 @@ void bind_progress_table(nb::module_& module) {
       [](uintptr_t address) {
         return reinterpret_cast<uintptr_t>(progress_table_at(address).parent_bell());
       },
-      nb::arg("address"), "Address of the bell that the parent sleeps on.");
+      nb::arg("address"), "Return the address of the doorbell on which the parent sleeps.");
   module.def(
       "progress_table_child_bell",
       [](uintptr_t address, int32_t child) {
         return reinterpret_cast<uintptr_t>(&record_at(address, child).bell);
       },
-      nb::arg("address"), nb::arg("child"), "Address of the bell that a child sleeps on.");
+      nb::arg("address"), nb::arg("child"),
+      "Return the address of the doorbell on which a child "
+      "sleeps.");
   module.def(
       "progress_table_record", &record_of, nb::arg("address"), nb::arg("child"),
       nb::sig("def progress_table_record(address: int, child: int) -> dict[str, typing.Any]"),
-      "What a child has done and does, for messages.");
+      "Return the counts and the state of a child, for messages.");
 }
 
 }  // namespace
 
 void bind_child(nb::module_& module) {
   bind_progress_table(module);
-  nb::class_<ChildLoop>(module, "ChildLoop", "What a child process runs until its parent closes.")
+  nb::class_<ChildLoop>(module, "ChildLoop",
+                        "The loop that a child process runs until its parent "
+                        "closes the connection.")
       .def("__init__", &make_loop, nb::arg("table"), nb::arg("end"), nb::arg("progress_tables"),
            nb::arg("child"), nb::arg("largest_frame_bytes"),
-           "Take an end that is open, and close it when the loop has run or goes.")
+           "Take ownership of an open end, and close it when the loop has ended or is destroyed.")
       .def(
           "add",
           [](ChildLoop& loop, const nb::bytes& digest, nb::object callable, bool takes_arguments) {
@@ -113,15 +120,15 @@ void bind_child(nb::module_& module) {
       .def(
           "forget",
           [](ChildLoop& loop, const nb::bytes& digest) { return loop.forget(digest_of(digest)); },
-          nb::arg("digest"), "Know a callable no more; false: it was not known.")
-      .def("stop", &ChildLoop::stop, "End the loop after the control frame that is answered now.")
+          nb::arg("digest"), "Remove a callable; return whether it existed.")
+      .def("stop", &ChildLoop::stop, "End the loop after the current control frame.")
       .def_prop_ro("largest_answer", &ChildLoop::largest_answer,
-                   "Bytes that a reply may have at most.")
+                   "The maximum size of a reply in bytes.")
       .def("run", &ChildLoop::run, nb::arg("control"), nb::arg("invoke") = nb::none(),
-           "Run until stop(), then true, or until the parent closed, then false.\n\n"
-           "`control(bytes) -> bytes` answers control frames; what it raises ends the loop. "
-           "`invoke(callable, view or None, config)` runs tasks where the callable is not called "
-           "itself. Raises ProtocolError for frames that cannot be.");
+           "Run until stop() and return True, or until the parent closes and return False.\n\n"
+           "`control(bytes) -> bytes` answers control frames; its exceptions end the loop. "
+           "`invoke(callable, view or None, config)` runs tasks; if it is None, the callable is "
+           "called directly. Raises ProtocolError for invalid frames.");
 }
 
 }  // namespace pto::hierarchy

@@ -1,4 +1,4 @@
-// Driver: the engine of a Worker with its children, for the Worker's Python side.
+// The Python class Driver: the engine of a Worker with its children, for the Worker's Python side.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -35,12 +35,12 @@ T* pointer(uint64_t address) {
 uint64_t nanoseconds_of(nb::handle seconds) {
   if (seconds.is_none()) return UINT64_MAX;
   const double value = nb::cast<double>(seconds);
-  if (!(value >= 0)) core::raise_usage("a timeout is negative; give seconds from 0, or None");
+  if (!(value >= 0)) core::raise_usage("a timeout is negative; pass seconds from 0, or None");
   return value > 1e9 ? UINT64_MAX : static_cast<uint64_t>(value * 1e9);
 }
 
-// A policy of the program as both engines call it: with the driver's role, so it has to be short,
-// and may not ask the driver anything.
+// A policy of the program, as both engines call it. The caller has the driver role, so the policy
+// must be short and must not call the driver.
 nb::object guarded(const nb::object& policy) {
   if (policy.is_none()) return policy;
   return nb::cpp_function([policy](nb::handle candidates, nb::handle preferred) -> nb::object {
@@ -69,10 +69,10 @@ void make(WorkerDriver* self, nb::object hooks, const Children& children, const 
   DriverConfiguration configuration;
   for (const auto& [kind, window] : children) {
     if (window < 1 || window > kLargestWindow)
-      core::raise_usage("a window of " + std::to_string(window) + " frames; give 1 to 256");
+      core::raise_usage("a window of " + std::to_string(window) + " frames; pass 1 to 256");
     configuration.engine.children.push_back({static_cast<Kind>(kind), window});
   }
-  if (rings.size() != kRings) core::raise_usage("give 4 heap rings");
+  if (rings.size() != kRings) core::raise_usage("pass 4 heap rings");
   for (size_t i = 0; i < kRings; ++i)
     configuration.engine.rings[i] = {rings[i].first, rings[i].second};
   configuration.progress = pointer<void>(progress);
@@ -108,7 +108,7 @@ nb::object reply(WorkerDriver& self, uint64_t number, nb::handle timeout) {
   throw nb::python_error();
 }
 
-// Of the run of a handle; null: of the last one.
+// Return the outcomes of the run of a handle; for null, those of the last run.
 const RunOutcomes* outcomes_of(nb::handle handle) {
   const TaskHandle* found = task_handle_of(handle.ptr());
   return found ? found->run->outcomes.get() : nullptr;
@@ -174,7 +174,7 @@ nb::dict statistics(WorkerDriver& self) {
   return result;
 }
 
-// What any call may be refused for, also one that only asks: see Role.
+// Throw for reasons that apply to every call, also to queries; see Role.
 void translate_refusal(const std::exception_ptr& error, void*) {
   try {
     std::rethrow_exception(error);
@@ -190,47 +190,53 @@ void translate_refusal(const std::exception_ptr& error, void*) {
 void bind_runs(nb::class_<WorkerDriver>& bound) {
   bound
       .def("run_end", &WorkerDriver::run_end, nb::arg("interrupted") = false,
-           "Wait until every task has ended. What look() or a signal raises cancels the run, waits "
-           "a little for what runs, ends the children that still do, and is raised. `interrupted`: "
-           "something has been raised already, and is on its way.")
+           "Wait until every task has ended. An exception of the hook poll() or of a signal "
+           "handler cancels the run: running tasks have a short time to end, then their children "
+           "are ended, and the exception is raised. `interrupted`: such an exception was raised "
+           "before, and is being handled.")
       .def(
           "outcome", &outcome,
           nb::sig("def outcome(self) -> tuple[bool, list[tuple[int, int]], list[tuple[int, int]]]"),
-          "Of the last run: whether it is over, (task, cause) of what failed, the first first, "
-          "and (task, root) of what was poisoned.")
+          "Return, for the last run: whether it is over; (task, cause) of its failed tasks, the "
+          "first failure first; and (task, root) of its poisoned tasks.")
       .def_prop_ro(
           "is_running", [](WorkerDriver& self) { return self.is_running(); },
-          "From the begin of a run until its last task has ended; false for one without an owner.")
+          "Whether a run is open: from its start until its last task has ended; False for a run "
+          "without an owner.")
       .def(
           "cancel",
           [](WorkerDriver& self, int64_t cause) { or_error([&] { self.driver().cancel(cause); }); },
-          nb::arg("cause"), "Let nothing start any more in this run.")
+          nb::arg("cause"), "Cancel the run: tasks that have not been sent do not run.")
       .def(
           "add_cause",
           [](WorkerDriver& self, const nb::bytes& data) {
             return self.driver().add_cause(std::string(data.c_str(), data.size()));
           },
-          nb::arg("data"), "Keep what cause() will give, and give its number.")
+          nb::arg("data"),
+          "Store the data of a cause, which cause() will return; return its "
+          "number.")
       .def("cause", &cause, nb::arg("cause"), nb::arg("of").none() = nb::none(),
            nb::sig("def cause(self, cause: int, of: TaskHandle | None = None) -> dict[str, "
                    "typing.Any] | None"),
-           "What is known of a cause of the last run, or of that of a handle: data (what the child "
-           "said, or add_cause() was given; empty of "
-           "a deadline or an interruption), and task, child and member, -1 where there is none.")
+           "Return the facts about a cause of the last run, or of the run of a handle: data (from "
+           "the child or from add_cause(); empty for a time limit or an interruption), and task, "
+           "child and member, each -1 if it does not apply.")
       .def(
           "explain",
           [](WorkerDriver& self, int64_t cause, const nb::bytes& data) {
             self.driver().ask()->core.book.explain(cause, std::string(data.c_str(), data.size()));
           },
-          nb::arg("cause"), nb::arg("data"), "Give a cause of this run that has no data some.")
+          nb::arg("cause"), nb::arg("data"),
+          "Set the data of a cause of this run that has no "
+          "data.")
       .def("task", &task, nb::arg("task"), nb::arg("of").none() = nb::none(),
            nb::sig("def task(self, task: int, of: TaskHandle | None = None) -> dict[str, "
                    "typing.Any] | None"),
-           "What a task is that is live, or of the last run, or of that of a handle, and not "
-           "completed: callable, members, child, file, line, result (-1: it runs), cause, root, "
-           "timeout_s. None of others.")
+           "Return the facts about a task that is live, or that did not complete in the last run "
+           "or the run of a handle: callable, members, child, file, line, result (-1: it runs), "
+           "cause, root, timeout_s. None for any other task.")
       .def("statistics", &statistics, nb::sig("def statistics(self) -> dict[str, int]"),
-           "Counts of this run.");
+           "Return the counters of this run.");
 }
 
 void bind_child_memory(nb::class_<WorkerDriver>& bound) {
@@ -241,8 +247,8 @@ void bind_child_memory(nb::class_<WorkerDriver>& bound) {
             self.child_memory().add(child, address, nbytes);
           },
           nb::arg("child"), nb::arg("address"), nb::arg("nbytes"),
-          "Let tasks name memory that the child has allocated, until it is removed or the child is "
-          "lost. Such a task runs on the child.")
+          "Register memory that the child has allocated, so that tasks can name it until it is "
+          "removed or the child is lost. Such a task runs on the child.")
       .def(
           "remove_child_memory",
           [](WorkerDriver& self, int32_t child, uint64_t address) {
@@ -262,14 +268,14 @@ void bind_children(nb::class_<WorkerDriver>& bound) {
   bound
       .def("attach", &attach, nb::arg("child"), nb::arg("table"), nb::arg("end"),
            nb::arg("largest_frame_bytes"), nb::arg("is_python"),
-           "Take the parent's end of a connection (see open_parent, open_python_parent), and close "
-           "it when the child is lost, or at close().")
+           "Take ownership of the parent's end of a connection (see open_parent, "
+           "open_python_parent). It is closed when the child is lost, or by close().")
       .def(
           "child_ready",
           [](WorkerDriver& self, int32_t child) {
             or_error([&] { self.driver().children().set_ready(child); });
           },
-          nb::arg("child"), "The child takes frames from now on.")
+          nb::arg("child"), "Report that the child accepts frames from now on.")
       .def(
           "child_lost",
           [](WorkerDriver& self, int32_t child, int64_t cause, bool returns) {
@@ -277,7 +283,8 @@ void bind_children(nb::class_<WorkerDriver>& bound) {
             or_error([&] { self.driver().children().lose(child, cause, returns); });
           },
           nb::arg("child"), nb::arg("cause"), nb::arg("returns") = false,
-          "The child's process is gone. `returns`: child_ready() will follow, after attach().")
+          "Report that the child's process is gone. `returns`: attach() and child_ready() will "
+          "follow.")
       .def(
           "control",
           [](WorkerDriver& self, int32_t child, const nb::bytes& data) {
@@ -286,22 +293,24 @@ void bind_children(nb::class_<WorkerDriver>& bound) {
                                                       std::string(data.c_str(), data.size()));
             });
           },
-          nb::arg("child"), nb::arg("data"), "Send a control frame; gives the reply's number.")
+          nb::arg("child"), nb::arg("data"),
+          "Send a control frame; return the number of its "
+          "reply.")
       .def("reply", &reply, nb::arg("number"), nb::arg("timeout").none() = nb::none(),
            nb::sig("def reply(self, number: int, timeout: float | None = None) -> bytes | None"),
-           "Wait for a reply and give it, once. None where the child is lost; raises TimeoutError.")
+           "Wait for a reply and return it, once. Return None if the child is lost. Raises "
+           "TimeoutError.")
       .def(
           "park", [](WorkerDriver& self) { or_error([&] { self.driver().park(); }); },
-          "Let the driver's own thread stand still, until unpark(); around a fork.")
+          "Park the driver's own thread until unpark(), for a fork.")
       .def("unpark", [](WorkerDriver& self) { self.driver().own_thread().unpark(); })
       .def("stop", &WorkerDriver::stop, nb::arg("cause"),
-           "End a run that is open: what was in flight is lost for this cause. Each later submit "
-           "and "
+           "End an open run; its frames in flight are lost for this cause. Each later submit and "
            "wait raises WorkerClosedError. When this returns, no thread uses the progress table "
            "any more.")
       .def("refuse_inside", &WorkerDriver::refuse_inside,
-           "Raise UsageError on a thread that is in a call of the driver, by which it came here.")
-      .def("close", &WorkerDriver::close, "Close all connections. Twice is fine.");
+           "Raise UsageError if this thread is already inside a call of the driver.")
+      .def("close", &WorkerDriver::close, "Close all connections. A second call does nothing.");
 }
 
 void bind_watches(nb::class_<WorkerDriver>& bound) {
@@ -312,17 +321,17 @@ void bind_watches(nb::class_<WorkerDriver>& bound) {
             return or_error([&] { return self.driver().watch(task); });
           },
           nb::arg("task"),
-          "Return True where the task has ended. Else watch its end, see watch_descriptor().")
+          "Return True if the task has ended. Otherwise watch its end; see watch_descriptor().")
       .def("watch_descriptor", &watch_descriptor,
            "Return a descriptor that is readable while take_watched() has tasks to return.")
       .def(
           "take_watched",
           [](WorkerDriver& self) { return self.driver().ask()->core.watches.take(); },
-          "Return each watched task that has ended, once. A task that has not ended is among them "
-          "where the driver failed or stopped: watch it again.")
+          "Return each watched task that has ended, once. If the driver failed or stopped, tasks "
+          "that have not ended are returned too; watch them again.")
       .def(
           "stop_watching", [](WorkerDriver& self) { self.driver().ask()->core.watches.stop(); },
-          "Close the descriptor and forget all watched tasks.");
+          "Close the descriptor and drop all watched tasks.");
 }
 
 }  // namespace
@@ -333,7 +342,8 @@ void bind_driver(nb::module_& module) {
   bind_task_handle(module);
   bind_run_scope(module);
   nb::class_<WorkerDriver> bound(module, "Driver", nb::is_weak_referenceable(),
-                                 "The engine of a Worker, and its driver.");
+                                 "The engine of a Worker, with the driver that connects it to the "
+                                 "children.");
   bound
       .def(
           "__init__",
@@ -361,7 +371,9 @@ void bind_driver(nb::module_& module) {
           "attach; None: children are forked, and have what is shared now.")
       .def_prop_ro(
           "hooks", [](WorkerDriver& self) { return self.hooks(); },
-          nb::for_getter(nb::sig("def hooks(self) -> typing.Any")), "As given.");
+          nb::for_getter(nb::sig("def hooks(self) -> typing.Any")),
+          "The object that the constructor "
+          "received.");
   bind_runs(bound);
   bind_children(bound);
   bind_watches(bound);

@@ -1,5 +1,5 @@
-// The native engine for Python: plain numbers in, plain tuples out.
-// pto_core.hierarchy.engine.native makes events and instructions of them.
+// The native engine for Python: it takes plain numbers and returns plain tuples.
+// pto_core.hierarchy.engine.native converts events and instructions.
 
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
@@ -85,7 +85,8 @@ using TensorTuple = std::tuple<uint64_t, uint64_t, int, std::optional<BoxTuple>,
 using MemberList = std::vector<std::vector<TensorTuple>>;
 using Addresses = std::vector<std::vector<uint64_t>>;
 
-// The tensors of a submit as the engine takes them; boxes stay where they are.
+// The tensors of a submit in the form of the engine. Boxes must not move, because tensors point to
+// them.
 class Arguments {
  public:
   explicit Arguments(const MemberList& members) {
@@ -101,7 +102,7 @@ class Arguments {
 
   std::span<const Member> members() const { return members_; }
 
-  // Where each tensor lies, by member.
+  // Return the address of each tensor, by member.
   Addresses addresses() const {
     Addresses found;
     for (const std::vector<Tensor>& tensors : tensors_) {
@@ -112,7 +113,7 @@ class Arguments {
   }
 
  private:
-  // One whose sizes do not match is none: the engine refuses it.
+  // Known edges whose sizes do not match are passed on; the engine refuses them.
   const Box* box_of(const BoxTuple& given) {
     const auto& [base, element_bytes, raw, low, extent] = given;
     Box& box = *boxes_.emplace_back(std::make_unique<Box>());
@@ -133,7 +134,7 @@ class Arguments {
   std::vector<Member> members_;
 };
 
-// A native engine, and what it answers to the event in hand.
+// A native engine, with its answer to the current event.
 class EngineCore {
  public:
   EngineCore(const std::vector<std::pair<int, uint32_t>>& children,
@@ -154,7 +155,7 @@ class EngineCore {
     return {std::move(engine_), calls_python_};
   }
 
-  // Calls event(engine, instructions) and gives the instructions.
+  // Call event(engine, instructions) and return the instructions.
   template <class Event>
   Answer tell(Event&& event) {
     instructions_.clear();
@@ -296,7 +297,7 @@ std::optional<Proof> deadlock(EngineCore& core) {
 
 using Out = Instructions;
 
-// What comes while tasks run.
+// Events that occur while tasks run.
 void bind_reports(nb::class_<EngineCore>& core) {
   core.def("completion",
            [](EngineCore& core, int32_t child, uint64_t count, int outcome, int64_t cause) {

@@ -1,5 +1,5 @@
-// Orchestrator: what a graph function builds its tasks with. Its submits are called once a task, so
-// they take their arguments as a vectorcall gives them.
+// The Python class Orchestrator, with which a graph function submits its tasks. Its submits are
+// called once per task, so they take their arguments in the form of a vectorcall.
 
 #include <nanobind/nanobind.h>
 
@@ -71,7 +71,9 @@ bool read_request(Form form, PyObject* const* values, Py_ssize_t count, PyObject
                   SubmitRequest* request) {
   const Py_ssize_t most = is_sub(form) ? 2 : 3;
   if (count > most) {
-    PyErr_Format(PyExc_TypeError, "%s() takes at most %zd arguments by position, %zd were given",
+    PyErr_Format(PyExc_TypeError,
+                 "%s() takes at most %zd positional arguments, but %zd were "
+                 "passed",
                  name_of(form), most, count);
     return false;
   }
@@ -95,13 +97,14 @@ PyObject* submit(PyObject* self, PyObject* const* values, Py_ssize_t count, PyOb
 PyMethodDef methods[] = {
     {"submit_next_level", method_of(&submit<Form::kNextLevel>), METH_FASTCALL | METH_KEYWORDS,
      "submit_next_level($self, handle, args, config=None, *, worker=-1, retries=0, "
-     "timeout_s=None, hint=False, after=())\n--\n\n"
-     "Submit a task for a chip, or for a Worker of the level below, and give its TaskHandle.\n\n"
-     "`args`: a TaskArgs, whose tags say what the task waits for. `config`: None is the run's. "
-     "`worker`: the child that is to run it, -1 for any; with `hint`, a wish. `retries`: how often "
-     "it may run again, which says that it is safe to repeat. `timeout_s`: how long it may run. "
-     "`after`: handles of tasks that it waits for, too, which poison it where they fail. "
-     "Waits where a heap ring is full; raises DeadlockError where it would wait for ever."},
+     "timeout_s=None, hint=False, after=())\n--\n\nSubmit a task for a chip, or for a Worker of "
+     "the level below, and return its TaskHandle.\n\n`args`: a TaskArgs, whose tags determine the "
+     "tasks that this one waits for. `config`: None takes that of the run. `worker`: the child "
+     "that runs the task, -1 for any child; with `hint`, the preferred child. `retries`: how "
+     "often the task may run again; a value above 0 declares that repeating it is safe. "
+     "`timeout_s`: the time limit of the task. `after`: handles of additional tasks that it waits "
+     "for, and whose failure poisons it. The call waits while a heap ring is full, and raises "
+     "DeadlockError if that would never end."},
     {"submit_next_level_group", method_of(&submit<Form::kNextLevelGroup>),
      METH_FASTCALL | METH_KEYWORDS,
      "submit_next_level_group($self, handle, args_list, config=None, *, workers=None, retries=0, "
@@ -110,8 +113,8 @@ PyMethodDef methods[] = {
     {"submit_sub", method_of(&submit<Form::kSub>), METH_FASTCALL | METH_KEYWORDS,
      "submit_sub($self, handle, args=None, *, worker=-1, retries=0, timeout_s=None, "
      "hint=False, after=())\n--\n\n"
-     "Submit a task for a SUB child: a Python function, called without arguments where `args` is "
-     "None."},
+     "Submit a task for a SUB child: a Python function. It is called without arguments if `args` "
+     "is None."},
     {"submit_sub_group", method_of(&submit<Form::kSubGroup>), METH_FASTCALL | METH_KEYWORDS,
      "submit_sub_group($self, handle, args_list, *, workers=None, retries=0, timeout_s=None, "
      "hint=False, after=())\n--\n\n"
@@ -129,7 +132,7 @@ void bind_orchestrator(nb::module_& module) {
           "__exit__", [](Scope& scope, nb::args) { scope.driver->submits().scope_end(); },
           nb::sig("def __exit__(self, *args: object) -> None"));
   nb::class_<Orchestrator>(module, "Orchestrator", nb::type_slots(slots),
-                           "What a graph function builds its tasks with.")
+                           "The object with which a graph function submits its tasks.")
       .def(
           "__init__",
           [](Orchestrator* self, nb::handle_t<WorkerDriver> driver) {
@@ -150,8 +153,8 @@ void bind_orchestrator(nb::module_& module) {
                   "object | None = None) -> range"),
           "Submit a task for each part of the arguments: task i gets the i-th part of each tensor "
           "along its first dimension, the scalars of `args`, and row i of `scalars`, an array of "
-          "8-byte numbers. Gives the tasks' numbers; those of tasks that another thread submits "
-          "meanwhile lie among them.")
+          "8-byte numbers. Return the range of task numbers; tasks that another thread submits "
+          "meanwhile have numbers in it too.")
       .def(
           "submit_next_level_many",
           [](Orchestrator& self, nb::handle handle, nb::handle args, nb::handle scalars,
@@ -166,7 +169,7 @@ void bind_orchestrator(nb::module_& module) {
           nb::arg("config").none() = nb::none(),
           nb::sig("def submit_next_level_many(self, handle: CallableHandle, args: TaskArgs, "
                   "scalars: object | None = None, config: object | None = None) -> range"),
-          "As submit_sub_many, for the children that submit_next_level has.")
+          "Do the same as submit_sub_many for the children of submit_next_level.")
       .def(
           "alloc",
           [](Orchestrator& self, nb::handle shape, nb::handle dtype) {
@@ -175,11 +178,11 @@ void bind_orchestrator(nb::module_& module) {
           nb::arg("shape").none(), nb::arg("dtype").none(),
           nb::sig("def alloc(self, shape: int | collections.abc.Sequence[int], dtype: object) -> "
                   "ContinuousTensor"),
-          "Allocate a tensor from the heap ring of the innermost scope. It lasts until the scope "
-          "has ended and no task uses it any more.")
+          "Allocate a tensor from the heap ring of the innermost scope. It is valid until the "
+          "scope has ended and no task uses it any more.")
       .def(
           "scope", [](Orchestrator& self) { return Scope{self.object, self.driver}; },
-          "Give a context manager: what is allocated inside goes when it ends.");
+          "Return a context manager. Memory that is allocated inside is freed after it has ended.");
 }
 
 }  // namespace pto::hierarchy

@@ -1,5 +1,5 @@
-// Memory shared with children, and what a child does first, for pto_core.hierarchy.memory and
-// .processes.
+// Bindings for pto_core.hierarchy.memory and .processes: memory shared with children, and the first
+// steps of a child.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
@@ -20,7 +20,7 @@
 namespace pto::hierarchy {
 namespace {
 
-// Calls, and turns a std::system_error into an OSError with its number.
+// Run `call`; convert a std::system_error to an OSError with its number.
 template <class Call>
 auto as_os_error(Call call) {
   try {
@@ -31,9 +31,9 @@ auto as_os_error(Call call) {
   }
 }
 
-// A range of a mapping that was handed out. Where the last reference goes, it is zeroed, and `note`
-// told its offset and bytes: a function in C. In a frame of Python a signal's handler could run,
-// and what it raises would be dropped.
+// A range of a mapping that was allocated. When the last reference is dropped, the range is zeroed
+// and `note` receives its offset and size. This is a function in C: in a Python function, a signal
+// handler could run, and its exception would be dropped.
 class SharedBlock {
  public:
   SharedBlock(nb::object mapping, uint64_t offset, uint64_t bytes, nb::object note)
@@ -127,11 +127,11 @@ void bind_processes(nb::module_& module) {
       [](const nb::bytes& saved) { restore_signals({saved.c_str(), saved.size()}); },
       nb::arg("saved"));
   module.def("reset_signals", &reset_signals);
-  // As `ps` and /proc show it; the first 15 bytes count.
+  // Set the name that `ps` and /proc show; only the first 15 bytes count.
   module.def(
       "set_process_name", [](const std::string& name) { prctl(PR_SET_NAME, name.c_str()); },
       nb::arg("name"));
-  // What native code has printed; a forked process would print it again.
+  // Flush the output of native code, because a forked process would print it again.
   module.def("flush_streams", [] { std::fflush(nullptr); });
 }
 

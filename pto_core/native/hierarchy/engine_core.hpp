@@ -1,4 +1,4 @@
-// The native engine out of its Python object, for the driver of a Worker.
+// Takes the native engine out of its Python object, for the driver of a Worker.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,10 +11,10 @@ namespace pto::hierarchy {
 
 struct TakenEngine {
   std::unique_ptr<Engine> engine;
-  bool calls_python = false;  // a policy in Python places its tasks
+  bool calls_python = false;  // whether a policy in Python places its tasks
 };
 
-// Takes the engine out of an EngineCore, which is unusable afterwards. Empty for other objects.
+// Take the engine out of an EngineCore, which is unusable afterwards. Empty for other objects.
 TakenEngine take_engine(nanobind::handle core);
 
 }  // namespace pto::hierarchy

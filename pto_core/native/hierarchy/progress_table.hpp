@@ -1,14 +1,16 @@
 // The progress table of a Worker: the counts and outcomes of its children, in memory that all of
 // them and the parent share.
 //
-// Task frames of a child are numbered from 1, across restarts. For each child the table holds the
-// numbers of started and completed frames, the outcomes of the last 1,024, the processes to ring at
-// the next completion, and the frames to skip. So children wait for each other without the parent.
+// Task frames of a child are numbered from 1; the numbers continue after a restart. For each child
+// the table contains the numbers of started and completed frames, the outcomes of the last 1,024
+// frames, the processes to ring at the next completion, and the frames to skip. So children can
+// wait for each other without the parent.
 //
 // Invariants: started - completed is 0 or 1; counts never decrease; the outcome of frame n is
 // written before completed becomes n. Only the child writes its counts and outcomes; after its
-// exit, the parent does, in lose(). A waiter sets its bit in `waiters` before its last check, and a
-// completing child reads `waiters` afterwards: all seq_cst, see pto/engine/bell.hpp.
+// exit, the parent writes them in lose(). A waiting process sets its bit in `waiters` before its
+// last check, and a completing child reads `waiters` afterwards. These accesses are seq_cst; see
+// pto/engine/bell.hpp.
 #pragma once
 
 #include <algorithm>
@@ -23,37 +25,37 @@ namespace pto::hierarchy {
 
 constexpr uint64_t kOutcomesKept = 1024;
 constexpr uint64_t kLargestWindow = 256;  // frames of one child in flight
-// An outcome is only read while no later frame can overwrite it.
+// An outcome is read only while no later frame can overwrite it.
 constexpr uint64_t kOutcomesTrusted = kOutcomesKept - kLargestWindow;
 
-// The announcement of a child that it is about to exit.
+// Set by a child that is about to exit.
 enum class Ending : uint32_t { kNone = 0, kClosed = 1, kProtocol = 2, kError = 3 };
 
 struct alignas(64) ChildRecord {
-  pto_bell bell;  // bell on which this child sleeps
+  pto_bell bell;  // doorbell on which this child sleeps
 
   // Written by the child.
   alignas(64) std::atomic<uint64_t> started;
   std::atomic<uint64_t> completed;
-  // time of the last start (CLOCK_MONOTONIC), while wants_clock is set
+  // time of the last start (CLOCK_MONOTONIC); written while wants_clock is set
   std::atomic<uint64_t> started_ns;
-  std::atomic<uint64_t> control;  // number + 1 of the control frame in progress; 0: none
-  std::atomic<uint32_t> pid;      // 0 until it has begun
-  std::atomic<uint32_t> ending;   // an Ending
+  std::atomic<uint64_t> control;  // number + 1 of the control frame that runs; 0: none
+  std::atomic<uint32_t> pid;      // 0 until it has begun to end
+  std::atomic<uint32_t> ending;   // a value of Ending
 
   // Written by siblings and the parent.
-  alignas(64) std::atomic<uint64_t> waiters;  // bit i: child i, or i + 64, ... requests a ring
+  alignas(64) std::atomic<uint64_t> waiters;  // bit i is set: child i, or i + 64, ... must be rung
   std::atomic<uint32_t> wants_clock;
 
-  alignas(64) std::atomic<uint64_t> outcomes[kOutcomesKept / 64];  // bit 1: succeeded
-  std::atomic<uint64_t> skips[kLargestWindow];  // number of a frame that must not start
+  alignas(64) std::atomic<uint64_t> outcomes[kOutcomesKept / 64];  // bit 1: the frame succeeded
+  std::atomic<uint64_t> skips[kLargestWindow];  // number of a frame that must not be started
 };
 
 struct ProgressTableHeader {
   uint32_t children;
   uint32_t reserved[15];
   engine::SpinPlaces spin_places;
-  pto_bell parent_bell;  // bell on which the parent sleeps, for all children
+  pto_bell parent_bell;  // doorbell on which the parent sleeps, for all children
 };
 
 static_assert(sizeof(ProgressTableHeader) == 192);
@@ -61,7 +63,8 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 enum class Requirement { kPending, kMet, kFailed };
 
-// A view: a copy copies a pointer. Any thread may call, unless a method states otherwise.
+// A view: copying it copies a pointer. Any thread may call a method, unless its comment states
+// otherwise.
 class ProgressTable {
  public:
   static uint64_t bytes_needed(uint32_t children) {
@@ -87,11 +90,11 @@ class ProgressTable {
     auto* records = reinterpret_cast<ChildRecord*>(memory_ + sizeof(ProgressTableHeader));
     return records[index];
   }
-  // The identity of a holder of a spin place.
+  // The identity of a process that spins while it waits.
   static uint32_t spinner(int32_t child) { return static_cast<uint32_t>(child) + 2; }
   static constexpr uint32_t kParentSpinner = 1;
 
-  // ---- the child's side: its own thread ----
+  // ---- the child's side: only its own thread calls these ----
 
   void start(int32_t child) const {
     ChildRecord& record = this->child(child);
@@ -113,7 +116,7 @@ class ProgressTable {
   }
 
   // Return whether frame `count` of `child` may start, if it requires that frame `required_count`
-  // of `required` succeeded. After another result than kPending, it never returns kPending again.
+  // of `required` succeeded. Once the result is not kPending, it does not become kPending again.
   Requirement requirement(int32_t child, uint64_t count, int32_t required,
                           uint64_t required_count) const {
     if (is_skipped(child, count)) return Requirement::kFailed;
@@ -121,15 +124,15 @@ class ProgressTable {
     if (other.completed.load(std::memory_order_seq_cst) < required_count)
       return Requirement::kPending;
     const bool succeeded = read_outcome(other, required_count);
-    // A child can only advance so far after the parent has set the skip.
+    // The number of frames by which a child can advance after the parent has set the skip.
     const uint64_t completed = other.completed.load(std::memory_order_seq_cst);
     if (completed - required_count > kOutcomesTrusted)
       return is_skipped(child, count) ? Requirement::kFailed : Requirement::kMet;
     return succeeded ? Requirement::kMet : Requirement::kFailed;
   }
 
-  // `child` is about to sleep until a frame of `required` completes; it checks once more after this
-  // call.
+  // `child` is about to sleep until a frame of `required` completes. The caller checks once more
+  // after this call.
   void want_ring(int32_t child, int32_t required) const {
     this->child(required).waiters.fetch_or(bit_of(child), std::memory_order_seq_cst);
   }
@@ -149,7 +152,7 @@ class ProgressTable {
     return read_outcome(this->child(child), count);
   }
 
-  // The child's process is gone: its frames up to `last` count as completed and failed, and no
+  // The process of the child is gone. Its frames up to `last` count as completed and failed, and no
   // process waits for it any more. Frames that it had marked as completed keep their outcome.
   void lose(int32_t child, uint64_t last) const {
     ChildRecord& record = this->child(child);

@@ -1,4 +1,4 @@
-// Turns what an engine refuses into the exception of the error tree that it means.
+// Converts a refusal of an engine to the matching exception of the error tree.
 #pragma once
 
 #include <utility>
@@ -14,7 +14,7 @@ namespace pto::hierarchy {
   core::raise_error(kNames[static_cast<int>(refusal.kind)], refusal.what());
 }
 
-// Calls what may be refused. With the GIL.
+// Run a call that may be refused. Call with the GIL held.
 template <class Call>
 decltype(auto) guarded(Call&& call) {
   try {

@@ -1,4 +1,4 @@
-// A driver with the native engine and children that are threads, for tests.
+// A driver with the native engine, and children that are threads, for tests.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 using namespace pto::hierarchy;
 
-constexpr int kSoonMs = 30'000;  // within which what is waited for happens, however loaded
+constexpr int kSoonMs = 30'000;  // limit for an expected event, on any loaded machine
 
 // Runs a task; false fails it with `message`.
 using Body = std::function<bool(int32_t child, const pto_frame& frame, const uint64_t* data,
@@ -29,13 +29,13 @@ class ThreadChild {
       : progress_(progress), index_(index), body_(std::move(body)) {}
   ~ThreadChild() { stop(); }
 
-  // The queues, which the driver is to be given, too.
+  // The queues, which the driver must receive too.
   void start(Queues* queues) {
     end_ = static_cast<pto_child_end*>(queues);
     is_stopping_ = false;
     thread_ = std::thread([this] { loop(); });
   }
-  // As if it were killed, at the latest at the end of a body.
+  // Simulates a kill of the child; it takes effect at the end of a body at the latest.
   void stop() {
     is_stopping_ = true;
     if (thread_.joinable()) thread_.join();
@@ -44,13 +44,13 @@ class ThreadChild {
 
   std::atomic<bool> dies_of_skip{false};  // after the mark in the progress table, before the answer
   std::atomic<bool> has_died{false};
-  std::atomic<bool> lies{false};  // says that it skipped what requires nothing
+  std::atomic<bool> lies{false};  // reports a skip of a frame that requires nothing
 
  private:
   void loop() {
     pto::engine::Waiter waiter(&progress_.child(index_).bell, nullptr,
                                ProgressTable::spinner(index_), {0, 20'000, 1'000'000});
-    uint64_t ended = 0;  // task frames of this connection
+    uint64_t ended = 0;  // number of task frames of this connection
     while (!is_stopping_) {
       pto_frame_view frames[16];
       int32_t got = 0;
@@ -82,7 +82,7 @@ class ThreadChild {
     if (is_stopping_) return false;  // as if it had been killed in the body
     progress_.complete(index_, succeeded);
     *ended += 1;
-    // Successes may be told by a later answer.
+    // A later answer may report the successes.
     if (succeeded && *ended % 2 == 1 && has_more()) return true;
     const auto bytes = static_cast<uint32_t>(message.size());
     const uint16_t outcome = succeeded ? PTO_OUTCOME_SUCCEEDED : PTO_OUTCOME_FAILED;
@@ -118,7 +118,7 @@ class ThreadChild {
   std::thread thread_;
 };
 
-// Children of one kind, and the host: its lock stands for the GIL.
+// Children of one kind, and the host, whose lock stands for the GIL.
 class ChildGroup : public Host {
  public:
   using MakeEngine = std::function<std::unique_ptr<Engine>(const Configuration&)>;
@@ -204,7 +204,7 @@ class ChildGroup : public Host {
   int ended = 0;
   std::string broken;
   std::function<void()> on_look;
-  std::function<void()> on_take, on_give_up;  // of the thread that made the group
+  std::function<void()> on_take, on_give_up;  // of the thread that created the group
   std::function<void(int32_t)> on_end;
 
  private:
@@ -216,7 +216,7 @@ class ChildGroup : public Host {
   };
 
   static uint64_t aligned(const Slab* memory) { return reinterpret_cast<uintptr_t>(memory); }
-  // The thread that made the group has the lock from the start.
+  // The thread that created the group has the lock from the start.
   std::unique_lock<std::mutex>& lock_of_thread() {
     if (std::this_thread::get_id() == maker_) return lock_;
     thread_local std::unique_lock<std::mutex> lock;

@@ -19,14 +19,14 @@ struct Given {
   std::vector<char> data;
 };
 
-// Lies where a connection has its memory.
+// Placed in the memory of a connection.
 struct Queues {
   std::mutex mutex;
   std::deque<Packet> frames;
   std::deque<Given> answers;
-  std::vector<Given> shown;  // to the parent, until the next poll
+  std::vector<Given> shown;  // items for the parent, valid until the next poll
   pto_connection connection;
-  bool is_closed = false;  // by the child
+  bool is_closed = false;  // items that the child has received
 };
 
 struct pto_parent_end : Queues {};

@@ -1,4 +1,4 @@
-// Tasks that tests give to a group.
+// Tasks that tests submit to a child group.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ inline uint64_t scalar_of(const uint64_t* data) {
   return data[6];
 }
 
-// word = 3 * word + scalar: what it is in the end tells the order.
+// word = 3 * word + scalar, so the final value shows the order of the tasks.
 inline bool fold(int32_t, const pto_frame&, const uint64_t* data, std::string*) {
   uint64_t* word = word_of(data);
   *word = *word * 3 + scalar_of(data);

@@ -140,7 +140,7 @@ def test_reference_may_be_missing_when_it_is_skipped(golden) -> None:
         ("import torchh", "ModuleNotFoundError"),
     ],
 )
-def test_mistake_in_what_is_generated(golden, body: str, message: str) -> None:
+def test_mistake_in_generated_inputs(golden, body: str, message: str) -> None:
     text = f"def generate_inputs(params):\n    {body}\ndef compute_golden(tensors, params): pass\n"
     loaded = golden(text)
     with pytest.raises(UsageError, match=message):
@@ -189,7 +189,7 @@ def test_mistake_in_the_reference(golden, body: str, message: str) -> None:
 
 
 class Foreign:
-    """An exporter that knows DLPack and nothing else."""
+    """An exporter that supports only DLPack."""
 
     def __init__(self, values: np.ndarray) -> None:
         self.values = values
@@ -202,7 +202,7 @@ class Foreign:
 
 
 class OldForeign(Foreign):
-    """One from before exporters could say what is read-only."""
+    """An old exporter, which cannot report read-only memory."""
 
     def __dlpack__(self, stream=None):
         return self.values.__dlpack__()
@@ -236,7 +236,7 @@ class Device:
 
 
 class StandIn:
-    """As much of a torch tensor as is asked for."""
+    """The part of a torch tensor that the code under test uses."""
 
     __module__ = "torch"
     device = Device()

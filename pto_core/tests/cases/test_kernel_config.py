@@ -1,4 +1,4 @@
-"""``kernel_config.py``: every mistake names file, key, value, and what was expected."""
+"""``kernel_config.py``: each error names file, key, value, and the expected form."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def config(tmp_path: Path):
     def load(text: str):
         path = tmp_path / "kernel_config.py"
         path.write_text(text)
-        # Modules are kept by path: each text needs one of its own.
+        # Modules are cached by path, so each text needs a separate file.
         path = path.rename(tmp_path / f"kernel_config_{abs(hash(text)):x}.py")
         return load_kernel_config(path)
 
@@ -127,7 +127,7 @@ def test_two_kernels_of_one_number(config) -> None:
         ("RUNTIME_ENV = {'A': 1}", r"RUNTIME_ENV\['A'\] is 1; expected a text"),
     ],
 )
-def test_mistake_in_what_is_optional(config, line: str, message: str) -> None:
+def test_mistake_in_optional_names(config, line: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         config(GOOD + line)
 

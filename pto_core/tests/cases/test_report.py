@@ -1,4 +1,4 @@
-"""What crosses from the child to the parent and to machines: reports, jobs, the activity page."""
+"""Data that the child sends to the parent and to programs: reports, jobs, the activity page."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_job_survives_json() -> None:
     assert Job.from_json(job.to_json()) == job
 
 
-def test_activity_page_lists_what_runs() -> None:
+def test_activity_page_lists_running_kernels() -> None:
     with ActivityPage() as page:
         assert page.running() == []
         with mmap.mmap(page.descriptor, 4096) as child:

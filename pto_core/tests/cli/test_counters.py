@@ -1,4 +1,4 @@
-"""Counters as rows: grouped by ring and scheduler, without what stayed 0."""
+"""Counters as rows: grouped by ring and scheduler, without counters that are 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frame: what it may import, what it says, and what it exits with."""
+"""The frame of the command: its imports, its messages, and its exit codes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def command(site, body: str, name: str = "act") -> None:
     site.install(f"fake-{name}", {"pto.commands": f"{name} = fake_{name}"}, version="4.2")
 
 
-# Everything that `pto --help` may import beside the interpreter's own start.
+# The modules that `pto --help` may import in addition to the interpreter's own start.
 ALLOWED_ROOTS = {"pto_core"}
 ALLOWED_ROOMS = {"cli", "errors", "interfaces", "plugins"}
 
@@ -139,7 +139,7 @@ def test_an_error_of_the_system_is_one_line(site):
     assert "/no/such/file" in result.stderr
 
 
-def test_a_bug_says_that_it_is_one(site):
+def test_an_internal_error_is_reported_as_a_bug(site):
     command(site, "1 / 0")
     result = site.pto("act")
     assert result.returncode == 4
@@ -150,7 +150,7 @@ def test_a_bug_says_that_it_is_one(site):
 @pytest.mark.parametrize(
     "arguments", [["-vv"], ["--log-level", "debug"], ["--set", "log_level=debug"]]
 )
-def test_a_traceback_is_there_for_those_who_ask(site, arguments):
+def test_a_traceback_is_shown_on_request(site, arguments):
     command(site, "raise errors.UsageError('m')")
     result = site.pto("act", *arguments)
     assert result.returncode == 2
@@ -158,7 +158,7 @@ def test_a_traceback_is_there_for_those_who_ask(site, arguments):
     assert result.stderr.endswith("pto: error: m\n")
 
 
-def test_all_messages_are_json_lines_for_those_who_ask(site):
+def test_all_messages_are_json_lines_on_request(site):
     command(site, "raise errors.UsageError('m')")
     result = site.pto("act", "-vv", "--set", "log_format=json")
     assert result.returncode == 2
@@ -178,14 +178,14 @@ def test_a_bad_setting_stops_every_command(site, tmp_path):
 
 
 def test_interrupt_is_one_line(site):
-    # A shell starts background jobs with the signal ignored.
+    # A shell starts background jobs with SIGINT ignored.
     start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     command(site, f"{start}; signal.raise_signal(signal.SIGINT); return 0")
     result = site.pto("act")
     assert (result.returncode, result.stdout, result.stderr) == (130, "", "pto: interrupted\n")
 
 
-def test_a_reader_that_goes_away_is_no_error(site):
+def test_a_closed_output_pipe_is_no_error(site):
     command(site, "print('x' * 1_000_000); return 0")
     read, write = os.pipe()
     os.close(read)
@@ -203,7 +203,7 @@ def test_a_reader_that_goes_away_is_no_error(site):
 
 
 def on_a_terminal(site, *arguments: str) -> str:
-    """Run ``pto`` with a terminal as its output and give what appears there."""
+    """Run ``pto`` with a terminal as its output and return the text that appears there."""
     screen, terminal = os.openpty()
     program = "from pto_core.cli.main import main; sys.exit(main(sys.argv[1:]))"
     start = f"import sys; sys.path.insert(0, {str(site.folder)!r}); "
@@ -222,7 +222,7 @@ def on_a_terminal(site, *arguments: str) -> str:
 def read_screen(screen: int) -> bytes:
     try:
         return os.read(screen, 4096)
-    except OSError:  # how Linux says that the other side has gone
+    except OSError:  # the error by which Linux reports that the other side has closed
         return b""
 
 

@@ -109,7 +109,7 @@ def test_config_as_lines(site, chosen):
     assert re.split(" {2,}", line) == ["red.level", "5", "environment PTO_RED_LEVEL", "a level"]
 
 
-def test_config_shows_who_chose_a_plugin_that_is_not_there(site, chosen):
+def test_config_shows_the_origin_of_a_missing_plugin(site, chosen):
     result = site.pto("config", "--set", "runtime=grph", **chosen)
     assert result.returncode == 2
     assert re.search(r"^runtime +grph +--set", result.stdout, re.MULTILINE)
@@ -158,7 +158,7 @@ def examined(part, tmp_path, *settings):
     return {finding.name: finding for finding in part.examine(config)}
 
 
-def test_doctor_works_exactly_when_what_is_required_is_there(monkeypatch, capsys):
+def test_doctor_passes_exactly_if_all_requirements_are_met(monkeypatch, capsys):
     from pto_core.cli import doctor
 
     class Namespace:

@@ -1,4 +1,4 @@
-"""`pto new`: a folder that is complete, or nothing at all."""
+"""`pto new` writes a complete folder, or nothing."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_name_that_cannot_be(site, tmp_path, name):
 
 
 def test_a_folder_that_cannot_be_written(site):
-    result = site.pto("new", "case", "x", cwd="/proc")  # not even root may
+    result = site.pto("new", "case", "x", cwd="/proc")  # also root cannot write there
     assert result.returncode == 2
     assert result.stderr.startswith("pto: error: /proc/x cannot be written: ")
     assert "change to a writable folder" in result.stderr
@@ -180,7 +180,7 @@ def test_a_new_plugin_has_its_name_everywhere(site, tmp_path, family):
 
 
 def test_new_plugins_have_no_test_module_of_the_same_name(site, tmp_path):
-    """Pytest imports test files by base name: two of one name cannot run in one call."""
+    """Pytest imports test files by base name, so two files with one name conflict in one call."""
     for family in PLUGIN_FILES:
         for name in ("red", "blue"):
             assert site.pto("new", "plugin", family, name, cwd=tmp_path).returncode == 0
@@ -226,7 +226,7 @@ def test_the_name_of_an_installed_plugin_is_refused(site, tmp_path):
     assert "'taken' is the name of an installed backend, of fake-taken 1.0" in result.stderr
     assert "choose another name" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["site"]
-    # Another family may have the name, and a plugin may be written again that is installed.
+    # Another family may use the name, and an installed plugin may be written again.
     site.install("pto-transport-taken", {"pto.transports": "taken = pto_transport_taken:plugin"})
     assert site.pto("new", "plugin", "transport", "taken", cwd=tmp_path).returncode == 0
 

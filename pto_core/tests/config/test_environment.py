@@ -1,4 +1,4 @@
-"""The environment of children, which is never that of the caller."""
+"""The environment of children, which is never the unchanged environment of the caller."""
 
 from __future__ import annotations
 

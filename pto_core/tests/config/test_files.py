@@ -23,7 +23,8 @@ def test_the_nearest_file_upwards_is_read(tmp_path):
     assert read(inner).origin("device") == "../../pto.toml:1"
     (tmp_path / "a" / "pto.toml").write_text("device = 2\n")
     assert read(inner)["device"] == 2
-    assert read(inner).origin("jobs") == "default"  # one file, not a stack of them
+    # the nearest file is used alone; files are not merged
+    assert read(inner).origin("jobs") == "default"
 
 
 def test_a_table_of_pyproject(tmp_path):

@@ -1,4 +1,4 @@
-"""Settings that plugins add: whose are read, and what happens to those of the others."""
+"""Settings of plugins: which ones are read, and the treatment of those of other plugins."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_key_that_no_installed_plugin_has(plugins, tmp_path):
         read(tmp_path, "zzzzz.qqq=1")
 
 
-def test_a_broken_plugin_does_not_hide_what_is_wrong_with_a_key(plugins, tmp_path):
+def test_a_broken_plugin_does_not_hide_an_invalid_key(plugins, tmp_path):
     plugins.backend("broken", ("class Fake:", "import no_such_module\nclass Fake:"))
     with pytest.raises(ConfigError, match="no installed plugin has it"):
         read(tmp_path, "zzzzz.qqq=1")

@@ -1,4 +1,4 @@
-"""Which source wins, and what is said about where a value came from."""
+"""The precedence of sources, and the reported origin of a value."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read(folder: Path, **sources):
     return load(cwd=folder, options=OPTIONS, **sources)
 
 
-# From the weakest source to the strongest: each is added to those before it.
+# The sources from the weakest to the strongest; each is added to the ones before it.
 LADDER = [
     ("default", {}, 0),
     ("pto.toml:2", {}, 1),

@@ -1,4 +1,4 @@
-"""Values: what each parser takes, and what a message says about one that it does not."""
+"""Values: what each parser accepts, and its message for an invalid text."""
 
 from __future__ import annotations
 

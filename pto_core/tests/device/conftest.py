@@ -22,14 +22,14 @@ def runtime(request: pytest.FixtureRequest) -> str:
 
 
 class Threads:
-    """The threads of this process; one that was joined is listed for a moment longer."""
+    """Return the threads of this process; a joined thread is listed for a moment longer."""
 
     def now(self) -> set[str]:
-        """The ids of the threads."""
+        """Return the ids of the threads."""
         return set(os.listdir("/proc/self/task"))
 
     def since(self, before: set[str]) -> set[str]:
-        """The ids of those that are not among ``before``, after some patience for what ends."""
+        """Return the ids of threads that are not in ``before``; ending threads have some time."""
         deadline = time.monotonic() + PATIENCE_S
         while (more := self.now() - before) and time.monotonic() < deadline:
             time.sleep(0.001)
@@ -43,7 +43,7 @@ def threads() -> Threads:
 
 @pytest.fixture
 def device(runtime: str, tmp_path: Path) -> Iterator[Device]:
-    """Whatever a test did to it, it closes without a leak."""
+    """After every test, the device closes without a leak."""
     settings = {"sim.check": 1, "cache_dir": tmp_path}
     with pto_core.open_device("a2a3sim", runtime=runtime, settings=settings) as opened:
         yield opened

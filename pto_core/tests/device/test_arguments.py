@@ -1,4 +1,4 @@
-"""What may be passed to a run, what a kernel sees of it, and what is refused."""
+"""The arguments that a run accepts, their form in a kernel, and the arguments that it refuses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ U64 = 2**64
 
 
 def capture(device: Device, *args: Any) -> list[Any]:
-    """Run one task on ``args`` and give what its kernel got."""
+    """Run one task on ``args`` and return the arguments that its kernel received."""
     seen: list[Any] = []
 
     @kernel(core="aiv")
@@ -74,7 +74,7 @@ new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 
 
 class ForeignArray:
-    """Exports its memory by DLPack 0 and nothing else; counts what is given back."""
+    """Exports its memory by DLPack 0 only; counts the memory that is returned."""
 
     def __init__(self, values: np.ndarray, code: int = 2, **fields: Any) -> None:
         self.memory = values
@@ -147,7 +147,7 @@ def test_scalars_are_passed_as_bits(device: Device) -> None:
 
 
 @pytest.mark.parametrize("data_type", list(DataType))
-def test_every_data_type_goes_in_and_out(device: Device, data_type: DataType) -> None:
+def test_every_data_type_is_copied_in_and_out(device: Device, data_type: DataType) -> None:
     values = np.array([[0, 1, 2], [3, 4, 5]]).astype(data_type.numpy)
     out = np.zeros_like(values)
 
@@ -308,7 +308,7 @@ def test_the_number_of_arguments_is_checked(device: Device) -> None:
     device.run(graph, 1)
 
 
-def test_directions_decide_what_is_copied(device: Device) -> None:
+def test_directions_determine_the_copies(device: Device) -> None:
     def graph(rt, a: In, b: Out, c): ...
 
     a, b, c = np.ones(4, np.float32), np.ones(8, np.float32), np.ones(16, np.float32)
@@ -382,7 +382,7 @@ def test_complex_arrays(device: Device, dtype: str) -> None:
     assert (out == given.conjugate()).all()
 
 
-def test_types_that_a_device_does_not_take(device: Device) -> None:
+def test_data_types_that_a_device_does_not_accept(device: Device) -> None:
     small = np.ones(3, ml_dtypes.float8_e4m3fn)
     swapped = np.ones(3, np.dtype("f4").newbyteorder("S"))
     for given, message in (
@@ -397,7 +397,7 @@ def test_types_that_a_device_does_not_take(device: Device) -> None:
 
 
 def test_a_write_to_a_read_only_argument_is_never_lost_in_silence(device: Device) -> None:
-    """Its use is undeclared: kernels may read it, and a write is reported at once."""
+    """The direction is undeclared: kernels may read the array, and a write is reported at once."""
     fixed = np.arange(4.0)
     fixed.flags.writeable = False
     seen: list[float] = []

@@ -1,4 +1,4 @@
-"""Parts of device memory as other shapes and types, and copies into them."""
+"""Views of device memory with other shapes and types, and copies into them."""
 
 from __future__ import annotations
 

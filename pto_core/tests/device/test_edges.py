@@ -57,7 +57,7 @@ def test_an_empty_view_overlaps_nothing():
 
 
 @pytest.mark.parametrize("name", ["Device", "Program"])
-def test_an_object_that_was_never_made_can_be_collected(name):
+def test_an_object_without_init_can_be_collected(name):
     unmade = getattr(_native, name).__new__(getattr(_native, name))
     ring = [unmade]
     ring.append(ring)

@@ -1,4 +1,4 @@
-"""Errors of a run: whose they are, what they carry, and that the device works afterwards."""
+"""Errors of a run: their cause and fields; afterwards the device works."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_kernel_failure_names_kernel_task_and_core(device: Device) -> None:
 
 
 def test_variables_of_a_failed_kernel_are_let_go(device: Device) -> None:
-    """They are views of device memory; reading one after the device closed would crash."""
+    """The variables are views of device memory; reading one after the device closed would crash."""
 
     @kernel(core="aiv")
     def chain(a):
@@ -92,7 +92,7 @@ def test_the_first_failure_wins(device: Device) -> None:
     assert caught.value.task == 0
 
 
-def test_an_orchestration_failure_comes_out_as_it_is(device: Device) -> None:
+def test_an_exception_of_an_orchestration_is_raised_unchanged(device: Device) -> None:
     surprise = Surprise("in the orchestration")
 
     def graph(rt, a):
@@ -116,7 +116,7 @@ def test_an_ignored_native_error_is_raised_at_the_end(device: Device) -> None:
     assert any(entry.name == "graph" for entry in caught.traceback)
 
 
-def test_a_native_error_beats_what_comes_later(device: Device) -> None:
+def test_a_native_error_precedes_later_errors(device: Device) -> None:
     def graph(rt):
         task = rt.add_task(nothing, ())
         try:
@@ -194,7 +194,7 @@ def test_graph_errors_do_not_speak_of_a_kernel(device: Device) -> None:
 
 @pytest.mark.parametrize("config", [{}, 3, "x"])
 def test_a_config_is_a_call_config(device: Device, config: Any) -> None:
-    with pytest.raises(UsageError, match="give a CallConfig"):
+    with pytest.raises(UsageError, match="pass a CallConfig"):
         device.run(lambda rt: None, config=config)
 
 
@@ -210,7 +210,7 @@ def test_block_dim_counts(device: Device) -> None:
     assert len(device.run(lambda rt: None).cores) == 72
 
 
-def test_a_report_is_short_to_look_at(device: Device) -> None:
+def test_the_repr_of_a_report_is_short(device: Device) -> None:
     report = device.run(lambda rt: rt.publish(rt.add_task(nothing, ())))
     assert repr(report).startswith("<RunReport: 1 tasks on 1 of 72 cores")
     assert len(repr(report)) < 200

@@ -1,4 +1,4 @@
-"""The graph that a Python orchestration builds: what it takes and what it refuses."""
+"""The graph that a Python orchestration builds: the calls that it accepts and refuses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def on_cube(*args):
 
 
 def refused(device: Device, build: Callable[[Graph], Any], kind: type[PtoError]) -> PtoError:
-    """Give the error of ``build``; the device works afterwards."""
+    """Return the error of ``build``; the device works afterwards."""
 
     def graph(rt):
         build(rt)
@@ -140,7 +140,7 @@ def test_too_many_arguments_of_a_task(device: Device) -> None:
     assert (error.value, error.limit) == (100, 64)
 
 
-def test_a_python_kernel_takes_as_many_arguments_as_a_cpp_one(device: Device) -> None:
+def test_a_python_kernel_accepts_as_many_arguments_as_a_cpp_kernel(device: Device) -> None:
     seen: list[tuple[object, ...]] = []
 
     @kernel(core="aiv")

@@ -1,4 +1,4 @@
-"""Ctrl-C and time limits: always noticed, and the device works on where kernels return."""
+"""Ctrl-C and time limits are always noticed; if kernels return, the device remains usable."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def one_task(rt):
 
 
 class Gate:
-    """Holds a kernel until it is opened."""
+    """Holds a kernel until the gate is opened."""
 
     def __init__(self) -> None:
         self.opened = threading.Event()
@@ -95,7 +95,7 @@ def test_another_signal_handler_may_raise_too(device: Device) -> None:
     before = signal.signal(signal.SIGUSR1, handle)
     try:
         with pytest.raises(Alarm):
-            # Long enough that the signal is seen in the wait, and ended by it.
+            # Long enough that the signal arrives during the wait and ends it.
             device.run(many, timeout_s=60)
     finally:
         signal.signal(signal.SIGUSR1, before)
@@ -212,7 +212,7 @@ def test_an_orchestration_that_returns_late(device: Device) -> None:
     assert device.run(one_task).tasks == 1
 
 
-def test_a_late_orchestration_that_goes_on_after_the_error(device: Device) -> None:
+def test_an_orchestration_that_continues_after_an_error(device: Device) -> None:
     def stubborn(rt):
         while True:
             try:
@@ -233,7 +233,7 @@ def test_limits_are_positive_numbers(device: Device, limit: Any) -> None:
         device.run(one_task, timeout_s=limit)
 
 
-# Copy i fills what begins at byte i: the last byte of all has to wait for the last copy.
+# Copy i fills the memory from byte i on, so the last byte must wait for the last copy.
 PAIRS = """
 #include "runtime.h"
 extern "C" int build(Runtime* runtime, uint64_t* args, int) {
@@ -245,7 +245,7 @@ extern "C" int build(Runtime* runtime, uint64_t* args, int) {
   return 0;
 }
 """
-COPIES = 20_000  # of 8 MiB, which take a minute or so
+COPIES = 20_000  # of 8 MiB each, which take about a minute
 
 
 def test_ctrl_c_between_two_copies_back(tmp_path: Path) -> None:
@@ -269,7 +269,8 @@ def test_ctrl_c_between_two_copies_back(tmp_path: Path) -> None:
         def copy() -> None:
             interrupter.start()
             device.run(chip, host, size, COPIES)
-            interrupter.join()  # the interruption belongs in here, also when it is late
+            # the interruption must arrive inside this block, also when it is late
+            interrupter.join()
 
         with pytest.raises(KeyboardInterrupt):
             copy()

@@ -1,4 +1,4 @@
-"""Libraries that the system does not load: which kernel, from where, why, and what to change."""
+"""Libraries that the system cannot load: the error names the kernel, file, cause and remedy."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_file_that_is_no_library(device: Device, tmp_path: Path, content: str)
 
 def test_a_file_that_does_not_exist(device: Device, tmp_path: Path) -> None:
     message = load_error(device, tmp_path / "add.so").message
-    assert message.endswith("there is no such file; give the path of a shared library")
+    assert message.endswith("there is no such file; pass the path of a shared library")
 
 
 def test_an_orchestration_that_is_no_library(device: Device, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Opening a device: settings that it cannot have, warnings, logging, and the end of the process."""
+"""Opening a device: invalid settings, warnings, logging, and the end of the process."""
 
 from __future__ import annotations
 

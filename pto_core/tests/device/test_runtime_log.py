@@ -1,4 +1,4 @@
-"""What a runtime logs follows the level that the core was given, unless the backend has its own."""
+"""A runtime logs at the log level of the core, unless the backend has its own level."""
 
 from __future__ import annotations
 

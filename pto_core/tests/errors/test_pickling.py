@@ -1,4 +1,4 @@
-"""An error means the same in another process: class, message, every field and the notes."""
+"""A pickled error keeps its class, message, fields and notes in another process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that messages suggest: near ones only."""
+"""Names that messages suggest are near the misspelt name."""
 
 from __future__ import annotations
 

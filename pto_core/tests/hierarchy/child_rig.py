@@ -1,4 +1,4 @@
-"""A child loop with an end in memory: frames go in before it runs, answers come out."""
+"""A child loop whose end is in memory: frames are put in before it runs, answers are taken out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def digest_of(name: str) -> bytes:
 
 
 def blob_of(args: TaskArgs) -> bytes:
-    """The blob as a driver writes it, from what a view shows."""
+    """Build the blob as a driver writes it, from the content of a view."""
     view = args.view()
     head = np.array([view.tensor_count, view.scalar_count], np.int32).tobytes()
     tensors = b"".join(_tensor(tensor) for tensor in view.tensors)
@@ -41,7 +41,7 @@ def _tensor(tensor) -> bytes:
 
 
 class End:
-    """The child's end of a Python transport; closes when it has no more frames."""
+    """The child's end of a Python transport; it reports a close when it has no more frames."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
@@ -85,7 +85,7 @@ class ProgressTable:
 
 
 class Child:
-    """One child: its end, its loop, and the frames that it is sent."""
+    """One child: its end, its loop, and the frames that are sent to it."""
 
     def __init__(
         self, progress: ProgressTable | None = None, index: int = 0, queue_bytes: int = QUEUE_BYTES
@@ -113,7 +113,7 @@ class Child:
         self.loop.add(digest_of(name), function, accepts_argument(function))
 
     def task(self, name: str = "f", args: TaskArgs | None = None, **head: Any) -> int:
-        """Send a task frame and give its number on this connection."""
+        """Send a task frame and return its number on this connection."""
         self.sent += 1
         data = b"" if args is None else blob_of(args)
         flags = 0 if args is None else ARGUMENTS
@@ -131,7 +131,7 @@ class Child:
 
     @property
     def outcomes(self) -> dict[int, Outcome]:
-        """The outcome of each reported frame, including merged ones."""
+        """Return the outcome of each reported frame, including merged ones."""
         found: dict[int, Outcome] = {}
         for answer in completions(self.end.answers):
             for number in range(len(found) + 1, answer.number):

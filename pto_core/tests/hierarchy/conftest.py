@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import what they share: programs, and a world to run them in."""
+"""Makes the shared modules of this folder importable: programs, and simulated children."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @pytest.fixture(params=["ReferenceEngine", "NativeEngine"])
 def each_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs the test with rigs of each kind."""
+    """Runs the test with each kind of rig."""
     from hierarchy_rig import Rig
 
     from pto_core.hierarchy import engine

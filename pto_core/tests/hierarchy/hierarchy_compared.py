@@ -1,4 +1,4 @@
-"""Two engines that get the same events must return the same answers and snapshots."""
+"""Two engines that receive the same events must return the same answers and snapshots."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pto_core.interfaces.scheduler import Snapshot
 
 
 class Difference(AssertionError):
-    """The native engine does not do what the reference engine does."""
+    """The native engine differs from the reference engine."""
 
 
 class ComparedEngine:
-    """A reference engine, and a native one that is held to it event by event."""
+    """A reference engine, and a native engine that is compared with it after each event."""
 
     def __init__(self, configuration: Configuration, **of_native: Any) -> None:
         policy = {"policy": of_native["policy"]} if "policy" in of_native else {}
         self.reference = ReferenceEngine(configuration, **policy)
         self.native = NativeEngine(configuration, **of_native)
         self.events = 0
-        """Told so far, without dispatches that sent nothing."""
+        """The events so far, without dispatches that sent nothing."""
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Tell both; gives the answer, or raises what the reference raised."""
+        """Pass the event to both; return the answer, or raise the error of the reference engine."""
         expected, refused = _answer(self.reference, event)
         found, error = _answer(self.native, event)
         if (found, type(error), str(error)) != (expected, type(refused), str(refused)):
@@ -49,19 +49,19 @@ class ComparedEngine:
             raise Difference(f"after {event} only one is in a deadlock")
 
     def is_quiescent(self) -> bool:
-        """Say whether nothing is in flight and nothing is ready."""
+        """Return whether nothing is in flight and nothing is ready."""
         return self.reference.is_quiescent()
 
     def deadlock(self) -> Deadlock | None:
-        """Give the proof of both."""
+        """Return the proof of both engines."""
         return self.reference.deadlock()
 
     def snapshot(self) -> Snapshot:
-        """Give everything that can be observed."""
+        """Return the observable state."""
         return self.reference.snapshot()
 
     def validate(self) -> None:
-        """Look at the invariants of both."""
+        """Check the invariants of both engines."""
         self.reference.validate()
         self.native.validate()
 

@@ -1,6 +1,6 @@
-"""Random tensors over little memory: ranges, boxes of several shapes, keys, heap buffers.
+"""Random tensors in a small memory: ranges, boxes of several shapes, keys, heap buffers.
 
-Some lie in the memory of a child, at addresses that the host uses as well.
+Some tensors are in the memory of a child, at addresses that the host uses too.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def configuration() -> Configuration:
 
 
 class RegionStream:
-    """Events of one run; :meth:`hear` takes what the engine answers to each."""
+    """The events of one run; :meth:`hear` receives the engine's answer to each."""
 
     def __init__(self, numbers: random.Random) -> None:
         self.numbers = numbers
         self.scopes: list[list[tuple[int, int]]] = [[]]
-        """The buffers of each open scope: address and bytes."""
+        """The buffers of each open scope: address and size."""
         self.frames: tuple[deque[int], deque[int]] = (deque(), deque())
 
     def events(self, count: int) -> Iterator[Event]:
@@ -106,7 +106,8 @@ class RegionStream:
         count = frames[self.numbers.randrange(len(frames))]
         while frames and frames[0] <= count:
             frames.popleft()
-        # What was sent early behind a failure is skipped, which this stream does not follow.
+        # A frame that was sent early behind a failure is skipped; this generator does not model
+        # that.
         return Completion(child, count, Outcome.SUCCEEDED)
 
     def _somewhere(self) -> Tensor:
@@ -128,7 +129,8 @@ class RegionStream:
         if buffers and choice < 0.5:
             base, size = numbers.choice(buffers)
         elif choice < 0.53:
-            base = HEAP + numbers.randrange(RING_BYTES)  # often without an owner: refused
+            # often without an owner, so that it is refused
+            base = HEAP + numbers.randrange(RING_BYTES)
         return (
             self._box(base, size, tag) if numbers.random() < 0.5 else self._range(base, size, tag)
         )

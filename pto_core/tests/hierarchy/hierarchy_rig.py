@@ -1,4 +1,4 @@
-"""A run on an engine, told event by event, with its invariants looked at after each."""
+"""A run on an engine, driven event by event; the invariants are checked after each event."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def ignores(address: int, nbytes: int = 64) -> Tensor:
 def rig_configuration(
     kinds: Iterable[Kind], window: int = 64, ring_size: int = 1 << 20, repeats_lost: bool = False
 ) -> Configuration:
-    """Children of those kinds, and heap rings far apart."""
+    """Return a configuration with children of these kinds, and with heap rings far apart."""
     return Configuration(
         tuple(ChildConfiguration(kind, window) for kind in kinds),
         tuple(RingConfiguration(HEAP + APART * ring, ring_size) for ring in range(4)),
@@ -106,7 +106,7 @@ class Rig:
         return answer
 
     def alloc(self, nbytes: int) -> tuple[int, int]:
-        """Give task and address."""
+        """Return task and address."""
         answer = self.tell(Allocate(nbytes))[0]
         assert isinstance(answer, Submitted), answer
         return answer.task, answer.addresses[0]

@@ -1,4 +1,4 @@
-"""TaskArgs, what is added to them, and how a task sees them."""
+"""TaskArgs: the arguments that are added to them, and the view of a task."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def shared_array(shape: tuple[int, ...], dtype=np.float32) -> np.ndarray:
 
 
 class Exported:
-    """An array that is known by DLPack alone, as those of torch are."""
+    """An array that only exports DLPack, like those of torch."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
@@ -58,11 +58,11 @@ class TestContinuousTensor:
         [bytearray, memoryview, lambda b: array.array("b", b), ctypes.create_string_buffer],
         ids=["bytearray", "memoryview", "array", "ctypes"],
     )
-    def test_takes_what_has_the_buffer_protocol(self, make) -> None:
+    def test_accepts_objects_with_the_buffer_protocol(self, make) -> None:
         tensor = tensor_of(make(b"12345678"))
         assert bytes(tensor.numpy()[:8]) == b"12345678"
 
-    def test_takes_what_has_dlpack(self) -> None:
+    def test_accepts_objects_with_dlpack(self) -> None:
         numbers = np.arange(6, dtype=np.int32).reshape(2, 3)
         tensor = tensor_of(Exported(numbers))
         assert tensor.address == numbers.ctypes.data
@@ -99,7 +99,7 @@ class TestContinuousTensor:
         other = ContinuousTensor.from_pointer(64, 7, "int16", child_memory=True)
         assert (other.shape, other.dtype, other.child_memory) == ((7,), DataType.INT16, True)
 
-    def test_of_size_zero_covers_nothing(self) -> None:
+    def test_a_tensor_of_size_zero_covers_nothing(self) -> None:
         tensor = ContinuousTensor.from_pointer(1, (2**32 - 1, 0, 2**32 - 1), np.float64)
         assert tensor.nbytes == 0
         key = ContinuousTensor.from_pointer(1, (5, 0, 7), np.float64)
@@ -133,8 +133,8 @@ class TestContinuousTensor:
             ((8, (2,), "text"), "'text' is not a data type"),
             ((8, (-2,), 0), "shape"),
             ((8, (2**32,), 0), "4294967296 elements"),
-            ((2**64 - 4, (2,), 0), "more bytes than an address can count"),
-            ((8, (2**31, 2**31, 2**31), 0), "more bytes than an address can count"),
+            ((2**64 - 4, (2,), 0), "more bytes than the address space has"),
+            ((8, (2**31, 2**31, 2**31), 0), "more bytes than the address space has"),
         ],
     )
     def test_refuses_pointers_to_what_cannot_be(self, arguments, message) -> None:
@@ -147,14 +147,14 @@ class TestContinuousTensor:
         with pytest.raises(UsageError, match=r"other processes do not see.*shared_array"):
             pointer.numpy()
         nothing = ContinuousTensor.from_pointer(4096, (1000,), np.float64)
-        with pytest.raises(UsageError, match="this process has nothing there"):
+        with pytest.raises(UsageError, match="this process has no memory at this address"):
             nothing.numpy()
         shared = shared_array((1024,))
         beyond = ContinuousTensor.from_pointer(shared.ctypes.data, (1 << 30,), np.float64)
         with pytest.raises(UsageError, match="not in shared memory"):
             beyond.numpy()
 
-    def test_shows_no_memory_of_a_child_and_none_that_is_not_allocated(self) -> None:
+    def test_shows_no_child_memory_and_no_unallocated_memory(self) -> None:
         with pytest.raises(UsageError, match="memory of a chip child"):
             ContinuousTensor.from_pointer(64, 4, 0, True).numpy()
         with pytest.raises(UsageError, match="has no memory yet"):
@@ -183,7 +183,7 @@ class TestTaskArgs:
         assert args.scalars == tuple(range(9))
         assert repr(args) == "TaskArgs(7 tensors, 9 scalars)"
 
-    def test_takes_arrays_as_they_are(self) -> None:
+    def test_accepts_arrays_without_a_copy(self) -> None:
         numbers = np.arange(4)
         args = TaskArgs()
         args.add_tensor(numbers)
@@ -208,14 +208,14 @@ class TestTaskArgs:
         assert (args.tensor_count, args.scalar_count) == (0, 1)
 
     @pytest.mark.parametrize("tag", [None, 5, -1, "INPUT", 2**70])
-    def test_refuses_what_is_no_tag(self, tag) -> None:
+    def test_refuses_objects_that_are_not_tags(self, tag) -> None:
         args = TaskArgs()
         with pytest.raises(UsageError, match=r"the tag of tensor 0 is .*TensorArgType"):
             args.add_tensor(np.zeros(1), tag)
         assert args.tensor_count == 0
 
     @pytest.mark.parametrize("tag", ["OUTPUT", "INOUT", "OUTPUT_EXISTING"])
-    def test_refuses_to_write_what_is_read_only(self, tag) -> None:
+    def test_refuses_to_write_read_only_arrays(self, tag) -> None:
         args = TaskArgs()
         with pytest.raises(UsageError, match="read-only"):
             args.add_tensor(b"12345678", TensorArgType[tag])
@@ -223,9 +223,9 @@ class TestTaskArgs:
         assert not args.view().tensor(0).flags.writeable
 
     @pytest.mark.parametrize("value", ["x", None, np.zeros(3), [1]], ids=repr)
-    def test_refuses_what_is_no_scalar(self, value) -> None:
+    def test_refuses_objects_that_are_not_scalars(self, value) -> None:
         args = TaskArgs()
-        with pytest.raises(UsageError, match="is no scalar"):
+        with pytest.raises(UsageError, match="is not a scalar"):
             args.add_scalar(value)
         assert args.scalar_count == 0
 
@@ -238,14 +238,14 @@ class TestTaskArgs:
         with pytest.raises(TypeError):
             TaskArgs(1)
 
-    def test_refuses_an_index_that_is_none(self) -> None:
+    def test_refuses_an_invalid_index(self) -> None:
         args = TaskArgs()
         args.add_tensor(np.zeros(1))
         assert args.tag(-1) is TensorArgType.INPUT
         with pytest.raises(IndexError, match="there is no tensor 1, the task has 1"):
             args.tag(1)
 
-    def test_lets_go_of_everything(self) -> None:
+    def test_releases_all_references(self) -> None:
         numbers = np.zeros(3)
         before = sys.getrefcount(numbers)
         args = TaskArgs()
@@ -282,7 +282,7 @@ class TestView:
         gc.collect()
         assert shown.sum() == 28
 
-    def test_gives_the_same_tensors_to_hand_on(self) -> None:
+    def test_returns_the_same_tensors_for_a_submit(self) -> None:
         args = self.make()
         assert args.view().tensors == args.tensors
 
@@ -302,12 +302,12 @@ class TestView:
         ],
         ids=repr,
     )
-    def test_gives_a_scalar_back_as_it_was(self, given, dtype, expected) -> None:
+    def test_returns_a_scalar_unchanged(self, given, dtype, expected) -> None:
         view = self.make(given).view()
         found = view.scalar(0) if dtype is None else view.scalar(0, dtype)
         assert (found, type(found)) == (expected, type(expected))
 
-    def test_refuses_an_index_that_is_none(self) -> None:
+    def test_refuses_an_invalid_index(self) -> None:
         view = self.make().view()
         with pytest.raises(IndexError, match="there is no scalar 0, the task has 0"):
             view.scalar(0)

@@ -1,4 +1,4 @@
-"""The loop of a child, over an end in memory."""
+"""The loop of a child, with an end in memory."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TestTasks:
 
     def test_write_to_shared_memory_and_learn_what_is_not(self) -> None:
         child = Child()
-        shared = np.frombuffer(child.progress.memory, np.uint8)[-16:]  # the end of a note
+        shared = np.frombuffer(child.progress.memory, np.uint8)[-16:]  # end of the reported text
         private = np.zeros(4)
         args = TaskArgs()
         for numbers in (shared, private):
@@ -87,7 +87,7 @@ class TestTasks:
 
     # Invariant: Objects that a callable keeps from its arguments never reference a frame that was
     # freed.
-    def test_keep_their_view_if_they_like(self) -> None:
+    def test_a_callable_may_keep_its_view(self) -> None:
         child = Child()
         kept: list = []
         child.know(kept.append)
@@ -110,7 +110,7 @@ class TestTasks:
         child.run()
         assert calls == order
 
-    def test_of_a_callable_that_is_not_known_fail(self) -> None:
+    def test_a_task_of_an_unknown_callable_fails(self) -> None:
         child = Child()
         child.know(lambda: None)
         assert child.loop.forget(digest_of("f"))
@@ -274,7 +274,7 @@ class TestOrder:
 
 
 class TestProgressTable:
-    def test_tells_what_the_child_does(self) -> None:
+    def test_the_progress_table_shows_the_state_of_the_child(self) -> None:
         child = Child()
         seen: list[dict] = []
         child.know(lambda: seen.append(child.progress.record()))
@@ -288,7 +288,7 @@ class TestProgressTable:
         assert child.progress.record()["ending"] == 1
 
     def test_counts_a_task_before_its_answer_is_sent(self) -> None:
-        """A parent that has the answer reads the count; a lower one would fail the task."""
+        """A parent that has the answer reads the count; a lower count would fail the task."""
         child = Child()
         completed: list[tuple[int, int]] = []
         answer = child.end.answer
@@ -305,13 +305,13 @@ class TestProgressTable:
         for _ in range(merged):
             child.task("f")
         child.task("fail")
-        child.task("f", required_child=0, required_count=merged + 1)  # is skipped
+        child.task("f", required_child=0, required_count=merged + 1)  # the frame is skipped
         child.run()
         assert set(child.outcomes) == set(range(1, merged + 3))
         assert all(count >= number for number, count in completed), completed
 
-    def test_knows_its_children(self) -> None:
-        with pytest.raises(UsageError, match="child 2 is none: the progress table has 2"):
+    def test_processes_of_a_tree_are_known(self) -> None:
+        with pytest.raises(UsageError, match="child 2 does not exist: the progress table has 2"):
             ProgressTable(2).record(2)
 
 
@@ -366,10 +366,10 @@ class TestControl:
         assert child.end.is_closed
 
     @pytest.mark.parametrize("reply", [None, "text", bytes(1 << 16)], ids=["none", "text", "large"])
-    def test_gives_bytes_that_fit(self, reply) -> None:
+    def test_returns_bytes_within_the_limit(self, reply) -> None:
         child = Child()
         child.control(1)
-        with pytest.raises(UsageError, match="give at most 65472 bytes"):
+        with pytest.raises(UsageError, match="pass at most 65472 bytes"):
             child.run(control=lambda given: reply)
         assert child.loop.largest_answer == 65472
 
@@ -459,7 +459,7 @@ class TestWaiting:
         before = signal.signal(signal.SIGUSR1, lambda number, frame: got.append(number))
 
         def disturb() -> None:
-            # Whenever this thread has the GIL after a look, the loop waits without it.
+            # Whenever this thread has the GIL after a poll, the loop waits without it.
             for number in (signal.SIGUSR1, signal.SIGINT):
                 has_looked.clear()
                 assert has_looked.wait(10)
@@ -479,7 +479,7 @@ class TestWaiting:
         assert got == [signal.SIGUSR1]
         assert child.outcomes == {1: Outcome.SUCCEEDED}
 
-    def test_ends_with_what_a_handler_raises(self) -> None:
+    def test_the_wait_raises_the_exception_of_a_signal_handler(self) -> None:
         child, has_looked = Child(), threading.Event()
         child.end.when_empty = has_looked.set
 
@@ -487,7 +487,7 @@ class TestWaiting:
             raise SystemExit(7)
 
         def disturb() -> None:
-            if has_looked.wait(60):  # it must not come outside the loop, which goes on until then
+            if has_looked.wait(60):  # the signal must arrive inside the loop, which runs until then
                 os.kill(os.getpid(), signal.SIGUSR1)
 
         before = signal.signal(signal.SIGUSR1, leave)
@@ -519,7 +519,7 @@ class TestBrokenFrames:
         assert child.progress.record()["ending"] == 2
         assert child.end.is_closed
 
-    def test_random_ones_only_raise_protocol_errors(self) -> None:
+    def test_random_bytes_only_raise_protocol_errors(self) -> None:
         randomness = random.Random(4)
         broken = 0
         for _ in range(3000):
@@ -538,7 +538,7 @@ class TestBrokenFrames:
                 frame[randomness.randrange(32, len(frame))] = randomness.randrange(256)
             whole = randomness.random() < 0.8
             child.end.frames.append(bytes(frame) if whole else randomness.randbytes(100))
-            # What it requires may never come.
+            # The required frame may never be sent.
             frame[40:44] = b"\0\0\0\0"
             try:
                 child.run()

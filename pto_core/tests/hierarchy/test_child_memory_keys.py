@@ -1,4 +1,4 @@
-"""Memory of a child orders tasks by child and address, apart from all memory at equal addresses."""
+"""Memory of a child orders tasks by (child, address), separate from all other memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is sent where, early or not, and in which order."""
+"""Dispatch: the child of each task, early sending, and the order."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def test_another_policy_can_be_given():
 def test_among_equals_the_child_of_the_last_producer_is_preferred():
     rig = Rig(3, hazards=Hazards.FULL)
     rig.submit(writes(X), pins=(2,))
-    rig.submit(writes(X))  # ordered only: not sent early
+    rig.submit(writes(X))  # the edge only orders the tasks, so the task is not sent early
     assert [send.child for send in rig.dispatch()] == [2]
     rig.complete(2, 1)
     assert [send.child for send in rig.dispatch()] == [2]
 
 
-def test_pins_hold_and_hints_give_way():
+def test_pins_are_mandatory_and_hints_are_not():
     rig = Rig(2, window=1)
     rig.submit(pins=(1,))
     pinned = rig.submit(pins=(1,))
@@ -69,7 +69,7 @@ def test_a_chain_is_sent_early_with_its_requirements():
     ]
 
 
-def test_a_pinned_chain_goes_between_children():
+def test_a_pinned_chain_alternates_between_children():
     rig = Rig(2)
     for place in range(3):
         rig.submit(updates(X), pins=(place % 2,))
@@ -81,7 +81,7 @@ def test_a_pinned_chain_goes_between_children():
     ]
 
 
-def test_a_child_may_tell_before_the_one_that_it_required():
+def test_a_child_may_report_before_the_child_that_it_required():
     rig = Rig(2)
     one, two = rig.submit(writes(X), pins=(0,)), rig.submit(reads(X), pins=(1,))
     rig.dispatch()
@@ -93,7 +93,7 @@ def test_a_child_may_tell_before_the_one_that_it_required():
 
 
 def test_only_one_consumer_follows_a_producer_to_its_child():
-    """The others are spread when they are ready."""
+    """The other tasks are distributed when they are ready."""
     rig = Rig(2)
     rig.submit(writes(X))
     readers = [rig.submit(reads(X)) for _ in range(3)]
@@ -109,7 +109,7 @@ def test_only_one_consumer_follows_a_producer_to_its_child():
         ),
     ],
 )
-def test_nothing_is_sent_early_past_what_may_not_be_required(make):
+def test_no_task_is_sent_early_behind_a_task_that_cannot_be_required(make):
     rig = Rig(2)
     make(rig)
     reader = rig.submit(reads(X))
@@ -147,7 +147,7 @@ def test_the_members_of_a_group_are_sent_together_to_distinct_children():
 
 
 def order_of_all(rig: Rig) -> list[int]:
-    """Dispatch until nothing is left, completing everything at once; return the tasks in order."""
+    """Dispatch until no task is left, completing each at once; return the tasks in order."""
     order: list[int] = []
     while sends := rig.dispatch():
         order += [send.task for send in sends if send.member == 0]

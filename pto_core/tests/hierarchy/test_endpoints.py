@@ -1,4 +1,4 @@
-"""Ends in Python behind the native table: what they give, raise and forget."""
+"""Python ends behind the native table: their results, errors and state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANSWER = Answer(AnswerKind.COMPLETED, 1)
 
 
 class ScriptedEnd:
-    """An end whose next results a test writes; an exception is raised."""
+    """An end whose next results the test sets; an exception is raised."""
 
     def __init__(self):
         self.results = {}
@@ -73,7 +73,7 @@ def scripted():
     child.close()
 
 
-def test_a_connection_asks_for_no_more_than_the_transport_takes(scripted):
+def test_a_connection_respects_the_frame_limit_of_the_transport(scripted):
     transport, *_ = scripted
     assert transport.connection.queue_frames == 4
     assert transport.connection.queue_bytes == 4096
@@ -111,7 +111,7 @@ def test_any_other_error_breaks_the_end_for_good(scripted, error):
     transport.parent.results.clear()
     with pytest.raises(ProtocolError):
         parent.submit([FRAME])
-    assert transport.parent.calls == ["poll"]  # it was not called again
+    assert transport.parent.calls == ["poll"]  # the end was not called again
 
 
 @pytest.mark.parametrize(

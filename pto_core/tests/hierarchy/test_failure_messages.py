@@ -1,4 +1,4 @@
-"""What the user reads about failures in children, and what programs find in the errors."""
+"""The messages about failures in children, and the fields of the errors."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ def test_an_exception_that_cannot_be_sent_still_has_a_message(
     assert message is None or arrived.message == message
 
 
-def test_a_message_that_cannot_be_made_is_said_so() -> None:
+def test_a_message_that_cannot_be_computed_is_replaced() -> None:
     assert Failure.unpack(raised(NoWords()).pack()).message == "(its __str__ raised an exception)"
 
 
-def test_the_error_of_a_task_says_where_and_what() -> None:
+def test_the_error_of_a_task_names_place_and_cause() -> None:
     error = task_error(PLACE, raised(ValueError("boom")))
     assert isinstance(error, TaskFailedError)
     assert error.message == ("L3/sub1: ValueError: boom, in task 3 (reduce, graph.py:12)")
@@ -176,7 +176,7 @@ def test_a_child_that_died_two_levels_down_is_a_failed_task_here() -> None:
     assert error.message.startswith("L4/host0/sub0: process 5 was ended by SIGKILL")
 
 
-def test_a_poisoned_task_says_because_of_whom() -> None:
+def test_a_poisoned_task_names_the_failed_task() -> None:
     root = task_error(PLACE, raised(ValueError("boom")))
     error = poisoned_error(TaskPlace(8, "after", "graph.py", 30), PLACE, root)
     assert isinstance(error, TaskPoisonedError)

@@ -1,4 +1,4 @@
-"""Failures, poison, retries, and children that are lost."""
+"""Failures, poison, retries, and lost children."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ X = 0x10000
 Y = 0x20000
 
 
-def test_a_failure_poisons_descendants_and_nothing_else():
+def test_a_failure_poisons_exactly_the_descendants():
     rig = Rig(2)
     failing = rig.submit(writes(X))
     child = rig.submit(reads(X), writes(Y), pins=(1,))
@@ -80,7 +80,7 @@ def test_order_alone_hands_no_failure_on():
 
 
 def test_a_poisoned_task_ends_after_all_its_producers():
-    """A task that overwrites its outputs is ordered after them through it."""
+    """A task that overwrites its outputs is ordered after its readers through it."""
     rig = Rig(2, hazards=Hazards.FULL)
     failing = rig.submit(writes(X), pins=(0,))
     slow = rig.submit(writes(Y), pins=(1,))
@@ -116,7 +116,7 @@ def test_the_first_failure_comes_first():
     assert rig.tell(RunEnd()) == [RunFinished(0)]
 
 
-def test_a_retry_starts_from_what_it_started_from():
+def test_a_retry_starts_from_the_restored_content():
     rig = Rig(1)
     task = rig.submit(updates(X), retries=1)
     assert rig.tell(Dispatch()) == [SaveRegions(task), Send(0, 1, task, 0)]
@@ -186,7 +186,7 @@ def test_without_repeats_what_had_not_begun_fails_too():
     assert rig.tell(ChildLost(0, 77, 0)) == [TaskFinished(task, Result.FAILED, 77)]
 
 
-def test_a_task_that_was_sent_early_goes_again_if_it_had_not_begun():
+def test_a_task_that_was_sent_early_and_had_not_begun_is_sent_again():
     rig = Rig(2, repeats_lost=True)
     producer, reader = rig.submit(writes(X), pins=(0,)), rig.submit(reads(X), pins=(1,))
     rig.dispatch()
@@ -198,7 +198,7 @@ def test_a_task_that_was_sent_early_goes_again_if_it_had_not_begun():
 
 
 @pytest.mark.parametrize("retries", [0, 2])
-def test_a_group_goes_again_if_no_member_of_it_had_begun(retries):
+def test_a_group_is_repeated_if_no_member_had_begun(retries):
     rig = Rig(2, repeats_lost=True)
     group = rig.submit(members=(Member(), Member()), retries=retries)
     rig.dispatch()
@@ -208,7 +208,7 @@ def test_a_group_goes_again_if_no_member_of_it_had_begun(retries):
 
 
 @pytest.mark.parametrize("is_lost", [True, False])
-def test_a_group_of_which_a_member_had_begun_is_not_repeated_for_nothing(is_lost):
+def test_a_group_with_a_begun_member_uses_a_retry(is_lost):
     rig = Rig(2, repeats_lost=True)
     group = rig.submit(members=(Member(), Member()), retries=1)
     for retries_left in (1, 0):
@@ -225,7 +225,7 @@ def test_a_group_of_which_a_member_had_begun_is_not_repeated_for_nothing(is_lost
 
 
 @pytest.mark.parametrize("started", [0, 3])
-def test_a_child_is_lost_with_what_can_have_begun(started):
+def test_a_lost_child_reports_which_frames_may_have_begun(started):
     rig = Rig(1)
     for _ in range(2):
         rig.submit()
@@ -248,7 +248,7 @@ def test_a_frame_that_required_a_lost_one_waits_for_its_producer_again():
     rig.complete(1, 1, SKIPPED)
     assert (rig.state(producer), rig.state(reader)) == ("READY", "PENDING")
     assert [(send.task, send.count) for send in rig.dispatch()] == [(producer, 2), (reader, 3)]
-    # The skip of the first attempt says nothing about the second.
+    # The skip of the first attempt does not affect the second attempt.
     assert rig.complete(1, 2) == [TaskFinished(producer, Result.COMPLETED)]
     assert rig.complete(1, 3) == [TaskFinished(reader, Result.COMPLETED)]
 

@@ -1,4 +1,4 @@
-"""Groups get distinct children all at once, and start soon however busy the children are."""
+"""The members of a group get distinct children at once, and a group starts soon."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LIMIT = 100
 
 
 class Stream:
-    """Four children that are never idle; counts what is sent while each group waits."""
+    """Four children that are never idle; counts the tasks that are sent while each group waits."""
 
     def __init__(self, numbers: random.Random, window: int) -> None:
         self.numbers = numbers

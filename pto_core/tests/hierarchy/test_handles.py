@@ -1,4 +1,4 @@
-"""What callables are known by, and who may use a handle."""
+"""The identity of callables, and the Workers that accept a handle."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def closure(value: int) -> Callable[[], int]:
 
 
 def hashed(*parts: str | bytes) -> bytes:
-    """Return the digest by a second implementation."""
+    """Compute the digest by a second implementation."""
     found = hashlib.sha256()
     for part in parts:
         content = part.encode() if isinstance(part, str) else part
@@ -130,7 +130,7 @@ def test_what_cannot_be_serialised_is_named() -> None:
         identity(ChipCallable(lambda rt: stream), serialise=True, inherits=False)
 
 
-def test_a_function_of_the_program_must_be_the_one_that_children_have(
+def test_children_refuse_another_version_of_a_function(
     main_module: types.ModuleType,
 ) -> None:
     work = define(main_module, "def work(): return 1")
@@ -185,7 +185,7 @@ def test_a_module_that_raises_at_its_import_is_refused_with_its_error(
         identity("raises_at_import:fn", serialise=False, inherits=True)
 
 
-def test_a_handle_is_of_one_worker_and_dies() -> None:
+def test_a_handle_is_valid_for_one_worker_until_its_end() -> None:
     here, there = Registry(), Registry()
     registration = here.make(top_level, serialise=False, inherits=True)
     handle = registration.handle
@@ -259,7 +259,7 @@ def test_spawned_children_import_a_function_or_get_its_code() -> None:
 
 
 def test_two_functions_of_one_path_and_code_are_two_callables() -> None:
-    """Their defaults differ in what no fingerprint holds; the older one is no longer importable."""
+    """Their defaults differ, which no fingerprint covers; the older one is not importable."""
     registry = Registry()
     module = types.ModuleType("made_twice")
     for inherits in (True, False):

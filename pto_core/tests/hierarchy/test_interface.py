@@ -1,4 +1,4 @@
-"""The interface's own example runs, and the reference keeps the interface."""
+"""The example in the interface's docstring runs, and the reference engine conforms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RINGS = tuple(RingConfiguration(1 << 20 | ring << 12, 1 << 12) for ring in range
 def test_the_example_of_the_interface_runs():
     assert Scheduler.__doc__ is not None
     _, _, rest = Scheduler.__doc__.partition("::\n\n")
-    example, _, _ = rest.partition("\n\n    One thread")
+    example, _, _ = rest.partition("\n\n    Only one thread")
     configuration = Configuration((ChildConfiguration(events.Kind.SUB),), RINGS)
     names = {**vars(events), **vars(instructions)}
     names |= {"ReferenceEngine": ReferenceEngine, "configuration": configuration}
@@ -37,7 +37,7 @@ def test_the_example_of_the_interface_runs():
 @pytest.mark.parametrize(
     ("rings", "message"),
     [
-        (RINGS[:3], "3 heap rings given; give 4"),
+        (RINGS[:3], "3 heap rings given; pass 4"),
         ((*RINGS[:3], RingConfiguration(1 << 20, 1000)), "a multiple of 1024"),
         ((*RINGS[:3], RingConfiguration(5, 1024)), "a multiple of 1024"),
     ],
@@ -48,5 +48,5 @@ def test_rings_that_cannot_be_are_refused(rings, message):
 
 
 def test_a_window_holds_at_least_one_frame():
-    with pytest.raises(UsageError, match="give at least 1"):
+    with pytest.raises(UsageError, match="pass at least 1"):
         Configuration((ChildConfiguration(events.Kind.SUB, 0),), RINGS)

@@ -1,4 +1,4 @@
-"""Tasks whose edges are given: both engines wait for them alike, and refuse what cannot be."""
+"""Tasks with known edges: both engines wait for the same producers, and refuse invalid edges."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WHY = (Edge.ORDERS, Edge.DATA, Edge.EXPLICIT, Edge.DATA | Edge.CERTAIN, Edge.CER
 
 
 class Stream:
-    """Random events of one run, most of them submits with edges that are given."""
+    """Random events of one run, most of them submits with known edges."""
 
     def __init__(self, engine: ComparedEngine, numbers: random.Random, children: int) -> None:
         self.engine = engine
@@ -50,7 +50,7 @@ class Stream:
         self.seen: Counter[str] = Counter()
 
     def tell(self, event: Event) -> bool:
-        """Say whether it was taken."""
+        """Return whether the event was accepted."""
         try:
             answer = self.engine.handle(event)
         except PtoError:
@@ -188,7 +188,7 @@ def test_a_given_edge_is_one_that_was_found() -> None:
     assert found.engine.snapshot() == given.engine.snapshot()
 
 
-def test_edges_to_what_is_no_earlier_task_are_refused() -> None:
+def test_edges_to_anything_but_earlier_tasks_are_refused() -> None:
     engine = ComparedEngine(rig_configuration((SUB,)))
     engine.handle(RunBegin())
     engine.handle(Submit(SUB))

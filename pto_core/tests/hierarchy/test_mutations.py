@@ -1,4 +1,4 @@
-"""Two engines that differ in one row of the transition table never pass for equal."""
+"""Two engines that differ in one row of the transition table are always distinguished."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def recorded(seed: int) -> Recording:
 
 
 def written(configuration: Configuration) -> Recording:
-    """Do what random programs seldom do: cancel what is ready, wait for failed tasks, lose all."""
+    """Do what random programs rarely do: cancel ready tasks, or lose all children."""
     task = Submit(Kind.SUB)
     return configuration, [
         RunBegin(),
@@ -69,7 +69,7 @@ def written(configuration: Configuration) -> Recording:
 def differs(
     recording: Recording, transitions: Transitions, mutable: type[ReferenceEngine | NativeEngine]
 ) -> bool:
-    """Compare a reference engine with one that has other transitions."""
+    """Compare a reference engine with an engine that has other transitions."""
     configuration, events = recording
     engine = ReferenceEngine(configuration)
     mutant = mutable(configuration, transitions=transitions)

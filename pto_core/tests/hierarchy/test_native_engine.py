@@ -1,4 +1,4 @@
-"""The native engine is what the reference engine says: every answer, refusal and snapshot."""
+"""The native engine equals the reference engine in every answer, refusal and snapshot."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ WORLDS = (
 
 @pytest.fixture
 def events(pytestconfig: pytest.Config) -> int:
-    """How many random events; 100,000 is the full count. Dispatches that send nothing are none."""
+    """The number of random events, 100,000 in the full test; empty dispatches do not count."""
     return 100_000 if pytestconfig.getoption("full") else 8_000
 
 
 class Heckled(ComparedEngine):
-    """Tells things that cannot be between the events, and looks at the invariants now and then."""
+    """Inserts invalid events between the others, and checks the invariants at intervals."""
 
     numbers = random.Random(0)
     kinds: list[Kind]  # of the children
@@ -160,7 +160,7 @@ def test_random_regions(events: int) -> None:
             try:
                 stream.hear(event, engine.handle(event))
             except PtoError:
-                pass  # both refused
+                pass  # both engines refused
             except Difference as difference:
                 raise AssertionError(f"seed {seed}, event {engine.events}") from difference
         engine.validate()

@@ -1,4 +1,4 @@
-"""Bugs planted in the reference engine, each of which the random programs find."""
+"""Bugs planted in the reference engine; the random programs find each of them."""
 
 from __future__ import annotations
 

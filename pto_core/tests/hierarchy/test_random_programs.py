@@ -1,4 +1,4 @@
-"""Random programs in a random world: right answers, right order, exact poison, nothing left."""
+"""Random programs on simulated children: right results, right order, exact poison, no task left."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def each_seed(examples: int):
 # OWNER reference. No run leaves a slot alive.
 # Invariant: A task starts after all its producers, even if it was sent early and waits in its
 # child.
-def test_full_hazards_give_the_sequential_answer(examples):
+def test_full_hazards_produce_the_sequential_result(examples):
     @each_seed(examples)
     @given(SEEDS)
     def check(seed: int) -> None:
@@ -119,8 +119,8 @@ def test_blocked_submits_are_proven_deadlocks_with_numbers():
 
 
 # Invariant: The same events give the same instructions.
-def test_the_same_events_give_the_same_answers():
-    """Which a native engine is held to as well."""
+def test_equal_events_produce_equal_answers():
+    """The native engine is compared with the same programs."""
     for seed in range(30):
         world = world_of(seed, Hazards.FULL, ROUGH)
         again = ReferenceEngine(world.configuration)

@@ -1,4 +1,4 @@
-"""Overlap and cover of regions, against the sets of bytes that they are."""
+"""Overlap and cover of regions, compared with their sets of bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions go to another interpreter as bytes and do there what they do here."""
+"""Functions are sent to another interpreter as bytes, and behave there as here."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ NAMES = ("plain", "wrapped", "cached", "with_class", "other", "instance")
 
 
 def module_of(source: str, folder: Path) -> dict[str, bytes]:
-    """Return the fingerprints of a module's names, from another process."""
+    """Return the fingerprints of a module's names, computed in another process."""
     (folder / "source.py").write_text(source)
     program = (
         "import source; from pto_core.hierarchy.serialisation import fingerprint; "
@@ -178,7 +178,7 @@ def module_of(source: str, folder: Path) -> dict[str, bytes]:
     return dict(zip(NAMES, map(bytes.fromhex, done.stdout.split()), strict=True))
 
 
-def test_a_fingerprint_changes_with_what_a_function_uses_of_its_module(tmp_path: Path) -> None:
+def test_a_fingerprint_covers_the_module_members_that_a_function_uses(tmp_path: Path) -> None:
     before = module_of(SOURCE, tmp_path)
     assert module_of(SOURCE, tmp_path) == before
     for old, new, changed in EDITS.values():

@@ -1,4 +1,4 @@
-"""Every pair of state and event moves as the table says, or raises and changes nothing."""
+"""Every pair of state and event changes the state as the table states, or raises."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pto_core.hierarchy.states import (
 
 PAGE = Path(__file__).parents[3] / "docs" / "states.md"
 HEADER = Path(__file__).parents[2] / "native" / "hierarchy" / "engine" / "states.hpp"
-# Written a second time, by hand: a change of the table is a decision.
+# The table is repeated here by hand, so that a change of the table is deliberate.
 ARROWS = """
 FREE SUBMIT PENDING
 FREE ALLOCATE COMPLETED
@@ -51,7 +51,7 @@ def test_the_table_is_as_decided():
 # Invariant: A task of the hierarchy changes its state only as the table states. Any other event is
 # refused and changes nothing.
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(State, StateEvent)))
-def test_a_pair_moves_or_raises_and_changes_nothing(state: State, event: StateEvent) -> None:
+def test_each_pair_changes_the_state_or_raises(state: State, event: StateEvent) -> None:
     slots = Slots(TRANSITIONS)
     task = slots.take(None)
     slots.states[task.slot] = state
@@ -78,7 +78,7 @@ def test_everything_has_a_meaning():
     assert set(REFERENCE_MEANINGS) == set(Reference)
 
 
-def test_the_page_is_what_the_tables_say():
+def test_the_page_equals_the_tables():
     page = PAGE.read_text()
     assert states_page.with_part(page) == page, (
         "docs/states.md is not fresh; write it with python -m pto_core.hierarchy.states_page"
@@ -93,7 +93,7 @@ def test_a_stale_page_is_found():
     assert states_page.with_part(stale) == page
 
 
-def test_the_native_tables_are_what_the_tables_say():
+def test_the_native_header_equals_the_tables():
     assert HEADER.read_text() == states_header.header(), (
         f"{HEADER.name} is not fresh; write it with python -m pto_core.hierarchy.states_header"
     )

@@ -1,4 +1,4 @@
-"""What a submit waits for, holds and takes."""
+"""The dependencies, references and resources of a submit."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_members_of_a_group_do_not_wait_for_each_other():
     assert rig.waits_for(two) == [one]
 
 
-def test_a_reader_sees_what_no_single_later_writer_covers():
+def test_a_reader_waits_for_writers_that_no_single_later_writer_covers():
     rig = Rig()
     left, right = rig.submit(writes(X, 64)), rig.submit(writes(X + 64, 64))
     middle = rig.submit(writes(X + 32, 64))
@@ -175,7 +175,7 @@ def test_an_allocation_is_complete_and_a_task_that_names_it_owns_it():
     assert rig.state(buffer) == "gone"
 
 
-def test_a_buffer_is_named_inside_the_scope_that_made_it():
+def test_a_buffer_may_be_named_only_inside_its_scope():
     rig = Rig()
     rig.tell(ScopeBegin())
     _, address = rig.alloc(100)
@@ -208,7 +208,7 @@ def test_slabs_are_freed_in_order_and_a_blocked_submit_changes_nothing():
     assert rig.submitted(writes(0, 2048)).addresses == (HEAP + APART,)
 
 
-def test_nothing_that_runs_can_free_what_an_open_scope_holds():
+def test_no_running_task_can_free_memory_of_an_open_scope():
     rig = Rig(ring_size=4096)
     held, _ = rig.alloc(3000)
     task = rig.submit()
@@ -265,7 +265,7 @@ def test_a_submit_names_earlier_tasks_of_its_run_alone(producer):
         ({"pins": (7,)}, "worker 7 is no SUB child"),
         ({"pins": (0, 1)}, "2 workers named for 1 members"),
         ({"members": (Member(),) * 2, "pins": (1, 1)}, "name one twice"),
-        ({"retries": -1}, "give 0 or more"),
+        ({"retries": -1}, "pass 0 or more"),
         ({"members": (Member((Tensor(0, 4, Tag.INPUT),)),)}, "only OUTPUT is allocated"),
         ({"members": (Member((Tensor(1, -4, Tag.INPUT),)),)}, "are no tensor"),
     ],
@@ -279,7 +279,7 @@ def test_a_submit_that_cannot_be_changes_nothing(options, message):
 
 
 @pytest.mark.parametrize("event", [Submit(SUB), Allocate(4), ScopeBegin(), ScopeEnd(), RunEnd()])
-def test_outside_of_a_run_there_is_nothing_to_do(event: Event) -> None:
+def test_events_outside_of_a_run_are_refused(event: Event) -> None:
     rig = Rig()
     assert rig.tell(RunEnd()) == [RunFinished(0)]
     with pytest.raises(UsageError, match="outside of a run"):

@@ -1,4 +1,4 @@
-"""Typed tasks: what a submit of one becomes, and what the child makes of it."""
+"""Typed tasks: the arguments of their submit, and the call in the child."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def untyped(x) -> None: ...
 
 @pytest.fixture
 def shared() -> Iterator[Callable[[tuple[int, ...], float], Any]]:
-    """Make arrays that a child would see."""
+    """Make arrays as a child would see them."""
     arena = SharedArena(capacity=1 << 20)
 
     def make(shape: tuple[int, ...], fill: float) -> Any:
@@ -57,7 +57,7 @@ def arrays(count: int) -> list[np.ndarray]:
     return [np.full((2, 3), i, np.float32) for i in range(count)]
 
 
-def test_the_annotations_give_the_tags_and_the_outputs() -> None:
+def test_the_annotations_determine_tags_and_outputs() -> None:
     x, y, z, e, n = arrays(5)
     args, written = every_way.arguments([x, 2.5, y, z, e, n, True])
     assert args is not None
@@ -86,7 +86,7 @@ def test_the_child_gets_arrays_and_numbers_in_the_order_of_the_call(shared: Any)
 
 
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 32, 33])
-def test_any_number_of_scalars_comes_back_as_it_was(count: int) -> None:
+def test_any_number_of_scalars_is_returned_unchanged(count: int) -> None:
     kinds = [7, -1, 2.5, True, 2**63 - 1, -(2**63), np.float32(1.5), np.int8(-3), False]
     values = [kinds[i % len(kinds)] for i in range(count)]
     args, written = numbers.arguments(values)
@@ -152,7 +152,7 @@ def test_a_chip_is_typed_by_its_signature() -> None:
     assert args.tag(0) == TensorArgType.INOUT, "without a declaration it may be written"
 
 
-def test_a_chips_arrays_come_before_its_scalars_and_are_as_many_as_it_says() -> None:
+def test_a_chip_task_has_all_its_arrays_before_its_scalars() -> None:
     x, out = arrays(2)
     with pytest.raises(UsageError, match="argument 2 of library is an array after a scalar"):
         ChipTask(ChipCallable("library.so")).arguments([x, 1, out])

@@ -1,4 +1,4 @@
-"""Signals that wait: none is lost, and the handlers of the program are back at the end."""
+"""Deferred signals: none is lost, and the program's handlers are restored at the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Ended(Exception):
-    """What the handlers of the program raise here."""
+    """The exception that the program's handlers raise here."""
 
 
 def end(number: int, frame: Any) -> None:
@@ -27,14 +27,14 @@ def end(number: int, frame: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    """Let every signal raise."""
+    """Make every signal handler raise."""
     before = [(number, signal.signal(number, end)) for number in SIGNALS]
     yield
     for number, handler in before:
         signal.signal(number, handler)
 
 
-def test_a_signal_takes_its_course_at_the_end() -> None:
+def test_a_deferred_signal_runs_its_handler_at_the_end() -> None:
     seen: list[int | None] = []
 
     def hold() -> None:
@@ -117,7 +117,7 @@ def test_a_fork_has_the_handlers_of_the_program() -> None:
 
 
 def descriptors() -> set[str]:
-    """List those of this process; what an earlier test has left may go meanwhile."""
+    """List the descriptors of this process; those of an earlier test may be released meanwhile."""
     gc.collect()
     return set(os.listdir("/proc/self/fd"))
 

@@ -1,4 +1,4 @@
-"""CallConfig: its fields, what it refuses, and its bytes."""
+"""CallConfig: its fields, the values that it refuses, and its bytes."""
 
 from __future__ import annotations
 

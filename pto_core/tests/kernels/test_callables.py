@@ -1,4 +1,4 @@
-"""Kernels and chips: what they are made of, their digests, and what is refused."""
+"""Kernels and chips: their parts, their digests, and the values that they refuse."""
 
 from __future__ import annotations
 

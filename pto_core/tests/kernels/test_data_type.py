@@ -1,4 +1,4 @@
-"""Data type codes: the same here, in the header and in the native module."""
+"""Data type codes are the same in Python, in the header and in the native module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pto_core.errors import UsageError
 
 
 def header(name: str) -> str:
-    """Read a header of the installed core, or of the checkout where it is installed from there."""
+    """Read a header of the installed core, or of the checkout if it is installed from there."""
     package = files(pto_core)
     for place in (package / "include", package / ".." / ".." / "include"):
         found = place / "pto" / "abi" / name

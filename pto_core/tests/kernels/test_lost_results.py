@@ -106,7 +106,7 @@ def test_a_profiled_task_runs_unchecked():
     assert any(entry.code is assigns.__code__ for entry in profile.getstats())
 
 
-def test_the_exception_of_a_function_that_assigns_comes_out():
+def test_the_exception_of_a_wrapped_function_is_raised():
     @task
     def fails(out: Out) -> None:
         out = out * 2

@@ -1,4 +1,4 @@
-"""Logging: level, format, and that what is not shown costs no import."""
+"""Logging: level and format; a message that is not shown costs no import."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EVENTS = ["cache is full", "compiler is slow", "kernel compiled", "cache hit"]
 
 
 @pytest.mark.parametrize(("level", "count"), [("error", 1), ("warn", 2), ("info", 3), ("debug", 4)])
-def test_the_level_decides_what_is_shown(capsys, level, count):
+def test_the_log_level_determines_the_shown_messages(capsys, level, count):
     text = shown(capsys, level)
     assert [event for event in EVENTS if event in text] == EVENTS[:count]
     assert len(text.splitlines()) == count

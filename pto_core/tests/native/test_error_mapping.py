@@ -1,4 +1,4 @@
-"""Every native status becomes one class of the tree, with its fields."""
+"""Every native status becomes one class of the error tree, with its fields."""
 
 from __future__ import annotations
 

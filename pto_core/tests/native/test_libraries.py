@@ -1,4 +1,4 @@
-"""Libraries that are no plugins, or were built for another core, are refused by name."""
+"""Libraries that are not plugins, or were built for another core, are refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checked-in stubs of the native module are those that its sources give."""
+"""The checked-in stubs of the native module equal those that its sources generate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loading one plugin: it alone is imported, and whatever is wrong with it is said."""
+"""Loading one plugin imports only that plugin, and reports any defect of it."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_a_policy_and_an_engine(site):
     message = r"engine is 'red', .*fake-red 1.0.* no engine; give it as policy='red'"
     with pytest.raises(UsageError, match=message):
         plugins.load_engine("red")
-    with pytest.raises(UsageError, match="give it as engine='blue'"):
+    with pytest.raises(UsageError, match="pass it as engine='blue'"):
         plugins.load_policy("blue")
 
 
@@ -228,7 +228,7 @@ def test_an_unhealthy_backend_says_why_and_what_to_do(site, native_library):
     site.backend("red", UNHEALTHY, library=native_library("backend", 0))
     site.backend("a2a3simulator", library=native_library("backend", 0))
     with pytest.raises(BackendUnavailableError) as caught:
-        plugins.load_backend("red")  # and no other backend steps in
+        plugins.load_backend("red")  # and no other backend replaces it
     assert (caught.value.backend, caught.value.exit_code) == ("red", 5)
     assert caught.value.reason == "no card is in this machine"
     assert caught.value.fix == "install a card"
@@ -260,7 +260,7 @@ def test_options_that_fail(site):
         plugins.load_unopened("backend", "red")
 
 
-def test_a_command_may_not_take_a_name_of_ours(site):
+def test_a_plugin_command_cannot_replace_a_core_command(site):
     site.module("fake_run", "def add_arguments(parser): ...\ndef run(namespace): return 0\n")
     site.install("fake-run", {"pto.commands": "run = fake_run"})
     with pytest.raises(PluginLoadError, match="one of pto's own commands"):
@@ -268,7 +268,7 @@ def test_a_command_may_not_take_a_name_of_ours(site):
 
 
 def test_the_interface_is_checked_by_the_names_that_it_declares():
-    """The lists of the checks are those of the protocols: a new member cannot be forgotten."""
+    """The lists of the checks equal those of the protocols, so a new member cannot be forgotten."""
     for family, protocol in (
         ("backend", interfaces.Backend),
         ("runtime", interfaces.Runtime),

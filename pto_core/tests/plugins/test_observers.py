@@ -62,7 +62,7 @@ def test_without_observers_nothing_is_imported(site):
 
 
 def problem(site, source: str) -> str:
-    """Install a broken observer beside a good one, and give what is said about the broken one."""
+    """Install a broken observer beside a working one; return the report about the broken one."""
     site.observer("witness", observer_of("pto_run_started", "info"))
     site.observer("broken", source)
     observers = plugins.load_observers()

@@ -1,4 +1,4 @@
-"""Records come from metadata alone; names are unique; unknown ones are explained."""
+"""Records come only from metadata; names are unique; unknown names are explained."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_record_holds_what_the_metadata_says_and_imports_nothing(site):
     assert (record.family, record.name, record.aliases) == ("backend", "scarlet", ("crimson",))
     assert (record.version, record.value) == ("2.5", "fake_never:plugin")
     assert record.source == "fake-many 2.5"
-    assert "fake_never" not in sys.modules  # no such module exists: an import would have failed
+    assert "fake_never" not in sys.modules  # no such module exists, so an import would have failed
 
 
 def test_the_first_name_in_the_file_is_the_name_whatever_the_alphabet_says(site):
@@ -95,7 +95,7 @@ def test_an_unknown_name_lists_the_known_and_suggests(site):
         ("a2a3", "-p a2a3sim runs the same cases"),
     ],
 )
-def test_our_own_backends_say_how_to_get_them(monkeypatch, name, advice):
+def test_messages_about_our_backends_name_the_installation(monkeypatch, name, advice):
     monkeypatch.setattr("importlib.metadata.entry_points", nothing)
     with pytest.raises(BackendUnavailableError) as caught:
         plugins.load_unopened("backend", name)
@@ -114,7 +114,7 @@ def test_our_own_backends_say_how_to_get_them(monkeypatch, name, advice):
         ("transport", "shm"),
     ],
 )
-def test_our_own_plugins_say_how_to_get_them(monkeypatch, family, name):
+def test_messages_about_our_plugins_name_the_installation(monkeypatch, family, name):
     monkeypatch.setattr("importlib.metadata.entry_points", nothing)
     with pytest.raises(PluginUnavailableError, match=re.escape(INSTALL)) as caught:
         plugins.load_unopened(family, name)

@@ -1,4 +1,4 @@
-"""A toolchain over a cache of its own, and kernels written by the test."""
+"""A toolchain with a separate cache, and kernels written by the test."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Bench:
         return [event.state for event in self.events]
 
     def leftovers(self) -> list[str]:
-        """What is in the cache beyond finished artefacts."""
+        """Return the files in the cache other than finished artefacts."""
         folders = [self.cache / "scratch", self.cache / "locks"]
         return [str(path) for folder in folders for path in folder.glob("*")]
 
@@ -54,7 +54,7 @@ def bench(tmp_path: Path) -> Bench:
 
 @pytest.fixture
 def kernel() -> Callable[[str], str]:
-    """The text of a kernel that stores an expression's value."""
+    """Return the source of a kernel that stores an expression's value."""
 
     def text(expression: str, before: str = "") -> str:
         return (

@@ -1,4 +1,4 @@
-"""What is built once stays built, until something that went into it changes."""
+"""An artefact is built once, until one of its inputs changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pto_core.toolchain.locks import FileLock
 
 
 def call(library: Path) -> int:
-    """Give what the kernel stores; loads a copy, since the loader keeps a path it has seen."""
+    """Return the value that the kernel stores; load a copy, because the loader caches paths."""
     values = (ctypes.c_int64 * 1)()
     copy = library.with_name(f"copy-{os.urandom(4).hex()}.so")
     shutil.copy(library, copy)
@@ -39,7 +39,7 @@ def test_second_build_runs_no_compiler(bench, kernel, monkeypatch) -> None:
     source = bench.write("one.cpp", kernel("1"))
     first = bench.build(source)
     assert bench.states == ["started", "built"]
-    monkeypatch.setattr("subprocess.Popen", None)  # any child would be a TypeError
+    monkeypatch.setattr("subprocess.Popen", None)  # starting any child would raise a TypeError
     assert bench.build(source) == first
     assert bench.states == ["cached"]
     assert call(first) == 1
@@ -62,7 +62,7 @@ def test_changed_header_of_a_header_is_seen(bench, kernel) -> None:
     assert call(bench.build(source)) == 3
     header = bench.write("deep/value.h", "#define VALUE 4\n")
     assert call(bench.build(source)) == 4
-    # Same size and same modification time: the content decides.
+    # Size and modification time are equal, so the content decides.
     state = header.stat()
     header.write_text("#define VALUE 5\n")
     os.utime(header, ns=(state.st_atime_ns, state.st_mtime_ns))
@@ -162,7 +162,7 @@ def test_file_that_changes_while_it_is_read_is_not_noted(tmp_path) -> None:
 
 
 def test_file_that_changed_within_one_clock_tick_is_seen(tmp_path) -> None:
-    """The file has the times and the size that the manifest has, and other content."""
+    """The file has the times and the size of the manifest, but other content."""
     cache = ArtefactCache(tmp_path / "cache")
     cache.prepare()
     source = tmp_path / "source.cpp"
@@ -241,7 +241,7 @@ def test_new_header_beside_the_source_is_seen(bench, kernel, name: str) -> None:
 
 
 def age(cache: Path, hours: float) -> None:
-    """Let all artefacts be as old, in the order in which they are."""
+    """Give all artefacts old times, in their order."""
     for path in (cache / "artefacts").iterdir():
         state = path.stat()
         os.utime(path, (state.st_atime, state.st_mtime - 3600 * hours))
@@ -295,7 +295,7 @@ def test_no_limit_keeps_everything(bench, kernel) -> None:
 
 
 def test_many_processes_trim_and_look_up_at_once(bench, kernel) -> None:
-    """None fails, and what is given is there to be loaded."""
+    """No build fails, and each returned artefact can be loaded."""
     sources = [bench.write(f"{index}.cpp", kernel(str(index))) for index in range(3)]
     script = textwrap.dedent("""
         import os, sys, pathlib

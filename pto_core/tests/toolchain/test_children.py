@@ -1,4 +1,4 @@
-"""A group of processes: whatever moment it ends at, nothing of it lives on."""
+"""A group of processes: no process of it outlives the group, whenever the group ends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_child_that_is_on_its_way_when_the_group_ends(monkeypatch: pytest.Monk
 
     def late(*arguments, **options):
         under_way.set()
-        ends.wait(0.3)  # in which the end comes, where it may
+        ends.wait(0.3)  # the period in which the end happens
         return popen(*arguments, **options)
 
     started.append(group.start(["sleep", "300"]))

@@ -1,4 +1,4 @@
-"""Every source that cannot be built says why, where, and what to do."""
+"""The error of every source that cannot be built states cause, place and remedy."""
 
 from __future__ import annotations
 

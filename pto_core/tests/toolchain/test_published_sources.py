@@ -1,4 +1,4 @@
-"""Sources written for another toolchain: hints, warnings, and the entry that runs instead."""
+"""Sources written for another toolchain: hints, warnings, and the entry that is used instead."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_headers_of_python_come_from_the_distribution_if_python_does() -> None:
         assert advice == f"install the development files of the Python below {prefix}"
 
 
-def test_a_default_entry_runs_where_the_named_one_does_not_exist(bench, capsys) -> None:
+def test_the_default_entry_runs_if_the_named_entry_does_not_exist(bench, capsys) -> None:
     wrapper = bench.write("wrapper.hpp", "int (*entry)() = &::PTO_ORCHESTRATION_ENTRY;\n")
     build = OrchestrationBuild(include_dirs=(), wrapper=wrapper, default_entry="standard")
     source = bench.write("graph.cpp", "int standard() { return 0; }\nint other() { return 1; }\n")

@@ -1,4 +1,4 @@
-"""Many processes at once, builders that are killed, disks that are full."""
+"""Many processes at once, killed builders, and full disks."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def start(bench, *sources: Path, script: str = BUILD) -> subprocess.Popen[str]:
 
 @pytest.fixture
 def held(bench, kernel) -> Path:
-    """Give a source that a compiler does not get to the end of: it includes a pipe."""
+    """Return a source that a compiler cannot read to its end: it includes a pipe."""
     os.mkfifo(bench.sources / "pipe.h")
     return bench.write("held.cpp", kernel("1", '#include "pipe.h"'))
 
 
 @contextmanager
 def compiling(bench, held: Path) -> Iterator[subprocess.Popen[str]]:
-    """Give a builder of ``held`` whose compiler has begun, and stays where it is."""
+    """Return a builder of ``held`` whose compiler has started and is blocked."""
     builder = start(bench, held)
     held_by = os.open(held.with_name("pipe.h"), os.O_WRONLY)  # waits for the compiler
     try:
@@ -57,7 +57,7 @@ def compiling(bench, held: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def living_children(marker: str) -> list[str]:
-    """List the processes whose command line has ``marker``."""
+    """List the processes whose command line contains ``marker``."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -91,7 +91,7 @@ def test_eight_processes_build_the_same_kernels(bench, kernel) -> None:
 
 # Invariant: A cached artefact is complete or absent, even if its builder was killed. The next build
 # removes the files of dead builders.
-def test_killed_builder_leaves_nothing_that_hurts(bench, kernel, held) -> None:
+def test_a_killed_builder_leaves_no_harmful_files(bench, kernel, held) -> None:
     with compiling(bench, held) as builder:
         builder.kill()
         builder.communicate()
@@ -104,7 +104,7 @@ def test_killed_builder_leaves_nothing_that_hurts(bench, kernel, held) -> None:
     assert bench.build(held).is_file()
 
 
-# Owns a scratch folder, and dies of SIGKILL as soon as its standard input ends.
+# Owns a scratch folder, and is killed by SIGKILL when its standard input ends.
 OWNER = """
     import os, signal, sys
     from pathlib import Path
@@ -119,7 +119,7 @@ OWNER = """
 """
 
 
-def test_a_build_that_finds_all_sweeps_what_is_of_the_dead_and_only_that(bench, kernel) -> None:
+def test_a_warm_build_removes_only_files_of_dead_builders(bench, kernel) -> None:
     source = bench.write("one.cpp", kernel("1"))
     bench.build(source)
     command = [sys.executable, "-c", textwrap.dedent(OWNER), str(bench.cache)]

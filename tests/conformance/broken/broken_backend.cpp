@@ -1,5 +1,6 @@
-// A good backend with one thing wrong, chosen with -DPTO_BREAK=<defect>; the conformance kit has to
-// find each. The good one is the library PTO_WORKING_LIBRARY. One device has a runtime at a time.
+// A working backend with one defect, which -DPTO_BREAK=<defect> selects. The conformance kit has to
+// find each defect. PTO_WORKING_LIBRARY is the library that it wraps. One device at a time has a
+// runtime.
 #include <dlfcn.h>
 
 #include <array>
@@ -39,7 +40,7 @@ constexpr bool breaks(Defect defect) {
   return defect == Defect::PTO_BREAK;
 }
 
-// What goes wrong, goes wrong late: in this dispatch of a run, or in this run of a device.
+// The dispatch of a run, or the run of a device, in which the defect shows: a late one.
 constexpr int kUnluckyDispatch = 250;
 constexpr int kUnluckyRun = 40;
 
@@ -50,10 +51,11 @@ pto_runtime_api runtime_table;
 pto_platform platform_table;
 void* device_of_runtime = nullptr;
 
-std::mutex mutex;  // guards all below
+std::mutex mutex;  // guards all members below
 std::array<std::vector<pto_dispatch>, PTO_MAX_AICPU_THREADS> held_back;
-std::array<pto_core_mask, PTO_MAX_AICPU_THREADS> extra;  // done without having been dispatched
-std::vector<char> repeated;                              // the payload that runs once more
+// tasks reported as completed that were not dispatched
+std::array<pto_core_mask, PTO_MAX_AICPU_THREADS> extra;
+std::vector<char> repeated;  // the payload that is run twice
 uint32_t repeated_core = PTO_MAX_CORES;
 pto_core_mask busy;
 int dispatches = 0;

@@ -1,5 +1,5 @@
-// A good runtime variant with one thing wrong, chosen with -DPTO_BREAK=<defect>; the conformance
-// kit has to find each. The good one is PTO_WORKING_VARIANT of the library PTO_WORKING_LIBRARY.
+// A working runtime variant with one defect, which -DPTO_BREAK=<defect> selects. The conformance
+// kit has to find each defect. It wraps PTO_WORKING_VARIANT of the library PTO_WORKING_LIBRARY.
 #include <dlfcn.h>
 
 #include <cstring>
@@ -24,12 +24,12 @@ constexpr bool breaks(Defect defect) {
   return defect == Defect::PTO_BREAK;
 }
 
-// Which edge or task of a run goes wrong: so late that small graphs are all right.
+// The edge or task of a run in which the defect shows: so late that small graphs are correct.
 constexpr int kUnluckyEdge = 5000;
 constexpr int kUnluckyTask = 100'000;
 
 const pto_runtime_api* working = nullptr;
-std::vector<bool> published;  // by task, of the run
+std::vector<bool> published;  // of the run, by task
 int neighbour_edges = 0;
 int submits = 0;
 pto_error last;

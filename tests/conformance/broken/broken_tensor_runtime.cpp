@@ -1,6 +1,5 @@
-// A good runtime that finds edges by itself, with one thing wrong, chosen with
-// -DPTO_BREAK=<defect>; the conformance kit has to find each. The good one is PTO_WORKING_VARIANT
-// of PTO_WORKING_LIBRARY.
+// A working runtime that derives edges, with one defect, which -DPTO_BREAK=<defect> selects. The
+// conformance kit has to find each defect. It wraps PTO_WORKING_VARIANT of PTO_WORKING_LIBRARY.
 #include <dlfcn.h>
 
 #include <cstring>
@@ -23,7 +22,7 @@ constexpr bool breaks(Defect defect) {
   return defect == Defect::PTO_BREAK;
 }
 
-constexpr int kUnluckyReads = 5;  // each so many of the tensors that are only read
+constexpr int kUnluckyReads = 5;  // one in this number of the tensors that are only read
 
 const pto_runtime_api* working = nullptr;
 int reads = 0;

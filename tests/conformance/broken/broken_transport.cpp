@@ -1,5 +1,5 @@
-// A transport that is good but for one defect, which the environment variable PTO_BREAK names. It
-// wraps a working one, the library PTO_WORKING_LIBRARY, call by call.
+// A working transport with one defect, which the environment variable PTO_BREAK names. It forwards
+// each call to the library PTO_WORKING_LIBRARY.
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 
 namespace {
 
-// Each with its name, to be found by it.
+// The defects, each with the name that selects it.
 #define DEFECTS(X)              \
   X(nothing)                    \
   X(knows_every_name)           \
@@ -86,7 +86,7 @@ struct Child {
 };
 
 int opened = 0;
-uint32_t on_their_way = 0;  // where both ends are in one process
+uint32_t on_their_way = 0;  // for both ends in one process
 Parent* newest = nullptr;
 
 Parent* parent(pto_parent_end* end) {
@@ -123,7 +123,7 @@ pto_parent_end* open_parent(const pto_connection* connection) {
   return reinterpret_cast<pto_parent_end*>(made);
 }
 
-// A frame as the defect changes it, and what it is sent as.
+// A frame as the defect changes it, and the form in which it is sent.
 int32_t send(Parent* to, const pto_frame_view& view, int32_t times) {
   pto_frame frame = *view.frame;
   std::vector<char> data(static_cast<const char*>(view.data),
@@ -207,7 +207,7 @@ pto_child_end* open_child(const pto_connection* connection) {
   return reinterpret_cast<pto_child_end*>(new Child{*connection, working().open_child(&wide)});
 }
 
-// Like a transport that follows what it finds: the submitted bytes, as they are.
+// Acts like a transport that does not check its input: it forwards the submitted bytes unchanged.
 void follow(const Child& from) {
   uint64_t submitted;
   std::memcpy(&submitted, from.connection.memory, sizeof submitted);
@@ -222,7 +222,7 @@ int32_t receive(pto_child_end* end, pto_frame_view* views, int32_t count) {
   if (kDefect == takes_at_once && got > 0) working().take(from->end, got);
   if (kDefect == never_says_closed && got == PTO_ENDPOINT_CLOSED) return 0;
   if (kDefect == forgets_what_was_sent && got > 0) {
-    // Looks whether the parent closed before it looks at what it has.
+    // Checks whether the parent closed before it checks for received frames.
     const pto_answer refused{0, nullptr, 0, PTO_ANSWER_COMPLETED, PTO_OUTCOME_SUCCEEDED};
     if (working().answer(from->end, &refused) == PTO_ENDPOINT_CLOSED) return PTO_ENDPOINT_CLOSED;
   }

@@ -1,4 +1,4 @@
-"""A program in which a type checker finds no error; what it reveals is in the comments."""
+"""A program in which a type checker finds no error. Comments state the types that it reveals."""
 
 import ctypes
 from typing import Any

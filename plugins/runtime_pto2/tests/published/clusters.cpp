@@ -1,4 +1,4 @@
-// Function groups on clusters and loops over blocks, as generated code writes them.
+// Function groups on clusters, and loops over blocks, in the style of generated code.
 #include "pto_orchestration_api.h"
 
 enum { FUNC_CUBE, FUNC_VECTOR };

@@ -1,5 +1,5 @@
-// Sources declare types ahead, keep handles in containers, pass function pointers and lambdas, and
-// define names that a header could be tempted to use.
+// Sources that declare types in advance, store handles in containers, pass function pointers and
+// lambdas, and define names that a header might use.
 struct PTO2Runtime;
 class Tensor;
 enum class CoreType : int;

@@ -1,4 +1,5 @@
-// A published source that describes, compares and checks its tensors, and calls through rt->ops.
+// A published source that describes, compares and checks its tensors, and makes calls through
+// rt->ops.
 #include "pto_orchestration_api.h"
 
 #define FUNC_COPY 0

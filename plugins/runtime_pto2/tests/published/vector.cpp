@@ -1,4 +1,4 @@
-// The shape of the smallest published programs: pointers, sizes, one scope, one diamond.
+// The form of the smallest published programs: pointers, sizes, one scope, one diamond.
 #include <stddef.h>
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
-// A bell (a doorbell in shared memory): one thread or process notifies others of new data, and they
-// wait for it.
+// A doorbell in shared memory (in code: bell). One thread or process rings it to notify others of
+// new data, and the others wait for a ring.
 //
 // No notification is lost. A sleeper reads `rung`, sets `sleepers`, then checks its condition. A
 // ringer publishes, then reads `sleepers`; if it is set, the ringer clears it, increments `rung`
@@ -7,8 +7,9 @@
 // the ringer sees the sleeper, and a sleeper whose flag was cleared does not sleep on the old
 // count. A bell carries no data, and a wake-up without a reason is possible.
 //
-// A wait has three phases: a spin of about 1 us, for as many waiters as there are idle cores; then
-// sched_yield; then sleep. A pure spin with more threads than cores costs milliseconds.
+// A wait has three phases. First it spins for about 1 us, but only as many waiters spin as there
+// are idle cores; then it calls sched_yield; then it sleeps. Spinning with more threads than cores
+// would cost milliseconds.
 //
 // Memory: a pto_bell is shared and starts zeroed. Several threads and processes may ring and wait
 // at once. A waiter that is killed while it sleeps leaves `sleepers` set, which costs the next ring
@@ -29,14 +30,14 @@
 
 namespace pto::engine {
 
-// Return whether a waiter sleeps on the bell, or is about to, and was not rung since. The answer
-// may be outdated a moment later.
+// Return whether a waiter sleeps on the doorbell, or is about to, and was not rung since. The
+// answer may be outdated at once.
 inline bool has_sleepers(const pto_bell* bell) {
   return __atomic_load_n(&bell->sleepers, __ATOMIC_RELAXED) != 0;
 }
 
-// Ring after a publication that was a seq_cst store or exchange of a word that the waiter's `ready`
-// reads with seq_cst. Cheap: it writes nothing while no waiter sleeps.
+// Ring after a publication that was a seq_cst store or exchange of a word, which the waiter's
+// `ready` reads with seq_cst. This is cheap: it writes nothing while no waiter sleeps.
 inline void ring_published(pto_bell* bell) {
   if (__atomic_load_n(&bell->sleepers, __ATOMIC_SEQ_CST) == 0) return;
   __atomic_exchange_n(&bell->sleepers, 0, __ATOMIC_SEQ_CST);
@@ -64,16 +65,16 @@ inline void pause_core() {
 #endif
 }
 
-// The places for spinning waiters, shared by all waiters of a Worker; starts zeroed. A place
-// records its holder, so that it can be freed after the holder was killed.
+// The spin places of a Worker: a waiter may spin only while it holds one. The memory starts zeroed.
+// A place records its holder, so that it can be freed after the holder was killed.
 struct SpinPlaces {
   static constexpr uint32_t kPlaces = 15;
 
   uint32_t limit;            // places in use
   uint32_t holder[kPlaces];  // the holder of each place; 0: free
 
-  // Provide one place for each core, less the one of the awaited thread. Call it before the first
-  // wait.
+  // Provide one place for each core, minus one for the thread that is awaited. Call this before the
+  // first wait.
   void set_limit(uint32_t cores) {
     const uint32_t others = cores > 0 ? cores - 1 : 0;
     limit = others < kPlaces ? others : kPlaces;
@@ -106,11 +107,12 @@ static_assert(sizeof(SpinPlaces) == 64, "spin places have a cache line of their 
 
 struct WaitPolicy {
   uint64_t spin_ns = 1000;
-  uint64_t yield_ns = 75000;         // since the wait began
-  uint64_t longest_ns = 50'000'000;  // then the caller checks signals, deaths and deadlines
+  uint64_t yield_ns = 75000;  // time since the wait began
+  // after this time the caller checks signals, deaths and deadlines
+  uint64_t longest_ns = 50'000'000;
 };
 
-// One thread at a time uses a waiter. `places` may be null: the waiter does not spin then.
+// Only one thread at a time uses a waiter. If `places` is null, the waiter does not spin.
 class Waiter {
  public:
   Waiter(pto_bell* bell, SpinPlaces* places, uint32_t who, const WaitPolicy& policy = {})

@@ -18,9 +18,9 @@ class HeapRing {
  public:
   struct Range {
     bool fits;
-    uint64_t begin;     // virtual
-    uint64_t end;       // virtual
-    uint64_t position;  // offset of the first unit in the ring, counted
+    uint64_t begin;     // virtual offset
+    uint64_t end;       // virtual offset
+    uint64_t position;  // virtual offset of the first unit of the ring
   };
 
   // Create a ring of `size` units. The first `unusable` units are never reserved.
@@ -55,7 +55,7 @@ class HeapRing {
 
   uint64_t capacity() const { return capacity_; }
   uint64_t head() const { return head_; }
-  // Units between the oldest range that has not been freed and the head.
+  // The number of units between the oldest range that has not been freed and the head.
   uint64_t used(uint64_t tail) const { return head_ - after_skip(tail); }
 
  private:

@@ -51,7 +51,8 @@ class KernelTable {
       latch.latch(facts, "kernel function id ", func_id, " is out of range; use 0 to ",
                   kMaxFunctions - 1);
     } else if (address(func_id) != 0) {
-      latch.latch(facts, "two kernels have the function id ", func_id, "; give each its own");
+      latch.latch(facts, "two kernels have the function id ", func_id,
+                  "; use a different number for each");
     } else if (kernel.address == 0) {
       latch.latch(facts, "the kernel with function id ", func_id,
                   " has no address; load it before the run");

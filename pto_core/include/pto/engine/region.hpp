@@ -18,11 +18,11 @@ namespace pto::engine {
 constexpr uint32_t kMaxDims = 5;
 
 struct Region {
-  uint64_t begin = 0;  // the byte hull is [begin, end)
-  uint64_t end = 0;    // equal to begin: a key
-  uint64_t base = 0;   // of the frame
+  uint64_t begin = 0;  // the byte hull, the smallest byte range around the region, is [begin, end)
+  uint64_t end = 0;    // if equal to begin, the region is a key
+  uint64_t base = 0;   // address of the frame
   int64_t tag = -1;    // the incarnation of the memory; an entry with another tag is dead
-  uint32_t dims = 0;   // of the frame; 0: a range or a key
+  uint32_t dims = 0;   // number of dimensions of the frame; 0: a range or a key
   bool contiguous = true;
   // Fastest dimension first, in bytes. A range stores its hull in low[0] and high[0].
   uint64_t raw[kMaxDims];
@@ -56,8 +56,8 @@ struct Region {
 // Build a region from its dimensions, the fastest first.
 class RegionBuilder {
  public:
-  // `first_byte`: address of the first byte of the view, not of the buffer. `region` is a new one;
-  // finish() completes it.
+  // `first_byte`: the address of the first byte of the view, not of the buffer. `region` must be
+  // new; finish() completes it.
   RegionBuilder(Region& region, uint64_t first_byte, uint64_t element_bytes, int64_t tag)
       : region_(region),
         first_byte_(first_byte),
@@ -101,11 +101,11 @@ class RegionBuilder {
  private:
   Region& region_;
   uint64_t first_byte_;
-  uint64_t volume_;      // bytes of the view
-  uint64_t stride_;      // bytes of one step in the next dimension
+  uint64_t volume_;      // size of the view in bytes
+  uint64_t stride_;      // stride of the next dimension inside the view, in bytes
   uint64_t scale_;       // stride of the next dimension; at first, the bytes of an element
-  uint64_t last_;        // bytes from the first to the end of the last element
-  uint64_t before_ = 0;  // bytes of the frame before the view
+  uint64_t last_;        // number of bytes from the first byte to the end of the last element
+  uint64_t before_ = 0;  // number of bytes of the frame before the view
   uint32_t dims_ = 0;
   bool is_whole_ = true;
 };
@@ -126,14 +126,14 @@ inline bool is_same_frame(const Region& a, const Region& b) {
   return true;
 }
 
-// Return whether the regions overlap by the rule at the top of this file. Tags do not count.
+// Return whether the regions overlap by the rule at the top of this file. Tags are ignored.
 inline bool is_overlap(const Region& a, const Region& b) {
   if (a.is_key() || b.is_key()) return a.is_key() && b.is_key() && a.begin == b.begin;
   if (a.begin >= b.end || b.begin >= a.end) return false;
   return !is_same_frame(a, b) || boxes_meet(a.low, a.high, b.low, b.high, a.dims);
 }
 
-// Return whether the first box lies in the second.
+// Return whether the first box lies inside the second.
 inline bool box_lies_in(const uint64_t* low_a, const uint64_t* high_a, const uint64_t* low_b,
                         const uint64_t* high_b, uint32_t dims) {
   for (uint32_t dim = 0; dim < dims; ++dim) {

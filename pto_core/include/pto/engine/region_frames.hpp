@@ -22,10 +22,10 @@ struct Frame {
   int64_t tag;
   uint32_t dims;
   uint32_t first_layer;
-  uint32_t live;  // boxes
+  uint32_t live;  // number of boxes
   bool shared;    // ranges or other frames may cover the same memory
   bool in_use;
-  uint8_t misses;          // consecutive searches of that memory without a result
+  uint8_t misses;          // number of consecutive searches of that memory without a result
   uint64_t raw[kMaxDims];  // fastest first, in bytes
   uint32_t node;           // node that represents it among the ranges
   uint32_t next;           // next in the bucket, or in the free list
@@ -166,7 +166,7 @@ class Frames {
     return buckets_[mixed >> 40 & (bucket_count_ - 1)];
   }
 
-  // Happens once in 2^32 runs.
+  // The counter overflows once in 2^32 runs.
   void clear_stamps() {
     for (uint64_t index = 0; index < bucket_count_; ++index) buckets_[index].stamp = 0;
     stamp_ = 1;

@@ -7,9 +7,9 @@
 //   power of 2 no box is larger than a cell. A search also looks one cell further down.
 // Where a search would look at more cells than the layer has boxes, it looks at the boxes instead.
 //
-// A bucket is itself a node, so the first box of a bucket costs one cache line. Further boxes of
-// the bucket are in nodes after all buckets. Runs clear nothing: a bucket whose stamp is not the
-// run's is empty.
+// A bucket is itself a node, so reading the first box of a bucket costs one cache line. Further
+// boxes of the bucket are in nodes after all buckets. A new run clears nothing: a bucket is empty
+// unless its stamp is that of the run.
 //
 // One thread.
 #pragma once
@@ -34,10 +34,10 @@ inline uint32_t power_above(uint64_t value) {
 // The grid formed by the cells of a layer.
 struct CellGrid {
   struct Dim {
-    uint64_t size;   // of a cell
+    uint64_t size;   // size of a cell
     uint64_t magic;  // 0: the size is 1 << shift
     uint64_t step;   // difference of the cell numbers of neighbours in this dimension
-    uint64_t raw;    // of the frame
+    uint64_t raw;    // dimensions of the frame
     uint32_t shift;
 
     uint64_t cell(uint64_t at) const {
@@ -124,7 +124,7 @@ struct CellGrid {
     return true;
   }
 
-  // Return the first cell that may hold boxes which reach `low`.
+  // Return the first cell that may contain boxes which extend to `low`.
   uint64_t first_cell(uint32_t at, uint64_t low) const {
     const uint64_t slack = is_tiles ? 0 : dim[at].size - 1;
     return dim[at].cell(low > slack ? low - slack : 0);
@@ -152,7 +152,7 @@ class RegionGrid {
     uint32_t layer_next;
     uint32_t layer_previous;
     uint32_t extent;
-    bool shared;  // other boxes of its frame may overlap it
+    bool shared;  // whether other boxes of its frame may overlap it
     Value value;
   };
 
@@ -161,7 +161,8 @@ class RegionGrid {
     uint64_t end;
     uint64_t low[kMaxDims];
     uint64_t high[kMaxDims];
-    uint32_t stands_for;  // a frame, or 0: a region with a value. In a free node: the next one
+    // number of a frame, or 0 for a region with a value; in a free node, the next one
+    uint32_t stands_for;
     bool contiguous;
   };
 
@@ -368,7 +369,7 @@ class RegionGrid {
    private:
     const CellGrid* grid_;
     uint64_t number_ = 0;
-    uint32_t more_[kMaxDims];  // cells in this dimension, less 1
+    uint32_t more_[kMaxDims];  // number of cells in this dimension, minus 1
     uint32_t left_[kMaxDims];
   };
 
@@ -434,7 +435,7 @@ class RegionGrid {
     return nodes_[bucket].stamp == stamp_ ? bucket : kNoNode;
   }
 
-  // Happens once in 2^32 runs.
+  // The stamp overflows once in 2^32 runs.
   void clear_stamps() {
     for (uint32_t bucket = 1; bucket <= buckets_; ++bucket) nodes_[bucket].stamp = 0;
     stamp_ = 1;

@@ -1,10 +1,10 @@
 // A map from regions of memory to values, such as the writer and the readers. It finds overlaps
 // across frames and ranges.
 //
-// Each region has at most one value. Ranges lie in layers of their own, by address. Boxes lie in
-// the layers of their frame. Each frame is also a range: the memory that it covers. The cost of a
-// lookup depends on the overlaps that it finds. A known region that no other overlaps costs one
-// probe; its node and its frame have `shared` false.
+// Each region has at most one value. Ranges lie in separate layers, by address. Boxes lie in the
+// layers of their frame. A frame also has a node as a range: the memory that it covers. The cost of
+// a look-up depends on the number of overlaps that it finds. A known region that no other region
+// overlaps costs one probe; its node and its frame have `shared` false.
 //
 // Invariants: a node whose `shared` is false overlaps no live node of its frame (a range: no range
 // and no frame); a frame whose `shared` is false overlaps no live range and no other frame with
@@ -73,8 +73,8 @@ class RegionIndex {
 
   Value& value(uint32_t index) const { return grid_.node(index).value; }
 
-  // Start to load the node of a region that is a tile of its frame, or a range. It helps only some
-  // time before find() or replace().
+  // Start to load the node of a region that is a tile of its frame, or a range. It only helps if
+  // find() or replace() follows some time later.
   void prepare(const Region& region, RegionPlace& place) const {
     if (region.dims > 0) {
       place.frame = frames_.find(region);
@@ -536,8 +536,8 @@ class RegionIndex {
   uint32_t take_layer() {
     const uint32_t layer = grid_.take_layer();
     if (layer != kNoLayer) return layer;
-    // Free layers without boxes that frames keep; fewer frames have boxes than there are layers. A
-    // place found in a freed layer must be searched again.
+    // Free layers without boxes that frames keep. Enough exist, because there are more layers than
+    // frames with boxes. A place found in a freed layer must be searched again.
     ++changes_;
     for (uint32_t index = 1; index < frames_.end(); ++index) {
       if (frames_[index].in_use) drop_layers(frames_[index]);

@@ -12,7 +12,7 @@ namespace pto::engine {
 enum class RegionState : uint32_t {
   kLive,
   kRetired,  // the value is dead; its memory may be named again
-  kGone      // the memory belongs to another buffer now
+  kGone      // the memory now belongs to another buffer
 };
 
 enum class RegionRemoval : uint32_t { kStale, kCovered };

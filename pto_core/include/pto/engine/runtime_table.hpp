@@ -2,7 +2,7 @@
 //
 // runtime_table<Instance>() fills in the functions that all variants have: each calls the member
 // function of the same name. The submit functions report that the variant does not offer them; a
-// variant overwrites those that it offers.
+// variant replaces those that it offers.
 //
 // `Instance` provides, besides these member functions:
 //   Instance::Options                  pto_status read(const pto_option*, uint32_t, pto_error*)
@@ -21,7 +21,7 @@
 namespace pto::engine {
 
 // Memory that create() could not reserve. `what` is NULL if nothing is missing. `option` is the
-// full name of the option that makes it smaller, NULL if there is none.
+// full name of the option that reduces the required memory, NULL if there is none.
 struct Shortage {
   const char* what = nullptr;
   const char* option = nullptr;

@@ -1,4 +1,4 @@
-// The open scopes, and for each ring the first task that an open scope holds.
+// The open scopes and, for each ring, the first task that an open scope keeps alive.
 //
 // Scopes nest. The outermost has depth 0. A scope's own tasks go to ring min(depth, kRings - 1), so
 // several open scopes can share the last ring. Each ring numbers its tasks in the order of submits.
@@ -18,10 +18,10 @@ namespace pto::engine {
 struct Scope {
   static constexpr int64_t kNone = -1;
 
-  const char* file;    // file that opened it; NULL is unknown
-  int32_t line;        // 0 is unknown
+  const char* file;    // file that opened the scope; NULL if unknown
+  int32_t line;        // line; 0 if unknown
   uint32_t ring;       // ring of its own tasks
-  int64_t first_task;  // first of its own tasks, the number in the ring, or kNone
+  int64_t first_task;  // first of its own tasks, as number in the ring, or kNone
   uint64_t tasks;      // number of its own tasks
 };
 
@@ -31,7 +31,7 @@ class ScopeStack {
   bool create(Memory& memory) { return scopes_.create(memory); }
   void destroy() { scopes_.destroy(); }
 
-  // No scope is open.
+  // Reset: no scope is open.
   void restart() {
     open_ = 0;
     for (Oldest& oldest : oldest_) oldest = {};
@@ -40,10 +40,10 @@ class ScopeStack {
   static uint32_t ring_at(uint32_t depth) { return depth < kRings ? depth : kRings - 1; }
 
   uint32_t open() const { return open_; }
-  // The ring of the innermost scope. A scope must be open, here and below.
+  // Return the ring of the innermost scope. Here and below, a scope must be open.
   uint32_t depth() const { return open_ - 1; }
   const Scope& innermost() const { return *innermost_; }
-  // `depth` < open().
+  // `depth` is less than open().
   const Scope& at(uint32_t depth) const { return scopes_[depth]; }
 
   // Open a scope. Return false, and open nothing, if memory is exhausted.
@@ -68,7 +68,8 @@ class ScopeStack {
   // End the innermost scope. Return the ring whose released number may have changed.
   uint32_t end() {
     const uint32_t ring = innermost_->ring;
-    // Open scopes outside the ring's oldest one have no tasks. Scopes inside it have ended.
+    // Open scopes outside of the ring's oldest one have no tasks in it. Scopes inside it have
+    // ended.
     if (oldest_[ring].task != Scope::kNone && oldest_[ring].depth == depth()) oldest_[ring] = {};
     --open_;
     innermost_ = open_ > 0 ? &scopes_[open_ - 1] : nullptr;

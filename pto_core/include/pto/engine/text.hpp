@@ -1,7 +1,7 @@
 // Build a sentence in a caller's buffer: always terminated, truncated at the end of the buffer.
 //
-// A runtime must not use the C library's formatting: it also runs where that library does not
-// exist.
+// A runtime must not use the C library's formatting functions, because it also runs on devices
+// without that library.
 #pragma once
 
 #include <cstddef>

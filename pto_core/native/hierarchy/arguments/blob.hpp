@@ -2,8 +2,8 @@
 //
 //   int32 T, int32 S, T x pto_tensor, S x uint64
 //
-// The decoder does not trust its input: it checks every length before use, and that every tensor
-// describes bytes that an address can count. This code does not use Python.
+// The decoder does not trust its input: it checks every length before use, and refuses tensors
+// whose bytes exceed the address space. This code does not use Python.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ uint32_t element_bytes_of(uint8_t code);
 // exceed the address space.
 bool count_bytes(const pto_tensor& tensor, uint64_t* bytes);
 
-// Points into the blob.
+// The parts of a decoded blob: pointers into it.
 struct Blob {
   std::span<const pto_tensor> tensors;
   std::span<const uint64_t> scalars;
@@ -37,7 +37,7 @@ struct Blob {
 // Decode a blob; `bytes` is aligned to 8. Throws Refusal (protocol) if it is not a blob.
 Blob decode_blob(std::span<const std::byte> bytes);
 
-// Encode a blob: write blob_bytes() bytes.
+// Encode a blob: write exactly blob_bytes() bytes.
 void encode_blob(const Blob& blob, std::byte* to);
 
 }  // namespace pto::hierarchy

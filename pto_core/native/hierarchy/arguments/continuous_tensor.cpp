@@ -53,8 +53,8 @@ void free_host_array(PyObject* capsule) {
   delete static_cast<core::HostArray*>(PyCapsule_GetPointer(capsule, nullptr));
 }
 
-// Handle any other array than a plain NumPy one, and report why a NumPy array cannot be used. The
-// export is held, so that a resizable buffer cannot change.
+// Handle arrays other than plain NumPy ones, and report why a NumPy array cannot be used. The
+// exporter's buffer stays exported, so that it cannot be resized.
 ContinuousTensor* tensor_of_export(PyObject* object) {
   auto host = std::make_unique<core::HostArray>(
       object, false, [] { return "the tensor"; }, core::Advice::kPassSharedMemory);
@@ -69,7 +69,7 @@ ContinuousTensor* tensor_of_export(PyObject* object) {
   return make_tensor(tensor, Origin::kArray, owner.ptr(), is_read_only);
 }
 
-// Borrowed.
+// Return a borrowed reference.
 PyObject* data_type_of(uint8_t code) {
   static PyObject* members[kDataTypes] = {};
   if (!members[code]) {
@@ -84,9 +84,9 @@ std::string named(const pto_tensor& tensor, int64_t index) {
   return index < 0 ? "the tensor" + place : "tensor " + std::to_string(index) + place;
 }
 
-constexpr char kPrivateMemory[] =
-    "is not in shared memory: other processes do not see what this one has there";
-constexpr char kNoMemory[] = "is not in shared memory: this process has nothing there";
+constexpr char kPrivateMemory[] = "is not in shared memory, so other processes do not see it";
+constexpr char kNoMemory[] =
+    "is not in shared memory, and this process has no memory at this address";
 
 [[noreturn]] void raise_memory(const pto_tensor& tensor, uint64_t bytes, int64_t index,
                                const char* fault) {
@@ -118,13 +118,13 @@ const char* fault_of(VisibleMemory::Answer answer) {
 void check_memory(const pto_tensor& tensor, uint64_t bytes, PyObject* base, int64_t index) {
   if (tensor.child_memory)
     raise_usage(named(tensor, index) +
-                " is memory of a chip child, which no array can show; bring it here with copy_from "
-                "of the Worker");
+                " is memory of a chip child, which an array cannot show; copy it to the host with "
+                "Worker.copy_from");
   if (bytes == 0 || base) return;
   if (tensor.data == 0)
     raise_usage(named(tensor, index) +
-                " has no memory yet: it gets some when a task with the "
-                "tag OUTPUT is submitted");
+                " has no memory yet: memory is allocated when a task with the tag OUTPUT is "
+                "submitted");
   check_sharing(tensor, bytes, index);
 }
 
@@ -155,7 +155,7 @@ PyObject* from_pointer(PyObject*, PyObject* arguments, PyObject* names) {
     const uint64_t value = PyLong_Check(address) ? PyLong_AsUnsignedLongLong(address) : 0;
     if (!PyLong_Check(address) || PyErr_Occurred()) {
       PyErr_Clear();
-      raise_usage("address is " + core::shown(address) + "; give an integer from 0 to 2**64 - 1");
+      raise_usage("address is " + core::shown(address) + "; pass an integer from 0 to 2**64 - 1");
     }
     const pto_tensor tensor = tensor_at(value, shape, dtype, is_child_memory != 0);
     return reinterpret_cast<PyObject*>(make_tensor(tensor, Origin::kPointer, nullptr));
@@ -206,31 +206,32 @@ PyObject* show(PyObject* self) {
 
 PyMethodDef methods[] = {
     {"from_array", &from_array, METH_O | METH_STATIC,
-     "from_array(array, /)\n--\n\n"
-     "Make the tensor of an array, without a copy.\n\n"
-     "`array`: NumPy, torch, or anything with the buffer protocol or DLPack, C-contiguous and of "
-     "at "
-     "most 5 dimensions. The tensor keeps it alive. Children see the memory only if it is shared: "
-     "Worker.shared_array makes such arrays. Raises UsageError."},
+     "from_array(array, /)\n--\n\nCreate the tensor for an array, without a copy.\n\n`array`: a "
+     "NumPy or torch array, or an object with the buffer protocol or DLPack; C-contiguous, with "
+     "at most 5 dimensions. The tensor keeps it alive. Children see the memory only if it is "
+     "shared: Worker.shared_array creates such arrays. Raises UsageError."},
     {"from_pointer", method_of(&from_pointer), METH_VARARGS | METH_KEYWORDS | METH_STATIC,
-     "from_pointer(address, shape, dtype, child_memory=False)\n--\n\n"
-     "Make the tensor of memory at an address.\n\n"
-     "Any non-zero address orders tasks, whatever lies there; 0 with the tag OUTPUT is allocated. "
-     "`child_memory`: the address is one of a chip child's own memory. Raises UsageError."},
+     "from_pointer(address, shape, dtype, child_memory=False)\n--\n\nCreate the tensor for memory "
+     "at an address.\n\nAny non-zero address orders tasks, also if there is no memory at it. "
+     "Address 0 with the tag OUTPUT is allocated. `child_memory`: the address belongs to the "
+     "memory of a chip child. Raises UsageError."},
     {"numpy", &to_numpy, METH_NOARGS,
-     "numpy($self, /)\n--\n\n"
-     "Give a NumPy array over the memory. Raises UsageError where this process has none there."},
+     "numpy($self, /)\n--\n\nReturn a NumPy array over the memory. Raises UsageError if this "
+     "process has no memory there."},
     {nullptr, nullptr, 0, nullptr},
 };
 
 PyGetSetDef properties[] = {
-    {"address", &get_address, nullptr, "Of the first byte; 0 as long as none is allocated.",
+    {"address", &get_address, nullptr,
+     "The address of the first byte; 0 if no memory is "
+     "allocated yet.",
      nullptr},
     {"shape", &get_shape, nullptr, "The extents, slowest dimension first.", nullptr},
     {"dtype", &get_dtype, nullptr, "The DataType.", nullptr},
-    {"nbytes", &get_nbytes, nullptr, "Bytes that it covers; 0: a key, which only orders tasks.",
+    {"nbytes", &get_nbytes, nullptr, "The number of bytes; 0 for a key, which only orders tasks.",
      nullptr},
-    {"child_memory", &get_child_memory, nullptr, "Whether it is memory of a chip child.", nullptr},
+    {"child_memory", &get_child_memory, nullptr, "Whether the memory belongs to a chip child.",
+     nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
@@ -250,7 +251,7 @@ ContinuousTensor* make_tensor(const pto_tensor& data, Origin origin, PyObject* o
   uint64_t bytes = 0;
   if (!count_bytes(data, &bytes))
     raise_usage("a tensor at address " + hex(data.data) +
-                " of more bytes than an address can count; give a smaller shape");
+                " with more bytes than the address space has; pass a smaller shape");
   auto* tensor = make_object<ContinuousTensor>(continuous_tensor_type);
   if (!tensor) throw nb::python_error();
   tensor->data = data;
@@ -274,7 +275,7 @@ uint8_t code_of_dtype(nb::handle dtype) {
   const long code = PyLong_AsLongAndOverflow(dtype.ptr(), &overflow);
   if (overflow == 0 && code >= 0 && code < static_cast<long>(kDataTypes))
     return static_cast<uint8_t>(code);
-  raise_usage("data type code " + core::shown(dtype) + " is none; give a DataType");
+  raise_usage("data type code " + core::shown(dtype) + " does not exist; pass a DataType");
 }
 
 pto_tensor tensor_at(uint64_t address, nb::handle shape, nb::handle dtype, bool is_child_memory) {
@@ -298,7 +299,7 @@ PyObject* array_over(const pto_tensor& tensor, PyObject* base, int64_t index, bo
       tensor.data % static_cast<uint64_t>(PyDataType_ALIGNMENT(descriptor)) == 0;
   const int flags = NPY_ARRAY_C_CONTIGUOUS | (is_aligned ? NPY_ARRAY_ALIGNED : 0) |
                     (is_read_only ? 0 : NPY_ARRAY_WRITEABLE);
-  // An empty array without an address gets its own unused memory.
+  // An empty array without an address gets a separate address that no memory uses.
   void* memory = bytes == 0 ? nullptr : reinterpret_cast<void*>(tensor.data);
   Py_INCREF(descriptor);
   PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descriptor, static_cast<int>(tensor.ndims),

@@ -1,8 +1,8 @@
 // ContinuousTensor: the address, shape and data type of an array. Tasks have tensors of this type.
 //
-// A hand-written Python type, like the others of this folder: each tensor of each task creates one.
-// Used with the GIL held. It is immutable, except that a submit as OUTPUT sets the address and the
-// origin.
+// The Python type is written by hand, like the others in this folder, because each tensor of each
+// task creates an object. Use with the GIL held. It is immutable, except that a submit as OUTPUT
+// sets its address and its origin.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,7 +16,7 @@ namespace pto::hierarchy {
 
 namespace nb = nanobind;
 
-// The kind of the memory.
+// The origin of the memory.
 enum class Origin : uint8_t {
   kArray,    // memory of this process: children see it only if it is shared memory
   kPointer,  // an address from the user
@@ -41,24 +41,24 @@ inline bool is_continuous_tensor(PyObject* object) {
 ContinuousTensor* make_tensor(const pto_tensor& data, Origin origin, PyObject* owner,
                               bool is_read_only = false);
 
-// Make one from any array: NumPy, the buffer protocol, DLPack. Throws python_error.
+// Create one from any array: NumPy, the buffer protocol, DLPack. Throws python_error.
 ContinuousTensor* tensor_of_array(PyObject* array);
 
 // Return the code of a DataType, or of an object that NumPy accepts as a dtype. Throws
 // python_error.
 uint8_t code_of_dtype(nb::handle dtype);
 
-// Make one from an address. `dtype`: a DataType, or an object that NumPy accepts. Throws
-// python_error if the values describe no tensor.
+// Create one from an address. `dtype`: a DataType, or an object that NumPy accepts. Throws
+// python_error if the values do not describe a tensor.
 pto_tensor tensor_at(uint64_t address, nb::handle shape, nb::handle dtype, bool is_child_memory);
 
-// Return a new reference to a NumPy array over the memory. `base`, if not null, keeps the memory;
-// otherwise the memory must be shared. `index`: number of the argument for messages; -1: none.
-// Throws python_error.
+// Return a new reference to a NumPy array over the memory. `base`, if not null, keeps the memory
+// alive; otherwise the memory must be shared. `index`: the number of the argument in messages, or
+// -1. Throws python_error.
 PyObject* array_over(const pto_tensor& tensor, PyObject* base, int64_t index, bool is_read_only);
 
-// Throw python_error unless `memory`, the visible memory of a Worker, contains the whole tensor.
-// `index`: number of the argument.
+// Throw python_error unless `memory`, the memory that children of a Worker see, contains the whole
+// tensor. `index`: the number of the argument.
 void check_visible(VisibleMemory& memory, const ContinuousTensor& tensor, int64_t index);
 
 void bind_continuous_tensor(nb::module_& module);

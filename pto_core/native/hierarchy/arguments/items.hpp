@@ -26,7 +26,7 @@ inline size_t index_of(PyObject* index, size_t count, const char* what) {
   throw nb::python_error();
 }
 
-// Return a new reference.
+// Return a new reference to the item.
 inline PyObject* scalar_tuple(std::span<const uint64_t> scalars) {
   nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(scalars.size())));
   if (!tuple.is_valid()) throw nb::python_error();

@@ -9,7 +9,7 @@ namespace pto::hierarchy {
 
 namespace nb = nanobind;
 
-// Run `call` and convert its C++ exception to a Python exception; return null then.
+// Run `call`. Convert a C++ exception to a Python exception and return null.
 template <class Call>
 PyObject* or_raise(Call call) {
   try {

@@ -1,8 +1,8 @@
 // The shared mappings of this process, and their files.
 //
-// Read from /proc/self/maps. The copy is read again for an address outside all its ranges. It may
-// still contain memory that was unmapped since, unless a SharedMapping unmapped it. Used with the
-// GIL held.
+// The ranges come from /proc/self/maps, which is read again for an address outside all known
+// ranges. The list may contain memory that was unmapped since, unless a SharedMapping unmapped it.
+// Use with the GIL held.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct AddressSpan {
 
 class SharedRanges {
  public:
-  // The kind of `bytes` bytes from `address`; the weakest kind of its pages.
+  // Return the kind of `bytes` bytes from `address` on: the most restricted kind of their pages.
   Sharing of(uint64_t address, uint64_t bytes);
 
   // Return the instance of this process. A forked child starts with the data of its parent.
@@ -31,15 +31,15 @@ class SharedRanges {
   // Return the number of calls of forget().
   uint64_t version() const { return version_; }
 
-  // Return whether a SharedMapping made the memory at an address.
+  // Return whether a SharedMapping created the memory at an address.
   bool is_own(uint64_t address) const;
 
   void read();
   // Drop all ranges outside `kept`.
   void keep_only(const std::vector<AddressSpan>& kept);
 
-  // Return the range around `address` in which this and `other` have the same shared memory; empty
-  // if they differ at `address`. `is_own`: whether a SharedMapping made it.
+  // Return the range around `address` in which this object and `other` have the same shared memory;
+  // empty if they differ at `address`. `is_own`: whether a SharedMapping created it.
   AddressSpan common(const SharedRanges& other, uint64_t address, bool* is_own) const;
 
  private:
@@ -50,7 +50,7 @@ class SharedRanges {
     bool is_own;      // of a SharedMapping
     uint64_t device;  // of the file; 0 for private memory, like the next two
     uint64_t inode;
-    uint64_t file_begin;  // the address of byte 0 of the file
+    uint64_t file_begin;  // the address at which byte 0 of the file would be
 
     bool continues(const Range& other) const;
     bool is_same_memory(const Range& other) const;

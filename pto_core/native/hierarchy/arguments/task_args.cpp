@@ -42,7 +42,7 @@ void deallocate(PyObject* self) {
   free_object(self);
 }
 
-// Double the size. `inside` is the inline storage for a small size.
+// Double the size. `inside` is the inline storage that a small object uses.
 template <class Item>
 Item* grow(Item* items, const Item* inside, uint32_t& capacity) {
   auto* grown = static_cast<Item*>(PyMem_Malloc(2 * capacity * sizeof(Item)));
@@ -65,7 +65,7 @@ Tag tag_of(PyObject* tag, uint32_t index) {
   if (value >= 0 && value <= static_cast<long>(Tag::kNoDep)) return static_cast<Tag>(value);
   PyErr_Clear();
   raise_usage("the tag of tensor " + std::to_string(index) + " is " + core::shown(tag) +
-              "; give TensorArgType.INPUT, OUTPUT, INOUT, OUTPUT_EXISTING or NO_DEP");
+              "; pass TensorArgType.INPUT, OUTPUT, INOUT, OUTPUT_EXISTING or NO_DEP");
 }
 
 bool writes(Tag tag) {
@@ -107,7 +107,7 @@ void add_object(TaskArgs* args, PyObject* object, Tag tag) {
   append(args, tensor, tag);
 }
 
-// Handle the usual call, which cannot fail. Return false if it is not that call.
+// Handle the most frequent call, which cannot fail. Return false for any other call.
 bool add_at_once(TaskArgs* args, PyObject* object, Tag tag) {
   if (!is_continuous_tensor(object) || args->scalar_count != 0 ||
       args->tensor_count >= args->note_capacity)
@@ -123,12 +123,12 @@ bool is_tag(PyObject* name) {
   return PyUnicode_CompareWithASCIIString(name, "tag") == 0;
 }
 
-// add_tensor(tensor, tag=INPUT), by position or with the name of the tag.
+// The call is add_tensor(tensor, tag=INPUT), with the tag by position or by name.
 PyObject* add_tensor(PyObject* self, PyObject* const* arguments, Py_ssize_t count,
                      PyObject* names) {
   const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
   if (count < 1 || count + named > 2 || (named != 0 && !is_tag(PyTuple_GET_ITEM(names, 0)))) {
-    PyErr_SetString(PyExc_TypeError, "give add_tensor(tensor, tag=TensorArgType.INPUT)");
+    PyErr_SetString(PyExc_TypeError, "call add_tensor(tensor, tag=TensorArgType.INPUT)");
     return nullptr;
   }
   return or_raise([&] {
@@ -145,7 +145,7 @@ PyObject* add_scalar(PyObject* self, PyObject* value) {
     const auto scalar = core::scalar_of(value);
     if (!scalar)
       raise_usage(core::shown(value) + " of type " + core::type_text(value) +
-                  " is no scalar; give a bool, an int, a float, or a scalar of ctypes or NumPy");
+                  " is not a scalar; pass a bool, an int, a float, or a scalar of ctypes or NumPy");
     TaskArgs* args = self_of(self);
     make_room(args, args->tensor_count, args->scalar_count + 1);
     ++args->scalar_count;
@@ -154,7 +154,7 @@ PyObject* add_scalar(PyObject* self, PyObject* value) {
   });
 }
 
-// The submit checks the handles: only the Worker knows which tasks are valid.
+// The submit checks the handles, because only the Worker knows which tasks are valid.
 PyObject* add_dep(PyObject* self, PyObject* const* producers, Py_ssize_t count) {
   TaskArgs* args = self_of(self);
   if (!args->producers) args->producers = PyList_New(0);
@@ -202,27 +202,26 @@ PyObject* show(PyObject* self) {
 
 PyMethodDef methods[] = {
     {"add_tensor", method_of(&add_tensor), METH_FASTCALL | METH_KEYWORDS,
-     "add_tensor($self, tensor, tag=TensorArgType.INPUT)\n--\n\n"
-     "Add a tensor, and what the task does with it.\n\n"
-     "`tensor`: a ContinuousTensor, or an array that one can be made of; it is kept alive. Raises "
-     "UsageError, having added nothing: after a scalar, for what is no array, and for a tag that "
-     "writes a read-only array."},
+     "add_tensor($self, tensor, tag=TensorArgType.INPUT)\n--\n\nAdd a tensor, with a tag that "
+     "states what the task does with it.\n\n`tensor`: a ContinuousTensor, or an array from which "
+     "one can be created; it is kept alive. Raises UsageError, and adds nothing, after a scalar, "
+     "for an object that is not an array, and for a tag that writes a read-only array."},
     {"add_scalar", &add_scalar, METH_O,
-     "add_scalar($self, value, /)\n--\n\n"
-     "Add a number as 64 bits: integers sign-extended, floats as their bit pattern."},
+     "add_scalar($self, value, /)\n--\n\nAdd a number as 64 bits: an integer is sign-extended, a "
+     "float is added as its bit pattern."},
     {"add_dep", method_of(&add_dep), METH_FASTCALL,
-     "add_dep($self, *producers)\n--\n\n"
-     "Let the next submit of these arguments also wait for those tasks (TaskHandles).\n\n"
-     "The submit consumes them. It raises UsageError for what is no earlier task of its run."},
-    {"tag", &tag, METH_O, "tag($self, index, /)\n--\n\nGive the tag of a tensor."},
+     "add_dep($self, *producers)\n--\n\nMake the next submit of these arguments also wait for "
+     "these tasks (TaskHandles).\n\nThe submit removes them. It raises UsageError for an object "
+     "that is not an earlier task of its run."},
+    {"tag", &tag, METH_O, "tag($self, index, /)\n--\n\nReturn the tag of a tensor."},
     {"view", &view, METH_NOARGS,
-     "view($self, /)\n--\n\nGive the arguments as they are now, as a task sees them."},
+     "view($self, /)\n--\n\nReturn a view of the present arguments, as a task receives them."},
     {nullptr, nullptr, 0, nullptr},
 };
 
 PyGetSetDef properties[] = {
-    {"tensor_count", &get_tensor_count, nullptr, "How many tensors were added.", nullptr},
-    {"scalar_count", &get_scalar_count, nullptr, "How many scalars were added.", nullptr},
+    {"tensor_count", &get_tensor_count, nullptr, "The number of tensors that were added.", nullptr},
+    {"scalar_count", &get_scalar_count, nullptr, "The number of scalars that were added.", nullptr},
     {"tensors", &get_tensors, nullptr, "The ContinuousTensors.", nullptr},
     {"scalars", &get_scalars, nullptr, "The scalars as signed integers.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
@@ -254,10 +253,12 @@ void TaskArgs::set_address(uint32_t index, uint64_t address, Origin origin) {
 
 void bind_task_args(nb::module_& module) {
   nb::enum_<Tag>(module, "TensorArgType", nb::is_arithmetic(),
-                 "What a task does with a tensor; used at the submit, never carried on.")
-      .value("INPUT", Tag::kInput, "It reads what earlier tasks wrote.")
-      .value("OUTPUT", Tag::kOutput, "It overwrites; allocated where it has no address.")
-      .value("INOUT", Tag::kInout, "It reads and writes.")
+                 "What a task does with a tensor. Only the submit uses it.")
+      .value("INPUT", Tag::kInput, "The task reads data of earlier tasks.")
+      .value("OUTPUT", Tag::kOutput,
+             "The task overwrites the tensor, which is allocated if it "
+             "has no address.")
+      .value("INOUT", Tag::kInout, "The task reads and writes the tensor.")
       .value("OUTPUT_EXISTING", Tag::kOutputExisting,
              "It overwrites without waiting for earlier readers or writers.")
       .value("NO_DEP", Tag::kNoDep, "It is passed on and orders nothing.");

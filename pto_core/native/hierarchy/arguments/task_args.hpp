@@ -1,8 +1,8 @@
-// TaskArgs: the arguments of one task, for the submitting program. TaskArgsView: the same
+// TaskArgs: the arguments of one task, for the program that submits it. TaskArgsView: the same
 // arguments, for the code that runs the task.
 //
-// A TaskArgs stores its tensors and scalars as the blob that will travel, so a submit only copies
-// bytes. Tensors come before scalars. Used with the GIL held.
+// A TaskArgs stores its tensors and scalars as the blob that is sent, so a submit only copies
+// bytes. Tensors come before scalars. Use with the GIL held.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -30,7 +30,7 @@ struct TaskArgs {
 
   PyObject_HEAD std::byte* blob;  // inline_blob, or memory of PyMem
   TensorNote* notes;              // inline_notes, or memory of PyMem
-  PyObject* producers;  // list of the handles given to add_dep(), or null; the submit takes it
+  PyObject* producers;  // list of the handles passed to add_dep(), or null; the submit takes it
   uint32_t tensor_count;
   uint32_t scalar_count;
   uint32_t blob_capacity;  // bytes
@@ -59,16 +59,16 @@ inline TaskArgs* task_args_of(PyObject* object) {
   return Py_TYPE(object) == task_args_type ? reinterpret_cast<TaskArgs*>(object) : nullptr;
 }
 
-// Points into a foreign blob until detach().
+// A view that points into a blob of another owner until detach() copies it.
 struct TaskArgsView {
   PyObject_HEAD Blob blob;
-  PyObject* source;   // the TaskArgs whose owners keep the memory; null in a child
+  PyObject* source;   // the TaskArgs that keeps the memory alive; null in a child
   PyObject* tensors;  // tuple of ContinuousTensors, created on demand; may be null
   std::byte* copy;    // copy of the blob, if this view owns one; may be null
 
   void point_at(const Blob& to);
-  // Copy the blob before it is freed while the view is still referenced. False: no memory,
-  // exception set.
+  // Copy the blob, because it is about to be freed while the view is still referenced. Return
+  // false, with the exception set, if memory is exhausted.
   bool detach();
 };
 

@@ -38,7 +38,7 @@ PyObject* tensor(PyObject* self, PyObject* index) {
 
 PyObject* scalar(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   if (count != 1 && count != 2) {
-    PyErr_SetString(PyExc_TypeError, "give scalar(index) or scalar(index, dtype)");
+    PyErr_SetString(PyExc_TypeError, "call scalar(index) or scalar(index, dtype)");
     return nullptr;
   }
   return or_raise([&] {
@@ -92,20 +92,21 @@ PyObject* show(PyObject* self) {
 
 PyMethodDef methods[] = {
     {"tensor", &tensor, METH_O,
-     "tensor($self, index, /)\n--\n\n"
-     "Give a NumPy array over the memory of a tensor: what is written there, others see.\n\n"
-     "Raises UsageError where this process cannot see the memory that the caller meant."},
+     "tensor($self, index, /)\n--\n\nReturn a NumPy array over the memory of a tensor; other "
+     "processes see what is written there.\n\nRaises UsageError if this process does not have the "
+     "memory of the caller."},
     {"scalar", method_of(&scalar), METH_FASTCALL,
-     "scalar($self, index, dtype=None, /)\n--\n\n"
-     "Give a scalar as a signed integer, or as the number of a data type that its bits are.\n\n"
-     "`dtype`: what it was given as, where that was no signed integer: float for a Python float."},
+     "scalar($self, index, dtype=None, /)\n--\n\nReturn a scalar as a signed integer, or convert "
+     "its bits to a number of a data type.\n\n`dtype`: the type that the caller passed, if it was "
+     "not a signed integer: float for a Python float."},
     {nullptr, nullptr, 0, nullptr},
 };
 
 PyGetSetDef properties[] = {
-    {"tensor_count", &get_tensor_count, nullptr, "How many tensors the task has.", nullptr},
-    {"scalar_count", &get_scalar_count, nullptr, "How many scalars the task has.", nullptr},
-    {"tensors", &get_tensors, nullptr, "The ContinuousTensors, to hand on.", nullptr},
+    {"tensor_count", &get_tensor_count, nullptr, "The number of tensors of the task.", nullptr},
+    {"scalar_count", &get_scalar_count, nullptr, "The number of scalars of the task.", nullptr},
+    {"tensors", &get_tensors, nullptr, "The ContinuousTensors, for a submit by this task.",
+     nullptr},
     {"scalars", &get_scalars, nullptr, "The scalars as signed integers.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };

@@ -1,9 +1,10 @@
 // The memory of this process that the children of one Worker have at the same addresses.
 //
 // Forked children inherit the memory that is shared when the Worker starts. A restarted child may
-// have more, but is treated like the others. Spawned children have the mappings that they attach. A
-// program may unmap its own shared memory and map other memory at its address: the first use of
-// such memory in each run reads the map of the process again. Used with the GIL held.
+// have more of it, but is treated like the others. Spawned children have the mappings that they
+// attach. A program may unmap its own shared memory and map other memory at the same address, so
+// the first use of such memory in each run reads the map of the process again. Use with the GIL
+// held.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +19,11 @@ class VisibleMemory {
  public:
   enum class Answer { kVisible, kPrivate, kUnmapped, kMappedLater, kNotAttached };
 
-  // Create it before the first child. `attached`: the mappings that spawned children attach; none:
-  // children are forked.
+  // Create the object before the first child starts. `attached`: the mappings that spawned children
+  // attach; none if children are forked.
   explicit VisibleMemory(const std::optional<std::vector<AddressSpan>>& attached);
 
-  // The visibility of `bytes` bytes from `address`; `bytes` is not 0.
+  // Return whether children see `bytes` bytes from `address` on; `bytes` is not 0.
   Answer of(uint64_t address, uint64_t bytes);
 
   void begin_run();
@@ -32,11 +33,11 @@ class VisibleMemory {
 
   const bool is_forked_;
   SharedRanges at_start_;
-  uint64_t version_ = 0;     // version of the process map, for the next two
+  uint64_t version_ = 0;     // version of the process map in which the next two were found
   uint64_t last_begin_ = 0;  // the visible memory of the last query
   uint64_t last_end_ = 0;
   bool last_is_own_ = false;
-  bool is_fresh_ = false;  // the map of the process was read in this run
+  bool is_fresh_ = false;  // whether the map of the process was read in this run
 };
 
 }  // namespace pto::hierarchy

@@ -1,4 +1,4 @@
-// What Worker.register returns: it identifies something that children can run.
+// The result of Worker.register: it identifies a callable that children can run.
 #pragma once
 
 #include <array>
@@ -16,14 +16,14 @@ enum class CallableKind : uint8_t {
   kPythonInherited = 3
 };
 
-// The table in which the digest is looked up.
+// The namespace of the digest.
 enum class CallableSpace : uint8_t { kLocalChip = 0, kLocalPython = 1, kRemoteTaskDispatcher = 2 };
 
 using Digest = std::array<uint8_t, PTO_DIGEST_BYTES>;
 // Random, so it is unique across processes and hosts.
 using Identity = std::array<uint8_t, 16>;
 
-// Immutable. Copies are equal: `registration` alone says what a handle stands for.
+// Immutable. Copies are equal, because a handle is identified by `registration` only.
 struct CallableHandle {
   Digest digest;
   CallableKind kind;

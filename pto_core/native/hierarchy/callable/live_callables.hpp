@@ -1,6 +1,6 @@
 // The live registrations of one Worker. Each entry point checks handles here.
 //
-// Used with the GIL.
+// Call with the GIL held.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -24,18 +24,19 @@ class LiveCallables {
 
   const Identity& worker() const { return worker_; }
 
-  // Changes with each registration that ends, so that callers can cache what check() returned.
+  // The number increases when a registration ends, so that callers can cache the results of
+  // check().
   uint64_t version() const { return version_; }
 
   void add(const CallableHandle& handle) { live_.try_emplace(handle.registration, handle); }
 
-  // Returns false where the registration is not live.
+  // Return false if the registration is not live.
   bool remove(const CallableHandle& handle) {
     ++version_;
     return live_.erase(handle.registration) != 0;
   }
 
-  // Ends all registrations: the Worker is closed.
+  // End all registrations, because the Worker is closed.
   void close() {
     ++version_;
     is_closed_ = true;
@@ -44,12 +45,12 @@ class LiveCallables {
 
   bool has(const CallableHandle& handle) const { return live_.contains(handle.registration); }
 
-  // Returns the handle of the registration that `object`, a handle or a copy of it, stands for.
-  // Raises UsageError for anything else, WorkerClosedError after close().
+  // Return the live handle with the registration of `object`, which is a handle or a copy of one.
+  // Raises UsageError for any other object, WorkerClosedError after close().
   const CallableHandle& check(nb::handle object) const {
     if (!nb::isinstance<CallableHandle>(object) || !nb::inst_ready(object)) {
       refuse(object, "handle is " + core::shown(object) + " of type " + core::type_text(object) +
-                         "; give a handle that Worker.register returned");
+                         "; pass a handle that Worker.register returned");
     }
     const auto& handle = *nb::inst_ptr<CallableHandle>(object);
     const auto found = live_.find(handle.registration);

@@ -1,7 +1,7 @@
-// The answers of a child to its parent: merged successes, and everything else at once.
+// The answers of a child to its parent. Successes are merged; other answers are sent at once.
 //
 // The child continues while successes wait for free space. Other answers block until they fit, and
-// need the GIL. One thread.
+// need the GIL. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class Answers {
     if (untold_ != 0 && end_.try_answer(success())) untold_ = 0;
   }
 
-  // Send the successes if still possible, before the end closes.
+  // Send the successes, if that is still possible, before the end closes.
   void tell_the_rest() noexcept {
     try {
       flush();
@@ -44,7 +44,7 @@ class Answers {
     untold_ = 0;
   }
 
-  // Frame `count` has failed or was skipped. Send the successes before it first.
+  // Frame `count` has failed or was skipped. The successes before it are sent first.
   void ended(uint64_t count, uint16_t outcome, const void* data, uint32_t bytes) {
     give({count, bytes ? data : nullptr, bytes, PTO_ANSWER_COMPLETED, outcome});
     untold_ = 0;
@@ -56,16 +56,16 @@ class Answers {
   }
 
  private:
-  // The number of successes merged for a parent that is awake.
+  // The number of successes that are merged into one answer while the parent is awake.
   static constexpr uint32_t kMerged = 8;
-  // Waking a sleeping parent costs two process switches if both share a core. So wake it less often
-  // than per short task, but before the child has processed half of its window.
+  // Waking a sleeping parent costs two process switches if both share a core. So the parent is not
+  // woken for each short task, but at the latest when the child has processed half of its window.
   static constexpr uint64_t kWakeEveryNs = 100000;
   static constexpr uint32_t kMergedAsleep = kLargestWindow / 2;
 
   bool is_due() {
-    // Ordered after the mark in the table: either a parent about to sleep sees the mark, or this
-    // thread sees the parent.
+    // The order of this read after the write to the progress table ensures that either a parent
+    // that is about to sleep sees the write, or this thread sees that the parent sleeps.
     const bool is_asleep =
         __atomic_load_n(&progress_.parent_bell()->sleepers, __ATOMIC_SEQ_CST) != 0;
     if (!is_asleep) return untold_ >= kMerged;

@@ -18,7 +18,7 @@ using Digest = std::array<uint8_t, PTO_DIGEST_BYTES>;
 
 struct KnownCallable {
   nb::object callable;
-  bool takes_arguments = true;  // false: it is called without arguments
+  bool takes_arguments = true;  // false: call it without arguments
 };
 
 class CallableTable {
@@ -35,8 +35,8 @@ class CallableTable {
     return callables_.erase(digest) != 0;
   }
 
-  // Return null if there is none. The pointer is valid until the next add() or forget(). Usually
-  // the same entry as before.
+  // Return null if there is none. The pointer is valid until the next add() or forget(). The last
+  // entry is checked first, because usually it is the one.
   const KnownCallable* find(const uint8_t* digest) {
     if (last_ && std::memcmp(last_->first.data(), digest, PTO_DIGEST_BYTES) == 0)
       return &last_->second;

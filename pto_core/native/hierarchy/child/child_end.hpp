@@ -1,7 +1,7 @@
-// The child's end of a connection for the child loop: a table, an end and a way to wait.
+// The child's end of a connection, for the child loop: a table, an end, and a way to wait.
 //
-// One thread. A Python end takes the GIL for each call: a wait for frames only reads the bell,
-// which the parent of such an end always rings.
+// Used by one thread. An end in Python needs the GIL for each call. A wait for frames only reads
+// the doorbell, because the parent of such an end always rings.
 #pragma once
 
 #include <cstdint>
@@ -43,9 +43,9 @@ class ChildEnd {
   // Return false if there is no free space. Throws as receive() does.
   bool try_answer(const pto_answer& answer) { return checked(api_.answer(end_, &answer)) != 0; }
 
-  // Wait until receive() may return a frame, or until a ring. Return false after 50 ms or a signal.
-  // Call without the GIL. After a wait without result, the next wait sleeps at once: repeated
-  // spinning every 50 ms would be most of the cost of an idle Worker.
+  // Wait until receive() may return a frame, or until the doorbell rings. Return false after 50 ms
+  // or a signal. Call without the GIL. After a wait without result, the next wait sleeps at once:
+  // spinning every 50 ms would cause most of the cost of an idle Worker.
   bool wait_for_frames() {
     if (!is_python_) seen_ = rung();
     pto_frame_view frame;
@@ -57,7 +57,7 @@ class ChildEnd {
     return came;
   }
 
-  // Like try_answer(), with a wait of at most 50 ms. Without the GIL.
+  // Like try_answer(), but waits up to 50 ms. Call without the GIL.
   bool wait_to_answer(const pto_answer& answer) {
     int32_t result = 0;
     waiter_.wait([&] { return (result = api_.answer(end_, &answer)) != 0; });
@@ -90,8 +90,8 @@ class ChildEnd {
   pto_bell* bell_;
   engine::Waiter waiter_;
   engine::Waiter sleeper_;
-  bool is_idle_ = false;  // the last wait for frames had no result
-  uint32_t seen_ = 0;     // ring count of the bell before the last receive() or wait
+  bool is_idle_ = false;  // whether the last wait for frames had no result
+  uint32_t seen_ = 0;     // count of the doorbell before the last receive() or wait
   const bool is_python_;
 };
 

@@ -11,8 +11,8 @@
 namespace pto::hierarchy {
 namespace {
 
-// The answer if even the description of a failure fails: the tuple of Failure.pack(), pickled by
-// hand.
+// The answer to use if even the description of a failure fails: a tuple of Failure.pack(), pickled
+// by hand.
 constexpr std::string_view kUndescribed =
     "(VException\nVthe child could not describe what was raised\nV\nNt.";
 
@@ -136,7 +136,7 @@ void ChildLoop::run_control(const pto_frame_view& view) {
   const nb::object reply = control_(given);
   if (!PyBytes_Check(reply.ptr()) || nb::len(reply) > largest_answer_)
     core::raise_usage("control frame " + std::to_string(view.frame->number) +
-                      " was answered with " + core::shown(reply) + "; give at most " +
+                      " was answered with " + core::shown(reply) + "; pass at most " +
                       std::to_string(largest_answer_) + " bytes");
   record.control.store(0, std::memory_order_relaxed);
   answers_.reply(view.frame->number, PyBytes_AS_STRING(reply.ptr()),
@@ -177,7 +177,8 @@ void ChildLoop::check_requirement(const pto_frame& frame) const {
               " of its own child, which comes after it");
 }
 
-// `count` is the number in the table. Wait without the GIL until the requirement is met or failed.
+// Wait without the GIL until the requirement of frame `count` (a number of the progress table) is
+// met or has failed.
 Requirement ChildLoop::requirement_of(const pto_frame& frame, uint64_t count) {
   check_requirement(frame);
   const auto judge = [&] {
@@ -199,7 +200,7 @@ Requirement ChildLoop::requirement_of(const pto_frame& frame, uint64_t count) {
   return found;
 }
 
-// Return false, with the exception set, if it raised.
+// Return false, with the exception set, if the call raised one.
 bool ChildLoop::call(const pto_frame_view& view) {
   const pto_frame& frame = *view.frame;
   PyObject* arguments = has_arguments(frame) ? point_view_at(view) : nullptr;
@@ -225,7 +226,7 @@ bool ChildLoop::call(const pto_frame_view& view) {
   return result.is_valid();
 }
 
-// Borrowed.
+// Return a borrowed reference.
 PyObject* ChildLoop::point_view_at(const pto_frame_view& view) {
   const pto_frame& frame = *view.frame;
   const Blob blob = has_arguments(frame)
@@ -236,7 +237,7 @@ PyObject* ChildLoop::point_view_at(const pto_frame_view& view) {
   return reinterpret_cast<PyObject*>(view_);
 }
 
-// The frame is about to be freed; a view that a callable has kept gets a copy.
+// The frame is about to be freed, so a view that a callable has kept gets a copy.
 void ChildLoop::release_view() {
   if (!view_) return;
   auto* object = reinterpret_cast<PyObject*>(view_);

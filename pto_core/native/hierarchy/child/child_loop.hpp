@@ -1,9 +1,9 @@
-// The loop of a child process: receive frames, run their callables, mark the progress table,
+// The loop of a child process: receive frames, run their callables, update the progress table,
 // answer.
 //
-// The thread holds the GIL except while it waits. Any exception of a callable, including SystemExit
-// and KeyboardInterrupt, fails its task only. The loop ignores a Ctrl-C during a wait: the parent
-// receives it as well and decides.
+// The thread holds the GIL except while it waits. Any exception of a callable, also SystemExit and
+// KeyboardInterrupt, fails only its task. The loop ignores a Ctrl-C during a wait, because the
+// parent receives the signal too and decides.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -37,7 +37,7 @@ class ChildLoop {
   // callables are called directly: with a view, empty for a task without arguments, or with nothing
   // if they take no arguments.
   bool run(nb::object control, nb::object invoke);
-  // Called inside `control`: no frame begins after this one.
+  // Called inside `control`: no frame begins after the current one.
   void stop() { is_stopping_ = true; }
 
  private:
@@ -62,12 +62,12 @@ class ChildLoop {
   const uint32_t largest_answer_;
   Answers answers_;
   CallableTable table_;
-  uint64_t base_ = 0;   // frames counted in the table before this connection
-  uint64_t count_ = 0;  // task frames of this connection that have begun
+  uint64_t base_ = 0;   // number of frames counted in the table before this connection
+  uint64_t count_ = 0;  // number of task frames of this connection that have begun
   nb::object control_;
   nb::object invoke_;             // invalid: callables are called directly
   nb::object failure_type_;       // pto_core.hierarchy.failures.Failure
-  TaskArgsView* view_ = nullptr;  // reused as long as no callable keeps it
+  TaskArgsView* view_ = nullptr;  // reused if no callable has kept it
   bool is_stopping_ = false;
 };
 

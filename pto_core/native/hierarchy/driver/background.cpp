@@ -14,13 +14,13 @@ namespace pto::hierarchy {
 namespace {
 
 constexpr std::chrono::nanoseconds kNap = std::chrono::milliseconds(1);
-// Without work, naps grow by an eighth each after this many. So a run after a pause is driven later
-// by at most an eighth of the pause. Waking this thread costs a run more than its own calls, so the
-// thread sleeps only after a pause of a third of a second.
+// After this many naps without work, each nap is an eighth longer. So a run after a pause is driven
+// late by at most an eighth of the pause. Waking this thread from a sleep costs a run more than its
+// own calls do, so the thread sleeps only after a pause of a third of a second.
 constexpr uint32_t kIdleNaps = 20;
 constexpr std::chrono::nanoseconds kLongestNap = std::chrono::milliseconds(40);
 
-// The host may fork from this thread: the child then gets the signal mask of the program.
+// The host may fork on this thread. The child then gets the signal mask of the program.
 class ProgramSignals {
  public:
   explicit ProgramSignals(const sigset_t& mask) { pthread_sigmask(SIG_SETMASK, &mask, &before_); }
@@ -57,7 +57,7 @@ void Background::start() {
 
 void Background::stop() {
   if (!thread_.joinable()) return;
-  if (process_ != current_process()) {  // the thread only exists in the parent
+  if (process_ != current_process()) {  // the thread exists only in the parent
     thread_.detach();
     id_ = std::thread::id();
     return;
@@ -88,7 +88,7 @@ void Background::park() {
     parks_ += 1;
     is_park_wanted_ = true;
     if (id_.load() == std::thread::id() || process_ != current_process()) return;
-    // It starts a child itself, inside a host call: it holds no lock and no role there.
+    // This thread itself starts a child inside a host call, where it holds no lock and no role.
     if (is_own_thread()) return;
   }
   changed_.notify_all();
@@ -142,8 +142,8 @@ void Background::loop() {
     }
     if (nap > kLongestNap) {
       is_asleep_ = true;
-      // A thread that adds work marks it, then checks whether this thread sleeps: one sees the
-      // other.
+      // A thread that adds work first marks it, then checks whether this thread sleeps. So either
+      // this thread sees the mark, or the other thread sees it sleep.
       if (drive_.flags().has_work && drive_.flags().waiting == 0) is_asleep_ = false;
       changed_.wait(lock, [this] { return !is_asleep_ || is_stopping_ || parks_ > 0; });
       is_asleep_ = false;
@@ -159,7 +159,7 @@ void Background::loop() {
     const bool has_work = drive_.flags().has_work.load(std::memory_order_relaxed);
     const bool is_wanted = has_work && drive_.flags().waiting.load(std::memory_order_relaxed) == 0;
     idle_naps = is_wanted || is_driven ? 0 : idle_naps + 1;
-    // A waiting thread with work wakes it from a sleep, not from a nap, see Waiting.
+    // A waiting thread with work wakes this thread from a sleep, but not from a nap; see Waiting.
     if (idle_naps < kIdleNaps)
       nap = kNap;
     else
@@ -169,14 +169,15 @@ void Background::loop() {
     drive(drives);
     lock.lock();
   }
-  // A forking thread need not wait for it any more: from here on it only waits for the host.
+  // A forking thread need not wait for this thread any more, which from here on waits only for the
+  // host.
   is_parked_ = true;
   changed_.notify_all();
   lock.unlock();
   drive_.host().leave();
 }
 
-// Return whether to continue: the program has not returned, and there is work.
+// Return whether to continue: the program is not driving itself, and there is work.
 bool Background::is_wanted(uint64_t drives) const {
   return drive_.flags().drives.load(std::memory_order_relaxed) == drives &&
          drive_.flags().waiting.load(std::memory_order_relaxed) == 0 &&
@@ -222,7 +223,7 @@ void Background::call_host(bool has_actions) {
   if (error) drive_.keep_failure(std::exchange(error, nullptr));
 }
 
-// Return whether there is other work than to poll when the bell rings.
+// Return whether there is work other than to poll when the doorbell rings.
 bool Background::poll(const Role& role, uint64_t drives, bool* has_actions) {
   if (!is_wanted(drives)) return true;
   role->exchange.poll_and_dispatch();

@@ -1,8 +1,8 @@
-// The driver's own thread: drives a run while the program neither submits nor waits.
+// The driver's own thread: it drives a run while the program neither submits nor waits.
 //
-// It checks every millisecond whether the program has driven since, and takes the role if not and
-// if there is work. Without work for a long time it checks less often, then sleeps. It starts with
-// the first run. During a fork it stands still and holds nothing.
+// It checks every millisecond whether the program has driven since the last check. If not, and if
+// there is work, it takes the role. If there is no work for a long time, it checks less often, then
+// sleeps. It starts with the first run. During a fork it is parked and holds no lock.
 #pragma once
 
 #include <signal.h>
@@ -28,11 +28,12 @@ class Background {
   Background& operator=(const Background&) = delete;
 
   void start();
-  // On its own thread, inside a host call, it ends after this: see end_by_itself().
+  // Called on the thread itself, inside a host call: the thread ends after this; see
+  // end_by_itself().
   void stop();
   bool is_own_thread() const { return id_ == std::this_thread::get_id(); }
-  // On its own thread: no thread waits for its end. Its last action is to call `rest`, which may
-  // delete the driver.
+  // Called on the thread itself: no other thread waits for its end. Its last action is to call
+  // `rest`, which may delete the driver.
   void end_by_itself(std::function<void()> rest);
   void park();
   void unpark();
@@ -41,7 +42,7 @@ class Background {
   void wake_if_asleep() {
     if (is_asleep_.load()) wake();
   }
-  // Drive without waiting for the end of a nap, because the program waits in an event loop.
+  // Drive at once instead of after the current nap, because the program waits in an event loop.
   void drive_now();
 
  private:
@@ -56,13 +57,13 @@ class Background {
   std::thread thread_;                 // used by start() and stop() only
   std::atomic<std::thread::id> id_{};  // set while the thread exists
   std::function<void()> rest_;         // of its own thread
-  pid_t process_ = 0;                  // process of the thread
+  pid_t process_ = 0;                  // the process that started the thread
   sigset_t program_mask_{};
   std::mutex mutex_;
   std::condition_variable changed_;
-  uint32_t parks_ = 0;      // park() calls without unpark()
-  bool is_parked_ = false;  // or at its end
-  bool is_asked_ = false;   // by drive_now()
+  uint32_t parks_ = 0;      // number of park() calls without unpark()
+  bool is_parked_ = false;  // the thread is parked, or at its end
+  bool is_asked_ = false;   // set by drive_now()
   std::atomic<bool> is_stopping_{false};
   std::atomic<bool> is_asleep_{false};
   std::atomic<bool> is_park_wanted_{false};

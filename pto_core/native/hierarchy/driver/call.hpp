@@ -1,4 +1,4 @@
-// The arguments of a submit to the driver, and its exceptions.
+// The arguments of a submit to the driver, and the exceptions of a submit.
 #pragma once
 
 #include <cstdint>
@@ -34,12 +34,13 @@ struct Call {
 // `members` owns the data that the submission refers to.
 Submission submission_of(const Call& call, std::vector<Member>& members);
 
-// The exception of a submit that can never succeed.
+// The exception for a submit that can never succeed.
 struct DeadlockFound {
   Deadlock proof;
 };
 
-// The tasks of one thread. Tasks of other threads may have numbers between them.
+// The numbers of the tasks that one thread submitted. Tasks of other threads may have numbers
+// between them.
 struct TaskRange {
   int64_t first = kNone;
   int64_t last = kNone;

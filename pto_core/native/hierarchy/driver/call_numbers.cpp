@@ -47,13 +47,13 @@ uint32_t CallNumbers::config(PyObject* config) {
 
 uint32_t CallNumbers::intern_config(nb::handle config) {
   if (!nb::hasattr(config, "pack")) {
-    core::raise_usage("config is " + core::shown(config) + "; give a CallConfig, or None for the " +
+    core::raise_usage("config is " + core::shown(config) + "; pass a CallConfig, or None for the " +
                       "run's");
   }
   const nb::bytes packed = nb::cast<nb::bytes>(config.attr("pack")());
   const std::string key(packed.c_str(), packed.size());
   const nb::object dumps = nb::module_::import_("pickle").attr("dumps");
-  // Other threads may add this one or others meanwhile.
+  // Other threads may add this callable, or others, meanwhile.
   while (true) {
     const auto found = config_numbers_.find(key);
     if (found != config_numbers_.end()) return found->second;

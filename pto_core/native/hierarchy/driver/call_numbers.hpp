@@ -1,4 +1,4 @@
-// Numbers for the callables and configurations of submits. With the GIL.
+// Numbers for the callables and configurations of submits. Call with the GIL held.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -18,9 +18,9 @@ class CallNumbers {
   CallNumbers(Driver& driver, const WorkerSettings& settings)
       : driver_(driver), settings_(settings) {}
 
-  // Raise UsageError for an object that is no handle for children of the kind.
+  // Raise UsageError unless the object is a handle of a callable for this kind of children.
   uint32_t callable(PyObject* handle, Kind kind);
-  // Configurations are compared by value: one that has changed since is another one.
+  // Configurations are compared by value, so one that was changed is a new one.
   uint32_t config(PyObject* config);
 
  private:

@@ -14,7 +14,7 @@ constexpr uint64_t kRingBytes = uint64_t{1} << 46;
   throw Refusal(Refusal::Kind::kUsage, text);
 }
 
-// The same children, and rings at addresses whose highest bit is bit 62.
+// Return a configuration with the same children, and with rings at addresses that have bit 62 set.
 Configuration endless(Configuration configuration, uint64_t number) {
   for (uint64_t ring = 0; ring < kRings; ++ring) {
     configuration.rings[ring] = {
@@ -58,7 +58,9 @@ Capture::Capture(const Configuration& configuration, Hazards hazards, uint64_t n
              " of the arguments is memory of a chip; name such memory in the function alone");
     }
     if (arguments[i].data == 0)
-      refuse("tensor " + std::to_string(i) + " of the arguments has no memory; give one that has");
+      refuse("tensor " + std::to_string(i) +
+             " of the arguments has no memory; pass a tensor that "
+             "has memory");
     const AddressRange range = range_of(arguments[i]);
     for (size_t other = 0; other < i; ++other) {
       if (!overlap(range, range_of(arguments[other]))) continue;
@@ -78,7 +80,7 @@ uint32_t Capture::add_base(uint64_t address, uint64_t bytes) {
   return number;
 }
 
-// Return the one with the last begin at or before the address.
+// Return the range with the largest begin that is not above the address.
 const std::pair<const uint64_t, Capture::Base>* Capture::base_at(uint64_t address) const {
   auto found = bases_.upper_bound(address);
   if (found == bases_.begin()) return nullptr;
@@ -106,7 +108,7 @@ Capture::Origin Capture::origin_of(const Tensor& key) const {
   return {kNoBase, 0};
 }
 
-// No argument begins inside another: see the constructor.
+// No argument begins inside another one; the constructor checks this.
 void Capture::check(const Call& call) const {
   for (const MemberCall& member : call.members) {
     for (const Tensor& key : member.keys)
@@ -154,7 +156,7 @@ int64_t Capture::submit(const Call& call) {
   return number;
 }
 
-// The keys kept before the submit, with their places; and the blobs.
+// The keys that were collected before the submit, with their places, and the blobs.
 void Capture::keep_keys(const Call& call, CapturedTask* task) {
   task->blobs = graph_->blob_storage.size() * sizeof(uint64_t);
   CapturedKey* key = graph_->keys.data() + task->first_key;

@@ -1,8 +1,8 @@
-// A recorded run of a graph: its submits are recorded with their edges, and nothing runs.
+// A recording of a graph: its submits are recorded with their edges, and no task runs.
 //
-// A separate engine finds the edges: none of its children is ready, so no task ends, and its heap
-// rings never fill, at addresses without memory. Every tensor is identified by its place: in one of
-// the graph's arguments, in an allocation of the capture, or elsewhere.
+// A separate engine derives the edges. None of its children is ready, so no task ends; its heap
+// rings are at addresses without memory and never fill. Every tensor is identified by its place: in
+// one of the graph's arguments, in an allocation of the capture, or elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ namespace pto::hierarchy {
 
 class Capture {
  public:
-  // `number`: unique for each capture, so that no other has its addresses. Throws Refusal for
-  // arguments that overlap, or have no memory.
+  // `number` is unique for each capture, so that two captures never use the same addresses. Throws
+  // Refusal for arguments that overlap or have no memory.
   Capture(const Configuration& configuration, Hazards hazards, uint64_t number,
           std::span<const pto_tensor> arguments, std::span<const uint64_t> scalars);
 
-  // Like those of Driver. They throw Refusal and change nothing.
+  // The same as the methods of Driver. They throw Refusal and change nothing.
   int64_t submit(const Call& call);
   int64_t allocate(uint64_t bytes, uint64_t* address);
   void scope_begin();
@@ -34,7 +34,7 @@ class Capture {
   // Throws Refusal if a scope is open.
   std::shared_ptr<CapturedGraph> finish();
 
-  // Return whether any capture allocated it.
+  // Return whether a capture allocated the memory at this address.
   static constexpr bool is_captured(uint64_t address) { return address >> 62 == 1; }
 
  private:
@@ -66,11 +66,11 @@ class Capture {
   std::vector<Member> members_;
 };
 
-// Return whether all movable memory is disjoint, mutually and from the rest, so that the captured
-// edges hold: `arguments` are the tensors of a replay.
+// Return whether the memory of arguments and allocations is disjoint, mutually and from all other
+// memory, so that the captured edges hold. `arguments` are the tensors of a replay.
 bool lie_apart(const CapturedGraph& graph, std::span<const pto_tensor> arguments);
 
-// Return the bytes of a tensor's ordering range: at least one.
+// Return the size of the range by which a tensor is ordered: at least one byte.
 AddressRange range_of(const pto_tensor& tensor);
 
 }  // namespace pto::hierarchy

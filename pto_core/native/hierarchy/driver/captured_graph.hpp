@@ -1,9 +1,9 @@
 // The submits of one run of a graph, for replays. Made by Capture, replayed by Driver.
 //
 // The place of a tensor is a base and an offset. The bases are the tensors of the graph's
-// arguments, then the graph's allocations in submit order. Everything else is as captured. The
-// blobs are those sent to the children; a replay writes addresses into them, so one run at a time
-// replays a graph.
+// arguments, then the graph's allocations in the order of submits. Everything else is as captured.
+// The blobs are sent to the children; a replay writes addresses into them, so only one run at a
+// time replays a graph.
 #pragma once
 
 #include <compare>
@@ -36,30 +36,30 @@ struct ChildRange {
 // The accesses of the tasks to a tensor of the graph's arguments.
 struct ArgumentUse {
   bool is_written = false;
-  bool is_saved = false;  // in this process, by a task with retries
+  bool is_saved = false;  // changed in this process, by a task with retries
 };
 
 // A tensor of a task in a submit.
 struct CapturedKey {
   Tensor tensor;  // without an address if the submit allocates it
   uint32_t member;
-  uint32_t base;    // kNoBase: its address does not change
-  uint64_t offset;  // from the base
-  uint64_t place;   // of its pto_tensor, in the blobs
+  uint32_t base;    // kNoBase: its address is the same in every replay
+  uint64_t offset;  // offset from the base
+  uint64_t place;   // offset of its pto_tensor in the blobs
 };
 
 struct CapturedTask {
   Kind kind;
   bool is_hint;
   bool has_arguments;
-  bool needs_keys;  // the engine allocates it, or keeps regions of it
+  bool needs_keys;  // whether the engine allocates it, or stores its regions
   uint16_t members;
   int32_t retries;
   uint32_t callable;
   uint32_t config;
   uint32_t timeout_ms;
   Place place;
-  uint64_t blobs;  // begin of each member's tensors
+  uint64_t blobs;  // index of each member's first tensor
   uint32_t first_key, keys;
   uint32_t first_producer, producers;
   uint32_t first_owner, owners;
@@ -93,7 +93,7 @@ struct CapturedGraph {
 
   Hazards hazards = Hazards::kRaw;
   std::vector<pto_tensor> arguments;  // tensors of the graph, as captured
-  std::vector<ArgumentUse> uses;      // of each of them
+  std::vector<ArgumentUse> uses;      // size of each of them
   std::vector<uint64_t> scalars;
   std::vector<CapturedStep> steps;
   std::vector<CapturedTask> tasks;
@@ -105,8 +105,10 @@ struct CapturedGraph {
   std::vector<uint64_t> bases;  // present address of each
   std::vector<Patch> patches;   // by base, from first_patch[base] on
   std::vector<uint64_t> first_patch;
-  std::vector<AddressRange> constants;  // ranges of memory that is no base: ascending, disjoint
-  std::vector<ChildRange> on_children;  // child memory named by tasks: ascending, once each
+  // ranges of memory that belong to no base: ascending, disjoint
+  std::vector<AddressRange> constants;
+  // child memory that tasks name: ascending, without duplicates
+  std::vector<ChildRange> on_children;
 };
 
 }  // namespace pto::hierarchy

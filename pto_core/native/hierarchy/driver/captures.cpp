@@ -35,7 +35,7 @@ void check_alike(const CapturedGraph& graph, const TaskArgs* args) {
     core::raise_usage("the graph was captured with " + std::to_string(graph.arguments.size()) +
                       " tensors and " + std::to_string(graph.scalars.size()) + " scalars, and " +
                       std::to_string(tensors) + " and " + std::to_string(scalars) +
-                      " are given; give as many");
+                      " are given; pass as many");
   }
   for (size_t i = 0; i < tensors; ++i) {
     const pto_tensor& given = args->tensors()[i];
@@ -46,8 +46,8 @@ void check_alike(const CapturedGraph& graph, const TaskArgs* args) {
   for (size_t i = 0; i < scalars; ++i) {
     if (args->scalars()[i] == graph.scalars[i]) continue;
     core::raise_usage("scalar " + std::to_string(i) +
-                      " is not the one that the graph was captured with; its tasks have what the "
-                      "function made of that: capture it again, or pass the number in a tensor");
+                      " differs from that of the capture, and the tasks of the graph depend on "
+                      "it: capture the graph again, or pass the number in a tensor");
   }
 }
 
@@ -58,7 +58,7 @@ TaskArgs* given_args(nb::handle args) {
   TaskArgs* given = task_args_of(args.ptr());
   if (!given) {
     core::raise_usage("args is " + core::shown(args) + " of type " + core::type_text(args.ptr()) +
-                      "; give a TaskArgs with the tensors of the graph, or None");
+                      "; pass a TaskArgs with the tensors of the graph, or None");
   }
   return given;
 }
@@ -81,7 +81,7 @@ void Captures::begin(std::unique_ptr<Capture> capture) {
 }
 
 CapturedObject Captures::end() {
-  if (!capture_) core::raise_usage("no capture is under way");
+  if (!capture_) core::raise_usage("no capture is open");
   captured_->graph = or_error([&] { return capture_->finish(); });
   CapturedObject found = std::move(*captured_);
   abandon();
@@ -96,8 +96,8 @@ void Captures::abandon() {
 void Captures::check_none() const {
   if (!capture_) return;
   core::raise_usage(
-      "a run or session inside a capture, of which nothing runs; submit its tasks in the function "
-      "that is captured");
+      "a run or session was begun inside a capture, which runs nothing; submit its tasks in the "
+      "captured function");
 }
 
 bool Captures::keep_owner(PyObject* owner) {
@@ -123,15 +123,17 @@ void Captures::check_origins(std::span<TaskArgs* const> all) {
         continue;
       }
       core::raise_usage(name_of(i) +
-                        " was allocated by the capture of a graph, whose replays have "
-                        "memory of their own; allocate it in this run");
+                        " was allocated by the capture of a graph, and each replay allocates its "
+                        "own memory; allocate a tensor in this run");
     }
   }
 }
 
 void Captures::check_no_replay() const {
   if (replayed_)
-    core::raise_usage("a replay makes the submits of this run; add none until it has returned");
+    core::raise_usage(
+        "a replay makes the submits of this run; submit no other tasks until it has "
+        "returned");
 }
 
 void Captures::check_replay(const CapturedObject& captured, TaskArgs* args) const {
@@ -162,20 +164,22 @@ void Captures::check_argument(const TaskArgs& args, uint32_t i, const ArgumentUs
   if (tensor.origin == Origin::kArray || use.is_saved) check_visible(*settings_.memory, tensor, i);
   if (tensor.is_read_only && use.is_written) {
     core::raise_usage(name_of(i) +
-                      " of the arguments is of a read-only array, and tasks of the graph write "
-                      "it; give a writable array");
+                      " of the arguments is a read-only array, which tasks of the graph write; "
+                      "pass a writable array");
   }
   const AddressRange range = range_of(args.tensors()[i]);
   if (range.begin == 0)
-    core::raise_usage(name_of(i) + " of the arguments has no memory; give one that has");
+    core::raise_usage(name_of(i) +
+                      " of the arguments has no memory; pass a tensor that has "
+                      "memory");
   const bool is_heap = std::any_of(
       std::begin(engine_.rings), std::end(engine_.rings), [&](const RingConfiguration& ring) {
         return range.begin < ring.address + ring.size && ring.address < range.end;
       });
   if (!is_heap && !Capture::is_captured(range.begin)) return;
   core::raise_usage(name_of(i) +
-                    " of the arguments lies in a heap ring, which a run begins "
-                    "with empty; give one of Worker.shared_array");
+                    " of the arguments lies in a heap ring, which is empty when a run begins; "
+                    "pass an array of Worker.shared_array");
 }
 
 void Captures::begin_replay(const CapturedObject& captured, TaskArgs* args, int64_t first,

@@ -1,4 +1,5 @@
-// The current capture and the current replay of a Worker, at most one of each. With the GIL.
+// The current capture and the current replay of a Worker, at most one of each. Call with the GIL
+// held.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -21,8 +22,8 @@ namespace pto::hierarchy {
 struct CapturedObject {
   std::shared_ptr<CapturedGraph> graph;
   Identity worker;
-  std::vector<CallableHandle> handles;               // of the callables
-  std::unordered_map<PyObject*, nb::object> owners;  // of the memory
+  std::vector<CallableHandle> handles;               // references to the callables
+  std::unordered_map<PyObject*, nb::object> owners;  // references to the owners of the memory
 };
 
 class Captures {
@@ -38,20 +39,20 @@ class Captures {
   void abandon();
   void check_none() const;
 
-  // For the submits of a capture; keep_owner() returns whether there is one.
+  // For the submits of a capture. keep_owner() returns whether a capture is open.
   void keep_handle(PyObject* handle);
   bool keep_owner(PyObject* owner);
   // Refuse buffers that a capture allocated: they have no memory.
   static void check_origins(std::span<TaskArgs* const> all);
 
   void check_replay(const CapturedObject& captured, TaskArgs* args) const;
-  // The run of the replay has begun, with the task `first`.
+  // The run of the replay has begun; `first` is the number of its first task.
   void begin_replay(const CapturedObject& captured, TaskArgs* args, int64_t first,
                     int64_t oldest_live);
   void end_replay() { replayed_.reset(); }
   void check_no_replay() const;
   const std::shared_ptr<CapturedGraph>& replayed() const { return replayed_; }
-  // Return whether the arguments of the replay are disjoint, see lie_apart().
+  // Return whether the arguments of the replay are disjoint; see lie_apart().
   bool lies_apart() const { return lies_apart_; }
 
  private:
@@ -63,7 +64,7 @@ class Captures {
   std::unique_ptr<Capture> capture_;
   std::unique_ptr<CapturedObject> captured_;  // recorded submits of the capture
   uint64_t captures_ = 0;
-  std::shared_ptr<CapturedGraph> replayed_;  // set until all its submits are made
+  std::shared_ptr<CapturedGraph> replayed_;  // set until all submits of the replay are made
   bool lies_apart_ = false;
 };
 

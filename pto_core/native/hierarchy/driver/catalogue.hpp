@@ -15,7 +15,7 @@ namespace pto::hierarchy {
 
 class Catalogue {
  public:
-  // Equal digests get the same number.
+  // Return the number of a callable. Callables with equal digests have the same number.
   uint32_t add_callable(const Digest& digest, const std::string& name) {
     const std::string key(reinterpret_cast<const char*>(digest.data()), digest.size());
     const auto [found, is_new] =

@@ -1,4 +1,4 @@
-// Changes of a driver's children by its host, and control frames to them.
+// The host's interface to the children of a driver: changes, and control frames.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,10 @@
-// The parent's side of one child: its frames in flight, frames that wait for free space in its
-// queue, and its answers.
+// The parent's side of one child: frames in flight, frames that wait for free space in the queue,
+// and answers.
 //
-// Frames get their number when the engine sends them, and are sent in that order, with control
-// frames at their place. Invariants: completed <= taken <= sent; frames completed + 1 to sent are
-// in flight; the transport has accepted frames up to taken. Owner: the driver role.
+// A frame gets its number when the engine sends it. Frames are passed to the transport in that
+// order; control frames keep their position. Invariants: completed <= taken <= sent; frames
+// completed + 1 to sent are in flight; the transport has accepted frames up to taken. Owner: the
+// driver role.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,8 @@
 
 namespace pto::hierarchy {
 
-// A member of a task in the queue of a child. Its pto_frame is made when the transport accepts it.
+// A member of a task in the queue of a child. Its pto_frame is created when the transport accepts
+// it.
 struct Frame {
   int64_t task;
   int32_t member;
@@ -27,7 +29,7 @@ struct Frame {
 
 struct ControlFrame {
   uint64_t number;
-  uint64_t after;  // sent after this many task frames were accepted
+  uint64_t after;  // sent after the transport has accepted this many task frames
   std::shared_ptr<const std::string> data;
 };
 
@@ -35,16 +37,16 @@ struct ControlFrame {
 class FrameSource {
  public:
   virtual ~FrameSource() = default;
-  // The data must live until the task ends.
+  // Return the frame for the transport. Its data must live until the task ends.
   virtual pto_frame_view view_of(const Frame& frame, pto_frame* head) const = 0;
 };
 
 // Whether the child takes tasks.
 struct ChildPresence {
   bool is_ready = false;
-  bool is_lost = false;        // and does not come back
-  bool is_returning = false;   // lost, and another is being started
-  int64_t loss_cause = kNone;  // of the last loss, which later tasks may fail for
+  bool is_lost = false;        // lost, and no restart follows
+  bool is_returning = false;   // lost, and a restart is in progress
+  int64_t loss_cause = kNone;  // cause of the last loss, with which later tasks may fail
 };
 
 class ChildLink {
@@ -54,13 +56,13 @@ class ChildLink {
   ChildLink(const ChildLink&) = delete;
   ChildLink& operator=(const ChildLink&) = delete;
 
-  // The link owns the end from now on. Frames that the new end is given count from 1 for it.
+  // Take ownership of the end. The new end counts its frames from 1.
   void attach(const pto_transport_api* api, pto_parent_end* end, uint32_t largest_frame_bytes);
   void detach();
   bool is_attached() const { return end_ != nullptr; }
-  // How many connections there were, with this one.
+  // Return the number of connections so far, including this one.
   uint64_t connection() const { return connection_; }
-  // Nothing is sent any more, and nothing believed that came after.
+  // Send nothing more, and ignore all later answers.
   void disbelieve() { is_broken_ = is_disbelieved_ = true; }
   bool is_disbelieved() const { return is_disbelieved_; }
 
@@ -68,7 +70,7 @@ class ChildLink {
   void control(uint64_t number, std::shared_ptr<const std::string> data);
 
   bool has_unsent() const { return taken_ < sent_ || !controls_.empty(); }
-  // Something may be answered.
+  // Return whether an answer may arrive.
   bool is_awaited() const { return completed_ < sent_ || replies_ > 0; }
   uint32_t in_flight() const { return static_cast<uint32_t>(sent_ - completed_); }
 
@@ -97,7 +99,7 @@ class ChildLink {
   const ChildConfiguration configuration;
   uint32_t configs_sent = 0;      // configurations up to this number are known to the child
   std::vector<uint64_t> awaited;  // numbers of control frames without a reply
-  uint64_t late = 0;              // the last frame with a reported deadline
+  uint64_t late = 0;              // the last frame whose deadline was reported
   ChildPresence presence;
 
  private:
@@ -107,7 +109,7 @@ class ChildLink {
   const pto_transport_api* api_ = nullptr;
   pto_parent_end* end_ = nullptr;
   bool is_broken_ = false;
-  bool is_disbelieved_ = false;  // it sent an invalid answer
+  bool is_disbelieved_ = false;  // the child sent an invalid answer
   uint32_t largest_frame_bytes_ = 0;
   std::string error_;
   uint64_t connection_ = 0;
@@ -115,8 +117,8 @@ class ChildLink {
   uint64_t sent_ = 0;
   uint64_t taken_ = 0;
   uint64_t completed_ = 0;
-  uint32_t replies_ = 0;     // control frames not yet answered
-  std::vector<Frame> ring_;  // by count
+  uint32_t replies_ = 0;     // control frames that were not answered yet
+  std::vector<Frame> ring_;  // task frames, by count
   uint64_t mask_;
   std::deque<ControlFrame> controls_;
 };

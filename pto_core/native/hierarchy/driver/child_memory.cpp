@@ -29,8 +29,8 @@ bool contains(std::span<const int32_t> children, int32_t child) {
   return std::find(children.begin(), children.end(), child) != children.end();
 }
 
-// Fill the open pins: with the hint of the program if no other member needs that chip, else with
-// the first free chip.
+// Fill the pins that are still open: with the hint of the program if no other member needs that
+// chip, otherwise with the first free chip.
 void fill_pins(std::span<const int32_t> chips, const std::vector<int32_t>& wishes,
                std::vector<int32_t>& pins) {
   for (size_t member = 0; member < pins.size(); ++member) {
@@ -105,7 +105,7 @@ void ChildMemory::place(const SubmitRequest& request, std::span<TaskArgs* const>
                         std::vector<int32_t>& pins, bool* is_hint) const {
   if (request.kind == Kind::kSub) refuse_sub(args);
   const bool is_pinned = !pins.empty() && !*is_hint;
-  if (is_pinned && pins.size() != args.size()) return;  // the engine refuses it
+  if (is_pinned && pins.size() != args.size()) return;  // left to the engine, which refuses it
   std::vector<int32_t> found;
   Tensor* key = keys.data();
   for (size_t i = 0; i < args.size(); ++i) {
@@ -124,11 +124,11 @@ void ChildMemory::place(const SubmitRequest& request, std::span<TaskArgs* const>
   *is_hint = false;
 }
 
-// Return the child whose memory the arguments name; kNone if they name none.
+// Return the child whose memory the arguments name, or kNone.
 int32_t ChildMemory::child_of(const TaskArgs& args, int32_t pin, const std::string& member,
                               bool is_hint) const {
   std::vector<int32_t> children;
-  uint32_t first = args.tensor_count;  // tensor of child memory
+  uint32_t first = args.tensor_count;  // index of a tensor of child memory
   for (uint32_t i = 0; i < args.tensor_count; ++i) {
     if (!args.tensors()[i].child_memory) continue;
     const std::vector<int32_t> found = holders(args.tensors()[i], args.notes[i].tensor->bytes);
@@ -190,7 +190,7 @@ void ChildMemory::add_use(int32_t child, uint64_t address, const TaskRange& task
 int64_t ChildMemory::user(int32_t child, uint64_t address, Driver& driver) const {
   const Allocation* allocation = find(child, address, 1);
   if (!allocation || !driver.flags().is_running) return kNone;
-  // A copy: other threads run while has_ended() waits.
+  // Iterate over a copy, because other threads run while has_ended() waits.
   for (const TaskRange& each : std::vector<TaskRange>(allocation->uses)) {
     if (each.last == kUntilRunEnds) {
       if (driver.ask()->core.book.outcomes()->first_task == each.first) return each.first;

@@ -1,8 +1,8 @@
-// The live allocations of each chip child, and the resulting pins of tasks.
+// The live allocations of each chip child, and the pins of tasks that follow from them.
 //
 // Two chips may return the same address from malloc, so an allocation is identified by (child,
-// address). A lost child loses its allocations. Used with the GIL held; only submits that name
-// child memory use it.
+// address). If a child is lost, its allocations are removed. Use with the GIL held; only submits
+// that name child memory use it.
 #pragma once
 
 #include <cstddef>
@@ -26,10 +26,11 @@ class ChildMemory {
   void remove(int32_t child, uint64_t address);
   void remove_all(int32_t child) { allocations_.erase(child); }
 
-  // Return whether an allocation of the child contains all of these bytes, and at least one.
+  // Return whether one allocation of the child contains all of these bytes. At least one byte is
+  // required.
   bool holds(int32_t child, uint64_t address, uint64_t bytes) const;
 
-  // Write the child of each tensor of child memory into its key, and pin the task, or each member
+  // Write the child of each tensor in child memory into its key, and pin the task, or each member
   // of a group, to that child. `chips`: all children with such memory. Raises UsageError for memory
   // of no child, of several children, or of another child than the pinned one.
   void place(const SubmitRequest& request, std::span<TaskArgs* const> args, std::span<Tensor> keys,
@@ -41,7 +42,7 @@ class ChildMemory {
   // Return an unfinished task that names the allocation, or kNone.
   int64_t user(int32_t child, uint64_t address, Driver& driver) const;
 
-  // Tasks from `first` on, until the end of their run.
+  // The tasks from number `first` on, until the end of their run.
   static constexpr int64_t kUntilRunEnds = INT64_MAX;
 
  private:

@@ -1,7 +1,7 @@
 // The data of a driver. Owner: the driver role, see role.hpp.
 //
-// Invariants: a frame that the engine has sent is in its child's link, in the engine's order; the
-// engine receives an answer before anything later is sent.
+// Invariants: a frame that the engine has sent is in the link of its child, in the engine's order;
+// an answer is passed to the engine before anything later is sent.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +25,13 @@ namespace pto::hierarchy {
 
 struct DriverConfiguration {
   Configuration engine;
-  void* progress = nullptr;  // made by ProgressTable::create for as many children
+  void* progress = nullptr;  // created by ProgressTable::create for the same number of children
   uint64_t snapshot_limit_bytes = uint64_t{1} << 30;
   uint64_t patience_ns = 2'000'000'000;  // grace period for running tasks when a run is interrupted
-  bool is_engine_python = false;         // or its policy
+  bool is_engine_python = false;         // the engine or its policy is in Python
 };
 
-// A host call that waits until no role is held: end the child, for a cause or because its
+// A host call that is made once no role is held: end the child, for a cause or because its
 // connection broke.
 struct Action {
   int32_t child;
@@ -61,7 +61,7 @@ struct DriverCore {
   Watches watches;
   Instructions out;
   std::vector<Action> actions;
-  // graph of the run: records of its tasks point at its blobs
+  // the captured graph of the run; records of its tasks point to its blobs
   std::shared_ptr<CapturedGraph> replayed;
   // failure of the driver's own thread; the next wait of the program throws it
   std::exception_ptr failure;
@@ -69,8 +69,8 @@ struct DriverCore {
 };
 
 struct DriverStatistics {
-  TaskCounts tasks;      // of the run
-  uint64_t waiting = 0;  // tasks with a record that are not in a child
+  TaskCounts tasks;      // time limit of the run
+  uint64_t waiting = 0;  // number of tasks with a record that are not in a child
   uint64_t in_flight = 0;
   uint64_t saved_bytes = 0;
   uint64_t most_saved_bytes = 0;

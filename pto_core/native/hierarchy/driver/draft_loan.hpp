@@ -1,4 +1,4 @@
-// A draft, borrowed for one submit. Only for the sources of this folder.
+// A draft that one submit borrows. Used only by the sources of this folder.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Drives while a thread waits, and makes the resulting host calls.
+// Drives while a thread waits, and makes the host calls that result.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace pto::hierarchy {
 
 constexpr uint64_t kSliceNs = 50'000'000;
-// The first sleep of a wait; each later sleep is twice as long, up to a slice. A child that has
-// just reported does not ring for the next completions, see child/answers.hpp.
+// The duration of the first sleep of a wait; each later sleep is twice as long, up to a slice. A
+// child that has just reported does not ring for its next completions, see child/answers.hpp.
 constexpr uint64_t kShortestSliceNs = 1'000'000;
 
 inline uint64_t saturating_add(uint64_t a, uint64_t b) {
@@ -24,28 +24,28 @@ inline uint64_t saturating_add(uint64_t a, uint64_t b) {
 
 class Drive {
  public:
-  // `progress` is the table of the state: its bell is used without the role.
+  // `progress` is the table of the state. Its doorbell is used without the role.
   Drive(GuardedState& state, Host& host, SharedFlags& flags, const ProgressTable& progress)
       : state_(state), host_(host), flags_(flags), progress_(progress), background_(*this) {}
 
-  // Return whether `done(role)`, called with the role after each poll, became true before
-  // CLOCK_MONOTONIC `deadline_ns`. Throws if the driver is closed first; its memory is not accessed
-  // any more then.
+  // Return whether `done(role)`, which is called with the role after each poll, became true before
+  // CLOCK_MONOTONIC `deadline_ns`. Throws if the driver is closed before; its memory is not
+  // accessed any more in that case.
   template <class Done>
   bool wait_until(Done done, uint64_t deadline_ns);
-  // Wait for free space until `attempt(role)` succeeds. `attempt` throws if it never can.
+  // Wait for free space until `attempt(role)` succeeds. `attempt` throws if it can never succeed.
   template <class Attempt>
   void attempt_or_wait(Attempt attempt);
-  // Run `call(role)` and return its result. If it throws, keep the exception in `error` and return
-  // true. For a thread that has released Host::give_up()'s resources. It waits for the role:
-  // children do not signal what another holder polls.
+  // Run `call(role)` and return its result. If it throws, store the exception in `error` and return
+  // true. For a thread that has released the resources of Host::give_up(). It waits for the role,
+  // because children do not signal completions that the current holder polls.
   template <class Call>
   bool guarded(Call call, std::exception_ptr& error) noexcept;
 
   // Call the host, without the role.
   void run_actions();
   void call_host(bool is_callers);
-  // A program that submits continuously never waits.
+  // This serves a program that submits continuously and never waits.
   void call_host_if_due();
   // Call without the GIL: the thread that waits for the GIL may hold the role.
   void keep_failure(std::exception_ptr error);
@@ -54,7 +54,7 @@ class Drive {
   bool is_call_due() const {
     return engine::monotonic_ns() - flags_.last_look_ns >= longest_slice_ns(flags_);
   }
-  // The number of waits of this thread: a hook may wait again.
+  // Return the number of waits of this thread. A host call may wait again.
   uint32_t waits_of_this_thread() const;
 
   GuardedState& state() { return state_; }
@@ -70,7 +70,7 @@ class Drive {
   Host& host_;
   SharedFlags& flags_;
   const ProgressTable progress_;
-  Background background_;  // last: its thread uses all of the above
+  Background background_;  // destroyed first, because its thread uses all members above
 };
 
 // Registers a waiting thread of the program.

@@ -30,7 +30,7 @@ void Driver::check_open() const {
 
 std::shared_ptr<RunOutcomes> Driver::run_begin(Hazards hazards) {
   std::shared_ptr<RunOutcomes> outcomes;
-  std::exception_ptr stale;  // not thrown by a wait yet; destroyed without the role
+  std::exception_ptr stale;  // not thrown by a wait yet; must be destroyed without the role
   {
     const Role role(state_);
     DriverCore& core = role->core;
@@ -77,9 +77,9 @@ void Driver::run_end(bool is_interrupted) {
   if (outcomes->is_stopped) check_open();
 }
 
-// Tasks that have not started do not start. Running tasks get some time, then their child is ended.
-// Another interruption only shortens that time: this returns when the run is over, or when the host
-// has not reported the exit of a child for many attempts.
+// Tasks that have not started do not start. Running tasks have a grace period; then their child is
+// ended. Another interruption shortens it. The call returns when the run is over, or when the host
+// has not reported the exit of a child after many attempts.
 void Driver::end_interrupted() {
   constexpr int kAttempts = 100;
   const int64_t cause = add_cause({});
@@ -259,7 +259,8 @@ void Driver::stop(int64_t cause) {
 void Driver::close() {
   if (!own_thread().is_own_thread()) refuse_inside();  // its own thread may wait for the role
   own_thread().stop();
-  // Frames of its own thread may hold the role: the connections are then freed with the driver.
+  // The driver's own thread may have frames that hold the role, so the connections are freed with
+  // the driver.
   if (!own_thread().is_own_thread()) children_.detach_all();
 }
 

@@ -1,8 +1,7 @@
 // The driver of a Worker: one engine, a link to each child, and the threads that drive them.
 //
-// Each submit and each wait drives during the call. The driver's own thread drives after the
-// program has done neither for a while, see background.hpp. The state is reachable through a Role
-// only, see role.hpp.
+// Each submit and each wait also drives. If the program has done neither for a while, the driver's
+// own thread drives, see background.hpp. The state is reachable only through a Role, see role.hpp.
 #pragma once
 
 #include <cstdint>
@@ -22,24 +21,25 @@ class Driver {
  public:
   Driver(const DriverConfiguration& configuration, std::unique_ptr<Engine> engine, Host& host);
 
-  // Begin a run. Return its outcomes. If it throws, no run has begun.
+  // Begin a run. Return the object that records its outcomes. If this throws, no run has begun.
   std::shared_ptr<RunOutcomes> run_begin(Hazards hazards);
   // Wait for all tasks. If a scope is open, refuse, and the run continues; scopes of a cancelled
   // run are ended here. An exception of the host's poll cancels the run: running tasks get
   // `patience_ns`, then their children are ended, and the exception is rethrown. `is_interrupted`:
-  // an exception was thrown before, so the same is done at once.
+  // such an exception was thrown before, so the same is done at once.
   void run_end(bool is_interrupted = false);
   void cancel(int64_t cause);
 
-  // Submit a task. Return its number. Throws Refusal, DeadlockFound, or the exception of a host
+  // Submit a task. Return its number. Throws Refusal, DeadlockFound, or the exception of the host's
   // poll during a wait for free space; then nothing has changed.
   int64_t submit(const Call& call);
-  // Submit `count` tasks; `prepare(i)` makes `call` that of task i. `made` counts: after an
-  // exception, the tasks before it are submitted.
+  // Submit `count` tasks; `prepare(i)` changes `call` to that of task i. `made` counts the
+  // submitted tasks, also if this throws.
   void submit_each(const Call& call, int64_t count, const std::function<void(int64_t)>& prepare,
                    TaskRange& made);
-  // Make all submits of a graph with its arguments at its bases. `is_known`: they are disjoint, so
-  // the captured edges hold. Throws like submit(), possibly in the middle.
+  // Make all submits of a graph, with the addresses of its arguments in its bases. `is_known`: the
+  // arguments are disjoint, so the captured edges hold. Throws like submit(), possibly after some
+  // of the submits.
   void replay(std::shared_ptr<CapturedGraph> graph, bool is_known);
   int64_t allocate(uint64_t bytes, uint64_t* address);
   void scope_begin();
@@ -48,10 +48,10 @@ class Driver {
   // Return whether the task ends within `timeout_ns`.
   bool wait(int64_t task, uint64_t timeout_ns);
   // For event loops, which first request the descriptor of the Watches. Return true if the task has
-  // ended. Otherwise its end is watched. Throws like a wait.
+  // ended; otherwise its end will be reported there. Throws like a wait.
   bool watch(int64_t task);
 
-  // Take the role for queries: the driver's own thread continues to drive.
+  // Take the role for queries. The driver's own thread continues to drive.
   Role ask() { return Role(state_, Role::kAsks); }
   int64_t add_cause(std::string data) { return ask()->core.book.add_cause(std::move(data)); }
   ChildControl& children() { return children_; }
@@ -65,11 +65,11 @@ class Driver {
   void check_open() const;
   // Park the driver's own thread at a safe point for a fork, until own_thread().unpark().
   void park();
-  // End an open run: frames in flight are lost for this cause, and nothing starts any more. Waiting
-  // threads return with the end of their task, or with Refusal (closed), like each later submit and
-  // wait. When this returns, no thread uses the progress table.
+  // End an open run. Frames in flight are lost for this cause, and no further task starts. Waiting
+  // threads return when their task has ended, or throw Refusal (closed), as later submits and waits
+  // do. When this returns, no thread uses the progress table.
   void stop(int64_t cause);
-  // Call it after stop(), or without it if no other thread uses the driver.
+  // Call this after stop(), or without stop() if no other thread uses the driver.
   void close();
 
  private:
@@ -83,7 +83,7 @@ class Driver {
   GuardedState state_;
   Drive drive_;
   ChildControl children_;
-  bool is_cancelled_ = false;  // the run; owned by the role
+  bool is_cancelled_ = false;  // the open run; changed only with the role
 };
 
 }  // namespace pto::hierarchy

@@ -26,7 +26,7 @@ bool Exchange::poll_and_dispatch(uint32_t waiters) {
   const bool has_work = core_.book.records.live() > 0;
   if (core_.flags.has_work.load(std::memory_order_relaxed) != has_work)
     core_.flags.has_work = has_work;
-  // Children do not signal completions that are polled here.
+  // While this thread polls a child, the child does not ring for its completions.
   if (has_moved && core_.flags.waiting.load() > waiters) engine::ring(core_.progress.parent_bell());
   return has_moved;
 }
@@ -50,12 +50,13 @@ bool Exchange::poll_children() {
   return has_moved;
 }
 
-// A child reports successes late, merged into one answer; the progress table has each at once.
+// A child merges successes and reports them late; the progress table shows each of them at once.
 // Return whether there were any.
 bool Exchange::read_progress(int32_t child) {
   const ChildLink& link = core_.link(child);
   if (link.in_flight() == 0 || link.is_disbelieved()) return false;
-  // The counterpart is the check of the parent's sleep in child/answers.hpp: one sees the other.
+  // Its counterpart is the check in child/answers.hpp whether the parent sleeps: one of the two
+  // sides sees the other.
   const uint64_t marked = core_.progress.child(child).completed.load();
   const uint64_t last = std::min(marked, link.taken());
   uint64_t count = link.completed();
@@ -98,7 +99,8 @@ void Exchange::take_completion(int32_t child, const pto_answer& answer) {
   report_completion(child, count, static_cast<Outcome>(answer.outcome), cause);
 }
 
-// An impossible report ends the connection: nothing that the child says can be relied on.
+// An impossible report ends the connection, because no other report of the child can be trusted
+// either.
 void Exchange::report_completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause) {
   try {
     core_.engine->completion(child, count, outcome, cause, core_.out);
@@ -111,7 +113,7 @@ void Exchange::report_completion(int32_t child, uint64_t count, Outcome outcome,
   core_.is_dirty = true;
 }
 
-// Skip the frames that were sent early and require a frame that has not succeeded.
+// Skip frames that were sent early and whose required frame has not succeeded.
 void Exchange::skip_consumers(int32_t child, uint64_t count) {
   for (size_t i = 0; i < core_.links.size(); ++i) {
     const ChildLink& link = *core_.links[i];
@@ -217,7 +219,7 @@ void Exchange::finish(const Instruction& instruction) {
   core_.flags.oldest_live.store(core_.book.records.oldest(), std::memory_order_relaxed);
 }
 
-// No live task has a time limit. send() starts a clock before the next frame that needs one.
+// No live task has a time limit. send() starts the clock before the next frame that has one.
 void Exchange::stop_clocks() {
   for (size_t i = 0; i < core_.links.size(); ++i)
     core_.progress.child(static_cast<int32_t>(i)).wants_clock.store(0, std::memory_order_relaxed);
@@ -252,9 +254,9 @@ void Exchange::note_returning(ChildLink& link, bool returns) {
   returns ? ++core_.flags.returning : --core_.flags.returning;
 }
 
-// Report the answers of the child, then its successes in the progress table without an answer, then
-// the rest as lost. Frames elsewhere that require a lost frame are skipped before the progress
-// table table lets their children continue.
+// Process the answers of the child, then successes that only the progress table shows, and report
+// the remaining frames as lost. Frames of other children that require a lost frame are marked as
+// skipped before the progress table lets those children continue.
 void Exchange::lose(int32_t child, int64_t cause, bool returns) {
   ChildLink& link = core_.link(child);
   pto_answer answers[16];
@@ -277,8 +279,8 @@ void Exchange::lose(int32_t child, int64_t cause, bool returns) {
   process();
 }
 
-// The last frame that has begun in a dead child: the child was killed in it, or between its end and
-// the report. A skip is marked as an end without a begin.
+// Return the last frame that has begun in a dead child: the child was killed during it, or between
+// its end and the report. A skip counts as an end without a begin.
 uint64_t Exchange::last_started(int32_t child) const {
   const ChildLink& link = core_.link(child);
   const ChildRecord& seen = core_.progress.child(child);

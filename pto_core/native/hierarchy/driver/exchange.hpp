@@ -1,5 +1,5 @@
-// Connects the engine and the children: answers in, instructions out. Only for a thread that holds
-// the driver role.
+// Connects the engine and the children: passes answers in and carries instructions out. Only a
+// thread with the driver role may use it.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,25 @@ class Exchange : private FrameSource {
  public:
   explicit Exchange(DriverCore& core) : core_(core) {}
 
-  // Take the answers of the children, let the engine dispatch, and send. `waiters`: the number of
-  // waiting threads for which this call is made. Return whether anything has happened.
+  // Process the answers of the children, let the engine dispatch, and send. `waiters`: the number
+  // of waiting threads on whose behalf this is called. Return whether anything has happened.
   bool poll_and_dispatch(uint32_t waiters = 0);
   // Carry out the engine's instructions.
   void process();
   void flush_children();
-  // End the child of a task that is past its deadline; the time counts from the start in the child.
+  // End the child of a task that exceeded its time limit. The time counts from the task's start in
+  // the child.
   void check_deadlines();
-  // The child of the last run's first task probably gets this run's first task, too. Wake it while
-  // the program makes that task.
+  // The child that ran the first task of the last run probably gets the first task of this run too.
+  // Wake it while the program prepares that task.
   void wake_first_child();
-  // Wake the waiting threads: the condition that they wait for, such as free space, may hold.
+  // Wake the waiting threads, because their condition, such as free space, may be true now.
   void wake_waiting();
 
   void set_ready(int32_t child);
   // The process of the child is gone. `returns`: a restart will follow.
   void lose(int32_t child, int64_t cause, bool returns);
-  // Lose all children; an open run ends.
+  // Mark all children as lost; an open run ends.
   void lose_all(int64_t cause);
 
  private:
@@ -52,12 +53,12 @@ class Exchange : private FrameSource {
   void note_returning(ChildLink& link, bool returns);
 
   DriverCore& core_;
-  // child that got the first task of the last run
+  // child that received the first task of the last run
   int32_t first_child_ = static_cast<int32_t>(kNone);
-  bool has_sent_ = false;  // a task, in this run
+  bool has_sent_ = false;  // whether a task was sent in this run
 };
 
-// The record of a live task, and the child that runs it.
+// Return the record of a live task and the child that runs it.
 std::optional<EndedTask> describe_live(DriverCore& core, int64_t task, int32_t* child);
 
 }  // namespace pto::hierarchy

@@ -6,37 +6,39 @@
 
 namespace pto::hierarchy {
 
-// Called on the thread that called the driver, or on the driver's own, and never while the driver
-// role is held: each method may call the driver again.
+// The methods are called on the thread that called the driver, or on the driver's own thread. They
+// are never called while the driver role is held, so each may call the driver again.
 class Host {
  public:
   virtual ~Host() = default;
 
-  // Release the resources that other threads of the program need (the GIL) before a wait, and take
-  // them back. The driver's own thread begins with a take().
+  // Release the resources that other threads of the program need (the GIL) before a wait; take them
+  // back after it. The driver's own thread begins with take().
   virtual void give_up() = 0;
   virtual void take() = 0;
-  // The driver's own thread ends, after it has released them.
+  // The driver's own thread ends. It has released these resources.
   virtual void leave() = 0;
 
-  // Called around the time in which a thread holds the role of a driver that calls Python: an
-  // engine, a transport or a policy. Handlers of SIGINT, SIGTERM and SIGHUP do not run there.
-  // hold_interrupts() may throw the exception of an earlier signal's handler; otherwise it returns
-  // whether release_interrupts() must follow.
+  // Called before and after the time in which a thread holds the role of a driver that calls
+  // Python: an engine, a transport or a policy. Handlers of SIGINT, SIGTERM and SIGHUP do not run
+  // meanwhile. hold_interrupts() may throw the exception of a handler for an earlier signal;
+  // otherwise it returns whether release_interrupts() must follow.
   virtual bool hold_interrupts() { return false; }
   virtual void release_interrupts() noexcept {}
 
-  // Called at least every 50 ms of a wait: signals, dead children, progress. An exception ends the
-  // wait. `is_callers`: on a thread of the program, not on the driver's own.
+  // Called at least every 50 ms of a wait: to handle signals, dead children and progress. An
+  // exception ends the wait. `is_callers`: called on a thread of the program, not on the driver's
+  // own.
   virtual void look(bool is_callers) = 0;
 
-  // Kill the child, which is past a deadline or must end, and report it as lost.
+  // Kill the child, because a task exceeded its time limit or the child must end, and report it as
+  // lost.
   virtual void end_child(int32_t child, int64_t cause) = 0;
 
   // The connection to the child is unusable; the child must end. `message` states the reason.
   virtual void child_broken(int32_t child, const std::string& message) = 0;
 
-  // The first `bytes` of a heap ring are about to be used. Return the granted size, at least
+  // The first `bytes` of a heap ring are about to be used. Return the usable size, at least
   // `bytes`; throw to refuse.
   virtual uint64_t grant(uint32_t ring, uint64_t bytes) = 0;
 };

@@ -1,4 +1,4 @@
-// The errors of a driver as exceptions of Python.
+// Converts the errors of a driver to Python exceptions.
 #pragma once
 
 #include "driver/call.hpp"
@@ -8,7 +8,7 @@ namespace pto::hierarchy {
 
 [[noreturn]] void raise_deadlock(const Deadlock& proof);
 
-// Run `call`, and convert the driver's exceptions to those of the error tree.
+// Run `call`; convert the driver's exceptions to those of the error tree.
 template <class Call>
 auto or_error(Call call) {
   try {

@@ -1,7 +1,7 @@
-// The outcomes of a run's tasks. The driver keeps them while it is the last run, and every handle
-// of a task of it does.
+// The outcomes of the tasks of a run. The driver keeps those of the last run; each handle of a task
+// keeps those of its run.
 //
-// Owner: the driver role. The GIL protects the counts of holders.
+// Owner: the driver role. The GIL protects the reference counts.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace pto::hierarchy {
 
-// The cause of a failure: the data from the child, or from the host's add_cause().
+// The cause of a failure: data from the child, or data passed to add_cause() by the host.
 struct Cause {
   std::string data;
   int64_t task = kNone;
@@ -22,7 +22,7 @@ struct Cause {
   int32_t member = 0;
 };
 
-// A task that did not complete, with the data of its record.
+// A task that did not complete, with the data from its record.
 struct EndedTask {
   Result result = Result::kCompleted;
   int64_t cause = kNone;
@@ -36,7 +36,7 @@ struct EndedTask {
 struct RunOutcomes {
   int64_t first_task = 0;  // of the run
   std::atomic<bool> is_over{false};
-  std::atomic<bool> is_stopped{false};           // the run was open when the driver stopped
+  std::atomic<bool> is_stopped{false};           // whether the run was open when the driver stopped
   std::unordered_map<int64_t, EndedTask> ended;  // tasks that did not complete
   std::unordered_map<int64_t, Cause> causes;     // causes of failed frames
 

@@ -15,7 +15,7 @@ nb::tuple tuple_of(nb::list list) {
   return nb::steal<nb::tuple>(PyList_AsTuple(list.ptr()));
 }
 
-// Creates the Python events for an engine.
+// Creates Python event objects for an engine.
 class Events {
  public:
   template <class... Fields>

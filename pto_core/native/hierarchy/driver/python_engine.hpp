@@ -1,7 +1,7 @@
-// An engine in Python (pto_core.interfaces.Scheduler) as an Engine: creates the events and reads
-// the instructions.
+// Adapts an engine in Python (pto_core.interfaces.Scheduler) to the interface Engine: creates event
+// objects and reads instructions.
 //
-// Every call needs the GIL. Exceptions of the engine pass through as nanobind::python_error.
+// Every call needs the GIL. Exceptions of the engine propagate as nanobind::python_error.
 #pragma once
 
 #include <nanobind/nanobind.h>

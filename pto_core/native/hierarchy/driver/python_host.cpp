@@ -11,8 +11,9 @@ namespace {
 
 // The state of a thread that has released the GIL.
 thread_local PyThreadState* saved = nullptr;
-// The Python state of the driver's own thread, from its first take() until its end. Hooks wait for
-// the role, so the thread releases the GIL below Python frames, which use the state.
+// The Python thread state of the driver's own thread, from its first take() until its end. A host
+// call may wait for the role, so the thread also releases the GIL below Python frames that use this
+// state.
 thread_local bool is_entered = false;
 thread_local PyGILState_STATE entered;
 
@@ -33,7 +34,8 @@ void PythonHost::take() {
   });
 }
 
-// During interpreter shutdown no thread gets the GIL, and the interpreter frees the state itself.
+// During interpreter shutdown no thread can acquire the GIL, and the interpreter frees the state
+// itself.
 void PythonHost::leave() {
   if (!is_entered || core::is_finalizing()) return;
   take();

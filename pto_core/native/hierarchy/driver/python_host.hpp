@@ -1,4 +1,4 @@
-// The Host of a Worker: its GIL, its signals, and an object of its Python side.
+// The Host of a Worker: it manages the GIL and signals, and calls hooks in Python.
 #pragma once
 
 #include <nanobind/nanobind.h>

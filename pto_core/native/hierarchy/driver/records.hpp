@@ -1,8 +1,8 @@
-// The data of each task until it has ended: for its frames, and for messages about it.
+// The data of each task until it has ended, for its frames and for messages about it.
 //
-// Invariant: a record is live from append() to end(). Records lie in chunks by task number, with
-// the blobs of a chunk's tasks beside them; a chunk is freed when its last task has ended. Owner:
-// the driver role.
+// Invariant: a record is live from append() to end(). Records lie in chunks, ordered by task
+// number, with the blobs of their tasks. A chunk is freed when its last task has ended. Owner: the
+// driver role.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace pto::hierarchy {
 
 // The source position of a submit, as numbers that the host can translate.
 struct Place {
-  uint32_t code = 0;  // of a function, 0: unknown
+  uint32_t code = 0;  // number of a function; 0: unknown
   int32_t instruction = 0;
 };
 
@@ -23,7 +23,7 @@ struct Place {
 struct TaskRecord {
   enum Flags : uint8_t { kIsLive = 1, kHasArguments = 2, kIsNextLevel = 4 };
 
-  std::byte* blobs;  // of its members, one after the other, each aligned to 8
+  std::byte* blobs;  // blobs of all members in sequence, each aligned to 8
   uint32_t callable;
   uint32_t config;
   uint32_t timeout_ms;
@@ -37,8 +37,8 @@ static_assert(sizeof(TaskRecord) == 32, "a waiting task costs this, its blob and
 
 class Records {
  public:
-  // Add the record of task `number`, higher than all before; `bytes` are for its blobs. Skipped
-  // numbers have no record.
+  // Add the record of task `number`, which is larger than all before; `bytes` are reserved for its
+  // blobs. Skipped numbers have no record.
   TaskRecord& append(int64_t number, size_t bytes);
 
   // Return nullptr if the task has ended, or has no record.
@@ -53,7 +53,7 @@ class Records {
   void end(int64_t number);
 
   size_t live() const { return live_; }
-  // A lower bound of the live numbers.
+  // Return a lower bound of the live task numbers.
   int64_t oldest() const {
     return chunks_.empty() || (chunks_.front() && chunks_.front()->live == 0) ? next_ : first_;
   }
@@ -66,7 +66,7 @@ class Records {
   struct Chunk {
     TaskRecord records[kTasks];
     std::vector<std::unique_ptr<std::byte[]>> blocks;
-    size_t used = kBlockBytes;  // of the last block
+    size_t used = kBlockBytes;  // bytes used in the last block
     uint32_t live = 0;
 
     std::byte* take(size_t bytes);

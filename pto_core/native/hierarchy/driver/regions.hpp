@@ -1,6 +1,6 @@
-// Copies of the regions that a task changes, kept while it may run again.
+// Copies of the regions that a task changes in place, kept while the task may run again.
 //
-// The memory is bounded: a task reserves its part at the submit and frees it at its end. Owner: the
+// The memory is limited: a task reserves its part at the submit and frees it at its end. Owner: the
 // driver role.
 #pragma once
 
@@ -21,7 +21,8 @@ class SavedRegions {
  public:
   explicit SavedRegions(uint64_t limit_bytes) : limit_bytes_(limit_bytes) {}
 
-  // Return whether so many more bytes fit now; and whether they ever can.
+  // Return whether this many more bytes fit now; the second function returns whether they can ever
+  // fit.
   bool fits(uint64_t bytes) const { return bytes <= limit_bytes_ - reserved_bytes_; }
   bool fits_ever(uint64_t bytes) const { return bytes <= limit_bytes_; }
 
@@ -29,7 +30,7 @@ class SavedRegions {
   void save(int64_t task);
   void restore(int64_t task);
   void drop(int64_t task);
-  // Free the copies: the task has ended, or was never sent.
+  // Free the copies, because the task has ended or was never sent.
   void end(int64_t task);
 
   uint64_t limit_bytes() const { return limit_bytes_; }

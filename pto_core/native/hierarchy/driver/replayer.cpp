@@ -14,7 +14,7 @@ bool is_allocated(const CapturedKey& key) {
 
 }  // namespace
 
-// The bytes to reserve in a heap ring.
+// The number of bytes to reserve in a heap ring.
 uint64_t bytes_to_reserve(const CapturedGraph& graph, const CapturedStep& step) {
   if (step.what == CapturedStep::What::kAllocate) return rounded(step.bytes);
   if (step.what != CapturedStep::What::kSubmit) return 0;
@@ -96,7 +96,7 @@ bool Replayer::try_resubmit(CapturedGraph& graph, const CapturedTask& task, bool
   return true;
 }
 
-// The explicit producers of the next task.
+// Return the explicit producers of the next task.
 std::span<const int64_t> Replayer::explicit_producers(std::span<const Known::Producer> producers) {
   after_.clear();
   for (const Known::Producer& each : producers)
@@ -104,7 +104,7 @@ std::span<const int64_t> Replayer::explicit_producers(std::span<const Known::Pro
   return after_;
 }
 
-// The tensors of the task at their present addresses.
+// Return the tensors of the task at their current addresses.
 void Replayer::fill_keys(const CapturedGraph& graph, const CapturedTask& task) {
   keys_.clear();
   for (uint32_t i = 0; i < task.keys; ++i) {

@@ -1,5 +1,5 @@
-// Makes the submits of a captured graph again, without the program. Only for a thread that holds
-// the driver role.
+// Repeats the submits of a captured graph without calling the program. Only a thread with the
+// driver role may use it.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ class Replayer {
   Replayer(DriverCore& core, Exchange& exchange, Submitter& submitter)
       : core_(core), exchange_(exchange), submitter_(submitter) {}
 
-  // Make steps from `at` on, up to `stop`. Return the stop position: at `stop`, at a step that
-  // needs a grant of heap memory first, or where there is no free space now.
+  // Make the steps from `at` up to `stop`. Return the position reached: `stop`, a step that first
+  // needs a grant of heap memory, or a step for which there is no free space now.
   size_t make_steps(CapturedGraph& graph, size_t at, size_t stop, bool is_known);
   // Return false if there is no free space now. `is_known`: the captured edges hold. Throws like a
   // submit, and if another thread has ended the run.

@@ -1,4 +1,5 @@
-// The replies of children to control frames, until the caller takes them. Owner: the driver role.
+// The replies of children to control frames, stored until the caller takes them. Owner: the driver
+// role.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +14,10 @@ enum class ReplyState { kPending, kGiven, kLost };
 
 class Replies {
  public:
-  // Return a number for a control frame without a caller.
+  // Return a number for a control frame whose reply is dropped.
   uint64_t next() { return next_++; }
-  // Return a number for a control frame whose caller takes the reply. If there are many replies
-  // that were not taken, the oldest are dropped.
+  // Return a number for a control frame whose caller takes the reply. If too many replies are not
+  // taken, the oldest are dropped.
   uint64_t expect() {
     if (replies_.size() >= kMost)
       std::erase_if(replies_,

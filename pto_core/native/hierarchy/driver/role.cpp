@@ -4,8 +4,8 @@
 
 namespace pto::hierarchy {
 
-// A Python transport, engine or policy was called with the role. It, or a signal handler that runs
-// there, calls the driver again.
+// A Python transport, engine or policy that was called with the role, or a signal handler inside
+// it, calls the driver again.
 void GuardedState::refuse_inside() const {
   if (holder_.load(std::memory_order_relaxed) != std::this_thread::get_id()) return;
   throw Refusal(Refusal::Kind::kUsage,
@@ -28,7 +28,8 @@ void Role::wait() {
 void Role::lock_in_turns() {
   while (!lock_.try_lock()) {
     guarded_.host_.give_up();
-    // Release it at once: another thread may hold the next resource and wait for the role.
+    // Release the role at once, because another thread may hold the next resource and wait for the
+    // role.
     {
       const std::lock_guard until_free(guarded_.mutex_);
     }

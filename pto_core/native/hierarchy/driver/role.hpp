@@ -1,7 +1,7 @@
-// The driver role: one thread at a time uses the state of a driver, through a Role.
+// The driver role: only one thread at a time may use the state of a driver, through a Role object.
 //
-// Lock order: no thread waits for the role, or for a bell, while it holds the resources of
-// Host::give_up(). If the engine or an end is Python, a thread takes the resources of Host::take()
+// Lock order: a thread that holds the resources of Host::give_up() must not wait for the role or a
+// doorbell. If the engine or an end is in Python, a thread takes the resources of Host::take()
 // before the role.
 #pragma once
 
@@ -32,7 +32,7 @@ struct DriverState {
   Replayer replayer;
 };
 
-// The state of a driver, reachable only through a Role.
+// The state of a driver. It is reachable only through a Role.
 class GuardedState {
  public:
   GuardedState(const DriverConfiguration& configuration, std::unique_ptr<Engine> engine, Host& host,
@@ -52,9 +52,9 @@ class GuardedState {
   DriverState state_;
 };
 
-// Holds the role while it lives. Its operator-> is the only access to the state.
+// Holds the role while the object lives. Its operator-> is the only access to the state.
 class Role {
-  // If the engine, an end or a policy is Python: no signal handler may interrupt it.
+  // If the engine, an end or a policy is in Python, no signal handler may interrupt it.
   class HeldInterrupts {
    public:
     explicit HeldInterrupts(GuardedState& guarded)
@@ -73,7 +73,8 @@ class Role {
   };
 
  public:
-  // For a thread of the program: it releases what other holders may need before it waits.
+  // For a thread of the program: before it waits, it releases the resources that other holders may
+  // need.
   explicit Role(GuardedState& guarded)
       : guarded_(guarded), interrupts_(guarded), lock_(guarded.mutex_, std::try_to_lock) {
     guarded.flags_.drives.fetch_add(1, std::memory_order_relaxed);
@@ -89,8 +90,8 @@ class Role {
     note_holder();
   }
 
-  // For a polling thread: it has released everything, or it holds all that it needs of the host and
-  // releases that while it waits.
+  // For a polling thread. It has released all resources, or it holds all the host resources that it
+  // needs and releases them while it waits.
   enum Polling { kPolls, kPollsHolding };
   Role(GuardedState& guarded, Polling polling)
       : guarded_(guarded), interrupts_(guarded), lock_(guarded.mutex_, std::defer_lock) {

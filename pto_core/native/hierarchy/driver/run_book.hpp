@@ -17,7 +17,7 @@
 
 namespace pto::hierarchy {
 
-struct TaskCounts {  // of the run
+struct TaskCounts {  // run to which the causes belong
   int64_t submitted = 0;
   int64_t finished = 0;
   int64_t failed = 0;
@@ -28,7 +28,7 @@ class RunBook {
  public:
   // Causes of lost children are kept, because later tasks may fail for them.
   void begin(const std::vector<std::unique_ptr<ChildLink>>& links);
-  // The outcomes of the last run; from begin() on, of the begun one.
+  // Return the outcomes of the last run; after begin(), of the new run.
   const std::shared_ptr<RunOutcomes>& outcomes() const { return outcomes_; }
 
   void note_submitted(int64_t task) { newest_ = task; }
@@ -39,12 +39,12 @@ class RunBook {
 
   int64_t next_cause() { return next_cause_++; }
   int64_t add_cause(std::string data);
-  // The result is for the last run, or for the one with those outcomes.
+  // Return the result from the last run, or from the run with those outcomes.
   std::optional<Cause> cause(int64_t number, const RunOutcomes* of = nullptr) const;
-  // Set the data of a cause of this run that has none: a deadline.
+  // Set the data of a cause of this run that has none, such as a deadline.
   void explain(int64_t cause, std::string data);
-  // Return a task that has ended and did not complete, of the last run or of the one with those
-  // outcomes.
+  // Return a task of the last run, or of the run with those outcomes, that ended without
+  // completing.
   std::optional<EndedTask> ended(int64_t task, const RunOutcomes* of, int32_t* child) const;
   static EndedTask ended_from(const TaskRecord& record);
 
@@ -53,7 +53,7 @@ class RunBook {
 
  private:
   std::shared_ptr<RunOutcomes> outcomes_ = std::make_shared<RunOutcomes>();
-  std::unordered_map<int64_t, Cause> causes_;  // of the host
+  std::unordered_map<int64_t, Cause> causes_;  // causes added by the host
   int64_t newest_ = kNone;
   int64_t next_cause_ = 0;
   int64_t first_cause_ = 0;  // added since the last run began

@@ -1,8 +1,8 @@
-// RunScope: the owner of an open run, and the base of the blocks that run in it.
+// RunScope: the owner of an open run, and the base class of the blocks that run in it.
 //
-// Python code can be interrupted between any two byte codes, so it cannot guarantee that a run
-// ends. `__exit__` is native, and the run is over when it returns or raises. A run whose scope is
-// destroyed without `__exit__` is cancelled, and the next run waits for its end.
+// A signal handler can interrupt Python code between any two byte codes, so Python code cannot
+// guarantee that a run ends. `__exit__` is native: when it returns or raises, the run is over. If a
+// scope is destroyed without `__exit__`, its run is cancelled, and the next run waits for its end.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -21,17 +21,17 @@ class RunScope {
   RunScope(const RunScope&) = delete;
   RunScope& operator=(const RunScope&) = delete;
 
-  // With the GIL. Each throws if the run is refused, and then owns nothing.
+  // Call with the GIL held. Each method throws if the run is refused; then this object owns no run.
   void begin(nb::object driver, Hazards hazards, nb::handle config);
   void begin_replay(nb::object driver, const CapturedObject& captured, TaskArgs* args);
-  // Call `self._leave(error)`, which ends the run. If that raises before the end, end the run here.
+  // Call `self._leave(error)`, which ends the run. If that raises too early, end the run here.
   static void exit(nb::handle self, nb::handle error);
 
  private:
   void own(nb::object driver);
   bool is_open() const;
 
-  nb::object object_;  // the driver, from the begin of a run until __exit__ returns
+  nb::object object_;  // the driver, from the start of a run until __exit__ returns
   WorkerDriver* driver_ = nullptr;
   std::shared_ptr<RunOutcomes> outcomes_;
 };

@@ -1,4 +1,4 @@
-// Many tasks in one call: each gets its part of every tensor.
+// Many tasks in one call: each task gets one part of every tensor.
 #include <algorithm>
 #include <cstring>
 
@@ -10,7 +10,7 @@
 namespace pto::hierarchy {
 namespace {
 
-// The scalars of the tasks as rows, eight bytes each.
+// The scalars of the tasks: one row for each task, eight bytes for each scalar.
 class ScalarRows {
  public:
   explicit ScalarRows(PyObject* object) {
@@ -44,7 +44,7 @@ class ScalarRows {
     if (is_given_) PyBuffer_Release(&buffer_);
     is_given_ = false;
     core::raise_usage("scalars is " + core::shown(object) +
-                      "; give an array of 8-byte numbers, contiguous, with a row for each task");
+                      "; pass an array of 8-byte numbers, contiguous, with a row for each task");
   }
 
   Py_buffer buffer_{};
@@ -55,11 +55,10 @@ void check_rows(int64_t* count, int64_t rows, const std::string& what) {
   if (*count < 0) *count = rows;
   if (*count == rows) return;
   core::raise_usage(what + " has " + std::to_string(rows) + " parts along its first dimension, " +
-                    "others have " + std::to_string(*count) + "; give as many as there are tasks");
+                    "others have " + std::to_string(*count) + "; pass as many as there are tasks");
 }
 
-// Return the part of the arguments for one task, without the first dimension, and the number of
-// tasks.
+// Return the arguments for one task, without the first dimension, and the number of tasks.
 int64_t cut(const TaskArgs& args, const ScalarRows& rows, VisibleMemory& memory,
             std::vector<pto_tensor>* tensors, std::vector<Tensor>* keys) {
   int64_t count = -1;
@@ -67,7 +66,7 @@ int64_t cut(const TaskArgs& args, const ScalarRows& rows, VisibleMemory& memory,
     pto_tensor tensor = args.tensors()[i];
     const std::string name = "tensor " + std::to_string(i);
     if (tensor.ndims < 1 || tensor.data == 0) {
-      core::raise_usage(name + " of submit_many has no first dimension, or no address; give an " +
+      core::raise_usage(name + " of submit_many has no first dimension, or no address; pass an " +
                         "array with a part for each task");
     }
     if (args.notes[i].tensor->origin == Origin::kArray)
@@ -82,7 +81,7 @@ int64_t cut(const TaskArgs& args, const ScalarRows& rows, VisibleMemory& memory,
                      args.notes[i].tag});
   }
   if (rows.is_given()) check_rows(&count, rows.rows(), "scalars");
-  if (count < 0) core::raise_usage("submit_many without tensors and scalars; give either");
+  if (count < 0) core::raise_usage("submit_many without tensors and scalars; pass either");
   return count;
 }
 

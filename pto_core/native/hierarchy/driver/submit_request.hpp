@@ -33,7 +33,7 @@ struct WorkerSettings {
   std::shared_ptr<const LiveCallables> callables;
   std::shared_ptr<VisibleMemory> memory;
   CallableSpace next_level_space = CallableSpace::kLocalChip;
-  uint32_t task_timeout_ms = 0;  // of tasks without their own
+  uint32_t task_timeout_ms = 0;  // for tasks without a time limit of their own
 };
 
 inline const char* call_of(Kind kind) {

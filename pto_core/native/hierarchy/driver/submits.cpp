@@ -21,7 +21,7 @@ int64_t integer_of(PyObject* object, const char* name, int64_t least, int64_t mo
   const long long value = PyLong_Check(object) ? PyLong_AsLongLong(object) : least - 1;
   if (value >= least && value <= most && !PyErr_Occurred()) return value;
   PyErr_Clear();
-  core::raise_usage(std::string(name) + " is " + core::shown(object) + "; give an integer from " +
+  core::raise_usage(std::string(name) + " is " + core::shown(object) + "; pass an integer from " +
                     std::to_string(least) + " to " + std::to_string(most));
 }
 
@@ -31,13 +31,13 @@ uint32_t milliseconds_of(PyObject* object) {
   PyErr_Clear();
   if (!is_number || !(seconds > 0) || seconds > 4e6) {
     core::raise_usage("timeout_s is " + core::shown(object) +
-                      "; give seconds above 0, at most 4000000, or None");
+                      "; pass seconds above 0, at most 4000000, or None");
   }
   return static_cast<uint32_t>(std::ceil(seconds * 1e3));
 }
 
-// The regions that a repeatable task changes in place. They are saved and restored; the driver
-// refuses child memory, and replays make the buffers of a capture.
+// Return the regions that a repeatable task changes in place, which are saved and restored. The
+// driver refuses those in child memory; those of a capture are created by each replay.
 bool is_saved(const ContinuousTensor& tensor, Tag tag) {
   const bool is_captured = tensor.origin == Origin::kHeap && Capture::is_captured(tensor.data.data);
   return tag == Tag::kInout && !tensor.data.child_memory && !is_captured;
@@ -162,7 +162,7 @@ void Submits::read_producers(const SubmitRequest& request, Draft& draft) const {
 int64_t Submits::producer_of(PyObject* object, const char* text) const {
   const TaskHandle* producer = task_handle_of(object);
   if (!producer || producer->run->driver != &worker_)
-    core::raise_usage(text + core::shown(object) + "; give handles of tasks of this Worker");
+    core::raise_usage(text + core::shown(object) + "; pass handles of tasks of this Worker");
   check_run(*producer);
   return producer->task;
 }
@@ -172,7 +172,9 @@ Call Submits::begin_call(const SubmitRequest& request, Draft& draft) {
   or_error([&] { worker_.driver().check_open(); });
   captures_.check_no_replay();
   if (!run_.object)
-    core::raise_usage("submit outside a run; do it in the function or block of the run");
+    core::raise_usage(
+        "a task was submitted outside a run; submit it in the function or block of "
+        "the run");
   Call call;
   call.kind = request.kind;
   call.callable = numbers_.callable(request.handle, request.kind);
@@ -215,7 +217,8 @@ PyObject* Submits::submit(const SubmitRequest& request) {
   if (draft.has_child_memory && !captures_.capture())
     memory_.add_uses(draft.keys, {task, task}, driver_.flags().oldest_live);
   drop_kept(driver_.flags().oldest_live);
-  // The objects freed just now may have closed it, or other threads may have ended or begun a run.
+  // Freeing objects just now may have closed the Worker, and other threads may have ended or begun
+  // a run.
   if (!run_.object) or_error([&] { driver_.check_open(); });
   RunObject* const now = run_.object;
   const bool is_of_next = now && now->outcomes && task >= now->outcomes->first_task;
@@ -225,8 +228,8 @@ PyObject* Submits::submit(const SubmitRequest& request) {
   return handle;
 }
 
-// Write the addresses of the task's outputs, keep the owners of its memory until it has ended, and
-// take its explicit edges.
+// Write the addresses of the task's outputs, keep the owners of its memory alive until it has
+// ended, and take its explicit edges.
 void Submits::learn_addresses(const Draft& draft, int64_t task) {
   const Tensor* key = draft.keys.data();
   for (TaskArgs* args : draft.args) {
@@ -252,7 +255,7 @@ nb::object Submits::allocate(nb::handle shape, nb::handle dtype) {
   pto_tensor tensor = tensor_at(0, shape, dtype, false);
   uint64_t bytes = 0;
   if (!count_bytes(tensor, &bytes))
-    core::raise_usage("alloc of more bytes than there are addresses; make it smaller");
+    core::raise_usage("alloc of more bytes than the address space has; use a smaller shape");
   captures_.check_no_replay();
   or_error([&] {
     Capture* const capture = captures_.capture();
@@ -262,14 +265,15 @@ nb::object Submits::allocate(nb::handle shape, nb::handle dtype) {
   return nb::steal(reinterpret_cast<PyObject*>(make_tensor(tensor, Origin::kHeap, nullptr)));
 }
 
-// Tasks of a capture and tasks of runs are separate.
+// A task of a capture and a task of a run cannot depend on each other.
 void Submits::check_run(const TaskHandle& handle) const {
   const bool is_of_capture = handle.run->outcomes == nullptr;
   if (is_of_capture ? handle.run == run_.object : !captures_.capture()) return;
   core::raise_usage("task " + std::to_string(handle.task) +
                     (is_of_capture
-                         ? " is of a captured graph; what waits for it belongs into its function"
-                         : " is of a run, not of the graph that is captured"));
+                         ? " belongs to a captured graph; submit tasks that wait for it in the "
+                           "captured function"
+                         : " belongs to a run, not to the graph that is being captured"));
 }
 
 void Submits::drop_kept(int64_t before) {

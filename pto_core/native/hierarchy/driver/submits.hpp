@@ -1,5 +1,5 @@
-// The submits of a Worker: converts objects to calls of the driver, or of the current capture. With
-// the GIL, by any thread.
+// The submits of a Worker: converts objects to calls of the driver, or of the current capture. Any
+// thread may call it with the GIL held.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -22,10 +22,10 @@ class WorkerDriver;
 struct RunObject;
 struct TaskHandle;
 
-// The open run, or the capture.
+// Return the open run, or the capture.
 struct OpenRun {
   RunObject* object = nullptr;  // a reference, while there is one
-  uint32_t config = 0;          // of tasks for the next level without their own
+  uint32_t config = 0;          // for tasks of the next level without a configuration of their own
 };
 
 class Submits {
@@ -55,10 +55,10 @@ class Submits {
  private:
   struct Kept {
     int64_t task;
-    PyObject* owner;  // a reference
+    PyObject* owner;  // an owned reference
   };
 
-  // The checked parts of a submit. Its vectors are reused, so a submit allocates no memory.
+  // The checked parts of a submit. The vectors are reused, so that a submit allocates no memory.
   struct Draft {
     std::vector<TaskArgs*> args;
     std::vector<Tensor> keys;
@@ -88,11 +88,11 @@ class Submits {
   ChildMemory& memory_;
   Captures& captures_;
   const OpenRun& run_;
-  std::array<std::vector<int32_t>, 2> children_;  // by kind, as the program counts them
+  std::array<std::vector<int32_t>, 2> children_;  // children by kind, as the program numbers them
   SourcePlaces places_;
   CallNumbers numbers_;
-  std::deque<Kept> kept_;  // owners of the memory of live tasks' tensors, ascending by task
-  // A thread that waits in a submit keeps its draft while other threads submit.
+  std::deque<Kept> kept_;  // owners of the memory of live tasks, ascending by task
+  // A thread that waits in a submit keeps its draft while other threads submit with another one.
   std::vector<std::unique_ptr<Draft>> drafts_;
 };
 

@@ -9,9 +9,9 @@
 namespace pto::hierarchy {
 namespace {
 
-// If the program does nothing in between; a quarter of the largest window.
+// The number of submits after which children are polled; a quarter of the largest window.
 constexpr uint32_t kSubmitsAPollTogether = 64;
-// Below 50 ms, for a program that submits so often that the driver's own thread does not drive.
+// Less than 50 ms, for a program that submits so often that the driver's own thread never drives.
 constexpr uint32_t kSubmitsAClock = 32;
 
 bool is_allocated(const Tensor& key) {
@@ -62,7 +62,7 @@ void Submitter::check_sizes(const Call& call) const {
   }
 }
 
-// Return the bytes of the regions that the task changes in place and that may be restored.
+// Return the size of the regions that the task changes in place and that may be restored.
 uint64_t Submitter::find_regions(const Call& call, std::vector<SavedRange>* ranges) const {
   uint64_t bytes = 0;
   for (const MemberCall& member : call.members) {
@@ -175,7 +175,7 @@ void Submitter::keep(const Call& call, int64_t task) {
   }
 }
 
-// An idle child does not wait for so many submits.
+// An idle child must not wait for this many submits.
 bool Submitter::is_poll_due(Kind kind, uint32_t submits) {
   bool is_due = ++since_poll_ >= submits;
   for (size_t i = 0; i < core_.links.size() && !is_due; ++i) {

@@ -16,11 +16,12 @@ class Submitter {
   Submitter(DriverCore& core, Exchange& exchange) : core_(core), exchange_(exchange) {}
 
   void begin_run();
-  // Return kNone if there is no free space now. Throw Refusal, DeadlockFound. Children are polled
-  // after `submits_a_poll` submits, and if one is idle.
+  // Return kNone if there is no free space now. Throw Refusal or DeadlockFound. Children are polled
+  // after `submits_a_poll` submits, and also if one is idle.
   int64_t try_submit(const Call& call, uint32_t submits_a_poll);
-  // Submit tasks from `at` on, up to `stop`; `prepare(i)` makes `call` that of task i. Return the
-  // stop position: at `stop`, at a task that allocates, or where there is no free space now.
+  // Submit tasks from `at` up to `stop`; `prepare(i)` changes `call` to that of task i. Return the
+  // position reached: `stop`, a task that allocates, or a task for which there is no free space
+  // now.
   int64_t try_submit_each(const Call& call, int64_t at, int64_t stop,
                           const std::function<void(int64_t)>& prepare, TaskRange& made);
   int64_t try_allocate(uint64_t bytes, uint64_t* address);
@@ -33,8 +34,8 @@ class Submitter {
   void end_scopes();
   uint32_t depth() const { return depth_; }
 
-  // Return the heap ring of the innermost scope, and the number of its first bytes to grant before
-  // `bytes` more are allocated; 0: they are granted.
+  // Return the heap ring of the innermost scope, and the size that must be granted before `bytes`
+  // more are allocated; 0 if the granted size suffices.
   struct Grant {
     uint32_t ring;
     uint64_t bytes;
@@ -64,15 +65,15 @@ class Submitter {
   uint64_t granted_[kRings] = {};
   uint64_t high_water_[kRings] = {};
   std::vector<Member> members_;  // of the current submit
-  uint32_t depth_ = 0;           // of scopes
-  uint32_t since_poll_ = 0;      // submits
+  uint32_t depth_ = 0;           // number of open scopes
+  uint32_t since_poll_ = 0;      // number of submits since the last poll
   uint32_t since_clock_ = 0;
 };
 
-// Return the bytes that a submit allocates in its heap ring.
+// Return the number of bytes that a submit allocates in its heap ring.
 uint64_t bytes_to_allocate(const Call& call);
 
-// Return whether the host must be called: it was not called for `longest_ns`.
+// Return whether the last host call was more than `longest_ns` ago.
 void note_if_look_due(SharedFlags& flags);
 uint64_t longest_slice_ns(const SharedFlags& flags);
 

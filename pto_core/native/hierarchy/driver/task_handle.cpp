@@ -84,7 +84,7 @@ uint64_t timeout_ns(PyObject* object) {
   if (!object || object == Py_None) return UINT64_MAX;
   const double seconds = PyFloat_AsDouble(object);
   if (seconds == -1.0 && PyErr_Occurred()) throw nb::python_error();
-  if (!(seconds >= 0)) core::raise_usage("timeout is negative; give seconds from 0, or None");
+  if (!(seconds >= 0)) core::raise_usage("timeout is negative; pass seconds from 0, or None");
   return seconds > 1e9 ? UINT64_MAX : static_cast<uint64_t>(seconds * 1e9);
 }
 
@@ -112,21 +112,23 @@ PyObject* shown(PyObject* self) {
 
 PyMethodDef methods[] = {
     {"wait", method_of(&wait), METH_FASTCALL | METH_KEYWORDS,
-     "wait($self, timeout=None)\n--\n\n"
-     "Wait until the task has ended, however it did; False after `timeout` seconds."},
+     "wait($self, timeout=None)\n--\n\nWait until the task has ended, with or without an error; "
+     "return False after `timeout` seconds."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyMemberDef members[] = {
     {"task_slot", T_LONGLONG, offsetof(TaskHandle, task), READONLY, "The number of the task."},
-    {"outputs", T_OBJECT, offsetof(TaskHandle, outputs), 0, "What result() gives; None at first."},
+    {"outputs", T_OBJECT, offsetof(TaskHandle, outputs), 0,
+     "The value that result() returns; None at "
+     "first."},
     {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef properties[] = {
     {"done", &done, nullptr, "Whether the task has ended.", nullptr},
-    {"driver", &driver, nullptr, "The Driver that it was submitted to.", nullptr},
+    {"driver", &driver, nullptr, "The Driver to which the task was submitted.", nullptr},
     {"failure", &failure, nullptr,
-     "(result, cause, root) of a task that failed or was poisoned, -1 where there is no cause or "
-     "root; None of others, and as long as it runs.",
+     "(result, cause, root) of a task that failed or was poisoned, with -1 for no cause or root; "
+     "None for other tasks, and while the task runs.",
      nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
@@ -135,7 +137,7 @@ PyType_Slot handle_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(&delete_ha
                               {Py_tp_members, members},
                               {Py_tp_getset, properties},
                               {Py_tp_repr, reinterpret_cast<void*>(&shown)},
-                              {Py_tp_doc, const_cast<char*>("A task that was submitted.")},
+                              {Py_tp_doc, const_cast<char*>("A submitted task.")},
                               {0, nullptr}};
 PyType_Spec handle_spec = {"pto_core._hierarchy.TaskHandle", sizeof(TaskHandle), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, handle_slots};

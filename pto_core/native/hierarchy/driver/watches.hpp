@@ -1,6 +1,6 @@
 // The tasks that event loops await, and the descriptor that wakes the loops.
 //
-// The descriptor is readable while take() has tasks to return. Owner: the driver's role.
+// The descriptor is readable while take() has tasks to return. Owner: the driver role.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,8 @@ WorkerDriver::WorkerDriver(const DriverConfiguration& configuration, std::unique
       captures_(driver_->configuration().engine, settings_, child_memory_),
       submits_(*this, *driver_, settings_, child_memory_, captures_, run_) {}
 
-// A child that inherited it lacks its threads, and must not touch memory that the parent uses.
+// A forked child that inherited the driver lacks its threads, and must not touch memory that the
+// parent uses.
 WorkerDriver::~WorkerDriver() {
   if (process_ != getpid())
     static_cast<void>(driver_.release());
@@ -38,7 +39,8 @@ WorkerDriver::~WorkerDriver() {
   if (driver_ && driver_->own_thread().is_own_thread()) leave_to_own_thread();
 }
 
-// Destruction cannot raise: an exception of an earlier signal's handler is reported and dropped.
+// A destructor cannot raise, so an exception of an earlier signal's handler is reported and
+// dropped.
 void WorkerDriver::close_driver() noexcept {
   for (bool is_closed = false; !is_closed;) {
     try {
@@ -50,8 +52,8 @@ void WorkerDriver::close_driver() noexcept {
   }
 }
 
-// The driver's own thread dropped the last reference in a host call: the frames below still use
-// both.
+// The driver's own thread dropped the last reference inside a host call. Frames below it still use
+// both objects.
 void WorkerDriver::leave_to_own_thread() {
   Driver* const driver = driver_.release();
   driver->own_thread().end_by_itself([driver, host = host_.release()] {
@@ -85,7 +87,7 @@ void WorkerDriver::refuse_fork() const {
 
 void WorkerDriver::run_begin(nb::object self, Hazards hazards, nb::handle config) {
   end_run_without_owner();
-  // This is first, because it may be refused.
+  // This step is first, because it may be refused.
   const uint32_t number = submits_.config_number(config);
   captures_.check_none();
   auto outcomes = or_error([&] { return driver().run_begin(hazards); });
@@ -123,18 +125,19 @@ void WorkerDriver::end_run_without_owner() {
   if (std::exchange(is_abandoned_, false) && driver().flags().is_running) end_abandoned();
 }
 
-// An object is destroyed: no Python code may run here, because its exceptions would be dropped.
+// This runs while an object is destroyed. Python code must not run here, because its exceptions
+// would be dropped.
 void WorkerDriver::abandon() noexcept {
   is_abandoned_ = true;
   if (driver_->flags().calls_python) return;
   try {
     driver_->cancel(driver_->add_cause({}));
   } catch (const Refusal&) {
-    // Inside a call of the driver: the next run cancels this one.
+    // This thread is inside a call of the driver. The next run cancels this one.
   }
 }
 
-// An exception of a handler ends one attempt, and a run needs few attempts.
+// An exception of a handler ends one attempt, and ending a run takes few attempts.
 void WorkerDriver::end_abandoned() noexcept {
   constexpr int kAttempts = 100;
   for (int attempt = 0; attempt < kAttempts && driver_->flags().is_running; ++attempt) {

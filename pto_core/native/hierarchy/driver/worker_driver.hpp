@@ -1,6 +1,6 @@
 // The Python side of a Driver: converts objects to numbers, and errors to exceptions.
 //
-// Used with the GIL, by any thread.
+// Any thread may call it with the GIL held.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -25,7 +25,7 @@ class WorkerDriver {
                nb::object hooks, const WorkerSettings& settings);
   ~WorkerDriver();
 
-  // Raise in a fork of the program, where no thread drives it.
+  // Raise in a fork of the program, where no thread drives the run.
   Driver& driver() {
     if (process_ != current_process()) refuse_fork();
     return *driver_;
@@ -43,8 +43,8 @@ class WorkerDriver {
   bool is_open(const RunOutcomes& outcomes) const;
   // Return whether a run is open that its owner can still end.
   bool is_running() { return driver().flags().is_running && !is_abandoned_; }
-  // Cancel the open run, because its owner is gone; at the latest when the next run begins and
-  // waits for its end.
+  // Cancel the open run because its owner is gone. At the latest, this happens when the next run
+  // begins and waits for its end.
   void abandon() noexcept;
   void end_run_without_owner();
   // Cancel the open run and end it, even if signal handlers raise meanwhile.
@@ -58,8 +58,8 @@ class WorkerDriver {
   void capture_abandon();
   // Begin a run of the graph on the tensors of `args`; replay() and run_end() follow.
   void replay_begin(nb::object self, const CapturedObject& captured, TaskArgs* args);
-  // Make all submits of the graph. No other submit is accepted until then, because edges are
-  // distances.
+  // Make all submits of the graph. Other submits are refused meanwhile, because edges are distances
+  // between submits.
   void replay();
 
   void stop(int64_t cause);
@@ -79,7 +79,7 @@ class WorkerDriver {
   const WorkerSettings settings_;
   const pid_t process_;
   OpenRun run_;
-  bool is_abandoned_ = false;  // the run; its owner is gone
+  bool is_abandoned_ = false;  // the run is open but has no owner any more
   ChildMemory child_memory_;
   Captures captures_;
   Submits submits_;

@@ -11,7 +11,7 @@ namespace nb = nanobind;
 
 namespace {
 
-// The head of an answer in Python: a pto_answer without its pointer; see interfaces/frame.py.
+// The head of an answer from Python: a pto_answer without its pointer; see interfaces/frame.py.
 struct AnswerHead {
   uint64_t number;
   uint32_t bytes;
@@ -57,7 +57,7 @@ class PythonEnd {
 
   const char* error() const { return error_.c_str(); }
 
-  // Run `call` with the GIL. Return its result, or the reason for its failure.
+  // Run `call` with the GIL. Return its result, or a description of its failure.
   template <class Call>
   int32_t run(Call call) {
     if (status_ != 0) return status_;
@@ -73,7 +73,7 @@ class PythonEnd {
     }
   }
 
-  // Reports nothing: no call follows.
+  // Errors are dropped, because no call follows.
   void close() {
     const nb::gil_scoped_acquire hold;
     try {
@@ -85,7 +85,7 @@ class PythonEnd {
   }
 
  protected:
-  // An error of one call; the end stays usable.
+  // An error that affects only one call; the end stays usable.
   int32_t refuse(const char* what, uint64_t bytes, uint64_t limit) {
     error_ = std::string(what) + " of " + std::to_string(bytes) + " bytes is too large: at most " +
              std::to_string(limit);
@@ -172,7 +172,7 @@ class PythonChild : public PythonEnd {
  public:
   using PythonEnd::PythonEnd;
 
-  // Held frames are returned first, even if the end is closed.
+  // Frames that were received but not taken are returned first, even if the end is closed.
   int32_t receive(pto_frame_view* frames, int32_t count) {
     const size_t wanted = count < 0 ? 0 : static_cast<size_t>(count);
     if (held_.size() < wanted) {

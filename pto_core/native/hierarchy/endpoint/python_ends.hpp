@@ -1,13 +1,13 @@
-// The ends of a transport in plain Python, behind the table of a native one.
+// The ends of a Python transport, adapted to the function table of a native one.
 //
 // An end takes the GIL for each call, keeps the Python object until it is closed, and rings the
-// other side's bell, which Python transports do not do. An exception of the object becomes
-// PTO_ENDPOINT_CLOSED (EndpointClosedError) or PTO_ENDPOINT_PROTOCOL with its message (any other).
-// The latter is permanent: such an end is not called again. A frame that is too large only ends its
-// call.
+// other side's doorbell, which Python transports do not do. The exception EndpointClosedError of
+// the object becomes PTO_ENDPOINT_CLOSED; any other exception becomes PTO_ENDPOINT_PROTOCOL with
+// its message. The latter is permanent: the end is not called again. A frame that is too large only
+// fails its call.
 //
-// An exception of a signal handler in a call is an error of the end like any other. In the parent,
-// the driver delays the handlers of SIGINT, SIGTERM and SIGHUP meanwhile.
+// An exception of a signal handler inside a call is handled like any other error of the end. In the
+// parent, the driver defers the handlers of SIGINT, SIGTERM and SIGHUP meanwhile.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,10 +16,10 @@
 
 namespace pto::hierarchy {
 
-// The table has no memory_needed, open_parent and open_child: those are NULL.
+// The members memory_needed, open_parent and open_child of the table are NULL.
 const pto_transport_api& python_transport();
 
-// With the GIL. `queue_bytes` is the largest frame.
+// Call with the GIL held. `queue_bytes` is the size of the largest frame.
 pto_parent_end* open_python_parent(nanobind::object end, pto_bell* child_bell,
                                    uint32_t queue_bytes);
 pto_child_end* open_python_child(nanobind::object end, pto_bell* parent_bell, uint32_t queue_bytes);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kKindNames[] = {"NEXT_LEVEL", "SUB"};
 constexpr const char* kMore[] = {
-    "make the Worker with device_ids, or give it some with add_worker",
+    "make the Worker with device_ids, or add some with add_worker",
     "make the Worker with num_sub_workers",
 };
 constexpr const char* kTagNames[] = {"INPUT", "OUTPUT", "INOUT", "OUTPUT_EXISTING", "NO_DEP"};
@@ -74,7 +74,7 @@ std::string text_of_box(const Box& box) {
          ", extent=" + tuple_of(box.extent, dims) + ")";
 }
 
-// Return whether the box is a view of a possible buffer.
+// Return whether the box lies inside a valid buffer.
 bool fits(const Box& box) {
   if (box.dims < 1 || box.dims > kMaxDims || box.element_bytes < 1) return false;
   uint64_t bytes = box.element_bytes;
@@ -91,7 +91,7 @@ void check_box(const Tensor& tensor) {
   refuse(text_of_box(*tensor.box) + " is no view of its buffer");
 }
 
-// Keys of child memory are its addresses with additional bits, see locate().
+// The keys of child memory are its addresses with additional bits set; see locate().
 void check_child_memory(const Core& core, const Tensor& tensor) {
   if (tensor.child < 0 || static_cast<uint32_t>(tensor.child) >= core.children.size()) {
     refuse("memory of child " + std::to_string(tensor.child) + "; there are children 0 to " +
@@ -124,7 +124,8 @@ void check_tensor(const Core& core, const Tensor& tensor) {
   if (tensor.box != nullptr) refuse("a view of a buffer that is not allocated yet");
 }
 
-// Return the base of the regions of one memory. No host memory has these addresses.
+// Return a value to add to the addresses of one child's memory. No host memory has the resulting
+// addresses.
 constexpr uint64_t window_of(int32_t child) {
   if (child == kNone) return 0;
   return uint64_t{1} << 61 | static_cast<uint64_t>(child) * kChildMemoryEnd;
@@ -136,7 +137,7 @@ void check_submission(const Core& core, const Submission& submission) {
   const size_t count = submission.members.size();
   const uint8_t kind = static_cast<uint8_t>(submission.kind);
   const size_t children = core.children.of_kind(kind).size();
-  if (count < 1) refuse("a task without members; give arguments for at least one");
+  if (count < 1) refuse("a task without members; pass arguments for at least one");
   if (children == 0) {
     refuse(std::string("a task for ") + kKindNames[kind] + " children, and there are none; " +
            kMore[kind]);
@@ -147,7 +148,7 @@ void check_submission(const Core& core, const Submission& submission) {
   }
   if (submission.retries < 0) {
     refuse("retries " + std::to_string(submission.retries) + ", timeout " +
-           std::to_string(submission.timeout_ms) + " ms: give 0 or more");
+           std::to_string(submission.timeout_ms) + " ms: pass 0 or more");
   }
   check_pins(core, submission);
   for (const Member& member : submission.members) {

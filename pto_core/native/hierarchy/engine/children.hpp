@@ -20,7 +20,7 @@ struct InFlight {
   uint64_t required_count;
 };
 
-// Invariant: the frames in flight are those numbered `completed` + 1 to `sent`.
+// Invariant: the frames in flight are the frames with numbers `completed` + 1 to `sent`.
 class Child {
  public:
   Child(int32_t number, const ChildConfiguration& configuration)
@@ -34,11 +34,11 @@ class Child {
   const Kind kind;
   const uint32_t window;
   ChildState state = ChildState::kExpected;
-  uint64_t reserved = 0;  // the pass in which this child was reserved for a group
+  uint64_t reserved = 0;  // the pass in which the child was reserved for a group
   uint32_t early = 0;     // frames in flight with a requirement
   uint64_t sent = 0;
-  uint64_t completed = 0;  // never decreases: frames lost with the child count
-  int64_t cause = kNone;   // cause of the last loss
+  uint64_t completed = 0;  // never decreases: frames lost with the child count as completed
+  int64_t cause = kNone;   // cause of the child's last loss
 
   uint64_t in_flight() const { return sent - completed; }
   bool has_room() const { return state == ChildState::kReady && in_flight() < window; }
@@ -75,7 +75,7 @@ class Child {
     return false;
   }
 
-  // Return the cause if the frame is past its deadline, else `otherwise`.
+  // Return the cause if the frame exceeded its time limit, otherwise `otherwise`.
   int64_t deadline(uint64_t count, int64_t otherwise) const {
     for (const Deadline& each : deadlines_) {
       if (each.count == count) return each.cause;
@@ -83,7 +83,7 @@ class Child {
     return otherwise;
   }
 
-  // Return false if the frame is already past the deadline.
+  // Return false if the frame has already exceeded its time limit.
   bool add_deadline(uint64_t count, int64_t cause) {
     for (const Deadline& each : deadlines_) {
       if (each.count == count) return false;
@@ -107,7 +107,7 @@ class Child {
   };
 
   std::vector<InFlight> frames_;  // the count is a power of 2
-  std::vector<Range> lost_;       // the frames in flight at each loss
+  std::vector<Range> lost_;       // the frames that were in flight at each loss
   std::vector<Deadline> deadlines_;
 };
 
@@ -127,10 +127,10 @@ class Children {
   const Child& operator[](int64_t number) const { return all_[static_cast<uint64_t>(number)]; }
   std::vector<Child>& all() { return all_; }
   const std::vector<Child>& all() const { return all_; }
-  // Return the children that run such tasks, in ascending order.
+  // Return the children that run tasks of this kind, in ascending order.
   const std::vector<Child*>& of_kind(uint8_t kind) const { return of_kind_[kind]; }
 
-  // Return a child by a number from a report, which is checked.
+  // Return a child by a number from a report. The number is checked.
   Child& reported(int32_t number) {
     if (number < 0 || static_cast<uint64_t>(number) >= all_.size()) {
       throw Refusal(Refusal::Kind::kProtocol, "child " + std::to_string(number) +

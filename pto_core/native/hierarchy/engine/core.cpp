@@ -11,7 +11,7 @@ namespace {
 const Configuration& checked(const Configuration& configuration) {
   const auto refuse = [](const std::string& text) { throw Refusal(Refusal::Kind::kUsage, text); };
   if (configuration.children.size() > std::numeric_limits<uint16_t>::max() / 4) {
-    refuse(std::to_string(configuration.children.size()) + " children; give 16,383 at most");
+    refuse(std::to_string(configuration.children.size()) + " children; pass 16,383 at most");
   }
   for (const RingConfiguration& ring : configuration.rings) {
     if (ring.size < kSlabBytes || ring.size % kSlabBytes || ring.address % kSlabBytes) {
@@ -20,7 +20,7 @@ const Configuration& checked(const Configuration& configuration) {
     }
   }
   for (const ChildConfiguration& child : configuration.children) {
-    if (child.window < 1) refuse("a window of 0 frames; give at least 1");
+    if (child.window < 1) refuse("a window of 0 frames; pass at least 1");
   }
   return configuration;
 }

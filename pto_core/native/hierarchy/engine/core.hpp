@@ -1,8 +1,8 @@
-// The data that the parts of the native engine share: the tables, and the instructions of this
-// event.
+// The data that the parts of the native engine share: the tables, and the instructions of the
+// current event.
 //
-// Each part is a .cpp and a header, with the name of its part of the reference engine in
-// pto_core/hierarchy/engine/reference, which is the specification.
+// Each part has a .cpp and a header file. It has the same name as its part of the reference engine
+// in pto_core/hierarchy/engine/reference, which is its specification.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,13 @@ namespace pto::hierarchy {
 
 // The record of one member of a group.
 struct GroupMember {
-  int32_t pin;    // kNone: the policy's choice
+  int32_t pin;    // kNone: the policy chooses
   int32_t child;  // kNone: not sent in this attempt
   uint64_t count;
 };
 
-// The records of groups, consecutive for each group, reused by groups of the same size.
+// The records of groups. The records of a group are consecutive, and are reused for groups of the
+// same size.
 class GroupMembers {
  public:
   explicit GroupMembers(uint32_t largest) : free_(largest + 1) {}
@@ -93,18 +94,18 @@ struct Core {
   Queues queues;
   RegionMap regions;
   std::vector<Heap> rings;
-  uint64_t heap_begin = ~uint64_t{0};  // all rings lie in [heap_begin, heap_end)
+  uint64_t heap_begin = ~uint64_t{0};  // range of addresses that contains all rings
   uint64_t heap_end = 0;
   engine::ScopeStack<kRings> scopes;
   std::vector<ScopeTasks> scope_tasks;  // by depth
-  Instructions* out = nullptr;          // of this event
+  Instructions* out = nullptr;          // instructions of the current event
   uint32_t freed_rings = 0;             // rings whose tail moved in this event; one bit for each
-  bool is_running = false;              // between the start of a run and the end of its last task
+  bool is_running = false;  // whether a run is open: from its start to the end of its last task
   bool is_ending = false;
   Hazards hazards = Hazards::kRaw;
   std::optional<int64_t> cancelled;  // the cause, once the run is cancelled
-  uint64_t tasks = 0;                // submitted in this run
-  uint64_t key_count = 0;            // keys assigned to OUTPUT tensors of size 0
+  uint64_t tasks = 0;                // number of tasks submitted in this run
+  uint64_t key_count = 0;            // number of keys assigned to OUTPUT tensors of size 0
   uint64_t conservative_edges = 0;
   std::unordered_map<int64_t, int64_t> roots;  // failures and poisonings of this run
   std::vector<std::pair<int64_t, int64_t>> failed;

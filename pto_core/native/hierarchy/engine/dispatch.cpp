@@ -25,7 +25,7 @@ bool Dispatcher::pass() {
   if (core_.queues.groups() > 0) has_sent = try_groups() || has_sent;
   while (core_.queues.singles() > 0 && try_oldest_single()) has_sent = true;
   while (core_.queues.early() > 0 && try_oldest_early()) has_sent = true;
-  // Without groups there are no reservations, and all sendable tasks were sent.
+  // Without groups there are no reservations, and all tasks that could be sent were sent.
   return has_sent && core_.queues.groups() > 0;
 }
 
@@ -117,7 +117,7 @@ uint32_t Dispatcher::count(Fits&& fits) const {
   return found;
 }
 
-// Choose the pinned children; otherwise hinted children first, then the least busy.
+// Choose the pinned children; without pins, hinted children first, then the least busy ones.
 template <class Fits>
 void Dispatcher::choose(const Slot& slot, Fits&& fits) {
   if (slot.is_pinned) {

@@ -1,11 +1,11 @@
 // The dispatcher: it decides which task is sent to which child, and when.
 //
 // Groups are sent first, in the order in which they became ready. All members of a group are sent
-// in one step, so any two groups have the same order in every child. A group that cannot be sent
-// reserves its children: neither single tasks nor later groups are sent there, so it waits for at
-// most one completion of each of them. If a group could neither be sent nor reserve a child,
-// although all of its children are READY, no later group of its kind is tried. Single tasks follow,
-// then tasks that can be sent early.
+// in one step, so two groups have the same order in every child. A group that cannot be sent
+// reserves its children: no single task and no later group is sent there, so it waits for at most
+// one completion of each child. If a group can neither be sent nor reserve a child, although all of
+// its children are READY, no later group of its kind is tried. Single tasks follow, then tasks that
+// can be sent before their producer has finished.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class Dispatcher {
   void dispatch();
 
  private:
-  // After this many groups, a waiting single task is sent first.
+  // After this many groups in a row, a waiting single task is sent first.
   static constexpr uint32_t kGroupsInARow = 64;
 
   // Return true if another pass may find more to send.
@@ -36,7 +36,7 @@ class Dispatcher {
   bool try_groups();
   bool try_group(uint32_t index);
   void reserve_for(const Slot& slot);
-  // Fill `allowed_`, then fill `chosen_` with a child for each member, chosen from those that
+  // Fill `allowed_`, then fill `chosen_` with a child for each member, from the children that
   // `fits` accepts.
   void allow(const Slot& slot);
   template <class Fits>
@@ -44,7 +44,7 @@ class Dispatcher {
   template <class Fits>
   void choose(const Slot& slot, Fits&& fits);
 
-  // Return true if one was sent, or failed because it has no child.
+  // Return true if a task was sent, or failed because it has no child.
   bool try_oldest_single();
   bool try_single(uint32_t index);
   Child* pick(const Slot& slot);
@@ -70,8 +70,8 @@ class Dispatcher {
   Core& core_;
   Endings& endings_;
   const Policy policy_;
-  uint64_t pass_ = 0;  // children whose `reserved` has this value are reserved for a waiting group
-  bool is_closed_[2] = {};  // kinds of which no more groups are tried in this pass
+  uint64_t pass_ = 0;  // a child whose `reserved` has this value is reserved for a waiting group
+  bool is_closed_[2] = {};  // kinds of tasks for which no more groups are tried in this pass
   std::vector<Child*> allowed_;
   std::vector<Child*> chosen_;
   std::vector<Child*> others_;

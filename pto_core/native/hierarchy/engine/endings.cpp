@@ -48,8 +48,8 @@ void Endings::poison(uint32_t index) {
 
 void Endings::consider_early(uint32_t index) {
   Slot& slot = core_.slots[index];
-  // Conditions: neither task is a group or has retries, and a failure of the producer would poison
-  // the task.
+  // Neither task may be a group or have retries, and a failure of the producer must poison the
+  // task.
   if (slot.unfinished != 1 || slot.poisoning != 1 || slot.state != State::kPending) return;
   if (slot.members != 1 || slot.has_retries) return;
   Slot& producer = core_.slots[slot.unfinished_sum];
@@ -57,7 +57,7 @@ void Endings::consider_early(uint32_t index) {
   if (slot.poison != kNotPoisoned || core_.cancelled) return;
   if (slot.is_pinned) return core_.queues.add_early(index, slot.pin);
   if (slot.kind != producer.kind) return;
-  // Without a pin, only the first candidate follows a producer.
+  // Of the consumers without a pin, only the first is sent early.
   if (producer.follower != kNoSlot && producer.follower != index) return;
   producer.follower = index;
   core_.queues.add_early(index, producer.child);
@@ -80,7 +80,8 @@ void Endings::settle_one(uint32_t index) {
   }
 }
 
-// All members have ended. A completion of a task sent early may be reported before its producer's.
+// All members have ended. The completion of a task that was sent early may be reported before that
+// of its producer.
 void Endings::end_attempt(uint32_t index) {
   Slot& slot = core_.slots[index];
   if (slot.was_skipped) {
@@ -156,7 +157,7 @@ void Endings::end(uint32_t index, StateEvent event, Result result, int64_t cause
   last_finished_ = index;
 }
 
-// Breadth first: consumers that end poisoned notify their consumers after all earlier ones.
+// Work breadth first: a poisoned consumer notifies its own consumers after all earlier ones.
 void Endings::tell_consumers() {
   while (first_finished_ != kNoSlot) {
     const uint32_t index = first_finished_;
@@ -200,7 +201,7 @@ void Endings::tell(const Edge& edge, const Slot& producer, uint32_t producer_ind
   }
 }
 
-// Tasks that this consumes have finished, so no consumer is left to notify.
+// The tasks that this step consumes have finished, so no consumer needs a notification.
 void Endings::drop_holds(Slot& slot) {
   uint32_t edge = slot.holds;
   slot.holds = kNoEdge;
@@ -220,7 +221,7 @@ void Endings::consume_if_unreferenced(uint32_t index) {
   if (!is_kept && (slot.consumer_count | slot.owner_count) == 0) consume(index);
 }
 
-// Outputs of a failed task stay in the map, to poison their readers.
+// Outputs of a failed task stay in the map, so that their readers are poisoned.
 void Endings::consume(uint32_t index) {
   Slot& slot = core_.slots[index];
   core_.slots.move(slot, StateEvent::kRelease);

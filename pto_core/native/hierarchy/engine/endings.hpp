@@ -1,10 +1,10 @@
-// The transitions of tasks: ready, end, failure, poison, retry, consumption.
+// The changes of a task's state: ready, end, failure, poison, retry, consumption.
 //
-// Invariant after each call: a PENDING task has an unfinished producer. A poisoned task ends only
-// when all its producers have ended: a task that is ordered after it is then also ordered after
-// them, and may have no edge of its own to them.
+// Invariant: after each call, every PENDING task has an unfinished producer. A poisoned task ends
+// only after all its producers have ended. A task that waits for it is therefore also ordered after
+// them, and may have no edge to them.
 //
-// References to slots stay valid: no function here takes a slot.
+// References to slots stay valid, because no function here takes a slot.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +17,26 @@ class Endings {
  public:
   explicit Endings(Core& core) : core_(core) {}
 
-  // Decide the next state of a PENDING task, which may have been PENDING only for this moment.
+  // Choose the next state of a PENDING task. Its condition to be PENDING may have ended.
   void settle(uint32_t index);
   // Count a completed member; the last one ends the attempt.
   void member_ended(uint32_t index, Outcome outcome, int64_t cause);
-  // Count a member of a group that was lost before it began. If all members were, the attempt is
-  // free; otherwise it has failed.
+  // Count a group member that was lost before it began. If no member began, the attempt does not
+  // count as a retry; otherwise it has failed.
   void member_never_began(uint32_t index, int64_t cause);
-  // Make a RUNNING task that must run again, or never ran, wait again, or end it as poisoned.
+  // Return a RUNNING task to PENDING if it must run again or never ran; end it if it is poisoned.
   void leave_child(uint32_t index);
   // End a task with its own failure.
   void fail(uint32_t index, int64_t cause);
   // End a task because a producer has failed, or because the run is cancelled.
   void poison(uint32_t index);
-  // Queue the task to be sent early if it may follow its only unfinished producer.
+  // Queue the task for early sending if it may be sent before its only producer has finished.
   //
-  // Called whenever the condition may have become true: the task was submitted, or must wait or run
-  // again; a producer finished and one remains; or a producer was sent (its consumers, ascending).
+  // Called whenever the condition may have become true: the task was submitted, waits again or has
+  // to run again; one unfinished producer remains; or a producer was sent (then for its consumers,
+  // in ascending order).
   void consider_early(uint32_t index);
-  // Drop the reference SCOPE.
+  // Drop the scope's reference to the task.
   void leave_scope(uint32_t index);
 
  private:

@@ -1,7 +1,7 @@
-// The heap rings: one slab for each submit that allocates, freed in order.
+// The heap rings: each submit that allocates gets one slab; slabs are freed in order.
 //
-// pto/engine/heap_ring.hpp decides the place of a slab. Invariant: the slabs that are not freed are
-// in `slabs_` from `oldest_` to `next_`, ascending by place.
+// pto/engine/heap_ring.hpp computes the position of a slab. Invariant: the slabs that are not free
+// are in `slabs_` from `oldest_` to `next_`, ascending by position.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@
 namespace pto::hierarchy {
 
 struct Slab {
-  uint64_t begin;  // virtual
-  uint64_t end;    // virtual
-  uint32_t slot;   // of its task
+  uint64_t begin;  // virtual offset
+  uint64_t end;    // virtual offset
+  uint32_t slot;   // slot of its task
   bool is_released;
 };
 
@@ -48,7 +48,8 @@ class Heap {
                       "; set heap_ring_size to at least " + std::to_string(bytes));
   }
 
-  // Return the address for a slab that commit() creates, or none if there is no free space now.
+  // Return the address of the slab that commit() would create, or none if there is no free space
+  // now.
   std::optional<uint64_t> try_reserve(uint64_t bytes) {
     if (next_ - oldest_ == slabs_.size()) grow();
     const engine::HeapRing::Range range = ring_.try_reserve(bytes, tail_);

@@ -1,8 +1,8 @@
 // The interface between engine and driver: events in, results and instructions out.
 //
 // The C++ counterpart of pto_core.hierarchy.engine (interface.py, events.py, instructions.py),
-// which is the specification: the same rules, texts and numbers. An engine has no clock and no
-// thread, and never accesses the memory that it allocates. One thread at a time calls it.
+// which is the specification: the rules, texts and numbers are the same. An engine has no clock and
+// no thread, and never accesses the memory that it allocates. Only one thread at a time calls it.
 //
 // A call that breaks a rule throws Refusal and changes nothing.
 #pragma once
@@ -19,10 +19,10 @@ constexpr int64_t kNone = -1;  // no task, no child, no cause
 constexpr uint32_t kRings = 4;
 constexpr uint64_t kSlabBytes = 1024;
 constexpr uint32_t kMaxDims = 5;
-// Addresses of the memory of a child are below this.
+// An upper limit for addresses in the memory of a child.
 constexpr uint64_t kChildMemoryEnd = uint64_t{1} << 48;
 
-// The size of an output in its slab. A size that exceeds every ring stays too large.
+// Return the size of an output in its slab. A size that exceeds every ring stays too large.
 constexpr uint64_t rounded(uint64_t bytes) {
   constexpr uint64_t kMost = ~uint64_t{0} - kSlabBytes;
   return ((bytes < kMost ? bytes : kMost) + kSlabBytes - 1) / kSlabBytes * kSlabBytes;
@@ -34,7 +34,7 @@ enum class Hazards : uint8_t { kRaw = 0, kFull = 1 };
 enum class Outcome : uint8_t { kSucceeded = 0, kFailed = 1, kSkipped = 2 };
 enum class Result : uint8_t { kCompleted = 0, kFailed = 1, kPoisoned = 2 };
 
-// The part of each dimension of its buffer that a view selects, the fastest dimension first, in
+// The part of a buffer that a view selects in each dimension, the fastest dimension first, in
 // elements.
 struct Box {
   uint64_t base;  // address of the first byte of the buffer
@@ -45,33 +45,33 @@ struct Box {
   uint64_t extent[kMaxDims];
 };
 
-// A range of bytes, or a box if `box` is not NULL. `bytes` 0 is a key. OUTPUT with address 0 is
-// allocated: the engine writes the address. Two children may have memory at the same address; a
-// tensor overlaps only tensors of the same memory.
+// A range of bytes, or a box if `box` is not NULL. If `bytes` is 0, it is a key. An OUTPUT with
+// address 0 is allocated: the engine writes the address. Two children may have memory at the same
+// address; a tensor overlaps only tensors of the same memory.
 struct Tensor {
   uint64_t address;
   uint64_t bytes;
   const Box* box;
   Tag tag;
-  int32_t child = static_cast<int32_t>(kNone);  // the child that has the memory; kNone: the host
+  int32_t child = static_cast<int32_t>(kNone);  // the child that owns the memory; kNone: the host
 };
 
 struct Member {
   std::span<Tensor> tensors;
 };
 
-// The reasons why a task waits for a producer, as bits. No bit: it overwrites memory that the
+// The reasons why a task waits for a producer, as bits. No bit: the task overwrites memory that the
 // producer read or wrote.
 enum Why : uint8_t {
   kOrders = 0,
-  kData = 1,      // it reads an output of the producer, and keeps the producer's slot
-  kExplicit = 2,  // the program requested it
-  kCertain = 4,   // not only by byte hulls of boxes of different raw shapes
-  kOwner = 8      // no edge: it names a buffer of the producer's slab; for the engine's own use
+  kData = 1,      // reads an output of the producer, and keeps the producer's slot alive
+  kExplicit = 2,  // the program requested the edge
+  kCertain = 4,   // the regions certainly overlap; without it, perhaps only their byte hulls
+  kOwner = 8      // no edge: the task uses a buffer of the producer's slab; internal to the engine
 };
 
-// The result of a capture of the same submits: the edges and owners of the task, as distances in
-// number of submits.
+// The result of a capture of the same submits: the edges and owners of the task, as distances
+// counted in submits.
 struct Known {
   struct Producer {
     uint32_t distance;
@@ -85,18 +85,18 @@ struct Known {
 // the caller may free the data afterwards.
 struct Submission {
   Kind kind = Kind::kNextLevel;
-  bool is_hint = false;  // `pins` are hints
+  bool is_hint = false;  // `pins` are only hints
   int32_t retries = 0;
   uint32_t timeout_ms = 0;
   std::span<const Member> members;
   std::span<const int32_t> pins;   // empty, or one child for each
   std::span<const int64_t> after;  // explicit dependencies: earlier tasks of the run
-  // Set for a replay: the tensors are neither looked up nor inserted. The caller may omit tensors
-  // that are not allocated and, with retries, not INOUT.
+  // Set for a replay: the tensors are neither looked up nor inserted. The caller may omit tensors,
+  // except those that are allocated and, with retries, INOUT ones.
   const Known* known = nullptr;
 };
 
-// The task, or "no free space": then nothing has changed.
+// The number of the task; or, if there is no free space, kNone, and nothing has changed.
 struct Submitted {
   int64_t task = kNone;  // kNone: blocked
   uint32_t ring = 0;
@@ -107,14 +107,14 @@ struct Submitted {
 
 struct Instruction {
   enum class What : uint8_t {
-    kSend,            // child, count, task, member; requires (required_child, required_count)
-    kSaveRegions,     // task
-    kRestoreRegions,  // task
-    kDropRegions,     // task
-    kTaskFinished,    // task, result, cause, root
-    kRoomFreed,       // ring
-    kEndChild,        // child, cause
-    kRunFinished      // counts of failures() and poisonings() of the run
+    kSend,            // uses child, count, task, member; requires (required_child, required_count)
+    kSaveRegions,     // uses task
+    kRestoreRegions,  // uses task
+    kDropRegions,     // uses task
+    kTaskFinished,    // uses task, result, cause, root
+    kRoomFreed,       // uses ring
+    kEndChild,        // uses child, cause
+    kRunFinished      // numbers of failures() and poisonings() in the run
   };
   What what;
   Result result;
@@ -161,7 +161,7 @@ struct Configuration {
   bool repeats_lost = false;
 };
 
-// The mistake of a caller, as the error that it will become.
+// An invalid call, as the error that is raised for it.
 class Refusal : public std::runtime_error {
  public:
   enum class Kind { kUsage, kCapacity, kProtocol, kInternal, kClosed };
@@ -169,7 +169,7 @@ class Refusal : public std::runtime_error {
   const Kind kind;
 };
 
-// Append instructions to the vector; the caller empties it.
+// The calls below append instructions to the vector. The caller empties it.
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -185,19 +185,22 @@ class Engine {
   virtual void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
                           Instructions& out) = 0;
   virtual void child_ready(int32_t child, Instructions& out) = 0;
-  // `started`: the last frame that had begun in the child; only frames up to it use up retries.
+  // `started`: the last frame that had begun in the child. Only frames up to this one use up
+  // retries.
   virtual void child_lost(int32_t child, int64_t cause, uint64_t started, bool returns,
                           Instructions& out) = 0;
   virtual void deadline(int32_t child, uint64_t count, int64_t cause, Instructions& out) = 0;
   virtual void cancel(int64_t cause, Instructions& out) = 0;
 
-  // Return whether nothing is in flight or ready: only the submitter can cause the next change.
+  // Return whether no frame is in flight and no task is ready, so that only the submitter can cause
+  // the next change.
   virtual bool is_quiescent() const = 0;
-  // Return whether the last event, a blocked submit, can never succeed.
+  // Return whether the last event was a submit that is blocked and can never succeed; if so, fill
+  // `proof`.
   virtual bool deadlock(Deadlock* proof) const = 0;
 
-  // The failures of the finished run: (task, cause), first failure first; and its poisoned tasks:
-  // (task, root).
+  // Return the failures of the finished run as (task, cause), first failure first, and its poisoned
+  // tasks as (task, root).
   virtual std::vector<std::pair<int64_t, int64_t>> failures() const = 0;
   virtual std::vector<std::pair<int64_t, int64_t>> poisonings() const = 0;
 };

@@ -1,10 +1,9 @@
-// Tables of the engine: elements by index, in one mapping that grows without copying.
+// Tables of the engine: elements with an index, in one mapping that grows without copying.
 //
-// Children do not inherit the memory: a child started in the middle of a large run neither copies
-// nor keeps it, and must not access it. A reference to an element stays valid until the table
-// grows.
+// Children do not inherit the memory: a child that is started during a large run neither copies nor
+// keeps it, and must not access it. A reference to an element is valid until the table grows.
 //
-// One thread.
+// Used by one thread.
 #pragma once
 
 #include <sys/mman.h>
@@ -55,7 +54,8 @@ class MappedArray {
   uint64_t capacity_;
 };
 
-// A pool of elements, identified by index from 1; 0 is none. `kLink` links the free ones.
+// A pool of elements that are identified by an index from 1; index 0 means none. `kLink` links the
+// free elements.
 template <class T, uint32_t T::* kLink>
 class Pool {
  public:
@@ -66,13 +66,13 @@ class Pool {
   T& operator[](uint32_t index) { return elements_[index]; }
   const T& operator[](uint32_t index) const { return elements_[index]; }
 
-  // Reserve, so that `count` calls of take() do not grow the table.
+  // Reserve memory, so that `count` calls of take() do not grow the table.
   void reserve(uint64_t count) {
     const uint64_t unused = end_ + count;
     if (unused > elements_.capacity()) elements_.reserve(unused);
   }
 
-  // Take an element. Its content is that of its last use, or zero. There must be free space.
+  // Take an element. Its content is that of its last use, or zero. Memory must have been reserved.
   uint32_t take() {
     if (free_ == 0) return end_++;
     const uint32_t index = free_;

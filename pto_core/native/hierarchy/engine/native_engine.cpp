@@ -24,7 +24,7 @@ struct NativeEngine::Parts {
   SubmissionPart submission;
   Dispatcher dispatcher;
   Reports reports;
-  Submitted blocked;  // of the last event; requested 0: another event
+  Submitted blocked;  // proof for the last event; requested 0: the last event was not blocked
 };
 
 NativeEngine::NativeEngine(const Configuration& configuration, Policy policy,
@@ -120,7 +120,7 @@ void NativeEngine::deadline(int32_t child, uint64_t count, int64_t cause, Instru
   parts_->reports.deadline(child, count, cause);
 }
 
-// End the READY tasks, which may end and consume others; waiting tasks end in turn.
+// End the READY tasks. This may end and consume other tasks; waiting tasks end later in turn.
 void NativeEngine::cancel(int64_t cause, Instructions& out) {
   begin_event(out);
   Core& core = parts_->core;

@@ -14,7 +14,7 @@ namespace pto::hierarchy {
 
 class NativeEngine : public Engine {
  public:
-  // Throws Refusal for an invalid configuration. An empty policy is the least loaded child.
+  // Throws Refusal for an invalid configuration. An empty policy selects the least loaded child.
   explicit NativeEngine(const Configuration& configuration, Policy policy = {},
                         const Transitions& transitions = kTransitions);
   ~NativeEngine() override;

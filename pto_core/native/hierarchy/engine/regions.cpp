@@ -17,7 +17,8 @@ void unmap_pages(void*, void* memory, size_t bytes) {
   munmap(memory, bytes);
 }
 
-// Address space is free, and space reserved at once is never copied to grow.
+// Reserving address space costs nothing, and a table that is reserved at once is never copied to
+// grow.
 template <class Index>
 void create(Index& index, engine::Memory& memory, uint32_t usual, uint32_t at_once,
             uint32_t* capacity) {
@@ -56,7 +57,7 @@ void RegionMap::restart(bool full_hazards) {
   if (full_hazards && !readers_) {
     create(readers_.emplace(), memory_, kUsual, kAtOnce, &reader_capacity_);
   }
-  // All readers were removed with their tasks; outputs of failed tasks remain.
+  // All readers were removed with their tasks; the outputs of failed tasks remain.
   if (writers_.live() > 0) writers_.restart();
   failed_.clear();
   full_hazards_ = full_hazards;
@@ -146,7 +147,7 @@ void RegionMap::forget_all(const ReaderList& list) {
   }
 }
 
-// Its task removes it.
+// The entry stays; it is removed with its task.
 void RegionMap::release_reader(uint32_t index) {
   const Reader reader = pool_[index];
   if (reader.older != 0) pool_[reader.older].newer = reader.newer;

@@ -1,9 +1,9 @@
-// The writers of memory in this run and, under full hazards, the readers since.
+// The writers of memory in this run and, under full hazards, the readers since the last writer.
 //
-// For one submit, in this order: find_*() for all tensors; reserve(); then insert_*() for all. The
-// entries of a task are linked from Slot::entries. They are removed when the task is consumed, when
-// a later writer covers them, or when a search meets them after their slab was freed. Outputs of a
-// failed task stay, to poison their readers.
+// Each submit calls, in this order: find_*() for all tensors; reserve(); then insert_*() for all.
+// The entries of a task are linked from Slot::entries. They are removed when the task is consumed,
+// when a later writer covers them, or when a search finds them after their slab was freed. Outputs
+// of a failed task stay, so that their readers are poisoned.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ namespace pto::hierarchy {
 // A tensor of a submit.
 struct Access {
   engine::Region region;
-  uint32_t owner;  // the slot of its slab; kNoSlot: none
+  uint32_t owner;  // slot of the task that owns its slab; kNoSlot: none
   Tag tag;
   bool is_fresh;  // allocated by this submit
   engine::RegionPlace writers;
   engine::RegionPlace readers;
 };
 
-// The tensors of a submit; the object is reused to keep its memory.
+// The tensors of a submit. The object is reused to keep its memory.
 class Accesses {
  public:
   void clear() { count_ = 0; }
@@ -36,7 +36,7 @@ class Accesses {
   Access* end() { return all_.data() + count_; }
   Access& operator[](uint32_t at) { return all_[at]; }
 
-  // An access without a place yet.
+  // An access that was not inserted yet.
   Access& add(Tag tag, bool is_fresh) {
     if (count_ == all_.size()) all_.emplace_back();
     Access& access = all_[count_++];
@@ -81,7 +81,7 @@ class RegionMap {
         [&](const Entry& entry, bool is_conservative) { visit(found(entry), !is_conservative); });
   }
 
-  // The same for each reader; a reader may be visited several times.
+  // Call visit() for each overlapping reader; a reader may be visited several times.
   template <class Visit>
   void find_readers(Access& access, Visit&& visit) {
     if (!full_hazards_ || readers_->live() == 0) return;
@@ -94,11 +94,12 @@ class RegionMap {
                    });
   }
 
-  // Reserve space for so many insertions of each kind. Throws std::bad_alloc and changes nothing.
+  // Reserve memory for this many insertions of each kind. Throws std::bad_alloc and changes
+  // nothing.
   void reserve(uint32_t entries);
   // Add the task as a writer, and remove the entries that the region covers.
   void insert_writer(Access& access, uint32_t slot);
-  // Add the task as a reader; does nothing under raw hazards.
+  // Add the task as a reader. Does nothing under raw hazards.
   void insert_reader(Access& access, uint32_t slot);
 
   // Remove the entries of a consumed task.
@@ -109,10 +110,10 @@ class RegionMap {
   uint64_t stray() const;
 
  private:
-  // A link is the node of a writer, or with kReaderLink a reader in the pool; 0 ends the list.
+  // A link is the node of a writer or, with kReaderLink set, a reader in the pool; 0 ends the list.
   using Link = uint32_t;
   static constexpr Link kReaderLink = 0x80000000u;
-  // in `task`: the other bits are an index of failed_
+  // A bit in `task`: the other bits are an index of failed_.
   static constexpr uint32_t kFailed = 0x80000000u;
   static constexpr uint32_t kUsual = 1u << 17;
   static constexpr uint32_t kAtOnce = 1u << 22;

@@ -40,15 +40,16 @@ void Reports::check(const Child& child, uint64_t count, Outcome outcome) const {
            std::to_string(child.completed) + " have completed and " + std::to_string(child.sent) +
            " were sent");
   }
-  // A frame without a requirement cannot be poisoned any more.
+  // A frame without a requirement can no longer be poisoned.
   if (child.early == 0 && outcome != Outcome::kSkipped) return;
   for (uint64_t each = child.completed + 1; each <= count; ++each) {
     check_skip(child, each, each == count && outcome == Outcome::kSkipped);
   }
 }
 
-// A frame is skipped exactly if its requirement failed or was lost. Children see each other's
-// completions before the engine does, so a requirement that was not reported yet may be either.
+// A frame may be skipped only if its requirement failed or was lost. A child sees completions of
+// other children before the engine does. So a requirement that was not reported yet may have
+// succeeded or failed.
 void Reports::check_skip(const Child& child, uint64_t count, bool is_skip) const {
   const InFlight& frame = child.frame(count);
   const Slot& slot = core_.slots[frame.slot];
@@ -95,8 +96,8 @@ void Reports::lost(int32_t number, int64_t cause, uint64_t started, bool returns
   child.forget_deadlines();
 }
 
-// Tasks that had not begun can always be sent again. A group only if none of its members had begun,
-// because it is never repeated in part.
+// A task that had not begun can always be sent again. A group can be sent again only if none of its
+// members had begun, because it is never repeated in part.
 void Reports::member_lost(const InFlight& frame, int64_t cause, bool has_begun) {
   Slot& slot = core_.slots[frame.slot];
   const bool goes_again = core_.configuration.repeats_lost && !has_begun;

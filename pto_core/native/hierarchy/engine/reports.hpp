@@ -19,7 +19,7 @@ class Reports {
   // End or repeat the frames in flight, oldest first; frames up to `started` had begun. Throws and
   // changes nothing if the report is invalid.
   void lost(int32_t child, int64_t cause, uint64_t started, bool returns);
-  // Request the end of the child if that frame is still in flight.
+  // Request that the child is killed if that frame is still in flight.
   void deadline(int32_t child, uint64_t count, int64_t cause);
 
  private:

@@ -1,8 +1,8 @@
 // Tasks, their slots, and the edges between them.
 //
-// Inside the engine a slot identifies a task, outside its number. Numbers increase with each submit
-// and are never reused; slots are. Invariants: a free slot has number kNone; a task is in Numbers
-// exactly while its state is not FREE.
+// The engine identifies a task by its slot; all other code uses its number. Numbers increase with
+// each submit and are never reused; slots are. Invariants: a free slot has number kNone; a task is
+// in Numbers if and only if its state is not FREE.
 #pragma once
 
 #include <cstdint>
@@ -26,64 +26,65 @@ constexpr bool poisons(uint8_t why) {
 }
 
 // An edge from a task to an earlier one. It is in the producer's list of consumers until the
-// producer finishes. For kData and kOwner it is also in the task's own list of holds until the task
-// finishes.
+// producer finishes. If it has kData or kOwner, it is also in the task's own list of holds until
+// the task finishes.
 struct Edge {
   uint32_t consumer;
   uint32_t producer;
-  // consumers of the producer, ascending by number; also links the free ones
+  // links the consumers of the producer, ascending by number, or the free edges
   uint32_t next_consumer;
   uint32_t next_hold;  // of the consumer
   uint8_t why;
   bool is_waited_for;  // in the list of consumers
 };
 
-// Two cache lines: dispatches and completions use the first.
+// The structure has two cache lines; dispatches and completions use only the first.
 struct alignas(64) Slot {
-  int64_t number;  // kNone: free
+  int64_t number;  // kNone: the slot is free
   State state;
   uint8_t kind;
-  uint8_t slab_ring;        // kNoRing: it has no slab
-  bool is_unfinished;       // reference SELF
-  bool is_in_scope;         // reference SCOPE
-  bool has_retries : 1;     // retries declared: safe to repeat
-  bool is_pinned : 1;       // `pin`, or the pins of the group, are mandatory
-  bool keeps_regions : 1;   // its regions were saved before it was first sent
-  bool has_saved : 1;       // regions
-  bool was_skipped : 1;     // in this attempt
-  bool has_begun : 1;       // a member failed in this attempt; final when it ends
-  bool has_failure : 1;     // in this attempt; `failure` is the cause of the first
-  bool has_root : 1;        // it has finally failed or was poisoned; `failure` is the root
-  uint16_t members;         // 0: an allocation
-  uint16_t ended;           // members of this attempt
-  uint16_t list;            // queue that contains it; 0: none
-  int32_t child;            // child of a single task in this attempt; kNone: not sent
-  uint64_t count;           // the frame of the child
-  uint32_t unfinished;      // unfinished producers: the reason why it is PENDING, or RUNNING early
-  uint32_t poisoning;       // unfinished producers whose failure poisons it
-  uint32_t consumers;       // edges, oldest first
-  uint32_t last_consumer;   // the newest of them
-  uint32_t holds;           // edges
-  uint32_t entries;         // of the region map
-  uint32_t consumer_count;  // references CONSUMER
-  uint32_t owner_count;     // references OWNER
-  uint32_t unfinished_sum;  // exclusive or of their slots: the slot if there is only one
+  uint8_t slab_ring;       // kNoRing: it has no slab
+  bool is_unfinished;      // reference that the task holds on itself until it has finished
+  bool is_in_scope;        // reference that its scope holds
+  bool has_retries : 1;    // retries are declared: repeating the task is safe
+  bool is_pinned : 1;      // `pin`, or the pins of the group, are mandatory
+  bool keeps_regions : 1;  // its regions were saved before it was sent for the first time
+  bool has_saved : 1;      // regions
+  bool was_skipped : 1;    // in this attempt
+  bool has_begun : 1;      // a member failed in this attempt; final once the attempt has ended
+  bool has_failure : 1;    // in this attempt; `failure` is the cause of the first
+  bool has_root : 1;       // it has failed for good or was poisoned; `failure` is the root
+  uint16_t members;        // 0: an allocation
+  uint16_t ended;          // members of this attempt
+  uint16_t list;           // number of the queue that contains it; 0: none
+  int32_t child;           // child of a single task in this attempt; kNone: not sent
+  uint64_t count;          // number of its frame in the child
+  uint32_t unfinished;     // unfinished producers, because of which it is PENDING or was sent early
+  uint32_t poisoning;      // unfinished producers whose failure poisons it
+  uint32_t consumers;      // its edges, oldest first
+  uint32_t last_consumer;  // newest of its edges
+  uint32_t holds;          // edges
+  uint32_t entries;        // of the region map
+  uint32_t consumer_count;  // number of references of consumers
+  uint32_t owner_count;     // number of references of owners
+  uint32_t unfinished_sum;  // XOR of their slots: the slot itself if there is only one
   uint32_t next;            // in its queue, among the finished, or among the free
   uint64_t arrival;         // in its queue
   uint32_t previous;        // in its queue
   uint32_t scope_next;      // in its scope
   uint32_t slab;            // in its ring
   int32_t attempts;         // remaining retries
-  int64_t poison;           // the root of its poison while it has not finished; else kNotPoisoned
-  int64_t failure;          // see has_failure and has_root
-  // child of the last finished producer, or of the producer that it was sent after
+  // the failed task that poisons it while it has not finished; otherwise kNotPoisoned
+  int64_t poison;
+  int64_t failure;  // see has_failure and has_root
+  // child of the producer that finished last, or behind which the task was sent early
   int32_t last_producer;
   int32_t pin;        // of a group: the first of its records; else kNone
-  uint32_t follower;  // the unpinned consumer that may be sent early after this attempt
+  uint32_t follower;  // the unpinned consumer that may be sent early behind this attempt
 };
 static_assert(sizeof(Slot) == 128);
 
-// A map from task numbers of this run to slots, in chunks that are freed when all their tasks are
+// A map from the task numbers of this run to slots. Its chunks are freed when all their tasks are
 // consumed.
 class Numbers {
  public:
@@ -100,7 +101,7 @@ class Numbers {
     return chunk ? chunk->slots[index & kMask] : kNoSlot;
   }
 
-  // Reserve for the next add(); numbers are added in order.
+  // Reserve memory for the next add(). Numbers are added in order.
   void reserve(int64_t number) {
     const uint64_t chunk = static_cast<uint64_t>(number - first_) >> kBits;
     if (chunk < chunks_.size()) return;
@@ -127,7 +128,7 @@ class Numbers {
     if (--chunk->live == 0 && (index >> kBits) + 1 < chunks_.size()) recycle(chunk);
   }
 
-  // Call visit(slot) for each task, ascending by number. visit must not add any.
+  // Call visit(slot) for each task, ascending by number. visit must not add tasks.
   template <class Visit>
   void for_each(Visit&& visit) const {
     for (const auto& chunk : chunks_) {
@@ -152,7 +153,7 @@ class Numbers {
   }
 
   std::vector<std::unique_ptr<Chunk>> chunks_;
-  std::vector<std::unique_ptr<Chunk>> spare_;  // as many as the peak over all runs
+  std::vector<std::unique_ptr<Chunk>> spare_;  // as many as the maximum over all runs
   int64_t first_ = 0;
 };
 
@@ -168,17 +169,17 @@ class Slots {
   Slot& operator[](uint32_t slot) { return pool_[slot]; }
   const Slot& operator[](uint32_t slot) const { return pool_[slot]; }
 
-  // Reserve for the next take(). References to slots become invalid.
+  // Reserve memory for the next take(). References to slots become invalid.
   void reserve() {
     pool_.reserve(1);
     numbers_.reserve(next_number_);
   }
 
-  // Make a task in a free slot, without references; the caller moves it to its state.
+  // Create a task in a free slot, without references. The caller sets its state.
   uint32_t take() {
     const uint32_t index = pool_.take();
     Slot& slot = pool_[index];
-    const State state = slot.state;  // FREE if the table is correct
+    const State state = slot.state;  // FREE unless the table is wrong
     slot = new_slot_;
     slot.state = state;
     slot.number = next_number_++;
@@ -188,7 +189,7 @@ class Slots {
     return index;
   }
 
-  // Throw kInternal, and change nothing, for a pair without a row in the table.
+  // Throw kInternal, and change nothing, if the table has no row for this state and event.
   void move(Slot& slot, StateEvent event) {
     const uint8_t next =
         transitions_.next[static_cast<uint8_t>(slot.state)][static_cast<uint8_t>(event)];
@@ -206,7 +207,7 @@ class Slots {
     --live_;
   }
 
-  // No task is alive: numbers before next_number() are not looked up any more.
+  // No task is alive, so numbers below next_number() are not looked up any more.
   void restart() { numbers_.restart(next_number_); }
 
   const Numbers& numbers() const { return numbers_; }

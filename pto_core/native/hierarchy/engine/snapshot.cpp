@@ -93,7 +93,7 @@ Snapshot snapshot_of(const Core& core) {
   const std::vector<int64_t> pinned =
       queued(core, core.queues.pinned_list(0), core.queues.pinned_list(children - 1));
   if (!pinned.empty()) {
-    // Both queues in the order in which their tasks became ready.
+    // Return both queues in the order in which their tasks became ready.
     std::vector<std::pair<uint64_t, int64_t>> all;
     for (const std::vector<int64_t>* list : {&std::as_const(found.singles), &pinned}) {
       for (const int64_t number : *list) {

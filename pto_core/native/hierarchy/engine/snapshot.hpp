@@ -1,4 +1,4 @@
-// The observable state of an engine: equal for two engines that behave the same.
+// The observable state of an engine. It is equal for two engines that behave the same.
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,7 @@
 namespace pto::hierarchy {
 namespace {
 
-// The base of the addresses for OUTPUT tensors of size 0: no memory has them.
+// The first address for OUTPUT tensors of size 0. No memory has such an address.
 constexpr uint64_t kKeyBit = uint64_t{1} << 63;
 
 constexpr bool reads(Tag tag) {
@@ -177,7 +177,7 @@ uint32_t SubmissionPart::owner_of(const engine::Region& region) {
   return kNoSlot;
 }
 
-// List each producer once, ascending, with all reasons to wait for it.
+// Return each producer once, ascending, with all reasons to wait for it.
 void SubmissionPart::merge_producers() {
   const auto is_before = [](const Producer& one, const Producer& other) {
     return one.found.number < other.found.number;
@@ -243,7 +243,7 @@ void SubmissionPart::reserve() {
   if (!accesses_.empty()) core_.regions.reserve(accesses_.size());
 }
 
-// Take slot and slab in one step.
+// Take the slot and the slab together.
 uint32_t SubmissionPart::take(uint64_t bytes) {
   const uint32_t index = core_.slots.take();
   Slot& slot = core_.slots[index];
@@ -284,7 +284,8 @@ void SubmissionPart::describe(uint32_t index, const Submission& submission) {
   }
 }
 
-// Make the task wait for the producer, take its poison, or hold it.
+// Make the task wait for the producer, poison it, or keep the producer alive, depending on its
+// state.
 void SubmissionPart::link(uint32_t index, const Found& producer, uint8_t why) {
   Slot& slot = core_.slots[index];
   if (producer.root != kNotPoisoned && poisons(why)) {
@@ -328,7 +329,7 @@ uint32_t SubmissionPart::make_edge(uint32_t consumer, uint32_t producer, uint8_t
   return edge;
 }
 
-// Insert readers before writers: a task's writes supersede its reads.
+// Insert readers before writers, because the writes of a task supersede its own reads.
 void SubmissionPart::enter_regions(uint32_t index) {
   if (core_.hazards == Hazards::kFull) {
     for (Access& access : accesses_) {

@@ -1,6 +1,6 @@
 // Submits: checks, dependencies, and allocations.
 //
-// All steps that can be refused, block, or run out of memory come before the first change.
+// All steps that can be refused, block, or run out of memory come before the first change of state.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ class SubmissionPart {
  public:
   SubmissionPart(Core& core, Endings& endings) : core_(core), endings_(endings) {}
 
-  // Accept a task unless its ring has no free space.
+  // Accept a task, unless the ring of the scope has no free space.
   Submitted submit(const Submission& submission);
-  // Accept a buffer unless its ring has no free space: a task that has already completed.
+  // Accept a buffer as a completed task, unless the ring of the scope has no free space.
   Submitted allocate(uint64_t bytes, uint64_t* address);
   // Return the edges and owners of the last submit, as task numbers, for a capture.
   void tell_found(std::vector<std::pair<int64_t, uint8_t>>* producers,
@@ -31,17 +31,18 @@ class SubmissionPart {
     uint8_t why;
   };
 
-  // Fills `accesses_`, `producers_` and `owners_`.
+  // Fill `accesses_`, `producers_` and `owners_`.
   void find(const Submission& submission);
   void find_overlaps(Access& access, uint8_t why);
-  // Use given edges instead of a search. Throws kUsage for a number that is no earlier task of the
-  // run.
+  // Use the captured edges instead of a search. Throws kUsage for a number that is not an earlier
+  // task of the run.
   void take_known(const Known& known);
-  // Add the edges that the program requests. Throws kUsage for a number that is no earlier task of
-  // the run.
+  // Add the edges that the program requests. Throws kUsage for a number that is not an earlier task
+  // of the run.
   void find_explicit(std::span<const int64_t> producers);
   Producer producer_of(int64_t number, uint8_t why);
-  // Return the slot of the region's slab. Throws kUsage for ring memory without a live owner.
+  // Return the slot of the task that owns the region's slab. Throws kUsage for ring memory that no
+  // live task owns.
   uint32_t owner_of(const engine::Region& region);
   void merge_producers();
   void merge_owners();
@@ -52,7 +53,7 @@ class SubmissionPart {
   // Return an address for the next key without one.
   uint64_t next_key();
   Submitted blocked(uint64_t bytes);
-  // Reserve space for everything that a submit needs except its slab.
+  // Reserve memory for everything that a submit needs, except its slab.
   void reserve();
   uint32_t take(uint64_t bytes);
   void describe(uint32_t index, const Submission& submission);
@@ -64,7 +65,7 @@ class SubmissionPart {
 
   Core& core_;
   Endings& endings_;
-  // Of the current submit; kept to reuse their memory.
+  // The data of the current submit; kept to reuse the memory.
   Accesses accesses_;
   std::vector<Producer> producers_;
   std::vector<uint32_t> owners_;

@@ -1,4 +1,4 @@
-// The invariants, recomputed from scratch.
+// Check the invariants by computing them from scratch.
 #include <map>
 #include <string>
 #include <vector>
@@ -19,7 +19,7 @@ std::string name_of(const Slot& slot) {
          kStateNames[static_cast<uint8_t>(slot.state)] + ")";
 }
 
-// The references of each slot, computed from edges and scopes.
+// The references to each slot, computed from edges and scopes.
 struct Expected {
   uint32_t consumer = 0;
   uint32_t owner = 0;

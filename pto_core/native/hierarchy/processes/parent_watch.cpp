@@ -22,7 +22,7 @@ void* watch(void* argument) {
   return nullptr;
 }
 
-// The threads that existed before receive all signals.
+// Threads that existed before keep receiving all signals.
 class BlockedSignals {
  public:
   BlockedSignals() {

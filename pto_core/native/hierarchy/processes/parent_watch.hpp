@@ -1,4 +1,4 @@
-// Ends this process as soon as its parent is gone, in any state.
+// Ends this process as soon as its parent has exited, whatever this process is doing.
 #pragma once
 
 namespace pto::hierarchy {

@@ -27,7 +27,7 @@ namespace {
 
 constexpr int kProtection = PROT_READ | PROT_WRITE;
 constexpr int kFlags = MAP_SHARED | MAP_NORESERVE;
-// Addresses between the program with its heap and the libraries, on x86-64 and AArch64 with 47 bits
+// Free addresses between the program's heap and the libraries, on x86-64 and AArch64 with 47 bits
 // or more.
 constexpr uint64_t kHintsBegin = 0x1000'0000'0000;
 constexpr uint64_t kHintsEnd = 0x5000'0000'0000;
@@ -47,7 +47,7 @@ uint64_t up_to_page(uint64_t value) {
   return (value + page_bytes() - 1) & ~(page_bytes() - 1);
 }
 
-// Hardened kernels refuse a file that could be executed; older ones do not know the flag.
+// Hardened kernels refuse executable memory files; older kernels do not know the flag.
 int create_file(uint64_t bytes) {
   int file = memfd_create("pto-worker", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
   if (file < 0 && errno == EINVAL) file = memfd_create("pto-worker", MFD_CLOEXEC);

@@ -1,11 +1,11 @@
 // Memory that a process shares with its children: one unnamed file, mapped once.
 //
-// Sparse: pages are allocated when written, and freed by zero(). It has no name that could outlive
-// its processes. Forked children have it at the same address; a spawned child attaches it there, or
-// fails. The mapping lives until its owner destroys it; a forked process never unmaps or zeroes an
-// inherited mapping.
+// Sparse: pages are allocated when they are written, and freed by zero(). The file has no name that
+// could outlive its processes. Forked children have the mapping at the same address; a spawned
+// child attaches it there, or fails. The mapping lives until its owner destroys it. A forked
+// process never unmaps or zeroes an inherited mapping.
 //
-// Any thread may read; one at a time changes.
+// Any thread may read. Only one thread at a time may change it.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ namespace pto::hierarchy {
 class SharedMapping {
  public:
   // Create a mapping, rounded up to whole pages, at an address that other programs do not use, so
-  // that spawned processes at any depth find the place free. Throws std::system_error.
+  // that spawned processes at any depth find the address free. Throws std::system_error.
   explicit SharedMapping(uint64_t bytes);
-  // Map `descriptor`, which the caller still owns, exactly at `address`. Throws std::system_error:
-  // EEXIST if the place is occupied.
+  // Map `descriptor`, which the caller still owns, exactly at `address`. Throws std::system_error;
+  // EEXIST if the address is in use.
   SharedMapping(int descriptor, uint64_t bytes, uint64_t address);
   ~SharedMapping();
   SharedMapping(const SharedMapping&) = delete;

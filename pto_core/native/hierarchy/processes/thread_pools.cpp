@@ -10,7 +10,7 @@
 namespace pto::hierarchy {
 namespace {
 
-// The names of a library's pair of functions in one of its builds; `get` is NULL if none is needed.
+// The names of two functions of a library in one of its builds; `get` is NULL if none is needed.
 struct Functions {
   const char* set;
   const char* get;
@@ -39,7 +39,7 @@ const std::vector<Family>& families() {
   return known;
 }
 
-// One library and its functions; NULL for those that it lacks.
+// One library and its functions; a function that it lacks is NULL.
 struct Pool {
   bool ThreadPools::* wanted;
   void (*set)(int);
@@ -88,14 +88,14 @@ void add_pools(const std::string& path, const Family& family, std::vector<Pool>*
     }
     pools->push_back(pool);
   }
-  dlclose(library);  // it stays loaded: other code loaded it
+  dlclose(library);  // stays loaded, because other code loaded it
 }
 
 bool tell(const Pool& pool, int threads) {
   if (pool.get && pool.get() <= threads) return false;
-  // After a fork, OpenBLAS has no pool until it needs one. Its own function would start the pool,
-  // with a thread for each core, in order to use one of them. This code only does the other part of
-  // that function.
+  // After a fork, OpenBLAS has no thread pool until it needs one. Its own function would first
+  // start a pool with a thread for each core, in order to use only one of them. So this code only
+  // sets the number.
   if (pool.has_threads && pool.count && *pool.has_threads == 0) {
     *pool.count = threads;
   } else {

@@ -1,4 +1,4 @@
-// Thread pools of already loaded libraries, in a child.
+// Limits the thread pools of libraries that are already loaded, in a child.
 //
 // Used by one thread at a time.
 #pragma once
@@ -17,8 +17,8 @@ struct ThreadPools {
 // that no child has to search.
 void find_thread_pools();
 
-// Set the number of threads of each loaded library of `pools`, as its environment variable does
-// before loading. Return the number of configured libraries.
+// Set the number of threads of each loaded library in `pools`, with the same effect as its
+// environment variable before loading. Return the number of configured libraries.
 int limit_thread_pools(const ThreadPools& pools, int threads);
 
 }  // namespace pto::hierarchy

@@ -182,7 +182,7 @@ def check_blocks(block_dim: int, blocks: int) -> None:
     if block_dim > blocks:
         raise UsageError(
             f"block_dim is {block_dim}, this device has {blocks} blocks; "
-            f"give at most {blocks}, or 0 for all",
+            f"pass at most {blocks}, or 0 for all",
             name="block_dim",
             value=block_dim,
             expected=f"0 to {blocks}",
@@ -193,7 +193,7 @@ def check_hazards(hazards: object, runtime: str, has_tensors: bool) -> None:
     """Raise UsageError if ``hazards`` is not in ``HAZARDS`` or does not apply to ``runtime``."""
     if hazards not in HAZARDS:
         raise UsageError(
-            f"hazards is {hazards!r}; give 'raw', 'full' or None",
+            f"hazards is {hazards!r}; pass 'raw', 'full' or None",
             name="hazards",
             value=hazards,
             expected="raw or full",
@@ -212,7 +212,7 @@ def _check_limit(timeout_s: object) -> None:
     is_number = isinstance(timeout_s, numbers.Real) and not isinstance(timeout_s, bool)
     if not is_number or not timeout_s > 0:  # type: ignore[operator]
         raise UsageError(
-            f"timeout_s is {timeout_s!r}; give a positive number of seconds, or None",
+            f"timeout_s is {timeout_s!r}; pass a positive number of seconds, or None",
             name="timeout_s",
             value=timeout_s,
         )
@@ -220,6 +220,6 @@ def _check_limit(timeout_s: object) -> None:
 
 def _packed(config: CallConfig, blocks: int) -> bytes:
     if not isinstance(config, CallConfig):
-        raise UsageError(f"config is {config!r}; give a CallConfig", name="config", value=config)
+        raise UsageError(f"config is {config!r}; pass a CallConfig", name="config", value=config)
     check_blocks(config.block_dim, blocks)
     return config.pack()

@@ -58,9 +58,9 @@ def _sentence(what: str, said: str, path: Path | None, source: Path | None) -> s
         )
     elif any(words in reason for words in _NOT_A_LIBRARY):
         cause = f"it is no shared library for this machine ({reason})"
-        advice = "give a library built for it, or a C++ source as a KernelSource"
+        advice = "pass a library built for it, or a C++ source as a KernelSource"
     elif "No such file" in reason:
-        cause, advice = "there is no such file", "give the path of a shared library"
+        cause, advice = "there is no such file", "pass the path of a shared library"
     else:
         cause, advice = reason, ""
     where = "" if place is None else f" from {place}"

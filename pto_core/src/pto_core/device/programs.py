@@ -61,9 +61,9 @@ class Programs:
     def load_kernel(self, kernel: object) -> None:
         """Build and load one kernel at its first use by a Python orchestration."""
         if not isinstance(kernel, CoreCallable):
-            hint = "decorate it with @kernel(core='aiv')" if callable(kernel) else "give a @kernel"
+            hint = "decorate it with @kernel(core='aiv')" if callable(kernel) else "pass a @kernel"
             raise UsageError(
-                f"{kernel!r} is no kernel; {hint}, or give the func_id of a child of the chip",
+                f"{kernel!r} is no kernel; {hint}, or pass the func_id of a child of the chip",
                 name="kernel",
                 value=kernel,
             )
@@ -79,7 +79,7 @@ class Programs:
             )
         if not isinstance(chip, ChipCallable) and (isinstance(chip, type) or not callable(chip)):
             raise UsageError(
-                f"{chip!r} cannot be run; give a ChipCallable or a function def graph(rt, *args)",
+                f"{chip!r} cannot be run; pass a ChipCallable or a function def graph(rt, *args)",
                 name="chip",
                 value=chip,
             )
@@ -194,7 +194,7 @@ def _check_declared(kernel: CoreCallable) -> None:
         return
     raise UsageError(
         f"Python kernel {kernel.name!r} runs under a C++ orchestration, which passes no shapes; "
-        "give it a signature with type and shape of each argument, as in "
+        "declare a signature with the type and shape of each argument, as in "
         "@kernel(core='aiv', signature=(In('float32', (64,)), Scalar(int), Out('float32', (64,))))",
         name="signature",
         value=kernel.signature,

@@ -169,7 +169,7 @@ def _scheduler_of_kind(kind: str, name: str) -> EnginePlugin | PolicyPlugin:
         (other,) = set(SCHEDULER_KINDS) - {kind}
         raise UsageError(
             f"{kind} is {name!r}, but that scheduler ({find('scheduler', name).source}) provides "
-            f"no {kind}; give it as {other}={name!r}",
+            f"no {kind}; pass it as {other}={name!r}",
             name=kind,
             value=name,
         )

@@ -1,4 +1,4 @@
-"""A device whose runtime has tensors: the tests' own, which runs tasks in the order of submits."""
+"""A device whose runtime has tensors: a test runtime that runs tasks in the order of submits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def in_order_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def open_in_order(site, in_order_library: Path, tmp_path: Path) -> Iterator[Callable[..., Device]]:
-    """Give a function that opens a device with settings of the runtime or of the simulator."""
+    """Return a function that opens a device with settings of the runtime or of the simulator."""
     site.runtime(
         "in_order",
         ('(Option("in_order.level", 3, parse.integer(0, 9), "a level", native="level"),)', OPTIONS),
@@ -59,7 +59,7 @@ def open_in_order(site, in_order_library: Path, tmp_path: Path) -> Iterator[Call
 def tensors(
     request: pytest.FixtureRequest, open_in_order: Callable[..., Device], tmp_path: Path
 ) -> Iterator[Device]:
-    """A device under the simplest runtime with tensors, and under the real one."""
+    """A device with the simplest runtime that has tensors, and with the real one."""
     if request.param == "in_order":
         yield open_in_order()
         return

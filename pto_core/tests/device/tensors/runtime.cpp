@@ -1,9 +1,9 @@
 // A runtime with tensors for tests of the core: one task after another, in the order of submits.
 //
-// Whatever edges a right runtime finds, this order respects them. It allocates outputs from device
-// memory and frees nothing before the run ends. Option "stuck=1": the third task in flight is
-// called a deadlock, and submits go on without kernels. Option "slots=N": a submit waits while N
-// tasks have not completed.
+// This order respects the edges that any correct runtime finds. The runtime allocates outputs from
+// device memory and frees nothing before the run ends. Option "stuck=1": the third task in flight
+// is reported as a deadlock, and submits continue without kernels. Option "slots=N": a submit waits
+// while N tasks have not completed.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -20,7 +20,7 @@ constexpr uint32_t kClusters = 4;
 
 struct Packed {
   uint32_t core_type;
-  std::vector<uint64_t> words;  // the payload
+  std::vector<uint64_t> words;  // data of the payload
 };
 
 struct Runtime {
@@ -43,7 +43,7 @@ struct Runtime {
   int depth = 0;
   uint32_t clusters_taken = 0;
   uint64_t keys = 0;
-  uint64_t counts[4] = {};  // tasks, edges, scopes, hazards
+  uint64_t counts[4] = {};  // numbers of tasks, edges, scopes, and the hazards
 
   pto_status fail(pto_status status, const char* message) {
     const std::lock_guard lock(mutex);

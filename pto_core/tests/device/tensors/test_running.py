@@ -128,7 +128,8 @@ def test_explicit_edges(tensors: Device) -> None:
 
     report = tensors.run(graph, np.zeros(4))
     statistics = report.statistics
-    if "edges_explicit" in statistics:  # of two, the neighbour's is there for the data already
+    # of two edges, the one to the neighbour exists already because of the data
+    if "edges_explicit" in statistics:
         assert statistics["edges_explicit"] == 2
     else:
         assert statistics["edges"] == 4
@@ -148,7 +149,7 @@ def test_hazards_by_setting(open_in_order: Callable[..., Device]) -> None:
     device = open_in_order(hazards="raw")
     assert device.run(lambda rt: None).statistics["hazards"] == 0
     assert device.run(lambda rt: None, hazards="full").statistics["hazards"] == 1
-    with pytest.raises(UsageError, match="hazards is 'war'; give 'raw', 'full' or None"):
+    with pytest.raises(UsageError, match="hazards is 'war'; pass 'raw', 'full' or None"):
         device.run(lambda rt: None, hazards="war")
 
 
@@ -197,7 +198,7 @@ def test_a_full_ring_blocks_and_other_threads_go_on(open_narrow: Callable[..., D
 
 
 class Gate:
-    """Holds each kernel until it is opened, or for a time."""
+    """Holds each kernel until the gate is opened, or for a time."""
 
     def __init__(self) -> None:
         self.opened = threading.Event()
@@ -205,7 +206,7 @@ class Gate:
         self.submits_third = threading.Event()
 
     def orchestration(self, limit_s: float) -> Callable[..., None]:
-        """Give one whose third submit waits for a kernel that waits here."""
+        """Return a device whose third submit waits for a kernel that waits at this gate."""
 
         @kernel(core="aiv")
         def hold(x: InOut):
@@ -234,7 +235,7 @@ def test_ctrl_c_while_a_submit_waits(open_narrow: Callable[..., Device], gate: G
 
     def interrupt() -> None:
         gate.entered.wait()
-        gate.submits_third.wait()  # returns when that submit releases the GIL, to wait
+        gate.submits_third.wait()  # returns when that submit releases the GIL in order to wait
         os.kill(os.getpid(), signal.SIGINT)
 
     def notice(number: int, frame: FrameType | None) -> None:
@@ -268,7 +269,7 @@ def test_the_limit_of_a_task_while_a_submit_waits(
     assert device.run(lambda rt, x: rt.submit(increase, x), np.zeros(4)).tasks == 1
 
 
-def test_after_a_deadlock_the_orchestration_goes_on(open_in_order: Callable[..., Device]) -> None:
+def test_after_a_deadlock_the_orchestration_continues(open_in_order: Callable[..., Device]) -> None:
     device = open_in_order(in_order__stuck=1)
     ids: list[int] = []
     lines: list[int] = []
@@ -276,7 +277,7 @@ def test_after_a_deadlock_the_orchestration_goes_on(open_in_order: Callable[...,
     def graph(rt, x):
         for _ in range(2):
             ids.append(rt.submit(increase, x))
-        lines.append(test_after_a_deadlock_the_orchestration_goes_on.__code__.co_firstlineno)
+        lines.append(test_after_a_deadlock_the_orchestration_continues.__code__.co_firstlineno)
         ids.append(rt.submit(increase, x))
         made = rt.tensor(4, "float32")
         ids.append(rt.submit(increase, x))
@@ -294,7 +295,7 @@ def test_after_a_deadlock_the_orchestration_goes_on(open_in_order: Callable[...,
     assert device.run(lambda rt, x: rt.submit(increase, x), np.zeros(4)).tasks == 1
 
 
-def test_a_deadlock_of_the_ring_names_the_line_and_what_would_do(tmp_path: Path) -> None:
+def test_a_ring_deadlock_names_the_line_and_a_sufficient_size(tmp_path: Path) -> None:
     def graph(rt, x):
         for _ in range(8):
             rt.submit(increase, x)

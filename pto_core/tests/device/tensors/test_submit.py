@@ -1,4 +1,4 @@
-"""rt.submit: directions, scalars, views, and what it refuses at the call."""
+"""rt.submit: directions, scalars, views, and the arguments that it refuses."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def refused(device: Device, build: Callable[..., Any], kind: type[PtoError] = Us
     return str(caught.value)
 
 
-def test_tasks_say_what_they_read_and_write(tensors: Device) -> None:
+def test_tasks_declare_their_reads_and_writes(tensors: Device) -> None:
     def graph(rt, a: In, b: In, f: Out):
         total, first, second = (rt.tensor(a.shape, a.dtype) for _ in range(3))
         ids = [
@@ -86,7 +86,7 @@ def test_tasks_say_what_they_read_and_write(tensors: Device) -> None:
     assert report.tasks == 6
 
 
-def test_views_reach_python_kernels_as_numpy_does_them(tensors: Device) -> None:
+def test_views_have_numpy_semantics_in_python_kernels(tensors: Device) -> None:
     seen: dict[int, tuple[Any, ...]] = {}
 
     @kernel(core="aiv")
@@ -175,7 +175,7 @@ def test_directions_at_the_call(tensors: Device) -> None:
     assert flags == [False, True, True]
 
 
-def test_scalars_arrive_as_what_they_were(tensors: Device) -> None:
+def test_scalars_keep_their_type(tensors: Device) -> None:
     seen: list[Any] = []
 
     @kernel(core="aiv")
@@ -200,7 +200,7 @@ def test_cpp_kernels_get_tensor_data(tensors: Device, tmp_path: Path) -> None:
     source = tmp_path / "add.cpp"
     source.write_text(
         "#include <cstdint>\n"
-        "struct TensorData {\n"  # the published one, as far as it is needed
+        "struct TensorData {\n"  # the published structure, as far as the test needs it
         "  uint64_t address, bytes, raw_shapes[5], shapes[5], offsets[5], start_offset;\n"
         "};\n"
         'extern "C" void kernel_entry(int64_t* args) {\n'

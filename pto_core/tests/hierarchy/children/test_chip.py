@@ -1,4 +1,4 @@
-"""What a chip child does with a task and with memory, on a simulated device."""
+"""The actions of a chip child for tasks and memory, on a simulated device."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def call(chip: _Chip, callable_: object, tensors, scalars=()) -> None:
     chip.run(callable_, args.view(), None)
 
 
-def test_arrays_go_in_and_back_as_the_signature_says(chip, arena) -> None:
+def test_arrays_are_copied_in_and_back_by_the_signature(chip, arena) -> None:
     a, b = arena.array(8), arena.array(8)
     a[:] = np.arange(8)
     call(chip, ChipCallable(graph), (a, b), (3,))
@@ -52,7 +52,7 @@ def test_arrays_go_in_and_back_as_the_signature_says(chip, arena) -> None:
     assert a.tolist() == np.arange(8).tolist()
 
 
-def test_after_a_failure_the_output_is_as_it_was(chip, arena) -> None:
+def test_after_a_failure_the_output_is_unchanged(chip, arena) -> None:
     @kernel(core="aiv")
     def fail(a, b):
         b[:] = 9
@@ -87,7 +87,7 @@ def test_a_task_without_arguments_calls_without(chip) -> None:
 
 
 def test_memory_of_the_child_is_not_copied(chip, arena) -> None:
-    """Weights are loaded once: a task sees what copy_to wrote, at that address."""
+    """Weights are loaded once: a task reads what copy_to wrote at that address."""
     host = arena.array(16)
     host[:] = np.arange(16)
     operations = chip.operations

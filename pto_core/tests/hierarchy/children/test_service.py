@@ -1,4 +1,4 @@
-"""What every child does on request between tasks."""
+"""The requests that every child answers between tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOT_HERE = Delivery("import", "no_such_module:f", bytes(32))
 
 
 class Loop:
-    """Stands where the loop of a child is."""
+    """Replaces the loop of a child."""
 
     def __init__(self) -> None:
         self.table: dict[bytes, object] = {}
@@ -109,7 +109,7 @@ def test_configurations_are_found_by_their_numbers(asked) -> None:
     invoke(len, "args", 7)
     invoke(len, None, 0)
     assert calls == [(len, "args", configs[1]), (len, "args", configs[0]), (len, None, None)]
-    with pytest.raises(KeyError):  # its own would be a wrong one
+    with pytest.raises(KeyError):  # its own value would be wrong here
         invoke(len, None, 3)
 
 

@@ -1,4 +1,4 @@
-"""Shared arrays: zeros, one address everywhere, given back and reused, refused with numbers."""
+"""Shared arrays: zeros, the same address everywhere, freed and reused, refused with numbers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_an_array_has_its_shape_and_type_and_is_zero(arena, shape, dtype) -> Non
     assert (array == wanted).all()
 
 
-def test_memory_comes_back_zeroed_with_the_last_view(arena) -> None:
+def test_memory_is_zeroed_and_freed_with_the_last_view(arena) -> None:
     first = arena.array((1000,), "uint8")
     first[:] = 7
     address, part = first.ctypes.data, first[10:20]
@@ -59,7 +59,7 @@ def test_freed_pages_take_no_memory(arena) -> None:
     assert arena.mapping.resident_bytes <= 1 << 13
 
 
-def test_random_arrays_never_overlap_and_all_comes_back(arena) -> None:
+def test_random_arrays_never_overlap_and_all_memory_is_freed(arena) -> None:
     random_ = random.Random(5)
     live: list[tuple[np.ndarray, int]] = []
     for number in range(400):
@@ -108,7 +108,7 @@ def test_without_a_limit_what_is_free_now_counts_less_what_was_promised() -> Non
     promised = arena.array(60_032, "uint8")
     with pytest.raises(CapacityError, match="the box leaves 100000 bytes, of which 60032 belong"):
         arena.array(50_000, "uint8")
-    promised[:] = 1  # now it is in use, and what is free has shrunk by as much
+    promised[:] = 1  # the memory is in use now, so the free memory has shrunk by this size
     free[0] = 40_000
     with pytest.raises(CapacityError):
         arena.array(50_000, "uint8")
@@ -144,7 +144,7 @@ def test_arrays_live_on_after_close(arena) -> None:
         arena.array(1)
 
 
-def test_the_range_goes_with_the_last_array() -> None:
+def test_the_range_is_unmapped_with_the_last_array() -> None:
     arena = SharedArena(Budget(1 << 20))
     address = arena.mapping.address
     array = arena.array(10)
@@ -163,7 +163,7 @@ def is_mapped(address: int) -> bool:
 # Invariant: Shared memory has the same address in all processes, however the levels between them
 # start. An array starts as zeros, overlaps no live array, and lives as long as a view of it in the
 # process that made it.
-def test_an_array_made_after_the_fork_is_seen_there_at_its_address(arena) -> None:
+def test_a_child_sees_an_array_made_after_the_fork_at_its_address(arena) -> None:
     questions, answers = os.pipe(), os.pipe()
 
     def body(start) -> None:
@@ -186,7 +186,7 @@ def test_an_array_made_after_the_fork_is_seen_there_at_its_address(arena) -> Non
         os.close(descriptor)
 
 
-def test_a_child_frees_nothing_of_its_parents_and_may_not_allocate(arena) -> None:
+def test_a_child_cannot_free_or_allocate_shared_memory(arena) -> None:
     held = {"array": arena.array(1000, "uint8")}
     held["array"][:] = 9
     address = held["array"].ctypes.data
@@ -238,7 +238,7 @@ def test_threads_may_share_an_arena(arena) -> None:
     assert arena.statistics().arrays == 0
 
 
-def test_few_addresses_are_made_do_with_and_too_few_named() -> None:
+def test_few_addresses_suffice_and_too_few_are_reported() -> None:
     program = (
         "import resource, numpy\n"
         "from pto_core.errors import CapacityError\n"

@@ -1,4 +1,4 @@
-"""What memory and control groups leave free, read from trees that a test writes."""
+"""The free memory of machine and control groups, read from folders that a test writes."""
 
 from __future__ import annotations
 

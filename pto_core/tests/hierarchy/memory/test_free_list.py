@@ -1,4 +1,4 @@
-"""Parts of a range: never handed out twice, joined when they are free again."""
+"""The parts of a range are never allocated twice, and are merged when they are free again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a Worker's memory: apart from each other, zero, granted, given back."""
+"""The parts of a Worker's memory: they are disjoint, zero, granted, and released."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_rings_are_granted_in_steps_within_the_budget() -> None:
         memory.arena.array(1)
 
 
-def test_closing_gives_all_memory_back_but_that_of_arrays() -> None:
+def test_closing_frees_all_memory_except_that_of_arrays() -> None:
     memory = make()
     array = memory.arena.array(MIB, "uint8")
     array[:] = 3
@@ -84,7 +84,7 @@ def test_a_ring_without_bytes_is_refused() -> None:
         make(heap_ring_size=0)
 
 
-def test_a_place_that_is_taken_is_an_error_that_says_so() -> None:
+def test_an_occupied_address_is_a_clear_error() -> None:
     mapping = SharedMapping(MIB)
     assert 0x1000_0000_0000 <= mapping.address < 0x5000_0000_0000
     with pytest.raises(FileExistsError):

@@ -1,4 +1,4 @@
-"""A look at this process before and after: nothing of a test may be left."""
+"""A comparison of this process before and after a test: nothing may be left."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATIENCE_S = 60
 
 
 def children() -> set[int]:
-    """The processes that this one has to wait for."""
+    """Return the child processes whose exit status this process must collect."""
     found = set()
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):  # a thread that ends meanwhile
@@ -29,7 +29,7 @@ def descriptors() -> set[tuple[str, str]]:
         try:
             found.add((name, os.readlink(f"/proc/self/fd/{name}")))
         except OSError:
-            continue  # of the listing itself
+            continue  # the descriptor of the listing itself
     return found
 
 
@@ -44,12 +44,12 @@ def nothing_is_left() -> Iterator[None]:
     yield
     gc.collect()
     assert children() == before[0]
-    assert descriptors() <= before[1]  # what an earlier test kept may go meanwhile
+    assert descriptors() <= before[1]  # resources of an earlier test may be released meanwhile
     assert mappings() <= before[2]
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process is no more, after some patience for one that is ending."""
+    """Return whether a process has ended; a process that is ending has some time."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         try:

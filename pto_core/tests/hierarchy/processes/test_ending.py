@@ -1,4 +1,4 @@
-"""Children that end, are ended, or are forgotten; the user's own are left alone."""
+"""Children that end, are ended, or are dropped; other children of the program are not affected."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def test_a_child_that_is_killed_is_found_once_with_its_signal(processes) -> None
 
 # Invariant: Exactly one thread reaps a child, and no thread signals or waits for a closed
 # descriptor.
-def test_many_threads_may_ask_and_signal_and_one_takes_the_end(processes) -> None:
-    """One takes the end and closes the descriptor while the others are about to use it."""
+def test_many_threads_may_poll_and_signal_and_one_collects_the_exit(processes) -> None:
+    """One thread collects the exit and closes the descriptor while others are about to use it."""
     for _ in range(20):
         processes.start([plan(waiting)])
         child, together = processes[0], threading.Barrier(4)
@@ -213,7 +213,7 @@ def test_a_forked_copy_ends_nobody(processes) -> None:
     assert processes[0].pid == pid
 
 
-def test_interrupt_while_ending_ends_the_wait_and_then_takes_its_course(
+def test_an_interrupt_while_ending_ends_the_wait_and_then_runs_its_handler(
     processes, monkeypatch
 ) -> None:
     processes.start([plan(deaf)])
@@ -238,7 +238,7 @@ def test_interrupt_while_ending_ends_the_wait_and_then_takes_its_course(
     assert len(processes) == 0
 
 
-def test_interrupt_while_starting_leaves_nothing_and_then_takes_its_course() -> None:
+def test_an_interrupt_while_starting_leaves_nothing_and_then_runs_its_handler() -> None:
     def sleepy(start) -> None:
         await_asleep(os.getppid())
         os.kill(os.getppid(), signal.SIGINT)

@@ -1,4 +1,4 @@
-"""What a child is born with, and what it leaves behind of its parent."""
+"""The resources that a child inherits, and those that it releases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM
 
 
 def ask(*questions) -> list:
-    """Start a child for each question; gives what each says."""
+    """Start a child for each question; return the answers."""
 
     def body(question):
         return lambda start: start.ready(question())
@@ -36,7 +36,7 @@ def kinds_of_descriptors() -> list[str]:
         try:
             found.append(os.readlink(f"/proc/self/fd/{name}"))
         except OSError:
-            continue  # of the listing itself
+            continue  # the descriptor of the listing itself
     return found
 
 
@@ -64,8 +64,8 @@ def test_only_the_users_descriptors_are_inherited(tmp_path) -> None:
     assert opened.closed
 
 
-def test_a_mapping_that_is_gone_takes_its_number_from_the_list(tmp_path) -> None:
-    """Else a child would close what the user has opened since under that number."""
+def test_a_destroyed_mapping_removes_its_descriptor_from_the_list(tmp_path) -> None:
+    """Otherwise a child would close a descriptor that the user opened later with that number."""
     arena = SharedArena(Budget(1 << 20))
     number = arena.mapping.descriptor
     del arena
@@ -97,14 +97,14 @@ def test_signals_are_its_own() -> None:
         signal.signal(signal.SIGUSR1, old)
         signal.signal(signal.SIGTERM, old_term)
     assert found == [
-        [False, True, False],  # Ctrl-C is the parent's
+        [False, True, False],  # the parent handles Ctrl-C
         [False, False, False],
         [False, False, False],
-        [False, False, True],  # as the user has it
+        [False, False, True],  # the setting of the user
     ]
 
 
-def test_it_has_a_name_that_tells_children_apart() -> None:
+def test_a_child_has_a_distinct_name() -> None:
     def body(start) -> None:
         start.ready(Path("/proc/self/comm").read_text().strip())
 
@@ -142,7 +142,7 @@ def test_what_was_printed_comes_once() -> None:
 
 
 def run_pools(environment: dict[str, str]) -> list[str]:
-    """Print the variables, the threads that a product starts, and how many it had before."""
+    """Print the environment variables, the threads that a product starts, and those before it."""
     program = (
         "import os, numpy\n"
         "from pto_core.hierarchy.processes import ChildPlan, ChildProcesses\n"
@@ -185,9 +185,9 @@ def test_what_the_user_set_stands() -> None:
 
 
 def test_a_child_has_little_memory_of_its_own() -> None:
-    """4 MB is the budget of a whole child; this is what it is born with, numpy imported.
+    """The budget of a whole child is 4 MB; this is its memory at the start, with numpy imported.
 
-    The least of some: a page that its parent writes to meanwhile counts as the child's own.
+    The minimum of several samples: a page that the parent writes meanwhile counts as the child's.
     """
 
     def private_kb() -> int:

@@ -23,7 +23,7 @@ def ended_child() -> ChildProcess:
 
 
 def test_who_closes_a_descriptor_and_who_may_fork_do_not_wait_for_each_other() -> None:
-    """Who forks waits for drivers' own threads, and these close what is of children that ended."""
+    """A forking thread waits for drivers' own threads, which close descriptors of children."""
     process = ended_child()
     descriptor = process.pidfd
     with fork_lock():
@@ -46,7 +46,7 @@ def test_what_had_to_wait_is_done_by_whoever_lets_go_of_the_lock_last() -> None:
         with lock:
             elsewhere(lambda: lock.call(lambda: done.append("waited")))
             assert done == []
-        assert done == ["waited"]  # this thread has the lock still
+        assert done == ["waited"]  # this thread still has the lock
         lock.call(lambda: done.append("at once"))
         assert done == ["waited", "at once"]
         elsewhere(lambda: lock.call(lambda: done.append("last")))

@@ -17,7 +17,7 @@ from pto_core.hierarchy.processes import ChildPlan, ChildProcesses, spawning
 
 
 def run(program: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program in a process of its own."""
+    """Run a program in a separate process."""
     path = tmp_path / "program.py"
     path.write_text(textwrap.dedent(program))
     return subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120)
@@ -66,7 +66,7 @@ PROGRAM = """
 """
 
 
-def test_memory_is_at_the_same_address_and_the_value_comes_back(tmp_path) -> None:
+def test_memory_has_the_same_address_and_the_value_is_returned(tmp_path) -> None:
     done = run(
         PROGRAM
         + """
@@ -142,7 +142,7 @@ def test_children_do_not_import_the_main_module(tmp_path) -> None:
 
 
 def test_a_taken_address_is_tried_again_and_then_a_clear_error(monkeypatch, tmp_path) -> None:
-    """The place is taken by the child's own program: no try finds it free."""
+    """The address is used by the child's own program, so no attempt can succeed."""
     starts = []
     spawn = spawning.spawnv_passfds
 
@@ -156,7 +156,7 @@ def test_a_taken_address_is_tried_again_and_then_a_clear_error(monkeypatch, tmp_
     )
 
     class Elsewhere:
-        """A mapping that would need nearly every address there is."""
+        """A mapping that would need nearly the whole address space."""
 
         descriptor = memory.mappings[0].descriptor
         nbytes = (1 << 47) - (3 << 12)
@@ -169,7 +169,7 @@ def test_a_taken_address_is_tried_again_and_then_a_clear_error(monkeypatch, tmp_
     assert len(processes) == 0
 
 
-def test_a_body_that_does_not_pickle_is_refused_at_the_call() -> None:
+def test_a_body_that_cannot_be_pickled_is_refused_at_the_call() -> None:
     lock = threading.Lock()
     with pytest.raises(UsageError, match=r"start_method='spawn': .*lock"):
         ChildProcesses("spawn").start([ChildPlan("L3/sub0", lambda start: lock)])

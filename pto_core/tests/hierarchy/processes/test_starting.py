@@ -1,4 +1,4 @@
-"""Children that start together, or not at all; each failure names its child."""
+"""Children start together, or not at all; each failure names its child."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def processes():
     made.kill_all()
 
 
-def test_each_plan_becomes_a_process_and_its_value_comes_back(processes) -> None:
+def test_each_plan_starts_a_process_and_its_value_is_returned(processes) -> None:
     values = processes.start(plans(waiting, waiting, waiting))
     assert values == [process.pid for process in processes]
     assert len({os.getpid(), *values}) == 4
@@ -41,7 +41,7 @@ def test_each_plan_becomes_a_process_and_its_value_comes_back(processes) -> None
 
 
 def test_all_are_started_before_the_first_is_waited_for(processes) -> None:
-    """Each waits for the others: started one by one they would wait for ever."""
+    """Each child waits for the others: if they were started one by one, they would wait forever."""
     pipes = [os.pipe() for _ in range(2)]
 
     def body(mine: int, other: int):
@@ -63,7 +63,7 @@ def test_large_values_come_back_whole(processes) -> None:
 
 
 class OddError(Exception):
-    """Pickles, and does not come back."""
+    """Can be pickled, but not unpickled."""
 
     def __init__(self, one, two) -> None:
         super().__init__(f"{one} and {two}")
@@ -134,7 +134,7 @@ def test_the_exception_and_its_traceback_come_along(processes) -> None:
     assert "OddError" in caught.value.remote_traceback
 
 
-def test_one_that_is_not_ready_in_time_is_named_with_what_it_does(is_gone) -> None:
+def test_a_child_that_is_not_ready_in_time_is_named_with_its_step(is_gone) -> None:
     def slow(start) -> None:
         start.doing("looking for its glasses")
         signal.pause()
@@ -147,7 +147,7 @@ def test_one_that_is_not_ready_in_time_is_named_with_what_it_does(is_gone) -> No
     assert len(processes) == 0
 
 
-def test_the_error_of_a_childs_own_child_stays_what_it_is(processes) -> None:
+def test_the_error_of_a_nested_child_is_kept_unchanged(processes) -> None:
     def middle(start) -> None:
         ChildProcesses().start([ChildPlan("L4/host1/sub0", raising)])
 
@@ -164,7 +164,7 @@ def test_after_an_error_another_start_works(processes) -> None:
 
 
 def looked_at(processes, index: int):
-    """Look until the start of a child is over, whatever comes of it."""
+    """Poll until the start of a child is over, with or without success."""
     limit = time.monotonic() + 20
     while not (start := processes.check_start(index)).is_over:
         assert time.monotonic() < limit
@@ -185,8 +185,8 @@ def test_a_child_that_is_begun_takes_the_place_of_the_old_one(processes, is_gone
     assert processes[1].is_alive
 
 
-def test_one_that_ended_when_it_was_ready_is_not_ready(processes) -> None:
-    """Its exit would not be reported any more."""
+def test_a_child_that_exits_when_ready_is_not_ready(processes) -> None:
+    """The exit of the process would not be reported any more."""
     processes.start(plans(waiting))
     processes.replace(0, ChildPlan("L3/sub0", lambda start: start.ready()))
     os.waitid(os.P_PID, processes[0].pid, os.WEXITED | os.WNOWAIT)
@@ -197,7 +197,7 @@ def test_one_that_ended_when_it_was_ready_is_not_ready(processes) -> None:
 
 
 @pytest.mark.parametrize("end", ["end", "kill_all"])
-def test_one_that_is_begun_ends_with_the_others_and_needs_no_time(processes, is_gone, end) -> None:
+def test_a_starting_child_is_killed_when_the_others_end(processes, is_gone, end) -> None:
     processes.start(plans(waiting, waiting))
     for index in range(2):
         processes.replace(index, ChildPlan(f"L3/sub{index}", lambda start: signal.pause()))
@@ -287,7 +287,7 @@ def test_engine_threads_are_parked_over_each_fork(processes, monkeypatch) -> Non
     assert events == ["fork"]
 
 
-def test_two_in_one_process_and_one_in_a_thread(processes) -> None:
+def test_two_workers_in_one_process_one_of_them_in_a_thread(processes) -> None:
     found: list[object] = []
 
     def other_thread() -> None:

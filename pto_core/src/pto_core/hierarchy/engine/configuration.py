@@ -43,7 +43,7 @@ class Configuration:
 
     def __post_init__(self) -> None:
         if len(self.rings) != RINGS:
-            raise UsageError(f"{len(self.rings)} heap rings given; give {RINGS}", name="rings")
+            raise UsageError(f"{len(self.rings)} heap rings given; pass {RINGS}", name="rings")
         for ring in self.rings:
             if ring.size < SLAB_BYTES or ring.size % SLAB_BYTES or ring.address % SLAB_BYTES:
                 raise UsageError(
@@ -54,4 +54,4 @@ class Configuration:
                 )
         for child in self.children:
             if child.window < 1:
-                raise UsageError(f"a window of {child.window} frames; give at least 1")
+                raise UsageError(f"a window of {child.window} frames; pass at least 1")

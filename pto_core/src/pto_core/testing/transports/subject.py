@@ -101,9 +101,9 @@ class TransportSubject:
         try:
             if self.spoil_frames is None or self.spoil_answers is None:
                 raise ContractError(
-                    "a transport in Python has to say how hostile bytes reach its ends: give its "
-                    "test class spoil_frames(parent_end, noise) and spoil_answers(child_end, "
-                    "noise), static methods that put the bytes on the wire as they are"
+                    "the test class of a transport in Python must define how invalid bytes reach "
+                    "its ends: add static methods spoil_frames(parent_end, noise) and "
+                    "spoil_answers(child_end, noise) that write the bytes to the wire unchanged"
                 )
             if towards == "child":
                 self.spoil_frames(parent, noise)

@@ -10,7 +10,7 @@ from pto_core.hierarchy.engine.reference.core import Core
 from pto_core.hierarchy.engine.reference.regions import fits
 
 _MORE = {
-    Kind.NEXT_LEVEL: "make the Worker with device_ids, or give it some with add_worker",
+    Kind.NEXT_LEVEL: "make the Worker with device_ids, or add some with add_worker",
     Kind.SUB: "make the Worker with num_sub_workers",
 }
 
@@ -26,7 +26,7 @@ def check_submit(core: Core, spec: Submit) -> None:
     children = core.children.of_kind(spec.kind)
     count = len(spec.members)
     if count < 1:
-        raise UsageError("a task without members; give arguments for at least one", name="members")
+        raise UsageError("a task without members; pass arguments for at least one", name="members")
     if not children:
         raise UsageError(
             f"a task for {spec.kind.name} children, and there are none; {_MORE[spec.kind]}"
@@ -51,7 +51,7 @@ def check_submit(core: Core, spec: Submit) -> None:
 def check_submit_sizes(spec: Submit) -> None:
     """Refuse values that do not fit native structures."""
     if spec.retries < 0 or spec.timeout_ms < 0:
-        raise UsageError(f"retries {spec.retries}, timeout {spec.timeout_ms} ms: give 0 or more")
+        raise UsageError(f"retries {spec.retries}, timeout {spec.timeout_ms} ms: pass 0 or more")
     for member in spec.members:
         for tensor in member.tensors:
             if tensor.nbytes < 0 or not 0 <= tensor.address < (1 << 64) - tensor.nbytes:
