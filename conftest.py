@@ -1,4 +1,4 @@
-"""What all tests share: the full counts, the rule that CI skips nothing, and Ctrl-C."""
+"""Shared by all tests: the option for full counts, the check that CI skips nothing, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def pytest_make_collect_report(
 
 
 def refuse_skip(config: pytest.Config, report: Any) -> None:
-    """Turn a skip into a failure that gives the reason; expected failures stay what they are."""
+    """Turn a skip into a failure that states the reason; expected failures stay unchanged."""
     if config.getoption("no_skips") and report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"

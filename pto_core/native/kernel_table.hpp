@@ -61,7 +61,7 @@ enum class Direction : uint8_t {
 struct TaskParameter {
   std::string name;
   Direction direction;
-  int code;  // of a scalar: its data type; -1: undeclared
+  int code;  // for a scalar: its data type; -1: undeclared
 };
 
 // The signature of a kernel for a runtime that finds dependencies.

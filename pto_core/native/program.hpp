@@ -23,11 +23,11 @@ struct Program {
   std::vector<std::string> parameters;  // names of the orchestration's parameters, if known
   int64_t required = 0;                 // minimum number of arguments
   int64_t maximum = -1;                 // maximum number of arguments; -1 means no limit
-  std::vector<Direction> directions;    // by argument, or by tensor if `by_tensor`
+  std::vector<Direction> directions;    // one for each argument; for each tensor if `by_tensor`
   bool by_tensor = false;
   nb::object function;   // the Python orchestration; invalid for a C++ one
   uint64_t library = 0;  // the C++ orchestration
-  std::string entry;     // its entry function; empty: the runtime's default
+  std::string entry;     // name of its entry function; empty: the runtime's default
   std::vector<Child> children;
 
   bool is_python() const { return function.is_valid(); }

@@ -22,8 +22,8 @@ namespace pto::core {
 // The user's settings for one run.
 struct RunSettings {
   pto_call_config call;
-  std::optional<double> timeout_s;       // of the run
-  std::optional<double> task_timeout_s;  // of each task on a core
+  std::optional<double> timeout_s;       // time limit of the run
+  std::optional<double> task_timeout_s;  // time limit of each task on a core
   uint32_t hazards;                      // PTO_HAZARDS_*
 };
 

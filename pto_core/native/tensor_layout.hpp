@@ -1,4 +1,5 @@
-// Views of a buffer as pto_tensor_data says them: which box of the buffer, in which order.
+// Views of a buffer in the form of pto_tensor_data: a box of the buffer, and the order of its
+// dimensions.
 //
 // A dimension that an integer index took away stays in the data with extent 1, so that the region
 // is still a box of the buffer's own shape; its bit in `dropped` hides it from Python.
@@ -31,7 +32,7 @@ void cut(pto_tensor_data& data, uint32_t dim, uint64_t first, uint64_t count);
 void drop(pto_tensor_data& data, uint32_t dim);
 // `axes` are shown dimensions, in their new order.
 void permute(pto_tensor_data& data, const std::vector<uint32_t>& axes);
-// Of a contiguous view; the number of elements stays.
+// Reshape a contiguous view; the number of elements does not change.
 void give_shape(pto_tensor_data& data, const Extents& shape);
 
 // A NumPy array over the view, which must stay valid while the array is used; a new reference, or

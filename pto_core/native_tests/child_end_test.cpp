@@ -1,4 +1,4 @@
-// How the child's end of a connection waits for frames, over a transport that never delivers one.
+// The child's end of a connection waits for frames, over a transport that never delivers one.
 #include "child/child_end.hpp"
 
 #include <atomic>

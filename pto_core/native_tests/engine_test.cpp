@@ -269,7 +269,7 @@ class World {
   std::mt19937_64 random_;
   NativeEngine engine_;
   std::vector<Child> children_;
-  std::vector<std::vector<Buffer>> buffers_;  // of the open scopes
+  std::vector<std::vector<Buffer>> buffers_;  // buffers of the open scopes
   std::deque<Box> boxes_;
   std::set<int64_t> finished_;
   std::set<int64_t> saved_;

@@ -110,7 +110,7 @@ TEST(what_a_lost_child_had_not_done_has_failed) {
   CHECK(progress->child(1).started == 5 && progress->child(1).completed == 5);
   CHECK(progress->child(0).bell.rung != rung);
   CHECK(progress->spin_places()->take(9) == 0);
-  run_frame(*progress, 1);  // its replacement continues
+  run_frame(*progress, 1);  // the replacement of the child continues
   CHECK(progress->requirement(0, 1, 1, 6) == Requirement::kMet);
 }
 

@@ -101,7 +101,7 @@ TEST(boxes_of_different_shapes_overlap_by_hull) {
   CHECK(index.find(box(0, 4, {{4096, 64 * 63 + 8, 8}})).empty());
   CHECK(index.find(box(0, 4, {{4096, 0, 4096}})) == Ids{1});
   CHECK(!index.conservative);
-  CHECK(index.find(box(128, 4, {{16, 0, 16}})) == Ids{1});  // by address computation
+  CHECK(index.find(box(128, 4, {{16, 0, 16}})) == Ids{1});  // found by address computation
   CHECK(index.conservative);
 }
 

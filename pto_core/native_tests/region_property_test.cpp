@@ -385,9 +385,9 @@ class Round {
   std::mt19937_64 random_;
   RegionIndex<uint32_t> index_;
   std::vector<Buffer> buffers_;
-  std::vector<Heap> heaps_;  // by tag
+  std::vector<Heap> heaps_;  // indexed by tag
   std::vector<Recent> recent_;
-  std::vector<Known> known_;             // by id
+  std::vector<Known> known_;             // indexed by id
   std::map<uint32_t, uint32_t> inside_;  // id to node
   RegionPlace place_;                    // the region of the last look-up
   std::string story_;

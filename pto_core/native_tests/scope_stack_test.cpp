@@ -78,7 +78,7 @@ TEST(random_nesting_agrees_with_the_definition) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
     Scopes scopes;
-    std::vector<std::vector<int64_t>> own;  // by depth, the tasks of each open scope
+    std::vector<std::vector<int64_t>> own;  // tasks of each open scope, indexed by depth
     int64_t before[4] = {};
     for (int step = 0; step < 300; ++step) {
       const unsigned choice = random() % 4;

@@ -35,7 +35,7 @@ class Subject:
 
     @classmethod
     def of(cls, body: Callable[[Talk], None]) -> Subject:
-        """Fork one that calls ``body``, and ends as it returns."""
+        """Fork a process that calls ``body``, and exits when ``body`` returns."""
         events, answers = os.pipe(), os.pipe()
         sys.stdout.flush()
         pid = os.fork()

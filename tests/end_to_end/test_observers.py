@@ -12,7 +12,7 @@ from pto_core import kernel, open_device
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "01_vector"
 
-# Appends a line for each call of a hook: its name, and what tells runs and cases apart.
+# Appends a line for each call of a hook: its name, and the data that identify the run or case.
 OBSERVER = """
 import os
 from pto_core.plugins.hooks import hookimpl

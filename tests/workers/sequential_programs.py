@@ -20,7 +20,7 @@ ARRAYS = 7
 WORDS = 64
 PRIME = 1_000_003
 DIES = 2
-"""How a task fails: by ending its child, or (1) by an exception."""
+"""The failure of a task: the end of its child, or (1) an exception."""
 
 IN, OUT, INOUT = TensorArgType.INPUT, TensorArgType.OUTPUT, TensorArgType.INOUT
 

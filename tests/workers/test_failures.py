@@ -86,7 +86,7 @@ def still_works(worker: Any) -> None:
     np.testing.assert_array_equal(out[:, 0], range(4))
 
 
-def test_a_failed_task_poisons_its_descendants_and_nothing_else(make) -> None:
+def test_a_failed_task_poisons_exactly_its_descendants(make) -> None:
     worker = make(num_sub_workers=2)
     rows = worker.shared_array((6, 8))
     with pytest.raises(TaskFailedError) as caught, worker.session() as s:
@@ -176,7 +176,7 @@ def test_a_child_that_dies_is_named_and_replaced(
 
 
 def seconds_of_a_death(worker: Any, task_: Any, how: tuple[Any, Any], message: str) -> float:
-    """How long it takes until a run that a child dies in has failed, as it should."""
+    """Return the time until a run has failed in which a child dies; check the error."""
     rows = worker.shared_array((3, 8))
     worker.init()
     began = time.monotonic()

@@ -123,7 +123,7 @@ def test_an_interrupt_while_a_run_is_abandoned_leaves_no_run_open(make, monkeypa
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, InterruptedError])
 @pytest.mark.parametrize(("owner", "what"), [(Runs, "end"), (Driver, "run_end")])
 @pytest.mark.parametrize("how", ["run", "failing run", "session", "replay"])
-def test_an_interrupt_just_before_the_end_is_asked_for_leaves_none_open(
+def test_an_interrupt_just_before_the_end_leaves_no_run_open(
     make, monkeypatch, owner, what, how, raised
 ) -> None:
     """The exception is the one that the program's handler raises."""

@@ -108,7 +108,7 @@ def resident_bytes_of_rings() -> int:
     """Return the memory in use of the only mapping that has the size of four heap rings."""
     found = []
     for descriptor in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # the one that lists them
+        with contextlib.suppress(FileNotFoundError):  # the descriptor that lists the folder
             status = descriptor.stat()
             if "memfd:" in os.readlink(descriptor) and 4 * GIB <= status.st_size < 5 * GIB:
                 found.append(512 * status.st_blocks)

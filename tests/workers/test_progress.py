@@ -74,7 +74,7 @@ class Terminal:
             time.sleep(1e-3)
 
     def end_with(self, text: str) -> str:
-        """Write a last line, and give all that was written; the kernel delivers it in its time."""
+        """Write a last line; return all output up to it, which the kernel delivers with a delay."""
         self.file.write(text + "\n")
         self.await_text(text)
         self.close()

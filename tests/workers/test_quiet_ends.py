@@ -80,7 +80,7 @@ def test_no_python_runs_when_a_registered_function_is_destroyed() -> None:
     assert len(calls_of(held.clear)) == 0
 
 
-def test_of_functions_that_are_gone_few_are_remembered() -> None:
+def test_few_programs_of_destroyed_functions_are_kept() -> None:
     before = weak_references()
     for number in range(500):
         function_digest(lambda number=[number]: number)

@@ -136,7 +136,7 @@ def kill_starting(worker: Any) -> None:
 
 
 @pytest.mark.parametrize("fault", ["is too slow", "raises"])
-def test_one_that_fails_to_start_is_given_up_at_once(make, gate, monkeypatch, fault) -> None:
+def test_a_child_that_fails_to_start_is_given_up_at_once(make, gate, monkeypatch, fault) -> None:
     worker = make(num_sub_workers=1, child_start_timeout_s=3)
     out = worker.shared_array(8)
     worker.init()
@@ -243,7 +243,7 @@ def test_each_exit_is_reported_once_also_after_an_error(make, monkeypatch) -> No
 def test_neither_a_child_nor_one_in_its_place_has_a_pipe_of_its_parent(make) -> None:
     worker = make(num_sub_workers=1)
     before = pipes(os.getpid())
-    still_works(worker)  # it has closed what it told its start with
+    still_works(worker)  # the child has closed its start-up pipe
     found = [pipes(*child_pids()) - before]
     kill(*child_pids())
     still_works(worker)

@@ -12,8 +12,8 @@ import pytest
 
 from pto_core import CoreCallable, In, InOut, KernelSource, NoDep, open_device
 
-# Both get the address of two flags first in their TensorData.
-# This one waits until the other kernel has run, at most 30 s; says whether it had to give up.
+# Both receive the address of two flags as the first TensorData. This one waits until the other
+# kernel has run, for at most 30 s, and records a timeout.
 WAIT = """
 #include <cstdint>
 #include <ctime>

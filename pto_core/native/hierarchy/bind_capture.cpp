@@ -42,9 +42,8 @@ void bind_capture(nb::module_& module, nb::class_<WorkerDriver>& driver) {
           "is_capturing", [](WorkerDriver& self) { return self.captures().capture() != nullptr; },
           "Whether a capture is open.")
       .def("replay", &WorkerDriver::replay,
-           "Make all submits of the graph that RunScope.begin_replay() was given. run_end() "
-           "follows, "
-           "also where it raises.");
+           "Make all submits of the graph that RunScope.begin_replay() received. The caller must "
+           "call run_end() afterwards, also if this raises.");
 }
 
 }  // namespace pto::hierarchy

@@ -49,7 +49,7 @@ void make_loop(ChildLoop* place, uintptr_t table, uintptr_t end, uintptr_t progr
   if (largest_frame_bytes <= 2 * sizeof(pto_frame))
     core::raise_usage(
         "frames of at most " + std::to_string(largest_frame_bytes) +
-        " bytes cannot hold the message of a failure; give queue_bytes of 1024 or more");
+        " bytes cannot hold the message of a failure; pass queue_bytes of 1024 or more");
   new (place) ChildLoop(progress, child, std::move(opened),
                         largest_frame_bytes - static_cast<uint32_t>(sizeof(pto_frame)));
 }

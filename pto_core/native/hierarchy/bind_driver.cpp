@@ -362,13 +362,13 @@ void bind_driver(nb::module_& module) {
           nb::arg("policy").none() = nb::none(), nb::arg("snapshot_limit") = uint64_t{1} << 30,
           nb::arg("task_timeout_ms") = 0, nb::arg("patience_s") = 2.0,
           nb::arg("attached") = nb::none(),
-          "`hooks` has poll(), end_child(child, cause), child_broken(child, message) and "
-          "grant(ring, "
-          "nbytes) -> int, and must not keep the Driver alive. `children`: (kind, window) of each. "
-          "`rings`: (address, size) of four. `callables`: the registrations that it checks handles "
-          "by. `engine`: returns an EngineCore or a Scheduler for the policy that it is given, or "
-          "None for the default. `attached`: (address, size) of the mappings that spawned children "
-          "attach; None: children are forked, and have what is shared now.")
+          "`hooks` has poll(), end_child(child, cause), child_broken(child, words) and "
+          "grant(ring, nbytes) -> int, and must not keep the Driver alive. `children`: (kind, "
+          "window) of each child. `rings`: (address, size) of the four heap rings. `callables`: "
+          "the registrations against which it checks handles. `engine`: a function that takes the "
+          "policy and returns an EngineCore or a Scheduler; None selects the default. `attached`: "
+          "(address, size) of the mappings that spawned children attach; None if children are "
+          "forked, and so have the memory that is shared now.")
       .def_prop_ro(
           "hooks", [](WorkerDriver& self) { return self.hooks(); },
           nb::for_getter(nb::sig("def hooks(self) -> typing.Any")),

@@ -147,7 +147,7 @@ class ProgressTable {
     engine::ring_published(&record.bell);
   }
 
-  // Return the outcome of a completed frame; only for the last kOutcomesTrusted.
+  // Return the outcome of a completed frame, which must be one of the last kOutcomesTrusted frames.
   bool has_succeeded(int32_t child, uint64_t count) const {
     return read_outcome(this->child(child), count);
   }

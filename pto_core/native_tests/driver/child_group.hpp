@@ -79,7 +79,7 @@ class ThreadChild {
     progress_.start(index_);
     std::string message;
     const bool succeeded = body_(index_, frame, static_cast<const uint64_t*>(data), &message);
-    if (is_stopping_) return false;  // as if it had been killed in the body
+    if (is_stopping_) return false;  // simulates a kill in the body
     progress_.complete(index_, succeeded);
     *ended += 1;
     // A later answer may report the successes.
@@ -204,7 +204,7 @@ class ChildGroup : public Host {
   int ended = 0;
   std::string broken;
   std::function<void()> on_look;
-  std::function<void()> on_take, on_give_up;  // of the thread that created the group
+  std::function<void()> on_take, on_give_up;  // called on the thread that created the group
   std::function<void(int32_t)> on_end;
 
  private:

@@ -245,7 +245,7 @@ extern "C" int build(Runtime* runtime, uint64_t* args, int) {
   return 0;
 }
 """
-COPIES = 20_000  # of 8 MiB each, which take about a minute
+COPIES = 20_000  # copies of 8 MiB each, which take about a minute
 
 
 def test_ctrl_c_between_two_copies_back(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ class TestContinuousTensor:
         ],
         ids=["number", "stepped", "dimensions", "byte order", "objects"],
     )
-    def test_refuses_what_is_no_such_array(self, source, message) -> None:
+    def test_refuses_objects_that_are_not_valid_arrays(self, source, message) -> None:
         with pytest.raises(UsageError, match=message.replace("(", r"\(").replace(")", r"\)")):
             tensor_of(source)
 
@@ -137,7 +137,7 @@ class TestContinuousTensor:
             ((8, (2**31, 2**31, 2**31), 0), "more bytes than the address space has"),
         ],
     )
-    def test_refuses_pointers_to_what_cannot_be(self, arguments, message) -> None:
+    def test_refuses_invalid_pointers(self, arguments, message) -> None:
         with pytest.raises(UsageError, match=message):
             ContinuousTensor.from_pointer(*arguments)
 

@@ -228,7 +228,7 @@ class TestOrder:
         assert calls == [1]
 
     def test_children_wait_for_each_other(self) -> None:
-        """A chain that goes to and fro: each child waits for the other, without the GIL."""
+        """A chain that alternates between two children, which wait without holding the GIL."""
         progress = ProgressTable(2)
         children = [Child(progress, index) for index in range(2)]
         order: list[int] = []

@@ -184,7 +184,7 @@ def test_groups_that_passed_no_single_task_do_not_count():
         (1, 1, None, "0 were sent"),
     ],
 )
-def test_reports_of_what_cannot_be_change_nothing(child, count, outcome, message):
+def test_impossible_reports_change_nothing(child, count, outcome, message):
     rig = Rig(2)
     rig.submit(writes(X))
     rig.submit(reads(X))

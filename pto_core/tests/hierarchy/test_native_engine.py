@@ -50,7 +50,7 @@ class Heckled(ComparedEngine):
     """Inserts invalid events between the others, and checks the invariants at intervals."""
 
     numbers = random.Random(0)
-    kinds: list[Kind]  # of the children
+    kinds: list[Kind]  # kind of each child
     seen: Counter[str]
 
     def handle(self, event: Event) -> list[Instruction]:

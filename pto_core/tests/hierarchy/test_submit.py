@@ -270,7 +270,7 @@ def test_a_submit_names_earlier_tasks_of_its_run_alone(producer):
         ({"members": (Member((Tensor(1, -4, Tag.INPUT),)),)}, "are no tensor"),
     ],
 )
-def test_a_submit_that_cannot_be_changes_nothing(options, message):
+def test_an_invalid_submit_changes_nothing(options, message):
     rig = Rig()
     before = rig.engine.snapshot()
     with pytest.raises(UsageError, match=message):

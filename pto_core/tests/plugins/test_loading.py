@@ -161,7 +161,7 @@ def test_a_policy_and_an_engine(site):
     site.scheduler("blue", ("def policy(self)", "def engine(self, *_)"), ('"policy"', '"engine"'))
     assert isinstance(plugins.load_policy("red"), interfaces.PolicyPlugin)
     assert isinstance(plugins.load_engine("blue"), interfaces.EnginePlugin)
-    message = r"engine is 'red', .*fake-red 1.0.* no engine; give it as policy='red'"
+    message = r"engine is 'red', .*fake-red 1.0.* no engine; pass it as policy='red'"
     with pytest.raises(UsageError, match=message):
         plugins.load_engine("red")
     with pytest.raises(UsageError, match="pass it as engine='blue'"):

@@ -11,7 +11,7 @@ namespace pto::sim {
 namespace {
 
 constexpr uint64_t kVisitor = uint64_t{1} << 63;
-// How often a waiting caller checks for callbacks that are stuck behind a long one.
+// The interval at which a waiting caller checks for callbacks that wait behind a long one.
 constexpr int64_t kCheckNs = 10'000'000;
 
 constexpr uint64_t bit(uint32_t index) noexcept {

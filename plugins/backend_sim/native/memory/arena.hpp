@@ -79,8 +79,9 @@ class Arena {
   uint64_t base_ = 0;
   size_t bytes_ = 0;
   uint64_t* start_words_ = nullptr;  // capacity of starts_, which is sparse
-  uint32_t* block_of_ = nullptr;     // by first granule: the number of its record; sparse
-  StartMap starts_;                  // start granules of allocated blocks
+  // number of the record of each allocated block, indexed by its first granule; sparse
+  uint32_t* block_of_ = nullptr;
+  StartMap starts_;  // start granules of allocated blocks
   std::deque<Block> records_;
   Block* unused_records_ = nullptr;  // linked by list_next
   uint64_t levels_ = 0;              // bit l is set if some class of level l has a free block

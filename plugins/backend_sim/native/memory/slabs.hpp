@@ -31,7 +31,7 @@ class Slabs {
   auto end() const noexcept { return slabs_.end(); }
 
  private:
-  std::map<uint64_t, Extent> slabs_;  // by first byte; buffers do not overlap, but zones may
+  std::map<uint64_t, Extent> slabs_;  // key: the first byte; buffers do not overlap, but zones may
 };
 
 }  // namespace pto::sim

@@ -207,7 +207,7 @@ TEST(the_first_byte_written_outside_is_reported) {
       const std::string first = "byte " + std::to_string(bytes) + " of the buffer";
       exact += std::strstr(memory.error.message, first.c_str()) != nullptr;
     }
-    CHECK(exact >= 90);  // of 100; a written byte may equal the byte that was there
+    CHECK(exact >= 90);  // of 100 writes; a written byte may equal the byte that was there
   }
 }
 

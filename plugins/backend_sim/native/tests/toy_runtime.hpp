@@ -50,7 +50,7 @@ class Runtime {
   std::function<void()> at_stall = [] {};
   // Whether the orchestrator is inside the platform's wait().
   std::atomic<bool> is_in_wait{false};
-  // How often the backend has called attend().
+  // The number of calls of attend() by the backend.
   std::atomic<int> attended{0};
   // Ends the run with an error, unless it already has one.
   void latch(pto_status status, const char* message);

@@ -1,4 +1,4 @@
-// Random graphs that compute: any order that respects the edges gives the sequential result.
+// Random graphs that compute: any order that respects the edges has the sequential result.
 //
 // Invariant of this file: A task runs once, after all its predecessors, on a core of its type.
 #include <string>

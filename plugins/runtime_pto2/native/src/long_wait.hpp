@@ -15,7 +15,7 @@ class LongWait {
  public:
   struct Picture {
     Blocked blocked;
-    uint64_t used = 0;       // of the resource
+    uint64_t used = 0;       // used amount of the resource
     int64_t current = 0;     // number of the ring's next task
     int64_t last_alive = 0;  // number of its oldest task that has not retired
   };

@@ -1,11 +1,13 @@
 // The queues in which ready tasks wait for a core.
 //
-//   local    of one lane: made ready by it a moment ago. With several schedulers, what the lane has
-//            no core for goes to a shard. With one scheduler all tasks stay here.
-//   shards   per core type; lane t fills shard t mod shards, and takes from its own first, then
-//            from the others (steals). Never waited for: who finds one locked tries the next.
-//   pinned   tasks of a cluster: per cluster and core type, of the lane whose cores these are.
-//            Other lanes leave them in its inbox.
+//   local    one queue for each lane, with the tasks that the lane has just made ready. With
+//            several schedulers, tasks for which the lane has no free core move to a shard. With
+//            one scheduler all tasks stay here.
+//   shards   several queues for each core type. Lane t fills shard t mod shards. It takes tasks
+//            from this shard first, then from the others (steals). No lane waits for a locked
+//            shard: it tries the next one.
+//   pinned   tasks of a cluster: one queue for each cluster and core type, which belongs to the
+//            lane of these cores. Other lanes put such tasks into the inbox of this lane.
 //
 // All queues are first in, first out, and are linked through TaskState::next_ready, so they have no
 // size limit. No ready task starves: only tasks that are local, pinned or in other shards can

@@ -77,7 +77,7 @@ struct Rings {
 
   TaskRing ring[kRings];
 
-  SlotRef* log = nullptr;  // of log_size entries, a power of two, at least the sum of the windows
+  SlotRef* log = nullptr;  // log_size entries: a power of two, at least the sum of the windows
   uint64_t log_size = 0;
   // The number of submits so far. Stored with seq_cst after the entry, because schedulers that
   // become idle read it.

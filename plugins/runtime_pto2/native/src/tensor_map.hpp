@@ -42,14 +42,14 @@ constexpr EntryLink kReaderLink = 0x80000000u;
 struct MapEntry {
   int64_t task;
   int64_t owner;
-  EntryLink next;  // of the task
+  EntryLink next;  // next entry of the same task
   EntryLink previous;
 };
 
 struct ReaderEntry {
   MapEntry entry;
-  uint32_t node;   // of the region
-  uint32_t older;  // of the same region
+  uint32_t node;   // node of its region
+  uint32_t older;  // next older reader of the same region
   uint32_t newer;
 };
 
@@ -245,7 +245,7 @@ class TensorMap {
   const Rings* rings_ = nullptr;
   int64_t alive_from_[kRings] = {};
   uint32_t configured_ = 0;
-  uint32_t limit_ = 0;     // of this run
+  uint32_t limit_ = 0;     // limit in this run
   uint32_t capacity_ = 0;  // allocated capacity, never less than needed
   bool full_hazards_ = false;
   uint64_t visited_before_ = 0;  // the run

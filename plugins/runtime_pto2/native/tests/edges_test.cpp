@@ -193,7 +193,7 @@ class RandomProgram {
   Oracle oracle_;
   uint64_t most_dims_ = 1;
   std::vector<Buffer> buffers_;
-  std::vector<Buffer> heap_;    // of the open scopes
+  std::vector<Buffer> heap_;    // heap buffers of the open scopes
   std::vector<size_t> scopes_;  // number of them when each open scope began
   std::vector<pto_tensor_data> tensors_;
   std::vector<int64_t> tasks_;

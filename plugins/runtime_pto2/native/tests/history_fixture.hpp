@@ -1,4 +1,4 @@
-// A History whose memory comes from the C library.
+// A History that allocates its memory with the C library.
 #pragma once
 
 #include <cstdlib>

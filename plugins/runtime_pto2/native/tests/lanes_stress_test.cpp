@@ -138,7 +138,7 @@ class Program {
   const size_t most_tasks_;
   std::vector<Task> tasks_;
   std::vector<std::pair<Task, Task>> edges_;
-  std::vector<std::vector<int64_t>> held_;  // by the cookie of the first block
+  std::vector<std::vector<int64_t>> held_;  // indexed by the cookie of a task's first block
   std::vector<int32_t> clusters_;
   size_t cookies_ = 0;
   uint32_t ring_ = 0;
@@ -243,7 +243,7 @@ class Sleeper {
   std::unique_ptr<Feeder> feeder_;
   uint64_t finished_ = 0;
   std::atomic<bool> is_awake_{false};
-  std::atomic<uint64_t> sleep_{0};  // its number; 0 while the scheduler is awake
+  std::atomic<uint64_t> sleep_{0};  // number of the current sleep; 0 while the scheduler is awake
 };
 
 // Invariant: A waiting orchestrator and an idle scheduler are woken by the event that they wait

@@ -105,7 +105,7 @@ class OneThread {
   // The increment of the clock at each read.
   uint64_t clock_step_ns = 1000;
 
-  int32_t result = 0;  // of the orchestration
+  int32_t result = 0;  // return value of the orchestration
 
   // The action of function 0, on both core types; by default none.
   Kernel kernel;

@@ -87,7 +87,7 @@ class Script {
   std::vector<uint64_t> payload_tasks;
   std::vector<uint64_t> block_ids;
   std::function<void(uint32_t)> at_yield = [](uint32_t) {};
-  std::function<void(uint32_t)> at_wake = [](uint32_t) {};  // of a scheduler
+  std::function<void(uint32_t)> at_wake = [](uint32_t) {};  // called when a scheduler is woken
   uint32_t notified = 0;
   uint64_t wired_when_notified = 0;
   void make_deterministic() { table_.deterministic = 1; }

@@ -1,4 +1,4 @@
-// What a run says about itself: counters by name, and its state as text.
+// The reports of a run: counters by name, and a text about its state.
 #include "check.hpp"
 #include "one_thread.hpp"
 #include "program.hpp"

@@ -191,9 +191,10 @@ class Program {
   std::mt19937_64 random_;
   const size_t tasks_;
   std::vector<Byte> buffers_[kBuffers];
-  std::vector<HeapTensor> heap_;                       // of the open scopes
-  std::vector<std::pair<uint64_t, uint64_t>> blocks_;  // by submit: first span, number of spans
-  std::set<std::pair<int64_t, int64_t>> orders_;       // number of submits
+  std::vector<HeapTensor> heap_;  // heap tensors of the open scopes
+  // for each submit: first span, number of spans
+  std::vector<std::pair<uint64_t, uint64_t>> blocks_;
+  std::set<std::pair<int64_t, int64_t>> orders_;  // number of submits
   uint64_t others_ = 0;
   size_t spans_ = 0;
   bool has_failed_ = false;

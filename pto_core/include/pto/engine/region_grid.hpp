@@ -2,10 +2,10 @@
 //
 // A frame's boxes are divided into layers. Each layer has one cell size, and each of its boxes is
 // in the cell of its lowest corner:
-//   tiles      every box is one cell, cut off at the end of the frame. A search looks at the cells
-//              that it meets; a box of the layer's own shape is one probe.
-//   power of 2 no box is larger than a cell. A search also looks one cell further down.
-// Where a search would look at more cells than the layer has boxes, it looks at the boxes instead.
+//   tiles      every box fills one cell, which the end of the frame may cut off. A search visits
+//              the cells that its region overlaps; for a box of the layer's shape this is one cell.
+//   power of 2 no box is larger than a cell. A search also visits the next lower cell.
+// If a search would visit more cells than the layer has boxes, it visits all boxes instead.
 //
 // A bucket is itself a node, so reading the first box of a bucket costs one cache line. Further
 // boxes of the bucket are in nodes after all buckets. A new run clears nothing: a bucket is empty
@@ -136,7 +136,7 @@ class RegionGrid {
  public:
   struct Layer {
     uint32_t frame;
-    uint32_t next;   // of the frame
+    uint32_t next;   // next layer of the same frame
     uint32_t count;  // boxes
     uint32_t first;  // box
     CellGrid grid;

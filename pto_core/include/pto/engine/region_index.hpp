@@ -225,7 +225,8 @@ class RegionIndex {
 
   void look_up_box(const Region& region, RegionPlace& place) {
     const Frame& frame = frames_[place.frame];
-    bool only_tiles = true;  // of the region's shape: an overlapping tile is equal to it
+    // all boxes have the region's shape, so an overlapping tile equals the region
+    bool only_tiles = true;
     for (uint32_t index = frame.first_layer; index != kNoLayer; index = grid_.layer(index).next) {
       const auto& layer = grid_.layer(index);
       uint64_t cell;

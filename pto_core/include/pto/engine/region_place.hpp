@@ -1,8 +1,8 @@
 // The interface between a region index and its owner.
 //
-// A Policy says what has become of a value, and hears which are gone:
-//   RegionState state(Value&)             asked of what a lookup meets
-//   void removed(Value&, RegionRemoval)   the value leaves the index
+// A Policy reports the state of a value, and is notified of removals:
+//   RegionState state(Value&)             called for each value that a look-up visits
+//   void removed(Value&, RegionRemoval)   called when a value is removed from the index
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ enum class RegionRemoval : uint32_t { kStale, kCovered };
 struct RegionPlace {
   uint64_t changes = 0;      // version of the index when it was taken; 0: not taken
   uint64_t prepared = 0;     // version when prepare() found frame, layer and cell
-  uint64_t cell = 0;         // of the layer
+  uint64_t cell = 0;         // cell number in the layer
   uint32_t frame = 0;        // kNoFrame: a range or a key
   uint32_t layer = 0;        // the cell of the region; kNoLayer: unknown
   uint32_t node = 0;         // node of exactly this region, or kNoNode

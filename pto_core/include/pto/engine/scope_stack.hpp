@@ -84,7 +84,7 @@ class ScopeStack {
  private:
   // Return the outermost open scope of a ring that has tasks of its own.
   struct Oldest {
-    int64_t task = Scope::kNone;  // its first task
+    int64_t task = Scope::kNone;  // first task of the scope
     uint32_t depth = 0;
   };
 

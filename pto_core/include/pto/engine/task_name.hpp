@@ -11,7 +11,7 @@ namespace pto::engine {
 // Written as "task 3", or "task 3 of ring 1" if the runtime has PTO_RUNTIME_RING_IDS.
 struct TaskName {
   int64_t id;
-  uint32_t capabilities;  // of the runtime
+  uint32_t capabilities;  // capability bits of the runtime
 };
 
 inline void write(Text& text, TaskName task) {

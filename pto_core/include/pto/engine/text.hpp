@@ -56,7 +56,7 @@ class Text {
     append(value < 0 ? uint64_t{0} - static_cast<uint64_t>(value) : static_cast<uint64_t>(value));
   }
 
-  // A type with its own text: write(text, part) is found in the namespace of the part.
+  // Write a part of another type: calls the function write(text, part) of its namespace.
   template <class Part, std::enable_if_t<std::is_class_v<Part>, bool> = true>
   void append(const Part& part) {
     write(*this, part);

@@ -47,8 +47,8 @@ class SharedRanges {
     uint64_t begin;
     uint64_t end;
     bool is_shared;
-    bool is_own;      // of a SharedMapping
-    uint64_t device;  // of the file; 0 for private memory, like the next two
+    bool is_own;      // whether a SharedMapping created it
+    uint64_t device;  // device of the file; 0 for private memory, like the next two members
     uint64_t inode;
     uint64_t file_begin;  // the address at which byte 0 of the file would be
 

@@ -56,7 +56,7 @@ class Background {
   Drive& drive_;
   std::thread thread_;                 // used by start() and stop() only
   std::atomic<std::thread::id> id_{};  // set while the thread exists
-  std::function<void()> rest_;         // of its own thread
+  std::function<void()> rest_;         // last action of the driver's own thread
   pid_t process_ = 0;                  // the process that started the thread
   sigset_t program_mask_{};
   std::mutex mutex_;

@@ -13,7 +13,7 @@ namespace pto::hierarchy {
 
 struct MemberCall {
   std::span<const pto_tensor> tensors;
-  std::span<Tensor> keys;  // of the tensors; the engine writes the allocated addresses
+  std::span<Tensor> keys;  // keys of the tensors; the engine writes the allocated addresses
   std::span<const uint64_t> scalars;
 };
 

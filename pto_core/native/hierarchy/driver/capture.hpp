@@ -60,7 +60,7 @@ class Capture {
   std::unique_ptr<NativeEngine> engine_;
   Instructions out_;
   std::shared_ptr<CapturedGraph> graph_;
-  std::map<uint64_t, Base> bases_;                                  // by address
+  std::map<uint64_t, Base> bases_;                                  // key: the address
   std::vector<std::pair<uint32_t, CapturedGraph::Patch>> patches_;  // base, patch
   uint32_t depth_ = 0;
   std::vector<Member> members_;

@@ -69,8 +69,8 @@ struct CapturedTask {
 struct CapturedStep {
   enum class What : uint8_t { kSubmit, kAllocate, kScopeBegin, kScopeEnd };
   What what;
-  uint32_t task;  // of kSubmit: its index in `tasks`
-  uint32_t base;  // of kAllocate
+  uint32_t task;  // for kSubmit: index in `tasks`
+  uint32_t base;  // for kAllocate: number of the base
   uint64_t bytes;
 };
 
@@ -103,7 +103,7 @@ struct CapturedGraph {
   std::vector<int32_t> pins;
   std::vector<uint64_t> blob_storage;
   std::vector<uint64_t> bases;  // present address of each
-  std::vector<Patch> patches;   // by base, from first_patch[base] on
+  std::vector<Patch> patches;   // sorted by base; those of a base start at first_patch[base]
   std::vector<uint64_t> first_patch;
   // ranges of memory that belong to no base: ascending, disjoint
   std::vector<AddressRange> constants;

@@ -51,7 +51,7 @@ class ChildMemory {
     std::vector<TaskRange> uses;
     size_t prune_at = 64;
   };
-  using Allocations = std::map<uint64_t, Allocation>;  // by address
+  using Allocations = std::map<uint64_t, Allocation>;  // key: the address
 
   const Allocation* find(int32_t child, uint64_t address, uint64_t bytes) const;
   std::vector<int32_t> holders(const pto_tensor& tensor, uint64_t bytes) const;

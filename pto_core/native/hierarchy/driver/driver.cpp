@@ -235,7 +235,7 @@ bool Driver::watch(int64_t task) {
 // ---- the end ----
 
 void Driver::park() {
-  refuse_inside();  // its own thread may wait for the role
+  refuse_inside();  // the driver's own thread may wait for the role
   own_thread().park();
 }
 
@@ -257,7 +257,8 @@ void Driver::stop(int64_t cause) {
 }
 
 void Driver::close() {
-  if (!own_thread().is_own_thread()) refuse_inside();  // its own thread may wait for the role
+  // the driver's own thread may wait for the role
+  if (!own_thread().is_own_thread()) refuse_inside();
   own_thread().stop();
   // The driver's own thread may have frames that hold the role, so the connections are freed with
   // the driver.

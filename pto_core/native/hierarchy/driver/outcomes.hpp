@@ -34,7 +34,7 @@ struct EndedTask {
 };
 
 struct RunOutcomes {
-  int64_t first_task = 0;  // of the run
+  int64_t first_task = 0;  // number of the first task of the run
   std::atomic<bool> is_over{false};
   std::atomic<bool> is_stopped{false};           // whether the run was open when the driver stopped
   std::unordered_map<int64_t, EndedTask> ended;  // tasks that did not complete

@@ -38,7 +38,7 @@ class Replayer {
   DriverCore& core_;
   Exchange& exchange_;
   Submitter& submitter_;
-  std::vector<Tensor> keys_;  // of the current task; kept to reuse their memory
+  std::vector<Tensor> keys_;  // keys of the current task; kept to reuse their memory
   std::vector<Member> members_;
   std::vector<int64_t> after_;
 };

@@ -50,7 +50,7 @@ void add_member(PyObject* object, size_t position, const SubmitRequest& request,
   if (!args) {
     core::raise_usage(
         (request.is_group ? "member " + std::to_string(position) : std::string("args")) + " is " +
-        core::shown(object) + " of type " + core::type_text(object) + "; give a TaskArgs");
+        core::shown(object) + " of type " + core::type_text(object) + "; pass a TaskArgs");
   }
   args->take_addresses();
   draft.args.push_back(args);
@@ -75,7 +75,7 @@ void add_members(const SubmitRequest& request, bool is_repeated, VisibleMemory& 
     PyErr_Clear();
     if (!list.is_valid()) {
       core::raise_usage("args_list is " + core::shown(request.args ? request.args : Py_None) +
-                        "; give a list with the TaskArgs of each member");
+                        "; pass a list with the TaskArgs of each member");
     }
     const Py_ssize_t count = PySequence_Fast_GET_SIZE(list.ptr());
     for (Py_ssize_t i = 0; i < count; ++i)
@@ -135,7 +135,7 @@ void Submits::read_workers(const SubmitRequest& request, std::vector<int32_t>& p
   const nb::object list = nb::steal(PySequence_Fast(request.workers, ""));
   PyErr_Clear();
   if (!list.is_valid())
-    core::raise_usage("workers is " + core::shown(request.workers) + "; give a list of numbers");
+    core::raise_usage("workers is " + core::shown(request.workers) + "; pass a list of numbers");
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list.ptr()); ++i)
     pins.push_back(child_of(PySequence_Fast_GET_ITEM(list.ptr(), i), request.kind));
 }
@@ -148,7 +148,7 @@ void Submits::read_producers(const SubmitRequest& request, Draft& draft) const {
     PyErr_Clear();
     if (!list.is_valid()) {
       core::raise_usage("after is " + core::shown(request.after) +
-                        "; give a list of handles of tasks");
+                        "; pass a list of handles of tasks");
     }
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list.ptr()); ++i)
       draft.after.push_back(producer_of(PySequence_Fast_GET_ITEM(list.ptr(), i), "after has "));

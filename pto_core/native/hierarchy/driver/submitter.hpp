@@ -64,7 +64,7 @@ class Submitter {
   Exchange& exchange_;
   uint64_t granted_[kRings] = {};
   uint64_t high_water_[kRings] = {};
-  std::vector<Member> members_;  // of the current submit
+  std::vector<Member> members_;  // members of the current submit
   uint32_t depth_ = 0;           // number of open scopes
   uint32_t since_poll_ = 0;      // number of submits since the last poll
   uint32_t since_clock_ = 0;

@@ -19,7 +19,7 @@ class WorkerDriver;
 
 // The data that the handles of a run share; a Python object, so that handles can count references.
 struct RunObject {
-  PyObject_HEAD WorkerDriver* driver;     // as long as driver_object is
+  PyObject_HEAD WorkerDriver* driver;     // valid as long as driver_object is
   PyObject* driver_object;                // an owned reference
   std::shared_ptr<RunOutcomes> outcomes;  // null for a task of a capture
 };

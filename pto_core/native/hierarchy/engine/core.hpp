@@ -97,7 +97,7 @@ struct Core {
   uint64_t heap_begin = ~uint64_t{0};  // range of addresses that contains all rings
   uint64_t heap_end = 0;
   engine::ScopeStack<kRings> scopes;
-  std::vector<ScopeTasks> scope_tasks;  // by depth
+  std::vector<ScopeTasks> scope_tasks;  // indexed by scope depth
   Instructions* out = nullptr;          // instructions of the current event
   uint32_t freed_rings = 0;             // rings whose tail moved in this event; one bit for each
   bool is_running = false;  // whether a run is open: from its start to the end of its last task

@@ -122,13 +122,13 @@ class RegionMap {
     uint32_t task;
     uint32_t owner;
     uint32_t owner_number;  // the lower half
-    Link next;              // of the task
+    Link next;              // next entry of the same task
     Link previous;
   };
   struct Reader {
     Entry entry;
-    uint32_t node;   // of the region
-    uint32_t older;  // of the same region; also links the free ones
+    uint32_t node;   // node of its region
+    uint32_t older;  // next older reader of the same region; also links the free readers
     uint32_t newer;
   };
   struct ReaderList {

@@ -33,7 +33,7 @@ struct Edge {
   uint32_t producer;
   // links the consumers of the producer, ascending by number, or the free edges
   uint32_t next_consumer;
-  uint32_t next_hold;  // of the consumer
+  uint32_t next_hold;  // next held edge of the consumer
   uint8_t why;
   bool is_waited_for;  // in the list of consumers
 };
@@ -61,10 +61,10 @@ struct alignas(64) Slot {
   uint64_t count;          // number of its frame in the child
   uint32_t unfinished;     // unfinished producers, because of which it is PENDING or was sent early
   uint32_t poisoning;      // unfinished producers whose failure poisons it
-  uint32_t consumers;      // its edges, oldest first
+  uint32_t consumers;      // edges to its consumers, oldest first
   uint32_t last_consumer;  // newest of its edges
   uint32_t holds;          // edges
-  uint32_t entries;        // of the region map
+  uint32_t entries;        // its entries in the region map
   uint32_t consumer_count;  // number of references of consumers
   uint32_t owner_count;     // number of references of owners
   uint32_t unfinished_sum;  // XOR of their slots: the slot itself if there is only one
@@ -79,7 +79,7 @@ struct alignas(64) Slot {
   int64_t failure;  // see has_failure and has_root
   // child of the producer that finished last, or behind which the task was sent early
   int32_t last_producer;
-  int32_t pin;        // of a group: the first of its records; else kNone
+  int32_t pin;  // for a group: index of its first record; otherwise the pinned child, or kNone
   uint32_t follower;  // the unpinned consumer that may be sent early behind this attempt
 };
 static_assert(sizeof(Slot) == 128);
@@ -153,7 +153,8 @@ class Numbers {
   }
 
   std::vector<std::unique_ptr<Chunk>> chunks_;
-  std::vector<std::unique_ptr<Chunk>> spare_;  // as many as the maximum over all runs
+  // chunks to reuse; as many as the maximum over all runs
+  std::vector<std::unique_ptr<Chunk>> spare_;
   int64_t first_ = 0;
 };
 

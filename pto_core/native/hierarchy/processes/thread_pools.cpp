@@ -44,7 +44,7 @@ struct Pool {
   bool ThreadPools::* wanted;
   void (*set)(int);
   int (*get)();
-  const int* has_threads;  // of OpenBLAS
+  const int* has_threads;  // variable of OpenBLAS
   int* count;
 };
 

@@ -43,8 +43,8 @@ class Registry:
 
     def __init__(self, worker: bytes | None = None) -> None:
         self.live = LiveCallables(worker or os.urandom(_IDENTITY_BYTES))
-        self._registrations: dict[bytes, Registration] = {}  # by registration id
-        self._by_target: dict[int, Registration] = {}  # by the id() of the target
+        self._registrations: dict[bytes, Registration] = {}  # key: the registration id
+        self._by_target: dict[int, Registration] = {}  # key: the id() of the target
 
     def __getstate__(self) -> Any:
         return self.live.worker, list(self._registrations.values())

@@ -106,7 +106,7 @@ def returning(start) -> None:
         (returning, "ended by itself with code 0 while starting, before it was ready"),
     ],
 )
-def test_one_that_fails_is_named_and_takes_the_others_along(processes, is_gone, body, message):
+def test_a_child_that_fails_is_named_and_the_others_end(processes, is_gone, body, message):
     pids = []
 
     def other(start) -> None:

@@ -46,7 +46,7 @@ class Runtime {
   int orch_argc;
   uint64_t* orch_args;
   AicpuBuildApi aicpu_build_api;
-  const uint64_t* kernel_addrs;  // by function id, 0 to 4095; 0 if no kernel is registered
+  const uint64_t* kernel_addrs;  // indexed by function id, 0 to 4095; 0 if no kernel is registered
   int build_mode;                // 1: build and schedule at once; 0: first build, then schedule
 
   Runtime(const pto_build_graph_calls* calls, void* graph, const AicpuBuildApi& api, uint64_t* args,

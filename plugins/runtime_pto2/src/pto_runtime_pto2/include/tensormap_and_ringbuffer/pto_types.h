@@ -21,7 +21,7 @@ enum PTO2WorkerType : int32_t {
 #define PTO2_NUM_WORKER_TYPES 4
 #endif
 
-// What a task does with a parameter; the values are PTO_TAG_* of the native ABI.
+// The use of a parameter by a task. The values are PTO_TAG_* of the native ABI.
 enum class PTOParamType : uint32_t {
   INPUT = 0,
   OUTPUT = 1,

@@ -1,4 +1,4 @@
-// How tensors are derived from tensors: bounds, strides, and the address of the shared buffer.
+// Derives tensors from tensors: bounds, strides, and the address of the shared buffer.
 //
 // Only the root node stores the current address, size and owner of the buffer. Every other node
 // copies them when it is used and has no address yet. An address never changes once it is set.

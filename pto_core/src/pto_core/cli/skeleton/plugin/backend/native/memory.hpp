@@ -51,7 +51,7 @@ class Memory {
   std::mutex mutex_;
   size_t capacity_;
   size_t used_ = 0;  // bytes of all buffers
-  Buffers buffers_;  // by address
+  Buffers buffers_;  // key: the address
   pto_run_report counts_{};
 };
 

@@ -53,7 +53,7 @@ void add_memory(pto_platform& table) {
     device_of(self).attend();
     return guarded(nullptr, [&] { device_of(self).memory.copy_out(host, address, bytes); });
   };
-  // Not called while `checking` is 0.
+  // Never called, because `checking` is 0.
   table.check_value = [](void*, uint64_t, pto_error*) { return pto_status{PTO_OK}; };
   table.check_range = [](void*, uint64_t, size_t, pto_error*) { return pto_status{PTO_OK}; };
   table.lend = [](void*, uint64_t, size_t, pto_error*) { return pto_status{PTO_OK}; };

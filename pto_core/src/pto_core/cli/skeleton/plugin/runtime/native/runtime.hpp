@@ -65,7 +65,7 @@ class Runtime {
   const pto_platform& platform_;
   const pto_run* run_ = nullptr;
   pto::engine::ErrorLatch latch_;
-  std::map<int32_t, pto_kernel_entry> kernels_;  // by function id
+  std::map<int32_t, pto_kernel_entry> kernels_;  // key: the function id
 
   // Guards the graph. Never held during a call of the platform.
   mutable std::mutex mutex_;
