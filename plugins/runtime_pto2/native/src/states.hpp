@@ -33,9 +33,9 @@ constexpr StateText kStateTexts[kPhases] = {
     {"PENDING", "waits for producers that have not completed"},
     {"READY", "waits for a core of its type, or of its cluster"},
     {"RUNNING", "on a core"},
-    {"COMPLETED", "the kernel has returned; consumers are being told"},
+    {"COMPLETED", "the kernel has returned; consumers are being notified"},
     {"DONE",
-     "consumers and producers have been told; lives until its scope has ended and its last "
+     "consumers and producers were notified; lives until its scope has ended and its last "
      "consumer has completed"},
     {"CONSUMED", "retired: slot, slab and edges may be used again"},
     {"FAILED", "the kernel failed; the run ends with its error"},
@@ -44,9 +44,9 @@ constexpr StateText kStateTexts[kPhases] = {
 constexpr StateText kEventTexts[kEvents] = {
     {"WIRE", "a scheduler reads the task from the stream of submits"},
     {"SATISFY", "the last producer that it waited for has completed"},
-    {"DISPATCH", "a scheduler hands it to a free core"},
+    {"DISPATCH", "a scheduler dispatches it to a free core"},
     {"FINISH", "its kernel has returned (of a block task: this block's)"},
-    {"RELEASE", "its consumers have been told, and the producers that it held"},
+    {"RELEASE", "its consumers, and the producers that it held, were notified"},
     {"RETIRE", "it is the oldest of its ring, its scope has ended, no task holds it"},
     {"FAIL", "its kernel has failed"},
 };

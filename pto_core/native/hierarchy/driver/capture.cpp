@@ -65,7 +65,7 @@ Capture::Capture(const Configuration& configuration, Hazards hazards, uint64_t n
     for (size_t other = 0; other < i; ++other) {
       if (!overlap(range, range_of(arguments[other]))) continue;
       refuse("tensors " + std::to_string(other) + " and " + std::to_string(i) +
-             " of the arguments overlap, so that which one a task names cannot be told; capture "
+             " of the arguments overlap, so the argument that a task names is ambiguous; capture "
              "with arrays that lie apart");
     }
     add_base(range.begin, range.end - range.begin);

@@ -39,7 +39,7 @@ uint64_t ChildControl::control(int32_t child, std::string data) {
   ChildLink& link = role->core.link(child);
   if (!link.is_attached()) {
     throw Refusal(Refusal::Kind::kProtocol,
-                  "child " + std::to_string(child) + " is gone and takes no control frame");
+                  "child " + std::to_string(child) + " has exited and accepts no control frame");
   }
   const size_t bytes = sizeof(pto_frame) + data.size();
   if (bytes > link.largest_frame_bytes()) {

@@ -80,7 +80,8 @@ void validate_task(const Slot& slot, const Expected& expected) {
   const uint32_t frames = state == State::kRunning ? slot.members - slot.ended : 0u;
   require(expected.frames == frames, name + " has its frames in flight");
   if (has_finished) {
-    require(slot.consumers == kNoEdge && slot.holds == kNoEdge, name + " has told everybody");
+    require(slot.consumers == kNoEdge && slot.holds == kNoEdge,
+            name + " has notified all other tasks");
   }
 }
 

@@ -278,8 +278,7 @@ inline TensorNode* make_node(uint64_t address, const uint64_t shapes[], uint64_t
   if (!set_shape(data, shapes, ndims, current_pool, "a tensor", file, line)) return node;
   uint64_t bytes = get_element_size(dtype);
   if (__builtin_expect(bytes == 0, 0)) {
-    report(current_pool, file, line,
-           "a tensor of data type %u, which is none; DataType has 0 to %u",
+    report(current_pool, file, line, "a tensor of the invalid data type %u; DataType has 0 to %u",
            static_cast<unsigned>(dtype), static_cast<unsigned>(DataType::COMPLEX128));
   }
   bool is_too_big = false;
@@ -287,7 +286,7 @@ inline TensorNode* make_node(uint64_t address, const uint64_t shapes[], uint64_t
     is_too_big |= __builtin_mul_overflow(bytes, data.shapes[i], &bytes);
   }
   if (__builtin_expect(is_too_big, 0)) {
-    report(current_pool, file, line, "a tensor of more than 2^64 bytes; look at its shape");
+    report(current_pool, file, line, "a tensor of more than 2^64 bytes; check its shape");
     bytes = 0;
   }
   data.buffer.size = bytes;

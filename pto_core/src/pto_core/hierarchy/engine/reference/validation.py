@@ -52,7 +52,7 @@ def _validate_task(core: Core, task: Task) -> None:
     if state is State.READY:
         _require(not task.unfinished, f"{name} has unfinished producers")
     if has_finished:
-        _require(not task.consumers and not task.holds, f"{name} has told everybody")
+        _require(not task.consumers and not task.holds, f"{name} has notified all other tasks")
 
 
 def _validate_references(core: Core) -> None:
