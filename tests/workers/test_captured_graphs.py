@@ -352,7 +352,7 @@ def refusals(worker: Any, handle: Any, row: Any) -> dict[str, Any]:
         "a run or session was begun inside a capture": lambda orch, args, cfg: (
             worker.session().__enter__()
         ),
-        "a run or session inside": lambda orch, args, cfg: worker.run(lambda *_: None),
+        "a run or session was begun": lambda orch, args, cfg: worker.run(lambda *_: None),
         "a capture inside a capture": lambda orch, args, cfg: worker.capture(lambda *_: None),
         "belongs to a run, not to the graph": after_a_run,
         "an earlier run allocated": lambda orch, args, cfg: orch.submit_sub(

@@ -180,7 +180,10 @@ def seconds_of_a_death(worker: Any, task_: Any, how: tuple[Any, Any], message: s
     rows = worker.shared_array((3, 8))
     worker.init()
     began = time.monotonic()
-    with pytest.raises(ChildDiedError, match=message) as caught, worker.session() as s:  # noqa: PT012
+    with (  # noqa: PT012
+        pytest.raises(ChildDiedError, match=message) as caught,
+        worker.session() as s,
+    ):
         s.submit(task_, rows[0])
         s.submit(add_one, rows[0], rows[1])
         s.submit(write, 3, rows[2])
