@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Generator
 from typing import Any
@@ -39,6 +40,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if {"native_build", "wheelhouse"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.timeout(BUILD_LIMIT_S))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Keep the collected tests out of garbage collections, which would traverse all of them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
