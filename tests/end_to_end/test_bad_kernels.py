@@ -13,7 +13,7 @@ MODES = {"threads": (), "deterministic": ("--seed", "7")}
 # Only in the case "first": the case "second" then finds all sources of "first" compiled.
 CRASH = "if (a[0] == 2) *reinterpret_cast<volatile int*>(16) = 1;"
 FOREVER = "if (a[0] == 2) for (volatile int64_t i = 0;; i = i + 1) {}"
-LIMIT_S = 8
+LIMIT_S = 4
 
 
 def run_case(case, runtime: str, mode: str, timeout_s: float | None = None):

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
-INSTANTS = 5
+INSTANTS = 3
 INSTANTS_FULL = 20
 # Every phase lasts much longer than this, so that the signal arrives during the phase.
 LATEST_S = 0.4

@@ -5,7 +5,8 @@
 
 The wall time of the quick profile on two cores is about half the processor time of its parallel
 part, plus the wall time of the tests that run alone. Measure on an idle machine: on a busy machine
-only processor seconds are meaningful, and they do not include the time that a test waits.
+only processor seconds are meaningful, and they do not include the time that a test waits. The last
+lines list entries of `quick.toml` that name no test in the file.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from profiles import Profiles
+from profiles import Profiles, begins
 
 LISTED = 30
 
@@ -36,6 +37,9 @@ def main(path: str) -> None:
     quick = sorted((test for test in tests if test[2].startswith("quick")), reverse=True)
     for used_s, wall_s, part, node_id in quick[:LISTED]:
         print(f"{used_s:7.2f} {wall_s:7.2f} {part:16} {node_id}")
+    for entry in (*lists.alone, *lists.slow):
+        if not any(begins(node_id, entry) for *_, node_id in tests):
+            print(f"no test of the file: {entry}")
 
 
 if __name__ == "__main__":

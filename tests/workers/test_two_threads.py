@@ -16,12 +16,14 @@ from typing import Any
 import psutil
 import pytest
 from task_arguments import given
+from thread_states import await_blocked
 
 from pto_core import CallableHandle, InOut, TaskArgs, TensorArgType, Worker, task
 from pto_core.errors import UsageError, WorkerClosedError
 
 SOON_S = 60.0
-MEANWHILE_S = 0.15
+SAMPLES = 30
+"""A second call that waits for a child is awake in one of these samples of its thread."""
 CHILDREN = 2
 
 
@@ -427,7 +429,7 @@ def walk(world: World, stopped: str, meanwhile: str) -> None:
     assert world.gate.reached.exists()
     Forks.before = None
     second = Call(world, meanwhile)
-    second.thread.join(MEANWHILE_S)
+    await_blocked(second.thread.native_id, SAMPLES)
     world.gate.opened.touch()
     first.end()
     second.end()
