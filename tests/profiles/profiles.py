@@ -6,6 +6,7 @@ Without the option `--profile`, pytest runs all tests that it collects.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import time
@@ -28,6 +29,7 @@ class Profiles:
     slow: dict[str, float]
 
     @classmethod
+    @functools.cache
     def read(cls) -> Profiles:
         """Read the lists of this checkout."""
         tables = tomllib.loads(LISTS.read_text())
@@ -36,6 +38,11 @@ class Profiles:
     def runs_alone(self, node_id: str) -> bool:
         """Return whether a test must run while no other test runs."""
         return any(begins(node_id, entry) for entry in self.alone)
+
+    def may_hold_alone(self, path: str) -> bool:
+        """Return whether a file or folder can hold tests that run alone."""
+        files = {entry.partition("::")[0] for entry in self.alone}
+        return any(f"{path}/".startswith(f"{file}/") or begins(file, path) for file in files)
 
     def is_slow(self, node_id: str) -> bool:
         """Return whether the quick profile leaves a test out."""
@@ -61,6 +68,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--load", choices=("parallel", "alone"), default="parallel")
     group.addoption("--costs", metavar="FILE", help="append the cost of each test to a file")
     group.addoption("--counts", metavar="FILE", help="write the number of tests by outcome")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Skip files without tests that run alone in the call that runs those only."""
+    is_inside = collection_path.is_relative_to(config.rootpath)
+    if config.getoption("profile") is None or config.getoption("load") != "alone" or not is_inside:
+        return None
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    return None if Profiles.read().may_hold_alone(path) else True
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -36,6 +36,15 @@ def test_an_entry_names_tests_that_exist(entry: str) -> None:
         assert re.search(rf"^ *(def|class) {name}\b", file.read_text(), re.M), f"{path}: {name}"
 
 
+@pytest.mark.parametrize(
+    ("path", "is_expected"),
+    [("a", True), ("a/b.py", True), ("a/c.py", False), ("c/d/e.py", True), ("c/de.py", False)],
+)
+def test_only_files_that_can_hold_tests_to_run_alone_are_collected(path, is_expected) -> None:
+    lists = Profiles(alone=("a/b.py::test_it", "c/d"), slow={})
+    assert lists.may_hold_alone(path) == is_expected
+
+
 @pytest.mark.parametrize("kind", WHOLE)
 def test_nothing_of_these_kinds_is_slow(kind: str) -> None:
     left_out = [entry for entry in LISTS.slow if begins(entry, kind) or begins(kind, entry)]
