@@ -246,6 +246,7 @@ def test_neither_a_child_nor_one_in_its_place_has_a_pipe_of_its_parent(make) -> 
     still_works(worker)  # the child has closed its start-up pipe
     found = [pipes(*child_pids()) - before]
     kill(*child_pids())
+    assert await_count(worker, "restarts", 1) == 1
     still_works(worker)
     found.append(pipes(*child_pids()) - before)
     assert found == [set(), set()]
