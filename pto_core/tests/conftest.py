@@ -76,6 +76,29 @@ SCHEDULER = """
     plugin = Fake()
 """
 
+LINK = """
+    from pto_core.interfaces import API_VERSION, Health
+
+    class Fake:
+        name = "{name}"
+        api_version = API_VERSION
+        capabilities = frozenset({{"encrypted", "peer_keys"}})
+
+        def health(self):
+            return Health(ok=True)
+
+        def key_pair(self): ...
+
+        def listen(self, address, credentials=None, allowed=(), *, limits=None, insecure=False): ...
+
+        def dial(self, address, credentials=None, server_key=None, *, limits=None, insecure=False):
+            ...
+
+        def wait(self, ends, timeout_s=None, descriptors=()): ...
+
+    plugin = Fake()
+"""
+
 
 @dataclass
 class Site:
@@ -117,6 +140,10 @@ class Site:
     def scheduler(self, name: str, *changes: tuple[str, str]) -> None:
         """Install ``fake-NAME`` with one placement policy; ``changes`` edit its source."""
         self._install_plugin("scheduler", SCHEDULER, name, changes, None)
+
+    def link(self, name: str, *changes: tuple[str, str]) -> None:
+        """Install ``fake-NAME`` with one link; ``changes`` edit its source."""
+        self._install_plugin("link", LINK, name, changes, None)
 
     def observer(self, name: str, source: str) -> None:
         """Install the distribution ``fake-NAME`` with one observer, a module."""

@@ -13,6 +13,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import tcp_links
 from packets import source
 from test_users_programs import errors, mypy
 
@@ -25,6 +26,7 @@ ANNOTATIONS = {
     "backend": "Backend",
     "runtime": "Runtime",
     "transport": "PythonTransport",
+    "link": "LinkPlugin",
     "scheduler": "PolicyPlugin",
 }
 
@@ -85,6 +87,23 @@ def test_the_example_of_a_policy_conforms(cache: Path, tmp_path: Path) -> None:
     check = "\nfrom pto_core.interfaces import PolicyPlugin\n\nchecked: PolicyPlugin = plugin\n"
     path.write_text(policy_example() + check)
     assert errors(mypy(path, cache)) == []
+
+
+def test_the_example_of_a_link_conforms(cache: Path, tmp_path: Path) -> None:
+    path = tmp_path / "tcp_example.py"
+    path.write_text(
+        tcp_links.source()
+        + "\nfrom pto_core.interfaces import Link, LinkPlugin, Listener\n\n"
+        + "checked: LinkPlugin = plugin\n"
+        + "def ends(one: TcpListener, other: TcpLink) -> tuple[Listener, Link]:\n"
+        + "    return one, other\n"
+    )
+    assert errors(mypy(path, cache)) == []
+    text = path.read_text()
+    assert "def allow(self" in text
+    path = tmp_path / "tcp_without_allow.py"
+    path.write_text(text.replace("def allow(self", "def admit(self"))
+    assert errors(mypy(path, cache))
 
 
 @pytest.mark.parametrize("family", ANNOTATIONS)

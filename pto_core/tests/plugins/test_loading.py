@@ -156,6 +156,38 @@ def test_another_interface_version_names_both_numbers(site):
     assert "fake-red 1.0" in str(caught.value)
 
 
+def test_a_link(site):
+    site.link("wire")
+    wire = plugins.load_link("wire")
+    assert isinstance(wire, interfaces.LinkPlugin)
+    assert "wire" in [record.name for record in plugins.links()]
+    (listed,) = [i for i in plugins.inspect_all() if i.record.name == "wire"]
+    assert listed.health.ok
+    assert listed.capabilities == {"encrypted", "peer_keys"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("def dial", "def dail"), "has no 'dial'; did you mean 'dail'"),
+        (("def key_pair(self): ...", "key_pair = 3"), "'key_pair' that cannot be called"),
+        (('"peer_keys"', '"peer_key"'), "'peer_key', which no link has; did you mean 'peer_keys'"),
+        (('name = "wire"', 'name = "cable"'), "calls itself 'cable', its entry points say wire"),
+    ],
+)
+def test_what_a_link_must_be(site, change, words):
+    site.link("wire", change)
+    with pytest.raises(PluginLoadError, match=words) as caught:
+        plugins.load_link("wire")
+    assert "'wire' (fake-wire 1.0" in str(caught.value)
+
+
+def test_an_unhealthy_link_is_refused(site):
+    site.link("wire", UNHEALTHY)
+    with pytest.raises(PluginUnavailableError, match="no card is in this machine; install a card"):
+        plugins.load_link("wire")
+
+
 def test_a_policy_and_an_engine(site):
     site.scheduler("red")
     site.scheduler("blue", ("def policy(self)", "def engine(self, *_)"), ('"policy"', '"engine"'))
@@ -273,6 +305,7 @@ def test_the_interface_is_checked_by_the_names_that_it_declares():
         ("backend", interfaces.Backend),
         ("runtime", interfaces.Runtime),
         ("transport", interfaces.Transport),
+        ("link", interfaces.LinkPlugin),
         ("scheduler", interfaces.SchedulerPlugin),
     ):
         members = {name: getattr(protocol, name) for name in dir(protocol) if name[0] != "_"}

@@ -84,7 +84,7 @@ class PluginLoadError(PluginError):
 
 
 class PluginUnavailableError(PluginLoadError):
-    """A runtime or transport plugin is not installed, or is unusable on this machine."""
+    """A runtime, transport or link plugin is not installed, or is unusable on this machine."""
 
     exit_code = 5
 
@@ -307,6 +307,12 @@ class RemoteError(PtoError):
     """
 
     fields: ClassVar[tuple[str, ...]] = ("type_name", "remote_traceback")
+
+
+class LinkError(PtoError):
+    """A link cannot be opened at ``address``, or was closed."""
+
+    fields: ClassVar[tuple[str, ...]] = ("address",)
 
 
 class WorkerClosedError(UsageError):

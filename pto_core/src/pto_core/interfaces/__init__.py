@@ -2,20 +2,36 @@
 
 A plugin is an object (usually an instance of a small class, at module level) that an entry point
 names. The groups of entry points are ``pto.backends``, ``pto.runtimes``, ``pto.transports``,
-``pto.schedulers``, ``pto.commands`` and ``pto.observers``. Users select a plugin by the name of its
-entry point. A second entry point for the same object is an alias.
+``pto.links``, ``pto.schedulers``, ``pto.commands`` and ``pto.observers``. Users select a plugin by
+the name of its entry point. A second entry point for the same object is an alias.
 
-Four interfaces name the parts of the design:
+Five interfaces name the parts of the design:
 
 - :class:`Orchestrator`: graph functions submit tasks to it.
 - :class:`Scheduler`: the engine of a Worker, which selects the child and the time of each task.
 - :class:`Endpoint`: the Worker's end of the connection to one child.
+- :class:`Link`: a connection to another host, over which messages travel.
 - :class:`Runtime`: a runtime variant, which runs the tasks of one chip.
 """
 
 from pto_core.interfaces import parse
 from pto_core.interfaces.backend import Backend, KernelToolchain
 from pto_core.interfaces.command import Command
+from pto_core.interfaces.link import (
+    PARTS_LIMIT,
+    Buffer,
+    KeyPair,
+    Link,
+    LinkLimits,
+    LinkPlugin,
+    Listener,
+    Message,
+    Peer,
+    Ready,
+    check_message,
+    require_loopback,
+    split_address,
+)
 from pto_core.interfaces.observer import CaseInfo, RunInfo
 from pto_core.interfaces.orchestrator import Orchestrator
 from pto_core.interfaces.plugin import (
@@ -46,7 +62,9 @@ from pto_core.interfaces.transport import (
 __all__ = [
     "ABI_VERSION",
     "API_VERSION",
+    "PARTS_LIMIT",
     "Backend",
+    "Buffer",
     "CaseInfo",
     "ChildEnd",
     "Command",
@@ -55,19 +73,30 @@ __all__ = [
     "EnginePlugin",
     "Health",
     "KernelToolchain",
+    "KeyPair",
+    "Link",
+    "LinkLimits",
+    "LinkPlugin",
+    "Listener",
+    "Message",
     "NativeTransport",
     "Option",
     "OrchestrationBuild",
     "Orchestrator",
+    "Peer",
     "Plugin",
     "Policy",
     "PolicyPlugin",
     "PythonTransport",
+    "Ready",
     "RunInfo",
     "Runtime",
     "Scheduler",
     "SchedulerPlugin",
     "Transport",
     "abi_include_dir",
+    "check_message",
     "parse",
+    "require_loopback",
+    "split_address",
 ]

@@ -16,6 +16,7 @@ _ATTRIBUTES = {
     "backend": _NAMED,
     "runtime": _NAMED,
     "transport": (*_NAMED, "frame_limit"),
+    "link": _NAMED,
     "scheduler": _NAMED,
     "command": (),
     "observer": (),
@@ -24,6 +25,7 @@ _METHODS = {
     "backend": ("health", "library", "kernel_toolchain", "options"),
     "runtime": ("health", "library", "orchestration_build", "kernel_include_dirs", "options"),
     "transport": ("health",),
+    "link": ("health", "key_pair", "listen", "dial", "wait"),
     "scheduler": ("health",),
     "command": ("add_arguments", "run"),
     "observer": (),
@@ -31,6 +33,7 @@ _METHODS = {
 
 _TRANSPORT_KINDS = ("library", "connect")
 _TRANSPORT_CAPABILITIES = frozenset({"in_order", "same_addresses"})
+_LINK_CAPABILITIES = frozenset({"encrypted", "peer_keys"})
 SCHEDULER_KINDS = ("engine", "policy")
 _SCHEDULER_CAPABILITIES = frozenset({*SCHEDULER_KINDS, "reference_order"})
 # Enough for the head of a frame and the arguments of a task with a few tensors.
@@ -62,6 +65,8 @@ def check_plugin(record: PluginRecord, plugin: Any) -> None:
         _check_options(record, plugin)
     if record.family == "transport":
         _check_transport(record, plugin)
+    if record.family == "link":
+        _check_capabilities(record, plugin, _LINK_CAPABILITIES)
     if record.family == "scheduler":
         _check_scheduler(record, plugin)
 

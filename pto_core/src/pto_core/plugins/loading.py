@@ -17,6 +17,7 @@ from pto_core.interfaces import (
     Backend,
     Command,
     EnginePlugin,
+    LinkPlugin,
     NativeTransport,
     Option,
     PolicyPlugin,
@@ -74,6 +75,17 @@ def load_transport(name: str) -> NativeTransport | PythonTransport:
     if isinstance(transport, NativeTransport):
         check_library(record, transport.library())
     return transport
+
+
+def load_link(name: str) -> LinkPlugin:
+    """Return the link called ``name``; imports only that plugin.
+
+    Raises :class:`~pto_core.errors.PluginError`.
+    """
+    record = find("link", name)
+    link = cast(LinkPlugin, load_record(record))
+    _require_health(record, link)
+    return link
 
 
 def load_engine(name: str) -> EnginePlugin:

@@ -16,7 +16,7 @@ from pto_core.errors import (
 from pto_core.errors.suggestion import suggestion
 from pto_core.plugins.advice import install
 
-FAMILIES = ("backend", "runtime", "transport", "scheduler", "command", "observer")
+FAMILIES = ("backend", "runtime", "transport", "link", "scheduler", "command", "observer")
 
 # The plugins that belong to pto, for the installation commands in messages.
 _OURS = frozenset(
@@ -28,6 +28,7 @@ _OURS = frozenset(
         ("runtime", "tensormap_and_ringbuffer"),
         ("runtime", "pto2"),
         ("transport", "shm"),
+        ("link", "zmq"),
     }
 )
 # Backends that are planned, each with its simulator.
@@ -73,6 +74,11 @@ def runtimes() -> list[PluginRecord]:
 def transports() -> list[PluginRecord]:
     """List the installed transports."""
     return installed("transport")
+
+
+def links() -> list[PluginRecord]:
+    """List the installed links."""
+    return installed("link")
 
 
 def schedulers() -> list[PluginRecord]:
@@ -158,7 +164,7 @@ def _unknown(family: str, name: str, candidates: Sequence[PluginRecord]) -> PtoE
         message = f"the {family} {name!r} is not installed; {listed}; {install()}"
         return PluginUnavailableError(message, family=family, plugin=name)
     message = f"no {family} called {name!r} is installed{suggestion(name, known)}; {listed}"
-    if not known and family in ("backend", "runtime", "transport"):
+    if not known and family in ("backend", "runtime", "transport", "link"):
         message += f"; to install our plugins, {install()}"
     return UnknownPluginError(message, family=family, plugin=name, known=tuple(known))
 

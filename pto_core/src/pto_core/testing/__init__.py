@@ -1,4 +1,4 @@
-"""The conformance kit: contract tests for backends, runtimes, transports and schedulers.
+"""The conformance kit: contract tests for every family of plugins.
 
 A plugin's whole test file::
 
@@ -10,16 +10,19 @@ A plugin's whole test file::
 A test requires capabilities, not a certain plugin. A test is not collected if the plugin does not
 claim its capabilities; if the plugin claims a capability that it does not have, the test fails.
 Every test is a plain function ``check_*`` of one subject (:class:`BackendSubject`,
-:class:`RuntimeSubject`, :class:`TransportSubject` or :class:`SchedulerSubject`), in the modules
-``memory``, ``topology``, ``dispatch``, ``claims``, ``ordering``, ``graph_errors``, ``public_api``,
-and those of ``transports`` and ``schedulers``. It raises :class:`ContractError`, and its docstring
-states the contract. Only the test classes need pytest.
+:class:`RuntimeSubject`, :class:`TransportSubject`, :class:`LinkSubject` or
+:class:`SchedulerSubject`), in the modules ``memory``, ``topology``, ``dispatch``, ``claims``,
+``ordering``, ``graph_errors``, ``public_api``, and those of ``transports``, ``links`` and
+``schedulers``. It raises :class:`ContractError`, and its docstring states the contract. Only the
+test classes need pytest.
 """
 
 from pto_core.testing.capabilities import contract_test
 from pto_core.testing.contracts import BackendContract, RuntimeContract
 from pto_core.testing.failure import ContractError, expect
 from pto_core.testing.graphs import Graph
+from pto_core.testing.links import LinkSubject
+from pto_core.testing.links.contract import LinkContract
 from pto_core.testing.native import NativeBackend, NativeDevice, NativeRuntime, StatusError
 from pto_core.testing.probe import Probe, Work
 from pto_core.testing.schedulers import SchedulerSubject
@@ -34,6 +37,8 @@ __all__ = [
     "BackendSubject",
     "ContractError",
     "Graph",
+    "LinkContract",
+    "LinkSubject",
     "NativeBackend",
     "NativeDevice",
     "NativeRuntime",

@@ -1,0 +1,11 @@
+"""The contract of every link; the docstring of each test is a rule."""
+
+from pto_core.testing import LinkContract
+
+
+class TestTemplate(LinkContract):
+    """The contract of the link ``template``."""
+
+    link = "template"
+    # A message of two parts of almost 4 GiB each.
+    giant = b"TCPL" + (2).to_bytes(4, "little") + (2**32 - 1).to_bytes(4, "little") * 2

@@ -1,0 +1,7 @@
+"""The contract of links, a proxy that cuts connections, and links with faults for other tests."""
+
+from pto_core.testing.links.faults import Faults, FaultyLinks
+from pto_core.testing.links.proxy import Proxy
+from pto_core.testing.links.subject import LinkSubject, World
+
+__all__ = ["Faults", "FaultyLinks", "LinkSubject", "Proxy", "World"]

@@ -1,0 +1,29 @@
+"""A link over plain TCP: the example of the interface's docstring, as installed."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+from pto_core.interfaces import link
+
+NAME = "tcp"
+# A message of two parts, each of almost 4 GiB.
+GIANT = b"TCPL" + (2).to_bytes(4, "little") + (2**32 - 1).to_bytes(4, "little") * 2
+
+
+def source() -> str:
+    """Return the code of the docstring's example."""
+    example = re.search(r"::\n\n((?: {4}.*\n|\n)+)with", link.__doc__ or "")
+    assert example is not None
+    return textwrap.dedent(example[1])
+
+
+def install(folder: Path) -> None:
+    """Write the module and the metadata of its distribution; ``folder`` has to be on the path."""
+    (folder / "pto_link_tcp.py").write_text(source())
+    metadata = folder / "pto_link_tcp-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: pto-link-tcp\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[pto.links]\n{NAME} = pto_link_tcp:plugin\n")
