@@ -378,7 +378,7 @@ TEST(a_warm_engine_allocates_nothing) {
 TEST(every_pair_of_state_and_event_moves_as_the_table_says_or_changes_nothing) {
   for (uint8_t state = 0; state < kStates; ++state) {
     for (uint8_t event = 0; event < kStateEvents; ++event) {
-      Slots slots(kTransitions);
+      Slots slots;
       slots.restart();
       slots.reserve();
       Slot& slot = slots[slots.take()];

@@ -47,16 +47,6 @@ Policy policy_of(nb::object policy) {
   };
 }
 
-Transitions transitions_of(const std::vector<std::vector<int>>& rows) {
-  Transitions transitions;
-  for (uint32_t state = 0; state < kStates; ++state) {
-    for (uint32_t event = 0; event < kStateEvents; ++event) {
-      transitions.next[state][event] = static_cast<uint8_t>(rows.at(state).at(event));
-    }
-  }
-  return transitions;
-}
-
 // What, task, member, child, count, required child, required count, result, cause, root, ring.
 using InstructionTuple = std::tuple<int, int64_t, int32_t, int32_t, uint64_t, int32_t, uint64_t,
                                     int, int64_t, int64_t, int>;
@@ -139,10 +129,10 @@ class EngineCore {
  public:
   EngineCore(const std::vector<std::pair<int, uint32_t>>& children,
              const std::array<std::pair<uint64_t, uint64_t>, kRings>& rings, bool repeats_lost,
-             nb::object policy, const std::vector<std::vector<int>>& transitions)
+             nb::object policy)
       : calls_python_(!policy.is_none()), engine_(guarded([&] {
           return std::make_unique<NativeEngine>(configuration_of(children, rings, repeats_lost),
-                                                policy_of(policy), transitions_of(transitions));
+                                                policy_of(policy));
         })) {}
 
   NativeEngine& engine() {
@@ -333,10 +323,8 @@ TakenEngine take_engine(nb::handle core) {
 void bind_engine(nb::module_& module) {
   nb::class_<EngineCore> core(module, "EngineCore");
   core.def(nb::init<const std::vector<std::pair<int, uint32_t>>&,
-                    const std::array<std::pair<uint64_t, uint64_t>, kRings>&, bool, nb::object,
-                    const std::vector<std::vector<int>>&>(),
-           nb::arg("children"), nb::arg("rings"), nb::arg("repeats_lost"), nb::arg("policy").none(),
-           nb::arg("transitions"))
+                    const std::array<std::pair<uint64_t, uint64_t>, kRings>&, bool, nb::object>(),
+           nb::arg("children"), nb::arg("rings"), nb::arg("repeats_lost"), nb::arg("policy").none())
       .def("submit", &submit, nb::arg("kind"), nb::arg("members"), nb::arg("pins"),
            nb::arg("is_hint"), nb::arg("retries"), nb::arg("timeout_ms"),
            nb::arg("known").none() = nb::none(), nb::arg("after") = std::vector<int64_t>())

@@ -130,7 +130,6 @@ class EngineCore:
         rings: Sequence[tuple[int, int]],
         repeats_lost: bool,
         policy: object | None,
-        transitions: Sequence[Sequence[int]],
     ) -> None: ...
     def submit(
         self,

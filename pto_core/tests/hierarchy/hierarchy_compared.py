@@ -18,10 +18,10 @@ class Difference(AssertionError):
 class ComparedEngine:
     """A reference engine, and a native engine that is compared with it after each event."""
 
-    def __init__(self, configuration: Configuration, **of_native: Any) -> None:
-        policy = {"policy": of_native["policy"]} if "policy" in of_native else {}
-        self.reference = ReferenceEngine(configuration, **policy)
-        self.native = NativeEngine(configuration, **of_native)
+    def __init__(self, configuration: Configuration, **of_reference: Any) -> None:
+        policy = {"policy": of_reference["policy"]} if "policy" in of_reference else {}
+        self.reference = ReferenceEngine(configuration, **of_reference)
+        self.native = NativeEngine(configuration, **policy)
         self.events = 0
         """The events so far, without dispatches that sent nothing."""
 

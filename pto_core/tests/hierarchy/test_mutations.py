@@ -66,13 +66,11 @@ def written(configuration: Configuration) -> Recording:
     ]
 
 
-def differs(
-    recording: Recording, transitions: Transitions, mutable: type[ReferenceEngine | NativeEngine]
-) -> bool:
-    """Compare a reference engine with an engine that has other transitions."""
+def differs(recording: Recording, transitions: Transitions) -> bool:
+    """Compare the native engine with a reference engine that has other transitions."""
     configuration, events = recording
-    engine = ReferenceEngine(configuration)
-    mutant = mutable(configuration, transitions=transitions)
+    engine = NativeEngine(configuration)
+    mutant = ReferenceEngine(configuration, transitions=transitions)
     for event in events:
         expected = engine.handle(event)
         try:
@@ -90,24 +88,19 @@ def recordings() -> list[Recording]:
     return [written(configuration), *random_ones]
 
 
-@pytest.mark.parametrize("mutable", [ReferenceEngine, NativeEngine])
-def test_unchanged_tables_never_differ(
-    recordings: list[Recording], mutable: type[ReferenceEngine | NativeEngine]
-) -> None:
-    assert not any(differs(recording, dict(TRANSITIONS), mutable) for recording in recordings)
+def test_unchanged_tables_never_differ(recordings: list[Recording]) -> None:
+    assert not any(differs(recording, dict(TRANSITIONS)) for recording in recordings)
 
 
-@pytest.mark.parametrize("mutable", [ReferenceEngine, NativeEngine])
 @pytest.mark.parametrize(("state", "event"), TRANSITIONS)
 def test_a_changed_row_is_found(
     recordings: list[Recording],
     state: State,
     event: StateEvent,
-    mutable: type[ReferenceEngine | NativeEngine],
 ) -> None:
     row = (state, event)
     without = {pair: target for pair, target in TRANSITIONS.items() if pair != row}
     mutants = [without, *({**TRANSITIONS, row: to} for to in State if to is not TRANSITIONS[row])]
     for mutant in mutants:
-        found = any(differs(recording, mutant, mutable) for recording in recordings)
+        found = any(differs(recording, mutant) for recording in recordings)
         assert found, f"{row} as {mutant.get(row)} makes no difference"

@@ -64,30 +64,11 @@ constexpr Transition kTransitions[] = {
     {kCompleted, Event::kRelease, kDone},   {kDone, Event::kRetire, kConsumed},
 };
 
-struct TransitionTable {
-  static constexpr uint8_t kNone = 0xFF;
-  uint8_t to[kPhases][kEvents];
-};
-
-constexpr TransitionTable make_transition_table() {
-  TransitionTable table{};
-  for (uint32_t phase = 0; phase < kPhases; ++phase) {
-    for (uint32_t event = 0; event < kEvents; ++event) {
-      table.to[phase][event] = TransitionTable::kNone;
-    }
-  }
-  for (const Transition& transition : kTransitions) {
-    table.to[transition.from][static_cast<uint32_t>(transition.event)] =
-        static_cast<uint8_t>(transition.to);
-  }
-  return table;
-}
-
-constexpr TransitionTable kTransitionTable = make_transition_table();
-
 constexpr bool may_follow(uint32_t phase, Event event) {
-  return phase < kPhases &&
-         kTransitionTable.to[phase][static_cast<uint32_t>(event)] != TransitionTable::kNone;
+  for (const Transition& transition : kTransitions) {
+    if (transition.from == phase && transition.event == event) return true;
+  }
+  return false;
 }
 
 // Return the state after `event`, from any state that allows it.
@@ -96,14 +77,6 @@ constexpr Phase target(Event event) {
     if (transition.event == event) return transition.to;
   }
   return kFree;
-}
-
-// Return false, and change nothing, if the table does not contain the pair.
-inline bool try_move(std::atomic<uint32_t>& phase, Event event) {
-  const uint32_t from = phase.load(std::memory_order_relaxed);
-  if (!may_follow(from, event)) return false;
-  phase.store(kTransitionTable.to[from][static_cast<uint32_t>(event)], std::memory_order_release);
-  return true;
 }
 
 // Called by the thread that currently owns the task.

@@ -25,7 +25,7 @@ void print_table() {
     std::printf("| `%s` |", kStateTexts[phase].name);
     for (uint32_t event = 0; event < kEvents; ++event) {
       const bool is_allowed = may_follow(phase, static_cast<Event>(event));
-      const uint32_t to = kTransitionTable.to[phase][event];
+      const uint32_t to = target(static_cast<Event>(event));
       std::printf(is_allowed ? " `%s` |" : " |", is_allowed ? kStateTexts[to].name : "");
     }
     std::printf("\n");

@@ -4,6 +4,7 @@
 
 #include <set>
 #include <string>
+#include <utility>
 
 #include "check.hpp"
 
@@ -11,8 +12,19 @@ namespace {
 
 using namespace pto::ring_buffer;
 
-// Invariant: A task's state changes as the table states, or the event changes nothing.
-TEST(every_pair_moves_as_the_table_says_or_changes_nothing) {
+template <uint32_t... kIndexes>
+void move_by(Event event, std::atomic<uint32_t>& phase,
+             std::integer_sequence<uint32_t, kIndexes...>) {
+  ((event == static_cast<Event>(kIndexes) ? move<static_cast<Event>(kIndexes)>(phase) : void()),
+   ...);
+}
+
+void move_by(Event event, std::atomic<uint32_t>& phase) {
+  move_by(event, phase, std::make_integer_sequence<uint32_t, kEvents>());
+}
+
+// Invariant: An event moves a task to the state that the table states.
+TEST(an_allowed_event_moves_as_the_table_says) {
   uint32_t allowed = 0;
   for (uint32_t from = 0; from < kPhases; ++from) {
     for (uint32_t index = 0; index < kEvents; ++index) {
@@ -21,20 +33,19 @@ TEST(every_pair_moves_as_the_table_says_or_changes_nothing) {
       for (const Transition& transition : kTransitions) {
         if (transition.from == from && transition.event == event) found = &transition;
       }
-      std::atomic<uint32_t> phase{from};
-      CHECK_EQUAL(try_move(phase, event), found != nullptr);
       CHECK_EQUAL(may_follow(from, event), found != nullptr);
-      CHECK_EQUAL(phase.load(), found != nullptr ? uint32_t{found->to} : from);
-      allowed += found != nullptr;
+      if (found == nullptr) continue;
+      std::atomic<uint32_t> phase{from};
+      move_by(event, phase);
+      CHECK_EQUAL(phase.load(), uint32_t{found->to});
+      ++allowed;
     }
   }
   CHECK_EQUAL(allowed, uint32_t{sizeof kTransitions / sizeof *kTransitions});
 }
 
-TEST(a_word_that_is_no_state_is_refused) {
-  std::atomic<uint32_t> phase{kPhases};
-  CHECK(!try_move(phase, Event::kWire));
-  CHECK_EQUAL(phase.load(), kPhases);
+TEST(a_number_that_is_no_state_has_no_transition) {
+  CHECK(!may_follow(kPhases, Event::kWire));
 }
 
 TEST(an_event_leads_to_one_state) {

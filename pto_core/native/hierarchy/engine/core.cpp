@@ -27,9 +27,8 @@ const Configuration& checked(const Configuration& configuration) {
 
 }  // namespace
 
-Core::Core(const Configuration& given, const Transitions& transitions)
+Core::Core(const Configuration& given)
     : configuration(checked(given)),
-      slots(transitions),
       children(configuration.children),
       members(children.size()),
       queues(slots, children.size()),

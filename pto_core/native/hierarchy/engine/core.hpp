@@ -74,7 +74,7 @@ struct ScopeTasks {
 
 // The state of an engine. After a run, only children and rings remain.
 struct Core {
-  Core(const Configuration& given, const Transitions& transitions);
+  explicit Core(const Configuration& given);
   ~Core();
 
   // Clear the data of the previous run.

@@ -12,8 +12,8 @@
 namespace pto::hierarchy {
 
 struct NativeEngine::Parts {
-  Parts(const Configuration& configuration, Policy policy, const Transitions& transitions)
-      : core(configuration, transitions),
+  Parts(const Configuration& configuration, Policy policy)
+      : core(configuration),
         endings(core),
         submission(core, endings),
         dispatcher(core, endings, std::move(policy)),
@@ -27,9 +27,8 @@ struct NativeEngine::Parts {
   Submitted blocked;  // proof for the last event; requested 0: the last event was not blocked
 };
 
-NativeEngine::NativeEngine(const Configuration& configuration, Policy policy,
-                           const Transitions& transitions)
-    : parts_(std::make_unique<Parts>(configuration, std::move(policy), transitions)) {}
+NativeEngine::NativeEngine(const Configuration& configuration, Policy policy)
+    : parts_(std::make_unique<Parts>(configuration, std::move(policy))) {}
 
 NativeEngine::~NativeEngine() = default;
 

@@ -15,8 +15,7 @@ namespace pto::hierarchy {
 class NativeEngine : public Engine {
  public:
   // Throws Refusal for an invalid configuration. An empty policy selects the least loaded child.
-  explicit NativeEngine(const Configuration& configuration, Policy policy = {},
-                        const Transitions& transitions = kTransitions);
+  explicit NativeEngine(const Configuration& configuration, Policy policy = {});
   ~NativeEngine() override;
 
   void run_begin(Hazards hazards, Instructions& out) override;

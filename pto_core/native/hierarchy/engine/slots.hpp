@@ -161,7 +161,7 @@ class Numbers {
 // The slots, their states, and the tasks by number.
 class Slots {
  public:
-  explicit Slots(const Transitions& transitions) : transitions_(transitions) {
+  Slots() {
     new_slot_.slab_ring = kNoRing;
     new_slot_.child = new_slot_.last_producer = new_slot_.pin = static_cast<int32_t>(kNone);
     new_slot_.poison = kNotPoisoned;
@@ -193,7 +193,7 @@ class Slots {
   // Throw kInternal, and change nothing, if the table has no row for this state and event.
   void move(Slot& slot, StateEvent event) {
     const uint8_t next =
-        transitions_.next[static_cast<uint8_t>(slot.state)][static_cast<uint8_t>(event)];
+        kTransitions.next[static_cast<uint8_t>(slot.state)][static_cast<uint8_t>(event)];
     if (next == kNotAState) refuse(slot, event);
     slot.state = static_cast<State>(next);
   }
@@ -225,7 +225,6 @@ class Slots {
                       std::to_string(slot.number));
   }
 
-  const Transitions transitions_;
   Slot new_slot_ = {};  // a copy is faster than clearing
   Pool<Slot, &Slot::next> pool_;
   Numbers numbers_;

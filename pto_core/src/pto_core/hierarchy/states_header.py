@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from pathlib import Path
 
-from pto_core.hierarchy.states import TRANSITIONS, State, StateEvent, Transitions
+from pto_core.hierarchy.states import TRANSITIONS, State, StateEvent
 
 NOT_A_STATE = 255
 
@@ -57,19 +57,9 @@ def header() -> str:
     )
 
 
-def rows_of(transitions: Transitions) -> list[list[int]]:
-    """Return the table of the native engine: a row for each state, a column for each event.
-
-    A pair that ``transitions`` does not contain is ``NOT_A_STATE``.
-    """
-    return [
-        [int(transitions.get((state, event), NOT_A_STATE)) for event in StateEvent]
-        for state in State
-    ]
-
-
 def _rows() -> Iterable[tuple[State, list[int]]]:
-    return zip(State, rows_of(TRANSITIONS), strict=True)
+    for state in State:
+        yield state, [int(TRANSITIONS.get((state, event), NOT_A_STATE)) for event in StateEvent]
 
 
 def _constant(name: str) -> str:

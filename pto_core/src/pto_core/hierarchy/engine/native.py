@@ -47,8 +47,6 @@ from pto_core.hierarchy.engine.instructions import (
 )
 from pto_core.hierarchy.engine.policy import least_loaded
 from pto_core.hierarchy.engine.reference.checks import check_submit_sizes
-from pto_core.hierarchy.states import TRANSITIONS, Transitions
-from pto_core.hierarchy.states_header import rows_of
 from pto_core.interfaces.scheduler import Policy, Scheduler, Snapshot
 
 _Tuple = tuple[int, ...]
@@ -63,14 +61,12 @@ class NativeEngine:
         configuration: Configuration,
         *,
         policy: Policy = least_loaded,
-        transitions: Transitions = TRANSITIONS,
     ) -> None:
         self._core = _hierarchy.EngineCore(
             [(child.kind, child.window) for child in configuration.children],
             [(ring.address, ring.size) for ring in configuration.rings],
             configuration.repeats_lost,
             None if policy is least_loaded else policy,
-            rows_of(transitions),
         )
 
     def handle(self, event: Event) -> list[Instruction]:
