@@ -31,7 +31,6 @@ from pto_core.errors import (
 from pto_core.hierarchy.failures import Failure
 from pto_core.remote.exception_table import BUILTINS, OWN_ERRORS
 from pto_core.remote.failures import (
-    FAILURE_BYTES_MAX,
     failure_from_bytes,
     failure_to_bytes,
 )
@@ -40,7 +39,6 @@ from pto_core.remote.values import (
     DEPTH_MAX,
     ITEMS_MAX,
     TEXT_MAX,
-    ExceptionRecord,
     ExceptionValue,
     Value,
     decoder,
@@ -451,54 +449,3 @@ def test_decoding_a_bomb_looks_up_no_name_and_opens_no_file() -> None:
         check=True,
     )
     assert done.stdout.decode().split("\n")[0] == "[] True"
-
-
-# ---- failures ----
-
-
-def test_a_failure_arrives_with_traceback_and_causes() -> None:
-    try:
-        try:
-            raise SolverError("no solution")
-        except SolverError as cause:
-            raise ValueError("bad input") from cause
-    except ValueError as error:
-        failure = Failure.of(error)
-    again = failure_from_bytes(failure_to_bytes(failure))
-    assert (again.type_name, again.message) == ("ValueError", "bad input")
-    assert again.traceback == failure.traceback
-    assert type(again.exception) is ValueError
-    cause = again.exception.__cause__
-    assert isinstance(cause, RemoteError)
-    assert cause.type_name == "SolverError"
-    assert 'raise SolverError("no solution")' in cause.remote_traceback
-
-
-@pytest.mark.parametrize("most_bytes", [2000, 10_000, 100_000])
-@pytest.mark.parametrize("text", ["x", "\N{BUG}", "\udcff"])
-def test_a_failure_is_cut_to_a_number_of_bytes(most_bytes: int, text: str) -> None:
-    failure = Failure("E" * 300, text * 200_000, "first" + text * 200_000 + "last", KeyError(1))
-    content = failure_to_bytes(failure, most_bytes)
-    assert most_bytes / 9 < len(content) <= most_bytes
-    again = failure_from_bytes(content)
-    assert again.message.endswith("[...]")
-    assert again.traceback.startswith("[...]")
-    assert again.traceback.endswith("last")
-    assert again.exception is None
-
-
-def test_a_failure_that_fits_is_not_cut() -> None:
-    failure = Failure.of(KeyError("x"))
-    assert type(failure_from_bytes(failure_to_bytes(failure, 2000)).exception) is KeyError
-
-
-def test_a_huge_failure_stays_below_the_limit_of_a_message() -> None:
-    errors_ = tuple(UsageError("x" * TEXT_MAX) for _ in range(100))
-    content = failure_to_bytes(Failure.of(TaskFailedError("x", failures=errors_)))
-    assert len(content) <= FAILURE_BYTES_MAX
-    assert failure_from_bytes(content).exception is None
-
-
-def test_a_record_without_arguments_and_fields_is_text() -> None:
-    made = from_exception(ExceptionValue([ExceptionRecord("ValueError", "")]))
-    assert (type(made), str(made)) == (RemoteError, "ValueError")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import pickle
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 _CAUSES_MAX = 20
@@ -18,6 +19,10 @@ _CHARACTER_BYTES = 4
 _LONGEST_NAME = 100
 _PICKLE_BYTES = 500
 _CUT = "[...]"
+
+# An exception or one of its causes: the name of its class, its message, and its pickle. Each has a
+# pickle of its own, so that a process can read the names of classes that it must not import.
+Link = tuple[str, str, bytes | None]
 
 
 @dataclass(frozen=True)
@@ -31,13 +36,13 @@ class Failure:
 
     def pack(self, most_bytes: int | None = None) -> bytes:
         """Return the bytes. To fit ``most_bytes``, truncate the texts and drop the exception."""
-        exception = None if self.exception is None else _pickled(self.exception)
-        packed = pickle.dumps((self.type_name, self.message, self.traceback, exception))
+        links = _links(self.exception)
+        packed = pickle.dumps((self.type_name, self.message, self.traceback, links))
         if most_bytes is None or len(packed) <= most_bytes:
             return packed
         length = max(0, most_bytes - _PICKLE_BYTES) // (2 * _CHARACTER_BYTES)
         name, message = self.type_name[:_LONGEST_NAME], start_of(self.message, length)
-        return pickle.dumps((name, message, end_of(self.traceback, length), None))
+        return pickle.dumps((name, message, end_of(self.traceback, length), []))
 
     @classmethod
     def of(cls, exception: BaseException) -> Failure:
@@ -48,8 +53,8 @@ class Failure:
     @classmethod
     def unpack(cls, content: bytes) -> Failure:
         """Return the failure of these bytes. The exception is None if unpickling fails here."""
-        type_name, message, text, exception = pickle.loads(content)
-        return cls(type_name, message, text, None if exception is None else _unpickled(exception))
+        type_name, message, text, links = pickle.loads(content)
+        return cls(type_name, message, text, _unpickled(links or ()))
 
 
 def start_of(text: str, most: int) -> str:
@@ -70,30 +75,41 @@ def message_of(exception: BaseException) -> str:
         return "(its __str__ raised an exception)"
 
 
-def _pickled(exception: BaseException) -> bytes | None:
-    """Pickle the exception and its chain of causes, up to the first that cannot be pickled."""
-    chain: list[BaseException] = []
-    one: BaseException | None = exception
-    while one is not None and len(chain) < _CAUSES_MAX and _survives(one):
-        chain.append(one)
+def _links(exception: BaseException | None) -> list[Link]:
+    found: list[Link] = []
+    one = exception
+    while one is not None and len(found) < _CAUSES_MAX:
+        found.append((type(one).__qualname__, message_of(one), _pickled(one)))
         one = one.__cause__
-    return pickle.dumps(chain) if chain else None
+    return found
 
 
-def _survives(exception: BaseException) -> bool:
-    """Return whether an exception can be pickled and unpickled; some can only be pickled."""
+def _pickled(exception: BaseException) -> bytes | None:
+    """Return the pickle of an exception; None if it cannot be unpickled, or not pickled."""
     try:
-        pickle.loads(pickle.dumps(exception))
+        content = pickle.dumps(exception)
+        pickle.loads(content)
     except Exception:  # noqa: BLE001 - its __reduce__ may raise anything
-        return False
-    return True
-
-
-def _unpickled(content: bytes) -> BaseException | None:
-    try:
-        chain = pickle.loads(content)
-    except Exception:  # noqa: BLE001 - their modules may not be importable here
         return None
+    return content
+
+
+def _unpickled(links: Iterable[Link]) -> BaseException | None:
+    """Return the exception with its causes, up to the first that cannot be unpickled here."""
+    chain: list[BaseException] = []
+    for _, _, content in links:
+        one = None if content is None else _loaded(content)
+        if one is None:
+            break
+        chain.append(one)
     for one, cause in itertools.pairwise(chain):
         one.__cause__ = cause
-    return chain[0] if isinstance(chain[0], BaseException) else None
+    return chain[0] if chain else None
+
+
+def _loaded(content: bytes) -> BaseException | None:
+    try:
+        found = pickle.loads(content)
+    except Exception:  # noqa: BLE001 - its module may not be importable here
+        return None
+    return found if isinstance(found, BaseException) else None

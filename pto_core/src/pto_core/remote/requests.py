@@ -7,6 +7,7 @@ The operations are those that children answer between tasks (``hierarchy/childre
 from __future__ import annotations
 
 import itertools
+import pickle
 from typing import Annotated, Any
 
 import msgspec
@@ -23,7 +24,13 @@ from pto_core.remote.callables import (
     to_local,
 )
 from pto_core.remote.chip_sender import ChipSender
-from pto_core.remote.failures import FailureRecord, failure_from_record, failure_to_record
+from pto_core.remote.exception_table import load_known
+from pto_core.remote.failures import (
+    FailureRecord,
+    failure_from_record,
+    failure_to_record,
+    packed_to_record,
+)
 from pto_core.remote.values import (
     Natural,
     Record,
@@ -169,6 +176,18 @@ def to_reply(result: object) -> Done:
 def to_refusal(failure: Failure) -> Failed:
     """Return the reply with a failure."""
     return Failed(failure_to_record(failure))
+
+
+def relayed_reply(content: bytes) -> AnyReply:
+    """Return the reply that a child on this host pickled; raise ProtocolError.
+
+    It imports nothing of the user, as ``packed_to_record``.
+    """
+    try:
+        is_done, value = load_known(content)
+        return to_reply(value) if is_done else Failed(packed_to_record(value))
+    except (UsageError, TypeError, ValueError, pickle.UnpicklingError) as error:
+        raise ProtocolError(f"a child sent an invalid reply: {error}") from None
 
 
 def result_of(reply: AnyReply) -> tuple[bool, Any]:

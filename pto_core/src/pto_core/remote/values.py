@@ -154,6 +154,16 @@ def encodable(text: str) -> str:
     return str.encode(text, errors="backslashreplace").decode()
 
 
+def shortened(text: str) -> str:
+    """Return a text that can be sent: its start, as UTF-8 can encode it."""
+    return start_of(encodable(text), TEXT_MAX)
+
+
+def shortened_start(text: str) -> str:
+    """Return a text that can be sent: its end, as UTF-8 can encode it."""
+    return end_of(encodable(text), TEXT_MAX)
+
+
 def _to_value(value: object, depth: int) -> Value:
     if depth > DEPTH_MAX:
         raise _refused(value, f"is nested more than {DEPTH_MAX} levels deep")
@@ -175,7 +185,7 @@ def _to_value(value: object, depth: int) -> Value:
 
 def _container_to_value(value: object, depth: int) -> Value:
     if isinstance(value, PoisonedTask):
-        name, file = _shortened(value.callable), value.file and _shortened(value.file)
+        name, file = shortened(value.callable), value.file and shortened(value.file)
         return PoisonedValue(value.task, name, file, value.line, value.root)
     if isinstance(value, PtoError):
         return ExceptionValue(_chain(value, depth + 1))
@@ -225,10 +235,6 @@ def _refused(value: object, reason: str) -> UsageError:
     )
 
 
-def _shortened(text: str) -> str:
-    return start_of(encodable(text), TEXT_MAX)
-
-
 def _described(value: object) -> str:
     try:
         text = repr(value)
@@ -265,7 +271,7 @@ def _chain(exception: BaseException, depth: int) -> list[ExceptionRecord]:
 def _record(exception: BaseException, depth: int) -> ExceptionRecord:
     kind = type(exception)
     name = start_of(encodable(kind.__qualname__), NAME_MAX)
-    message = _shortened(message_of(exception))
+    message = shortened(message_of(exception))
     notes = _notes(exception)
     if OWN_ERRORS.get(name) is kind:
         assert isinstance(exception, PtoError)
@@ -281,7 +287,7 @@ def _record(exception: BaseException, depth: int) -> ExceptionRecord:
         else:
             return made
     lines = traceback.format_exception(exception, chain=False)
-    text = end_of(encodable("".join(lines)), TEXT_MAX) if exception.__traceback__ else ""
+    text = shortened_start("".join(lines)) if exception.__traceback__ else ""
     return ExceptionRecord(name, message, text, notes=notes)
 
 
@@ -328,7 +334,7 @@ def _field(value: object, depth: int) -> Value:
 
 def _cut(value: object) -> object:
     if isinstance(value, str):
-        return _shortened(value)
+        return shortened(value)
     is_long = isinstance(value, list | tuple) and len(value) > ITEMS_MAX
     return value[:ITEMS_MAX] if is_long else value  # type: ignore[index]
 
@@ -346,4 +352,4 @@ def _arguments(exception: BaseException) -> tuple[object, ...]:
 def _notes(exception: BaseException) -> list[str]:
     notes = getattr(exception, "__notes__", None)
     texts = notes if isinstance(notes, list) else []
-    return [_shortened(note) for note in texts[:ITEMS_MAX] if isinstance(note, str)]
+    return [shortened(note) for note in texts[:ITEMS_MAX] if isinstance(note, str)]

@@ -13,7 +13,6 @@ import fcntl
 import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 
 from pto_core.kernels.digest import digest_of
 from pto_core.toolchain.cache import ArtefactCache, sync
@@ -57,12 +56,7 @@ class SourceFolders:
     def __enter__(self) -> SourceFolders:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _write(self, path: Path, files: Mapping[str, bytes], folders: Collection[str]) -> None:
