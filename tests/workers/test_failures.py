@@ -102,7 +102,7 @@ def test_a_failed_task_poisons_exactly_its_descendants(make) -> None:
     error = caught.value
     assert isinstance(error.__cause__, ValueError)
     assert (error.task, error.callable) == (1, "fail")
-    assert (error.file, error.line) == (__file__, line_of("# the one that fails"))
+    assert (error.file, error.line) == (__file__, line_of("# the task that fails"))
     assert error.path in ("L3/sub0", "L3/sub1")
     assert 'raise ValueError("no luck today")' in error.remote_traceback
     assert [(one.task, one.callable, one.root) for one in error.poisoned] == [
