@@ -156,6 +156,29 @@ def test_held_messages_are_bounded(pair):
         gateway.received(head._replace(sequence=5), [body], pair.now)
 
 
+def test_messages_that_are_held_count_as_long_as_they_are_held(pair):
+    """The receiver's memory has a limit, so the sender stops before it."""
+    body = bytes(16 * MIB)
+    for _ in range(4):
+        assert pair.relay.send(KIND, [body], after_bulk=1)
+    assert pair.wait(3 * HEARTBEAT_NS) == ([], [])
+    assert pair.relay.send(KIND, [body]) is None
+    pair.relay.send_bulk(KIND, [b"x"])
+    assert len(pair.exchange()[1]) == 5
+    assert pair.relay.send(KIND, [body])
+
+
+def test_what_was_lost_at_a_cut_arrives_directly_after_the_greeting(pair):
+    pair.gateway.send(KIND, [b"completion"])
+    assert len(pair.gateway.outgoing(CONTROL, pair.now)) == 1  # and it is lost
+    transmit(pair, 1)  # it is lost too
+    for session in (pair.relay, pair.gateway):
+        session.disconnected(CONTROL, pair.now)
+        session.reconnected(CONTROL, pair.now)
+    to_relay, to_gateway = pair.exchange()
+    assert (bodies(to_relay), bodies(to_gateway)) == ([b"completion"], [b"0"])
+
+
 def transmit(pair, count: int) -> list:
     for number in range(count):
         pair.relay.send(KIND, [str(number).encode()])

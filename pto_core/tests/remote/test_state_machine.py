@@ -34,8 +34,15 @@ class LossyLink(RuleBasedStateMachine):
     def session(self, side: Side) -> RemoteSession:
         return self.pair.relay if side is Side.RELAY else self.pair.gateway
 
-    @rule(side=SIDES, channel=CHANNELS, waits=st.booleans(), count=st.integers(1, 40))
-    def send(self, side, channel, waits, count):
+    @rule(
+        side=SIDES,
+        channel=CHANNELS,
+        waits=st.booleans(),
+        count=st.integers(1, 40),
+        limit=st.sampled_from((0, 1, 3, 50)),
+    )
+    def send(self, side, channel, waits, count, limit):
+        """Send messages; transmit some of them."""
         session, sent = self.session(side), self.sent[side, channel]
         for _ in range(count):
             body = f"{len(sent)}".encode()
@@ -45,37 +52,29 @@ class LossyLink(RuleBasedStateMachine):
             else:
                 sequence = session.send(KIND, [body], after)
             if sequence is None:
-                return
+                break
             sent.append(body)
             assert sequence == len(sent)
             if channel == CONTROL:
                 self.after[side].append(after)
+        self.transmit(side, channel, limit)
 
-    @rule(side=SIDES, channel=CHANNELS, limit=st.integers(1, 50))
-    def transmit(self, side, channel, limit):
-        messages = self.session(side).outgoing(channel, self.pair.now, limit)
-        assert len(messages) <= limit
-        self.flying[side, channel] += messages
-
-    @rule(side=SIDES, channel=CHANNELS, place=PLACES, repeats=st.booleans())
-    def arrive(self, side, channel, place, repeats):
+    @rule(place=PLACES, repeats=st.booleans())
+    def arrive(self, place, repeats):
         """Let one message arrive, out of order; it may arrive again."""
-        flying = self.flying[side, channel]
-        if flying:
-            place %= len(flying)
-            self.deliver(side, channel, flying[place] if repeats else flying.pop(place))
+        for (side, channel), flying, index in self.one_in_flight(place):
+            self.deliver(side, channel, flying[index] if repeats else flying.pop(index))
 
-    @rule(side=SIDES, channel=CHANNELS)
-    def arrive_all(self, side, channel):
-        flying = self.flying[side, channel]
-        while flying:
-            self.deliver(side, channel, flying.pop(0))
+    @rule(place=PLACES)
+    def lose(self, place):
+        for _, flying, index in self.one_in_flight(place):
+            del flying[index]
 
-    @rule(side=SIDES, channel=CHANNELS, place=PLACES)
-    def lose(self, side, channel, place):
-        flying = self.flying[side, channel]
-        if flying:
-            flying.pop(place % len(flying))
+    @rule()
+    def carry_everything(self):
+        for side, channel in self.flying:
+            self.transmit(side, channel, LIMITS[CONTROL].messages)
+            self.arrive_all(side, channel)
 
     @rule(channel=CHANNELS, loses=st.booleans())
     def cut(self, channel, loses):
@@ -101,6 +100,23 @@ class LossyLink(RuleBasedStateMachine):
                 assert outbox.last_sequence - outbox.acknowledged <= outbox.limits.messages
                 assert 0 <= inbox.accepted - inbox.delivered <= inbox.limits.messages
 
+    def one_in_flight(self, place: int):
+        """Yield the sender and channel, list and index of one message, if there is one."""
+        busy = [(end, flying) for end, flying in self.flying.items() if flying]
+        if busy:
+            end, flying = busy[place % len(busy)]
+            yield end, flying, place // len(busy) % len(flying)
+
+    def transmit(self, side: Side, channel: ChannelNumber, limit: int) -> None:
+        messages = self.session(side).outgoing(channel, self.pair.now, limit)
+        assert len(messages) <= limit
+        self.flying[side, channel] += messages
+
+    def arrive_all(self, side: Side, channel: ChannelNumber) -> None:
+        flying = self.flying[side, channel]
+        while flying:
+            self.deliver(side, channel, flying.pop(0))
+
     def deliver(self, side: Side, channel: ChannelNumber, message) -> None:
         target = self.session(side.peer)
         had_ended = target.state >= State.ENDING
@@ -120,10 +136,7 @@ class LossyLink(RuleBasedStateMachine):
         for channel in ChannelNumber:
             self.reconnect(channel)
         for _ in range(100):
-            for side in Side:
-                for channel in ChannelNumber:
-                    self.transmit(side, channel, LIMITS[CONTROL].messages)
-                    self.arrive_all(side, channel)
+            self.carry_everything()
             self.pair.now += SECOND // 10
         if self.pair.relay.state is State.OPEN:
             assert self.pair.gateway.state is State.OPEN
@@ -136,8 +149,8 @@ def test_a_lossy_link(pytestconfig):
     run_state_machine_as_test(
         LossyLink,
         settings=settings(
-            max_examples=1500 if pytestconfig.getoption("full") else 60,
-            stateful_step_count=60,
+            max_examples=1500 if pytestconfig.getoption("full") else 100,
+            stateful_step_count=40,
             deadline=None,
             derandomize=True,
             database=None,

@@ -5,9 +5,9 @@ one clock that never goes back. Each message is delivered once and in order, wha
 loses, repeats or reorders, as long as the two sides reach each other again.
 
 The receiver requests a replay when a head states a newer sequence number than it has accepted: at
-once for a new gap, then once per heartbeat until the gap is closed. Every head states the newest
-number that was transmitted, and each side sends a head at least once per heartbeat. So the loss of
-the last message, or of the request, is found after one heartbeat.
+once for a new gap, then once per heartbeat until the gap is closed. Heads without a number of their
+own state the newest number that was transmitted, and each side sends a head at least once per
+heartbeat. So the loss of the last message, or of the request, is found after one heartbeat.
 """
 
 from __future__ import annotations
@@ -100,10 +100,6 @@ class Channel:
         self.note(head, now)
         inbox = self.inbox
         sequence = head.sequence
-        if sequence > inbox.granted:
-            raise ProtocolError(
-                f"the peer sent message {sequence}, but its credits end at {inbox.granted}"
-            )
         if head.kind >= FIRST_FREE_KIND:
             if sequence == inbox.accepted + 1:
                 return inbox.accept(head, body)
@@ -116,7 +112,12 @@ class Channel:
         return []
 
     def note(self, head: Head, now: int) -> None:
-        """Apply the acknowledgement, credits and clocks of a head."""
+        """Check the numbers of a head; apply its acknowledgement, credits and clocks."""
+        if head.sequence > self.inbox.granted:
+            raise ProtocolError(
+                f"the peer sent message {head.sequence}, but its credits end at "
+                f"{self.inbox.granted}"
+            )
         self.outbox.note(head.acknowledged, head.credits)
         if head.echo_ns > self.sent_ns:
             raise ProtocolError(
@@ -133,16 +134,14 @@ class Channel:
         """Transmit nothing until :meth:`resume`."""
         self.is_open = False
 
-    def resume(self) -> None:
-        """Transmit again, from the first message that the peer has not acknowledged.
+    def resume(self, head: Head, now: int) -> None:
+        """Transmit again: ``head`` is the head of the peer's greeting on this connection.
 
-        The caller has applied the head of the peer's greeting with :meth:`note`.
+        A head follows at once. It shows the peer which messages were lost, and renews the lease.
         """
+        self.note(head, now)
         self.is_open = True
         self._is_head_due = True
-        self._is_replay_due = False
-        self._requested = (_NO_GAP, 0)
-        self.outbox.rewind()
 
     def _is_heartbeat_due(self, now: int) -> bool:
         """Return whether the peer needs a head now, although there is no message for it.

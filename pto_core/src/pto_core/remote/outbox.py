@@ -3,8 +3,8 @@
 Each message of the layers above gets the next sequence number, from 1, and is kept until the peer
 acknowledges it. ``_waiting`` holds messages to transmit, ``_unacknowledged`` messages that were
 transmitted. Together they hold the numbers ``acknowledged + 1`` to ``last_sequence``, in order. A
-replay moves the second list back in front of the first. No timer starts a replay: the receiver
-requests it, or a greeting follows a cut.
+replay moves the second list back in front of the first. Only a request of the receiver starts a
+replay; the sender has no timer.
 """
 
 from __future__ import annotations

@@ -242,13 +242,11 @@ class RemoteSession:
         elif not is_relay and kind == Kind.END:
             self._end(f"the parent's host has ended the session: {unpack_text(body)}", now)
         elif is_relay and kind == Kind.WELCOME:
-            channel.note(head, now)
             if self._greetings.welcome(head, body):
-                channel.resume()
+                channel.resume(head, now)
         elif not is_relay and kind == Kind.HELLO:
             if self._greetings.hello(head, body):
-                channel.note(head, now)
-                channel.resume()
+                channel.resume(head, now)
         else:
             raise ProtocolError(f"{self.side.peer.value} sent {Kind(kind).name}; it must not")
         if self.state is State.CONNECTING and self._greetings.is_complete:
