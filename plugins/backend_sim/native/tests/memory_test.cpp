@@ -116,6 +116,8 @@ TEST(the_end_of_a_run_frees_only_its_buffers) {
   memory.take(0, Owner::run);
   CHECK_EQUAL(memory.peak_bytes(), 3100u);
   memory.end_run();
+  memory.begin_run();
+  CHECK_EQUAL(memory.peak_bytes(), 100u);
   const pto_leak_report leaks = memory.leaks();
   CHECK_EQUAL(leaks.buffers, 1u);
   CHECK_EQUAL(leaks.bytes, 100u);

@@ -73,6 +73,15 @@ int64_t task(uint32_t ring, int64_t number) {
   return TaskId{ring, number}.value();
 }
 
+TEST(a_run_after_one_that_grew_the_map_has_the_configured_capacity) {
+  Map map(false);
+  CHECK(map.map.can_ever_hold(256));
+  CHECK(map.map.grow_for(300));
+  CHECK(map.map.can_ever_hold(300));
+  map.map.begin(map.rings, false);
+  CHECK(!map.map.can_ever_hold(257));
+}
+
 TEST(each_layer_of_cleaning_is_counted) {
   Map all(false);
   for (int64_t number = 0; number < 4; ++number) {

@@ -95,6 +95,11 @@ TEST(a_transposed_view_walks_the_same_elements) {
     const uint64_t part[3] = {2, 1, 2};
     const uint64_t at[3] = {1, 2, 0};
     CHECK_EQUAL(turned.view(part, at).data().start_offset, uint64_t{0 * 12 + 2 * 4 + 1});
+    CHECK_EQUAL(turned.copy().view(part, at).data().start_offset, uint64_t{0 * 12 + 2 * 4 + 1});
+    const uint64_t last[3] = {1, 1, 1};
+    const uint64_t next[3] = {1, 0, 1};
+    CHECK_EQUAL(turned.view(part, at).view(last, next).data().start_offset,
+                uint64_t{1 * 12 + 2 * 4 + 2});
     // One row of a transposed column is contiguous too.
     const uint64_t column[2] = {8, 1};
     const uint64_t start[2] = {0, 3};
