@@ -342,6 +342,20 @@ def test_one_array_given_twice_is_one_buffer(device: Device) -> None:
     assert (report.copies_in, report.copies_out) == (1, 1)
 
 
+def test_an_output_that_is_also_an_input_is_copied_in(device: Device) -> None:
+    @kernel(core="aiv")
+    def increase(a):
+        a += 1
+
+    def graph(rt, result: Out, x: In):
+        rt.publish(rt.add_task(increase, (result,)))
+
+    values = np.full(4, 5, np.int32)
+    report = device.run(graph, values, values)
+    assert values.tolist() == [6, 6, 6, 6]
+    assert (report.copies_in, report.copies_out) == (1, 1)
+
+
 def test_partly_overlapping_outputs_are_refused(device: Device) -> None:
     def graph(rt, a, b): ...
 

@@ -6,11 +6,13 @@ import itertools
 import pickle
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import pto_core
 from pto_core import CallConfig, ChipCallable, Device, kernel
 from pto_core.errors import (
     CycleError,
@@ -54,6 +56,29 @@ def test_a_kernel_failure_names_kernel_task_and_core(device: Device) -> None:
     assert isinstance(error.__cause__, Surprise)
     assert 'raise Surprise("in the kernel")' in "".join(traceback.format_exception(error))
     assert pickle.loads(pickle.dumps(error)).kernel == "fail"
+
+
+def test_a_kernel_failure_on_the_last_core_names_it(runtime: str, tmp_path: Path) -> None:
+    """One scheduler gives the first task to the first core, and so on: AIV cores are 24 to 71."""
+
+    @kernel(core="aiv")
+    def fail_on_the_last_core(number):
+        if number == 47:
+            raise Surprise("on the last core")
+
+    def graph(rt):
+        for number in range(48):
+            rt.publish(rt.add_task(fail_on_the_last_core, (number,)))
+
+    settings: dict[str, Any] = {"cache_dir": tmp_path}
+    if runtime == "aicpu_build_graph":
+        settings["hbg.build_mode"] = 0  # all tasks are ready at once
+    with (
+        pto_core.open_device("a2a3sim", runtime=runtime, settings=settings) as device,
+        pytest.raises(TaskFailedError) as caught,
+    ):
+        device.run(graph, config=CallConfig(aicpu_thread_num=1))
+    assert (caught.value.task, caught.value.core) == (47, 71)
 
 
 def test_variables_of_a_failed_kernel_are_let_go(device: Device) -> None:

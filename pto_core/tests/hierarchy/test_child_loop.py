@@ -284,6 +284,7 @@ class TestProgressTable:
         child.run(control=lambda given: seen.append(child.progress.record()) or b"")
         assert [(one["started"], one["completed"]) for one in seen] == [(1, 0), (2, 1), (2, 2)]
         assert [one["control"] for one in seen] == [None, None, 5]
+        assert child.progress.record()["control"] is None
         assert {one["pid"] for one in seen} == {os.getpid()}
         assert child.progress.record()["ending"] == 1
 
