@@ -211,6 +211,28 @@ def test_arguments_that_were_separate_and_now_overlap_get_the_edges_of_a_run(mak
         assert (out[0], seen[0], second[0]) == (copied, 7, touched)
 
 
+def test_an_argument_inside_memory_that_the_graph_names_gets_the_edges_of_a_run(
+    make: Any,
+) -> None:
+    """The graph names all of a table and, apart from that, a part of it."""
+    worker = make(num_sub_workers=2)
+    late, plus = worker.register(set_late), worker.register(add)
+    table, out = worker.shared_array((16,), "int64"), worker.shared_array((16,), "int64")
+    x, part = worker.shared_array((4,), "int64"), worker.shared_array((2,), "int64")
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        x, out = args.tensors
+        orch.submit_sub(plus, given((table[2:4], IN), (part, INOUT), scalars=(0,)), worker=1)
+        orch.submit_sub(late, given((x, OUT)), worker=0)
+        orch.submit_sub(plus, given((table, IN), (out, INOUT), scalars=(0,)), worker=1)
+
+    captured = worker.capture(graph, given((x, INOUT), (out, INOUT)))
+    for array, expected in ((x, 5), (table[8:12], 7)):
+        table[:] = 5
+        worker.replay(captured, given((array, INOUT), (out, INOUT)))
+        assert out[8:12].tolist() == [expected] * 4
+
+
 def test_pins_dependencies_and_time_limits_are_those_of_the_capture(make: Any) -> None:
     worker = make(num_sub_workers=2, on_worker_death="restart")
     late, who, plus = (worker.register(f) for f in (set_late, tell_process, add))

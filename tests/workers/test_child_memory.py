@@ -353,6 +353,41 @@ def test_memory_is_freed_while_another_chip_uses_its_address(chips: Chips, gate:
             worker.free(address, worker=child)
 
 
+def test_memory_is_not_freed_while_the_last_of_many_tasks_uses_it(
+    chips: Chips, gate: Gate, tmp_path: Path
+) -> None:
+    """Later tasks that name the memory end first, because they do not run."""
+    worker, begun = chips.worker, Gate(tmp_path / "begun")
+    count = 600  # the driver removes records of ended tasks in blocks of 512
+
+    def wait(rt: Any, x: In, number: int) -> None:
+        if number == count - 1:
+            begun.open()
+            gate.pass_through()
+
+    def fail(args: Any) -> None:
+        raise ValueError("no luck")
+
+    slow, failing = worker.register(ChipCallable(wait)), worker.register(fail)
+    row, address = chips.array(), worker.malloc(count * 4, worker=0)
+    parts = ContinuousTensor.from_pointer(address, (count, 1), "float32", child_memory=True)
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        many = orch.submit_next_level_many(slow, given((parts, IN)), np.arange(count))
+        begun.pass_through()
+        orch.submit_sub(failing, given((row, OVER)))
+        for _ in range(200):
+            handle = orch.submit_next_level(chips.one, given((on_chip(address), IN), (row, IN)))
+        handle.wait()
+        with pytest.raises(UsageError, match=f"while task {many[-1]} .*which names it, has not"):
+            worker.free(address, worker=0)
+        gate.open()
+
+    with pytest.raises(TaskFailedError, match="no luck"):
+        worker.run(graph)
+    worker.free(address, worker=0)
+
+
 def test_memory_is_not_freed_while_a_replay_may_use_it(chips: Chips, gate: Gate) -> None:
     worker = chips.worker
 

@@ -225,6 +225,23 @@ def seconds_of_a_hung_child(worker: Any) -> float:
     return took_s
 
 
+def test_the_time_of_a_task_in_a_queue_counts_from_its_begin(make) -> None:
+    """Another task with a time limit ends on another child meanwhile."""
+    worker = make(num_sub_workers=2)
+    rows = worker.shared_array((3, 8))
+
+    @task
+    def take(seconds: float, out: Out) -> None:
+        time.sleep(seconds)
+        out[:] = 1
+
+    with worker.session() as s:
+        s.submit(take, 2.3, rows[0], worker=0, timeout_s=60)
+        s.submit(take, 0.3, rows[1], worker=0, timeout_s=2)
+        s.submit(take, 0.0, rows[2], worker=1, timeout_s=60)
+    assert rows.all()
+
+
 def test_the_setting_limits_every_task(make) -> None:
     worker = make(num_sub_workers=1, task_timeout_s=0.2)
     out = worker.shared_array(8)
