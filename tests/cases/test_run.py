@@ -197,6 +197,13 @@ def test_sweep_over_seeds(case) -> None:
     assert "5 run, " in case.run("--seeds", "5").stdout
 
 
+def test_a_sweep_that_loses_its_process_counts_the_seed_that_failed(case) -> None:
+    case.kernel("*reinterpret_cast<volatile int*>(16) = 1;")
+    (report,) = case.json("--seeds", "3")["cases"]
+    assert (report["seeds"], report["failing_seed"]) == (1, 0)
+    assert any("seed 0 of 3 failed first" in note for note in report["errors"][0]["notes"])
+
+
 @pytest.mark.parametrize("crashes", [False, True])
 def test_a_sweep_stops_at_the_first_failure_and_names_a_command_to_repeat_it(case, crashes) -> None:
     # The number of the call in this process stands for a choice that a seed makes.
