@@ -38,6 +38,7 @@ BACKEND_DEFECTS = {
     "accepts_any_option": {"test_unknown_options_are_refused"},
     "hides_a_block": {"test_topology", "test_impossible_shapes_are_refused"},
     "hides_determinism": {"test_shape_is_deterministic"},
+    "accepts_any_address": {"test_bad_addresses_are_refused"},
 }
 
 RUNTIME_DEFECTS = {

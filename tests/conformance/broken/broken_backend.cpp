@@ -34,6 +34,7 @@ enum class Defect {
   accepts_any_option,
   hides_a_block,
   hides_determinism,
+  accepts_any_address,
 };
 
 constexpr bool breaks(Defect defect) {
@@ -189,6 +190,11 @@ void close(void* device, pto_leak_report* leaks) {
   if (breaks(Defect::forgets_leaks)) *leaks = {};
 }
 
+pto_status free_memory(void* device, uint64_t address, pto_error* error) {
+  const pto_status status = working->free(device, address, error);
+  return breaks(Defect::accepts_any_address) ? PTO_OK : status;
+}
+
 pto_status copy_out(void* device, void* host, uint64_t address, size_t bytes, pto_error* error) {
   const pto_status status = working->copy_out(device, host, address, bytes, error);
   if (breaks(Defect::loses_a_byte) && address % 2 == 1 && bytes > 1) {
@@ -230,6 +236,7 @@ PTO_ABI_EXPORT const pto_backend_api* pto_backend_entry() {
     broken.attach = attach;
     broken.open = open;
     broken.close = close;
+    broken.free = free_memory;
     broken.copy_out = copy_out;
     broken.load_kernel = load_kernel;
     broken.finish = finish;
