@@ -45,6 +45,7 @@ from pto_core.testing.schedulers.world import Chances
 
 CALM = Chances()
 ROUGH = Chances(loss=0.02, deadline=0.01)
+HARSH = Chances(loss=0.12, deadline=0.02)
 CANCELLED = Chances(loss=0.01, cancel=0.02)
 
 _RUNS = 25
@@ -80,8 +81,8 @@ def check_sequential_answer(scheduler: SchedulerSubject, seed: int | None = None
 def check_lost_children(scheduler: SchedulerSubject, seed: int | None = None) -> None:
     """Require that lost children and deadlines fail or repeat their tasks, and no others."""
     with random_numbers(seed) as numbers:
-        for _ in range(_RUNS):
-            world = scheduler.run(numbers, Hazards.FULL, ROUGH)
+        for _ in range(2 * _RUNS):
+            world = scheduler.run(numbers, Hazards.FULL, HARSH)
             expect_end(world)
             expect_poison(world)
             expect_values(world)
