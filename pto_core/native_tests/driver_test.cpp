@@ -314,6 +314,119 @@ TEST(a_child_that_dies_between_a_skip_and_its_answer_is_lost_and_nothing_else) {
   CHECK_EQUAL(group.driver->ask()->core.engine->poisonings().size(), size_t{1});
 }
 
+// A child that receives frames and answers none; the test marks the progress table for it.
+struct Relay {
+  ChildGroup group;
+  std::vector<uint64_t> words;
+  std::vector<std::unique_ptr<Task>> tasks;
+  std::vector<int64_t> numbers;
+  std::atomic<int> runs{0};
+
+  explicit Relay(size_t count)
+      : group(
+            2, 16,
+            [this](int32_t child, const pto_frame&, const uint64_t*, std::string*) {
+              if (child == 1) runs += 1;
+              while (child == 0 && !group.child(0).is_stopping()) std::this_thread::yield();
+              return true;
+            },
+            true),
+        words(count) {
+    group.child(0).receives_only = true;
+  }
+
+  void submit_to_relay(int32_t retries, uint32_t timeout_ms) {
+    for (uint64_t& word : words) {
+      tasks.push_back(
+          std::make_unique<Task>(reinterpret_cast<uintptr_t>(&word), 8, Tag::kInout, 1));
+      constexpr int32_t kRelay = 0;
+      const MemberCall member{{&tasks.back()->tensor, 1}, {&tasks.back()->key, 1}, {}};
+      Call call;
+      call.kind = Kind::kSub;
+      call.callable = group.noop;
+      call.members = {&member, 1};
+      call.pins = {&kRelay, 1};
+      call.is_hint = true;
+      call.retries = retries;
+      call.timeout_ms = timeout_ms;
+      numbers.push_back(group.driver->submit(call));
+    }
+  }
+  size_t failures() { return group.driver->ask()->core.engine->failures().size(); }
+};
+
+// Invariant: Frames that a lost child had passed on to another host count as begun, and those that
+// it had only received do not.
+TEST(frames_that_were_passed_on_count_as_begun_and_others_run_elsewhere) {
+  Relay relay(5);
+  relay.group.driver->run_begin(Hazards::kRaw);
+  relay.submit_to_relay(0, 0);
+  relay.group.progress().pass_on(0, 3);
+  relay.group.progress().start_elsewhere(0, 1, pto::engine::monotonic_ns());
+  relay.group.kill(0, false);
+  relay.group.driver->run_end();
+  CHECK_EQUAL(relay.failures(), size_t{3});
+  for (size_t i = 0; i < 3; ++i)
+    CHECK_EQUAL(relay.group.driver->ask()->core.engine->failures()[i].first, relay.numbers[i]);
+  CHECK_EQUAL(relay.runs.load(), 2);
+}
+
+TEST(frames_that_were_passed_on_use_up_a_retry) {
+  Relay relay(3);
+  relay.group.driver->run_begin(Hazards::kRaw);
+  relay.submit_to_relay(1, 0);
+  relay.group.progress().pass_on(0, 3);
+  relay.group.kill(0, false);
+  relay.group.driver->run_end();
+  CHECK_EQUAL(relay.failures(), size_t{0});
+  CHECK_EQUAL(relay.runs.load(), 3);
+}
+
+// Invariant: A time limit counts from the start of the task on the other host, never from that of
+// an earlier task.
+TEST(a_time_limit_counts_from_the_start_that_a_relay_reports) {
+  constexpr uint64_t kHourNs = 3'600'000'000'000;
+  Relay relay(3);
+  relay.group.driver->run_begin(Hazards::kRaw);
+  relay.submit_to_relay(0, 1'800'000);
+  const ProgressTable progress = relay.group.progress();
+  const uint64_t now = pto::engine::monotonic_ns();
+  const auto is_late = [&] {
+    const Role role = relay.group.driver->ask();
+    role->exchange.check_deadlines();
+    return std::any_of(role->core.actions.begin(), role->core.actions.end(),
+                       [](const Action& action) { return action.cause != kNone; });
+  };
+  progress.pass_on(0, 3);
+  CHECK(!is_late());  // none has begun
+  progress.start_elsewhere(0, 1, now + kHourNs);
+  CHECK(!is_late());  // the other clock is ahead
+  progress.start_elsewhere(0, 2, now - kHourNs);
+  progress.complete(0, true);
+  progress.complete(0, true);
+  CHECK(!is_late());  // it is over, and so is the first
+  progress.complete(0, true);
+  CHECK(!is_late());  // never started here
+  relay.group.kill(0, false);
+  relay.group.driver->run_end();
+  CHECK_EQUAL(relay.failures(), size_t{0});
+}
+
+TEST(a_task_that_began_too_long_ago_on_the_other_host_ends_the_relay) {
+  Relay relay(2);
+  relay.group.driver->run_begin(Hazards::kRaw);
+  relay.submit_to_relay(0, 1'000);
+  relay.group.progress().pass_on(0, 1);
+  relay.group.progress().start_elsewhere(0, 1, pto::engine::monotonic_ns() - 2'000'000'000);
+  relay.group.on_end = [&](int32_t child) {
+    CHECK_EQUAL(child, 0);
+    relay.group.child(0).receives_only = false;
+  };
+  relay.group.driver->run_end();
+  CHECK_EQUAL(relay.group.ended, 1);
+  CHECK_EQUAL(relay.failures(), size_t{1});
+}
+
 // Invariant: Only a child that sends an invalid answer is ended for it, and the exit of a child is
 // never attributed to its successor.
 TEST(what_cannot_be_ends_the_child_that_says_it_and_no_wait) {

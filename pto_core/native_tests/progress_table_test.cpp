@@ -58,10 +58,33 @@ TEST(frames_are_counted_with_their_outcome) {
   CHECK(progress->child(0).completed == 0);
 }
 
-TEST(a_skipped_frame_counts_as_started) {
+TEST(a_skipped_frame_is_completed_without_a_start) {
   ProgressTableMemory progress(1);
   progress->complete(0, false);
-  CHECK(progress->child(0).started == 1 && progress->child(0).completed == 1);
+  CHECK(progress->child(0).started == 0 && progress->child(0).completed == 1);
+  progress->start(0);
+  CHECK(progress->child(0).started == 2 && progress->child(0).completed == 1);
+}
+
+TEST(frames_that_leave_this_host_may_have_begun) {
+  ProgressTableMemory progress(2);
+  progress->pass_on(1, 3);
+  CHECK(progress->child(1).may_have_begun == 3 && progress->child(1).started == 0);
+  progress->start_elsewhere(1, 2, 77);
+  CHECK(progress->child(1).started == 2 && progress->child(1).started_ns == 77);
+  progress->complete(1, true);
+  CHECK(progress->child(1).started == 2 && progress->child(1).completed == 1);
+  progress->lose(1, 5);
+  CHECK(progress->child(1).may_have_begun == 5);
+  run_frame(*progress, 1);
+  CHECK(progress->child(1).may_have_begun == 5 && progress->child(1).started == 6);
+}
+
+TEST(children_that_pass_nothing_on_leave_may_have_begun_alone) {
+  ProgressTableMemory progress(1);
+  run_frame(*progress, 0);
+  progress->complete(0, false);
+  CHECK(progress->child(0).may_have_begun == 0);
 }
 
 TEST(a_requirement_follows_the_outcome) {

@@ -59,6 +59,7 @@ nb::dict record_of(uintptr_t address, int32_t child) {
   nb::dict found;
   found["started"] = record.started.load();
   found["completed"] = record.completed.load();
+  found["may_have_begun"] = record.may_have_begun.load();
   found["started_ns"] = record.started_ns.load();
   const uint64_t control = record.control.load();
   found["control"] = control ? nb::object(nb::int_(control - 1)) : nb::none();

@@ -6,11 +6,15 @@
 // frames, the processes to ring at the next completion, and the frames to skip. So children can
 // wait for each other without the parent.
 //
-// Invariants: started - completed is 0 or 1; counts never decrease; the outcome of frame n is
-// written before completed becomes n. Only the child writes its counts and outcomes; after its
-// exit, the parent writes them in lose(). A waiting process sets its bit in `waiters` before its
-// last check, and a completing child reads `waiters` afterwards. These accesses are seq_cst; see
-// pto/engine/bell.hpp.
+// Two counts say which frames have begun. `started` is for time limits: the last frame that began.
+// `may_have_begun` is for retries, after the loss of a child that passes frames on to another host:
+// it learns late, or never, which of them began there. Other children leave it alone.
+//
+// Invariants: a child that passes nothing on starts a frame only after it has completed all frames
+// before; counts never decrease; the outcome of frame n is written before completed becomes n. Only
+// the child writes its counts and outcomes; after its exit, the parent writes them in lose(). A
+// waiting process sets its bit in `waiters` before its last check, and a completing child reads
+// `waiters` afterwards. These accesses are seq_cst; see pto/engine/bell.hpp.
 #pragma once
 
 #include <algorithm>
@@ -35,12 +39,13 @@ struct alignas(64) ChildRecord {
   pto_bell bell;  // doorbell on which this child sleeps
 
   // Written by the child.
-  alignas(64) std::atomic<uint64_t> started;
+  alignas(64) std::atomic<uint64_t> started;  // lower than completed after a skip
   std::atomic<uint64_t> completed;
+  std::atomic<uint64_t> may_have_begun;  // the last frame that may have, on another host
   // time of the last start (CLOCK_MONOTONIC); written while wants_clock is set
   std::atomic<uint64_t> started_ns;
   std::atomic<uint64_t> control;  // number + 1 of the control frame that runs; 0: none
-  std::atomic<uint32_t> pid;      // 0 until it has begun to end
+  std::atomic<uint32_t> pid;      // 0 until its loop has begun
   std::atomic<uint32_t> ending;   // a value of Ending
 
   // Written by siblings and the parent.
@@ -100,7 +105,20 @@ class ProgressTable {
     ChildRecord& record = this->child(child);
     if (record.wants_clock.load(std::memory_order_relaxed))
       record.started_ns.store(engine::monotonic_ns(), std::memory_order_relaxed);
-    const uint64_t count = record.started.load(std::memory_order_relaxed) + 1;
+    const uint64_t count = record.completed.load(std::memory_order_relaxed) + 1;
+    record.started.store(count, std::memory_order_release);
+  }
+
+  // For a child that passes frames on: frames up to `count` leave for another host after this call.
+  void pass_on(int32_t child, uint64_t count) const {
+    this->child(child).may_have_begun.store(count, std::memory_order_release);
+  }
+
+  // For such a child: frame `count` began at `began_ns` by the clock of this host. It may leave out
+  // frames, and it may complete frames that it has not started.
+  void start_elsewhere(int32_t child, uint64_t count, uint64_t began_ns) const {
+    ChildRecord& record = this->child(child);
+    record.started_ns.store(began_ns, std::memory_order_relaxed);
     record.started.store(count, std::memory_order_release);
   }
 
@@ -109,8 +127,6 @@ class ProgressTable {
     ChildRecord& record = this->child(child);
     const uint64_t count = record.completed.load(std::memory_order_relaxed) + 1;
     write_outcome(record, count, succeeded);
-    if (record.started.load(std::memory_order_relaxed) < count)
-      record.started.store(count, std::memory_order_relaxed);
     record.completed.store(count, std::memory_order_seq_cst);
     if (record.waiters.load(std::memory_order_seq_cst) != 0) ring_waiters(record);
   }
@@ -161,6 +177,7 @@ class ProgressTable {
       write_outcome(record, count, false);
     const uint64_t count = std::max(completed, last);
     record.started.store(count, std::memory_order_relaxed);
+    record.may_have_begun.store(count, std::memory_order_relaxed);
     record.control.store(0, std::memory_order_relaxed);
     record.pid.store(0, std::memory_order_relaxed);
     record.completed.store(count, std::memory_order_seq_cst);

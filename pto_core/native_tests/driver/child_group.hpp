@@ -44,7 +44,8 @@ class ThreadChild {
 
   std::atomic<bool> dies_of_skip{false};  // after the mark in the progress table, before the answer
   std::atomic<bool> has_died{false};
-  std::atomic<bool> lies{false};  // reports a skip of a frame that requires nothing
+  std::atomic<bool> receives_only{false};  // as a relay does whose other host is silent
+  std::atomic<bool> lies{false};           // reports a skip of a frame that requires nothing
 
  private:
   void loop() {
@@ -56,8 +57,9 @@ class ThreadChild {
       int32_t got = 0;
       waiter.wait([&] {
         got = queue_transport::receive(end_, frames, 16);
-        return got > 0 || is_stopping_;
+        return (got > 0 && !receives_only) || is_stopping_;
       });
+      if (receives_only) got = 0;
       int32_t done = 0;
       while (done < got && run(*frames[done].frame, frames[done].data, &ended)) done += 1;
       queue_transport::take(end_, done);

@@ -264,7 +264,7 @@ void Exchange::lose(int32_t child, int64_t cause, bool returns) {
   while ((got = link.poll(answers, 16)) > 0) take_answers(child, answers, got);
   read_progress(child);
   process();
-  const uint64_t started = last_started(child);
+  const uint64_t begun = last_begun(child);
   for (uint64_t count = link.completed() + 1; count <= link.sent(); ++count)
     skip_consumers(child, count);
   for (const uint64_t number : link.lose()) core_.replies.lose(number);
@@ -274,24 +274,19 @@ void Exchange::lose(int32_t child, int64_t cause, bool returns) {
   link.presence.loss_cause = cause;
   std::erase_if(core_.actions, [&](const Action& action) { return action.child == child; });
   core_.progress.lose(child, link.sent());
-  core_.engine->child_lost(child, cause, started, returns, core_.out);
+  core_.engine->child_lost(child, cause, begun, returns, core_.out);
   core_.is_dirty = true;
   process();
 }
 
-// Return the last frame that has begun in a dead child: the child was killed during it, or between
-// its end and the report. A skip counts as an end without a begin.
-uint64_t Exchange::last_started(int32_t child) const {
+// Return the last frame that may have begun in a dead child, or on the host to which the child
+// passed it on. A skip counts as an end without a start.
+uint64_t Exchange::last_begun(int32_t child) const {
   const ChildLink& link = core_.link(child);
   const ChildRecord& seen = core_.progress.child(child);
-  const uint64_t started =
-      std::clamp(seen.started.load(std::memory_order_acquire), link.completed(), link.sent());
-  if (started == link.completed() || seen.completed.load() < started) return started;
-  const Frame& frame = link.frame(started);
-  const bool is_skip = frame.required_child != kNone &&
-                       core_.progress.requirement(child, started, frame.required_child,
-                                                  frame.required_count) == Requirement::kFailed;
-  return is_skip ? started - 1 : started;
+  const uint64_t begun = std::max(seen.started.load(std::memory_order_acquire),
+                                  seen.may_have_begun.load(std::memory_order_acquire));
+  return std::clamp(begun, link.completed(), link.sent());
 }
 
 pto_frame_view Exchange::view_of(const Frame& frame, pto_frame* head) const {

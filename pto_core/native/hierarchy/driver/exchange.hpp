@@ -49,7 +49,7 @@ class Exchange : private FrameSource {
   void stop_clocks();
   void note_broken(int32_t child, const std::string& message);
   void reject(int32_t child, const std::string& message);
-  uint64_t last_started(int32_t child) const;
+  uint64_t last_begun(int32_t child) const;
   void note_returning(ChildLink& link, bool returns);
 
   DriverCore& core_;
