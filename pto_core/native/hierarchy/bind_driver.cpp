@@ -23,7 +23,7 @@
 namespace pto::hierarchy {
 namespace {
 
-using Children = std::vector<std::tuple<int, uint32_t>>;
+using Children = std::vector<std::tuple<int, uint32_t, bool>>;
 using Rings = std::vector<std::pair<uint64_t, uint64_t>>;
 using Mappings = Rings;
 
@@ -67,10 +67,10 @@ void make(WorkerDriver* self, nb::object hooks, const Children& children, const 
           uint64_t progress, const WorkerSettings& settings, const nb::object& engine,
           const nb::object& policy, uint64_t snapshot_limit, double patience_s) {
   DriverConfiguration configuration;
-  for (const auto& [kind, window] : children) {
+  for (const auto& [kind, window, receives_use] : children) {
     if (window < 1 || window > kLargestWindow)
       core::raise_usage("a window of " + std::to_string(window) + " frames; pass 1 to 256");
-    configuration.engine.children.push_back({static_cast<Kind>(kind), window});
+    configuration.engine.children.push_back({static_cast<Kind>(kind), window, receives_use});
   }
   if (rings.size() != kRings) core::raise_usage("pass 4 heap rings");
   for (size_t i = 0; i < kRings; ++i)
@@ -364,7 +364,8 @@ void bind_driver(nb::module_& module) {
           nb::arg("attached") = nb::none(),
           "`hooks` has poll(), end_child(child, cause), child_broken(child, words) and "
           "grant(ring, nbytes) -> int, and must not keep the Driver alive. `children`: (kind, "
-          "window) of each child. `rings`: (address, size) of the four heap rings. `callables`: "
+          "window, receives_use) of each child. `rings`: (address, size) of the four heap rings. "
+          "`callables`: "
           "the registrations against which it checks handles. `engine`: a function that takes the "
           "policy and returns an EngineCore or a Scheduler; None selects the default. `attached`: "
           "(address, size) of the mappings that spawned children attach; None if children are "

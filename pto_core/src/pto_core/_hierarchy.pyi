@@ -239,7 +239,7 @@ class Driver:
         self,
         hooks: object,
         *,
-        children: Sequence[tuple[int, int]],
+        children: Sequence[tuple[int, int, bool]],
         rings: Sequence[tuple[int, int]],
         progress: int,
         callables: LiveCallables,

@@ -13,13 +13,22 @@
 
 #define PTO_MAX_DIMS 5
 
+/* The use of a tensor by its task: the tag + 1 in the lower bits, 0 if it is not stated. */
+enum {
+  PTO_USE_TAG = 7,      /* mask of the tag + 1 */
+  PTO_USE_ALLOCATED = 8 /* the submit of the task allocated the memory */
+};
+
+/* The published names have six bytes `pad`, which are 0. `use` is the first of them: only a child
+ * that requests the uses gets another value. */
 typedef struct pto_tensor {
   uint64_t data;
   uint32_t shapes[PTO_MAX_DIMS];
   uint32_t ndims;
   uint8_t dtype;
   uint8_t child_memory;
-  uint8_t pad[6];
+  uint8_t use; /* PTO_USE_* */
+  uint8_t pad[5];
 } pto_tensor;
 
 PTO_ABI_ASSERT(sizeof(pto_tensor) == 40, "ContinuousTensor is 40 bytes");
@@ -27,6 +36,7 @@ PTO_ABI_ASSERT(offsetof(pto_tensor, shapes) == 8, "pto_tensor.shapes");
 PTO_ABI_ASSERT(offsetof(pto_tensor, ndims) == 28, "pto_tensor.ndims");
 PTO_ABI_ASSERT(offsetof(pto_tensor, dtype) == 32, "pto_tensor.dtype");
 PTO_ABI_ASSERT(offsetof(pto_tensor, child_memory) == 33, "pto_tensor.child_memory");
+PTO_ABI_ASSERT(offsetof(pto_tensor, use) == 34, "pto_tensor.use");
 
 /* The published CallConfig. `block_dim` 0 means the platform's maximum. */
 typedef struct pto_call_config {

@@ -31,6 +31,12 @@ struct Call {
   std::span<const int64_t> after;  // explicit dependencies: earlier tasks of the run
 };
 
+// Return pto_tensor.use. `is_allocated`: by the submit of the task.
+inline std::byte use_of(Tag tag, bool is_allocated) {
+  return static_cast<std::byte>((static_cast<int>(tag) + 1) |
+                                (is_allocated ? PTO_USE_ALLOCATED : 0));
+}
+
 // `members` owns the data that the submission refers to.
 Submission submission_of(const Call& call, std::vector<Member>& members);
 

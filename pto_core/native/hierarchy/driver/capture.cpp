@@ -49,6 +49,7 @@ Capture::Capture(const Configuration& configuration, Hazards hazards, uint64_t n
       engine_(std::make_unique<NativeEngine>(endless(configuration, number))),
       graph_(std::make_shared<CapturedGraph>()) {
   graph_->hazards = hazards;
+  graph_->states_use = configuration.states_use();
   graph_->arguments.assign(arguments.begin(), arguments.end());
   graph_->uses.resize(arguments.size());
   graph_->scalars.assign(scalars.begin(), scalars.end());
@@ -165,6 +166,7 @@ void Capture::keep_keys(const Call& call, CapturedTask* task) {
     graph_->blob_storage.resize(graph_->blob_storage.size() +
                                 blob_bytes(member.tensors.size(), member.scalars.size()) / 8);
     encode_blob({member.tensors, member.scalars}, graph_->blobs() + blob);
+    if (graph_->states_use) keep_uses(member);
     for (size_t i = 0; i < member.keys.size(); ++i, ++key) {
       key->place = blob + kBlobHeadBytes + i * sizeof(pto_tensor) + offsetof(pto_tensor, data);
       const bool is_new = is_allocated(key->tensor);
@@ -191,6 +193,17 @@ void Capture::keep_keys(const Call& call, CapturedTask* task) {
         graph_->constants.push_back({begin, begin + std::max<uint64_t>(key->tensor.bytes, 1)});
       }
     }
+  }
+}
+
+// Behind the blob.
+void Capture::keep_uses(const MemberCall& member) {
+  std::vector<uint64_t>& storage = graph_->blob_storage;
+  const size_t at = storage.size() * sizeof(uint64_t);
+  storage.resize(storage.size() + use_bytes(member.keys.size()) / sizeof(uint64_t));
+  for (size_t i = 0; i < member.keys.size(); ++i) {
+    graph_->blobs()[at + i] =
+        use_of(member.keys[i].tag, member.tensors[i].data != member.keys[i].address);
   }
 }
 

@@ -52,6 +52,7 @@ class Capture {
   const std::pair<const uint64_t, Base>* base_at(uint64_t address) const;
   uint32_t add_base(uint64_t address, uint64_t bytes);
   void keep_keys(const Call& call, CapturedTask* task);
+  void keep_uses(const MemberCall& member);
   void keep_known(int64_t number, CapturedTask* task);
   void sort_patches();
   void merge_constants();

@@ -92,6 +92,7 @@ struct CapturedGraph {
   std::byte* blobs() { return reinterpret_cast<std::byte*>(blob_storage.data()); }
 
   Hazards hazards = Hazards::kRaw;
+  bool states_use = false;            // the blobs are followed by uses, see TaskRecord
   std::vector<pto_tensor> arguments;  // tensors of the graph, as captured
   std::vector<ArgumentUse> uses;      // size of each of them
   std::vector<uint64_t> scalars;

@@ -61,7 +61,7 @@ int32_t ChildLink::fill(const FrameSource& source, pto_frame* heads, pto_frame_v
       ++control;
     } else if (count < sent_) {
       count += 1;
-      views[filled] = source.view_of(frame(count), &heads[filled]);
+      views[filled] = source.view_of(frame(count), configuration.receives_use, &heads[filled]);
     } else {
       break;
     }

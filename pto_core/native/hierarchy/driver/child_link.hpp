@@ -37,8 +37,9 @@ struct ControlFrame {
 class FrameSource {
  public:
   virtual ~FrameSource() = default;
-  // Return the frame for the transport. Its data must live until the task ends.
-  virtual pto_frame_view view_of(const Frame& frame, pto_frame* head) const = 0;
+  // Return the frame for the transport. Its data must live until the task ends. `receives_use`: see
+  // ChildConfiguration.
+  virtual pto_frame_view view_of(const Frame& frame, bool receives_use, pto_frame* head) const = 0;
 };
 
 // Whether the child takes tasks.

@@ -289,10 +289,11 @@ uint64_t Exchange::last_begun(int32_t child) const {
   return std::clamp(begun, link.completed(), link.sent());
 }
 
-pto_frame_view Exchange::view_of(const Frame& frame, pto_frame* head) const {
+pto_frame_view Exchange::view_of(const Frame& frame, bool receives_use, pto_frame* head) const {
   const TaskRecord& record = *const_cast<Records&>(core_.book.records).find(frame.task);
   const bool has_arguments = (record.flags & TaskRecord::kHasArguments) != 0;
   const BlobPlace blob = has_arguments ? blob_of(record, frame.member) : BlobPlace{nullptr, 0};
+  if (has_arguments && (record.flags & TaskRecord::kHasUses)) write_uses(blob, receives_use);
   std::memcpy(head->callable, core_.catalogue.digest(record.callable).data(), PTO_DIGEST_BYTES);
   head->required_child = frame.required_child;
   head->required_count = frame.required_child == kNone ? 0 : frame.required_count;

@@ -36,7 +36,7 @@ class Exchange : private FrameSource {
   void lose_all(int64_t cause);
 
  private:
-  pto_frame_view view_of(const Frame& frame, pto_frame* head) const override;
+  pto_frame_view view_of(const Frame& frame, bool receives_use, pto_frame* head) const override;
   bool poll_children();
   bool read_progress(int32_t child);
   void take_answers(int32_t child, const pto_answer* answers, int32_t count);

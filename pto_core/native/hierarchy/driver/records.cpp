@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "pto/abi/arguments.h"
+#include "arguments/blob.hpp"
 
 namespace pto::hierarchy {
 
@@ -78,7 +78,8 @@ void Records::end(int64_t number) {
 }
 
 BlobPlace blob_of(const TaskRecord& record, int32_t member) {
-  const std::byte* data = record.blobs;
+  std::byte* data = record.blobs;
+  const bool has_uses = (record.flags & TaskRecord::kHasUses) != 0;
   uint32_t bytes = 0;
   for (int32_t i = 0;; ++i) {
     uint32_t counts[2];
@@ -86,9 +87,20 @@ BlobPlace blob_of(const TaskRecord& record, int32_t member) {
     bytes = static_cast<uint32_t>(sizeof(counts) + counts[0] * sizeof(pto_tensor) +
                                   counts[1] * sizeof(uint64_t));
     if (i == member) break;
-    data += bytes;
+    data += bytes + (has_uses ? use_bytes(counts[0]) : 0);
   }
   return {data, bytes};
+}
+
+void write_uses(const BlobPlace& blob, bool receives_use) {
+  int32_t tensors = 0;
+  std::memcpy(&tensors, blob.data, sizeof tensors);
+  auto* tensor = reinterpret_cast<pto_tensor*>(blob.data + kBlobHeadBytes);
+  const std::byte* uses = blob.data + blob.bytes;
+  for (int32_t i = 0; i < tensors; ++i) {
+    const auto use = receives_use ? static_cast<uint8_t>(uses[i]) : uint8_t{0};
+    if (tensor[i].use != use) tensor[i].use = use;
+  }
 }
 
 }  // namespace pto::hierarchy

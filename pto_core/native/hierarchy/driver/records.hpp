@@ -21,9 +21,11 @@ struct Place {
 
 // The driver's part of a task until it ends: its blobs and the fields of its frames and errors.
 struct TaskRecord {
-  enum Flags : uint8_t { kIsLive = 1, kHasArguments = 2, kIsNextLevel = 4 };
+  enum Flags : uint8_t { kIsLive = 1, kHasArguments = 2, kHasUses = 4 };
 
-  std::byte* blobs;  // blobs of all members in sequence, each aligned to 8
+  // Blobs of all members in sequence, each aligned to 8. With kHasUses, each is followed by one
+  // byte for each tensor: the value of pto_tensor.use for children that receive it.
+  std::byte* blobs;
   uint32_t callable;
   uint32_t config;
   uint32_t timeout_ms;
@@ -82,11 +84,20 @@ class Records {
   size_t live_ = 0;
 };
 
+// Return the size of the uses of so many tensors.
+constexpr size_t use_bytes(size_t tensors) {
+  return (tensors + 7) & ~size_t{7};
+}
+
 // Return the address and size of the blob of member `member`.
 struct BlobPlace {
-  const std::byte* data;
+  std::byte* data;
   uint32_t bytes;
 };
 BlobPlace blob_of(const TaskRecord& record, int32_t member);
+
+// Write the uses of the tensors from the bytes behind the blob into it; `receives_use` false:
+// zeros.
+void write_uses(const BlobPlace& blob, bool receives_use);
 
 }  // namespace pto::hierarchy

@@ -144,6 +144,7 @@ void Replayer::keep(CapturedGraph& graph, const CapturedTask& task, int64_t numb
   record.place = task.place;
   record.members = task.members;
   if (task.has_arguments) record.flags |= TaskRecord::kHasArguments;
+  if (graph.states_use) record.flags |= TaskRecord::kHasUses;
   if (task.timeout_ms > 0) core_.flags.timeouts += 1;
   for (uint32_t i = 0; task.needs_keys && i < task.keys; ++i) {
     const CapturedKey& key = graph.keys[task.first_key + i];

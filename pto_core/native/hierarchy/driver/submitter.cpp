@@ -22,6 +22,13 @@ size_t bytes_of(const MemberCall& member) {
   return blob_bytes(member.tensors.size(), member.scalars.size());
 }
 
+// Out of line, because few Workers have children that receive uses. Return the end.
+[[gnu::noinline]] std::byte* append_uses(const MemberCall& member, std::byte* to) {
+  for (size_t i = 0; i < member.keys.size(); ++i)
+    to[i] = use_of(member.keys[i].tag, member.tensors[i].data != member.keys[i].address);
+  return to + use_bytes(member.tensors.size());
+}
+
 }  // namespace
 
 uint64_t bytes_to_allocate(const Call& call) {
@@ -152,7 +159,8 @@ int64_t Submitter::try_submit_each(const Call& call, int64_t at, int64_t stop,
 void Submitter::keep(const Call& call, int64_t task) {
   size_t bytes = 0;
   if (call.has_arguments)
-    for (const MemberCall& member : call.members) bytes += bytes_of(member);
+    for (const MemberCall& member : call.members)
+      bytes += bytes_of(member) + (states_use_ ? use_bytes(member.tensors.size()) : 0);
   TaskRecord& record = core_.book.records.append(task, bytes);
   record.callable = call.callable;
   record.config = call.config;
@@ -162,6 +170,7 @@ void Submitter::keep(const Call& call, int64_t task) {
   if (call.timeout_ms > 0) core_.flags.timeouts += 1;
   if (!call.has_arguments) return;
   record.flags |= TaskRecord::kHasArguments;
+  if (states_use_) record.flags |= TaskRecord::kHasUses;
   std::byte* to = record.blobs;
   for (const MemberCall& member : call.members) {
     encode_blob({member.tensors, member.scalars}, to);
@@ -172,6 +181,7 @@ void Submitter::keep(const Call& call, int64_t task) {
       if (member.keys[i].bytes > 0) note_allocated(tensors[i].data, member.keys[i].bytes);
     }
     to += bytes_of(member);
+    if (states_use_) to = append_uses(member, to);
   }
 }
 

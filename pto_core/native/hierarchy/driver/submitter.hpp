@@ -13,7 +13,8 @@ namespace pto::hierarchy {
 
 class Submitter {
  public:
-  Submitter(DriverCore& core, Exchange& exchange) : core_(core), exchange_(exchange) {}
+  Submitter(DriverCore& core, Exchange& exchange)
+      : core_(core), exchange_(exchange), states_use_(core.configuration.engine.states_use()) {}
 
   void begin_run();
   // Return kNone if there is no free space now. Throw Refusal or DeadlockFound. Children are polled
@@ -62,6 +63,7 @@ class Submitter {
 
   DriverCore& core_;
   Exchange& exchange_;
+  const bool states_use_;
   uint64_t granted_[kRings] = {};
   uint64_t high_water_[kRings] = {};
   std::vector<Member> members_;  // members of the current submit

@@ -147,7 +147,8 @@ struct Deadlock {
 
 struct ChildConfiguration {
   Kind kind;
-  uint32_t window;  // frames in flight
+  uint32_t window;            // frames in flight
+  bool receives_use = false;  // pto_tensor.use in its frames; the engine ignores it
 };
 
 struct RingConfiguration {
@@ -159,6 +160,12 @@ struct Configuration {
   std::vector<ChildConfiguration> children;
   RingConfiguration rings[kRings];
   bool repeats_lost = false;
+
+  bool states_use() const {
+    for (const ChildConfiguration& child : children)
+      if (child.receives_use) return true;
+    return false;
+  }
 };
 
 // An invalid call, as the error that is raised for it.

@@ -95,7 +95,9 @@ class ChildGroup:
         self.restarts = Restarts(count, is_enabled=config["on_worker_death"] != "reroute")
         self.hooks = DriverHooks(self, [spec.path for spec in self.specs], self.restarts)
         self.driver = Driver(
-            children=[(int(spec.kind), config["child_window"]) for spec in self.specs],
+            children=[
+                (int(spec.kind), config["child_window"], spec.receives_use) for spec in self.specs
+            ],
             rings=self.memory.rings,
             progress=self.memory.progress_table,
             hooks=self.hooks,

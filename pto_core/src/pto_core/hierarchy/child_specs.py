@@ -13,13 +13,17 @@ from pto_core.hierarchy.settings import WorkerSettings, level_name
 
 @dataclass(frozen=True)
 class ChildSpec:
-    """One child: a chip has a ``device``, a Worker has a ``worker``, a SUB child has neither."""
+    """One child: a chip has a ``device``, a Worker has a ``worker``, a SUB child has neither.
+
+    ``receives_use``: ``pto_tensor.use`` states the use of each tensor in the frames of the child.
+    """
 
     path: str
     kind: Kind
     space: CallableSpace
     device: int | None = None
     worker: NestedWorker | None = None
+    receives_use: bool = False
 
 
 def child_specs(

@@ -1,0 +1,70 @@
+"""A transport in Python that records the task frames of each child, and its plugin."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import packets
+
+from pto_core.interfaces import Connection
+from pto_core.interfaces.frame import Frame, FrameKind
+
+NAME = "recording"
+TENSOR_BYTES = 40
+PAD = slice(34, 40)  # in a tensor
+
+example: dict[str, Any] = {}
+exec(packets.source(), example)
+recorded: dict[str, list[Frame]] = {}
+"""The task frames that each child was sent, by the path of the child."""
+
+
+class RecordingParent(example["PacketParent"]):  # type: ignore[misc]
+    """The parent's end of the example, with a record of what it sends."""
+
+    child = ""
+
+    def submit(self, frames: Sequence[bytes]) -> int:
+        taken = int(super().submit(frames))
+        found = [Frame.unpack(frame) for frame in frames[:taken]]
+        recorded.setdefault(self.child, []).extend(
+            frame for frame in found if frame.kind is FrameKind.TASK
+        )
+        return taken
+
+
+class RecordingTransport(example["PacketTransport"]):  # type: ignore[misc]
+    """The transport of the example, whose parent's ends record frames."""
+
+    name = NAME
+
+    def connect(self, connection: Connection) -> tuple[Any, Any]:
+        parent, child = super().connect(connection)
+        recording = RecordingParent(parent.packets)
+        recording.child = connection.child
+        return recording, child
+
+
+plugin = RecordingTransport()
+
+
+def install(folder: Path) -> None:
+    """Write the metadata of the distribution; ``folder`` has to be on the path."""
+    metadata = folder / "pto_transport_recording-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: pto-transport-recording\nVersion: 1.0\n"
+    )
+    (metadata / "entry_points.txt").write_text(f"[pto.transports]\n{NAME} = {__name__}:plugin\n")
+
+
+def pads_of(frame: Frame) -> list[bytes]:
+    """Return the six bytes behind ``child_memory`` of each tensor of a task frame."""
+    if not frame.data:
+        return []  # a task without arguments
+    (count,) = struct.unpack_from("=i", frame.data)
+    tensors = [frame.data[8 + i * TENSOR_BYTES :][:TENSOR_BYTES] for i in range(count)]
+    return [tensor[PAD] for tensor in tensors]
