@@ -23,7 +23,7 @@
 namespace pto::hierarchy {
 namespace {
 
-using Children = std::vector<std::tuple<int, uint32_t, bool>>;
+using Children = std::vector<std::tuple<int, uint32_t, bool, bool>>;
 using Rings = std::vector<std::pair<uint64_t, uint64_t>>;
 using Mappings = Rings;
 
@@ -56,18 +56,24 @@ TakenEngine make_engine(const nb::object& factory, const nb::object& policy) {
   return taken;
 }
 
-std::shared_ptr<VisibleMemory> visible_memory(const std::optional<Mappings>& attached) {
-  if (!attached) return std::make_shared<VisibleMemory>(std::nullopt);
+void set_memory(WorkerSettings& settings, const Children& children, const Mappings& attached) {
+  settings.memory = std::make_shared<VisibleMemory>(std::nullopt);
+  bool is_any_spawned = false;
+  for (const auto& child : children) {
+    settings.spawned.push_back(std::get<3>(child));
+    is_any_spawned |= std::get<3>(child);
+  }
+  if (!is_any_spawned) return;
   std::vector<AddressSpan> spans;
-  for (const auto& [address, bytes] : *attached) spans.push_back({address, address + bytes});
-  return std::make_shared<VisibleMemory>(std::move(spans));
+  for (const auto& [address, bytes] : attached) spans.push_back({address, address + bytes});
+  settings.attached = std::make_shared<VisibleMemory>(std::move(spans));
 }
 
 void make(WorkerDriver* self, nb::object hooks, const Children& children, const Rings& rings,
           uint64_t progress, const WorkerSettings& settings, const nb::object& engine,
           const nb::object& policy, uint64_t snapshot_limit, double patience_s) {
   DriverConfiguration configuration;
-  for (const auto& [kind, window, receives_use] : children) {
+  for (const auto& [kind, window, receives_use, _] : children) {
     if (window < 1 || window > kLargestWindow)
       core::raise_usage("a window of " + std::to_string(window) + " frames; pass 1 to 256");
     configuration.engine.children.push_back({static_cast<Kind>(kind), window, receives_use});
@@ -349,27 +355,29 @@ void bind_driver(nb::module_& module) {
           "__init__",
           [](WorkerDriver* self, nb::object hooks, const Children& children, const Rings& rings,
              uint64_t progress, std::shared_ptr<LiveCallables> callables,
-             CallableSpace next_level_space, nb::object engine, nb::object policy,
-             uint64_t snapshot_limit, uint32_t task_timeout_ms, double patience_s,
-             const std::optional<Mappings>& attached) {
-            make(
-                self, std::move(hooks), children, rings, progress,
-                {std::move(callables), visible_memory(attached), next_level_space, task_timeout_ms},
-                engine, policy, snapshot_limit, patience_s);
+             CallableSpace next_level_space, const Mappings& attached, nb::object engine,
+             nb::object policy, uint64_t snapshot_limit, uint32_t task_timeout_ms,
+             double patience_s) {
+            WorkerSettings settings;
+            settings.callables = std::move(callables);
+            set_memory(settings, children, attached);
+            settings.next_level_space = next_level_space;
+            settings.task_timeout_ms = task_timeout_ms;
+            make(self, std::move(hooks), children, rings, progress, settings, engine, policy,
+                 snapshot_limit, patience_s);
           },
           nb::arg("hooks"), nb::kw_only(), nb::arg("children"), nb::arg("rings"),
-          nb::arg("progress"), nb::arg("callables"), nb::arg("next_level_space"), nb::arg("engine"),
-          nb::arg("policy").none() = nb::none(), nb::arg("snapshot_limit") = uint64_t{1} << 30,
-          nb::arg("task_timeout_ms") = 0, nb::arg("patience_s") = 2.0,
-          nb::arg("attached") = nb::none(),
+          nb::arg("progress"), nb::arg("callables"), nb::arg("next_level_space"),
+          nb::arg("attached"), nb::arg("engine"), nb::arg("policy").none() = nb::none(),
+          nb::arg("snapshot_limit") = uint64_t{1} << 30, nb::arg("task_timeout_ms") = 0,
+          nb::arg("patience_s") = 2.0,
           "`hooks` has poll(), end_child(child, cause), child_broken(child, words) and "
           "grant(ring, nbytes) -> int, and must not keep the Driver alive. `children`: (kind, "
-          "window, receives_use) of each child. `rings`: (address, size) of the four heap rings. "
-          "`callables`: "
-          "the registrations against which it checks handles. `engine`: a function that takes the "
-          "policy and returns an EngineCore or a Scheduler; None selects the default. `attached`: "
-          "(address, size) of the mappings that spawned children attach; None if children are "
-          "forked, and so have the memory that is shared now.")
+          "window, receives_use, is_spawned) of each child. `rings`: (address, size) of the four "
+          "heap rings. `callables`: the registrations against which it checks handles. `engine`: a "
+          "function that takes the policy and returns an EngineCore or a Scheduler; None selects "
+          "the default. `attached`: (address, size) of the mappings that spawned children attach; "
+          "forked children have the memory that is shared now.")
       .def_prop_ro(
           "hooks", [](WorkerDriver& self) { return self.hooks(); },
           nb::for_getter(nb::sig("def hooks(self) -> typing.Any")),

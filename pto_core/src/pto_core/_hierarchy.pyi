@@ -239,17 +239,17 @@ class Driver:
         self,
         hooks: object,
         *,
-        children: Sequence[tuple[int, int, bool]],
+        children: Sequence[tuple[int, int, bool, bool]],
         rings: Sequence[tuple[int, int]],
         progress: int,
         callables: LiveCallables,
         next_level_space: CallableSpace,
+        attached: Sequence[tuple[int, int]],
         engine: object,
         policy: object | None = None,
         snapshot_limit: int = 1073741824,
         task_timeout_ms: int = 0,
         patience_s: float = 2.0,
-        attached: Sequence[tuple[int, int]] | None = None,
     ) -> None: ...
     @property
     def hooks(self) -> Any: ...

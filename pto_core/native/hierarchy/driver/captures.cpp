@@ -161,7 +161,8 @@ void Captures::check_replay(const CapturedObject& captured, TaskArgs* args) cons
 
 void Captures::check_argument(const TaskArgs& args, uint32_t i, const ArgumentUse& use) const {
   const ContinuousTensor& tensor = *args.notes[i].tensor;
-  if (tensor.origin == Origin::kArray || use.is_saved) check_visible(*settings_.memory, tensor, i);
+  VisibleMemory& memory = settings_.attached ? *settings_.attached : *settings_.memory;
+  if (tensor.origin == Origin::kArray || use.is_saved) check_visible(memory, tensor, i);
   if (tensor.is_read_only && use.is_written) {
     core::raise_usage(name_of(i) +
                       " of the arguments is a read-only array, which tasks of the graph write; "

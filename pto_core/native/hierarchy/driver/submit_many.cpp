@@ -100,7 +100,7 @@ nb::object Submits::submit_many(const SubmitRequest& request, PyObject* scalars)
   call.after = draft.after;
   const ScalarRows rows(scalars);
   std::vector<pto_tensor> tensors;
-  const int64_t count = cut(*args, rows, *settings_.memory, &tensors, &draft.keys);
+  const int64_t count = cut(*args, rows, memory_for(call), &tensors, &draft.keys);
   for (const pto_tensor& tensor : tensors) draft.has_child_memory |= tensor.child_memory != 0;
   if (draft.has_child_memory) place_by_memory(request, draft, &call);
   const size_t fixed = args->scalar_count;

@@ -190,6 +190,16 @@ Call Submits::begin_call(const SubmitRequest& request, Draft& draft) {
   return call;
 }
 
+// Of a Worker that has spawned children.
+VisibleMemory& Submits::memory_among(const Call& call) const {
+  const std::span<const int32_t> all = children_[static_cast<size_t>(call.kind)];
+  const std::span<const int32_t> candidates = call.pins.empty() || call.is_hint ? all : call.pins;
+  const bool is_attached = std::any_of(
+      candidates.begin(), candidates.end(),
+      [this](int32_t child) -> bool { return settings_.spawned[static_cast<size_t>(child)]; });
+  return is_attached ? *settings_.attached : *settings_.memory;
+}
+
 // Pin a task that names memory of a child to that child.
 void Submits::place_by_memory(const SubmitRequest& request, Draft& draft, Call* call) const {
   memory_.place(request, draft.args, draft.keys, children_[static_cast<size_t>(Kind::kNextLevel)],
@@ -202,7 +212,7 @@ PyObject* Submits::submit(const SubmitRequest& request) {
   Draft& draft = *loan;
   const nb::object run = nb::borrow(reinterpret_cast<PyObject*>(run_.object));
   Call call = begin_call(request, draft);
-  add_members(request, call.retries > 0, *settings_.memory, draft);
+  add_members(request, call.retries > 0, memory_for(call), draft);
   if (draft.has_child_memory) place_by_memory(request, draft, &call);
   if (!captures_.capture()) Captures::check_origins(draft.args);
   read_producers(request, draft);

@@ -76,6 +76,11 @@ class Submits {
   int64_t producer_of(PyObject* object, const char* text) const;
   void check_run(const TaskHandle& handle) const;
   void place_by_memory(const SubmitRequest& request, Draft& draft, Call* call) const;
+  // Return the memory that every child has on which the task may run.
+  VisibleMemory& memory_for(const Call& call) const {
+    return settings_.attached ? memory_among(call) : *settings_.memory;
+  }
+  VisibleMemory& memory_among(const Call& call) const;
   int64_t submit_call(const Call& call);
   void submit_each(const Call& call, int64_t count, const std::function<void(int64_t)>& prepare,
                    TaskRange& made);

@@ -96,6 +96,7 @@ void WorkerDriver::run_begin(nb::object self, Hazards hazards, nb::handle config
     captures_.check_none();
   }
   settings_.memory->begin_run();
+  if (settings_.attached) settings_.attached->begin_run();
   RunObject* run = make_run_object(this, self.ptr(), std::move(outcomes));
   if (!run) {
     is_abandoned_ = true;
@@ -185,6 +186,7 @@ void WorkerDriver::capture_abandon() {
 
 void WorkerDriver::replay_begin(nb::object self, const CapturedObject& captured, TaskArgs* args) {
   settings_.memory->begin_run();
+  if (settings_.attached) settings_.attached->begin_run();
   captures_.check_replay(captured, args);
   run_begin(std::move(self), captured.graph->hazards, nb::none());
   captures_.begin_replay(captured, args, outcomes()->first_task, driver_->flags().oldest_live);

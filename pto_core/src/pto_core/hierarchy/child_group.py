@@ -37,7 +37,7 @@ from pto_core.hierarchy.placement import Placement
 from pto_core.hierarchy.processes import (
     ChildPlan,
     ChildProcesses,
-    attached_by_children,
+    attached_by_spawned,
     fork_lock,
     register_parkable,
 )
@@ -86,9 +86,7 @@ class ChildGroup:
         _hierarchy.create_progress_table(
             self.memory.progress_table, count, len(os.sched_getaffinity(0))
         )
-        self.processes = ChildProcesses(
-            start_method=config["start_method"], timeout_s=config["child_start_timeout_s"]
-        )
+        self.processes = ChildProcesses(timeout_s=config["child_start_timeout_s"])
         if policy is None:
             policy = settings.policy.policy()
         self.placement = None if policy is least_loaded else Placement(policy)
@@ -96,7 +94,8 @@ class ChildGroup:
         self.hooks = DriverHooks(self, [spec.path for spec in self.specs], self.restarts)
         self.driver = Driver(
             children=[
-                (int(spec.kind), config["child_window"], spec.receives_use) for spec in self.specs
+                (int(spec.kind), config["child_window"], spec.receives_use, spec.is_spawned)
+                for spec in self.specs
             ],
             rings=self.memory.rings,
             progress=self.memory.progress_table,
@@ -107,7 +106,7 @@ class ChildGroup:
             snapshot_limit=config["snapshot_limit"],
             task_timeout_ms=settings.task_timeout_ms,
             policy=self.placement,
-            attached=attached_by_children(config["start_method"], self.memory.mappings),
+            attached=attached_by_spawned(self.memory.mappings),
         )
         self.control = Control(self.driver, self.hooks.paths)
         # These functions break reference cycles: the driver and its open run refer to each other,
@@ -161,13 +160,12 @@ class ChildGroup:
     def plan(self, child: int, connection: ChildConnection) -> ChildPlan:
         """Return the plan for the start of a child; a spawned child receives callables in it."""
         spec = self.specs[child]
-        is_forked = self.settings.config["start_method"] == "fork"
         context = ChildContext(
             child,
             self.memory.progress_table,
             connection,
-            self.registry.inherited(spec.space) if is_forked else {},
-            {} if is_forked else self.registry.deliveries(spec.space),
+            {} if spec.is_spawned else self.registry.inherited(spec.space),
+            self.registry.deliveries(spec.space) if spec.is_spawned else {},
         )
         body: ChipBody | WorkerBody | SubBody
         if spec.device is not None:
@@ -177,7 +175,7 @@ class ChildGroup:
         else:
             body = SubBody(context)
         passes_on = spec.worker is not None and spec.worker.spawns
-        return ChildPlan(spec.path, body, self.memory.mappings, passes_on=passes_on)
+        return ChildPlan(spec.path, body, self.memory.mappings, passes_on, spec.start_method)
 
     def begin_restart(self, child: int) -> Replacement:
         """Start a new process for a lost child without waiting for it. Raises PtoError."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pto_core._hierarchy import CallableSpace
 from pto_core.hierarchy.children import NestedWorker
 from pto_core.hierarchy.engine.events import Kind
+from pto_core.hierarchy.processes.plan import StartMethod
 from pto_core.hierarchy.settings import WorkerSettings, level_name
 
 
@@ -23,15 +24,28 @@ class ChildSpec:
     space: CallableSpace
     device: int | None = None
     worker: NestedWorker | None = None
+    start_method: StartMethod = "fork"
     receives_use: bool = False
+
+    @property
+    def is_spawned(self) -> bool:
+        """Whether the child is a new interpreter, which inherits nothing."""
+        return self.start_method == "spawn"
 
 
 def child_specs(
     settings: WorkerSettings, path: str, workers: Sequence[NestedWorker]
 ) -> list[ChildSpec]:
     """List the children of the Worker at ``path``."""
+    method = settings.config["start_method"]
     chips = [
-        ChildSpec(f"{path}/chip{index}", Kind.NEXT_LEVEL, CallableSpace.LOCAL_CHIP, device=device)
+        ChildSpec(
+            f"{path}/chip{index}",
+            Kind.NEXT_LEVEL,
+            CallableSpace.LOCAL_CHIP,
+            device=device,
+            start_method=method,
+        )
         for index, device in enumerate(settings.device_ids)
     ]
     nested = [
@@ -40,11 +54,12 @@ def child_specs(
             Kind.NEXT_LEVEL,
             CallableSpace.LOCAL_PYTHON,
             worker=worker,
+            start_method=method,
         )
         for index, worker in enumerate(workers)
     ]
     subs = [
-        ChildSpec(f"{path}/sub{index}", Kind.SUB, CallableSpace.LOCAL_PYTHON)
+        ChildSpec(f"{path}/sub{index}", Kind.SUB, CallableSpace.LOCAL_PYTHON, start_method=method)
         for index in range(settings.sub_workers)
     ]
     return [*chips, *nested, *subs]

@@ -140,11 +140,14 @@ class Registry:
         }
 
     def deliveries(self, space: CallableSpace) -> Mapping[bytes, tuple[Delivery, ...]]:
-        """Return the deliveries of each callable of a namespace, for a spawned child."""
+        """Return the deliveries of each callable of a namespace, for a spawned child.
+
+        Callables that only forked children have are left out.
+        """
         return {
-            one.identity.digest: one.deliveries()
+            one.identity.digest: ways
             for one in self._all()
-            if one.identity.space == space
+            if one.identity.space == space and (ways := one.deliveries())
         }
 
     def close(self) -> None:

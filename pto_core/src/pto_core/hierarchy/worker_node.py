@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pto_core._hierarchy import TaskArgsView
 from pto_core.errors import UsageError, WorkerClosedError
 from pto_core.hierarchy.child_group import ChildGroup
+from pto_core.hierarchy.child_specs import child_specs
 from pto_core.hierarchy.life_cycle import Exclusive, LifeCycle, State
 from pto_core.hierarchy.memory import Budget, SharedArena
 from pto_core.hierarchy.processes import refuse_inside
@@ -59,7 +60,8 @@ class WorkerNode:
     @property
     def spawns(self) -> bool:
         """Whether the Worker, or a Worker at any depth below it, spawns its children."""
-        is_own = self.settings.config["start_method"] == "spawn"
+        specs = child_specs(self.settings, self.settings.label, self._nested)
+        is_own = any(spec.is_spawned for spec in specs)
         return is_own or any(node.spawns for node in self._nested)
 
     def add(self, node: WorkerNode) -> int:

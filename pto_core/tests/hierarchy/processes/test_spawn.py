@@ -50,12 +50,16 @@ PROGRAM = """
         body: Adding
 
         def __call__(self, start):
-            processes = ChildProcesses(self.start_methods[0])
-            more = self.start_methods[1:]
+            processes = ChildProcesses()
+            method, *more = self.start_methods
             below = Parent(more, self.body) if more else self.body
-            plan = ChildPlan(start.path + '/below', below, passes_on='spawn' in more)
+            plan = ChildPlan(start.path + '/below', below,
+                             passes_on='spawn' in more, start_method=method)
             start.ready(processes.start([plan])[0])
             processes.end(0)
+
+    def spawned(path, body, mappings=()):
+        return ChildPlan(path, body, mappings, start_method='spawn')
 
     def failing(start):
         raise ValueError('not today')
@@ -76,17 +80,17 @@ def test_memory_has_the_same_address_and_the_value_is_returned(tmp_path) -> None
         memory = WorkerMemory(progress_table_bytes=64, connection_bytes=[], arena=arena)
         array = arena.array(3, 'int64')
         array[:] = 4, 5, 0
-        processes = ChildProcesses('spawn')
+        processes = ChildProcesses()
         body = Adding(array.ctypes.data)
-        print(processes.start([ChildPlan('L3/sub0', body, memory.mappings)]), array[2])
+        print(processes.start([spawned('L3/sub0', body, memory.mappings)]), array[2])
         processes.end()
         try:
-            processes.start([ChildPlan('L3/sub0', waiting), ChildPlan('L3/sub1', failing)])
+            processes.start([spawned('L3/sub0', waiting), spawned('L3/sub1', failing)])
         except ChildStartError as error:
             print(error.path, repr(error.__cause__), len(processes))
         lock = threading.Lock()
         try:
-            processes.start([ChildPlan('L3/sub0', lambda start: lock)])
+            processes.start([spawned('L3/sub0', lambda start: lock)])
         except UsageError as error:
             print(error)
     """,
@@ -116,9 +120,9 @@ def test_memory_of_the_top_is_there_however_the_levels_between_start(
         array = arena.array(3, 'int64')
         array[:] = 4, 5, 0
         first, *others = {start_methods!r}
-        processes = ChildProcesses(first)
+        processes = ChildProcesses()
         body = Parent(others, Adding(array.ctypes.data))
-        plan = ChildPlan('L5/pod0', body, memory.mappings, passes_on=True)
+        plan = ChildPlan('L5/pod0', body, memory.mappings, True, first)
         print(processes.start([plan]), array[2])
         processes.end()
     """,
@@ -131,8 +135,8 @@ def test_children_do_not_import_the_main_module(tmp_path) -> None:
     done = run(
         PROGRAM
         + """
-    processes = ChildProcesses('spawn')
-    (pid,) = processes.start([ChildPlan('L3/sub0', waiting)])
+    processes = ChildProcesses()
+    (pid,) = processes.start([spawned('L3/sub0', waiting)])
     print(pid != os.getpid())
     processes.end(0)
     """,
@@ -162,9 +166,9 @@ def test_a_taken_address_is_tried_again_and_then_a_clear_error(monkeypatch, tmp_
         nbytes = (1 << 47) - (3 << 12)
         address = 0x1000
 
-    processes = ChildProcesses("spawn", timeout_s=60)
+    processes = ChildProcesses(timeout_s=60)
     with pytest.raises(ChildStartError, match="not free in the new process"):
-        processes.start([ChildPlan("L3/sub0", print, (Elsewhere(),))])
+        processes.start([ChildPlan("L3/sub0", print, (Elsewhere(),), start_method="spawn")])
     assert len(starts) == 3
     assert len(processes) == 0
 
@@ -172,7 +176,7 @@ def test_a_taken_address_is_tried_again_and_then_a_clear_error(monkeypatch, tmp_
 def test_a_body_that_cannot_be_pickled_is_refused_at_the_call() -> None:
     lock = threading.Lock()
     with pytest.raises(UsageError, match=r"start_method='spawn': .*lock"):
-        ChildProcesses("spawn").start([ChildPlan("L3/sub0", lambda start: lock)])
+        ChildProcesses().start([ChildPlan("L3/sub0", lambda start: lock, start_method="spawn")])
 
 
 def test_the_child_ends_with_its_parent(tmp_path, is_gone) -> None:
@@ -180,7 +184,7 @@ def test_the_child_ends_with_its_parent(tmp_path, is_gone) -> None:
         PROGRAM
         + """
     if __name__ == '__main__':
-        print(*ChildProcesses('spawn').start([ChildPlan('L3/sub0', waiting)]), flush=True)
+        print(*ChildProcesses().start([spawned('L3/sub0', waiting)]), flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     """,
         tmp_path,

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from pto_core.errors import CapacityError, ChildStartError, UsageError
+from pto_core.errors import CapacityError, ChildStartError
 from pto_core.hierarchy.processes import ChildPlan, ChildProcesses, register_parkable
 
 
@@ -246,11 +246,6 @@ def test_a_failing_fork_ends_those_that_were_started(processes, monkeypatch) -> 
     with pytest.raises(CapacityError, match="L3/sub2 cannot be started after 2 other children"):
         processes.start(plans(waiting, waiting, waiting))
     assert len(processes) == 0
-
-
-def test_an_unknown_start_method_is_refused() -> None:
-    with pytest.raises(UsageError, match="'fork' or 'spawn'"):
-        ChildProcesses(start_method="vfork")
 
 
 # Invariant: Every registered engine thread is parked at every fork, including the fork of a

@@ -10,7 +10,7 @@ from pto_core.hierarchy.processes.child_process import ChildProcess
 from pto_core.hierarchy.processes.child_processes import ChildProcesses
 from pto_core.hierarchy.processes.child_start import ChildStart
 from pto_core.hierarchy.processes.descriptors import close_parent_only, parent_only
-from pto_core.hierarchy.processes.from_above import attached_by_children
+from pto_core.hierarchy.processes.from_above import attached_by_spawned
 from pto_core.hierarchy.processes.parking import (
     Parkable,
     fork_lock,
@@ -27,7 +27,7 @@ __all__ = [
     "ChildProcesses",
     "ChildStart",
     "Parkable",
-    "attached_by_children",
+    "attached_by_spawned",
     "close_parent_only",
     "fork_lock",
     "parent_only",

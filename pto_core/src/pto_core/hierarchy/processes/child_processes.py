@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pto_core.errors import CapacityError, UsageError
+from pto_core.errors import CapacityError
 from pto_core.hierarchy.processes.awaiting import Starting, await_ready, check_not_cancelled
 from pto_core.hierarchy.processes.child_exit import ChildExit
 from pto_core.hierarchy.processes.child_process import ChildProcess, wait_for_any
@@ -25,7 +25,6 @@ from pto_core.interrupts import Interrupts
 
 _Wanted = dict[int, tuple[ChildPlan, bytes]]
 
-START_METHODS = ("fork", "spawn")
 _SPAWN_TRIES = 3
 
 
@@ -68,15 +67,7 @@ class ChildProcesses:
     siblings of that process.
     """
 
-    def __init__(self, start_method: str = "fork", timeout_s: float = 60.0) -> None:
-        if start_method not in START_METHODS:
-            raise UsageError(
-                f"start_method is {start_method!r}; set 'fork' or 'spawn'",
-                name="start_method",
-                value=start_method,
-                expected="fork or spawn",
-            )
-        self._start_method = start_method
+    def __init__(self, timeout_s: float = 60.0) -> None:
         self._timeout_s = timeout_s
         self._family = _Family(os.getpid())
         self._finalizer = self._when_gone()
@@ -193,15 +184,14 @@ class ChildProcesses:
         return weakref.finalize(self, self._family.end)
 
     def _bodies(self, plans: Sequence[ChildPlan]) -> list[bytes]:
-        if self._start_method == "fork":
-            return [b""] * len(plans)
-        return [pickled_body(plan) for plan in plans]
+        return [pickled_body(plan) if plan.start_method == "spawn" else b"" for plan in plans]
 
     def _start_ready(
         self, wanted: _Wanted, interrupts: Interrupts, is_cancelled: Callable[[], bool]
     ) -> list[Any]:
         """Start children and wait until they are ready; after an error, end all of them."""
-        tries = _SPAWN_TRIES if self._start_method == "spawn" else 1
+        has_spawned = any(plan.start_method == "spawn" for plan, _ in wanted.values())
+        tries = _SPAWN_TRIES if has_spawned else 1
         values: dict[int, Any] = {}
         while True:
             tries -= 1
@@ -241,7 +231,7 @@ class ChildProcesses:
 
     def _start_one(self, index: int, plan: ChildPlan, body: bytes) -> Starting:
         try:
-            if self._start_method == "fork":
+            if plan.start_method == "fork":
                 pid, reports = fork_child(plan, self._family.parent)
             else:
                 pid, reports = spawn_child(plan, self._family.parent, body)

@@ -29,12 +29,8 @@ def places_for(plan: ChildPlan) -> list[Place]:
     return [*_places, *((one.descriptor, one.nbytes, one.address) for one in plan.mappings)]
 
 
-def attached_by_children(
-    start_method: str, mappings: Iterable[SharedMapping]
-) -> list[tuple[int, int]] | None:
-    """Return address and size of mappings that spawned children attach; None for forked ones."""
-    if start_method == "fork":
-        return None
+def attached_by_spawned(mappings: Iterable[SharedMapping]) -> list[tuple[int, int]]:
+    """Return address and size of the mappings that spawned children attach."""
     above = [(address, nbytes) for _, nbytes, address in _places]
     return [*above, *((one.address, one.nbytes) for one in mappings)]
 

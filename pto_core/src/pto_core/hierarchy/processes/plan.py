@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from pto_core._hierarchy import SharedMapping
     from pto_core.hierarchy.processes.child_start import ChildStart
+
+StartMethod = Literal["fork", "spawn"]
 
 
 @dataclass(frozen=True)
@@ -25,3 +27,4 @@ class ChildPlan:
     body: Callable[[ChildStart], None]
     mappings: tuple[SharedMapping, ...] = field(default=(), repr=False)
     passes_on: bool = False
+    start_method: StartMethod = "fork"

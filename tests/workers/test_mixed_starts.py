@@ -1,0 +1,110 @@
+"""One Worker with forked and spawned children: each has its own start method, also in a restart."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from lost_children import await_count, kill
+from task_arguments import given
+
+from pto_core import ContinuousTensor, TensorArgType, Worker
+from pto_core.errors import UsageError
+from pto_core.hierarchy import child_group
+
+METHODS = ("fork", "spawn", "fork")
+FORKED, SPAWNED = 0, 1  # numbers of children
+PID, IS_SPAWNED, MAPPINGS = range(3)  # what a child reports
+
+MakeMixed = Callable[..., Worker]
+
+
+@pytest.fixture
+def mixed(make, monkeypatch: pytest.MonkeyPatch) -> MakeMixed:
+    """Make a Worker whose children have the methods above."""
+    real = child_group.child_specs
+
+    def specs(*arguments: Any) -> list[Any]:
+        made = zip(real(*arguments), METHODS, strict=True)
+        return [replace(spec, start_method=method) for spec, method in made]
+
+    monkeypatch.setattr(child_group, "child_specs", specs)
+    return lambda **settings: make(num_sub_workers=len(METHODS), **settings)
+
+
+def reports(worker: Worker, handle: Any) -> np.ndarray:
+    """Return the reports of all children."""
+    rows = worker.shared_array((len(METHODS), 3), "int64")
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        for child, row in enumerate(rows):
+            orch.submit_sub(handle, given((row, TensorArgType.OUTPUT_EXISTING)), worker=child)
+
+    worker.run(graph)
+    return np.array(rows)
+
+
+# Invariant: Each child is started by its own method, also when it is restarted, and no child
+# inherits the descriptors of the mappings.
+def test_each_child_starts_and_restarts_by_its_own_method(mixed: MakeMixed) -> None:
+    worker = mixed(on_worker_death="restart")
+    handle = worker.register("start_tasks:report")
+    seen = [reports(worker, handle)]
+    for restarts, child in enumerate((FORKED, SPAWNED), start=1):
+        kill(int(seen[-1][child, PID]))
+        assert await_count(worker, "restarts", restarts) == restarts
+        seen.append(reports(worker, handle))
+        changed = seen[-1][:, PID] != seen[-2][:, PID]
+        assert np.flatnonzero(changed).tolist() == [child]
+    for each in seen:
+        assert each[:, IS_SPAWNED].tolist() == [method == "spawn" for method in METHODS]
+        assert each[:, MAPPINGS].tolist() == [0] * len(METHODS)
+
+
+def test_callables_that_only_forked_children_have_run_there(mixed: MakeMixed) -> None:
+    worker = mixed()
+    rows = worker.shared_array((2, 1), "int64")
+    number = 5
+
+    def write(args: Any) -> None:
+        args.tensor(0)[:] = number
+
+    handle = worker.register(write)
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        for child, row in zip((0, 2), rows, strict=True):
+            orch.submit_sub(handle, given((row, TensorArgType.OUTPUT_EXISTING)), worker=child)
+
+    worker.run(graph)
+    assert rows.tolist() == [[number]] * 2
+
+
+# Invariant: Memory that only forked children have is accepted where the task runs on one of them.
+def test_inherited_memory_goes_to_forked_children_only(mixed: MakeMixed) -> None:
+    worker = mixed()
+    memory = mmap.mmap(-1, mmap.PAGESIZE)
+    row = np.frombuffer(memory, np.int64)[:3]
+    handle = worker.register("start_tasks:report")
+    tensor = ContinuousTensor.from_array(row)
+    many = ContinuousTensor.from_array(row.reshape(1, 3))
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        tag = TensorArgType.OUTPUT_EXISTING
+        orch.submit_sub(handle, given((tensor, tag)), worker=FORKED)
+        orch.submit_sub_group(handle, [given((tensor, tag))], workers=[FORKED])
+        refused = pytest.raises(UsageError, match="start_method='spawn' do not have")
+        with refused:
+            orch.submit_sub(handle, given((tensor, tag)), worker=SPAWNED)
+        with refused:
+            orch.submit_sub(handle, given((tensor, tag)))
+        with refused:
+            orch.submit_sub(handle, given((tensor, tag)), worker=FORKED, hint=True)
+        with refused:
+            orch.submit_sub_many(handle, given((many, tag)))
+
+    worker.run(graph)
+    assert row[PID] > 0
