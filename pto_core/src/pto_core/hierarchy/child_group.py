@@ -90,7 +90,10 @@ class ChildGroup:
         if policy is None:
             policy = settings.policy.policy()
         self.placement = None if policy is least_loaded else Placement(policy)
-        self.restarts = Restarts(count, is_enabled=config["on_worker_death"] != "reroute")
+        self.restarts = Restarts(
+            [spec.fence for spec in self.specs],
+            is_enabled=config["on_worker_death"] != "reroute",
+        )
         self.hooks = DriverHooks(self, [spec.path for spec in self.specs], self.restarts)
         self.driver = Driver(
             children=[

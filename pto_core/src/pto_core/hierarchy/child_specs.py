@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pto_core._hierarchy import CallableSpace
 from pto_core.hierarchy.children import NestedWorker
 from pto_core.hierarchy.engine.events import Kind
+from pto_core.hierarchy.fence import Fence
 from pto_core.hierarchy.processes.plan import StartMethod
 from pto_core.hierarchy.settings import WorkerSettings, level_name
 
@@ -17,6 +18,7 @@ class ChildSpec:
     """One child: a chip has a ``device``, a Worker has a ``worker``, a SUB child has neither.
 
     ``receives_use``: ``pto_tensor.use`` states the use of each tensor in the frames of the child.
+    ``fence``: reports when work of the child is over that continues after the exit of its process.
     """
 
     path: str
@@ -26,6 +28,7 @@ class ChildSpec:
     worker: NestedWorker | None = None
     start_method: StartMethod = "fork"
     receives_use: bool = False
+    fence: Fence | None = None
 
     @property
     def is_spawned(self) -> bool:

@@ -75,6 +75,10 @@ class DriverHooks:
         task = driver.task(known["task"])
         if task is None or not _may_run_in(child, task):
             return  # the child was lost, and its process may already be replaced
+        process = group.processes[child]
+        if process.exit is not None:  # before the limit; its fence is not over
+            driver.explain(cause, Failure.of(process.exit_error(process.exit)).pack())
+            return
 
         def hung_error(ended: ChildExit) -> PtoError:
             error = ended.hung_error(task["timeout_s"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -10,6 +11,7 @@ from pto_core import log
 from pto_core._hierarchy import Driver
 from pto_core.hierarchy.endpoints import ChildConnection
 from pto_core.hierarchy.failures import Failure
+from pto_core.hierarchy.fence import Fence
 from pto_core.hierarchy.processes import ChildExit, ChildProcesses
 
 _QUICK_EXITS_MAX = 5
@@ -19,9 +21,13 @@ class ChildState(Enum):
     """The state of a child across all processes that run it."""
 
     ALIVE = "alive"
+    FENCED = "fenced"  # its process has exited; the driver is informed when its fence is over
     LOST = "lost"  # the driver was informed; another process will follow
     STARTING = "starting"
     GIVEN_UP = "given up"  # no other process will follow
+
+
+_PENDING = (ChildState.FENCED, ChildState.LOST, ChildState.STARTING)
 
 
 class Replacement(NamedTuple):
@@ -47,9 +53,18 @@ class Children(Protocol):
         """Return the number of tasks that a child has ended in all of its processes."""
 
 
+class _Loss(NamedTuple):
+    """The exit of a child, as the driver is informed of it."""
+
+    error: BaseException
+    restarts: bool
+
+
 @dataclass
 class _Child:
+    fence: Fence | None
     state: ChildState = ChildState.ALIVE
+    loss: _Loss | None = None  # set in the state FENCED
     replacement: Replacement | None = None  # set in the state STARTING
     quick_exits: int = 0  # number of consecutive exits between which no task ended
     completed: int = 0  # number of ended tasks at the last exit
@@ -58,13 +73,14 @@ class _Child:
 class Restarts:
     """The states of the children of a Worker. Only the thread that owns the fork lock uses it.
 
-    A child changes from ALIVE to LOST to STARTING, and back to ALIVE. It becomes GIVEN_UP if lost
-    children are not restarted, if its start fails, or if it exits repeatedly.
+    A child changes from ALIVE to LOST to STARTING, and back to ALIVE. A child with a fence is
+    FENCED before it is LOST. A child becomes GIVEN_UP if lost children are not restarted, if its
+    start fails, or if it exits repeatedly.
     """
 
-    def __init__(self, count: int, *, is_enabled: bool) -> None:
-        self._children = [_Child() for _ in range(count)]
-        self._pending: dict[int, _Child] = {}  # the children that are LOST or STARTING
+    def __init__(self, fences: Sequence[Fence | None], *, is_enabled: bool) -> None:
+        self._children = [_Child(fence) for fence in fences]
+        self._pending: dict[int, _Child] = {}  # the children that are FENCED, LOST or STARTING
         self._is_enabled = is_enabled
         self._counts = {"deaths": 0, "restarts": 0}
         self.is_stopped = False
@@ -75,12 +91,13 @@ class Restarts:
         return bool(self._pending)
 
     def is_restarting(self, child: int) -> bool:
-        """Return whether the child is LOST or STARTING."""
+        """Return whether the child is FENCED, LOST or STARTING."""
         return child in self._pending
 
     def statistics(self) -> dict[str, int]:
-        """Return the numbers of exits and of restarts."""
-        return dict(self._counts)
+        """Return the numbers of exits and restarts, and of children that wait for their fence."""
+        fenced = sum(child.state is ChildState.FENCED for child in self._children)
+        return {**self._counts, "fenced": fenced}
 
     def stop(self) -> None:
         """Start no more processes, because the Worker is closing."""
@@ -89,19 +106,23 @@ class Restarts:
             self._set(child, ChildState.GIVEN_UP)
 
     def lose(self, group: Children, ended: ChildExit) -> None:
-        """Report the exit of a child to the driver, once; schedule a restart if that is enabled."""
+        """Report the exit of a child to the driver, once; schedule a restart if that is enabled.
+
+        A child with a fence is reported by :meth:`advance`, when its fence is over.
+        """
         number, process = ended.index, group.processes[ended.index]
         child = self._children[number]
         if child.state is not ChildState.ALIVE or process.pid != ended.pid:
             return  # the check of its start detects this exit
         restarts = self._is_enabled and self._count_exit(group, number)
-        self._set(number, ChildState.LOST if restarts else ChildState.GIVEN_UP)
         self._counts["deaths"] += 1
-        try:
-            self._report(group, number, process.exit_error(ended), restarts=restarts)
-        finally:
-            # includes tasks that were lost with the child
-            child.completed = group.completed_by(number)
+        loss = _Loss(process.exit_error(ended), restarts)
+        if child.fence is None:
+            self._report_loss(group, number, loss)
+            return
+        child.loss = loss
+        self._set(number, ChildState.FENCED)
+        child.fence.begin(ended)
 
     def advance(self, group: Children) -> None:
         """Advance each restart as far as possible without waiting."""
@@ -114,7 +135,14 @@ class Restarts:
                     raise
 
     def _advance(self, group: Children, number: int) -> None:
-        replacement = self._pending[number].replacement
+        child = self._pending[number]
+        if child.fence is not None and child.loss is not None:
+            if not child.fence.is_over():
+                return
+            self._report_loss(group, number, child.loss)
+            if child.state is not ChildState.LOST:
+                return
+        replacement = child.replacement
         if replacement is not None:
             start = group.processes.check_start(number)
             if start.is_ready:
@@ -131,6 +159,14 @@ class Restarts:
         self._children[number].replacement = group.begin_restart(number)
         self._set(number, ChildState.STARTING)
 
+    def _report_loss(self, group: Children, number: int, loss: _Loss) -> None:
+        self._set(number, ChildState.LOST if loss.restarts else ChildState.GIVEN_UP)
+        try:
+            self._report(group, number, loss.error, restarts=loss.restarts)
+        finally:
+            # includes tasks that were lost with the child
+            self._children[number].completed = group.completed_by(number)
+
     def _give_up(self, group: Children, number: int, error: BaseException) -> None:
         log.get(__name__).error("child not restarted", reason=str(error))
         group.processes.kill(number)
@@ -146,10 +182,12 @@ class Restarts:
     def _set(self, number: int, state: ChildState) -> None:
         child = self._children[number]
         child.state = state
-        if state in (ChildState.LOST, ChildState.STARTING):
+        if state in _PENDING:
             self._pending[number] = child
         else:
             self._pending.pop(number, None)
+        if state is not ChildState.FENCED:
+            child.loss = None
         if state is not ChildState.STARTING and child.replacement is not None:
             child.replacement.connection.discard()
             child.replacement = None
