@@ -148,10 +148,44 @@ DEFECTS = {
         "without_keys",
     ),
 }
-OF_KEYS = {
-    *("test_key_pairs", "test_peer_keys", "test_wrong_keys", "test_allowed_keys_change"),
-    "test_traffic_is_encrypted",
+# Faults of keys, put into the link of this repository.
+KEY_DEFECTS = {
+    "repeats_its_keys": (
+        "pair = ZmqLinks().key_pair()\nBroken.key_pair = lambda self: pair",
+        "key_pairs",
+    ),
+    "names_no_key": (
+        "receive = ends.ZmqListener.receive\n"
+        "def anonymous(self):\n"
+        "    message = receive(self)\n"
+        "    return message and message._replace(peer=message.peer._replace(key=None))\n"
+        "ends.ZmqListener.receive = anonymous",
+        "peer_keys",
+    ),
+    "admits_any_key": (
+        "class Everyone(frozenset):\n"
+        "    __contains__ = lambda self, key: True\n"
+        "ends.frozenset = Everyone",
+        "wrong_keys",
+    ),
+    "keeps_its_first_list": (
+        "ends.ZmqListener.allow = lambda self, keys: None",
+        "allowed_keys_change",
+    ),
+    "does_not_encrypt": (
+        "Broken.listen = lambda self, address, *_, **options: ZmqLinks.listen(self, address)\n"
+        "Broken.dial = lambda self, address, *_, **options: ZmqLinks.dial(self, address)",
+        "traffic_is_encrypted",
+    ),
 }
+BROKEN_MODULE = """
+from pto_transport_zmq import ZmqLinks, ends
+
+class Broken(ZmqLinks):
+    name = "broken"
+
+plugin = Broken()
+"""
 TEST_OF = {"whole": "test_messages_arrive_whole"}
 STUCK_AFTER_S = 2.0
 ONE_TEST = """
@@ -197,7 +231,17 @@ def test_a_broken_link_is_caught(tmp_path: Path, defect: str) -> None:
     assert caught(tmp_path, tcp_links.NAME, tcp_links.GIANT, TEST_OF.get(test, f"test_{test}"))
 
 
+@pytest.mark.parametrize("defect", KEY_DEFECTS)
+def test_a_link_with_broken_keys_is_caught(tmp_path: Path, defect: str) -> None:
+    edit, test = KEY_DEFECTS[defect]
+    tcp_links.install(tmp_path, "broken", BROKEN_MODULE + edit + "\n")
+    assert caught(tmp_path, "broken", b"", f"test_{test}")
+
+
 def test_every_test_of_the_contract_catches_something() -> None:
-    caught_by = {TEST_OF.get(test, f"test_{test}") for _, _, test in DEFECTS.values()}
+    tests = [
+        *(test for _, _, test in DEFECTS.values()),
+        *(test for _, test in KEY_DEFECTS.values()),
+    ]
     contract = {name for name in vars(LinkContract) if name.startswith("test_")}
-    assert contract - OF_KEYS == caught_by
+    assert contract == {TEST_OF.get(test, f"test_{test}") for test in tests}

@@ -20,10 +20,12 @@ def source() -> str:
     return textwrap.dedent(example[1])
 
 
-def install(folder: Path) -> None:
-    """Write the module and the metadata of its distribution; ``folder`` has to be on the path."""
-    (folder / "pto_link_tcp.py").write_text(source())
-    metadata = folder / "pto_link_tcp-1.0.dist-info"
+def install(folder: Path, name: str = NAME, module: str | None = None) -> None:
+    """Write a module and the metadata of its distribution; ``folder`` has to be on the path."""
+    (folder / f"pto_link_{name}.py").write_text(source() if module is None else module)
+    metadata = folder / f"pto_link_{name}-1.0.dist-info"
     metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: pto-link-tcp\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(f"[pto.links]\n{NAME} = pto_link_tcp:plugin\n")
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: pto-link-{name}\nVersion: 1.0\n"
+    )
+    (metadata / "entry_points.txt").write_text(f"[pto.links]\n{name} = pto_link_{name}:plugin\n")

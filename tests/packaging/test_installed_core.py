@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (ROOT / "pto_core", *sorted((ROOT / "plugins").glob("*_*")))
 STRANGERS = (
     *("pto-core", "pto", "pto-backend-sim", "pto-runtime-hbg", "pto-runtime-pto2"),
-    "pto-transport-shm",
+    *("pto-transport-shm", "pto-transport-zmq"),
 )
 
 

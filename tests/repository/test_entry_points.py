@@ -5,12 +5,20 @@ from __future__ import annotations
 from importlib import import_module, metadata
 from pathlib import Path
 
-from pto_core.interfaces import API_VERSION, Backend, NativeTransport, Runtime, SchedulerPlugin
+from pto_core.interfaces import (
+    API_VERSION,
+    Backend,
+    LinkPlugin,
+    NativeTransport,
+    Runtime,
+    SchedulerPlugin,
+)
 
 INTERFACES = {
     "pto.backends": Backend,
     "pto.runtimes": Runtime,
     "pto.transports": NativeTransport,
+    "pto.links": LinkPlugin,
     "pto.schedulers": SchedulerPlugin,
 }
 
@@ -34,7 +42,7 @@ def test_every_declared_entry_point_is_implemented(checkout):
         if group in INTERFACES:
             assert isinstance(plugin, INTERFACES[group]), f"{reference} is no {group[4:-1]}"
             assert plugin.api_version == API_VERSION
-            if group != "pto.schedulers":
+            if group not in ("pto.links", "pto.schedulers"):
                 assert Path(plugin.library()).is_file()
 
 
@@ -69,6 +77,7 @@ def test_the_design_names_are_there(checkout):
         ("pto.runtimes", "tensormap_and_ringbuffer"),
         ("pto.runtimes", "pto2"),
         ("pto.transports", "shm"),
+        ("pto.links", "zmq"),
         ("pto.schedulers", "native"),
         ("pto.schedulers", "reference"),
         ("pto.schedulers", "least_loaded"),

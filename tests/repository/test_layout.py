@@ -42,7 +42,7 @@ def test_the_laptop_set_is_every_plugin_that_needs_no_hardware(checkout):
     laptop = set(checkout.core.pyproject["project"]["optional-dependencies"]["sim"])
     assert laptop == {
         *("ptorun-backend-sim", "ptorun-runtime-hbg", "ptorun-runtime-pto2"),
-        "ptorun-transport-shm",
+        *("ptorun-transport-shm", "ptorun-transport-zmq"),
     }
 
 

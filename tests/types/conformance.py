@@ -10,11 +10,15 @@ import pto_core
 import pto_runtime_hbg
 import pto_runtime_pto2
 import pto_transport_shm
+import pto_transport_zmq
 from pto_core.hierarchy import runs
 from pto_core.hierarchy.engine import Configuration, NativeEngine, ReferenceEngine, builtin
 from pto_core.interfaces import (
     Backend,
     EnginePlugin,
+    Link,
+    LinkPlugin,
+    Listener,
     NativeTransport,
     Orchestrator,
     Policy,
@@ -41,6 +45,13 @@ def schedulers(configuration: Configuration, policy: Policy) -> list[Scheduler]:
     ]
 
 
+def ends(
+    listener: pto_transport_zmq.ends.ZmqListener, link: pto_transport_zmq.ends.ZmqLink
+) -> tuple[Listener, Link]:
+    """Require that both ends of a link conform."""
+    return listener, link
+
+
 graph_function: runs.GraphFunction = graph
 backends: list[Backend] = [pto_backend_sim.plugin]
 runtimes: list[Runtime] = [
@@ -49,5 +60,6 @@ runtimes: list[Runtime] = [
     pto_runtime_pto2.plugin,
 ]
 transports: list[NativeTransport] = [pto_transport_shm.plugin]
+links: list[LinkPlugin] = [pto_transport_zmq.plugin]
 engines: list[EnginePlugin] = [builtin.native, builtin.reference]
 policies: list[PolicyPlugin] = [builtin.least_loaded_plugin]

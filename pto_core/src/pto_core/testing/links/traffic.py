@@ -16,6 +16,7 @@ from pto_core.testing.transports.processes import apart
 
 _MESSAGES = 400
 _PEERS = 20
+_FAIR = 200  # the message of another peer may still be on its way
 _QUEUE = LinkLimits(queue_messages=4, part_bytes=1 << 20)
 _SYSTEM_QUEUE_BYTES = 24 << 20
 """What the system may buffer beside the queues of both ends: sockets of one connection."""
@@ -245,4 +246,4 @@ def _expect_share(world: World, loud: Link, other: Link) -> None:
         while bytes(world.receive(world.listener).parts[0]) != b"other":
             before += 1
             loud.send([b"loud"])
-            expect(before < queued, f"turn {turn}: a message waited for {before} of another peer")
+            expect(before < _FAIR, f"turn {turn}: a message waited for {before} of another peer")

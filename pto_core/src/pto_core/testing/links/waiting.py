@@ -66,8 +66,22 @@ def check_wait_wakes_at_once(subject: LinkSubject) -> None:
             ready = world.plugin.wait([world.listener, link], 0)
             expect(link in ready.ends, "an end with a message is reported only once")
             _expect_trips(world)
+            _expect_connection(world)
 
     apart(body)
+
+
+def _expect_connection(world: World) -> None:
+    """Dial before there is a listener, and call ``wait`` and ``send`` only."""
+    link = world.dial(address := _unused_address(world))
+    for _ in range(10):
+        world.plugin.wait([link], 0.01)
+    listener = world.listen(address)
+    start = time.monotonic()
+    while not link.send([b"connected"]):
+        expect(time.monotonic() - start < 5 * _LATE_S, "wait alone does not make a connection")
+        world.plugin.wait([listener, link], _LATE_S)
+    listener.close()
 
 
 def _expect_trips(world: World) -> None:

@@ -1,0 +1,88 @@
+"""Connect hosts by ZeroMQ, with CURVE keys and encryption."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import zmq
+
+from pto_core.interfaces import (
+    API_VERSION,
+    Health,
+    KeyPair,
+    LinkLimits,
+    Ready,
+    require_loopback,
+    split_address,
+)
+from pto_transport_zmq import keys
+from pto_transport_zmq.ends import End, ZmqLink, ZmqListener
+from pto_transport_zmq.waiting import wait
+
+__all__ = ["ZmqLinks", "plugin"]
+
+
+class ZmqLinks:
+    """The link ``zmq``: a ROUTER socket listens, DEALER sockets dial."""
+
+    name = "zmq"
+    api_version = API_VERSION
+    capabilities = frozenset({"encrypted", "peer_keys"})
+
+    def health(self) -> Health:
+        """Return whether the installed libzmq has CURVE."""
+        if zmq.has("curve"):
+            return Health(ok=True)
+        return Health(
+            ok=False,
+            reason=f"libzmq {zmq.zmq_version()} was built without CURVE",
+            fix="install a wheel of pyzmq 27.3 or newer, which has it",
+        )
+
+    def key_pair(self) -> KeyPair:
+        """Return new CURVE keys, each of 40 characters (Z85)."""
+        return keys.key_pair()
+
+    def listen(
+        self,
+        address: str,
+        credentials: KeyPair | None = None,
+        allowed: Collection[str] = (),
+        *,
+        limits: LinkLimits = LinkLimits(),  # noqa: B008 - it cannot be changed
+        insecure: bool = False,
+    ) -> ZmqListener:
+        """Bind a ROUTER socket; see :class:`~pto_core.interfaces.LinkPlugin`."""
+        split_address(address)
+        if credentials is None and not insecure:
+            require_loopback(address)
+        keys.check_listener(credentials, allowed)
+        return ZmqListener(address, credentials, allowed, limits)
+
+    def dial(
+        self,
+        address: str,
+        credentials: KeyPair | None = None,
+        server_key: str | None = None,
+        *,
+        limits: LinkLimits = LinkLimits(),  # noqa: B008 - it cannot be changed
+        insecure: bool = False,
+    ) -> ZmqLink:
+        """Connect a DEALER socket; see :class:`~pto_core.interfaces.LinkPlugin`."""
+        split_address(address)
+        if credentials is None and server_key is None and not insecure:
+            require_loopback(address)
+        keys.check_link(credentials, server_key)
+        return ZmqLink(address, credentials, server_key, limits)
+
+    def wait(
+        self,
+        ends: Sequence[End],
+        timeout_s: float | None = None,
+        descriptors: Collection[int] = (),
+    ) -> Ready:
+        """Wait for ends and descriptors; see :class:`~pto_core.interfaces.LinkPlugin`."""
+        return wait(ends, timeout_s, descriptors)
+
+
+plugin = ZmqLinks()

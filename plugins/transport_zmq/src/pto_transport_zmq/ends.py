@@ -1,0 +1,346 @@
+"""Both ends of a link.
+
+ZeroMQ states through one descriptor of a socket that its I/O thread left commands for it: a message
+arrived, space appeared, a connection ended. Any call to the socket may process them, and then the
+descriptor is no longer readable. So ``wait`` reads the state of a socket before it sleeps, and an
+end with a refused message checks the descriptor before each other call: the commands that this call
+processes may be those that say that there is space.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import select
+import time
+from collections.abc import Collection, Sequence
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from pto_core.errors import LinkError
+from pto_core.interfaces import (
+    PARTS_LIMIT,
+    Buffer,
+    KeyPair,
+    LinkLimits,
+    Message,
+    Peer,
+    check_message,
+)
+from pto_transport_zmq import keys, sockets
+
+_VIEW_BYTES = 1 << 16
+"""From this size a received part is a view of ZeroMQ's memory, and a sent part is not copied."""
+_KEY_OF_SENDER = "User-Id"
+_DONT_WAIT = zmq.DONTWAIT
+_DONT_WAIT_MORE = zmq.DONTWAIT | zmq.SNDMORE
+_EVENTS = (
+    zmq.Event.HANDSHAKE_SUCCEEDED
+    | zmq.Event.HANDSHAKE_FAILED_AUTH
+    | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+    | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.Event.DISCONNECTED
+    | zmq.Event.CLOSED
+)
+_PROBLEMS = {
+    zmq.Event.HANDSHAKE_FAILED_AUTH: "{address} does not allow the key {key}; add it to the keys "
+    "that the listener allows",
+    zmq.Event.HANDSHAKE_FAILED_PROTOCOL: "{address} speaks another protocol, or one side uses keys "
+    "and the other does not; check the address, and give keys to both sides or to none",
+    zmq.Event.HANDSHAKE_FAILED_NO_DETAIL: "{address} closed the connection during the handshake; "
+    "the server key may be another one, or the listener uses no keys",
+    zmq.Event.DISCONNECTED: "the connection to {address} was cut; it is repeated",
+    zmq.Event.CLOSED: "nothing listens at {address}; start the listener, or check the address",
+}
+# After these ZeroMQ does not dial again by itself.
+_FINAL = (zmq.Event.HANDSHAKE_FAILED_AUTH, zmq.Event.HANDSHAKE_FAILED_PROTOCOL)
+_REDIAL_S = 0.3
+
+
+class End:
+    """The members of both ends: a socket, a second one for events, and their context."""
+
+    def __init__(self, address: str, kind: int, limits: LinkLimits) -> None:
+        self._limits = limits
+        self._address = address
+        self._context = sockets.open_context(address)
+        self._socket = self._context.socket(kind)
+        sockets.configure(self._socket, limits, address)
+        self._side: sockets.Socket | None = None
+        self._is_closed = False
+        self._was_refused = self._has_space = self._has_news = False
+        self.redial_s = math.inf
+        self.descriptor = _descriptor(self._socket)
+        self._commands = select.poll()
+        self._commands.register(self.descriptor, select.POLLIN)
+
+    @property
+    def side_descriptor(self) -> int | None:
+        """The descriptor of the socket for events, if there is one."""
+        return None if self._side is None else _descriptor(self._side)
+
+    def serve_side(self) -> None:
+        """Handle everything that arrived at the socket for events.
+
+        Its descriptor announces the next event only after this: each end calls it when it opens.
+        """
+
+    def is_ready(self) -> bool:
+        """Return whether the caller may continue, and forget refusals that are reported."""
+        self.require_open()
+        self._note_commands()
+        has_message = bool(int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+        ready = has_message or self._has_space or self._has_news
+        if self._has_space:
+            self._was_refused = self._has_space = False
+        self._has_news = False
+        return ready
+
+    def require_open(self) -> None:
+        """Raise :class:`~pto_core.errors.LinkError` if the end is closed or of another process."""
+        if self._is_closed:
+            raise LinkError(
+                f"the link of {self._address} is closed; open another one", address=self._address
+            )
+        if sockets.is_inherited(self._context):
+            raise LinkError(
+                f"the link of {self._address} belongs to the process from which this one was "
+                "forked; use it there, or open a link in a process that was spawned",
+                address=self._address,
+            )
+
+    def close(self, linger_s: float = 0.0) -> None:
+        """Release everything; see :class:`~pto_core.interfaces.Link`."""
+        if self._is_closed or sockets.is_inherited(self._context):
+            return
+        self._is_closed = True
+        if self._side is not None:
+            self._socket.disable_monitor()
+            self._side.close(linger=0)
+        self._socket.close(linger=int(linger_s * 1000))
+        sockets.close_context(self._context)
+
+    def _note_commands(self) -> None:
+        """Note that space may have appeared, before a call processes the commands that say so."""
+        if self._was_refused and not self._has_space:
+            self._has_space = bool(self._commands.poll(0))
+
+    def _send(self, parts: Sequence[Buffer]) -> bool:
+        """Send all parts of one message. Only the first one can be refused for lack of space."""
+        last = len(parts) - 1
+        try:
+            for number, part in enumerate(parts):
+                is_copied = len(part) < _VIEW_BYTES
+                flags = _DONT_WAIT if number == last else _DONT_WAIT_MORE
+                self._socket.send(part, flags, copy=is_copied)
+        except zmq.Again:
+            return self._refused()
+        return True
+
+    def _refused(self) -> bool:
+        self._was_refused, self._has_space = True, False
+        return False
+
+    def _receive(self) -> list[zmq.Frame] | None:
+        """Return the parts of the next message. It arrived completely, or not at all."""
+        self.require_open()
+        self._note_commands()
+        try:
+            frames = [self._socket.recv(_DONT_WAIT, copy=False)]
+        except zmq.Again:
+            return None
+        while frames[-1].more:
+            frame = self._socket.recv(_DONT_WAIT, copy=False)
+            if len(frames) > PARTS_LIMIT + 1:  # the receiver drops this message
+                frames.pop()
+            frames.append(frame)
+        return frames
+
+    def _is_in_limits(self, parts: Sequence[zmq.Frame]) -> bool:
+        largest = max(map(len, parts), default=0)
+        return 0 < len(parts) <= PARTS_LIMIT and largest <= self._limits.part_bytes
+
+
+class ZmqListener(End):
+    """A ROUTER socket. With keys, a second socket answers libzmq's questions about them (ZAP)."""
+
+    def __init__(
+        self,
+        address: str,
+        credentials: KeyPair | None,
+        allowed: Collection[str],
+        limits: LinkLimits,
+    ) -> None:
+        super().__init__(address, zmq.ROUTER, limits)
+        self._allowed = frozenset(allowed)
+        self._has_keys = credentials is not None
+        try:
+            sockets.configure_listener(self._socket, credentials)
+            if self._has_keys:
+                self._side = self._context.socket(zmq.REP)
+                self._side.linger = 0
+                self._side.bind("inproc://zeromq.zap.01")
+            self._socket.bind(address)
+        except zmq.ZMQError as error:
+            self.close()
+            raise LinkError(
+                f"cannot listen on {address}: {error}; choose a free port and an address of this "
+                "machine",
+                address=address,
+            ) from error
+        self._address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.serve_side()
+
+    @property
+    def address(self) -> str:
+        """The bound address, with its port."""
+        return self._address
+
+    def allow(self, keys_allowed: Collection[str]) -> None:
+        """Replace the allowed keys; messages of the others are dropped."""
+        self.require_open()
+        keys.check_allowed(keys_allowed)
+        self._allowed = frozenset(keys_allowed)
+
+    def send(self, peer: Peer, parts: Sequence[Buffer]) -> bool:
+        """Send to one connection; a message to one that is gone is lost."""
+        self.require_open()
+        check_message(parts, self._limits)
+        self._note_commands()
+        try:
+            self._socket.send(peer.connection, _DONT_WAIT_MORE)
+        except zmq.Again:
+            return self._refused()
+        except zmq.ZMQError as error:
+            if error.errno == zmq.EHOSTUNREACH:
+                return True
+            raise
+        return self._send(parts)
+
+    def receive(self) -> Message | None:
+        """Return the next message of a peer whose key is allowed now."""
+        while (frames := self._receive()) is not None:
+            connection, *parts = frames
+            key = str(connection.get(_KEY_OF_SENDER)) if self._has_keys else None
+            if (key is None or key in self._allowed) and self._is_in_limits(parts):
+                return Message(Peer(connection.bytes, key), _contents(parts))
+        return None
+
+    def serve_side(self) -> None:
+        """Answer the questions of libzmq for the keys of new connections."""
+        while self._side is not None:
+            try:
+                request = self._side.recv_multipart(_DONT_WAIT)
+            except zmq.Again:
+                return
+            self._side.send_multipart(self._verdict(request))
+
+    def _verdict(self, request: list[bytes]) -> list[bytes]:
+        version, number, *_, mechanism, credentials = request
+        key = keys.from_bytes(credentials) if mechanism == b"CURVE" else ""
+        code = b"200" if key in self._allowed else b"400"
+        return [version, number, code, b"", key.encode(), b""]
+
+
+class ZmqLink(End):
+    """A DEALER socket. A second socket monitors its connections."""
+
+    def __init__(
+        self,
+        address: str,
+        credentials: KeyPair | None,
+        server_key: str | None,
+        limits: LinkLimits,
+    ) -> None:
+        super().__init__(address, zmq.DEALER, limits)
+        self._peer = Peer(b"", server_key)
+        self._key = credentials.public if credentials else ""
+        self._connections, self._problem = 0, ""
+        self._is_connected = self._is_refused = False
+        sockets.configure_link(self._socket, credentials, server_key)
+        self._side = self._socket.get_monitor_socket(int(_EVENTS))
+        self._dial()
+        self.serve_side()
+
+    @property
+    def peer(self) -> Peer:
+        """The listener."""
+        return self._peer
+
+    @property
+    def connections(self) -> int:
+        """The number of completed connections."""
+        self.require_open()
+        self.serve_side()
+        return self._connections
+
+    @property
+    def problem(self) -> str:
+        """The reason for which there is no connection."""
+        self.require_open()
+        self.serve_side()
+        return self._problem
+
+    def send(self, parts: Sequence[Buffer]) -> bool:
+        """Send, if there is a connection."""
+        self.require_open()
+        check_message(parts, self._limits)
+        self._note_commands()
+        return self._is_connected and self._send(parts)
+
+    def receive(self) -> Message | None:
+        """Return the next message."""
+        while (frames := self._receive()) is not None:
+            if self._is_in_limits(frames):
+                return Message(self._peer, _contents(frames))
+        return None
+
+    def serve_side(self) -> None:
+        """Count connections, and note why there is none."""
+        while self._side is not None:
+            try:
+                message = parse_monitor_message(self._side.recv_multipart(_DONT_WAIT))
+            except zmq.Again:
+                return
+            self._handle(zmq.Event(message["event"]))
+
+    def is_ready(self) -> bool:
+        """Dial again if it is time, and return whether the caller may continue."""
+        if time.monotonic() >= self.redial_s:
+            self._dial()
+        return super().is_ready()
+
+    def _handle(self, event: zmq.Event) -> None:
+        if event == zmq.Event.HANDSHAKE_SUCCEEDED:
+            self._connections, self._problem = self._connections + 1, ""
+            self._is_connected = self._has_news = True
+        elif event in _PROBLEMS:
+            self._is_connected = False
+            is_end = event in (zmq.Event.DISCONNECTED, zmq.Event.CLOSED)
+            if not (is_end and self._is_refused):  # a failed handshake is the better reason
+                self._problem = _PROBLEMS[event].format(address=self._address, key=self._key)
+            self._is_refused = not is_end
+        if event in _FINAL:
+            self.redial_s = time.monotonic() + _REDIAL_S
+
+    def _dial(self) -> None:
+        self.redial_s = math.inf
+        with contextlib.suppress(zmq.ZMQError):  # there was none
+            self._socket.disconnect(self._address)
+        try:
+            self._socket.connect(self._address)
+        except zmq.ZMQError as error:
+            self.close()
+            raise LinkError(
+                f"cannot connect to {self._address}: {error}; check the address",
+                address=self._address,
+            ) from error
+
+
+def _descriptor(socket: sockets.Socket) -> int:
+    return int(socket.getsockopt(zmq.FD))
+
+
+def _contents(frames: list[zmq.Frame]) -> list[Buffer]:
+    return [frame.buffer if len(frame) >= _VIEW_BYTES else frame.bytes for frame in frames]
