@@ -9,18 +9,24 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import command, hierarchy, idle, level2, python_graph, table, tensors
+from benchmarks import command, hierarchy, idle, level2, links, python_graph, table, tensors
 from benchmarks.effort import Effort
 from benchmarks.figure import Figure
 from benchmarks.machine import describe, load
 from benchmarks.native import Binaries
 
 GROUPS = ("level2", "tensors", "hierarchy", "idle", "python", "command")
+# Measured only if it is named, so the page has no rows of it.
+NAMED = ("links",)
+
+
+def _names() -> str:
+    return ", ".join((*GROUPS, *NAMED))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("groups", nargs="*", help=f"some of {', '.join(GROUPS)}; default: all")
+    parser.add_argument("groups", nargs="*", help=f"some of {_names()}; default: all but links")
     parser.add_argument("--repeats", type=int, default=7, metavar="N", help="samples of a figure")
     parser.add_argument(
         "--quick", action="store_true", help="use a hundredth of each size, to try the program"
@@ -33,9 +39,9 @@ def _arguments() -> argparse.Namespace:
         help="include folder of Taskflow; without it Taskflow is not measured",
     )
     arguments = parser.parse_args()
-    unknown = set(arguments.groups) - set(GROUPS)
+    unknown = set(arguments.groups) - {*GROUPS, *NAMED}
     if unknown:
-        parser.error(f"no group {', '.join(sorted(unknown))}; groups: {', '.join(GROUPS)}")
+        parser.error(f"no group {', '.join(sorted(unknown))}; groups: {_names()}")
     if arguments.repeats < 1:
         parser.error(f"--repeats is {arguments.repeats}; expected 1 or more")
     return arguments
@@ -51,8 +57,9 @@ def _measure(arguments: argparse.Namespace, effort: Effort) -> Iterator[Figure]:
             "idle": lambda: idle.figures(effort),
             "python": lambda: python_graph.figures(binaries, effort),
             "command": lambda: command.figures(effort),
+            "links": lambda: links.figures(effort),
         }
-        for group in GROUPS:
+        for group in (*GROUPS, *NAMED):
             if group in (arguments.groups or GROUPS):
                 yield from measures[group]()
 
