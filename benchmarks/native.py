@@ -1,4 +1,4 @@
-"""Build the peers and the kernels of the figures with the host compiler."""
+"""Build the programs of peers/ and the kernels of the benchmarks with the host compiler."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def _regions(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
 def _blocks(run: _Run, width: int, effort: Effort) -> Figure:
     blocks = effort.size(2_000 * width)
     return Figure(
-        f"blocks by one submit over single submits, {width} at a time",
+        f"one submit of {width} blocks over {width} single submits",
         "x",
         ratios(
             lambda: run(3, blocks, width)[0],

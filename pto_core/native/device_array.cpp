@@ -175,8 +175,9 @@ DeviceArray DeviceArray::retyped(uint64_t offset, nb::handle shape, nb::handle d
   const uint64_t begin = address() - buffer_->address + offset;
   const uint64_t element = element_bytes(code);
   if (begin % element != 0) {
-    raise_usage("a view begins " + std::to_string(begin) + " bytes into its memory, which is no " +
-                "multiple of the " + std::to_string(element) + " bytes of its elements");
+    raise_usage("a view begins " + std::to_string(begin) +
+                " bytes into its memory, which is not a " + "multiple of the " +
+                std::to_string(element) + " bytes of its elements");
   }
   DeviceArray made(device_, buffer_, view);
   made.data_.start_offset = begin / element;
@@ -251,7 +252,7 @@ DeviceArray DeviceArray::transpose(nb::handle axes) const {
     for (uint32_t axis = 0; is_permutation && axis < count; ++axis)
       is_permutation = sorted[axis] == axis;
     if (!is_permutation) {
-      raise_usage("axes " + shown(axes) + " are no permutation of the " + std::to_string(count) +
+      raise_usage("axes " + shown(axes) + " are not a permutation of the " + std::to_string(count) +
                   " axes of a device array of shape " + shape_text(*view_));
     }
   }

@@ -19,8 +19,8 @@ inline bool is_finalizing() {
 #endif
 }
 
-// Call a function that may acquire the GIL. A thread that cannot get the GIL any more never returns
-// from it.
+// Call a function that may acquire the GIL. While the interpreter shuts down, CPython ends a thread
+// that requests the GIL; this function blocks such a thread for ever instead.
 template <class Call>
 auto or_park(Call call) {
   try {

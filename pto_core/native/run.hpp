@@ -55,7 +55,8 @@ class Run {
   // the run.
   void attend();
 
-  // For the submit path: raise the error that the runtime has latched, or `status` without a text.
+  // Raise the error that the runtime has recorded, or one for `status` if it recorded none. For
+  // failed submits.
   [[noreturn]] void raise_latched(pto_status status);
   void keep_failure(uint64_t task, const nb::object& exception);
   void keep_temporary(std::shared_ptr<Buffer> buffer) { temporaries_.push_back(std::move(buffer)); }

@@ -18,7 +18,7 @@ struct Scalar {
   ScalarKind kind;
 };
 
-// Return nothing if `object` is no scalar: arrays, None, strings, ... Raises UsageError for an
+// Return nothing if `object` is not a scalar: arrays, None, strings, ... Raises UsageError for an
 // integer outside -2**63 .. 2**64 - 1.
 std::optional<Scalar> scalar_of(nanobind::handle object);
 

@@ -87,7 +87,7 @@ std::vector<npy_intp> integers_of_object(nb::handle integers) {
         PyNumber_AsSsize_t(PySequence_Fast_GET_ITEM(sequence, i), PyExc_OverflowError));
   if (!PyErr_Occurred()) return values;
   PyErr_Clear();
-  raise_usage(shown(integers) + " is no sequence of integers; pass one such as (1, 0)");
+  raise_usage(shown(integers) + " is not a sequence of integers; pass one such as (1, 0)");
 }
 
 nb::tuple shape_tuple(const View& view) {

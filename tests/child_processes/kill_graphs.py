@@ -212,9 +212,9 @@ def submit(
 
 
 def in_order(program: Program, failed: set[int], memory: Any) -> tuple[set[int], set[int]]:
-    """Apply the tasks to ``memory`` one after the other, if ``failed`` tasks have failed.
+    """Apply the tasks to ``memory`` one after the other; the tasks ``failed`` fail.
 
-    Return the poisoned tasks, and the arrays whose content is unknown then.
+    Return the poisoned tasks, and the arrays whose content is unknown at the end.
     """
     arrays: dict[int, Any] = dict(enumerate(memory))
     spoilt: set[int] = set()

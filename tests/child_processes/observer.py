@@ -66,7 +66,7 @@ def code_of(top: int) -> int:
     The code is negative if a signal ended the process.
     """
     if not has_ended(top, END_S):
-        where = f"after {END_S} s the process runs on, over {below(top)}:\n{stacks_of(top)}"
+        where = f"still running after {END_S} s, with descendants {below(top)}:\n{stacks_of(top)}"
         os.kill(top, signal.SIGKILL)
         os.waitpid(top, 0)
         raise AssertionError(where)

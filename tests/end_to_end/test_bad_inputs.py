@@ -179,7 +179,7 @@ MISTAKES: dict[str, tuple[type[BaseException], Mistake]] = {
     "edge": (UsageError, lambda p: p.run(lambda rt: rt.add_successor(0, 1))),
     "kernel does not compile": (
         CompileError,
-        lambda p: p.run(p.cpp_kernel("this is no C++;\n"), np.zeros(3)),
+        lambda p: p.run(p.cpp_kernel("this is not C++;\n"), np.zeros(3)),
     ),
     "kernel without entry": (
         CompileError,

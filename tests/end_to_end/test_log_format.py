@@ -10,7 +10,7 @@ JSON = ("--log-level", "debug", *FORMAT)
 
 
 def records(done: Any) -> list[dict[str, Any]]:
-    """Parse the lines on standard error; fails for a line that is no JSON object."""
+    """Parse the lines on standard error; fails for a line that is not a JSON object."""
     found = [json.loads(line) for line in done.stderr.splitlines()]
     for record in found:
         assert {"event", "logger", "level", "timestamp"} <= record.keys()
@@ -51,7 +51,7 @@ def test_errors(case, tmp_path) -> None:
     crashed = case.kernel("__builtin_trap();").run("-v", *FORMAT)
     assert crashed.returncode == 4
     assert "on AIV 0 crashed: ended with SIGILL" in texts(crashed)
-    broken = case.kernel("this is no C++;").run("-v", *FORMAT)
+    broken = case.kernel("this is not C++;").run("-v", *FORMAT)
     assert broken.returncode == 3
     assert "pto: error: " in texts(broken)
     as_document = case.run("--json", "--set", "bakend=x", *FORMAT)

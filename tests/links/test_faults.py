@@ -139,7 +139,7 @@ def test_a_proxy_that_stalls_and_returns_loses_nothing(inner: LinkPlugin) -> Non
         line.run()
         before = list(line.arrived)
         proxy.stall()
-        for _ in range(5):  # the first one may be on its way through a call of the proxy
+        for _ in range(5):  # the proxy may still forward data that it has read
             line.step(0.05)
         line.link.send([b"held"])
         for _ in range(5):

@@ -40,7 +40,7 @@ def test_every_declared_entry_point_is_implemented(checkout):
         plugin = loaded(reference)
         assert reference.startswith(package.import_name), f"{name} points outside its package"
         if group in INTERFACES:
-            assert isinstance(plugin, INTERFACES[group]), f"{reference} is no {group[4:-1]}"
+            assert isinstance(plugin, INTERFACES[group]), f"{reference} is not a {group[4:-1]}"
             assert plugin.api_version == API_VERSION
             if group not in ("pto.links", "pto.schedulers"):
                 assert Path(plugin.library()).is_file()

@@ -135,14 +135,14 @@ def test_what_cannot_be_waited_for_is_refused_before_the_submit(make) -> None:
         earlier = s.submit(one_more, rows[0], rows[2])
     with worker.session() as s:
         for after, message in (
-            ([earlier], "task 0 is no earlier task of this run"),
+            ([earlier], "task 0 is not an earlier task of this run"),
             ([None], "after has None; pass handles of tasks"),
             (7, "after is 7; pass a list of handles"),
         ):
             with pytest.raises(UsageError, match=message):
                 s.orchestrator.submit_sub(handle, after=after)
         for producer, message in (
-            (earlier, "task 0 is no earlier task of this run"),
+            (earlier, "task 0 is not an earlier task of this run"),
             (None, "add_dep got None; pass handles of tasks"),
         ):
             args = TaskArgs()

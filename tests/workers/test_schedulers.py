@@ -211,7 +211,7 @@ def test_one_native_engine_serves_one_worker(install) -> None:
 @pytest.mark.parametrize(
     ("fault", "error", "message"),
     [
-        ('["text"]', InternalError, "object of the type str, which is no instruction"),
+        ('["text"]', InternalError, "object of the type str, which is not an instruction"),
         ("[][0]", IndexError, "out of range"),
     ],
 )

@@ -117,7 +117,7 @@ def increase(data: InOut):
         (0, 16, 1, None),
         (0, 17, 17, "68 bytes at 0x[0-9a-f]+ exceed the buffer of 64 bytes"),
         (0, 17, 1, "at most 0"),
-        (0x1234, 16, 16, "0x1234 is no address of device memory"),
+        (0x1234, 16, 16, "0x1234 is not an address of device memory"),
     ],
 )
 def test_an_address_must_lie_in_a_buffer_with_all_of_its_view(

@@ -88,7 +88,7 @@ int32_t ParentEnd::poll(pto_answer* answers, int32_t count) {
   return reported == 0 && is_closed && is_all ? PTO_ENDPOINT_CLOSED : reported;
 }
 
-// Free the records of the previous poll. The caller does not read them any more.
+// Free the records of the previous poll. The caller no longer reads them.
 void ParentEnd::free_reported() {
   if (answers_.freed() == reported_index_) return;
   answers_.free_until(reported_index_);

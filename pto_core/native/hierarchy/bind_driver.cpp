@@ -35,7 +35,7 @@ T* pointer(uint64_t address) {
 uint64_t nanoseconds_of(nb::handle seconds) {
   if (seconds.is_none()) return UINT64_MAX;
   const double value = nb::cast<double>(seconds);
-  if (!(value >= 0)) core::raise_usage("a timeout is negative; pass seconds from 0, or None");
+  if (!(value >= 0)) core::raise_usage("a timeout is negative; pass 0 or more seconds, or None");
   return value > 1e9 ? UINT64_MAX : static_cast<uint64_t>(value * 1e9);
 }
 
@@ -312,8 +312,7 @@ void bind_children(nb::class_<WorkerDriver>& bound) {
       .def("unpark", [](WorkerDriver& self) { self.driver().own_thread().unpark(); })
       .def("stop", &WorkerDriver::stop, nb::arg("cause"),
            "End an open run; its frames in flight are lost for this cause. Each later submit and "
-           "wait raises WorkerClosedError. When this returns, no thread uses the progress table "
-           "any more.")
+           "wait raises WorkerClosedError. When this returns, no thread uses the progress table.")
       .def("refuse_inside", &WorkerDriver::refuse_inside,
            "Raise UsageError if this thread is already inside a call of the driver.")
       .def("close", &WorkerDriver::close, "Close all connections. A second call does nothing.");

@@ -8,8 +8,8 @@
 
 NB_MODULE(_hierarchy, module) {
   module.doc() = "The native half of pto_core.hierarchy; not a public interface.";
-  // Disable the leak check: a Worker that the program did not close, or that a child inherited, is
-  // no leak.
+  // Disable the leak check: it would report each Worker that the program did not close, or that a
+  // child inherited.
   nanobind::set_leak_warnings(false);
   pto::hierarchy::bind_arguments(module);
   pto::hierarchy::bind_callable(module);

@@ -179,7 +179,7 @@ void bind_orchestrator(nb::module_& module) {
           nb::sig("def alloc(self, shape: int | collections.abc.Sequence[int], dtype: object) -> "
                   "ContinuousTensor"),
           "Allocate a tensor from the heap ring of the innermost scope. It is valid until the "
-          "scope has ended and no task uses it any more.")
+          "scope has ended and no task uses it.")
       .def(
           "scope", [](Orchestrator& self) { return Scope{self.object, self.driver}; },
           "Return a context manager. Memory that is allocated inside is freed after it has ended.");

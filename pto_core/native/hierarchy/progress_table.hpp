@@ -168,8 +168,9 @@ class ProgressTable {
     return read_outcome(this->child(child), count);
   }
 
-  // The process of the child is gone. Its frames up to `last` count as completed and failed, and no
-  // process waits for it any more. Frames that it had marked as completed keep their outcome.
+  // Record that the process of the child is gone. Its frames up to `last` count as completed and
+  // failed, and no process waits for them. Frames that it had marked as completed keep their
+  // outcome.
   void lose(int32_t child, uint64_t last) const {
     ChildRecord& record = this->child(child);
     const uint64_t completed = record.completed.load(std::memory_order_relaxed);

@@ -114,7 +114,7 @@ def test_reference_may_be_missing_when_it_is_skipped(golden) -> None:
     [
         ("return 3", "returns int; expected a list"),
         ("return {'a': np.ones(1)}", "TENSOR_ORDER"),
-        ("return [('out_a', np.ones(1)), 3]", r"item 1 is no \(name, value\)"),
+        ("return [('out_a', np.ones(1)), 3]", r"item 1 is not a pair"),
         ("return [('out_a', np.ones(1)), ('out_a', np.ones(1))]", "'out_a' twice"),
         ("return [('out_a', [1, 2])]", "'out_a' is list; expected an array"),
         ("return [('out_a', None)]", "'out_a' is NoneType"),

@@ -39,7 +39,7 @@ def test_a_view_of_a_view_counts_from_there(memory) -> None:
     [
         (60, (2,), "int32", "does not fit a device array of 64 bytes"),
         (65, (0,), "uint8", "does not fit"),
-        (2, (3,), "int32", "no multiple of the 4 bytes"),
+        (2, (3,), "int32", "not a multiple of the 4 bytes"),
     ],
 )
 def test_what_cannot_be_a_view_is_refused(memory, offset, shape, dtype, message) -> None:

@@ -107,8 +107,8 @@ def test_children_are_reached_by_id_and_by_object(device: Device) -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda rt: rt.add_task(len, ()), "is no kernel; decorate it with @kernel"),
-        (lambda rt: rt.add_task("add", ()), "is no kernel"),
+        (lambda rt: rt.add_task(len, ()), "is not a kernel; decorate it with @kernel"),
+        (lambda rt: rt.add_task("add", ()), "is not a kernel"),
         (lambda rt: rt.add_task(7, ()), "no kernel has func_id 7"),
         (lambda rt: rt.add_task(-1, ()), "no kernel has func_id -1"),
         (lambda rt: rt.add_task(2**70, ()), "no kernel has func_id"),

@@ -158,7 +158,7 @@ def test_all_in_cpp(
 def test_options_of_sources(
     device: Device, orchestration: OrchestrationSource, kernels: dict[int, CoreCallable]
 ) -> None:
-    """The kernel multiplies by a macro of a header; its folder and one factor are options."""
+    """Compiler options name the folder of a header, and define a macro that the header uses."""
     folder = orchestration.path.parent
     (folder / "shared").mkdir()
     (folder / "shared" / "scale.h").write_text("#define SCALE (FACTOR * 2)\n")

@@ -1,4 +1,4 @@
-"""The loop of a child, with an end in memory."""
+"""The loop of a child process, run over a fake end that keeps its frames in lists."""
 
 from __future__ import annotations
 

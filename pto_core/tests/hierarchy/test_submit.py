@@ -250,7 +250,7 @@ def test_a_submit_names_earlier_tasks_of_its_run_alone(producer):
     rig.submit()
     rig.submit()
     before = rig.engine.snapshot()
-    with pytest.raises(UsageError, match=f"task {producer} is no earlier task of this run"):
+    with pytest.raises(UsageError, match=f"task {producer} is not an earlier task of this run"):
         rig.submit(after=(producer,))
     assert rig.engine.snapshot() == before
 
@@ -262,12 +262,12 @@ def test_a_submit_names_earlier_tasks_of_its_run_alone(producer):
         ({"members": ()}, "without members"),
         ({"members": (Member(),) * 3}, "3 members for 2 SUB children"),
         ({"kind": Kind.NEXT_LEVEL}, "for NEXT_LEVEL children, and there are none; .*device_ids"),
-        ({"pins": (7,)}, "worker 7 is no SUB child"),
+        ({"pins": (7,)}, "worker 7 is not a SUB child"),
         ({"pins": (0, 1)}, "2 workers named for 1 members"),
         ({"members": (Member(),) * 2, "pins": (1, 1)}, "name one twice"),
         ({"retries": -1}, "pass 0 or more"),
         ({"members": (Member((Tensor(0, 4, Tag.INPUT),)),)}, "only OUTPUT is allocated"),
-        ({"members": (Member((Tensor(1, -4, Tag.INPUT),)),)}, "are no tensor"),
+        ({"members": (Member((Tensor(1, -4, Tag.INPUT),)),)}, "are not a tensor"),
     ],
 )
 def test_an_invalid_submit_changes_nothing(options, message):

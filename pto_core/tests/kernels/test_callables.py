@@ -58,7 +58,7 @@ def test_the_decorator_needs_a_core() -> None:
 
 @pytest.mark.parametrize("binary", [3, None, b"code"])
 def test_what_is_no_kernel(binary: Any) -> None:
-    with pytest.raises(UsageError, match="is no kernel"):
+    with pytest.raises(UsageError, match="is not a kernel"):
         CoreCallable(binary, "aiv")
 
 
@@ -142,7 +142,7 @@ def test_children_are_checked(func_id: Any, child: Any, message: str) -> None:
 
 
 def test_what_is_no_orchestration() -> None:
-    with pytest.raises(UsageError, match="is no orchestration"):
+    with pytest.raises(UsageError, match="is not an orchestration"):
         ChipCallable(3)  # type: ignore[arg-type]
 
 
@@ -165,7 +165,7 @@ def test_directions_come_from_a_signature() -> None:
     assert by_tensor == ([Direction.IN, Direction.INOUT, Direction.OUT], True)
     by_argument = ChipCallable(graph, signature=("in", "scalar", Direction.OUT)).directions()
     assert by_argument == ([Direction.IN, Direction.SCALAR, Direction.OUT], False)
-    with pytest.raises(UsageError, match="'input' in a signature is no direction"):
+    with pytest.raises(UsageError, match="'input' in a signature is not a direction"):
         ChipCallable(graph, signature=("input",))
 
 
@@ -186,7 +186,7 @@ def test_a_direction_makes_the_parameter_that_its_class_makes() -> None:
     assert Direction.SCALAR(float).dtype is DataType.FLOAT64
     with pytest.raises(UsageError, match="pass both or neither"):
         Direction.OUT(shape=3)
-    with pytest.raises(UsageError, match="is no direction"):
+    with pytest.raises(UsageError, match="is not a direction"):
         Direction.UNSPECIFIED()
 
 

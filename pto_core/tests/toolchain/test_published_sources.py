@@ -44,7 +44,7 @@ def test_a_change_in_a_wrapper_script_builds_again(bench, kernel) -> None:
 def test_a_tile_library_that_does_not_exist_is_named(bench) -> None:
     source = bench.write("one.cpp", "#include <pto/pto-inst.hpp>\n")
     gone = bench.sources / "gone"
-    with pytest.raises(CompileError, match=f"PTO_ISA_ROOT is {gone}, which is no folder: set it"):
+    with pytest.raises(CompileError, match=f"PTO_ISA_ROOT is {gone}, which is not a folder: set"):
         bench.build(source, pto_isa_root=gone)
     gone.mkdir()
     with pytest.raises(CompileError, match=f"{gone}, which has no folder include/pto: set it"):

@@ -38,7 +38,7 @@ pto_status DeviceMemory::check_range(uint64_t address, size_t bytes, const pto_h
   if (!live_buffer(address, found)) {
     return fail(error, PTO_ERROR_ADDRESS,
                 "0x%" PRIx64
-                " is no address of device memory; copy the data to a buffer of the device and "
+                " is not an address of device memory; copy the data to a buffer of the device and "
                 "pass its address",
                 address);
   }

@@ -156,7 +156,7 @@ pto_status DeviceMemory::copy_range(uint64_t address, size_t bytes, const char* 
     fail(error, PTO_ERROR_ADDRESS,
          "cannot copy %zu bytes %s 0x%" PRIx64
          ": no live buffer of the device contains that address; check that the buffer was not "
-         "freed and that this is no host address",
+         "freed and that this is not a host address",
          bytes, direction, address);
   }
   if (error != nullptr) error->value = bytes;

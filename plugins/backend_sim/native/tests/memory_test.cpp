@@ -263,7 +263,7 @@ TEST(check_range_requires_one_live_buffer) {
   CHECK(std::strstr(memory.error.message, "at most 2900") != nullptr);
   CHECK_EQUAL(check(live, SIZE_MAX), PTO_ERROR_ADDRESS);
   CHECK_EQUAL(check(0x1234, 64), PTO_ERROR_ADDRESS);
-  CHECK(std::strstr(memory.error.message, "0x1234 is no address of device memory") != nullptr);
+  CHECK(std::strstr(memory.error.message, "0x1234 is not an address of device memory") != nullptr);
   CHECK_EQUAL(check(gone, 1), PTO_ERROR_ADDRESS);
   CHECK_EQUAL(check(range.address, 8), PTO_ERROR_ADDRESS);
   CHECK(std::strstr(memory.error.message, "host memory") != nullptr);

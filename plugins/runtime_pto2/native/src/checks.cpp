@@ -315,7 +315,7 @@ bool SubmitChecks::reject_view(const Draft& draft, uint32_t index) {
                             ") and the buffer has ", raw, "; make the view smaller");
   }
   return reject_parameter(draft, index,
-                          "has an order of dimensions that is no permutation; make views with "
+                          "has an order of dimensions that is not a permutation; make views with "
                           "view, reshape and transpose");
 }
 

@@ -69,8 +69,8 @@ typedef struct pto_platform {
   size_t (*touched)(void* self, const void* memory, size_t bytes);
 
   /* Device (global) memory. Addresses are aligned to 1024 bytes. The backend frees buffers that are
-   * still allocated at the end of the run; they are no leak. allocate(0) returns a unique, empty
-   * buffer. */
+   * still allocated at the end of the run; they do not count as leaks. allocate(0) returns a
+   * unique, empty buffer. */
   pto_status (*allocate)(void* self, size_t bytes, uint64_t* address);
   pto_status (*free)(void* self, uint64_t address);
   /* Device memory that outlives runs: sparse until touched, one live buffer for the checks,

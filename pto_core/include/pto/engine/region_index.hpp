@@ -490,7 +490,7 @@ class RegionIndex {
     }
   }
 
-  // Return a layer for a box that is no tile of an existing layer, and the box's cell in it.
+  // Return a layer for a box that is not a tile of an existing layer, and the box's cell in it.
   void pick_layer(Frame& frame, const Region& region, RegionPlace& place) {
     uint32_t tile_layers = 0;
     uint32_t layers = 0;
@@ -537,8 +537,9 @@ class RegionIndex {
   uint32_t take_layer() {
     const uint32_t layer = grid_.take_layer();
     if (layer != kNoLayer) return layer;
-    // Free layers without boxes that frames keep. Enough exist, because there are more layers than
-    // frames with boxes. A place found in a freed layer must be searched again.
+    // Free the empty layers of all frames. Enough are empty, because there are more layers
+    // than frames with boxes. The change of `changes_` makes callers repeat an earlier search,
+    // whose layer may have been freed.
     ++changes_;
     for (uint32_t index = 1; index < frames_.end(); ++index) {
       if (frames_[index].in_use) drop_layers(frames_[index]);

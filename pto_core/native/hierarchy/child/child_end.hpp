@@ -14,7 +14,7 @@
 
 namespace pto::hierarchy {
 
-// The parent closed the connection; this is no error.
+// The parent closed the connection; this is not an error.
 struct ParentClosed {};
 
 class ChildEnd {

@@ -169,8 +169,7 @@ void Background::loop() {
     drive(drives);
     lock.lock();
   }
-  // A forking thread need not wait for this thread any more, which from here on waits only for the
-  // host.
+  // From here on this thread waits only for the host, so a forking thread need not wait for it.
   is_parked_ = true;
   changed_.notify_all();
   lock.unlock();

@@ -86,7 +86,7 @@ class ChildLink {
   // Record that frames up to `count` have ended.
   void complete(uint64_t count) { completed_ = count; }
   void replied() { replies_ -= 1; }
-  // The process is gone: no frame is in flight any more. Return the numbers of control frames
+  // Record that the process is gone: no frame is in flight. Return the numbers of control frames
   // without a reply.
   std::vector<uint64_t> lose();
 

@@ -29,8 +29,8 @@ class Drive {
       : state_(state), host_(host), flags_(flags), progress_(progress), background_(*this) {}
 
   // Return whether `done(role)`, which is called with the role after each poll, became true before
-  // CLOCK_MONOTONIC `deadline_ns`. Throws if the driver is closed before; its memory is not
-  // accessed any more in that case.
+  // CLOCK_MONOTONIC `deadline_ns`. Throws if the driver is closed before, and then accesses no
+  // memory of the driver.
   template <class Done>
   bool wait_until(Done done, uint64_t deadline_ns);
   // Wait for free space until `attempt(role)` succeeds. `attempt` throws if it can never succeed.

@@ -209,7 +209,7 @@ class PythonEngine : public Engine {
     if (name == "DropRegions") return Instruction::What::kDropRegions;
     throw Refusal(Refusal::Kind::kInternal,
                   "the engine of the Worker returned an object of the type " + name +
-                      ", which is no instruction; report it to the author of the engine");
+                      ", which is not an instruction; report it to the author of the engine");
   }
 
   static void read_send(nb::handle each, Instruction* instruction) {

@@ -79,12 +79,12 @@ PyObject* driver(PyObject* self, void*) {
   return Py_NewRef(self_of(self)->run->driver_object);
 }
 
-// Convert a timeout in seconds to nanoseconds; None is no limit.
+// Convert a timeout in seconds to nanoseconds; None means no limit.
 uint64_t timeout_ns(PyObject* object) {
   if (!object || object == Py_None) return UINT64_MAX;
   const double seconds = PyFloat_AsDouble(object);
   if (seconds == -1.0 && PyErr_Occurred()) throw nb::python_error();
-  if (!(seconds >= 0)) core::raise_usage("timeout is negative; pass seconds from 0, or None");
+  if (!(seconds >= 0)) core::raise_usage("timeout is negative; pass 0 or more seconds, or None");
   return seconds > 1e9 ? UINT64_MAX : static_cast<uint64_t>(seconds * 1e9);
 }
 

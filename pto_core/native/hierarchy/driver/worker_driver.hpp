@@ -79,7 +79,7 @@ class WorkerDriver {
   const WorkerSettings settings_;
   const pid_t process_;
   OpenRun run_;
-  bool is_abandoned_ = false;  // the run is open but has no owner any more
+  bool is_abandoned_ = false;  // the run is open, but no Python object owns it
   ChildMemory child_memory_;
   Captures captures_;
   Submits submits_;

@@ -102,7 +102,7 @@ class PythonEnd {
 
   // Return the bytes of a received item: at least the head, at most the limit.
   nb::bytes whole(nb::handle item, size_t head_bytes, const char* what) const {
-    if (!nb::isinstance<nb::bytes>(item)) break_off(std::string(what) + " is no bytes object");
+    if (!nb::isinstance<nb::bytes>(item)) break_off(std::string(what) + " is not a bytes object");
     nb::bytes packed = nb::borrow<nb::bytes>(item);
     const size_t most = queue_bytes_ - sizeof(pto_frame) + head_bytes;
     if (packed.size() < head_bytes || packed.size() > most)

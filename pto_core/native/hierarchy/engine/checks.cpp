@@ -46,8 +46,8 @@ void check_pins(const Core& core, const Submission& submission) {
     std::vector<int32_t> there;
     const uint8_t kind = static_cast<uint8_t>(submission.kind);
     for (const Child* child : core.children.of_kind(kind)) there.push_back(child->number);
-    refuse("worker " + std::to_string(pin) + " is no " + kKindNames[kind] + " child; there are " +
-           list_of(there));
+    refuse("worker " + std::to_string(pin) + " is not a " + kKindNames[kind] +
+           " child; there are " + list_of(there));
   }
   for (size_t at = 1; at < pins.size(); ++at) {
     if (std::find(pins.begin(), pins.begin() + static_cast<ptrdiff_t>(at), pins[at]) !=
@@ -88,7 +88,7 @@ bool fits(const Box& box) {
 
 void check_box(const Tensor& tensor) {
   if (fits(*tensor.box)) return;
-  refuse(text_of_box(*tensor.box) + " is no view of its buffer");
+  refuse(text_of_box(*tensor.box) + " is not a view of its buffer");
 }
 
 // The keys of child memory are its addresses with additional bits set; see locate().
@@ -112,7 +112,7 @@ void check_child_memory(const Core& core, const Tensor& tensor) {
 
 void check_tensor(const Core& core, const Tensor& tensor) {
   if (tensor.bytes > ~tensor.address) {
-    refuse(std::to_string(tensor.bytes) + " bytes at " + hex(tensor.address) + " are no tensor");
+    refuse(std::to_string(tensor.bytes) + " bytes at " + hex(tensor.address) + " are not a tensor");
   }
   if (tensor.box != nullptr) check_box(tensor);
   if (tensor.child != kNone) check_child_memory(core, tensor);

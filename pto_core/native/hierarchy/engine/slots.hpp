@@ -208,7 +208,7 @@ class Slots {
     --live_;
   }
 
-  // No task is alive, so numbers below next_number() are not looked up any more.
+  // Call while no task is alive. Numbers below next_number() are no longer looked up.
   void restart() { numbers_.restart(next_number_); }
 
   const Numbers& numbers() const { return numbers_; }

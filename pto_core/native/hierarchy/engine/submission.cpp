@@ -133,7 +133,7 @@ void SubmissionPart::find_explicit(std::span<const int64_t> producers) {
   const int64_t number = core_.slots.next_number();
   for (const int64_t producer : producers) {
     if (producer < number - static_cast<int64_t>(core_.tasks) || producer >= number) {
-      refuse("task " + std::to_string(producer) + " is no earlier task of this run, so task " +
+      refuse("task " + std::to_string(producer) + " is not an earlier task of this run, so task " +
              std::to_string(number) + " cannot wait for it");
     }
     producers_.push_back(producer_of(producer, kExplicit | kCertain));

@@ -181,7 +181,7 @@ def _print_lines_at_once() -> None:
 
 
 def _was_interrupted() -> bool:
-    """Return whether SIGTERM was received; an exception that it caused is no failure."""
+    """Return whether SIGTERM was received; an exception that it caused is not a failure."""
     return signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
 
 

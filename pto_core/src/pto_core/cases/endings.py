@@ -113,9 +113,9 @@ def timeout_error(
 
 
 def named(error: PtoError, blocks: int | None) -> PtoError:
-    """Return an error of a run in the form for the user of a case.
+    """Rewrite the error of a run for the user of a case.
 
-    The message contains the func_id and the user's name of the core. Advice about the device is
+    The new message contains the func_id and the user's name of the core. Advice about the device is
     removed, because the user of a case has no device object.
     """
     names = ("kernel", "func_id", "core")

@@ -152,7 +152,7 @@ class Golden:
         for name in self._outputs:
             if name not in tensors:
                 raise UsageError(
-                    f"{self.path}: __outputs__ names {name!r}, which is no tensor of "
+                    f"{self.path}: __outputs__ names {name!r}, which is not a tensor of "
                     f"generate_inputs (it returns {', '.join(tensors)}){suggestion(name, tensors)}",
                     name="__outputs__",
                     value=name,
@@ -226,7 +226,7 @@ def _checked_pairs(given: Any, where: str) -> list[tuple[str, Any]]:
     for index, item in enumerate(given):
         is_pair = isinstance(item, list | tuple) and len(item) == 2 and isinstance(item[0], str)
         if not is_pair or item[0] in pairs:
-            problem = f"uses the name {item[0]!r} twice" if is_pair else "is no (name, value)"
+            problem = f"uses the name {item[0]!r} twice" if is_pair else "is not a pair"
             raise UsageError(
                 f"{where}: item {index} {problem}; expected (name, value) pairs with "
                 "distinct names",

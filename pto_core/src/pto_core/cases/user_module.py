@@ -85,7 +85,7 @@ def required(module: ModuleType, name: str, expected: str) -> Any:
 def warn_of_misspelt(module: ModuleType, optional: tuple[str, ...], path: Path) -> None:
     """Warn of each name in the file that resembles a missing optional name.
 
-    This is no error, because the file may define such names for its own use.
+    This is not an error, because the file may define such names for its own use.
     """
     import difflib
 

@@ -63,7 +63,7 @@ class Programs:
         if not isinstance(kernel, CoreCallable):
             hint = "decorate it with @kernel(core='aiv')" if callable(kernel) else "pass a @kernel"
             raise UsageError(
-                f"{kernel!r} is no kernel; {hint}, or pass the func_id of a child of the chip",
+                f"{kernel!r} is not a kernel; {hint}, or pass the func_id of a child of the chip",
                 name="kernel",
                 value=kernel,
             )

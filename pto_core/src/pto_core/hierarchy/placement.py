@@ -60,7 +60,7 @@ class Placement:
         if isinstance(picked, int) and picked in children:
             return picked
         self._fail(
-            f"the placement policy picked {picked!r}, which has no free space or is no child; "
+            f"the placement policy picked {picked!r}, which has no free space or is not a child; "
             f"return one of {children}"
         )
         return None

@@ -56,7 +56,7 @@ class Task(Generic[Parameters]):
         self.name = str(getattr(function, "__qualname__", function))
 
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
-        """Call the function. Raises UsageError if a result would be lost, as a child does."""
+        """Call the function here. As in a child, raise UsageError if it returns a value."""
         self._refuse_value(self._checked(*args, **kwargs))
 
     def __repr__(self) -> str:

@@ -104,7 +104,9 @@ class Answer:
 
 def _check_length(what: str, packed: bytes, head: struct.Struct) -> None:
     if len(packed) < head.size:
-        raise ProtocolError(f"{len(packed)} bytes are no {what}: a head has {head.size}")
+        raise ProtocolError(
+            f"{len(packed)} bytes are not a complete {what}: its head has {head.size}"
+        )
 
 
 def _check_data(what: str, packed: bytes, head: struct.Struct, size: int) -> None:

@@ -181,7 +181,7 @@ Python::
             super().__init__(f"tcp://{host}:{self.server.getsockname()[1]}", limits)
 
         def allow(self, keys: Collection[str]) -> None:
-            raise UnsupportedError("this link has no keys", name="keys")
+            raise UnsupportedError("this link does not support keys", name="keys")
 
         def connect(self) -> bool:
             try:
@@ -246,7 +246,7 @@ Python::
             return Health(ok=True)
 
         def key_pair(self) -> KeyPair:
-            raise UnsupportedError("this link has no keys", name="keys")
+            raise UnsupportedError("this link does not support keys", name="keys")
 
         def listen(
             self,
@@ -258,7 +258,7 @@ Python::
             insecure: bool = False,
         ) -> TcpListener:
             if credentials is not None:
-                raise UnsupportedError("this link has no keys", name="credentials")
+                raise UnsupportedError("this link does not support keys", name="credentials")
             if not insecure:
                 require_loopback(address)
             return TcpListener(address, limits)
@@ -273,7 +273,7 @@ Python::
             insecure: bool = False,
         ) -> TcpLink:
             if credentials is not None or server_key is not None:
-                raise UnsupportedError("this link has no keys", name="credentials")
+                raise UnsupportedError("this link does not support keys", name="credentials")
             if not insecure:
                 require_loopback(address)
             return TcpLink(address, limits)
@@ -546,7 +546,7 @@ def split_address(address: str) -> tuple[str, int]:
     match = _ADDRESS.fullmatch(address)
     if match is None or int(match[2]) > 65535:
         raise UsageError(
-            f"{address!r} is no address of a link; expected tcp://HOST:PORT, such as "
+            f"{address!r} is not a link address; expected tcp://HOST:PORT, such as "
             "tcp://host1:7700 or tcp://[::1]:7700",
             name="address",
             value=address,
@@ -558,7 +558,7 @@ def split_address(address: str) -> tuple[str, int]:
 def require_loopback(address: str) -> None:
     """Raise :class:`~pto_core.errors.UsageError` unless ``address`` is of this machine only.
 
-    A plugin calls it where a link has no keys and ``insecure`` is false.
+    A plugin calls it for a link without keys if ``insecure`` is false.
     """
     host, _ = split_address(address)
     try:

@@ -73,8 +73,8 @@ class ChipCallable:
             orchestration
         ):
             raise UsageError(
-                f"{orchestration!r} is no orchestration; pass a function, an OrchestrationSource "
-                "or the path of a library",
+                f"{orchestration!r} is not an orchestration; pass a function, an "
+                "OrchestrationSource or the path of a library",
                 name="orchestration",
                 value=orchestration,
             )

@@ -100,7 +100,8 @@ class CoreCallable(Generic[Parameters]):
         self.binary = Path(binary) if isinstance(binary, str) else binary
         if not isinstance(self.binary, KernelSource | Path) and not callable(self.binary):
             raise UsageError(
-                f"{binary!r} is no kernel; pass a KernelSource, the path of a binary or a function",
+                f"{binary!r} is not a kernel; pass a KernelSource, the path of a binary or a "
+                "function",
                 name="binary",
                 value=binary,
             )

@@ -21,7 +21,7 @@ class CoreType(IntEnum):
         if isinstance(core, str) and core.upper() in cls.__members__:
             return cls[core.upper()]
         raise UsageError(
-            f"core {core!r} is no type of core; use 'aic' or 'aiv'",
+            f"core {core!r} is not a core type; use 'aic' or 'aiv'",
             name="core",
             value=core,
             expected="aic or aiv",

@@ -260,7 +260,7 @@ def _parameter(entry: SignatureEntry) -> Parameter:
     kind = _BY_WORD.get(name.lower()) if isinstance(name, str) else None
     if kind is None:
         raise UsageError(
-            f"{entry!r} in a signature is no direction; use 'in', 'out', 'inout' or 'scalar'"
+            f"{entry!r} in a signature is not a direction; use 'in', 'out', 'inout' or 'scalar'"
             " (of a kernel also 'out_existing' or 'no_dep')",
             name="signature",
             value=entry,

@@ -163,7 +163,7 @@ def _check_options(record: PluginRecord, plugin: Any) -> None:
         raise load_error(record, what) from error
     for option in options:
         if not isinstance(option, Option):
-            raise load_error(record, f"lists {option!r} among its options, which is no Option")
+            raise load_error(record, f"lists {option!r} among its options, which is not an Option")
         if "." not in option.key:
             raise load_error(
                 record, f"adds the setting {option.key!r}; a plugin's keys have a dot in them"

@@ -51,7 +51,7 @@ def accesses_of(blob: bytes | memoryview) -> list[Access]:
     Memory of a chip is not shared. Raises ProtocolError for an invalid blob.
     """
     if len(blob) < _COUNTS.size:
-        raise ProtocolError(f"{len(blob)} bytes are no argument blob")
+        raise ProtocolError(f"{len(blob)} bytes are not an argument blob")
     tensors, scalars = _COUNTS.unpack_from(blob)
     wanted = _COUNTS.size + tensors * _TENSOR.size + scalars * _SCALAR_BYTES
     if tensors < 0 or scalars < 0 or len(blob) != wanted:

@@ -93,7 +93,7 @@ class Channel:
         return self._pack(kind, self.outbox.transmitted, 0, body_bytes, now)
 
     def received(self, head: Head, body: Sequence[Part], now: int) -> list[Message]:
-        """Handle a message that is no greeting; return the messages that it delivers.
+        """Handle a message that is not a greeting; return the messages that it delivers.
 
         Raises ``ProtocolError`` if the peer broke a rule; the channel is unusable after it.
         """

@@ -96,8 +96,8 @@ class HomeMemory:
     def finish(self, frame: int, results: Iterable[Result]) -> None:
         """Write the results of a frame that succeeded.
 
-        Raises ProtocolError for a result that is no piece of a range that the frame may write, and
-        for invalid changes.
+        Raises ProtocolError for a result that is not a piece of a range that the frame may write,
+        and for invalid changes.
         """
         ended = self._end(frame)
         allowed = {piece for access in ended.written for piece in pieces_of(access.place)}

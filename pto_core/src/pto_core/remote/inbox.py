@@ -68,7 +68,7 @@ class Inbox:
         return delivered
 
     def consumed(self, count: int) -> None:
-        """Grant credits for ``count`` delivered bulk messages that need no memory any more."""
+        """Grant credits for ``count`` delivered bulk messages whose memory was freed."""
         unconsumed = self.delivered + self.limits.messages - self.granted
         if not 0 <= count <= unconsumed:
             raise UsageError(

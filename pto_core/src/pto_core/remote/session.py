@@ -7,8 +7,8 @@ one clock that never goes back (see :mod:`pto_core.remote.lease`).
 | --- | --- |
 | ``CONNECTING`` | no greeting was exchanged yet in at least one channel |
 | ``OPEN`` | both channels carry messages; a connection may be cut within the lease |
-| ``ENDING`` | relay only: nothing is delivered any more; the gateway may still run |
-| ``OVER`` | nothing is delivered any more; at the relay: the gateway's processes have ended |
+| ``ENDING`` | relay only: nothing more is delivered; the gateway may still run |
+| ``OVER`` | nothing more is delivered; at the relay: the gateway's processes have ended |
 
 A session never returns to an earlier state. The owner of a gateway that is ``OVER`` ends its
 processes and then calls :meth:`RemoteSession.confirm_end`. The relay becomes ``OVER`` with that
@@ -99,7 +99,7 @@ class RemoteSession:
         return self.bulk.send(kind, parts)
 
     def consumed(self, count: int) -> None:
-        """Grant credits for ``count`` delivered bulk messages that need no memory any more."""
+        """Grant credits for ``count`` delivered bulk messages whose memory was freed."""
         self.bulk.inbox.consumed(count)
 
     def disconnected(self, channel: ChannelNumber, now: int) -> None:

@@ -65,7 +65,7 @@ def check_allocated_buffers_are_apart(runtime: RuntimeSubject, seed: int | None 
         found.sort()
         for address, _ in found:
             expect(address != 0, "an OUTPUT without an address got none")
-            expect(address % _SLAB_BYTES == 0, f"the address {address:#x} is no multiple of 1024")
+            expect(address % _SLAB_BYTES == 0, f"address {address:#x} is not a multiple of 1024")
         for (address, size_bytes), (following, _) in pairwise(found):
             expect(
                 address + size_bytes <= following,

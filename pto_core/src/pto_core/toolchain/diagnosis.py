@@ -142,7 +142,7 @@ def _tile_header_advice(request: BuildRequest, header: str) -> str:
     """Explain a header that was not found, if it may belong to the kernel tile library."""
     root = request.tile_library
     if root is not None and not (root / "include" / "pto").is_dir():
-        what = "has no folder include/pto" if root.is_dir() else "is no folder"
+        what = "has no folder include/pto" if root.is_dir() else "is not a folder"
         return (
             f"PTO_ISA_ROOT is {root}, which {what}: set it to the folder of the kernel tile "
             "library, the one that holds include/pto."

@@ -229,7 +229,7 @@ def test_cpp_kernels_get_tensor_data(tensors: Device, tmp_path: Path) -> None:
     ("build", "message"),
     [
         (lambda rt, a, f: rt.submit(), "rt.submit needs a kernel"),
-        (lambda rt, a, f: rt.submit(len, a), "is no kernel"),
+        (lambda rt, a, f: rt.submit(len, a), "is not a kernel"),
         (lambda rt, a, f: rt.submit(untyped, a), "its direction is unknown"),
         (lambda rt, a, f: rt.submit(add, a, f), "has 2 arguments, its signature takes 3;"),
         (lambda rt, a, f: rt.submit(add, a, f, f, f), "has 4 arguments, its signature takes 3;"),
@@ -256,7 +256,7 @@ def test_cpp_kernels_get_tensor_data(tensors: Device, tmp_path: Path) -> None:
         (lambda rt, a, f: a[..., 0], "not by Ellipsis; use : for each whole axis"),
         (lambda rt, a, f: a.reshape((-1, 4)), "extents are not inferred"),
         (lambda rt, a, f: a[0, 0, 0], "3 indices for a device array of 2 dimensions"),
-        (lambda rt, a, f: a.transpose((0, 0)), "no permutation"),
+        (lambda rt, a, f: a.transpose((0, 0)), "not a permutation"),
         (lambda rt, a, f: a.transpose("ab"), "no sequence of integers"),
         (lambda rt, a, f: a[:, 1:3].reshape(8), "its memory is not contiguous"),
         (lambda rt, a, f: a.reshape((3, 3)), "same number of elements"),

@@ -186,7 +186,7 @@ def test_a_child_that_is_begun_takes_the_place_of_the_old_one(processes, is_gone
 
 
 def test_a_child_that_exits_when_ready_is_not_ready(processes) -> None:
-    """The exit of the process would not be reported any more."""
+    """If the child counted as ready, its exit would never be reported."""
     processes.start(plans(waiting))
     processes.replace(0, ChildPlan("L3/sub0", lambda start: start.ready()))
     os.waitid(os.P_PID, processes[0].pid, os.WEXITED | os.WNOWAIT)

@@ -47,7 +47,7 @@ class Budget:
         if nbytes > left:
             raise CapacityError(
                 f"{what} needs {nbytes} bytes of shared memory, {max(left, 0)} are left: {reason}; "
-                f"delete arrays that are not needed any more, or raise {LIMIT_SETTING}",
+                f"delete arrays that are no longer needed, or raise {LIMIT_SETTING}",
                 name=LIMIT_SETTING,
                 value=nbytes,
                 limit=max(left, 0),

@@ -91,7 +91,7 @@ def check_giant_length(subject: LinkSubject) -> None:
 
             world.until(was_cut, "cutting a connection with a giant length")
             grown = _resident_bytes() - before
-            expect(grown < _GROWTH_BYTES, f"a giant length took {grown >> 20} MiB")
+            expect(grown < _GROWTH_BYTES, f"a giant length allocated {grown >> 20} MiB")
             world.expect_exchange(link, "after a giant length")
 
     apart(body)
@@ -124,8 +124,9 @@ def check_oversized_parts(subject: LinkSubject) -> None:
                 grown = _resident_bytes() - before
                 expect(
                     grown < _GROWTH_BYTES,
-                    f"parts of {_GIANT.part_bytes >> 20} MiB took {grown >> 20} MiB, the limit of "
-                    f"a part is {LIMITS.part_bytes >> 20} MiB",
+                    f"the receiver allocated {grown >> 20} MiB for parts of "
+                    f"{_GIANT.part_bytes >> 20} MiB; its limit for a part is "
+                    f"{LIMITS.part_bytes >> 20} MiB",
                 )
                 world.expect_exchange(world.dial(), "beside parts over the limit")
                 sender.join()

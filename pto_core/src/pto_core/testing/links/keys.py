@@ -43,7 +43,8 @@ def check_key_pairs(subject: LinkSubject) -> None:
     texts = {text for pair in pairs for text in (pair.public, pair.secret)}
     expect(len(texts) == 40, "two keys are equal")
     for pair in pairs:
-        expect(pair.public.isascii() and pair.public.isprintable(), "a public key is no plain text")
+        is_plain = pair.public.isascii() and pair.public.isprintable()
+        expect(is_plain, "a public key is not plain text")
         expect(pair.secret not in repr(pair), "the text of a pair shows its secret")
 
 
@@ -112,7 +113,7 @@ def _check_listener_without_keys(subject: LinkSubject) -> None:
 
 
 def _check_incomplete_keys(subject: LinkSubject) -> None:
-    """Half of the keys is an error of the caller, and so is a text that is no key."""
+    """Require an error of the caller if only one key is passed, or a text that is not a key."""
     plugin, keys = subject.plugin, subject.plugin.key_pair()
     address = subject.address.replace(":0", ":9")
     for call in (

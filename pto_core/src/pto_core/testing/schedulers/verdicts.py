@@ -10,7 +10,7 @@ from pto_core.testing.schedulers.world import World
 
 
 def expect_end(world: World) -> None:
-    """Require that each task ended once, and that the engine holds no task any more."""
+    """Require that each task ended once, and that the engine holds no task at the end."""
     run = _finished(world)
     count = len(world.plans)
     expect(run.tasks == count, f"{run.tasks} tasks are counted, {count} were submitted")

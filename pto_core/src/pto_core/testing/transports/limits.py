@@ -39,7 +39,7 @@ def _fill_and_empty(parent: ParentFace, child: ChildFace, count: int, size: int)
 
 
 def check_full_queue_takes_fewer(subject: TransportSubject) -> None:
-    """Require that a full queue accepts no frame until frames were taken out."""
+    """Require that a full queue rejects frames until the child has received some."""
 
     def body() -> None:
         link = subject.link(Capacity(4, 4096))
@@ -52,7 +52,7 @@ def check_full_queue_takes_fewer(subject: TransportSubject) -> None:
                 sent * size < _UNBOUNDED_BYTES,
                 f"{sent} frames of {size} bytes were accepted and none was received: no limit",
             )
-        expect(parent.submit([frame(sent + 1, size)]) == 0, "a full queue took a frame after all")
+        expect(parent.submit([frame(sent + 1, size)]) == 0, "a full queue accepted a frame")
         for number in range(1, sent + 1):
             same(receive_one(child), frame(number, size), "frame")
         expect(not child.show(), "a frame that was not taken arrived")

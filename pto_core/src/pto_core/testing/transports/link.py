@@ -165,7 +165,7 @@ class Link:
 
     @property
     def python_ends(self) -> tuple[Endpoint, ChildEnd]:
-        """The objects of a transport in Python."""
+        """Both ends of a transport that is implemented in Python."""
         if self._endpoint.ends is None:
             raise ContractError("a native transport has no ends in Python")
         return self._endpoint.ends

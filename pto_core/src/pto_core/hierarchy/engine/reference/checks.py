@@ -55,10 +55,10 @@ def check_submit_sizes(spec: Submit) -> None:
     for member in spec.members:
         for tensor in member.tensors:
             if tensor.nbytes < 0 or not 0 <= tensor.address < (1 << 64) - tensor.nbytes:
-                raise UsageError(f"{tensor.nbytes} bytes at {tensor.address:#x} are no tensor")
+                raise UsageError(f"{tensor.nbytes} bytes at {tensor.address:#x} are not a tensor")
             if tensor.box is not None and not fits(tensor.box):
                 raise UsageError(
-                    f"{tensor.box} is no view of its buffer", name="box", value=tensor.box
+                    f"{tensor.box} is not a view of its buffer", name="box", value=tensor.box
                 )
 
 
@@ -74,7 +74,7 @@ def _check_pins(spec: Submit, children: set[int]) -> None:
     strangers = [pin for pin in spec.pins if pin not in children]
     if strangers:
         raise UsageError(
-            f"worker {strangers[0]} is no {spec.kind.name} child; there are {sorted(children)}",
+            f"worker {strangers[0]} is not a {spec.kind.name} child; there are {sorted(children)}",
             name="workers",
             value=strangers[0],
         )

@@ -158,8 +158,8 @@ class Submission:
         for producer in producers:
             if not number - self._core.tasks <= producer < number:
                 raise UsageError(
-                    f"task {producer} is no earlier task of this run, so task {number} cannot wait "
-                    "for it",
+                    f"task {producer} is not an earlier task of this run, so task {number} cannot "
+                    "wait for it",
                     name="after",
                     value=producer,
                 )

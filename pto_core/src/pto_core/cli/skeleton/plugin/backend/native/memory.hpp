@@ -24,7 +24,7 @@ class Memory {
 
   // Aligned to 1024 bytes; `bytes` may be 0. Throws MEMORY.
   uint64_t allocate(size_t bytes, Owner owner);
-  // Throws ADDRESS for an address that is no live buffer.
+  // Throws ADDRESS for an address that is not a live buffer.
   void free(uint64_t address);
   // Throw ADDRESS unless all `bytes` lie in one live buffer.
   void copy_in(uint64_t address, const void* host, size_t bytes);

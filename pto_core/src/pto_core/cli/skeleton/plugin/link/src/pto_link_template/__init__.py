@@ -196,7 +196,7 @@ class ListeningEnd(End):
 
     def allow(self, keys: Collection[str]) -> None:
         """Refuse keys."""
-        raise UnsupportedError("this link has no keys", name="keys")
+        raise UnsupportedError("this link does not support keys", name="keys")
 
     def connect(self) -> bool:
         """Accept new connections."""
@@ -274,7 +274,7 @@ class TemplateLink:
 
     def key_pair(self) -> KeyPair:
         """Refuse keys."""
-        raise UnsupportedError("this link has no keys", name="keys")
+        raise UnsupportedError("this link does not support keys", name="keys")
 
     def listen(
         self,
@@ -287,7 +287,7 @@ class TemplateLink:
     ) -> ListeningEnd:
         """Listen; the address must be local unless ``insecure``."""
         if credentials is not None:
-            raise UnsupportedError("this link has no keys", name="credentials")
+            raise UnsupportedError("this link does not support keys", name="credentials")
         if not insecure:
             require_loopback(address)
         return ListeningEnd(address, limits)
@@ -303,7 +303,7 @@ class TemplateLink:
     ) -> DiallingEnd:
         """Dial; the address must be local unless ``insecure``."""
         if credentials is not None or server_key is not None:
-            raise UnsupportedError("this link has no keys", name="credentials")
+            raise UnsupportedError("this link does not support keys", name="credentials")
         if not insecure:
             require_loopback(address)
         return DiallingEnd(address, limits)
