@@ -19,6 +19,7 @@ NB_MODULE(_hierarchy, module) {
   pto::hierarchy::bind_endpoint(module);
   pto::hierarchy::bind_orchestrator(module);
   pto::hierarchy::bind_processes(module);
+  pto::hierarchy::bind_remote(module);
   // SHA-256 of "<SHA-256 of the content> <path>\n" for each source, sorted by path.
   module.attr("source_digest") = PTO_SOURCE_DIGEST;
 }

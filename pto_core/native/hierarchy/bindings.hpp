@@ -19,5 +19,6 @@ void bind_driver(nb::module_& module);
 void bind_orchestrator(nb::module_& module);
 void bind_endpoint(nb::module_& module);
 void bind_processes(nb::module_& module);
+void bind_remote(nb::module_& module);
 
 }  // namespace pto::hierarchy

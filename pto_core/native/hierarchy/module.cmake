@@ -34,6 +34,7 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/hierarchy/bind_module.cpp
   native/hierarchy/bind_orchestrator.cpp
   native/hierarchy/bind_processes.cpp
+  native/hierarchy/bind_remote.cpp
   native/hierarchy/processes/child_signals.cpp
   native/hierarchy/driver/background.cpp
   native/hierarchy/driver/capture.cpp
@@ -66,6 +67,9 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/hierarchy/processes/parent_watch.cpp
   native/hierarchy/processes/shared_mapping.cpp
   native/hierarchy/processes/thread_pools.cpp
+  native/hierarchy/remote/bell_watch.cpp
+  native/hierarchy/remote/child_port.cpp
+  native/hierarchy/remote/parent_port.cpp
 )
 
 target_link_libraries(_hierarchy PRIVATE pto_core::abi ${CMAKE_DL_LIBS})

@@ -9,7 +9,7 @@ from remote_link import BULK, CONTROL, KIND, LEASE_NS, Pair
 
 from pto_core.errors import CapacityError, ProtocolError, UsageError
 from pto_core.remote.lease import SECOND
-from pto_core.remote.wire import LIMITS, MAX_PARTS, MIB, Kind, unpack
+from pto_core.remote.wire import CHUNK_BYTES, LIMITS, MAX_PARTS, MIB, Kind, unpack
 
 CHUNK = memoryview(bytes(MIB))
 HEARTBEAT_NS = LEASE_NS // 10
@@ -295,7 +295,7 @@ def test_a_copy_of_10_gib_needs_bounded_memory(pair):
         assert delivered <= LIMITS[BULK].messages
         received += delivered
         pair.gateway.consumed(delivered)
-    assert kept <= LIMITS[BULK].bytes == 32 * (MIB + 4096)
+    assert kept <= LIMITS[BULK].bytes == 32 * CHUNK_BYTES
     assert pair.relay.bulk.outbox.kept_bytes <= LIMITS[BULK].bytes
 
 

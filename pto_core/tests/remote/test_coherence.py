@@ -5,74 +5,14 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from memory_programs import HOME, SIZE, Bytes, Task, random_places, random_program, run_in_sequence
 
-from pto_core import TensorArgType
-from pto_core.remote.accesses import Access
-from pto_core.remote.address_space import PIECE_BYTES, AddressSpace, Range
-from pto_core.remote.home_memory import Admission, HomeMemory
+from pto_core.remote.address_space import PIECE_BYTES
+from pto_core.remote.home_memory import HomeMemory, Push
 from pto_core.remote.shadow_memory import ShadowMemory
-
-INPUT, OUTPUT, INOUT = TensorArgType.INPUT, TensorArgType.OUTPUT, TensorArgType.INOUT
-EXISTING, NO_DEP = TensorArgType.OUTPUT_EXISTING, TensorArgType.NO_DEP
-BASE = 7 * PIECE_BYTES - 600  # ranges cross a boundary of pieces
-SIZE = 1200
-PARTS = [slice(0, None, 2), slice(1, None, 2), slice(0, 9), slice(9, None), slice(3, 200, 7)]
-HOME = -1
-"""The place of tasks that run at home: local children, and the program itself."""
-
-
-class Bytes:
-    """Memory of one host at the addresses from BASE."""
-
-    def __init__(self, content: bytes = bytes(SIZE)) -> None:
-        self.content = np.frombuffer(bytearray(content), np.uint8)
-        self.space = AddressSpace([(BASE, memoryview(self.content))])
-
-    def at(self, place: Range) -> np.ndarray:
-        return self.content[place.start - BASE : place.end - BASE]
-
-    def release(self, place: Range) -> None:
-        start, end = max(place.start, BASE), min(place.end, BASE + SIZE)
-        self.at(Range(start, end))[:] = 0
-
-
-@dataclass
-class Task:
-    number: int
-    host: int
-    accesses: list[Access]
-    masks: list[np.ndarray]
-    fails: bool = False
-    is_constant: bool = False
-    after: set[int] = field(default_factory=set)
-
-    def run(self, memory: Bytes) -> None:
-        seen = [memory.at(a.place) for a in self.accesses if a.tag in (INPUT, INOUT, NO_DEP)]
-        total = self.number + sum(int(one.sum()) for one in seen)
-        for access, mask in zip(self.accesses, self.masks, strict=True):
-            part = memory.at(access.place)
-            if self.fails and access.is_written:
-                part[mask] = 251
-            elif access.is_written:
-                before = part.astype(int) if access.tag is INOUT else np.arange(len(part))
-                part[mask] = 7 if self.is_constant else ((before + total) % 251)[mask]
-
-    def reads(self) -> set[int]:
-        return {b for a in self.accesses if a.tag in (INPUT, INOUT) for b in range(*a.place)}
-
-    def writes(self) -> set[int]:
-        return {
-            int(b)
-            for a, mask in zip(self.accesses, self.masks, strict=True)
-            for b in np.flatnonzero(mask) + a.place.start
-        }
-
-    def touches(self) -> set[int]:
-        return {b for a in self.accesses for b in range(*a.place)}
 
 
 class Host:
@@ -83,7 +23,7 @@ class Host:
         self.home = HomeMemory(home.space, quota)
         self.shadow = ShadowMemory(self.memory.space, self.memory.release)
         self.queue: deque[Task] = deque()
-        self.arriving: deque[tuple[Task, Admission]] = deque()
+        self.arriving: deque[tuple[Task, Sequence[int], list[Push]]] = deque()
         self.begun: deque[Task] = deque()
         self.ended: deque[tuple[Task, bool]] = deque()
 
@@ -138,18 +78,19 @@ class World:
         if admission is None:
             return False
         host.queue.popleft()
-        host.arriving.append((task, admission))
+        pushes = [host.home.content(piece) for piece in admission.stale]
+        host.arriving.append((task, admission.evicted, pushes))
         return True
 
     def arrive(self, host: Host) -> bool:
         if not host.arriving:
             return False
-        task, admission = host.arriving[0]
-        for block in admission.evicted:
+        task, evicted, pushes = host.arriving[0]
+        for block in evicted:
             host.shadow.evict(block)
-        for push in admission.pushes:
+        for push in pushes:
             host.shadow.write(push)
-        host.arriving[0] = (task, Admission((), ()))
+        host.arriving[0] = (task, (), [])
         if not host.shadow.begin(task.number, task.accesses):
             return False
         host.arriving.popleft()
@@ -173,81 +114,22 @@ class World:
             return False
         task, succeeds = host.ended.popleft()
         if succeeds:
-            host.home.finish(task.number, host.shadow.finish(task.number))
+            for result in host.shadow.results(task.number):
+                host.home.write(task.number, result)
+            host.home.finish(task.number)
         else:
-            host.shadow.drop(task.number)
             host.home.drop(task.number)
+        host.shadow.end(task.number)
         self.done.add(task.number)
         return True
 
 
-def random_range(chance: random.Random) -> Range:
-    start = BASE + chance.randrange(SIZE - 1)
-    if chance.random() < 0.3:
-        start = BASE + SIZE // 2 - chance.randrange(1, 40)
-    return Range(start, chance.randint(start + 1, min(BASE + SIZE, start + 400)))
-
-
-def random_program(chance: random.Random, places: list[Range]) -> list[Task]:
-    program: list[Task] = []
-    for number in range(chance.randint(2, 20)):
-        accesses, masks = [], []
-        for _ in range(chance.randint(1, 3)):
-            place = chance.choice(places)
-            if any(place.overlaps(other.place) for other in accesses):
-                continue
-            tag = chance.choice([INPUT, INPUT, OUTPUT, INOUT, EXISTING, NO_DEP])
-            is_new = tag is OUTPUT and chance.random() < 0.5
-            mask = np.zeros(place.nbytes, bool)
-            if tag is OUTPUT:
-                mask[:] = True
-            elif tag in (INOUT, EXISTING):
-                mask[chance.choice(PARTS)] = True
-            accesses.append(Access(place, tag, is_new))
-            masks.append(mask)
-        host = chance.choice([HOME, 0, 0, 1, 1])
-        fails = host != HOME and chance.random() < 0.1
-        task = Task(number, host, accesses, masks, fails, chance.random() < 0.3)
-        add_dependencies(task, program)
-        program.append(task)
-    # A task that reads without a dependency reads any value: it must not write.
-    for task in program:
-        if any(access.tag is NO_DEP for access in task.accesses):
-            task.accesses = [a._replace(tag=NO_DEP, is_new=False) for a in task.accesses]
-            task.masks = [np.zeros(a.place.nbytes, bool) for a in task.accesses]
-            task.fails = False
-    return program
-
-
-def add_dependencies(task: Task, earlier: Sequence[Task]) -> None:
-    is_new = any(access.is_new for access in task.accesses)
-    for other in earlier:
-        if is_new:  # a heap ring allocates only memory that no task uses
-            conflicts = other.touches() & task.touches()
-        else:
-            conflicts = (
-                other.writes() & (task.reads() | task.writes()) | other.reads() & task.writes()
-            )
-        new_before = any(access.is_new for access in other.accesses)
-        if conflicts or (new_before and other.touches() & task.touches()):
-            task.after.add(other.number)
-
-
-def run_in_sequence(program: list[Task], memory: Bytes) -> None:
-    failed = set()
-    for task in program:
-        if task.fails or task.after & failed:
-            failed.add(task.number)
-        else:
-            task.run(memory)
-
-
 @pytest.mark.parametrize("part", range(4))
 def test_random_programs_give_the_sequential_result(part: int) -> None:
-    for number in range(50):
+    for number in range(30):
         seed = part * 1000 + number
         chance = random.Random(seed)
-        places = [random_range(chance) for _ in range(chance.randint(1, 4))]
+        places = random_places(chance)
         world, expected = World(chance, chance.choice([1, 2, 3]) * PIECE_BYTES), Bytes()
         for _ in range(3):  # a run reads what tasks that failed in the run before have left
             program = random_program(chance, places)

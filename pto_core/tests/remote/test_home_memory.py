@@ -31,13 +31,14 @@ class Rig:
         admitted = self.home.admit(self.frames, accesses)
         if admitted is None:
             return self.frames, None, []
-        return self.frames, [one.place for one in admitted.pushes], list(admitted.evicted)
+        pushed = [self.home.content(piece).place for piece in admitted.stale]
+        return self.frames, pushed, list(admitted.evicted)
 
     def pushed(self, *accesses: Access) -> list[Range] | None:
         """Return what a frame pushes that ends at once without results."""
         frame, pushes, _ = self.admit(*accesses)
         if pushes is not None:
-            self.home.finish(frame, [])
+            self.home.finish(frame)
         return pushes
 
 
@@ -54,12 +55,14 @@ def test_an_unchanged_input_is_sent_once_and_a_changed_byte_as_one_piece() -> No
     assert rig.pushed(everything) == [Range(BASE + PIECE_BYTES, BASE + 2 * PIECE_BYTES)]
 
 
-def test_the_content_is_that_of_the_admission() -> None:
+def test_the_known_content_is_the_sent_one_also_if_a_neighbour_is_written_meanwhile() -> None:
     rig = Rig()
     admitted = rig.home.admit(1, [at(0, 4)])
     assert admitted is not None
     rig.content[0] = 9
-    assert admitted.pushes[0].content == bytes(4)
+    assert rig.home.content(admitted.stale[0]).content == b"\x09\0\0\0"
+    rig.home.finish(1)
+    assert rig.pushed(at(0, 4)) == []
 
 
 def test_content_before_an_address_is_not_sent() -> None:
@@ -86,7 +89,7 @@ def test_a_frame_waits_where_a_frame_in_flight_may_write_what_changed_at_home() 
     assert rig.pushed(at(0, 64)) == []
     rig.content[3] = 1
     assert rig.admit(at(0, 64))[1] is None
-    rig.home.finish(first, [])
+    rig.home.finish(first)
     assert rig.pushed(at(0, 64)) == [Range(BASE, BASE + 64)]
 
 
@@ -102,7 +105,9 @@ def test_results_are_written_and_known() -> None:
     rig = Rig()
     frame, _, _ = rig.admit(at(8, 4, INOUT))
     content = memoryview(b"abcd")
-    rig.home.finish(frame, [Result(Range(BASE + 8, BASE + 12), whole(content), digest_of(content))])
+    place = Range(BASE + 8, BASE + 12)
+    rig.home.write(frame, Result(place, whole(content), digest_of(content)))
+    rig.home.finish(frame)
     assert rig.content[6:14].tobytes() == b"\0\0abcd\0\0"
     assert rig.pushed(at(8, 4)) == []
 
@@ -121,7 +126,7 @@ def test_a_result_outside_of_the_written_ranges_is_refused(place: Range) -> None
     frame, _, _ = rig.admit(at(8, 4, INOUT), at(64, 4))
     content = memoryview(bytes([7]) * place.nbytes)
     with pytest.raises(ProtocolError, match="may not write"):
-        rig.home.finish(frame, [Result(place, whole(content), digest_of(content))])
+        rig.home.write(frame, Result(place, whole(content), digest_of(content)))
     assert not rig.content.any()
 
 
@@ -132,7 +137,7 @@ def test_blocks_above_the_quota_are_evicted_but_not_those_in_use() -> None:
     assert evicted == []
     assert rig.pushed(at(PIECE_BYTES, 8)) is not None
     assert rig.admit(at(2 * PIECE_BYTES, 8))[2] == [block + 1]
-    rig.home.finish(first, [])
+    rig.home.finish(first)
     assert rig.admit(at(3 * PIECE_BYTES, 8))[2] == [block]
     assert rig.pushed(at(0, 8)) == [Range(BASE, BASE + 8)]
 

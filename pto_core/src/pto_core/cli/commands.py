@@ -12,6 +12,8 @@ SUMMARIES = {
     "plugins": "list the installed plugins and whether they work here",
     "doctor": "show what this machine lacks and how to install it",
     "config": "show every setting with its value and origin",
+    "keys": "make keys for Workers on other hosts",
+    "agent": "serve Workers of other hosts on this one",
     "new": "write a skeleton that runs without changes",
 }
 

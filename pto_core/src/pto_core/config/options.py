@@ -59,6 +59,14 @@ def _worker_options() -> tuple[Option, ...]:
     """List the settings of Workers, level 3 and up."""
     return (
         Option("transport", "shm", text, "how a Worker reaches its children"),
+        Option("link", "zmq", text, "how a Worker reaches other hosts"),
+        Option("remote_lease_s", 3.0, number(minimum=0.1), "how long a cut to a host may last"),
+        Option(
+            "remote_memory_limit",
+            2**32,
+            size_bytes,
+            "bytes of shared memory that another host keeps beside those that tasks use",
+        ),
         Option("engine", "native", text, "engine that runs the graphs of a Worker"),
         Option("policy", "least_loaded", text, "placement policy for tasks without a pin"),
         Option(

@@ -315,6 +315,12 @@ class LinkError(PtoError):
     fields: ClassVar[tuple[str, ...]] = ("address",)
 
 
+class RightsError(PtoError):
+    """A host refuses a callable, because the client has no right for it; ``name`` is the right."""
+
+    fields: ClassVar[tuple[str, ...]] = ("name",)
+
+
 class WorkerClosedError(UsageError):
     """The Worker is closed or not running; make another one."""
 

@@ -46,6 +46,8 @@ from pto_core.hierarchy.restarts import Replacement, Restarts
 from pto_core.hierarchy.settings import WorkerSettings
 from pto_core.interfaces import Policy
 from pto_core.interrupts import Interrupts
+from pto_core.remote.blueprint import shipped
+from pto_core.remote.remote_child import RemoteChild
 
 _FRAME_BYTES = 128
 _GRACE_S = 2.0
@@ -79,7 +81,7 @@ class ChildGroup:
         count = len(self.specs)
         self.memory = WorkerMemory(
             progress_table_bytes=_hierarchy.progress_table_bytes(count),
-            connection_bytes=[self.opener.memory_bytes] * count,
+            connection_bytes=[self.opener.memory_bytes + spec.reason_bytes for spec in self.specs],
             heap_ring_size=config["heap_ring_size"],
             arena=arena,
         )
@@ -148,13 +150,16 @@ class ChildGroup:
         memory = self.memory
         return self.opener.connect(
             self.specs[child].path,
-            memory=memory.connection(child),
+            memory=(memory.connection(child)[0], self.opener.memory_bytes),
             parent_bell=_hierarchy.progress_table_parent_bell(memory.progress_table),
             child_bell=_hierarchy.progress_table_child_bell(memory.progress_table, child),
         )
 
     def attach(self, child: int, connection: ChildConnection) -> None:
         """Open the parent's end of a connection for the driver."""
+        remote = self.specs[child].remote
+        if remote is not None:
+            self.processes[child].exit_error = remote.exit_error
         opened = connection.open_parent()
         self.driver.attach(
             child, opened.table, opened.end, opened.largest_frame_bytes, opened.is_python
@@ -163,6 +168,8 @@ class ChildGroup:
     def plan(self, child: int, connection: ChildConnection) -> ChildPlan:
         """Return the plan for the start of a child; a spawned child receives callables in it."""
         spec = self.specs[child]
+        if spec.remote is not None:
+            return self._remote_plan(child, spec.remote, connection)
         context = ChildContext(
             child,
             self.memory.progress_table,
@@ -179,6 +186,22 @@ class ChildGroup:
             body = SubBody(context)
         passes_on = spec.worker is not None and spec.worker.spawns
         return ChildPlan(spec.path, body, self.memory.mappings, passes_on, spec.start_method)
+
+    def _remote_plan(
+        self, child: int, remote: RemoteChild, connection: ChildConnection
+    ) -> ChildPlan:
+        spec, memory = self.specs[child], self.memory
+        context = ChildContext(child, memory.progress_table, connection)
+        ranges = attached_by_spawned(memory.mappings)
+        address, _ = memory.connection(child)
+        body = remote.body(
+            context,
+            shipped(self.registry, spec.space),
+            ranges,
+            address + self.opener.memory_bytes,
+            self.settings.config["child_queue_bytes"],
+        )
+        return ChildPlan(spec.path, body, memory.mappings, start_method=spec.start_method)
 
     def begin_restart(self, child: int) -> Replacement:
         """Start a new process for a lost child without waiting for it. Raises PtoError."""

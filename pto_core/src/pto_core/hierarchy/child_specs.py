@@ -11,12 +11,14 @@ from pto_core.hierarchy.engine.events import Kind
 from pto_core.hierarchy.fence import Fence
 from pto_core.hierarchy.processes.plan import StartMethod
 from pto_core.hierarchy.settings import WorkerSettings, level_name
+from pto_core.remote.remote_child import REASON_BYTES, RemoteChild
 
 
 @dataclass(frozen=True)
 class ChildSpec:
     """One child: a chip has a ``device``, a Worker has a ``worker``, a SUB child has neither.
 
+    ``remote``: the sessions of a Worker on another host, whose relay is the child.
     ``receives_use``: ``pto_tensor.use`` states the use of each tensor in the frames of the child.
     ``fence``: reports when work of the child is over that continues after the exit of its process.
     """
@@ -29,6 +31,12 @@ class ChildSpec:
     start_method: StartMethod = "fork"
     receives_use: bool = False
     fence: Fence | None = None
+    remote: RemoteChild | None = None
+
+    @property
+    def reason_bytes(self) -> int:
+        """The size of the memory after the connection in which a relay explains its exit."""
+        return 0 if self.remote is None else REASON_BYTES
 
     @property
     def is_spawned(self) -> bool:
@@ -52,13 +60,7 @@ def child_specs(
         for index, device in enumerate(settings.device_ids)
     ]
     nested = [
-        ChildSpec(
-            f"{path}/{level_name(worker.level)}{index}",
-            Kind.NEXT_LEVEL,
-            CallableSpace.LOCAL_PYTHON,
-            worker=worker,
-            start_method=method,
-        )
+        _of_worker(worker, f"{path}/{level_name(worker.level)}{index}", method)
         for index, worker in enumerate(workers)
     ]
     subs = [
@@ -66,3 +68,20 @@ def child_specs(
         for index in range(settings.sub_workers)
     ]
     return [*chips, *nested, *subs]
+
+
+def _of_worker(worker: NestedWorker, path: str, method: StartMethod) -> ChildSpec:
+    kind, space = Kind.NEXT_LEVEL, CallableSpace.LOCAL_PYTHON
+    if worker.settings.host is None:
+        return ChildSpec(path, kind, space, worker=worker, start_method=method)
+    remote = RemoteChild(worker, path)
+    return ChildSpec(
+        path,
+        kind,
+        space,
+        worker=worker,
+        start_method="spawn",
+        receives_use=True,
+        fence=remote.fence,
+        remote=remote,
+    )

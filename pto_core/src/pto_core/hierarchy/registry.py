@@ -85,28 +85,29 @@ class Registry:
         self._by_target = {
             key: one for key, one in self._by_target.items() if one is not registration
         }
-        for one in self._all():
+        for one in self.registrations():
             if one.target is registration.target and self.live.has(one.handle):
                 self._by_target[id(one.target)] = one
 
     def has(self, digest: bytes) -> bool:
         """Return whether a registration has the digest, so that children have the callable."""
-        return any(one.identity.digest == digest for one in self._all())
+        return any(one.identity.digest == digest for one in self.registrations())
 
     def _has_other(self, digest: bytes, target: object) -> bool:
         return any(
-            one.identity.digest == digest and one.target is not target for one in self._all()
+            one.identity.digest == digest and one.target is not target
+            for one in self.registrations()
         )
 
     def digests(self) -> frozenset[bytes]:
         """Return the digests of all registrations, as an argument for :meth:`since`."""
-        return frozenset(one.identity.digest for one in self._all())
+        return frozenset(one.identity.digest for one in self.registrations())
 
     def since(self, known: frozenset[bytes], space: CallableSpace) -> list[Registration]:
         """Return the registrations of a namespace whose digests are not in ``known``."""
         return [
             one
-            for one in self._all()
+            for one in self.registrations()
             if one.identity.space == space and one.identity.digest not in known
         ]
 
@@ -135,7 +136,7 @@ class Registry:
         """Return the callables of a namespace by digest, for a forked child."""
         return {
             one.identity.digest: runnable(one.target)
-            for one in self._all()
+            for one in self.registrations()
             if one.identity.space == space
         }
 
@@ -146,15 +147,16 @@ class Registry:
         """
         return {
             one.identity.digest: ways
-            for one in self._all()
+            for one in self.registrations()
             if one.identity.space == space and (ways := one.deliveries())
         }
+
+    def registrations(self) -> list[Registration]:
+        """Return all registrations."""
+        return list(self._registrations.values())
 
     def close(self) -> None:
         """Remove all registrations, because the Worker is closed."""
         self.live.close()
         self._registrations.clear()
         self._by_target.clear()
-
-    def _all(self) -> list[Registration]:
-        return list(self._registrations.values())

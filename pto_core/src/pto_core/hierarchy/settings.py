@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pto_core import plugins
@@ -23,6 +23,14 @@ _warned: set[str] = set()
 
 
 @dataclass(frozen=True)
+class RemoteHost:
+    """Another host: the address of its agent, and the folder of keys; None: without keys."""
+
+    address: str
+    keys: str | None
+
+
+@dataclass(frozen=True)
 class WorkerSettings:
     """The children of a Worker, and its configuration."""
 
@@ -33,6 +41,10 @@ class WorkerSettings:
     transport: NativeTransport | PythonTransport
     engine: EnginePlugin
     policy: PolicyPlugin
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """The settings that the program passed, unchecked; a remote Worker is built from them."""
+    host: RemoteHost | None = None
+    """The other host that runs the Worker; None: this one."""
 
     @property
     def label(self) -> str:
@@ -60,13 +72,17 @@ def worker_settings(
     child_mode: object,
     config: Config | None,
     given: Mapping[str, Any],
+    host: RemoteHost | None = None,
 ) -> WorkerSettings:
     """Check the arguments of a Worker; raise UsageError, ConfigError or PluginError."""
     _check_level(level)
     _check_mode(child_mode)
     devices = _devices(level, device_ids)
     _check_count("num_sub_workers", num_sub_workers)
-    record = _record(config, {"backend": platform, "runtime": runtime}, given, bool(devices))
+    chosen = {"backend": platform, "runtime": runtime}
+    given = {key: value for key, value in given.items() if value is not None}
+    # The plugins of level 2 are those of the other host.
+    record = _record(config, chosen, given, bool(devices) and host is None)
     return WorkerSettings(
         level,
         devices,
@@ -75,6 +91,8 @@ def worker_settings(
         _transport(record["transport"]),
         plugins.load_engine(record["engine"]),
         plugins.load_policy(record["policy"]),
+        {**given, **{key: value for key, value in chosen.items() if value is not None}},
+        host,
     )
 
 

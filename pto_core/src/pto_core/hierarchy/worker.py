@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from pto_core.hierarchy.callables import Callables
 from pto_core.hierarchy.child_memory import ChildMemory
 from pto_core.hierarchy.runs import GraphFunction, Runs, hazards_number
 from pto_core.hierarchy.session import Session
-from pto_core.hierarchy.settings import worker_settings
+from pto_core.hierarchy.settings import RemoteHost, worker_settings
 from pto_core.hierarchy.worker_node import WorkerNode
 
 if TYPE_CHECKING:
@@ -57,12 +58,22 @@ class Worker:
         child_mode: object = "PROCESS",
         policy: Policy | str | None = None,
         config: Config | None = None,
+        host: str | None = None,
+        keys: str | os.PathLike[str] | None = None,
         **settings: Any,
     ) -> None:
         named = policy if isinstance(policy, str) else None
         given = {"heap_ring_size": heap_ring_size, "policy": named, **settings}
         checked = worker_settings(
-            level, platform, runtime, device_ids, num_sub_workers, child_mode, config, given
+            level,
+            platform,
+            runtime,
+            device_ids,
+            num_sub_workers,
+            child_mode,
+            config,
+            given,
+            _remote_host(host, keys, policy, config),
         )
         self._node = WorkerNode(checked, None if isinstance(policy, str) else policy)
         self._callables = Callables(self._node)
@@ -247,3 +258,21 @@ class Worker:
 
     def __repr__(self) -> str:
         return f"<Worker {self._node.path}, {self._node.life.state.value}>"
+
+
+def _remote_host(
+    host: str | None, keys: str | os.PathLike[str] | None, policy: object, config: object
+) -> RemoteHost | None:
+    """Return the host of a remote Worker; raise UsageError for arguments that cannot be sent."""
+    if host is None:
+        if keys is not None:
+            raise UsageError("keys without a host; pass host='tcp://HOST:PORT', too", name="keys")
+        return None
+    for name, value in (("policy", policy), ("config", config)):
+        if value is not None and not isinstance(value, str):
+            raise UsageError(
+                f"{name} of a remote Worker cannot be sent to its host; pass settings by name",
+                name=name,
+                value=value,
+            )
+    return RemoteHost(host, None if keys is None else os.path.abspath(keys))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from pto_core._hierarchy import TaskArgsView
@@ -58,8 +59,15 @@ class WorkerNode:
         return self.settings.level
 
     @property
+    def nested(self) -> Sequence[WorkerNode]:
+        """The Workers that were added to this one."""
+        return self._nested
+
+    @property
     def spawns(self) -> bool:
         """Whether the Worker, or a Worker at any depth below it, spawns its children."""
+        if self.settings.host is not None:
+            return False  # its children are on another host
         specs = child_specs(self.settings, self.settings.label, self._nested)
         is_own = any(spec.is_spawned for spec in specs)
         return is_own or any(node.spawns for node in self._nested)
@@ -85,6 +93,12 @@ class WorkerNode:
                 raise UsageError(
                     "this Worker is the child of another one, which starts it in a process of its "
                     "own; call init() of that one"
+                )
+            if self.settings.host is not None:
+                raise UsageError(
+                    f"this Worker runs on another host ({self.settings.host.address}), as a child "
+                    "of a Worker here; add it with add_worker to a Worker of a higher level",
+                    name="host",
                 )
             refuse_inside()
             self._start()

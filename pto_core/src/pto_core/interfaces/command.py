@@ -21,7 +21,7 @@ from __future__ import annotations
 import argparse
 from typing import Protocol
 
-RESERVED_COMMANDS = ("run", "plugins", "doctor", "config", "new")
+RESERVED_COMMANDS = ("run", "plugins", "doctor", "config", "keys", "agent", "new")
 """The names of the core's own commands; a plugin cannot take one."""
 
 

@@ -42,9 +42,9 @@ def changes(before: bytes | memoryview, after: memoryview) -> bytes:
     runs_bytes = _COUNT.size + len(starts) * _RUN_BYTES + count
     bits_bytes = -(-len(new) // 8) + count
     if bits_bytes < runs_bytes:
-        return b"B" + np.packbits(changed, bitorder="little").tobytes() + new[changed].tobytes()
+        return b"B" + bytes(np.packbits(changed, bitorder="little")) + bytes(new[changed])
     table = np.stack([starts, lengths], axis=1).astype("<u4")
-    return b"R" + _COUNT.pack(len(starts)) + table.tobytes() + new[changed].tobytes()
+    return b"R" + _COUNT.pack(len(starts)) + bytes(table) + bytes(new[changed])
 
 
 def whole(content: memoryview) -> bytes:

@@ -1,8 +1,8 @@
 """The memory of the parent's host as the relay of one remote child uses it.
 
 Home memory is the truth, and the shadow on the other host is a copy of parts of it. Before a frame
-leaves, :meth:`HomeMemory.admit` returns the content that the shadow lacks. After the frame,
-:meth:`HomeMemory.finish` writes its results.
+leaves, :meth:`HomeMemory.admit` returns the pieces that the shadow lacks, and the relay sends the
+:meth:`HomeMemory.content` of each. After the frame, :meth:`HomeMemory.write` writes its results.
 
 Invariants: ``_known[piece]`` is the digest of the content that the shadow has there when all frames
 that were sent have ended, unless a frame in flight writes the piece. Digests only save traffic:
@@ -28,7 +28,7 @@ class Push(NamedTuple):
     """Content that the shadow needs before a frame starts."""
 
     place: Range
-    content: bytes
+    content: bytes | memoryview
 
 
 class Result(NamedTuple):
@@ -41,10 +41,10 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Admission:
-    """The steps before a frame: ``evicted`` numbers the blocks that the shadow frees first."""
+    """The steps before a frame: blocks that the shadow frees, by number, then pieces to send."""
 
     evicted: Sequence[int]
-    pushes: Sequence[Push]
+    stale: Sequence[Range]
 
 
 @dataclass
@@ -53,6 +53,13 @@ class _InFlight:
 
     written: list[Access]
     blocks: set[int] = field(default_factory=set)
+    _pieces: set[Range] | None = None
+
+    def pieces(self) -> set[Range]:
+        """Return the pieces that the frame may write."""
+        if self._pieces is None:
+            self._pieces = {piece for access in self.written for piece in pieces_of(access.place)}
+        return self._pieces
 
 
 class HomeMemory:
@@ -91,30 +98,38 @@ class HomeMemory:
         self._frames[frame] = in_flight
         self._use(in_flight.blocks)
         evicted = self._evict()
-        return Admission(evicted, [self._push(piece) for piece in dict.fromkeys(stale)])
+        return Admission(evicted, list(dict.fromkeys(stale)))
 
-    def finish(self, frame: int, results: Iterable[Result]) -> None:
-        """Write the results of a frame that succeeded.
+    def content(self, piece: Range) -> Push:
+        """Return a stale piece of the frame that was admitted last, with its content."""
+        # Other hosts may write neighbouring bytes at any time, so the digest is that of the copy.
+        content = self._space.memory(piece).tobytes()
+        self._learn(piece, digest_of(content))
+        return Push(piece, content)
+
+    def write(self, frame: int, result: Result) -> None:
+        """Write a result of a frame in flight that has succeeded on the other host.
 
         Raises ProtocolError for a result that is not a piece of a range that the frame may write,
         and for invalid changes.
         """
-        ended = self._end(frame)
-        allowed = {piece for access in ended.written for piece in pieces_of(access.place)}
-        for place, changed, digest in results:
-            if place not in allowed:
-                raise ProtocolError(
-                    f"a result has {place.nbytes} bytes at {place.start:#x}, which frame {frame} "
-                    "may not write"
-                )
-            apply_changes(changed, self._space.memory(place))
-            self._learn(place, digest)
+        place = result.place
+        if frame not in self._frames or place not in self._frames[frame].pieces():
+            raise ProtocolError(
+                f"a result has {place.nbytes} bytes at {place.start:#x}, which frame {frame} may "
+                "not write"
+            )
+        apply_changes(result.changes, self._space.memory(place))
+        self._learn(place, result.digest)
+
+    def finish(self, frame: int) -> None:
+        """End a frame whose results have been written."""
+        self._end(frame)
 
     def drop(self, frame: int) -> None:
         """End a frame that failed or was skipped: its outputs are unknown in the shadow."""
-        for access in self._end(frame).written:
-            for piece in pieces_of(access.place):
-                self._forget(piece)
+        for piece in self._end(frame).pieces():
+            self._forget(piece)
 
     def _wanted(self, access: Access) -> Iterator[Range]:
         """Yield the pieces of an access that must equal home memory.
@@ -137,12 +152,6 @@ class HomeMemory:
             for known in self._frames.values()
             for access in known.written
         )
-
-    def _push(self, piece: Range) -> Push:
-        # Other hosts may write neighbouring bytes at any time, so the digest is that of the copy.
-        content = self._space.memory(piece).tobytes()
-        self._learn(piece, digest_of(content))
-        return Push(piece, content)
 
     def _known_digest(self, piece: Range) -> bytes | None:
         return self._known.get(piece.start // PIECE_BYTES, {}).get(piece)

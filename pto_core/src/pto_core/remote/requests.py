@@ -141,7 +141,7 @@ def to_request(
         )
     if kind is Deliver:
         digest, deliveries = arguments
-        sent = (_to_sent(one, chips) for one in deliveries)
+        sent = (to_sent(one, chips) for one in deliveries)
         # The deliveries of a chip callable without functions are equal.
         arguments = digest, [one for one, _ in itertools.groupby(sent)]
     try:
@@ -197,7 +197,8 @@ def result_of(reply: AnyReply) -> tuple[bool, Any]:
     return False, failure_from_record(reply.failure)
 
 
-def _to_sent(delivery: Delivery, chips: ChipSender | None) -> AnyDelivery:
+def to_sent(delivery: Delivery, chips: ChipSender | None) -> AnyDelivery:
+    """Return the form of a delivery for another host; raise UsageError."""
     if isinstance(delivery.content, str):
         return ImportedFunction(delivery.content, delivery.fingerprint or b"")
     if delivery.way == "serialised":

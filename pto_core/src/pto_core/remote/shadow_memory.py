@@ -6,7 +6,7 @@ Results stay here until the frame has succeeded: home memory does not change bef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pto_core.remote.accesses import Access
@@ -60,12 +60,13 @@ class ShadowMemory:
         ]
         return True
 
-    def finish(self, frame: int) -> list[Result]:
-        """Return the results of a frame that succeeded, and end it."""
-        return [self._result(written) for written in self._frames.pop(frame)]
+    def results(self, frame: int) -> Iterator[Result]:
+        """Yield the result of each piece that a frame may have written and that succeeded."""
+        for written in self._frames[frame]:
+            yield self._result(written)
 
-    def drop(self, frame: int) -> None:
-        """End a frame that failed or was skipped, without results."""
+    def end(self, frame: int) -> None:
+        """End a frame that has failed, was skipped, or whose results were sent."""
         del self._frames[frame]
 
     def _result(self, written: _Written) -> Result:

@@ -37,6 +37,10 @@ _VERSION = struct.Struct("<4sH")
 HEAD_BYTES: Final = _HEAD.size
 
 
+CHUNK_BYTES: Final = MIB + MIB // 8 + 4096
+"""The longest body of a bulk message: 1 MiB, a bit for each byte of it, and a head."""
+
+
 class Kind(IntEnum):
     """The kinds of messages that sessions and channels send themselves."""
 
@@ -74,10 +78,9 @@ class ChannelNumber(IntEnum):
 
 LIMITS: Final = (
     Limits(body_bytes=16 * MIB, messages=4096, bytes=64 * MIB),
-    Limits(body_bytes=MIB + 4096, messages=32, bytes=32 * (MIB + 4096)),
+    Limits(body_bytes=CHUNK_BYTES, messages=32, bytes=32 * CHUNK_BYTES),
 )
-"""The limits of each channel, by number. The body of a bulk message is a chunk of at most 1 MiB and
-its own head."""
+"""The limits of each channel, by number."""
 
 
 class Head(NamedTuple):

@@ -153,7 +153,8 @@ def check_kernel_faults(backend: BackendSubject) -> None:
 
 def check_shape_is_deterministic(backend: BackendSubject) -> None:
     """Require that a device in deterministic mode reports so, and no device in another mode."""
-    for options, expected in (({"mode": "deterministic"}, 1), ({}, 0)):
+    given: tuple[tuple[dict[str, Any], int], ...] = (({"mode": "deterministic"}, 1), ({}, 0))
+    for options, expected in given:
         with backend.open(**options) as device:
             reported = device.shape.is_deterministic
             expect(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,6 +11,8 @@ from pto_core.hierarchy.children.service import serve
 if TYPE_CHECKING:
     from pto_core.hierarchy.children.context import ChildContext
     from pto_core.hierarchy.processes import ChildStart
+    from pto_core.hierarchy.registry import Registry
+    from pto_core.hierarchy.settings import WorkerSettings
     from pto_core.kernels import CallConfig
 
 
@@ -19,6 +22,18 @@ class NestedWorker(Protocol):
     @property
     def level(self) -> int:
         """The level of the Worker."""
+
+    @property
+    def settings(self) -> WorkerSettings:
+        """The settings of the Worker."""
+
+    @property
+    def registry(self) -> Registry:
+        """The callables of the Worker."""
+
+    @property
+    def nested(self) -> Sequence[NestedWorker]:
+        """The Workers that were added to it."""
 
     @property
     def spawns(self) -> bool:

@@ -1,0 +1,181 @@
+// The ports of relay and gateway for Python, and a descriptor for a bell.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <memory>
+#include <string>
+
+#include "bindings.hpp"
+#include "child/child_end.hpp"
+#include "errors.hpp"
+#include "refusal.hpp"
+#include "remote/bell_watch.hpp"
+#include "remote/child_port.hpp"
+#include "remote/parent_port.hpp"
+
+namespace pto::hierarchy {
+namespace {
+
+template <class Type>
+Type* at(uintptr_t address) {
+  return reinterpret_cast<Type*>(address);  // NOLINT: an address that this module returned
+}
+
+template <class Call>
+auto or_closed(Call call) {
+  try {
+    return guarded(call);
+  } catch (const ParentClosed&) {
+    core::raise_error("EndpointClosedError", "the parent closed the connection");
+  }
+}
+
+nb::bytes bytes_of(const std::string& data) {
+  return nb::bytes(data.data(), data.size());
+}
+
+std::string string_of(const nb::bytes& data) {
+  return {data.c_str(), data.size()};
+}
+
+nb::object described(const ReceivedFrame& frame) {
+  const pto_frame& head = frame.head;
+  const bool has_requirement = head.required_count != 0;
+  return nb::make_tuple(head.kind, frame.count, head.number,
+                        nb::bytes(reinterpret_cast<const char*>(head.callable), PTO_DIGEST_BYTES),
+                        head.config, head.flags, has_requirement ? head.required_child : -1,
+                        head.required_count, bytes_of(frame.data));
+}
+
+nb::list receive(ChildPort& port, int32_t limit) {
+  return or_closed([&] {
+    nb::list frames;
+    for (const ReceivedFrame& frame : port.receive(limit)) frames.append(described(frame));
+    return frames;
+  });
+}
+
+bool submit(ParentPort& port, uint16_t kind, uint64_t number, const nb::bytes& callable,
+            uint32_t config, uint16_t flags, uint64_t required_count, const nb::bytes& data) {
+  if (callable.size() != PTO_DIGEST_BYTES) core::raise_usage("a digest has 32 bytes");
+  pto_frame head{};
+  std::memcpy(head.callable, callable.c_str(), PTO_DIGEST_BYTES);
+  head.required_child = required_count == 0 ? -1 : 0;
+  head.required_count = required_count;
+  head.config = config;
+  head.number = number;
+  head.bytes = static_cast<uint32_t>(data.size());
+  head.kind = kind;
+  head.flags = flags;
+  return guarded([&] { return port.submit(head, string_of(data)); });
+}
+
+nb::list poll(ParentPort& port) {
+  return guarded([&] {
+    nb::list answers;
+    for (const ReceivedAnswer& one : port.poll())
+      answers.append(nb::make_tuple(one.kind, one.number, one.outcome, bytes_of(one.data)));
+    return answers;
+  });
+}
+
+void bind_child_port(nb::module_& module) {
+  nb::class_<ChildPort>(module, "ChildPort",
+                        "The child's end of a connection, for a relay. No call blocks.")
+      .def(
+          "__init__",
+          [](ChildPort* place, uintptr_t table, uintptr_t end, uintptr_t progress_table,
+             int32_t child) {
+            new (place) ChildPort(*at<const pto_transport_api>(table), at<pto_child_end>(end),
+                                  ProgressTable(at<void>(progress_table)), child);
+          },
+          nb::arg("table"), nb::arg("end"), nb::arg("progress_table"), nb::arg("child"),
+          "Take ownership of an open end.")
+      .def("receive", &receive, nb::arg("limit"),
+           nb::sig("def receive(self, limit: int) -> list[tuple[int, int, int, bytes, int, int, "
+                   "int, int, bytes]]"),
+           "Take frames: kind, count, number, callable, config, flags, required child (or -1), "
+           "required count, data.\n\nRaises EndpointClosedError and ProtocolError.")
+      .def(
+          "requirement",
+          [](const ChildPort& port, uint64_t count, int32_t required_child,
+             uint64_t required_count) {
+            return static_cast<int>(
+                guarded([&] { return port.requirement(count, required_child, required_count); }));
+          },
+          nb::arg("count"), nb::arg("required_child"), nb::arg("required_count"),
+          "Return 0 for a requirement that is pending, 1 if it is met, 2 if it failed.")
+      .def_prop_ro("completed", &ChildPort::completed, "The frames that have ended.")
+      .def("left", &ChildPort::left, nb::arg("count"),
+           "State that frames up to `count` have left for the other host.")
+      .def("started", &ChildPort::started, nb::arg("count"), nb::arg("age_ns"),
+           "State that a frame started `age_ns` ago.")
+      .def("ended", &ChildPort::ended, nb::arg("succeeded"), "State that the next frame has ended.")
+      .def(
+          "answer",
+          [](const ChildPort& port, uint64_t count, uint16_t outcome, const nb::bytes& data) {
+            return or_closed([&] { return port.answer(count, outcome, string_of(data)); });
+          },
+          nb::arg("count"), nb::arg("outcome"), nb::arg("data"),
+          "Answer a frame, in order; return false if the parent has to poll first.")
+      .def(
+          "reply",
+          [](const ChildPort& port, uint64_t number, const nb::bytes& data) {
+            return or_closed([&] { return port.reply(number, string_of(data)); });
+          },
+          nb::arg("number"), nb::arg("data"),
+          "Reply to a control frame; return false if the parent has to poll first.")
+      .def_prop_ro(
+          "bell", [](const ChildPort& port) { return reinterpret_cast<uintptr_t>(port.bell()); },
+          "The address of the bell that the parent and siblings ring.")
+      .def("close", &ChildPort::close, "Close the end; twice is fine.");
+}
+
+void bind_parent_port(nb::module_& module) {
+  nb::class_<ParentPort>(module, "ParentPort",
+                         "The parent's end of a connection, for a gateway. No call blocks.")
+      .def(
+          "__init__",
+          [](ParentPort* place, uintptr_t table, uintptr_t end, uintptr_t progress_table) {
+            new (place) ParentPort(*at<const pto_transport_api>(table), at<pto_parent_end>(end),
+                                   ProgressTable(at<void>(progress_table)));
+          },
+          nb::arg("table"), nb::arg("end"), nb::arg("progress_table"),
+          "Take ownership of an open end. The table has one child.")
+      .def("submit", &submit, nb::arg("kind"), nb::arg("number"), nb::arg("callable"),
+           nb::arg("config"), nb::arg("flags"), nb::arg("required_count"), nb::arg("data"),
+           "Send a frame; return false if the queue has no free space.\n\nA `required_count` "
+           "that is not 0 is the number of an earlier frame that must succeed first. Raises "
+           "ProtocolError.")
+      .def("poll", &poll, nb::sig("def poll(self) -> list[tuple[int, int, int, bytes]]"),
+           "Return answers: kind, number, outcome, data. Raises ProtocolError.")
+      .def_prop_ro("started", &ParentPort::started, "The newest frame that has started.")
+      .def("succeeded", &ParentPort::succeeded, nb::arg("count"),
+           "Return the newest frame up to which all have succeeded, if frames up to `count` have.")
+      .def_prop_ro("started_age_ns", &ParentPort::started_age_ns,
+                   "The nanoseconds since the start of the newest frame.")
+      .def_prop_ro(
+          "bell", [](const ParentPort& port) { return reinterpret_cast<uintptr_t>(port.bell()); },
+          "The address of the bell that the child rings.")
+      .def("close", &ParentPort::close, "Close the end; twice is fine.");
+}
+
+}  // namespace
+
+void bind_remote(nb::module_& module) {
+  bind_child_port(module);
+  bind_parent_port(module);
+  nb::class_<BellWatch>(module, "BellWatch", "A descriptor that is readable after a ring.")
+      .def(
+          "__init__",
+          [](BellWatch* place, uintptr_t bell) { new (place) BellWatch(at<pto_bell>(bell)); },
+          nb::arg("bell"), "Watch the bell at an address.")
+      .def_prop_ro("descriptor", &BellWatch::descriptor)
+      .def("arm", &BellWatch::arm,
+           "Make the descriptor readable at the next ring. Check for work once more after this.")
+      .def("close", &BellWatch::close, nb::call_guard<nb::gil_scoped_release>(),
+           "End the watch; twice is fine.");
+}
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,94 @@
+#include "remote/child_port.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "child/child_end.hpp"
+
+namespace pto::hierarchy {
+
+ChildPort::ChildPort(const pto_transport_api& api, pto_child_end* end,
+                     const ProgressTable& progress, int32_t child)
+    : api_(api),
+      end_(end),
+      progress_(progress),
+      child_(child),
+      base_(progress.child(child).completed.load(std::memory_order_relaxed)),
+      count_(base_) {
+  progress.child(child).pid.store(static_cast<uint32_t>(getpid()), std::memory_order_release);
+}
+
+std::vector<ReceivedFrame> ChildPort::receive(int32_t most) {
+  constexpr int32_t kBatch = 64;
+  pto_frame_view views[kBatch];
+  const int32_t count = checked(api_.receive(end_, views, std::min(most, kBatch)));
+  std::vector<ReceivedFrame> frames;
+  frames.reserve(static_cast<size_t>(count));
+  for (int32_t i = 0; i < count; ++i) {
+    const pto_frame& head = *views[i].frame;
+    const bool is_task = head.kind == PTO_FRAME_TASK;
+    if (is_task) count_ += 1;
+    std::string data(static_cast<const char*>(views[i].data), head.bytes);
+    frames.push_back({head, is_task ? count_ : 0, std::move(data)});
+  }
+  if (count > 0) api_.take(end_, count);
+  return frames;
+}
+
+Requirement ChildPort::requirement(uint64_t count, int32_t required_child,
+                                   uint64_t required_count) const {
+  if (required_child < 0 || required_child >= static_cast<int32_t>(progress_.children()))
+    throw Refusal(Refusal::Kind::kProtocol, "a task requires a frame of child " +
+                                                std::to_string(required_child) + " of " +
+                                                std::to_string(progress_.children()));
+  const auto judge = [&] {
+    return progress_.requirement(child_, count, required_child, required_count);
+  };
+  const Requirement found = judge();
+  if (found != Requirement::kPending) return found;
+  progress_.want_ring(child_, required_child);
+  return judge();  // it may have completed before the request
+}
+
+uint64_t ChildPort::completed() const {
+  return progress_.child(child_).completed.load(std::memory_order_relaxed);
+}
+
+void ChildPort::left(uint64_t count) const {
+  progress_.pass_on(child_, count);
+}
+
+void ChildPort::started(uint64_t count, uint64_t age_ns) const {
+  if (count <= progress_.child(child_).started.load(std::memory_order_relaxed)) return;
+  const uint64_t now_ns = engine::monotonic_ns();
+  progress_.start_elsewhere(child_, count, now_ns - std::min(age_ns, now_ns));
+}
+
+bool ChildPort::answer(uint64_t count, uint16_t outcome, const std::string& data) const {
+  return try_answer({count - base_, data.empty() ? nullptr : data.data(),
+                     static_cast<uint32_t>(data.size()), PTO_ANSWER_COMPLETED, outcome});
+}
+
+bool ChildPort::reply(uint64_t number, const std::string& data) const {
+  return try_answer({number, data.empty() ? nullptr : data.data(),
+                     static_cast<uint32_t>(data.size()), PTO_ANSWER_REPLY, PTO_OUTCOME_SUCCEEDED});
+}
+
+void ChildPort::close() {
+  if (end_) api_.close_child(end_);
+  end_ = nullptr;
+}
+
+bool ChildPort::try_answer(const pto_answer& answer) const {
+  return checked(api_.answer(end_, &answer)) != 0;
+}
+
+int32_t ChildPort::checked(int32_t result) const {
+  if (result >= 0) return result;
+  if (result == PTO_ENDPOINT_CLOSED) throw ParentClosed();
+  throw Refusal(Refusal::Kind::kProtocol,
+                "transport " + std::string(api_.name) + ": " + api_.child_error(end_));
+}
+
+}  // namespace pto::hierarchy

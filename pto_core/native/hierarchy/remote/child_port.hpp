@@ -1,0 +1,68 @@
+// The child's end of a connection, for a program that passes the frames on to another host.
+//
+// The relay uses it in the place of a ChildLoop: it receives frames ahead, keeps them until their
+// requirements are met, and ends them in order. No call blocks. One thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "progress_table.hpp"
+#include "pto/abi/endpoint.h"
+
+namespace pto::hierarchy {
+
+// A frame that was taken from the queue. `count` is its number in the progress table; 0 for a
+// control frame.
+struct ReceivedFrame {
+  pto_frame head;
+  uint64_t count;
+  std::string data;
+};
+
+class ChildPort {
+ public:
+  // Take ownership of the end.
+  ChildPort(const pto_transport_api& api, pto_child_end* end, const ProgressTable& progress,
+            int32_t child);
+  ~ChildPort() { close(); }
+  ChildPort(const ChildPort&) = delete;
+  ChildPort& operator=(const ChildPort&) = delete;
+
+  // Take the next frames from the queue. Throws Refusal (protocol), or ParentClosed.
+  std::vector<ReceivedFrame> receive(int32_t most);
+  // Return whether a frame may start; if not yet, the completion that it waits for rings the bell.
+  Requirement requirement(uint64_t count, int32_t required_child, uint64_t required_count) const;
+  // Return whether a frame of this child completed successfully, for one that has completed.
+  uint64_t completed() const;
+
+  // Frames up to `count` have left for the other host.
+  void left(uint64_t count) const;
+  // The newest frame that runs, which started `age_ns` ago.
+  void started(uint64_t count, uint64_t age_ns) const;
+  // The next frame has ended.
+  void ended(bool succeeded) const { progress_.complete(child_, succeeded); }
+  // Return false if the parent has to poll first. Frames are answered in order; an answer for a
+  // success covers the successes before it.
+  bool answer(uint64_t count, uint16_t outcome, const std::string& data) const;
+  bool reply(uint64_t number, const std::string& data) const;
+
+  pto_bell* bell() const { return &progress_.child(child_).bell; }
+  bool is_open() const { return end_ != nullptr; }
+  void close();
+
+ private:
+  bool try_answer(const pto_answer& answer) const;
+  int32_t checked(int32_t result) const;
+
+  const pto_transport_api& api_;
+  pto_child_end* end_;
+  const ProgressTable progress_;
+  const int32_t child_;
+  const uint64_t base_;  // frames counted in the table before this connection
+  uint64_t count_;       // number in the table of the last frame that was received
+};
+
+}  // namespace pto::hierarchy

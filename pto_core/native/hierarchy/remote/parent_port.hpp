@@ -1,0 +1,61 @@
+// The parent's end of a connection to one child, for a program that passes on the frames of another
+// host.
+//
+// The gateway uses it in the place of a driver: frames arrive in order from the relay, and answers
+// go back to it. No call blocks. One thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "progress_table.hpp"
+#include "pto/abi/endpoint.h"
+
+namespace pto::hierarchy {
+
+struct ReceivedAnswer {
+  uint64_t number;
+  uint16_t kind;
+  uint16_t outcome;
+  std::string data;
+};
+
+class ParentPort {
+ public:
+  // Take ownership of the end. `progress` has one child.
+  ParentPort(const pto_transport_api& api, pto_parent_end* end, const ProgressTable& progress)
+      : api_(api), end_(end), progress_(progress) {}
+  ~ParentPort() { close(); }
+  ParentPort(const ParentPort&) = delete;
+  ParentPort& operator=(const ParentPort&) = delete;
+
+  // Return false if the queue has no free space. Throws Refusal (protocol), also for a frame that
+  // is too large.
+  bool submit(const pto_frame& head, const std::string& data);
+  // Return the answers that have arrived, in order. Throws Refusal (protocol) if the child closed.
+  std::vector<ReceivedAnswer> poll();
+
+  // The number of the newest frame that has started, and of the newest that has completed.
+  uint64_t started() const { return record().started.load(std::memory_order_acquire); }
+  uint64_t completed() const { return record().completed.load(std::memory_order_acquire); }
+  // The newest frame up to which all have succeeded, from `count` on, which has. The child reports
+  // successes late; the progress table has each at once.
+  uint64_t succeeded(uint64_t count) const;
+  // The nanoseconds since the start of the newest frame; the child keeps the time after this call.
+  uint64_t started_age_ns() const;
+
+  pto_bell* bell() const { return progress_.parent_bell(); }
+  bool is_open() const { return end_ != nullptr; }
+  void close();
+
+ private:
+  ChildRecord& record() const { return progress_.child(0); }
+  int32_t checked(int32_t result) const;
+
+  const pto_transport_api& api_;
+  pto_parent_end* end_;
+  const ProgressTable progress_;
+};
+
+}  // namespace pto::hierarchy

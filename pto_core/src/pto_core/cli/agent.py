@@ -1,0 +1,117 @@
+"""Serve Workers of other hosts on this one, or ask an agent about its sessions."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from pto_core import plugins
+from pto_core.cli.show import show_json, show_table
+from pto_core.config import load_core
+from pto_core.errors import UsageError
+from pto_core.interfaces import KeyPair
+from pto_core.remote.agent_messages import Done, Drain, GetStatus, Refused, Request, Status, Stop
+from pto_core.remote.failures import failure_from_record
+from pto_core.remote.keys import AGENT, CLIENT, key_pair, public_key
+from pto_core.remote.relay import Contact
+from pto_core.remote.rights import Rights, read_rights
+from pto_core.version import VERSION
+
+_ANSWER_S = 10.0
+_COLUMNS = ("session", "client", "epoch", "processes", "age")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    serve = actions.add_parser("serve", help="run an agent until it is stopped")
+    serve.add_argument(
+        "--bind", default="tcp://127.0.0.1:7700", help="address, such as tcp://0.0.0.0:7700"
+    )
+    serve.add_argument("--allow", type=Path, help="file with the permitted clients (TOML)")
+    serve.add_argument(
+        "--insecure", action="store_true", help="permit other addresses than loopback without keys"
+    )
+    _add_keys(serve)
+    for name, text in (
+        ("status", "show an agent and its sessions"),
+        ("drain", "let an agent accept no further session"),
+        ("stop", "end an agent and its sessions"),
+    ):
+        action = actions.add_parser(name, help=text)
+        action.add_argument("address", help="address of the agent, such as tcp://host1:7700")
+        _add_keys(action)
+        action.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_keys(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--keys", type=Path, help="folder of the key set (`pto keys new`)")
+
+
+def run(namespace: argparse.Namespace) -> int:
+    """Serve, or send one request to an agent."""
+    link = load_core({}, namespace.set)["link"]
+    if namespace.action == "serve":
+        _serve(link, namespace)
+        return 0
+    contact = Contact.of(plugins.load_link(link), namespace.address, namespace.keys)
+    requests: dict[str, Request] = {"status": GetStatus(), "drain": Drain(), "stop": Stop()}
+    reply = contact.ask(requests[namespace.action], _ANSWER_S)
+    if isinstance(reply, Refused):
+        failure = failure_from_record(reply.failure)
+        raise failure.exception or UsageError(failure.message)
+    if isinstance(reply, Status):
+        _show(reply, as_json=namespace.json)
+    elif isinstance(reply, Done):
+        print("done")
+    return 0
+
+
+def _serve(link: str, namespace: argparse.Namespace) -> None:
+    from pto_core.remote.agent import serve
+
+    if namespace.insecure and namespace.keys is None:
+        print("pto agent: without keys, every program that reaches this address can run code here")
+    credentials: KeyPair | None = None
+    clients: Sequence[Rights] = [Rights("anyone", "")]
+    if namespace.keys is not None:
+        credentials = key_pair(namespace.keys, AGENT, link)
+        clients = [Rights("own key set", public_key(namespace.keys, CLIENT, link))]
+    if namespace.allow is not None:
+        clients = read_rights(namespace.allow)
+
+    def started(address: str) -> None:
+        print(f"pto agent: serving at {address}", flush=True)
+
+    serve(
+        link,
+        namespace.bind,
+        credentials,
+        clients,
+        VERSION,
+        started,
+        insecure=namespace.insecure,
+    )
+
+
+def _show(status: Status, *, as_json: bool) -> None:
+    rows = [
+        (one.path, one.client, str(one.epoch), str(one.processes), f"{one.age_s:.0f} s")
+        for one in status.sessions
+    ]
+    if as_json:
+        sessions = [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
+        show_json(
+            {
+                "address": status.address,
+                "core_version": status.core_version,
+                "is_draining": status.is_draining,
+                "sessions": sessions,
+            }
+        )
+        return
+    state = "draining" if status.is_draining else "accepting sessions"
+    print(f"agent at {status.address}, ptorun-core {status.core_version}, {state}")
+    if rows:
+        show_table("sessions", _COLUMNS, rows)

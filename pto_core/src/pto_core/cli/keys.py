@@ -1,0 +1,31 @@
+"""Make the keys with which a Worker and the agents of other hosts know each other."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pto_core import plugins
+from pto_core.config import load_core
+from pto_core.remote.keys import new_keys
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    new = actions.add_parser("new", help="write a new key set")
+    new.add_argument("folder", type=Path, help="the folder of the key set, such as ./keys")
+
+
+def run(namespace: argparse.Namespace) -> int:
+    """Write a key set, and print which files each machine needs."""
+    folder: Path = namespace.folder
+    link = load_core({}, namespace.set)["link"]
+    new_keys(folder, plugins.load_link(link))
+    print(
+        f"wrote a key set for the link {link!r} to {folder}\n"
+        f"  each host with an agent needs   {folder}/agent.secret, agent.public, client.public\n"
+        f"  the machine of the Worker needs {folder}/client.secret, client.public, agent.public\n"
+        "copy the secret files over a trusted connection only, such as scp"
+    )
+    return 0

@@ -1,0 +1,317 @@
+"""The agent of a host: it starts sessions for the clients that it permits.
+
+Two processes: this one serves clients over a link; the other one forks gateways
+(:mod:`pto_core.remote.session_host`). Each session has a socket pair, whose far end is inherited by
+all of its processes. The end of file there proves that the session is over.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pto_core import log, plugins
+from pto_core.errors import PtoError, UsageError
+from pto_core.hierarchy.failures import Failure
+from pto_core.interfaces import KeyPair, LinkPlugin, Listener, Message, Peer, split_address
+from pto_core.remote.agent_messages import (
+    Done,
+    End,
+    Ended,
+    GetStatus,
+    Open,
+    Opened,
+    Refused,
+    Reply,
+    SessionStatus,
+    Status,
+    Stop,
+    decode_request,
+    pack,
+    unpack,
+)
+from pto_core.remote.failures import failure_from_bytes, failure_to_record
+from pto_core.remote.gateway import GatewayPlan
+from pto_core.remote.rights import Rights
+from pto_core.remote.session_host import SessionHost, read_report, send_plan
+
+_KILL_S = 1.0  # after the request to end
+_TURN_S = 0.2
+
+
+@dataclass
+class _Session:
+    """A session from its start until all of its processes have exited."""
+
+    request: Open
+    rights: Rights
+    channel: socket.socket
+    begun: float = field(default_factory=time.monotonic)
+    port: int = 0
+    failure: Refused | None = None
+    ending: float | None = None  # when its end was requested
+    waiting: list[tuple[Peer, bytes]] = field(default_factory=list)  # clients of Open
+
+
+class Agent:
+    """Serves clients. One thread. ``clients``: their rights, by public key."""
+
+    def __init__(
+        self,
+        plugin: LinkPlugin,
+        listener: Listener,
+        credentials: KeyPair | None,
+        clients: dict[str | None, Rights],
+        host: socket.socket,
+        core_version: str,
+    ) -> None:
+        self._plugin = plugin
+        self._listener = listener
+        self._credentials = credentials
+        self._clients = clients
+        self._host = host
+        self._core_version = core_version
+        self._sessions: dict[bytes, _Session] = {}
+        self._over: dict[bytes, int] = {}  # the newest epoch that is over, by session
+        self._is_draining = False
+        self.is_stopped = False
+
+    def run(self) -> None:
+        """Serve until :meth:`stop`, and until all sessions are over."""
+        while not (self.is_stopped and not self._sessions):
+            channels = {one.channel.fileno(): name for name, one in self._sessions.items()}
+            ready = self._plugin.wait([self._listener], _TURN_S, [*channels, self._host.fileno()])
+            if self._host.fileno() in ready.descriptors:
+                raise ProcessLookupError("the process that forks gateways has exited")
+            while (message := self._listener.receive()) is not None:
+                self._receive(message)
+            for descriptor in ready.descriptors:
+                self._read_report(channels[descriptor])
+            self._kill_late()
+
+    def stop(self) -> None:
+        """End all sessions, then the agent."""
+        self.is_stopped = True
+        for name in list(self._sessions):
+            self._end(name)
+
+    def _receive(self, message: Message) -> None:
+        peer = message.peer
+        rights = self._clients.get(peer.key)
+        if rights is None:
+            return
+        try:
+            number, content = unpack(message.parts)
+            request = decode_request(content)
+        except PtoError as error:
+            log.get(__name__).warning("invalid request", client=rights.name, reason=str(error))
+            return
+        try:
+            reply = self._reply(request, rights, peer, number)
+        except Exception as error:  # noqa: BLE001 - the client receives it
+            reply = _refused(error)
+        if reply is not None:
+            self._listener.send(peer, pack(number, reply))
+
+    def _reply(self, request: object, rights: Rights, peer: Peer, number: bytes) -> Reply | None:
+        if isinstance(request, Open):
+            return self._open(request, rights, peer, number)
+        if isinstance(request, End):
+            return self._end_epoch(request)
+        if isinstance(request, GetStatus):
+            return self._status()
+        self._is_draining = True
+        if isinstance(request, Stop):
+            self.stop()
+        return Done()
+
+    # ---- sessions ----
+
+    def _open(self, request: Open, rights: Rights, peer: Peer, number: bytes) -> Reply | None:
+        known = self._sessions.get(request.session)
+        if known is not None and known.request.epoch == request.epoch:
+            if known.ending is not None:
+                return _refused(UsageError("the session was ended during its start"))
+            if known.port or known.failure:
+                return known.failure or Opened(known.port)
+            known.waiting.append((peer, number))
+            return None
+        if known is not None:  # an earlier epoch; the client repeats the request until it is over
+            self._end(request.session)
+            return None
+        if self._is_draining:
+            raise UsageError(
+                "this agent accepts no sessions any more, because it was asked to drain; start "
+                "another one, or use another host"
+            )
+        if self._over.get(request.session, 0) >= request.epoch:
+            raise UsageError(f"epoch {request.epoch} of the session is over")
+        session = self._start(request, rights)
+        session.waiting.append((peer, number))
+        self._sessions[request.session] = session
+        return None
+
+    def _start(self, request: Open, rights: Rights) -> _Session:
+        used = sum(
+            one.request.blueprint.process_count + 1
+            for one in self._sessions.values()
+            if one.rights is rights
+        )
+        blueprint = rights.permitted(request.blueprint, used)
+        callables = rights.permitted_callables(request.callables)
+        host, _ = split_address(self._listener.address)
+        host = f"[{host}]" if ":" in host else host
+        plan = GatewayPlan(
+            session=request.session,
+            epoch=request.epoch,
+            path=request.path,
+            lease_ns=request.lease_ns,
+            blueprint=blueprint,
+            callables=tuple(callables),
+            ranges=tuple(request.ranges),
+            queue_bytes=request.queue_bytes,
+            start_timeout_s=request.start_timeout_s,
+            link=self._plugin.name,
+            bind=f"tcp://{host}:0",
+            credentials=self._credentials,
+            rights=rights,
+            core_version=self._core_version,
+        )
+        return _Session(request, rights, send_plan(self._host, request.session, plan))
+
+    def _read_report(self, name: bytes) -> None:
+        session = self._sessions[name]
+        try:
+            report = read_report(session.channel)
+        except (EOFError, OSError):
+            self._finish(name)
+            return
+        if report is None:
+            return
+        kind, value = report
+        reply: Reply
+        if kind == "ready":
+            assert isinstance(value, str)
+            session.port = split_address(value)[1]
+            reply = Opened(session.port)
+        else:
+            assert isinstance(value, bytes)
+            reply = session.failure = Refused(failure_to_record(failure_from_bytes(value)))
+        self._tell(session, reply)
+
+    def _finish(self, name: bytes) -> None:
+        """Forget a session whose processes have all exited."""
+        session = self._sessions.pop(name)
+        session.channel.close()
+        self._over[name] = session.request.epoch
+        reason = UsageError("the session was ended during its start, or its gateway was killed")
+        self._tell(session, session.failure or _refused(reason))
+
+    def _tell(self, session: _Session, reply: Reply) -> None:
+        for peer, number in session.waiting:
+            self._listener.send(peer, pack(number, reply))
+        session.waiting.clear()
+
+    def _end_epoch(self, request: End) -> Reply | None:
+        known = self._sessions.get(request.session)
+        if known is None or known.request.epoch > request.epoch:
+            self._over[request.session] = max(request.epoch, self._over.get(request.session, 0))
+            return Ended()
+        self._end(request.session)
+        return None  # the client repeats the request until the session is over
+
+    def _end(self, name: bytes) -> None:
+        session = self._sessions[name]
+        if session.ending is None:
+            session.ending = time.monotonic()
+            session.channel.shutdown(socket.SHUT_WR)
+
+    def _kill_late(self) -> None:
+        for name, session in self._sessions.items():
+            if session.ending is not None and time.monotonic() - session.ending > _KILL_S:
+                session.ending = time.monotonic()
+                self._host.sendall(pickle.dumps(("kill", name)))
+
+    def _status(self) -> Status:
+        return Status(
+            self._core_version,
+            self._listener.address,
+            self._is_draining,
+            [
+                SessionStatus(
+                    one.request.path,
+                    one.rights.name,
+                    one.request.epoch,
+                    one.request.blueprint.process_count + 1,
+                    time.monotonic() - one.begun,
+                )
+                for one in self._sessions.values()
+            ],
+        )
+
+
+def _refused(error: BaseException) -> Refused:
+    return Refused(failure_to_record(Failure.of(error)))
+
+
+def serve(
+    link: str,
+    bind: str,
+    credentials: KeyPair | None,
+    clients: Sequence[Rights],
+    core_version: str,
+    started: Callable[[str], None],
+    *,
+    insecure: bool,
+) -> None:
+    """Run an agent until SIGTERM, SIGINT or a request to stop. ``started`` receives the address."""
+    theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    parent = os.getpid()
+    server = os.fork()
+    if server == 0:
+        theirs.close()
+        code = 1
+        try:
+            _serve_clients(link, bind, credentials, clients, core_version, started, ours, insecure)
+            code = 0
+        except PtoError as error:
+            log.show(f"pto: error: {error}", "error")
+        finally:
+            os._exit(code)
+    ours.close()
+    assert parent == os.getpid()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: os.kill(server, signal.SIGTERM))
+    SessionHost(theirs).run()
+    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(server, 0)[1]))
+
+
+def _serve_clients(
+    link: str,
+    bind: str,
+    credentials: KeyPair | None,
+    clients: Sequence[Rights],
+    core_version: str,
+    started: Callable[[str], None],
+    host: socket.socket,
+    insecure: bool,
+) -> None:
+    plugin = plugins.load_link(link)
+    keys = [one.key for one in clients]
+    listener = plugin.listen(bind, credentials, keys, insecure=insecure)
+    by_key: dict[str | None, Rights] = {one.key: one for one in clients}
+    if credentials is None:
+        by_key = {None: clients[0]}
+    agent = Agent(plugin, listener, credentials, by_key, host, core_version)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: agent.stop())
+    started(listener.address)
+    try:
+        agent.run()
+    finally:
+        listener.close(linger_s=0.2)

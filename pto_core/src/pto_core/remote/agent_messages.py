@@ -1,0 +1,161 @@
+"""The requests to an agent and its replies.
+
+A message has the number of the request, then a record in parts of at most 1 MiB. A client repeats a
+request until the reply arrives, so the agent answers a repeated request in the same way.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Annotated, TypeVar
+
+import msgspec
+
+from pto_core.errors import LinkError, ProtocolError
+from pto_core.interfaces import Link, LinkPlugin
+from pto_core.remote.blueprint import BLUEPRINT_BYTES_MAX, CALLABLES_MAX, Blueprint, CallableRecord
+from pto_core.remote.failures import FailureRecord
+from pto_core.remote.values import Name, Natural, Record, Text, decoder, encoded
+from pto_core.remote.wire import Part
+
+RANGES_MAX = 64
+_NUMBER_BYTES = 8
+_PART_BYTES = 1 << 20
+_REPEAT_S = 0.5
+
+_Session = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
+
+
+class Open(Record, frozen=True, tag="open"):
+    """Start a session: a gateway and the Worker of the blueprint."""
+
+    session: _Session
+    epoch: Natural
+    path: Name
+    core_version: Name
+    python: tuple[int, int]
+    lease_ns: Natural
+    blueprint: Blueprint
+    callables: Annotated[list[CallableRecord], msgspec.Meta(max_length=CALLABLES_MAX)]
+    ranges: Annotated[list[tuple[Natural, Natural]], msgspec.Meta(max_length=RANGES_MAX)]
+    queue_bytes: Natural
+    start_timeout_s: float
+
+
+class End(Record, frozen=True, tag="end"):
+    """End a session, and all its earlier epochs."""
+
+    session: _Session
+    epoch: Natural
+
+
+class GetStatus(Record, frozen=True, tag="status"):
+    """Describe the agent."""
+
+
+class Drain(Record, frozen=True, tag="drain"):
+    """Accept no further session."""
+
+
+class Stop(Record, frozen=True, tag="stop"):
+    """End all sessions and the agent."""
+
+
+class Opened(Record, frozen=True, tag="opened"):
+    """The session listens at this port of the agent's host."""
+
+    port: Natural
+
+
+class Refused(Record, frozen=True, tag="refused"):
+    """The request failed."""
+
+    failure: FailureRecord
+
+
+class Ended(Record, frozen=True, tag="ended"):
+    """No process of the session exists any more."""
+
+
+class SessionStatus(Record, frozen=True):
+    """One session of an agent."""
+
+    path: Name
+    client: Name
+    epoch: Natural
+    processes: Natural
+    age_s: float
+
+
+class Status(Record, frozen=True, tag="state"):
+    """An agent and its sessions."""
+
+    core_version: Name
+    address: Text
+    is_draining: bool
+    sessions: list[SessionStatus]
+
+
+class Done(Record, frozen=True, tag="done"):
+    """The agent has done it."""
+
+
+Request = Open | End | GetStatus | Drain | Stop
+Reply = Opened | Refused | Ended | Status | Done
+_Kind = TypeVar("_Kind")
+
+decode_request = decoder(Request, "request to an agent", BLUEPRINT_BYTES_MAX)
+decode_reply: Callable[[bytes], Reply] = decoder(Reply, "reply of an agent", BLUEPRINT_BYTES_MAX)
+
+
+def pack(number: bytes, record: Record) -> list[Part]:
+    """Return the parts of a message."""
+    content = encoded(record)
+    starts = range(0, len(content), _PART_BYTES)
+    return [number, *(content[start : start + _PART_BYTES] for start in starts)]
+
+
+def unpack(parts: Sequence[Part]) -> tuple[bytes, bytes]:
+    """Return number and content of a message; raise ProtocolError."""
+    if len(parts[0]) != _NUMBER_BYTES:
+        raise ProtocolError(f"a message to an agent begins with {len(parts[0])} bytes")
+    return bytes(parts[0]), b"".join(parts[1:])
+
+
+class Question:
+    """A request that is repeated until the reply has arrived. No call blocks."""
+
+    def __init__(self, link: Link, request: Request) -> None:
+        self.link = link
+        self._number = os.urandom(_NUMBER_BYTES)
+        self._parts = pack(self._number, request)
+        self._repeat = 0.0
+
+    def reply(self) -> Reply | None:
+        """Return the reply, or None if it has not arrived; raise ProtocolError."""
+        if time.monotonic() >= self._repeat and self.link.send(self._parts):
+            self._repeat = time.monotonic() + _REPEAT_S
+        while (message := self.link.receive()) is not None:
+            number, content = unpack(message.parts)
+            if number == self._number:
+                return decode_reply(content)
+        return None
+
+
+def ask(plugin: LinkPlugin, link: Link, address: str, request: Request, timeout_s: float) -> Reply:
+    """Return the reply of an agent; raise LinkError if none arrives in time."""
+    question = Question(link, request)
+    until = time.monotonic() + timeout_s
+    while (left_s := until - time.monotonic()) > 0:
+        reply = question.reply()
+        if reply is not None:
+            return reply
+        plugin.wait([link], min(_REPEAT_S, left_s))
+    reason = link.problem or "no reply arrived"
+    raise LinkError(
+        f"the agent at {address} did not answer within {timeout_s:g} s: {reason}; start it there "
+        "with `pto agent serve`, and check address, keys and firewall",
+        address=address,
+    )

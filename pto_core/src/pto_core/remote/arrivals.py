@@ -1,0 +1,36 @@
+"""Bulk messages in the order of their frames.
+
+Control and bulk messages travel separately. A piece of a frame must not be applied before the
+smaller pieces of earlier frames, which travel with the frames.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+Step = Callable[[], None]
+
+
+class Arrivals:
+    """Runs the steps of a frame as soon as all earlier frames are complete; keeps later ones.
+
+    Memory is bounded by the credits of the bulk channel: a step that waits holds its credit.
+    """
+
+    def __init__(self) -> None:
+        self._current = 1
+        self._kept: deque[tuple[int, Step]] = deque()
+
+    def add(self, frame: int, step: Step) -> None:
+        """Run or keep a step of a frame; frames are added in order."""
+        if frame <= self._current:
+            step()
+        else:
+            self._kept.append((frame, step))
+
+    def complete(self, frame: int) -> None:
+        """Run the steps of the next frame, because this one and all before it are complete."""
+        self._current = frame + 1
+        while self._kept and self._kept[0][0] <= self._current:
+            self._kept.popleft()[1]()

@@ -1,0 +1,153 @@
+"""The blueprint of a remote Worker: plain data from which another host builds it.
+
+It has the Worker's children, the settings that the program passed, and its callables. All other
+settings are those of the other host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Protocol
+
+import msgspec
+
+from pto_core._hierarchy import CallableSpace
+from pto_core.config import load_with_plugins
+from pto_core.errors import UsageError
+from pto_core.hierarchy.chip_delivery import chip_to_bytes
+from pto_core.hierarchy.handles import Delivery, by_code
+from pto_core.hierarchy.registry import Registration, Registry
+from pto_core.hierarchy.serialisation import fingerprint, import_path, is_of_main
+from pto_core.hierarchy.settings import WorkerSettings
+from pto_core.remote.callables import AnyDelivery, Digest, to_local
+from pto_core.remote.chip_sender import ChipSender
+from pto_core.remote.requests import DELIVERIES_MAX, to_sent
+from pto_core.remote.values import Name, Natural, Record, Text, Value, decoder, from_value, to_value
+from pto_core.toolchain.source_folders import SourceFolders
+
+BLUEPRINT_BYTES_MAX = 2**28
+CHILDREN_MAX = 1024
+CALLABLES_MAX = 2**14
+
+_Identity = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
+
+
+class CallableRecord(Record, frozen=True):
+    """A registered callable: the members of its handle, and the ways in which it arrives."""
+
+    registration: _Identity
+    digest: Digest
+    kind: Natural
+    space: Natural
+    name: Name
+    deliveries: Annotated[list[AnyDelivery], msgspec.Meta(min_length=1, max_length=DELIVERIES_MAX)]
+
+
+class Blueprint(Record, frozen=True):
+    """A Worker that was not started. ``identity``: of the Worker, for its handles."""
+
+    level: Natural
+    device_ids: Annotated[list[Natural], msgspec.Meta(max_length=CHILDREN_MAX)]
+    sub_workers: Annotated[int, msgspec.Meta(ge=0, le=CHILDREN_MAX)]
+    settings: Annotated[dict[Text, Value], msgspec.Meta(max_length=CHILDREN_MAX)]
+    identity: _Identity
+    callables: Annotated[list[CallableRecord], msgspec.Meta(max_length=CALLABLES_MAX)]
+    workers: Annotated[list[Blueprint], msgspec.Meta(max_length=CHILDREN_MAX)]
+
+    @property
+    def process_count(self) -> int:
+        """The number of processes of the Worker and of all children below it."""
+        own = 1 + len(self.device_ids) + self.sub_workers
+        return own + sum(worker.process_count for worker in self.workers)
+
+    @property
+    def plain_settings(self) -> dict[str, Any]:
+        """The settings as plain values."""
+        return {key: from_value(value) for key, value in self.settings.items()}
+
+    def all_callables(self) -> Iterable[CallableRecord]:
+        """Yield the callables of the Worker and of all Workers below it."""
+        yield from self.callables
+        for worker in self.workers:
+            yield from worker.all_callables()
+
+
+class Described(Protocol):
+    """The parts of a Worker that its blueprint has."""
+
+    @property
+    def settings(self) -> WorkerSettings:
+        """The settings of the Worker."""
+
+    @property
+    def registry(self) -> Registry:
+        """The callables of the Worker."""
+
+    @property
+    def nested(self) -> Sequence[Described]:
+        """The Workers that were added to it."""
+
+
+def blueprint_of(worker: Described) -> Blueprint:
+    """Return the blueprint of a Worker that was not started.
+
+    Raises UsageError for a callable or a setting that cannot be sent to another host.
+    """
+    settings = worker.settings
+    registrations = worker.registry.registrations()
+    has_chips = any(one.identity.space == CallableSpace.LOCAL_CHIP for one in registrations)
+    chips = ChipSender(load_with_plugins(settings.given)) if has_chips else None
+    return Blueprint(
+        settings.level,
+        list(settings.device_ids),
+        settings.sub_workers,
+        {key: to_value(value) for key, value in settings.given.items()},
+        worker.registry.live.worker,
+        [_record(one, chips) for one in registrations],
+        [blueprint_of(one) for one in worker.nested],
+    )
+
+
+def shipped(registry: Registry, space: CallableSpace) -> list[CallableRecord]:
+    """Return all callables of a namespace for a child on another host; raise UsageError."""
+    found = (one for one in registry.registrations() if one.identity.space == space)
+    return [_record(one, None) for one in found]
+
+
+def deliveries_of(registration: Registration) -> tuple[Delivery, ...]:
+    """Return the ways in which a callable reaches another host, in the order to try.
+
+    A function with an import path is imported if the other host has the same code; otherwise it
+    travels by code. Raises UsageError if it cannot be serialised.
+    """
+    target = registration.target
+    if registration.identity.space == CallableSpace.LOCAL_CHIP:
+        return (Delivery("chip", chip_to_bytes(target, serialise=False)),)
+    path = import_path(target)
+    if path is None or is_of_main(path):
+        return (by_code(target),)
+    imported = Delivery("import", path, fingerprint(target))
+    try:
+        return imported, by_code(target)
+    except UsageError:  # the import may work
+        return (imported,)
+
+
+def _record(registration: Registration, chips: ChipSender | None) -> CallableRecord:
+    identity = registration.identity
+    return CallableRecord(
+        registration.handle.registration,
+        identity.digest,
+        int(identity.kind),
+        int(identity.space),
+        identity.name,
+        [to_sent(one, chips) for one in deliveries_of(registration)],
+    )
+
+
+def local_deliveries(record: CallableRecord, folders: SourceFolders) -> list[Delivery]:
+    """Return the deliveries of a record; files are written to ``folders``."""
+    return [to_local(one, folders) for one in record.deliveries]
+
+
+decode_blueprint = decoder(Blueprint, "blueprint", BLUEPRINT_BYTES_MAX)

@@ -1,0 +1,80 @@
+"""The fence of a remote child: its loss is reported when the session on the other host is over.
+
+A relay that ends by itself has waited for the end of its session. One that was killed has not: then
+another program asks the agent to end the session, or waits until the lease has passed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+from pto_core import plugins
+from pto_core.errors import PtoError
+from pto_core.hierarchy.processes import ChildExit
+from pto_core.remote.agent_messages import End, Ended
+from pto_core.remote.lease import Lease
+from pto_core.remote.relay import SESSION_OVER, Contact
+
+_COMMAND = (
+    "import sys; sys.path[:] = {path!r}; from pto_core.remote.fence import main; main(sys.argv[1:])"
+)
+_TRY_S = 1.0
+
+
+@dataclass(frozen=True)
+class RemoteSessionName:
+    """One epoch of a session, and the agent that has it."""
+
+    address: str
+    keys: str | None
+    link: str
+    session: bytes
+    epoch: int
+    lease_ns: int
+
+
+class SessionFence:
+    """See :class:`pto_core.hierarchy.fence.Fence`. ``name`` is that of the newest session."""
+
+    def __init__(self) -> None:
+        self.name: RemoteSessionName | None = None
+        self._program: subprocess.Popen[bytes] | None = None
+
+    def begin(self, ended: ChildExit) -> None:
+        """Start the program that ends the session, if its relay has not done so."""
+        name = self.name
+        if ended.exit_code in (0, SESSION_OVER) or name is None:
+            return
+        command = [sys.executable, "-P", "-c", _COMMAND.format(path=sys.path)]
+        arguments = [
+            name.address,
+            name.keys or "",
+            name.link,
+            name.session.hex(),
+            str(name.epoch),
+            str(name.lease_ns),
+        ]
+        self._program = subprocess.Popen([*command, *arguments], stdin=subprocess.DEVNULL)
+
+    def is_over(self) -> bool:
+        """Return whether the session is over."""
+        if self._program is not None and self._program.poll() is None:
+            return False
+        self._program = None
+        return True
+
+
+def main(arguments: list[str]) -> None:
+    """End a session: return when its agent has confirmed it, or when the lease has passed."""
+    address, keys, link, session, epoch, lease_ns = arguments
+    until = time.monotonic() + Lease(int(lease_ns)).relay_ns / 1e9
+    contact = Contact.of(plugins.load_link(link), address, keys or None)
+    request = End(bytes.fromhex(session), int(epoch))
+    while (left_s := until - time.monotonic()) > 0:
+        with contextlib.suppress(PtoError):
+            if isinstance(contact.ask(request, min(_TRY_S, left_s)), Ended):
+                return

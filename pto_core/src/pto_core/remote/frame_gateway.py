@@ -1,0 +1,288 @@
+"""The frames of a remote child on its own host: from the session to the Worker, and back.
+
+The Worker's process sees a local parent. Frames enter its queue in the order of their arrival. A
+frame that may write the same bytes as an earlier one waits here until that one has ended, because
+its results are the difference to the content before it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from pto_core._hierarchy import ParentPort
+from pto_core.errors import ProtocolError
+from pto_core.hierarchy.failures import Failure
+from pto_core.interfaces.frame import AnswerKind, FrameKind, Outcome
+from pto_core.remote.accesses import Access, accesses_of
+from pto_core.remote.arrivals import Arrivals
+from pto_core.remote.failures import packed_to_record
+from pto_core.remote.frame_relay import Sending
+from pto_core.remote.home_memory import Push, Result
+from pto_core.remote.inbox import Message
+from pto_core.remote.messages import (
+    FRAMES_MAX,
+    INLINE_BYTES,
+    EndedFrame,
+    MessageKind,
+    TaskFrame,
+    pack_changes,
+    pack_ended,
+    pack_numbered,
+    pack_started,
+    unpack_content,
+    unpack_evicted,
+    unpack_numbered,
+    unpack_tasks,
+)
+from pto_core.remote.requests import Request, decode_request, relayed_reply, to_refusal
+from pto_core.remote.shadow_memory import ShadowMemory
+from pto_core.remote.values import encoded
+from pto_core.remote.wire import Part
+from pto_core.toolchain.source_folders import SourceFolders
+
+_NO_TENSORS = bytes(4)
+_EMPTY_CALLABLE = bytes(32)
+_REPORT_NS = 50_000_000  # between two reports of a start
+
+Permit = Callable[[Request], Request]
+
+
+@dataclass
+class _Task:
+    """A frame that waits for the Worker. ``is_begun``: its earlier content was copied."""
+
+    frame: TaskFrame
+    accesses: list[Access]
+    is_begun: bool = False
+
+
+@dataclass
+class _Ended:
+    """A frame whose end is being sent."""
+
+    frame: EndedFrame
+    results: Iterator[Result] | None
+    packed: list[Part] | None = None
+    inline: list[Result] = field(default_factory=list)
+    after_bulk: int = 0
+
+
+class FrameGateway:
+    """Passes frames to the Worker, and their ends back. One thread; no call blocks.
+
+    ``permit`` returns the permitted part of a request, or raises an exception of the error tree.
+    Files of callables are written to ``folders``.
+    """
+
+    def __init__(
+        self,
+        port: ParentPort,
+        shadow: ShadowMemory,
+        session: Sending,
+        permit: Permit,
+        folders: SourceFolders,
+        inline_bytes: int = INLINE_BYTES,
+    ) -> None:
+        self._port = port
+        self._shadow = shadow
+        self._session = session
+        self._permit = permit
+        self._folders = folders
+        self._inline_bytes = inline_bytes
+        self._arrivals = Arrivals()
+        self._received = 0  # number of the last frame that arrived
+        self._waiting: deque[_Task | tuple[int, bytes]] = deque()
+        self._flying: deque[int] = deque()  # in the Worker, oldest first
+        self._ended: deque[_Ended] = deque()
+        self._batch: list[EndedFrame] = []
+        self._batch_after = 0
+        self._replies: deque[tuple[int, bytes]] = deque()
+        self._reported = (0, 0)  # the start that was reported last, and the time
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a frame is in the Worker."""
+        return bool(self._flying)
+
+    def handle(self, message: Message) -> None:
+        """Handle a message of the relay; raise ProtocolError."""
+        kind = message.kind
+        if kind == MessageKind.TASKS:
+            for frame in unpack_tasks(message.body):
+                self._add(frame)
+        elif kind == MessageKind.CONTENT:
+            number, push = unpack_content(message.body)
+            self._arrivals.add(number, lambda: self._write(push))
+        elif kind == MessageKind.EVICTED:
+            number, blocks = unpack_evicted(message.body)
+            self._arrivals.add(number, lambda: self._evict(blocks))
+        elif kind == MessageKind.REQUEST:
+            self._request(*unpack_numbered(message.body))
+        else:
+            raise ProtocolError(f"the parent's host sent a message of kind {kind}")
+
+    def step(self, now: int) -> None:
+        """Move frames as far as possible; raise ProtocolError if the Worker broke a rule."""
+        self._poll()
+        while self._submit():
+            pass
+        self._send_ended()
+        self._send_replies()
+        self._report_start(now)
+
+    # ---- from the other host ----
+
+    def _add(self, frame: TaskFrame) -> None:
+        if frame.number != self._received + 1:
+            raise ProtocolError(f"frame {frame.number} arrived after frame {self._received}")
+        self._received = frame.number
+        for push in frame.pushes:
+            self._shadow.write(push)
+        has_tensors = frame.data[:4] not in (b"", _NO_TENSORS)
+        self._waiting.append(_Task(frame, accesses_of(frame.data) if has_tensors else []))
+        self._arrivals.complete(frame.number)
+
+    def _write(self, push: Push) -> None:
+        self._shadow.write(push)
+        self._session.consumed(1)
+
+    def _evict(self, blocks: list[int]) -> None:
+        for block in blocks:
+            self._shadow.evict(block)
+        self._session.consumed(1)
+
+    def _request(self, number: int, content: bytes) -> None:
+        request = decode_request(content)
+        try:
+            arguments = self._permit(request).arguments(self._folders)
+        except Exception as error:  # noqa: BLE001 - the parent receives it
+            self._replies.append((number, encoded(to_refusal(Failure.of(error)))))
+            return
+        packed = pickle.dumps((request.operation, arguments))
+        self._waiting.append((number, packed))
+
+    # ---- to the Worker and back ----
+
+    def _submit(self) -> bool:
+        """Pass the next frame to the Worker; return False if it has to wait."""
+        if not self._waiting:
+            return False
+        first = self._waiting[0]
+        if isinstance(first, _Task):
+            is_sent = self._submit_task(first)
+        else:
+            number, content = first
+            is_sent = self._port.submit(
+                FrameKind.CONTROL, number, _EMPTY_CALLABLE, 0, 0, 0, content
+            )
+        if is_sent:
+            self._waiting.popleft()
+        return is_sent
+
+    def _submit_task(self, task: _Task) -> bool:
+        frame = task.frame
+        if not task.is_begun:
+            task.is_begun = self._shadow.begin(frame.number, task.accesses)
+        if not task.is_begun or not self._port.submit(
+            FrameKind.TASK,
+            frame.task,
+            frame.callable,
+            frame.config,
+            frame.flags,
+            frame.required,
+            frame.data,
+        ):
+            return False
+        self._flying.append(frame.number)
+        return True
+
+    def _poll(self) -> None:
+        for kind, number, outcome, data in self._port.poll():
+            if kind == AnswerKind.REPLY:
+                self._replies.append((number, encoded(relayed_reply(data))))
+            elif outcome == Outcome.SUCCEEDED:
+                self._succeed(number)
+            else:
+                self._succeed(number - 1)
+                self._fail(number, Outcome(outcome), data)
+        if self._flying:
+            self._succeed(self._port.succeeded(self._flying[0] - 1))
+
+    def _succeed(self, number: int) -> None:
+        while self._flying and self._flying[0] <= number:
+            frame = self._flying.popleft()
+            results = self._shadow.results(frame)
+            self._ended.append(_Ended(EndedFrame(frame, Outcome.SUCCEEDED), results))
+
+    def _fail(self, number: int, outcome: Outcome, data: bytes) -> None:
+        if not self._flying or self._flying[0] != number:
+            raise ProtocolError(f"the Worker ended frame {number}, which is not the next")
+        self._flying.popleft()
+        failure = encoded(packed_to_record(data)) if outcome is Outcome.FAILED else b""
+        self._ended.append(_Ended(EndedFrame(number, outcome, failure), None))
+
+    # ---- to the other host ----
+
+    def _send_ended(self) -> None:
+        while self._ended:
+            if not self._send_results(self._ended[0]):
+                return
+            ended = self._ended.popleft()
+            self._shadow.end(ended.frame.number)
+            self._batch.append(ended.frame._replace(results=ended.inline))
+            self._batch_after = max(self._batch_after, ended.after_bulk)
+            if len(self._batch) == FRAMES_MAX and not self._send_batch():
+                return
+        self._send_batch()
+
+    def _send_results(self, ended: _Ended) -> bool:
+        """Send the large results of a frame; return False if there is no space."""
+        if ended.results is None:
+            return True
+        number = ended.frame.number
+        while True:
+            if ended.packed is None:
+                result = next(ended.results, None)
+                if result is None:
+                    return True
+                if result.place.nbytes <= self._inline_bytes:
+                    ended.inline.append(result)
+                    continue
+                ended.packed = pack_changes(number, result)
+            if not self._send_batch():  # the ends before it do not wait for its results
+                return False
+            sent = self._session.send_bulk(MessageKind.CHANGES, ended.packed)
+            if sent is None:
+                return False
+            ended.packed, ended.after_bulk = None, sent
+
+    def _send_batch(self) -> bool:
+        """Send the ends that are ready; return whether none is left."""
+        if not self._batch:
+            return True
+        body = pack_ended(self._batch)
+        if self._session.send(MessageKind.ENDED, body, self._batch_after) is None:
+            return False
+        self._batch, self._batch_after = [], 0
+        return True
+
+    def _send_replies(self) -> None:
+        while self._replies:
+            if self._session.send(MessageKind.REPLY, pack_numbered(*self._replies[0])) is None:
+                return
+            self._replies.popleft()
+
+    def _report_start(self, now: int) -> None:
+        """Report the newest frame that has started, for time limits, while it runs."""
+        if not self._flying:
+            return
+        started = self._port.started
+        number, sent_ns = self._reported
+        if started != self._flying[0] or started == number or now - sent_ns < _REPORT_NS:
+            return
+        body = pack_started(started, self._port.started_age_ns)
+        if self._session.send(MessageKind.STARTED, body) is not None:
+            self._reported = (started, now)

@@ -1,0 +1,337 @@
+"""The frames of a remote child on the parent's host: from the parent to the session, and back.
+
+The relay receives frames ahead of time. A frame waits here until the frames of other children that
+it requires have succeeded, and until the shadow may receive its content. All later frames wait
+behind it. A requirement on a frame of the same child travels with the frame. Ends of frames arrive
+in order; results are written to home memory first, then the parent is informed.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from pto_core._hierarchy import ChildPort
+from pto_core.errors import ProtocolError
+from pto_core.hierarchy.failures import Failure
+from pto_core.interfaces.frame import FrameKind, Outcome
+from pto_core.remote.accesses import Access, accesses_of
+from pto_core.remote.address_space import Range
+from pto_core.remote.arrivals import Arrivals
+from pto_core.remote.failures import failure_from_bytes
+from pto_core.remote.home_memory import HomeMemory, Push, Result
+from pto_core.remote.inbox import Message
+from pto_core.remote.messages import (
+    FRAMES_MAX,
+    INLINE_BYTES,
+    EndedFrame,
+    MessageKind,
+    TaskFrame,
+    pack_content,
+    pack_evicted,
+    pack_numbered,
+    pack_tasks,
+    unpack_changes,
+    unpack_ended,
+    unpack_numbered,
+    unpack_started,
+)
+from pto_core.remote.requests import decode_reply, result_of, to_request
+from pto_core.remote.values import encoded
+from pto_core.remote.wire import Part
+
+_PENDING, _MET = 0, 1
+_RECEIVE_MAX = 64
+_NO_TENSORS = bytes(4)
+
+
+class Sending(Protocol):
+    """The part of a session that sends."""
+
+    def send(self, kind: int, parts: list[Part], after_bulk: int = 0) -> int | None:
+        """Queue a control message; return its number, or None if there is no space."""
+
+    def send_bulk(self, kind: int, parts: list[Part]) -> int | None:
+        """Queue a bulk message."""
+
+    def consumed(self, count: int) -> None:
+        """Grant credits for bulk messages."""
+
+
+class _Received(NamedTuple):
+    """A frame from the parent. ``place``: its number in the progress table; 0 for a request."""
+
+    kind: int
+    place: int
+    number: int
+    callable: bytes
+    config: int
+    flags: int
+    required_child: int
+    required_count: int
+    data: bytes
+
+
+@dataclass
+class _Departing:
+    """A frame whose content is being sent. ``packed``: a bulk message that found no space."""
+
+    received: _Received
+    number: int
+    required: int
+    stale: deque[Range]
+    packed: tuple[MessageKind, list[Part]] | None = None
+    pushes: list[Push] = field(default_factory=list)
+    after_bulk: int = 0
+
+
+class _InFlight(NamedTuple):
+    """A frame that has left, or one that is skipped: it has the number 0."""
+
+    place: int
+    number: int
+
+
+class FrameRelay:
+    """Passes frames on, and their ends back. One thread; no call blocks.
+
+    ``child``: the child's index in the progress table. ``largest_answer``: bytes of data in the
+    largest answer. ``inline_bytes``: the largest piece that travels with its frame.
+    """
+
+    def __init__(
+        self,
+        port: ChildPort,
+        child: int,
+        home: HomeMemory,
+        session: Sending,
+        largest_answer: int,
+        inline_bytes: int = INLINE_BYTES,
+    ) -> None:
+        self._port = port
+        self._child = child
+        self._home = home
+        self._session = session
+        self._largest_answer = largest_answer
+        self._inline_bytes = inline_bytes
+        self._waiting: deque[_Received] = deque()
+        self._departing: _Departing | None = None
+        self._batch: list[TaskFrame] = []
+        self._batch_after = 0
+        self._last_left = 0  # count of the last frame in the batch or before
+        self._sent = 0  # number of the last frame that was admitted
+        self._numbers: dict[int, int] = {}  # of frames in flight, by count
+        self._in_flight: deque[_InFlight] = deque()
+        self._answers: deque[tuple[int, Outcome, bytes]] = deque()
+        self._replies: deque[tuple[int, bytes]] = deque()
+        self._arrivals = Arrivals()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no frame waits or is in flight."""
+        return not (self._waiting or self._departing or self._in_flight or self._answers)
+
+    def step(self) -> bool:
+        """Move frames as far as possible; return whether one was received from the parent.
+
+        Raises EndpointClosedError when the parent has closed, and ProtocolError.
+        """
+        self._answer()
+        received = [_Received(*one) for one in self._port.receive(_RECEIVE_MAX)]
+        self._waiting += received
+        self._forward()
+        self._answer()
+        return bool(received)
+
+    def handle(self, message: Message) -> None:
+        """Handle a message of the gateway; raise ProtocolError."""
+        kind = message.kind
+        if kind == MessageKind.ENDED:
+            for frame in unpack_ended(message.body):
+                self._end(frame)
+        elif kind == MessageKind.CHANGES:
+            number, result = unpack_changes(message.body)
+            self._arrivals.add(number, lambda: self._write(number, result))
+        elif kind == MessageKind.STARTED:
+            self._started(*unpack_started(message.body))
+        elif kind == MessageKind.REPLY:
+            self._reply(*unpack_numbered(message.body))
+        else:
+            raise ProtocolError(f"the remote host sent a message of kind {kind}")
+
+    # ---- to the other host ----
+
+    def _forward(self) -> None:
+        while self._depart():
+            if len(self._batch) == FRAMES_MAX and not self._send_batch():
+                return
+        self._send_batch()
+
+    def _depart(self) -> bool:
+        """Send the rest of a frame's content, or begin with the next frame; False: it waits."""
+        if self._departing is not None:
+            return self._send_content(self._departing)
+        if not self._waiting:
+            return False
+        received = self._waiting[0]
+        if received.kind == FrameKind.CONTROL:
+            return self._send_batch() and self._send_request(received)
+        return self._begin(received)
+
+    def _begin(self, received: _Received) -> bool:
+        required, count = received.required_child, received.required_count
+        number = self._numbers.get(count, 0) if required == self._child else 0
+        if required >= 0 and not number:
+            found = self._port.requirement(received.place, required, count)
+            if found == _PENDING:
+                return False
+            if found != _MET:
+                self._skip(received)
+                return True
+        accesses: list[Access] = []
+        if received.data[:4] not in (b"", _NO_TENSORS):
+            accesses = accesses_of(received.data)
+        admission = self._home.admit(self._sent + 1, accesses)
+        if admission is None:
+            return False
+        self._waiting.popleft()
+        self._sent += 1
+        departing = _Departing(received, self._sent, number, deque(admission.stale))
+        if admission.evicted:
+            departing.packed = (
+                MessageKind.EVICTED,
+                pack_evicted(self._sent, admission.evicted),
+            )
+        self._departing = departing
+        return True
+
+    def _skip(self, received: _Received) -> None:
+        self._waiting.popleft()
+        self._in_flight.append(_InFlight(received.place, 0))
+        self._end_skipped()
+
+    def _send_content(self, departing: _Departing) -> bool:
+        is_large = any(one.nbytes > self._inline_bytes for one in departing.stale)
+        is_bulk = is_large or departing.packed is not None
+        if is_bulk and not self._send_batch():  # the frames before it do not wait for its content
+            return False
+        while departing.packed or departing.stale:
+            if departing.packed is None:
+                push = self._home.content(departing.stale.popleft())
+                if push.place.nbytes <= self._inline_bytes:
+                    departing.pushes.append(push)
+                    continue
+                departing.packed = MessageKind.CONTENT, pack_content(departing.number, push)
+            sent = self._session.send_bulk(*departing.packed)
+            if sent is None:
+                return False
+            departing.packed, departing.after_bulk = None, sent
+        self._leave(departing)
+        return True
+
+    def _leave(self, departing: _Departing) -> None:
+        received, number = departing.received, departing.number
+        frame = TaskFrame(
+            number,
+            received.number,
+            departing.required,
+            received.config,
+            received.flags,
+            received.callable,
+            received.data,
+            departing.pushes,
+        )
+        self._batch.append(frame)
+        self._batch_after = max(self._batch_after, departing.after_bulk)
+        self._numbers[received.place] = number
+        self._in_flight.append(_InFlight(received.place, number))
+        self._last_left = received.place
+        self._departing = None
+
+    def _send_batch(self) -> bool:
+        """Send the frames that are ready; return whether none is left."""
+        if not self._batch:
+            return True
+        self._port.left(self._last_left)
+        body = pack_tasks(self._batch)
+        if self._session.send(MessageKind.TASKS, body, self._batch_after) is None:
+            return False
+        self._batch, self._batch_after = [], 0
+        return True
+
+    def _send_request(self, received: _Received) -> bool:
+        operation, arguments = pickle.loads(received.data)
+        try:
+            request = encoded(to_request(operation, arguments))
+        except Exception as error:  # noqa: BLE001 - the parent receives it
+            self._replies.append((received.number, _refused(Failure.of(error))))
+            self._waiting.popleft()
+            return True
+        body = pack_numbered(received.number, request)
+        if self._session.send(MessageKind.REQUEST, body) is None:
+            return False
+        self._waiting.popleft()
+        return True
+
+    # ---- from the other host ----
+
+    def _end(self, frame: EndedFrame) -> None:
+        self._end_skipped()
+        if not self._in_flight or self._in_flight[0].number != frame.number:
+            raise ProtocolError(f"frame {frame.number} has ended, but it is not the next")
+        count, number = self._in_flight.popleft()
+        del self._numbers[count]
+        succeeded = frame.outcome is Outcome.SUCCEEDED
+        if succeeded:
+            for result in frame.results:
+                self._home.write(number, result)
+            self._home.finish(number)
+        else:
+            self._home.drop(number)
+        self._port.ended(succeeded)
+        self._arrivals.complete(number)
+        failure = b""
+        if frame.outcome is Outcome.FAILED:
+            failure = failure_from_bytes(frame.failure).pack(self._largest_answer)
+        self._answers.append((count, frame.outcome, failure))
+        self._end_skipped()
+
+    def _end_skipped(self) -> None:
+        """End the frames in front that were skipped here."""
+        while self._in_flight and self._in_flight[0].number == 0:
+            self._port.ended(False)
+            self._answers.append((self._in_flight.popleft().place, Outcome.SKIPPED, b""))
+
+    def _write(self, number: int, result: Result) -> None:
+        self._home.write(number, result)
+        self._session.consumed(1)
+
+    def _started(self, number: int, age_ns: int) -> None:
+        if self._in_flight and self._in_flight[0].number == number:
+            self._port.started(self._in_flight[0].place, age_ns)
+
+    def _reply(self, number: int, content: bytes) -> None:
+        is_done, value = result_of(decode_reply(content))
+        packed = pickle.dumps((True, value)) if is_done else _refused(value)
+        self._replies.append((number, packed))
+
+    # ---- to the parent ----
+
+    def _answer(self) -> None:
+        while self._replies:
+            if not self._port.reply(*self._replies[0]):
+                return
+            self._replies.popleft()
+        answers = self._answers
+        while answers:
+            while len(answers) > 1 and answers[0][1] is Outcome.SUCCEEDED:
+                answers.popleft()  # the next answer covers it
+            if not self._port.answer(*answers[0]):
+                return
+            answers.popleft()
+
+
+def _refused(failure: Failure) -> bytes:
+    return pickle.dumps((False, failure.pack()))

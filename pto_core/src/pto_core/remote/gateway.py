@@ -1,0 +1,227 @@
+"""The gateway: the process on the remote host between the session and the Worker.
+
+It maps the shadow memory, forks the Worker's process, and only then opens sockets, because threads
+of a link and forks do not mix. It owns sockets and heartbeats, so code of the user that holds the
+interpreter lock stops nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import socket
+from dataclasses import dataclass
+
+from pto_core import _hierarchy, plugins
+from pto_core._hierarchy import BellWatch, ParentPort, SharedMapping
+from pto_core.config import load_core
+from pto_core.errors import PtoError
+from pto_core.hierarchy.children import ChildContext
+from pto_core.hierarchy.endpoints import Opener
+from pto_core.hierarchy.failures import Failure
+from pto_core.hierarchy.processes import ChildPlan, ChildProcesses
+from pto_core.hierarchy.processes.from_above import keep
+from pto_core.interfaces import KeyPair
+from pto_core.remote.address_space import AddressSpace, Range
+from pto_core.remote.blueprint import Blueprint, CallableRecord
+from pto_core.remote.clock import now_ns
+from pto_core.remote.failures import failure_to_bytes
+from pto_core.remote.frame_gateway import FrameGateway
+from pto_core.remote.handshake import Identity, Side
+from pto_core.remote.messages import MessageKind
+from pto_core.remote.rebuilt_worker import RemoteWorkerBody
+from pto_core.remote.rights import Rights
+from pto_core.remote.session import RemoteSession, State
+from pto_core.remote.session_ends import AcceptedSession
+from pto_core.remote.shadow_memory import ShadowMemory
+from pto_core.toolchain.source_folders import SourceFolders
+
+_FRAME_BYTES = 128
+_WAIT_S = 0.05  # while frames are in the Worker
+_OUTPUT_BYTES = 1 << 16
+_GRACE_S = 0.2  # for a Worker that was asked to close; ENDING_NS is the limit
+_MADV_REMOVE = 9
+
+
+@dataclass(frozen=True)
+class GatewayPlan:
+    """A session to serve, as the agent has checked it.
+
+    ``ranges``: address and bytes of the memory that the parent's Worker shares. ``bind``: the
+    address to listen on, with port 0.
+    """
+
+    session: bytes
+    epoch: int
+    path: str
+    lease_ns: int
+    blueprint: Blueprint
+    callables: tuple[CallableRecord, ...]
+    ranges: tuple[tuple[int, int], ...]
+    queue_bytes: int
+    start_timeout_s: float
+    link: str
+    bind: str
+    credentials: KeyPair | None
+    rights: Rights
+    core_version: str
+
+
+class Gateway:
+    """One session on the remote host, from the fork of its process to its end.
+
+    ``agent``: a socket to the agent. Its other end is closed when the agent has ended the session
+    or has exited. It is inherited by all processes of the session, so the agent knows when the last
+    one has exited.
+    """
+
+    def __init__(self, plan: GatewayPlan, agent: socket.socket, output: int) -> None:
+        self._plan = plan
+        self._agent = agent
+        self._output = output
+        self._shadow_files = [_mapped_file(*one) for one in plan.ranges]
+        space = AddressSpace.mapped(plan.ranges)
+        self._processes = ChildProcesses(timeout_s=plan.start_timeout_s)
+        self._port = self._start_worker()
+        self._watch = BellWatch(self._port.bell)
+        plugin = plugins.load_link(plan.link)
+        listener = plugin.listen(plan.bind, plan.credentials, [plan.rights.key])
+        self.address = listener.address
+        identity = Identity.of_this_process(plan.core_version, plan.lease_ns)
+        self._session = RemoteSession(Side.GATEWAY, identity, plan.session, plan.epoch, now_ns())
+        self._end = AcceptedSession(plugin, listener, self._session)
+        shadow = ShadowMemory(space, _release)
+        self._frames = FrameGateway(
+            self._port,
+            shadow,
+            self._session,
+            plan.rights.permitted_request,
+            SourceFolders(load_core()["cache_dir"]),
+        )
+        self._lost = ""
+
+    def _start_worker(self) -> ParentPort:
+        plan = self._plan
+        transport = plugins.load_transport("shm")
+        opener = Opener(transport, plan.queue_bytes // _FRAME_BYTES, plan.queue_bytes)
+        table_bytes = -(-_hierarchy.progress_table_bytes(1) // 4096) * 4096
+        self._memory = SharedMapping(table_bytes + opener.memory_bytes)
+        table = self._memory.address
+        _hierarchy.create_progress_table(table, 1, len(os.sched_getaffinity(0)))
+        connection = opener.connect(
+            plan.path,
+            memory=(table + table_bytes, opener.memory_bytes),
+            parent_bell=_hierarchy.progress_table_parent_bell(table),
+            child_bell=_hierarchy.progress_table_child_bell(table, 0),
+        )
+        context = ChildContext(0, table, connection)
+        body = RemoteWorkerBody(context, plan.blueprint, plan.callables)
+        keep(
+            (file, nbytes, address)
+            for file, (address, nbytes) in zip(self._shadow_files, plan.ranges, strict=True)
+        )
+        self._processes.start([ChildPlan(plan.path, body, passes_on=True)])
+        opened = connection.open_parent()
+        return ParentPort(opened.table, opened.end, table)
+
+    def serve(self) -> None:
+        """Serve the session until it is over; then no process of it is left but this one."""
+        session = self._session
+        is_ready = False
+        reason = "the session is over"
+        try:
+            while session.advance(now_ns()) < State.ENDING:
+                now = now_ns()
+                self._handle(now)
+                if session.state is State.OPEN and not is_ready:
+                    is_ready = session.send(MessageKind.READY, [b""]) is not None
+                self._frames.step(now)
+                self._end.flush(now)
+                self._pause(now)
+        except Exception as error:  # noqa: BLE001 - the relay receives it
+            reason = f"the gateway failed: {type(error).__name__}: {error}"
+        self._finish(reason)
+
+    def _handle(self, now: int) -> None:
+        try:
+            for message in self._end.receive(now):
+                self._frames.handle(message)
+        except PtoError as error:
+            self._session.close(str(error), now)
+
+    def _pause(self, now: int) -> None:
+        """Wait until there is something to do."""
+        self._watch.arm()
+        self._frames.step(now)  # a completion before arm() rings no more
+        self._end.flush(now)
+        timeout_s = _WAIT_S
+        if not self._frames.is_busy:
+            deadline_ns = self._session.deadline_ns
+            timeout_s = 1.0 if deadline_ns is None else max(deadline_ns - now_ns(), 0) / 1e9
+        process = self._processes[0]
+        watched = [self._watch.descriptor, self._agent.fileno(), self._output]
+        if process.is_alive:
+            watched.append(process.pidfd)
+        readable = self._end.wait(timeout_s, watched)
+        if self._output in readable:
+            self._forward_output()
+        if self._agent.fileno() in readable:
+            self._session.close("the agent ended the session", now_ns())
+        exits = self._processes.poll()
+        if exits:
+            self._lose(exits[0].died_error())
+
+    def _lose(self, error: PtoError) -> None:
+        """Report the exit of the Worker, after the answers that it has sent."""
+        now = now_ns()
+        with contextlib.suppress(PtoError):
+            self._frames.step(now)
+        self._session.send(MessageKind.LOST, [failure_to_bytes(Failure.of(error))])
+        self._end.flush(now)
+        self._processes.kill_all()
+        # The relay ends the session when it has read the message.
+        while self._session.advance(now_ns()) < State.ENDING:
+            self._handle(now_ns())
+            self._end.flush(now_ns())
+            self._end.wait(_WAIT_S, [])
+
+    def _forward_output(self) -> None:
+        text = os.read(self._output, _OUTPUT_BYTES)
+        if text:
+            self._session.send(MessageKind.OUTPUT, [text])  # lost if there is no space
+
+    def _finish(self, reason: str) -> None:
+        """End the Worker, then confirm the end to the relay."""
+        self._port.close()
+        if self._processes[0].is_alive:
+            self._processes[0].await_exit(_GRACE_S)
+        self._processes.kill_all()
+        self._watch.close()
+        now = now_ns()
+        with contextlib.suppress(PtoError):
+            self._session.close(reason, now)
+            self._session.confirm_end(now)
+            self._end.flush(now)
+        self._end.close()
+
+
+def _mapped_file(address: int, nbytes: int) -> int:
+    """Map an unnamed file at an address that the parent's Worker uses; return its descriptor."""
+    file = os.memfd_create("pto-shadow", os.MFD_CLOEXEC)
+    os.ftruncate(file, nbytes)
+    _mappings.append(SharedMapping.attach(file, nbytes, address))
+    return file
+
+
+_mappings: list[SharedMapping] = []  # as long as the process
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _release(place: Range) -> None:
+    page = os.sysconf("SC_PAGE_SIZE")
+    for mapping in _mappings:
+        start = -(-max(place.start, mapping.address) // page) * page
+        end = min(place.end, mapping.address + mapping.nbytes) // page * page
+        if start < end:
+            _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_REMOVE)

@@ -1,0 +1,266 @@
+"""The messages of a session: frames and their content to the other host, results and answers back.
+
+The kinds and layouts are those of ``docs/remote-protocol.md``. All numbers are little endian. A
+frame has the number of its place among the task frames that were sent in the session, from 1.
+
+A piece of at most :data:`INLINE_BYTES` travels with its frame or its answer, in the control
+channel. A larger one travels before it, in the bulk channel. The receiver applies the pieces of a
+frame after those of all earlier frames: the two channels have no order.
+
+Decoding raises :class:`~pto_core.errors.ProtocolError` for invalid bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from pto_core.errors import ProtocolError
+from pto_core.interfaces.frame import Outcome
+from pto_core.remote.address_space import PIECE_BYTES, Range
+from pto_core.remote.home_memory import Push, Result
+from pto_core.remote.wire import FIRST_FREE_KIND, Part
+
+INLINE_BYTES = 16384
+"""The largest piece that travels in the control channel."""
+FRAMES_MAX = 64
+"""The largest number of frames, or of answers, in one message."""
+
+_COUNT = struct.Struct("<I")
+_TASK = struct.Struct("<QQQII32sHH")  # the members of TaskFrame; bytes of data; number of pieces
+_PUSH = struct.Struct("<QI")  # address and bytes
+_ENDED = struct.Struct("<QHHI")  # number, outcome, number of results, bytes of the failure
+_RESULT = struct.Struct("<QII16s")  # address and bytes of the piece, bytes of changes, digest
+_CONTENT = struct.Struct("<QQI")  # number of the frame, address and bytes
+_CHANGES = struct.Struct("<QQI16s")  # number of the frame, address and bytes, digest
+_EVICTED = struct.Struct("<QI")  # number of the frame and of blocks
+_STARTED = struct.Struct("<QQ")  # number of the frame, and its age in nanoseconds
+_NUMBER = struct.Struct("<Q")
+_OUTCOMES = frozenset(Outcome)
+
+
+class MessageKind(IntEnum):
+    """The kinds of messages above the channels."""
+
+    OPEN = FIRST_FREE_KIND  # to the gateway: the blueprint of the Worker
+    TASKS = 17  # frames of tasks
+    REQUEST = 18  # a control request
+    DOING = 32  # to the relay: the current step of the start
+    READY = 33  # the Worker accepts tasks
+    FAILED = 34  # the start failed
+    ENDED = 35  # ends of frames
+    REPLY = 36  # the reply to a request
+    STARTED = 37  # the newest frame that has started
+    OUTPUT = 38  # printed text
+    LOST = 39  # the Worker has exited
+    CONTENT = 64  # bulk: a piece that a frame needs
+    EVICTED = 65  # bulk: blocks to free before the content of a frame
+    CHANGES = 66  # bulk: a piece that a frame has changed
+
+
+class TaskFrame(NamedTuple):
+    """A task. ``required``: the number of the frame that must succeed first; 0: none."""
+
+    number: int
+    task: int
+    required: int
+    config: int
+    flags: int
+    callable: bytes
+    data: bytes
+    pushes: Sequence[Push] = ()
+
+
+class EndedFrame(NamedTuple):
+    """The end of a frame; ``failure`` is a typed failure where the outcome is FAILED."""
+
+    number: int
+    outcome: Outcome
+    failure: bytes = b""
+    results: Sequence[Result] = ()
+
+
+class _Reader:
+    """Reads a body; every length is checked before use."""
+
+    def __init__(self, body: Sequence[Part], what: str) -> None:
+        self._view = memoryview(body[0] if len(body) == 1 else b"".join(body))
+        self._offset = 0
+        self._what = what
+
+    def values(self, layout: struct.Struct) -> tuple[Any, ...]:
+        """Return the values of a structure."""
+        return layout.unpack(self.bytes(layout.size))
+
+    def bytes(self, count: int) -> memoryview:
+        """Return the next ``count`` bytes."""
+        end = self._offset + count
+        if end > len(self._view):
+            raise self.invalid()
+        part = self._view[self._offset : end]
+        self._offset = end
+        return part
+
+    def rest(self) -> memoryview:
+        """Return all bytes that are left."""
+        return self.bytes(len(self._view) - self._offset)
+
+    def finish(self) -> None:
+        """Check that no bytes are left."""
+        if self._offset != len(self._view):
+            raise self.invalid()
+
+    def invalid(self) -> ProtocolError:
+        """Return the error of an invalid body."""
+        return ProtocolError(f"a message with {len(self._view)} bytes describes no {self._what}")
+
+
+def pack_tasks(frames: Sequence[TaskFrame]) -> list[Part]:
+    """Return the body with frames of tasks."""
+    parts: list[Part] = [_COUNT.pack(len(frames))]
+    for number, task, required, config, flags, digest, data, pushes in frames:
+        parts.append(
+            _TASK.pack(number, task, required, config, len(data), digest, flags, len(pushes))
+        )
+        parts.append(data)
+        for place, content in pushes:
+            parts += (_PUSH.pack(place.start, len(content)), content)
+    return [b"".join(parts)]
+
+
+def unpack_tasks(body: Sequence[Part]) -> list[TaskFrame]:
+    """Return the frames of a body."""
+    reader = _Reader(body, "tasks")
+    frames = []
+    for _ in range(_count(reader)):
+        number, task, required, config, size, digest, flags, pushes = reader.values(_TASK)
+        data = bytes(reader.bytes(size))
+        content = [_push(reader) for _ in range(pushes)]
+        if number == 0 or required >= number:
+            raise ProtocolError(f"frame {number} of a session requires frame {required}")
+        frames.append(TaskFrame(number, task, required, config, flags, digest, data, content))
+    reader.finish()
+    return frames
+
+
+def pack_ended(frames: Sequence[EndedFrame]) -> list[Part]:
+    """Return the body with ends of frames."""
+    parts: list[Part] = [_COUNT.pack(len(frames))]
+    for number, outcome, failure, results in frames:
+        parts += (_ENDED.pack(number, outcome, len(results), len(failure)), failure)
+        for place, changes, digest in results:
+            parts.append(_RESULT.pack(place.start, place.nbytes, len(changes), digest))
+            parts.append(changes)
+    return [b"".join(parts)]
+
+
+def unpack_ended(body: Sequence[Part]) -> list[EndedFrame]:
+    """Return the ends of a body."""
+    reader = _Reader(body, "ends of frames")
+    frames = []
+    for _ in range(_count(reader)):
+        number, outcome, count, size = reader.values(_ENDED)
+        if outcome not in _OUTCOMES:
+            raise ProtocolError(f"frame {number} of a session has the outcome {outcome}")
+        failure = bytes(reader.bytes(size))
+        results = [_result(reader) for _ in range(count)]
+        frames.append(EndedFrame(number, Outcome(outcome), failure, results))
+    reader.finish()
+    return frames
+
+
+def pack_content(frame: int, push: Push) -> list[Part]:
+    """Return the bulk body with a piece for a frame."""
+    return [_CONTENT.pack(frame, push.place.start, push.place.nbytes), push.content]
+
+
+def unpack_content(body: Sequence[Part]) -> tuple[int, Push]:
+    """Return the number of the frame and the piece."""
+    reader = _Reader(body, "piece")
+    frame, address, nbytes = reader.values(_CONTENT)
+    push = Push(_place(address, nbytes), reader.bytes(nbytes))
+    reader.finish()
+    return frame, push
+
+
+def pack_changes(frame: int, result: Result) -> list[Part]:
+    """Return the bulk body with a result of a frame."""
+    place, changes, digest = result
+    return [_CHANGES.pack(frame, place.start, place.nbytes, digest), changes]
+
+
+def unpack_changes(body: Sequence[Part]) -> tuple[int, Result]:
+    """Return the number of the frame and the result."""
+    reader = _Reader(body, "changes of a piece")
+    frame, address, nbytes, digest = reader.values(_CHANGES)
+    return frame, Result(_place(address, nbytes), reader.rest(), digest)
+
+
+def pack_evicted(frame: int, blocks: Iterable[int]) -> list[Part]:
+    """Return the bulk body with the blocks to free before the content of a frame."""
+    numbers = list(blocks)
+    packed = b"".join(map(_NUMBER.pack, numbers))
+    return [_EVICTED.pack(frame, len(numbers)) + packed]
+
+
+def unpack_evicted(body: Sequence[Part]) -> tuple[int, list[int]]:
+    """Return the number of the frame and the blocks."""
+    reader = _Reader(body, "blocks")
+    frame, count = reader.values(_EVICTED)
+    blocks = [number for (number,) in _NUMBER.iter_unpack(reader.bytes(count * _NUMBER.size))]
+    reader.finish()
+    return frame, blocks
+
+
+def pack_numbered(number: int, content: bytes) -> list[Part]:
+    """Return the body of a request or reply, which has the number of its frame."""
+    return [_NUMBER.pack(number), content]
+
+
+def unpack_numbered(body: Sequence[Part]) -> tuple[int, bytes]:
+    """Return the number and content of a request or reply."""
+    reader = _Reader(body, "request or reply")
+    (number,) = reader.values(_NUMBER)
+    return number, bytes(reader.rest())
+
+
+def pack_started(number: int, age_ns: int) -> list[Part]:
+    """Return the body with the newest frame that has started, ``age_ns`` ago."""
+    return [_STARTED.pack(number, age_ns)]
+
+
+def unpack_started(body: Sequence[Part]) -> tuple[int, int]:
+    """Return the number of the newest frame that has started, and its age in nanoseconds."""
+    reader = _Reader(body, "start of a frame")
+    number, age_ns = reader.values(_STARTED)
+    reader.finish()
+    return number, age_ns
+
+
+def _count(reader: _Reader) -> int:
+    count = int(reader.values(_COUNT)[0])
+    if not 1 <= count <= FRAMES_MAX:
+        raise reader.invalid()
+    return count
+
+
+def _push(reader: _Reader) -> Push:
+    address, nbytes = reader.values(_PUSH)
+    if nbytes > INLINE_BYTES:
+        raise reader.invalid()
+    return Push(_place(address, nbytes), reader.bytes(nbytes))
+
+
+def _result(reader: _Reader) -> Result:
+    address, nbytes, size, digest = reader.values(_RESULT)
+    if nbytes > INLINE_BYTES:
+        raise reader.invalid()
+    return Result(_place(address, nbytes), reader.bytes(size), digest)
+
+
+def _place(address: int, nbytes: int) -> Range:
+    if not 1 <= nbytes <= PIECE_BYTES:
+        raise ProtocolError(f"a piece has {nbytes} bytes; 1 to {PIECE_BYTES} are possible")
+    return Range(address, address + nbytes)

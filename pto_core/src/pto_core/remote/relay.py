@@ -1,0 +1,266 @@
+"""The relay: the child process on the parent's host that stands for a remote Worker.
+
+It is a new interpreter, because threads of a link and forks do not mix. The parent sees a local
+child: the relay receives its frames and answers them.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from pto_core import plugins
+from pto_core._hierarchy import BellWatch, ChildPort
+from pto_core.errors import EndpointClosedError, LinkError, ProtocolError, PtoError
+from pto_core.hierarchy.processes.child_start import flush_output
+from pto_core.interfaces import KeyPair, Link, LinkPlugin, split_address
+from pto_core.remote.address_space import AddressSpace
+from pto_core.remote.agent_messages import (
+    End,
+    Ended,
+    Open,
+    Opened,
+    Question,
+    Refused,
+    Reply,
+    Request,
+    ask,
+)
+from pto_core.remote.clock import now_ns
+from pto_core.remote.failures import failure_from_bytes, failure_from_record
+from pto_core.remote.frame_relay import FrameRelay
+from pto_core.remote.handshake import Identity, Side
+from pto_core.remote.home_memory import HomeMemory
+from pto_core.remote.inbox import Message
+from pto_core.remote.keys import AGENT, CLIENT, key_pair, public_key
+from pto_core.remote.messages import MessageKind
+from pto_core.remote.session import RemoteSession, State
+from pto_core.remote.session_ends import DialledSession
+
+if TYPE_CHECKING:
+    from pto_core.hierarchy.children import ChildContext
+    from pto_core.hierarchy.processes import ChildStart
+
+SESSION_OVER = 75
+"""The exit code of a relay whose session is over: no process of it is left on the other host."""
+REASON_BYTES = 4096
+"""The size of the memory for the reason of an exit."""
+_LENGTH = struct.Struct("<I")
+_CONNECT_S = 10.0
+_HEAD_BYTES = 64
+_WAIT_S = 0.05  # while a frame waits
+_END_WAIT_S = 0.005
+
+
+@dataclass(frozen=True)
+class RelayBody:
+    """The body of the relay process; it pickles.
+
+    ``request`` opens the session. ``ranges`` of the parent's memory are mapped when the body runs.
+    ``reason``: the address of :data:`REASON_BYTES` of shared memory for the reason of an exit.
+    """
+
+    context: ChildContext
+    address: str
+    keys: str | None
+    link: str
+    request: Open
+    quota: int
+    reason: int
+
+    def __call__(self, start: ChildStart) -> None:
+        """Open the session and pass frames on until the parent closes."""
+        start.doing(f"connecting to the agent at {self.address}")
+        plugin = plugins.load_link(self.link)
+        agent = Contact.of(plugin, self.address, self.keys)
+        relay = _Relay(self, agent, _opened(agent, self.request))
+        try:
+            relay.connect(start)
+            relay.serve()
+        except EndpointClosedError:
+            relay.leave("the parent closed the connection")
+        except PtoError as error:
+            relay.leave(str(error))
+            self.write_reason(str(error))
+            flush_and_exit(SESSION_OVER)
+
+    def write_reason(self, text: str) -> None:
+        """Write why the relay exits, for the parent."""
+        import ctypes
+
+        content = text.encode()[: REASON_BYTES - _LENGTH.size]
+        packed = _LENGTH.pack(len(content)) + content
+        ctypes.memmove(self.reason, packed, len(packed))
+
+
+def flush_and_exit(code: int) -> NoReturn:
+    """Exit at once: the parent sees the exit before the closed connection."""
+    flush_output()
+    os._exit(code)
+
+
+@dataclass(frozen=True)
+class Contact:
+    """The ways to reach an agent and its sessions."""
+
+    plugin: LinkPlugin
+    address: str
+    credentials: KeyPair | None
+    server_key: str | None
+
+    @classmethod
+    def of(cls, plugin: LinkPlugin, address: str, keys: str | None) -> Contact:
+        """Read the keys; raise UsageError."""
+        if keys is None:
+            return cls(plugin, address, None, None)
+        folder = Path(keys)
+        return cls(
+            plugin,
+            address,
+            key_pair(folder, CLIENT, plugin.name),
+            public_key(folder, AGENT, plugin.name),
+        )
+
+    def dial(self, port: int | None = None) -> Link:
+        """Dial the agent, or a session at another port of its host."""
+        address = self.address
+        if port is not None:
+            host, _ = split_address(address)
+            address = f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+        return self.plugin.dial(address, self.credentials, self.server_key)
+
+    def ask(self, request: Request, timeout_s: float) -> Reply:
+        """Return the agent's reply; raise LinkError."""
+        link = self.dial()
+        try:
+            return ask(self.plugin, link, self.address, request, timeout_s)
+        finally:
+            link.close()
+
+
+def _opened(agent: Contact, request: Open) -> Sequence[Link]:
+    reply = agent.ask(request, request.start_timeout_s + _CONNECT_S)
+    if isinstance(reply, Refused):
+        failure = failure_from_record(reply.failure)
+        raise failure.exception or LinkError(failure.message, address=agent.address)
+    if not isinstance(reply, Opened):
+        raise ProtocolError(f"the agent at {agent.address} answered a start with {reply!r}")
+    return [agent.dial(reply.port), agent.dial(reply.port)]
+
+
+class _Relay:
+    """One session on the parent's host. One thread."""
+
+    def __init__(self, body: RelayBody, agent: Contact, links: Sequence[Link]) -> None:
+        context, request = body.context, body.request
+        self._agent = agent
+        self._request = request
+        self._address = body.address
+        self._path = request.path
+        opened = context.endpoint.open_child()
+        self._port = ChildPort(opened.table, opened.end, context.progress_table, context.index)
+        self._watch = BellWatch(self._port.bell)
+        identity = Identity.of_this_process(request.core_version, request.lease_ns)
+        self._session = RemoteSession(
+            Side.RELAY, identity, request.session, request.epoch, now_ns()
+        )
+        self._end = DialledSession(agent.plugin, links, self._session)
+        home = HomeMemory(AddressSpace.mapped(request.ranges), body.quota)
+        self._frames = FrameRelay(
+            self._port,
+            context.index,
+            home,
+            self._session,
+            opened.largest_frame_bytes - _HEAD_BYTES,
+        )
+        self._is_ready = False
+
+    def connect(self, start: ChildStart) -> None:
+        """Wait until the Worker accepts tasks, then report it to the parent."""
+        start.doing(f"connecting to the session at {self._address}")
+        while not self._is_ready:
+            self._turn()
+            self._end.wait(_WAIT_S, [])
+        start.ready()
+
+    def serve(self) -> None:
+        """Pass frames on; raise EndpointClosedError when the parent has closed."""
+        while True:
+            has_moved = self._turn()
+            self._frames.step()
+            self._end.flush(now_ns())
+            if not has_moved:
+                self._pause()
+
+    def leave(self, reason: str) -> None:
+        """End the session; return when it is over on the other host."""
+        session = self._session
+        session.close(reason, now_ns())
+        # The agent confirms the end of a gateway that was killed.
+        question = Question(self._agent.dial(), End(self._request.session, self._request.epoch))
+        while session.advance(now_ns()) < State.OVER:
+            self._end.receive(now_ns())
+            self._end.flush(now_ns())
+            if isinstance(question.reply(), Ended):
+                session.confirm_end(now_ns())
+            self._end.wait(_END_WAIT_S, [])
+        question.link.close()
+        self._end.close()
+        self._watch.close()
+
+    def _turn(self) -> bool:
+        """Handle the messages that have arrived."""
+        now = now_ns()
+        messages = self._end.receive(now)
+        for message in messages:
+            self._handle(message)
+        self._end.flush(now)
+        if self._session.advance(now) >= State.ENDING:
+            raise LinkError(
+                f"{self._path}: the session with {self._address} is over: {self._session.reason}",
+                address=self._address,
+            )
+        return bool(messages)
+
+    def _handle(self, message: Message) -> None:
+        if message.kind == MessageKind.READY:
+            self._is_ready = True
+        elif message.kind == MessageKind.OUTPUT:
+            _show(self._path, b"".join(message.body))
+        elif message.kind == MessageKind.LOST:
+            failure = failure_from_bytes(b"".join(message.body))
+            raise failure.exception or LinkError(failure.message, address=self._address)
+        else:
+            self._frames.handle(message)
+
+    def _pause(self) -> None:
+        self._watch.arm()
+        if self._frames.step():  # a frame before arm() rings no more
+            return
+        now = now_ns()
+        self._end.flush(now)
+        deadline_ns = self._session.deadline_ns
+        timeout_s = 1.0 if deadline_ns is None else max(deadline_ns - now, 0) / 1e9
+        if not self._frames.is_idle:
+            timeout_s = min(timeout_s, _WAIT_S)
+        self._end.wait(timeout_s, [self._watch.descriptor])
+
+
+def _show(path: str, text: bytes) -> None:
+    """Print the output of a session, with its path before each line."""
+    for line in text.decode(errors="replace").splitlines():
+        print(f"[{path}] {line}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def read_reason(address: int) -> str:
+    """Return the reason that a relay wrote before its exit; empty if there is none."""
+    import ctypes
+
+    content = ctypes.string_at(address, REASON_BYTES)
+    (length,) = _LENGTH.unpack_from(content)
+    return content[_LENGTH.size : _LENGTH.size + length].decode(errors="replace")

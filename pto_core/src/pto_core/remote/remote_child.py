@@ -1,0 +1,96 @@
+"""A remote Worker as its parent's process sees it: sessions, the relay's body, and its exit."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from pto_core.errors import ChildDiedError, PtoError
+from pto_core.hierarchy.children import ChildContext, NestedWorker
+from pto_core.hierarchy.processes import ChildExit
+from pto_core.remote.agent_messages import Open
+from pto_core.remote.blueprint import CallableRecord, blueprint_of
+from pto_core.remote.fence import RemoteSessionName, SessionFence
+from pto_core.remote.relay import REASON_BYTES, SESSION_OVER, RelayBody, read_reason
+from pto_core.version import VERSION
+
+_SECOND_NS = 1_000_000_000
+
+
+class RemoteChild:
+    """A child on another host. Each start of its relay is an epoch of the same session."""
+
+    def __init__(self, worker: NestedWorker, path: str) -> None:
+        self._worker = worker
+        self._path = path
+        self._session = os.urandom(16)
+        self._epoch = 0
+        self._reason = 0
+        self.fence = SessionFence()
+
+    def body(
+        self,
+        context: ChildContext,
+        callables: Sequence[CallableRecord],
+        ranges: Sequence[tuple[int, int]],
+        reason: int,
+        queue_bytes: int,
+    ) -> RelayBody:
+        """Return the body of the next relay.
+
+        ``ranges``: address and bytes of the shared memory. ``reason``: the address of
+        :data:`REASON_BYTES` of it. Raises UsageError for a Worker that cannot be sent.
+        """
+        settings = self._worker.settings
+        config = settings.config
+        assert settings.host is not None
+        self._epoch += 1
+        self._reason = reason
+        request = Open(
+            session=self._session,
+            epoch=self._epoch,
+            path=self._path,
+            core_version=VERSION,
+            python=sys.version_info[:2],
+            lease_ns=round(config["remote_lease_s"] * _SECOND_NS),
+            blueprint=blueprint_of(self._worker),
+            callables=list(callables),
+            ranges=list(ranges),
+            queue_bytes=queue_bytes,
+            start_timeout_s=config["child_start_timeout_s"],
+        )
+        self.fence.name = RemoteSessionName(
+            settings.host.address,
+            settings.host.keys,
+            config["link"],
+            self._session,
+            self._epoch,
+            request.lease_ns,
+        )
+        return RelayBody(
+            context,
+            settings.host.address,
+            settings.host.keys,
+            config["link"],
+            request,
+            config["remote_memory_limit"],
+            reason,
+        )
+
+    def exit_error(self, ended: ChildExit) -> PtoError:
+        """Return the error of a relay that has exited."""
+        reason = read_reason(self._reason) if ended.exit_code == SESSION_OVER else ""
+        if not reason:
+            return ended.died_error()
+        return ChildDiedError(
+            f"{ended.path}: {reason}",
+            child=ended.index,
+            path=ended.path,
+            pid=ended.pid,
+            signal=ended.signal,
+            exit_code=ended.exit_code,
+        )
+
+
+__all__ = ["REASON_BYTES", "RemoteChild"]

@@ -1,0 +1,133 @@
+"""The rights of a client of an agent, and the check of its requests against them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from pto_core.errors import CapacityError, ConfigError, RightsError
+from pto_core.remote.blueprint import Blueprint, CallableRecord
+from pto_core.remote.callables import (
+    AnyDelivery,
+    AnyPart,
+    ImportedFunction,
+    PortableChip,
+    SerialisedFunction,
+)
+from pto_core.remote.requests import Deliver, Request
+
+
+class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The rights of one client key.
+
+    ``processes``: the largest number of processes of all its sessions. ``python_code``: whether
+    Python functions may arrive by code. ``native_code``: whether C++ sources and libraries may
+    arrive. ``imports``: the prefixes of modules that may be imported;
+    None means every module.
+    """
+
+    name: str
+    key: str
+    processes: int = 1024
+    python_code: bool = True
+    native_code: bool = True
+    imports: tuple[str, ...] | None = None
+
+    def permitted(self, blueprint: Blueprint, used: int) -> Blueprint:
+        """Return the blueprint with the permitted deliveries.
+
+        ``used``: the processes of the client's other sessions. Raises CapacityError, and
+        RightsError for a callable that may arrive in no way.
+        """
+        wanted = used + blueprint.process_count + 1
+        if wanted > self.processes:
+            raise CapacityError(
+                f"the sessions of client {self.name} would have {wanted} processes on this host; "
+                f"its limit is {self.processes}",
+                name="processes",
+                value=wanted,
+                limit=self.processes,
+            )
+        return self._permitted_worker(blueprint)
+
+    def permitted_callables(self, records: Iterable[CallableRecord]) -> list[CallableRecord]:
+        """Return callables with their permitted deliveries; raise RightsError."""
+        return [
+            msgspec.structs.replace(one, deliveries=self._permitted(one.name, one.deliveries))
+            for one in records
+        ]
+
+    def permitted_request(self, request: Request) -> Request:
+        """Return a control request with its permitted deliveries; raise RightsError."""
+        if not isinstance(request, Deliver):
+            return request
+        left = self._permitted("a callable", request.deliveries)
+        return msgspec.structs.replace(request, deliveries=left)
+
+    def _permitted_worker(self, blueprint: Blueprint) -> Blueprint:
+        return msgspec.structs.replace(
+            blueprint,
+            callables=self.permitted_callables(blueprint.callables),
+            workers=[self._permitted_worker(one) for one in blueprint.workers],
+        )
+
+    def _permitted(self, name: str, deliveries: Sequence[AnyDelivery]) -> list[AnyDelivery]:
+        refusals = [self._refusal(name, one) for one in deliveries]
+        left = [one for one, refusal in zip(deliveries, refusals, strict=True) if not refusal]
+        if not left:
+            raise RightsError("; ".join(filter(None, refusals)), name="rights")
+        return left
+
+    def _refusal(self, name: str, delivery: AnyDelivery | AnyPart) -> str:
+        """Return why a delivery is not permitted; empty if it is."""
+        if isinstance(delivery, PortableChip):
+            return next(filter(None, (self._refusal(name, part) for part in delivery.parts)), "")
+        if isinstance(delivery, SerialisedFunction):
+            return self._missing(name, "Python code", "python_code", has=self.python_code)
+        if not isinstance(delivery, ImportedFunction):
+            return self._missing(name, "native code", "native_code", has=self.native_code)
+        module = delivery.path.partition(":")[0]
+        if self.imports is None or any(
+            module == one or module.startswith(f"{one}.") for one in self.imports
+        ):
+            return ""
+        return (
+            f"{name} is in the module {module}, which this host does not permit to client "
+            f"{self.name}; add the module to imports there"
+        )
+
+    def _missing(self, name: str, what: str, right: str, *, has: bool) -> str:
+        if has:
+            return ""
+        return (
+            f"{name} has {what}, which this host does not accept from client {self.name}; set "
+            f"{right} = true there"
+        )
+
+
+def read_rights(file: Path) -> list[Rights]:
+    """Return the clients of a file; raise ConfigError.
+
+    The file has a table ``[[client]]`` for each, with ``name``, ``key`` and the members of
+    :class:`Rights` that differ from the defaults.
+    """
+    try:
+        content = tomllib.loads(file.read_text())
+        tables = content.pop("client")
+        if content or not isinstance(tables, list) or not tables:
+            raise ValueError("it needs tables [[client]] and nothing else")
+        return [_rights(table) for table in tables]
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except (ValueError, TypeError, KeyError, msgspec.ValidationError) as error:
+        reason = str(error) if not isinstance(error, KeyError) else f"{error} is missing"
+    raise ConfigError(
+        f"the list of clients {file} cannot be used: {reason}", name="--allow", value=str(file)
+    )
+
+
+def _rights(table: object) -> Rights:
+    return msgspec.convert(table, Rights)

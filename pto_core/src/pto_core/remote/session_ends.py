@@ -1,0 +1,125 @@
+"""A session over two connections: the relay has two links, and the gateway has a listener."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from pto_core.errors import ProtocolError
+from pto_core.interfaces import Link, LinkPlugin, Listener, Peer
+from pto_core.remote.inbox import Message
+from pto_core.remote.session import RemoteSession
+from pto_core.remote.wire import ChannelNumber, Part, unpack
+
+_BURST = 16  # messages of one channel between two turns of the other one
+_CHANNELS = (ChannelNumber.CONTROL, ChannelNumber.BULK)
+
+
+class SessionEnd(Protocol):
+    """One side of a session with its connections. One thread; only ``wait`` blocks."""
+
+    def receive(self, now: int) -> list[Message]:
+        """Return the messages that are delivered now; raise ProtocolError."""
+
+    def flush(self, now: int) -> None:
+        """Transmit what the session has to transmit, as far as there is space."""
+
+    def wait(self, timeout_s: float, descriptors: Collection[int]) -> list[int]:
+        """Wait for messages, space or a descriptor; return the readable descriptors."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+class DialledSession:
+    """The relay's side. It dials once for each channel."""
+
+    def __init__(self, plugin: LinkPlugin, links: Sequence[Link], session: RemoteSession) -> None:
+        self._plugin = plugin
+        self._links = dict(zip(_CHANNELS, links, strict=True))
+        self._session = session
+        self._connections = dict.fromkeys(_CHANNELS, 0)
+        self._unsent: dict[ChannelNumber, deque[list[Part]]] = {one: deque() for one in _CHANNELS}
+
+    def receive(self, now: int) -> list[Message]:
+        """See :class:`SessionEnd`."""
+        delivered: list[Message] = []
+        for channel, link in self._links.items():
+            if link.connections > self._connections[channel]:
+                self._connections[channel] = link.connections
+                self._unsent[channel].clear()
+                self._session.reconnected(channel, now)
+            for _ in range(_BURST):
+                message = link.receive()
+                if message is None:
+                    break
+                delivered += self._session.received(channel, message.parts, now)
+        return delivered
+
+    def flush(self, now: int) -> None:
+        """See :class:`SessionEnd`."""
+        for channel, link in self._links.items():
+            unsent = self._unsent[channel]
+            while True:
+                if not unsent:
+                    unsent += self._session.outgoing(channel, now, _BURST)
+                if not unsent or not link.send(unsent[0]):
+                    break
+                unsent.popleft()
+
+    def wait(self, timeout_s: float, descriptors: Collection[int]) -> list[int]:
+        """See :class:`SessionEnd`."""
+        return self._plugin.wait(list(self._links.values()), timeout_s, descriptors).descriptors
+
+    def close(self) -> None:
+        """See :class:`SessionEnd`."""
+        for link in self._links.values():
+            link.close(linger_s=0.2)
+
+
+class AcceptedSession:
+    """The gateway's side. The newest greeting of a channel decides which connection it has."""
+
+    def __init__(self, plugin: LinkPlugin, listener: Listener, session: RemoteSession) -> None:
+        self._plugin = plugin
+        self._listener = listener
+        self._session = session
+        self._peers: dict[ChannelNumber, Peer] = {}
+        self._unsent: dict[ChannelNumber, deque[list[Part]]] = {one: deque() for one in _CHANNELS}
+
+    def receive(self, now: int) -> list[Message]:
+        """See :class:`SessionEnd`."""
+        delivered: list[Message] = []
+        for _ in range(_BURST):
+            message = self._listener.receive()
+            if message is None:
+                break
+            try:
+                channel = ChannelNumber(unpack(message.parts).channel)
+            except (ProtocolError, ValueError):
+                channel = ChannelNumber.CONTROL  # the session answers it, or ignores it
+            if self._peers.get(channel) != message.peer:
+                self._peers[channel] = message.peer
+                self._unsent[channel].clear()
+            delivered += self._session.received(channel, message.parts, now)
+        return delivered
+
+    def flush(self, now: int) -> None:
+        """See :class:`SessionEnd`."""
+        for channel, peer in self._peers.items():
+            unsent = self._unsent[channel]
+            while True:
+                if not unsent:
+                    unsent += self._session.outgoing(channel, now, _BURST)
+                if not unsent or not self._listener.send(peer, unsent[0]):
+                    break
+                unsent.popleft()
+
+    def wait(self, timeout_s: float, descriptors: Collection[int]) -> list[int]:
+        """See :class:`SessionEnd`."""
+        return self._plugin.wait([self._listener], timeout_s, descriptors).descriptors
+
+    def close(self) -> None:
+        """See :class:`SessionEnd`."""
+        self._listener.close(linger_s=0.2)

@@ -1,0 +1,154 @@
+"""The process of an agent that forks gateways.
+
+It has one thread and opens no socket of a link, so a fork is safe. It has imported the modules that
+a Worker needs, so a session starts quickly. The other process of the agent, which serves clients,
+sends it a plan with one end of a socket pair for each session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import pickle
+import signal
+import socket
+import sys
+import traceback
+from typing import NoReturn
+
+from pto_core.errors import ProtocolError
+from pto_core.hierarchy.failures import Failure
+from pto_core.remote.failures import failure_to_bytes
+from pto_core.remote.gateway import Gateway, GatewayPlan
+
+_MESSAGE_BYTES = 1 << 16
+_REAP_S = 0.5
+_TRIES = 3
+_COMMAND = (
+    "import sys; sys.path[:] = {path!r}; "
+    "from pto_core.remote.session_host import serve_again; serve_again()"
+)
+
+
+class SessionHost:
+    """Forks a gateway for each plan that arrives, until the serving process is gone."""
+
+    def __init__(self, requests: socket.socket) -> None:
+        self._requests = requests
+        self._pids: dict[bytes, int] = {}
+
+    def run(self) -> None:
+        """Serve until the other process closes its end; then kill all gateways."""
+        self._requests.settimeout(_REAP_S)
+        while True:
+            self._reap()
+            try:
+                message, files, _, _ = socket.recv_fds(self._requests, _MESSAGE_BYTES, 2)
+            except TimeoutError:
+                continue
+            if not message:
+                break
+            self._handle(message, files)
+        for pid in self._pids.values():
+            os.kill(pid, signal.SIGKILL)
+
+    def _handle(self, message: bytes, files: list[int]) -> None:
+        operation, name = pickle.loads(message)
+        if operation == "kill" and name in self._pids:
+            os.kill(self._pids[name], signal.SIGKILL)
+        elif operation == "start":
+            plan_file, agent = files
+            pid = os.fork()
+            if pid == 0:
+                self._requests.close()
+                serve_plan(plan_file, agent, tries=_TRIES)
+            for descriptor in files:
+                os.close(descriptor)
+            self._pids[name] = pid
+
+    def _reap(self) -> None:
+        for name, pid in list(self._pids.items()):
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                del self._pids[name]
+
+
+def serve_plan(plan_file: int, agent: int, tries: int) -> NoReturn:
+    """Run the gateway of a plan in this process, and exit."""
+    code = 1
+    channel = socket.socket(fileno=agent)
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        os.lseek(plan_file, 0, os.SEEK_SET)
+        with os.fdopen(os.dup(plan_file), "rb") as opened:
+            plan: GatewayPlan = pickle.load(opened)
+        output, write_end = os.pipe()
+        os.set_blocking(output, False)
+        for stream in (1, 2):
+            os.dup2(write_end, stream)
+        os.close(write_end)
+        gateway = _made(plan, channel, output, plan_file, tries)
+        channel.sendall(pickle.dumps(("ready", gateway.address)))
+        gateway.serve()
+        code = 0
+    except BaseException as error:  # noqa: BLE001 - the client receives it
+        with contextlib.suppress(OSError):
+            channel.sendall(pickle.dumps(("failed", failure_to_bytes(Failure.of(error)))))
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _made(
+    plan: GatewayPlan, channel: socket.socket, output: int, plan_file: int, tries: int
+) -> Gateway:
+    """Return the gateway; where its addresses are taken, go on in a new interpreter."""
+    try:
+        return Gateway(plan, channel, output)
+    except OSError as error:
+        if error.errno != errno.EEXIST or tries == 0:
+            raise
+    for descriptor in (plan_file, channel.fileno()):
+        os.set_inheritable(descriptor, True)
+    command = _COMMAND.format(path=sys.path)
+    numbers = [str(plan_file), str(channel.fileno()), str(tries - 1)]
+    os.execv(sys.executable, [sys.executable, "-P", "-c", command, *numbers])  # does not return
+    raise AssertionError
+
+
+def serve_again() -> NoReturn:
+    """Run a gateway in a new interpreter."""
+    plan_file, agent, tries = map(int, sys.argv[1:])
+    serve_plan(plan_file, agent, tries)
+
+
+def send_plan(requests: socket.socket, name: bytes, plan: GatewayPlan) -> socket.socket:
+    """Ask the session host to start a gateway; return the agent's end of its socket."""
+    ours, theirs = socket.socketpair()
+    file = os.memfd_create("pto-plan", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(file, "wb", closefd=False) as opened:
+            pickle.dump(plan, opened)
+        socket.send_fds(requests, [pickle.dumps(("start", name))], [file, theirs.fileno()])
+    finally:
+        theirs.close()
+        os.close(file)
+    ours.setblocking(False)
+    return ours
+
+
+def read_report(channel: socket.socket) -> tuple[str, bytes | str] | None:
+    """Return the report of a gateway: ready or failed; None if nothing has arrived.
+
+    Raises EOFError when all processes of the session have exited.
+    """
+    try:
+        message = channel.recv(1 << 24)
+    except BlockingIOError:
+        return None
+    if not message:
+        raise EOFError
+    kind, value = pickle.loads(message)
+    if kind not in ("ready", "failed"):
+        raise ProtocolError(f"a gateway reported {kind!r}")
+    return kind, value

@@ -1,0 +1,184 @@
+"""The native ends of relay and gateway: frames and answers over a real transport."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from pto_core import _hierarchy
+from pto_core._hierarchy import BellWatch, ChildPort, ParentPort, SharedMapping
+from pto_core.errors import EndpointClosedError, ProtocolError
+from pto_core.hierarchy.endpoints import Opener
+from pto_core.interfaces.frame import AnswerKind, FrameKind, Outcome
+from pto_core.plugins import load_transport
+
+DIGEST = bytes(range(32))
+PENDING, MET, FAILED = range(3)
+QUEUE_BYTES = 4096
+
+
+@dataclass
+class Pair:
+    """Both ports of one connection, and the progress table between them."""
+
+    parent: ParentPort
+    child: ChildPort
+    memory: SharedMapping
+
+    def task(self, number: int, data: bytes = b"", required: int = 0) -> bool:
+        return self.parent.submit(FrameKind.TASK, number, DIGEST, 3, bool(data), required, data)
+
+    def record(self) -> dict[str, int]:
+        return _hierarchy.progress_table_record(self.memory.address, 0)
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    opener = Opener(load_transport("shm"), QUEUE_BYTES // 128, QUEUE_BYTES)
+    table_bytes = -(-_hierarchy.progress_table_bytes(2) // 4096) * 4096
+    memory = SharedMapping(table_bytes + opener.memory_bytes)
+    table = memory.address
+    _hierarchy.create_progress_table(table, 2, 2)
+    connection = opener.connect(
+        "L4/host0",
+        memory=(table + table_bytes, opener.memory_bytes),
+        parent_bell=_hierarchy.progress_table_parent_bell(table),
+        child_bell=_hierarchy.progress_table_child_bell(table, 0),
+    )
+    parent, child = connection.open_both()
+    made = Pair(
+        ParentPort(parent.table, parent.end, table),
+        ChildPort(child.table, child.end, table, 0),
+        memory,
+    )
+    yield made
+    made.child.close()
+    made.parent.close()
+
+
+def test_frames_arrive_with_all_members_and_their_counts(pair: Pair) -> None:
+    assert pair.task(7, b"12345678")
+    assert pair.parent.submit(FrameKind.CONTROL, 9, bytes(32), 0, 0, 0, b"request")
+    assert pair.task(8, required=1)
+    first, second, third = pair.child.receive(64)
+    assert first == (FrameKind.TASK, 1, 7, DIGEST, 3, 1, -1, 0, b"12345678")
+    assert second[:3] == (FrameKind.CONTROL, 0, 9)
+    assert second[-1] == b"request"
+    assert third == (FrameKind.TASK, 2, 8, DIGEST, 3, 0, 0, 1, b"")
+    assert pair.child.receive(64) == []
+
+
+def test_answers_arrive_in_order_with_their_data(pair: Pair) -> None:
+    for number in range(3):
+        assert pair.task(number)
+    pair.child.receive(64)
+    assert pair.child.answer(2, Outcome.SUCCEEDED, b"")
+    assert pair.child.answer(3, Outcome.FAILED, b"reason")
+    assert pair.child.reply(5, b"value")
+    assert pair.parent.poll() == [
+        (AnswerKind.COMPLETED, 2, Outcome.SUCCEEDED, b""),
+        (AnswerKind.COMPLETED, 3, Outcome.FAILED, b"reason"),
+        (AnswerKind.REPLY, 5, Outcome.SUCCEEDED, b"value"),
+    ]
+
+
+def test_a_full_queue_is_reported_and_accepts_frames_again(pair: Pair) -> None:
+    sent = 0
+    while sent < 1000 and pair.task(sent, bytes(200)):
+        sent += 1
+    assert 0 < sent < 1000
+    assert len(pair.child.receive(64)) == sent
+    assert pair.task(sent, bytes(200))
+    answered = 0
+    while answered < 1000 and pair.child.answer(answered + 1, Outcome.FAILED, bytes(200)):
+        answered += 1
+    assert 0 < answered < 1000
+    assert len(pair.parent.poll()) == answered
+    assert pair.parent.poll() == []  # the answers of the last poll are released
+    assert pair.child.answer(answered + 1, Outcome.FAILED, bytes(200))
+
+
+def test_a_frame_that_is_too_large_is_an_error(pair: Pair) -> None:
+    with pytest.raises(ProtocolError):
+        pair.task(1, bytes(QUEUE_BYTES + 8))
+
+
+def test_a_requirement_is_pending_until_its_frame_has_ended(pair: Pair) -> None:
+    for outcome in (True, False):
+        count = pair.child.completed + 1
+        assert pair.child.requirement(count + 1, 0, count) == PENDING
+        pair.child.ended(outcome)
+        assert pair.child.requirement(count + 1, 0, count) == (MET if outcome else FAILED)
+    with pytest.raises(ProtocolError, match="child 5 of 2"):
+        pair.child.requirement(1, 5, 1)
+
+
+def test_the_counts_of_a_frame_are_published(pair: Pair) -> None:
+    pair.child.left(4)
+    pair.child.started(2, age_ns=5_000_000_000)
+    record = pair.record()
+    assert record["may_have_begun"] == 4
+    assert record["started"] == 2
+    pair.child.started(1, age_ns=0)  # an older report changes nothing
+    assert pair.record()["started"] == 2
+    assert pair.parent.started == 2
+    assert 5_000_000_000 <= pair.parent.started_age_ns < 60_000_000_000
+
+
+def test_successes_in_the_table_are_known_before_the_answer(pair: Pair) -> None:
+    for outcome in (True, True, False, True):
+        pair.child.ended(outcome)
+    assert pair.parent.succeeded(0) == 2
+    assert pair.parent.succeeded(3) == 4
+    assert pair.parent.succeeded(4) == 4
+
+
+def test_a_closed_parent_is_an_error_of_the_child(pair: Pair) -> None:
+    pair.task(1)
+    pair.parent.close()
+    assert len(pair.child.receive(64)) == 1
+    with pytest.raises(EndpointClosedError):
+        pair.child.receive(64)
+
+
+def test_a_closed_child_is_an_error_of_the_parent(pair: Pair) -> None:
+    pair.child.close()
+    with pytest.raises(ProtocolError, match="closed its end"):
+        pair.parent.poll()
+
+
+def is_readable(watch: BellWatch, timeout_s: float) -> bool:
+    return bool(select.select([watch.descriptor], [], [], timeout_s)[0])
+
+
+def test_a_watch_is_readable_after_a_ring_and_before_it_only_when_it_was_not_armed(
+    pair: Pair,
+) -> None:
+    watch = BellWatch(pair.child.bell)
+    try:
+        assert is_readable(watch, 30)  # before the first arm()
+        for number in range(20):
+            watch.arm()
+            if is_readable(watch, 0):
+                watch.arm()  # the thread had not yet reached its sleep
+            pair.task(number)  # rings the child's bell
+            assert is_readable(watch, 30)
+            pair.child.receive(64)
+    finally:
+        watch.close()
+        watch.close()
+
+
+def test_frames_between_arm_and_the_wait_are_not_missed(pair: Pair) -> None:
+    watch = BellWatch(pair.child.bell)
+    received = 0
+    for number in range(500):
+        watch.arm()
+        pair.task(number)
+        assert is_readable(watch, 30)
+        received += len(pair.child.receive(64))
+    watch.close()
+    assert received == 500

@@ -1,0 +1,132 @@
+"""An agent in a process of its own, and graph functions for Workers on its host."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from pto_core import TaskArgs, TensorArgType, Worker
+
+START_S = 60.0
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A running agent. ``link``: the link that it uses."""
+
+    address: str
+    link: str
+    process: subprocess.Popen[str]
+    log: Path
+
+    def worker(self, **settings: Any) -> Worker:
+        """Return a Worker of level 3 on the agent's host."""
+        chosen = {"level": 3, "num_sub_workers": 2, "link": self.link, **settings}
+        return Worker(host=self.address, **chosen)
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the processes of all sessions: gateways, Workers and their children."""
+        root = psutil.Process(self.process.pid)
+        server = min(root.children(), key=lambda one: one.create_time(), default=None)
+        return [one for one in root.children(recursive=True) if one != server]
+
+    def await_no_session(self) -> None:
+        """Wait until no process of a session is left."""
+        wait_until(lambda: not [one for one in self.processes() if is_running(one)])
+
+
+@contextmanager
+def running_agent(folder: Path, link: str, *options: str) -> Iterator[Agent]:
+    """Start an agent on a free port, and stop it at the end."""
+    log = folder / "agent.log"
+    command = [sys.executable, "-m", "pto_core.cli", "agent", "--set", f"link={link}", "serve"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
+    with log.open("w") as opened:
+        process = subprocess.Popen(
+            [*command, "--bind", "tcp://127.0.0.1:0", *options],
+            stdout=opened,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=folder,
+            text=True,
+        )
+    try:
+        pattern = re.compile(r"serving at (tcp://\S+)")
+        wait_until(lambda: pattern.search(log.read_text()) or process.poll() is not None)
+        found = pattern.search(log.read_text())
+        assert found, log.read_text()
+        yield Agent(found[1], link, process, log)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(START_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+
+
+def wait_until(is_true: Callable[[], object], timeout_s: float = START_S) -> None:
+    """Wait until a condition holds; fail after the limit."""
+    until = time.monotonic() + timeout_s
+    while not is_true():
+        assert time.monotonic() < until, "the condition did not become true"
+        time.sleep(0.02)
+
+
+def is_running(process: psutil.Process) -> bool:
+    """Return whether a process exists and is no zombie."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def on_sub(leaf: Any) -> Callable[..., None]:
+    """Return a graph function that passes its tensors to a SUB task; it writes the last one."""
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        inner = TaskArgs()
+        for index in range(args.tensor_count):
+            is_last = index == args.tensor_count - 1
+            tag = TensorArgType.OUTPUT_EXISTING if is_last else TensorArgType.INPUT
+            inner.add_tensor(args.tensor(index), tag)
+        orch.submit_sub(leaf, inner)
+
+    return graph
+
+
+def task_args(*tensors: Any, out: TensorArgType = TensorArgType.OUTPUT_EXISTING) -> TaskArgs:
+    """Return arguments whose last tensor is written."""
+    made = TaskArgs()
+    for tensor in tensors[:-1]:
+        made.add_tensor(tensor, TensorArgType.INPUT)
+    made.add_tensor(tensors[-1], out)
+    return made
+
+
+def double(args: Any) -> None:
+    args.tensor(1)[:] = args.tensor(0) * 2
+
+
+def add(args: Any) -> None:
+    args.tensor(2)[:] = args.tensor(0) + args.tensor(1)
+
+
+def counted(worker: Worker, count: int = 1024) -> np.ndarray[Any, Any]:
+    """Return a shared array with the numbers from 0."""
+    made = worker.shared_array((count,))
+    made[:] = np.arange(count)
+    return made

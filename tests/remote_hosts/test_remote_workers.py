@@ -1,0 +1,311 @@
+"""A Worker on another host is a child like any other: results, order, failures, and its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from remote_hosts import (
+    Agent,
+    add,
+    counted,
+    double,
+    is_running,
+    on_sub,
+    task_args,
+    wait_until,
+)
+
+from pto_core import DataType, TensorArgType, Worker
+from pto_core.errors import (
+    ChildDiedError,
+    ChildStartError,
+    TaskFailedError,
+    UsageError,
+)
+
+INPUT, OUTPUT, INOUT = TensorArgType.INPUT, TensorArgType.OUTPUT, TensorArgType.INOUT
+
+
+def test_local_and_remote_children_work_on_the_same_arrays(agent: Agent) -> None:
+    remote, local = agent.worker(), Worker(level=3, num_sub_workers=1)
+    far, near = on_sub(remote.register(double)), on_sub(local.register(double))
+    far_sum = on_sub(remote.register(add))
+    with Worker(level=4) as worker:
+        far, near, far_sum = map(worker.register, (far, near, far_sum))
+        there, here = worker.add_worker(remote), worker.add_worker(local)
+        x, y = counted(worker, 1 << 19), counted(worker, 1 << 19)
+
+        def graph(orch: Any, args: Any, config: Any) -> None:
+            middle = orch.alloc(x.shape, DataType.FLOAT32)
+            orch.submit_next_level(far, task_args(x, middle, out=OUTPUT), worker=there)
+            last = orch.alloc(x.shape, DataType.FLOAT32)
+            orch.submit_next_level(near, task_args(middle, last, out=OUTPUT), worker=here)
+            orch.submit_next_level(far_sum, task_args(middle, last, y), worker=there)
+
+        for factor in (1, 3):
+            x[:] = np.arange(len(x)) * factor  # the program writes between two runs
+            worker.run(graph)
+            assert np.array_equal(y, 6 * x)
+    agent.await_no_session()
+
+
+def test_a_chain_on_one_host_and_its_replay(agent: Agent) -> None:
+    remote = agent.worker()
+    step = on_sub(remote.register(double))
+    with Worker(level=4) as worker:
+        step, there = worker.register(step), worker.add_worker(remote)
+        x, y = counted(worker), counted(worker)
+
+        def graph(orch: Any, args: Any, config: Any) -> None:
+            last = x
+            for _ in range(10):
+                following = orch.alloc(x.shape, DataType.FLOAT32)
+                orch.submit_next_level(step, task_args(last, following, out=OUTPUT), worker=there)
+                last = following
+            orch.submit_next_level(step, task_args(last, y), worker=there)
+
+        worker.run(graph)
+        assert np.array_equal(y, x * 2**11)
+        captured = worker.capture(graph)
+        x[:] = 1
+        worker.replay(captured)
+        assert (y == 2**11).all()
+
+
+def test_two_hosts_write_halves_of_one_buffer_in_one_piece_of_memory(agent: Agent) -> None:
+    remotes = [agent.worker(num_sub_workers=1) for _ in range(2)]
+
+    def half(which: int) -> Any:
+        def write(args: Any) -> None:
+            args.tensor(0)[which::2] = which + 1
+
+        return write
+
+    with Worker(level=4) as worker:
+        steps = [worker.register(on_sub(one.register(half(i)))) for i, one in enumerate(remotes)]
+        hosts = [worker.add_worker(one) for one in remotes]
+        y = counted(worker, 5000)
+
+        def graph(orch: Any, args: Any, config: Any) -> None:
+            for step, host in zip(steps, hosts, strict=True):
+                orch.submit_next_level(step, task_args(y), worker=host)
+
+        worker.run(graph)
+        assert (y[0::2] == 1).all()
+        assert (y[1::2] == 2).all()
+
+
+def test_a_group_runs_on_two_hosts(agent: Agent) -> None:
+    remote, other = agent.worker(num_sub_workers=1), agent.worker(num_sub_workers=1)
+    with Worker(level=4) as worker:
+
+        def fill(orch: Any, args: Any, config: Any) -> None:
+            args.tensor(0)[:] = 7
+
+        step = worker.register(fill)
+        worker.add_worker(remote)
+        worker.add_worker(other)
+        y = counted(worker, 100)
+
+        def graph(orch: Any, args: Any, config: Any) -> None:
+            orch.submit_next_level_group(step, [task_args(y[:50]), task_args(y[50:])])
+
+        worker.run(graph)
+        assert (y == 7).all()
+
+
+def test_an_exception_is_rebuilt_and_names_the_remote_child(agent: Agent) -> None:
+    def fail(args: Any) -> None:
+        raise ValueError("no luck today")
+
+    remote = agent.worker()
+    step = on_sub(remote.register(fail))
+    with Worker(level=4) as worker:
+        step, there = worker.register(step), worker.add_worker(remote)
+        y = counted(worker)
+        with pytest.raises(TaskFailedError, match=r"L4/host0/sub[01]: ValueError: no luck") as info:
+            worker.run(lambda o, a, c: o.submit_next_level(step, task_args(y), worker=there))
+        cause = info.value.__cause__
+        assert isinstance(cause, TaskFailedError)
+        assert isinstance(cause.__cause__, ValueError)
+        assert (y == np.arange(1024)).all()
+        worker.run(lambda o, a, c: None)
+
+
+def test_printed_text_appears_at_the_parent(
+    agent: Agent, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def say(args: Any) -> None:
+        print("hello from afar", flush=True)
+
+    remote = agent.worker()
+    step = on_sub(remote.register(say))
+    with Worker(level=4) as worker:
+        step, there = worker.register(step), worker.add_worker(remote)
+        y = counted(worker)
+        worker.run(lambda o, a, c: o.submit_next_level(step, task_args(y), worker=there))
+        text = ""
+
+        def has_arrived() -> bool:
+            nonlocal text
+            text += capfd.readouterr().err
+            return "[L4/host0] hello from afar" in text
+
+        wait_until(has_arrived)
+
+
+def test_functions_are_registered_while_it_runs(agent: Agent) -> None:
+    remote = agent.worker()
+    with Worker(level=4) as worker:
+        there = worker.add_worker(remote)
+        y = counted(worker)
+        worker.init()
+
+        def late(orch: Any, args: Any, config: Any) -> None:
+            args.tensor(0)[:] = 3
+
+        step = worker.register(late)
+        worker.run(lambda o, a, c: o.submit_next_level(step, task_args(y), worker=there))
+        assert (y == 3).all()
+        worker.unregister(step)
+
+
+def kill_in_task(agent: Agent, victim: str, **settings: Any) -> tuple[Worker, Any]:
+    """Start a Worker whose remote task kills a process of its session once."""
+    remote = agent.worker(num_sub_workers=1)
+
+    def kill(orch: Any, args: Any, config: Any) -> None:
+        y = args.tensor(0)
+        if y[0] == 0:
+            y[0] = 1  # is not seen at home, because the task does not succeed
+            os.kill(os.getpid() if victim == "worker" else os.getppid(), signal.SIGKILL)
+        signal.pause()
+
+    def fine(orch: Any, args: Any, config: Any) -> None:
+        args.tensor(0)[:] = 5
+
+    worker = Worker(level=4, **settings)
+    steps = [worker.register(kill), worker.register(fine)]
+    worker.add_worker(remote)
+    return worker, steps
+
+
+@pytest.mark.parametrize("victim", ["worker", "gateway"])
+def test_a_killed_process_of_a_session_fails_its_task_and_is_replaced(
+    agent: Agent, victim: str
+) -> None:
+    worker, (kill, fine) = kill_in_task(agent, victim)
+    with worker:
+        y = counted(worker)
+        worker.init()
+        old = agent.processes()
+        with pytest.raises(ChildDiedError, match="L4/host0: ") as info:
+            worker.run(lambda o, a, c: o.submit_next_level(kill, task_args(y), worker=0))
+        if victim == "worker":
+            assert "SIGKILL" in str(info.value)
+        assert not any(is_running(one) for one in old)
+        assert y[0] == 0
+        worker.run(lambda o, a, c: o.submit_next_level(fine, task_args(y), worker=0))
+        assert (y == 5).all()
+    agent.await_no_session()
+
+
+def test_a_killed_relay_is_replaced_after_its_session_has_ended(agent: Agent) -> None:
+    remote = agent.worker(num_sub_workers=1)
+
+    def wait(orch: Any, args: Any, config: Any) -> None:
+        signal.pause()
+
+    def fine(orch: Any, args: Any, config: Any) -> None:
+        args.tensor(0)[:] = 5
+
+    with Worker(level=4) as worker:
+        wait, fine = worker.register(wait), worker.register(fine)
+        worker.add_worker(remote)
+        y = counted(worker)
+        worker.init()
+        (relay,) = [one for one in psutil.Process().children() if one.pid != agent.process.pid]
+        old = agent.processes()
+
+        def graph(orch: Any, args: Any, config: Any) -> None:
+            orch.submit_next_level(wait, task_args(y), worker=0)
+            relay.kill()
+
+        with pytest.raises(ChildDiedError, match="L4/host0"):
+            worker.run(graph)
+        assert not any(is_running(one) for one in old)
+        worker.run(lambda o, a, c: o.submit_next_level(fine, task_args(y), worker=0))
+        assert (y == 5).all()
+    agent.await_no_session()
+
+
+def test_tasks_of_a_lost_host_run_on_another_one(agent: Agent) -> None:
+    remote, local = agent.worker(num_sub_workers=1), Worker(level=3, num_sub_workers=1)
+
+    def fragile(orch: Any, args: Any, config: Any) -> None:
+        y = args.tensor(0)
+        if os.getpid() != int(y[1]) and y[2] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        y[0] = 9
+
+    with Worker(level=4, on_worker_death="reroute") as worker:
+        step = worker.register(fragile)
+        worker.add_worker(remote)
+        worker.add_worker(local)
+        y = counted(worker, 4)
+        worker.init()
+        y[:] = 0
+
+        def graph(orch: Any, args: Any, config: Any) -> None:
+            orch.submit_next_level(step, task_args(y, out=INOUT), retries=5, hint=0)
+
+        with pytest.raises(ChildDiedError):
+            worker.run(graph)  # it kills every child that runs it
+        assert (y == 0).all()
+
+
+def test_a_program_that_is_killed_leaves_nothing_on_the_host(agent: Agent) -> None:
+    remote = agent.worker()
+    pid = os.fork()
+    if pid == 0:
+        worker = Worker(level=4)
+        worker.add_worker(remote)
+        worker.init()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    agent.await_no_session()
+
+
+def test_a_host_without_an_agent_is_an_error_that_names_it() -> None:
+    remote = Worker(level=3, num_sub_workers=1, host="tcp://127.0.0.1:9", link="tcp")
+    with Worker(level=4, child_start_timeout_s=1) as worker:
+        worker.add_worker(remote)
+        with pytest.raises(ChildStartError, match=r"tcp://127\.0\.0\.1:9"):
+            worker.init()
+
+
+def test_an_error_of_the_start_on_the_host_is_raised_here(agent: Agent) -> None:
+    remote = agent.worker(device_ids=[0], platform="no_such_platform")
+    with Worker(level=4) as worker:
+        worker.add_worker(remote)
+        with pytest.raises(ChildStartError, match="no_such_platform"):
+            worker.init()
+    agent.await_no_session()
+
+
+def test_a_remote_worker_is_started_by_its_parent_only(agent: Agent) -> None:
+    remote = agent.worker()
+    with pytest.raises(UsageError, match="add_worker"):
+        remote.init()
+
+
+def test_arguments_that_cannot_be_sent_are_refused() -> None:
+    with pytest.raises(UsageError, match="keys without a host"):
+        Worker(level=3, keys="./keys")
+    with pytest.raises(UsageError, match="policy of a remote Worker"):
+        Worker(level=3, host="tcp://h:1", policy=lambda *given: 0)
