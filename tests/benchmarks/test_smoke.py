@@ -180,6 +180,19 @@ def test_the_table_has_a_full_row_for_each_figure(results: Results) -> None:
         assert f"- {key}: {value}\n" in results.page
 
 
+def test_links_are_measured_only_if_named(results: Results, tmp_path: Path) -> None:
+    assert not [name for name in results.figures if name.startswith("link")]
+    path = tmp_path / "links.json"
+    done = benchmarks("links", "--quick", "--repeats", 2, "--json", path)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(path.read_text())["figures"]
+    assert len(figures) == 4
+    for figure in figures:
+        assert figure["name"].startswith("link, ")
+        assert figure["median"] > 0
+        assert figure["ratio"] > 0
+
+
 @pytest.mark.parametrize("wrong", [["level3"], ["--repeats", "0"]])
 def test_wrong_arguments_are_refused(wrong: list[str]) -> None:
     done = benchmarks(*wrong)
