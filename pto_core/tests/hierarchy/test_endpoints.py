@@ -122,7 +122,7 @@ def test_any_other_error_breaks_the_end_for_good(scripted, error):
         ("poll", [b"short"], "an answer of 5 bytes came"),
         ("poll", [ANSWER.pack() + b"more"], "a head that cannot be"),
         ("poll", [Answer(AnswerKind.REPLY, 1, data=bytes(4097)).pack()], "bytes came"),
-        ("poll", ["text"], "no bytes object"),
+        ("poll", ["text"], "is not a bytes object"),
         ("poll", [ANSWER.pack()] * 300, "gave too many"),
         ("poll", [bytes(14) + b"\x09\x00"], "a head that cannot be"),
     ],
@@ -140,7 +140,7 @@ def test_a_result_that_cannot_be_breaks_the_parents_end(scripted, call, result, 
         ([b"short"], "a frame of 5 bytes came"),
         ([FRAME.pack() + b"more"], "a head that cannot be"),
         ([Frame(FrameKind.TASK, 1, bytes(4096)).pack()], "bytes came"),
-        ([None], "no bytes object"),
+        ([None], "is not a bytes object"),
     ],
 )
 def test_a_frame_that_cannot_be_breaks_the_childs_end(scripted, result, message):

@@ -257,7 +257,7 @@ def test_cpp_kernels_get_tensor_data(tensors: Device, tmp_path: Path) -> None:
         (lambda rt, a, f: a.reshape((-1, 4)), "extents are not inferred"),
         (lambda rt, a, f: a[0, 0, 0], "3 indices for a device array of 2 dimensions"),
         (lambda rt, a, f: a.transpose((0, 0)), "not a permutation"),
-        (lambda rt, a, f: a.transpose("ab"), "no sequence of integers"),
+        (lambda rt, a, f: a.transpose("ab"), "not a sequence of integers"),
         (lambda rt, a, f: a[:, 1:3].reshape(8), "its memory is not contiguous"),
         (lambda rt, a, f: a.reshape((3, 3)), "same number of elements"),
         (lambda rt, a, f: a[:, 1:3].to_host(), "not contiguous"),
