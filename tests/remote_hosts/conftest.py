@@ -1,4 +1,4 @@
-"""An agent on this machine, over the link of the interface's example."""
+"""Agents on this machine, and their links."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 import tcp_links
 from remote_hosts import Agent, running_agent
+
+from pto_core.plugins import load_link
+from pto_core.remote.keys import new_keys
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +24,23 @@ def tcp_link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     sys.path.remove(str(folder))
 
 
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a key set for the link zmq."""
+    folder = tmp_path_factory.mktemp("keys")
+    new_keys(folder, load_link("zmq"))
+    return folder
+
+
 @pytest.fixture
-def agent(tcp_link: str, tmp_path: Path) -> Iterator[Agent]:
-    with running_agent(tmp_path, tcp_link) as made:
+def agent(keys: Path, tmp_path: Path) -> Iterator[Agent]:
+    """Run an agent over the link zmq, with keys."""
+    with running_agent(tmp_path, "zmq", keys) as made:
+        yield made
+
+
+@pytest.fixture
+def open_agent(tcp_link: str, tmp_path: Path) -> Iterator[Agent]:
+    """Run an agent over the link of the interface's example, without keys."""
+    with running_agent(tmp_path, tcp_link, None) as made:
         yield made

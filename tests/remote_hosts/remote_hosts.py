@@ -24,17 +24,18 @@ START_S = 60.0
 
 @dataclass(frozen=True)
 class Agent:
-    """A running agent. ``link``: the link that it uses."""
+    """A running agent. ``link``: the link that it uses; ``keys``: the folder of its key set."""
 
     address: str
     link: str
+    keys: Path | None
     process: subprocess.Popen[str]
     log: Path
 
     def worker(self, **settings: Any) -> Worker:
         """Return a Worker of level 3 on the agent's host."""
         chosen = {"level": 3, "num_sub_workers": 2, "link": self.link, **settings}
-        return Worker(host=self.address, **chosen)
+        return Worker(host=self.address, keys=self.keys, **chosen)
 
     def processes(self) -> list[psutil.Process]:
         """Return the processes of all sessions: gateways, Workers and their children."""
@@ -48,9 +49,11 @@ class Agent:
 
 
 @contextmanager
-def running_agent(folder: Path, link: str, *options: str) -> Iterator[Agent]:
+def running_agent(folder: Path, link: str, keys: Path | None, *options: str) -> Iterator[Agent]:
     """Start an agent on a free port, and stop it at the end."""
     log = folder / "agent.log"
+    if keys is not None:
+        options = (*options, "--keys", str(keys))
     command = [sys.executable, "-m", "pto_core.cli", "agent", "--set", f"link={link}", "serve"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
     with log.open("w") as opened:
@@ -67,7 +70,7 @@ def running_agent(folder: Path, link: str, *options: str) -> Iterator[Agent]:
         wait_until(lambda: pattern.search(log.read_text()) or process.poll() is not None)
         found = pattern.search(log.read_text())
         assert found, log.read_text()
-        yield Agent(found[1], link, process, log)
+        yield Agent(found[1], link, keys, process, log)
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)

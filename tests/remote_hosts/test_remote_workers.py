@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ from pto_core.errors import (
     TaskFailedError,
     UsageError,
 )
+from pto_core.plugins import load_link
+from pto_core.remote.keys import new_keys
 
 INPUT, OUTPUT, INOUT = TensorArgType.INPUT, TensorArgType.OUTPUT, TensorArgType.INOUT
 
@@ -281,11 +284,40 @@ def test_a_program_that_is_killed_leaves_nothing_on_the_host(agent: Agent) -> No
     agent.await_no_session()
 
 
-def test_a_host_without_an_agent_is_an_error_that_names_it() -> None:
-    remote = Worker(level=3, num_sub_workers=1, host="tcp://127.0.0.1:9", link="tcp")
-    with Worker(level=4, child_start_timeout_s=1) as worker:
+def test_another_link_without_keys_works_in_the_same_way(open_agent: Agent) -> None:
+    remote = open_agent.worker(num_sub_workers=1)
+    step = on_sub(remote.register(double))
+    with Worker(level=4) as worker:
+        step, there = worker.register(step), worker.add_worker(remote)
+        x, y = counted(worker, 1 << 19), counted(worker, 1 << 19)
+        worker.run(lambda o, a, c: o.submit_next_level(step, task_args(x, y), worker=there))
+        assert np.array_equal(y, 2 * x)
+
+
+def test_a_client_with_other_keys_is_refused(agent: Agent, tmp_path: Path) -> None:
+    new_keys(tmp_path / "other", load_link("zmq"))
+    remote = Worker(level=3, num_sub_workers=1, host=agent.address, keys=tmp_path / "other")
+    with Worker(level=4) as worker:
         worker.add_worker(remote)
-        with pytest.raises(ChildStartError, match=r"tcp://127\.0\.0\.1:9"):
+        with pytest.raises(ChildStartError, match="check address, keys and firewall"):
+            worker.init()
+    assert agent.processes() == []
+
+
+def test_a_client_without_keys_is_refused(agent: Agent) -> None:
+    remote = Worker(level=3, num_sub_workers=1, host=agent.address)
+    with Worker(level=4) as worker:
+        worker.add_worker(remote)
+        with pytest.raises(ChildStartError, match="check address, keys and firewall"):
+            worker.init()
+    assert agent.processes() == []
+
+
+def test_a_host_without_an_agent_is_an_error_that_names_it() -> None:
+    remote = Worker(level=3, num_sub_workers=1, host="tcp://127.0.0.1:9")
+    with Worker(level=4) as worker:
+        worker.add_worker(remote)
+        with pytest.raises(ChildStartError, match=r"tcp://127\.0\.0\.1:9 did not answer"):
             worker.init()
 
 

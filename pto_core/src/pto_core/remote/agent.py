@@ -302,7 +302,7 @@ def _serve_clients(
     insecure: bool,
 ) -> None:
     plugin = plugins.load_link(link)
-    keys = [one.key for one in clients]
+    keys = [] if credentials is None else [one.key for one in clients]
     listener = plugin.listen(bind, credentials, keys, insecure=insecure)
     by_key: dict[str | None, Rights] = {one.key: one for one in clients}
     if credentials is None:

@@ -86,7 +86,8 @@ class Gateway:
         self._port = self._start_worker()
         self._watch = BellWatch(self._port.bell)
         plugin = plugins.load_link(plan.link)
-        listener = plugin.listen(plan.bind, plan.credentials, [plan.rights.key])
+        allowed = [] if plan.credentials is None else [plan.rights.key]
+        listener = plugin.listen(plan.bind, plan.credentials, allowed)
         self.address = listener.address
         identity = Identity.of_this_process(plan.core_version, plan.lease_ns)
         self._session = RemoteSession(Side.GATEWAY, identity, plan.session, plan.epoch, now_ns())

@@ -23,6 +23,7 @@ from pto_core.remote.address_space import AddressSpace
 from pto_core.remote.agent_messages import (
     End,
     Ended,
+    GetStatus,
     Open,
     Opened,
     Question,
@@ -51,7 +52,7 @@ SESSION_OVER = 75
 REASON_BYTES = 4096
 """The size of the memory for the reason of an exit."""
 _LENGTH = struct.Struct("<I")
-_CONNECT_S = 10.0
+_CONNECT_S = 5.0
 _HEAD_BYTES = 64
 _WAIT_S = 0.05  # while a frame waits
 _END_WAIT_S = 0.005
@@ -144,7 +145,8 @@ class Contact:
 
 
 def _opened(agent: Contact, request: Open) -> Sequence[Link]:
-    reply = agent.ask(request, request.start_timeout_s + _CONNECT_S)
+    agent.ask(GetStatus(), _CONNECT_S)  # an agent that is not there is found before the start
+    reply = agent.ask(request, request.start_timeout_s)
     if isinstance(reply, Refused):
         failure = failure_from_record(reply.failure)
         raise failure.exception or LinkError(failure.message, address=agent.address)
