@@ -1,0 +1,91 @@
+"""Links that lose, repeat, reorder and cut: each task runs once, and the results are equal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import faulty_link
+import numpy as np
+import pytest
+from remote_hosts import counted, running_agent, task_args
+
+from pto_core import DataType, TensorArgType, Worker
+
+STEPS = 12
+OUTPUT = TensorArgType.OUTPUT
+FAULTS: dict[str, dict[str, Any]] = {
+    "cuts": {"cut": 0.1},
+    "losses": {"lose": 0.1},
+    "disorder": {"duplicate": 0.2, "reorder": 0.2, "clog": 0.2},
+    "everything": {"cut": 0.03, "lose": 0.05, "duplicate": 0.1, "reorder": 0.1, "clog": 0.1},
+}
+
+
+@pytest.fixture(scope="session")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("faulty")
+    faulty_link.install(folder)
+    sys.path.append(str(folder))
+    yield faulty_link.NAME
+    sys.path.remove(str(folder))
+
+
+def write_line(log: Path, text: str) -> None:
+    """Append a line in one system call."""
+    with log.open("a") as opened:
+        opened.write(text)
+
+
+def run_program(tmp_path: Path, link: str, large: int) -> None:
+    """Run a chain and independent tasks on a remote Worker; compare with the sequential answer."""
+    log = tmp_path / "tasks.log"
+    log.touch()
+    with running_agent(tmp_path, link, None) as agent, Worker(level=4) as worker:
+        remote = agent.worker(num_sub_workers=0, remote_lease_s=20)
+
+        def step(orch: Any, args: Any, config: Any) -> None:
+            write_line(log, f"{args.scalar(0)}\n")
+            args.tensor(1)[:] = args.tensor(0) + 1
+
+        added = worker.register(step)
+        there = worker.add_worker(remote)
+        x = counted(worker, large)
+        ends = [counted(worker, large) for _ in range(3)]
+
+        def graph(orch: Any, args: Any, config: Any) -> None:
+            def submit(source: Any, target: Any, number: int, **options: Any) -> None:
+                made = task_args(source, target, **options)
+                made.add_scalar(number)
+                orch.submit_next_level(added, made, worker=there)
+
+            last = x
+            for number in range(STEPS):
+                following = orch.alloc(x.shape, DataType.FLOAT32)
+                submit(last, following, number, out=OUTPUT)
+                last = following
+            submit(last, ends[0], STEPS)
+            submit(x, ends[1], STEPS + 1)
+            submit(ends[1], ends[2], STEPS + 2)
+
+        worker.run(graph)
+        assert np.array_equal(ends[0], x + STEPS + 1)
+        assert np.array_equal(ends[1], x + 1)
+        assert np.array_equal(ends[2], x + 2)
+        assert Counter(log.read_text().split()) == {str(n): 1 for n in range(STEPS + 3)}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_each_task_runs_once(
+    kind: str, faulty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(2):
+        print(f"seed={seed}")
+        monkeypatch.setenv(faulty_link.VARIABLE, json.dumps({**FAULTS[kind], "seed": seed}))
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        run_program(folder, faulty, large=100 if seed else 300_000)
