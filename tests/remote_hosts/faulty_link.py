@@ -1,4 +1,4 @@
-"""The link zmq with faults; the variable PTO_TEST_FAULTS has the arguments of ``Faults`` as JSON."""
+"""The link zmq with faults: PTO_TEST_FAULTS has the arguments of ``Faults`` as JSON."""
 
 from __future__ import annotations
 
