@@ -21,7 +21,7 @@ struct CopyTotals {
 
 class Arguments {
  public:
-  // Check all arguments. Raises UsageError without any change.
+  // Check all arguments. Raises UsageError for an invalid one, and then changes nothing.
   Arguments(Device& device, nb::handle device_object, const Program& program, nb::tuple given);
   ~Arguments();
   Arguments(const Arguments&) = delete;

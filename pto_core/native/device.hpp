@@ -80,7 +80,7 @@ class Device {
   void forget(Buffer* buffer) { buffers_.erase(buffer); }
   void copy_in(uint64_t address, const void* host, uint64_t bytes);
   void copy_out(void* host, uint64_t address, uint64_t bytes);
-  // Return an object that keeps device memory mapped while it lives, also after close().
+  // Return an object that keeps device memory mapped while it lives, even after close().
   nb::object pin_memory();
   void mark_lost() { is_lost_ = true; }
   bool is_open() const;

@@ -1,4 +1,4 @@
-// Release and acquire the GIL, also during interpreter shutdown.
+// Release and acquire the GIL, even during interpreter shutdown.
 //
 // Before Python 3.14, a thread that requests the GIL during interpreter shutdown is unwound with
 // pthread_exit, through destructors that use Python objects without the GIL. This module parks such

@@ -1,7 +1,7 @@
 // Views of a buffer in the form of pto_tensor_data: a box of the buffer, and the order of its
 // dimensions.
 //
-// A dimension that an integer index took away stays in the data with extent 1, so that the region
+// A dimension that an integer index removed stays in the data with extent 1, so that the region
 // is still a box of the buffer's own shape; its bit in `dropped` hides it from Python.
 #pragma once
 

@@ -30,7 +30,7 @@ ORCHESTRATION = {"source": "python.py", "function_name": "graph"}
 """
 FOREVER = "for (volatile int64_t i = 0;; i = i + 1) {}"
 LIMIT_S = 8
-"""The limit of a case that must reach a certain place first, also on a busy machine."""
+"""The limit of a case that must reach a certain place first, even on a busy machine."""
 
 
 def assert_all_is_well(case) -> None:

@@ -161,7 +161,7 @@ class Observer:
 def soak(
     seconds: float, seed: int, workers: int = WORKERS_OF_A_PROCESS
 ) -> tuple[Counter[str], list[str]]:
-    """Return a summary and the faults. The Workers have the seeds from ``seed`` on."""
+    """Return a summary and the faults. The seeds of the Workers start at ``seed``."""
     counts: Counter[str] = Counter()
     faults: list[str] = []
     end = time.monotonic() + seconds

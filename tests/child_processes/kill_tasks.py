@@ -21,7 +21,7 @@ inner_handles: list[Any] = []
 
 
 def count_in(worker: Worker) -> None:
-    """Make the tasks of a Worker that has not started count."""
+    """Allocate the counters of tasks in the memory of a Worker that has not started."""
     global begun, ended
     shape = (kill_graphs.MOST_TASKS, kill_graphs.MOST_MEMBERS)
     begun, ended = worker.shared_array(shape, "int64"), worker.shared_array(shape, "int64")

@@ -37,7 +37,7 @@ Array = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class View:
-    """A view of a buffer, by number: another shape, then a box of it, perhaps transposed."""
+    """A view of the buffer with this number: reshaped, then sliced, and perhaps transposed."""
 
     buffer: int
     shape: tuple[int, ...]

@@ -126,7 +126,7 @@ class Programmer:
 
 
 def work_at_leisure(args: Any) -> None:
-    """Delay some tasks, so that a lost edge or buffer shows."""
+    """Delay some tasks, so that a missing edge or a buffer freed too early changes the result."""
     if args.scalar(0) % 6 == 0:
         time.sleep(2e-3)
     work(args)

@@ -206,7 +206,7 @@ def test_a_tensor_of_a_heap_ring_that_was_freed(world) -> None:
         args.add_tensor(kept[0], TensorArgType.INOUT)
         orch.submit_sub(world.mark, args)
 
-    refused(world, submit, "name a buffer before the scope ends")
+    refused(world, submit, "name a buffer only before the scope that allocated it ends")
 
 
 def test_a_tensor_that_is_resized_while_a_task_uses_it(world, tmp_path) -> None:

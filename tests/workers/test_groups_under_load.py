@@ -1,4 +1,4 @@
-"""Groups start soon although single tasks never stop coming, also when a child is killed.
+"""Groups start soon although single tasks never stop coming, even when a child is killed.
 
 `.ci/nightly` runs the test with 10,000 groups.
 """

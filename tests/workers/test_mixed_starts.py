@@ -48,7 +48,7 @@ def reports(worker: Worker, handle: Any) -> np.ndarray:
     return np.array(rows)
 
 
-# Invariant: Each child is started by its own method, also when it is restarted, and no child
+# Invariant: Each child is started by its own method, even when it is restarted, and no child
 # inherits the descriptors of the mappings.
 def test_each_child_starts_and_restarts_by_its_own_method(mixed: MakeMixed) -> None:
     worker = mixed(on_worker_death="restart")

@@ -186,7 +186,7 @@ void Device::abort(const pto_error* cause, bool lost) {
   const std::lock_guard lock(abort_mutex_);
   const bool running = run_.running();
   if (running && cause != nullptr) cause_ = *cause;
-  // Check also while an orchestration continues after a proven deadlock has ended the run.
+  // Check even while an orchestration continues after a proven deadlock has ended the run.
   if (run_.hears() || finishing_) api_->abort(runtime_, cause);
   if (running) {
     run_.end(Ending::aborted);

@@ -37,11 +37,11 @@ def test_freeing_a_cluster_does_not_wait_for_its_tasks() -> None:
         happened.append("it was freed")
         may_end.set()
         assert rt.allocate_cluster() == cluster
-        happened.append("it was given out again")
+        happened.append("it was allocated again")
 
     with open_device("a2a3sim", runtime="pto2", block_dim=1) as device:
         report = device.run(graph, timeout_s=2 * PATIENCE_S)
-    assert happened == ["it was freed", "the task has ended", "it was given out again"]
+    assert happened == ["it was freed", "the task has ended", "it was allocated again"]
     assert report.statistics["clusters_peak"] == 1
 
 

@@ -43,7 +43,7 @@ void bind_capture(nb::module_& module, nb::class_<WorkerDriver>& driver) {
           "Whether a capture is open.")
       .def("replay", &WorkerDriver::replay,
            "Make all submits of the graph that RunScope.begin_replay() received. The caller must "
-           "call run_end() afterwards, also if this raises.");
+           "call run_end() afterwards, even if this raises.");
 }
 
 }  // namespace pto::hierarchy

@@ -180,7 +180,7 @@ nb::dict statistics(WorkerDriver& self) {
   return result;
 }
 
-// Throw for reasons that apply to every call, also to queries; see Role.
+// Throw for reasons that apply to every call, including queries; see Role.
 void translate_refusal(const std::exception_ptr& error, void*) {
   try {
     std::rethrow_exception(error);

@@ -103,7 +103,7 @@ class Arguments {
   }
 
  private:
-  // Known edges whose sizes do not match are passed on; the engine refuses them.
+  // A box whose lists differ in length gets no dimensions, so the engine refuses it.
   const Box* box_of(const BoxTuple& given) {
     const auto& [base, element_bytes, raw, low, extent] = given;
     Box& box = *boxes_.emplace_back(std::make_unique<Box>());

@@ -109,13 +109,14 @@ class ProgressTable {
     record.started.store(count, std::memory_order_release);
   }
 
-  // For a child that passes frames on: frames up to `count` leave for another host after this call.
+  // For a child on another host: record that frames up to `count` will be sent there after this
+  // call, so they may begin.
   void pass_on(int32_t child, uint64_t count) const {
     this->child(child).may_have_begun.store(count, std::memory_order_release);
   }
 
-  // For such a child: frame `count` began at `began_ns` by the clock of this host. It may leave out
-  // frames, and it may complete frames that it has not started.
+  // For a child on another host: record that frame `count` began at `began_ns`, by the clock of
+  // this host. Calls may skip frames, and a frame may complete without such a call.
   void start_elsewhere(int32_t child, uint64_t count, uint64_t began_ns) const {
     ChildRecord& record = this->child(child);
     record.started_ns.store(began_ns, std::memory_order_relaxed);

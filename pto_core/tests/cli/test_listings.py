@@ -12,7 +12,7 @@ from pto_core.cli import diagnosis
 from pto_core.cli.diagnosis import compilers, installation, system
 from pto_core.config import load_core
 
-UNHEALTHY = ("Health(ok=True)", "Health(False, 'no card is in this machine', 'install a card')")
+UNHEALTHY = ("Health(ok=True)", "Health(False, 'this machine has no card', 'install a card')")
 FIELDS = {
     "family",
     "name",
@@ -54,7 +54,7 @@ def test_plugins_as_json(site, native_library):
     }
     assert (listed["many"]["aliases"], listed["many"]["version"]) == (["more"], "2.5")
     reasons = {name: entry["reason"] for name, entry in listed.items() if not entry["healthy"]}
-    assert reasons["sick"] == "no card is in this machine"
+    assert reasons["sick"] == "this machine has no card"
     assert listed["sick"]["fix"] == "install a card"
     assert "no_such_module" in reasons["broken"]
     assert "version 1 of the plugin interface" in reasons["old"]
@@ -77,7 +77,7 @@ def test_plugins_as_lines(site, native_library):
         "healthy",
     ]
     (sick,) = [line for line in lines if re.match(r"backend +sick ", line)]
-    assert sick.endswith("no card is in this machine (fix: install a card)")
+    assert sick.endswith("this machine has no card (fix: install a card)")
 
 
 @pytest.fixture

@@ -269,7 +269,7 @@ def test_ctrl_c_between_two_copies_back(tmp_path: Path) -> None:
         def copy() -> None:
             interrupter.start()
             device.run(chip, host, size, COPIES)
-            # the interruption must arrive inside this block, also when it is late
+            # the interruption must arrive inside this block, even when it is late
             interrupter.join()
 
         with pytest.raises(KeyboardInterrupt):

@@ -165,7 +165,7 @@ def test_arrays_left_at_close_are_a_warning(runtime: str) -> None:
 
 
 def test_a_forgotten_device_is_closed(runtime: str, threads: Any) -> None:
-    """This holds also if a kernel or an orchestration refers to the array."""
+    """This holds even if a kernel or an orchestration refers to the array."""
 
     def use_and_forget() -> weakref.ref[Device]:
         device = pto_core.open_device("a2a3sim", runtime=runtime)

@@ -129,7 +129,7 @@ class RegionStream:
         if buffers and choice < 0.5:
             base, size = numbers.choice(buffers)
         elif choice < 0.53:
-            # often without an owner, so that it is refused
+            # most of these addresses belong to no task, so the engine refuses them
             base = HEAP + numbers.randrange(RING_BYTES)
         return (
             self._box(base, size, tag) if numbers.random() < 0.5 else self._range(base, size, tag)

@@ -19,7 +19,7 @@ from pto_core.errors import (
 from pto_core.plugins import checks
 
 CONNECTS = ("def library(self)", "def connect(self, connection)")
-UNHEALTHY = ("Health(ok=True)", "Health(False, 'no card is in this machine', 'install a card')")
+UNHEALTHY = ("Health(ok=True)", "Health(False, 'this machine has no card', 'install a card')")
 
 
 # Invariant: Loading a plugin imports no other plugin, and the core imports none.
@@ -82,7 +82,7 @@ def test_what_a_transport_must_be(site, native_library, change, message):
 
 def test_an_unhealthy_transport_says_why_and_what_to_do(site):
     site.transport("wire", CONNECTS, UNHEALTHY)
-    with pytest.raises(PluginLoadError, match="no card is in this machine; install a card"):
+    with pytest.raises(PluginLoadError, match="this machine has no card; install a card"):
         plugins.load_transport("wire")
 
 
@@ -184,7 +184,7 @@ def test_what_a_link_must_be(site, change, words):
 
 def test_an_unhealthy_link_is_refused(site):
     site.link("wire", UNHEALTHY)
-    with pytest.raises(PluginUnavailableError, match="no card is in this machine; install a card"):
+    with pytest.raises(PluginUnavailableError, match="this machine has no card; install a card"):
         plugins.load_link("wire")
 
 
@@ -223,7 +223,7 @@ def test_what_a_scheduler_must_be(site, change, message):
 
 def test_an_unhealthy_scheduler_is_refused(site):
     site.scheduler("red", UNHEALTHY)
-    with pytest.raises(PluginUnavailableError, match="no card is in this machine; install a card"):
+    with pytest.raises(PluginUnavailableError, match="this machine has no card; install a card"):
         plugins.load_policy("red")
 
 
@@ -262,9 +262,9 @@ def test_an_unhealthy_backend_says_why_and_what_to_do(site, native_library):
     with pytest.raises(BackendUnavailableError) as caught:
         plugins.load_backend("red")  # and no other backend replaces it
     assert (caught.value.backend, caught.value.exit_code) == ("red", 5)
-    assert caught.value.reason == "no card is in this machine"
+    assert caught.value.reason == "this machine has no card"
     assert caught.value.fix == "install a card"
-    assert "no card is in this machine; install a card" in str(caught.value)
+    assert "this machine has no card; install a card" in str(caught.value)
 
 
 def test_an_unhealthy_backend_still_has_options(site):

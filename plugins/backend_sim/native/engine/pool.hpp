@@ -95,7 +95,7 @@ class Pool final : public Engine {
   bool has_work(const Until& until) noexcept;
   void signal_over() noexcept;
 
-  // The parts of one round.
+  // One round of a worker, and the steps of a round.
   bool round(Worker& worker) noexcept;
   bool step_own(Worker& worker) noexcept;
   bool step_others(Worker& worker) noexcept;

@@ -28,7 +28,7 @@ class Instance {
         scheduler_(context_, rings_, clusters_),
         orchestrator_(context_, rings_, clusters_, scheduler_) {}
 
-  // Call destroy() also if this fails for lack of memory.
+  // Call destroy() even if this fails for lack of memory.
   Shortage create();
   void destroy();
 

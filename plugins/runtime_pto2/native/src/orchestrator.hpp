@@ -32,7 +32,7 @@ class Orchestrator {
         publisher_(run_, current_),
         submitter_(run_, kernels_, current_, publisher_) {}
 
-  // Call destroy() also if this fails for lack of memory.
+  // Call destroy() even if this fails for lack of memory.
   Shortage create(const Options& options);
   void destroy();
   // Called after the scheduler's begin().

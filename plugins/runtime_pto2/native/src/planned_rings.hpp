@@ -26,8 +26,8 @@ class PlannedRings {
 
   // Call this when a deadlock has been proven and all schedulers are halted.
   void enter();
-  // The orchestration has ended. `is_whole`: without an error of its own. Return the smallest
-  // sizes; the rings of the run are restored.
+  // Call when the orchestration has ended. `is_whole`: it reported no error. Return the smallest
+  // sizes that suffice, and restore the rings of the run.
   Plan finish(bool is_whole);
   void end() { planner_.end(); }
 

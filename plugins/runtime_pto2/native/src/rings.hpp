@@ -64,7 +64,7 @@ struct TaskRing {
 struct Options;
 
 struct Rings {
-  // Reserve the memory of all rings and of the log. Call destroy() also if this fails for lack of
+  // Reserve the memory of all rings and of the log. Call destroy() even if this fails for lack of
   // memory.
   Shortage create(Memory& memory, const Options& options);
   void destroy(Memory& memory);

@@ -1,4 +1,4 @@
-// A published kernel that describes its tensors: `tensor.h` includes all that it uses.
+// A published kernel that describes its tensors. It includes only `tensor.h`.
 #include "tensor.h"
 
 extern "C" void kernel_entry(int64_t* args) {

@@ -56,7 +56,7 @@ _PROBLEMS = {
     zmq.Event.DISCONNECTED: "the connection to {address} was cut; it is repeated",
     zmq.Event.CLOSED: "nothing listens at {address}; start the listener, or check the address",
 }
-# After these ZeroMQ does not dial again by itself.
+# After one of these events, ZeroMQ does not dial again by itself.
 _FINAL = (zmq.Event.HANDSHAKE_FAILED_AUTH, zmq.Event.HANDSHAKE_FAILED_PROTOCOL)
 _REDIAL_S = 0.3
 

@@ -9,7 +9,7 @@
 //   static const char* variant_name()
 //   Instance(const pto_platform*, const Options&)
 //   Shortage create()                  reserves memory
-//   void destroy()                     releases it, also after a create() that failed
+//   void destroy()                     releases it, even after a create() that failed
 //   Context& context()
 #pragma once
 

@@ -212,7 +212,7 @@ PyMethodDef methods[] = {
      "shared: Worker.shared_array creates such arrays. Raises UsageError."},
     {"from_pointer", method_of(&from_pointer), METH_VARARGS | METH_KEYWORDS | METH_STATIC,
      "from_pointer(address, shape, dtype, child_memory=False)\n--\n\nCreate the tensor for memory "
-     "at an address.\n\nAny non-zero address orders tasks, also if there is no memory at it. "
+     "at an address.\n\nAny non-zero address orders tasks, even if there is no memory at it. "
      "Address 0 with the tag OUTPUT is allocated. `child_memory`: the address belongs to the "
      "memory of a chip child. Raises UsageError."},
     {"numpy", &to_numpy, METH_NOARGS,

@@ -1,7 +1,7 @@
 // The loop of a child process: receive frames, run their callables, update the progress table,
 // answer.
 //
-// The thread holds the GIL except while it waits. Any exception of a callable, also SystemExit and
+// The thread holds the GIL except while it waits. Any exception of a callable, even SystemExit and
 // KeyboardInterrupt, fails only its task. The loop ignores a Ctrl-C during a wait, because the
 // parent receives the signal too and decides.
 #pragma once
@@ -32,7 +32,7 @@ class ChildLoop {
   uint32_t largest_answer() const { return largest_answer_; }
 
   // Run until stop() (returns true), or until the parent closes (returns false). Call it once; it
-  // closes the end, also after an exception. `control(bytes) -> bytes` answers control frames; its
+  // closes the end, even after an exception. `control(bytes) -> bytes` answers control frames; its
   // exceptions end the loop. `invoke(callable, view or None, config)` runs tasks. If it is None,
   // callables are called directly: with a view, empty for a task without arguments, or with nothing
   // if they take no arguments.

@@ -34,7 +34,7 @@ class Driver {
   // poll during a wait for free space; then nothing has changed.
   int64_t submit(const Call& call);
   // Submit `count` tasks; `prepare(i)` changes `call` to that of task i. `made` counts the
-  // submitted tasks, also if this throws.
+  // submitted tasks, even if this throws.
   void submit_each(const Call& call, int64_t count, const std::function<void(int64_t)>& prepare,
                    TaskRange& made);
   // Make all submits of a graph, with the addresses of its arguments in its bases. `is_known`: the

@@ -11,9 +11,9 @@ namespace {
 
 // The state of a thread that has released the GIL.
 thread_local PyThreadState* saved = nullptr;
-// The Python thread state of the driver's own thread, from its first take() until its end. A host
-// call may wait for the role, so the thread also releases the GIL below Python frames that use this
-// state.
+// Whether the driver's own thread has a Python thread state: from its first take() until it ends. A
+// host call may wait for the role, so the thread also releases the GIL while Python frames that use
+// this state are on its stack.
 thread_local bool is_entered = false;
 thread_local PyGILState_STATE entered;
 

@@ -171,8 +171,8 @@ uint32_t SubmissionPart::owner_of(const engine::Region& region) {
     if (owner != kNoSlot && core_.slots[owner].is_in_scope) return owner;
     refuse("the " + std::to_string(region.end - region.begin) + " bytes at " + hex(region.begin) +
            " of heap ring " + std::to_string(ring.number()) +
-           " belong to no task of an open scope; name a buffer before the scope ends in which it "
-           "was made");
+           " belong to no task of an open scope; name a buffer only before the scope that "
+           "allocated it ends");
   }
   return kNoSlot;
 }

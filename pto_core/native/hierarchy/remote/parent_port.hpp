@@ -39,8 +39,8 @@ class ParentPort {
   // The number of the newest frame that has started, and of the newest that has completed.
   uint64_t started() const { return record().started.load(std::memory_order_acquire); }
   uint64_t completed() const { return record().completed.load(std::memory_order_acquire); }
-  // The newest frame up to which all have succeeded, from `count` on, which has. The child reports
-  // successes late; the progress table has each at once.
+  // Return the newest frame up to which all frames have succeeded; frame `count` has. The child's
+  // answers report successes late, but the progress table has each at once.
   uint64_t succeeded(uint64_t count) const;
   // The nanoseconds since the start of the newest frame; the child keeps the time after this call.
   uint64_t started_age_ns() const;

@@ -173,7 +173,7 @@ def _seeded(config: Config, backend: Backend, seed: int | None) -> dict[str, Any
 
 
 def _print_lines_at_once() -> None:
-    """Flush the output of kernels after each line, so that it arrives also if one crashes."""
+    """Flush the output of kernels after each line, so that it arrives even if one crashes."""
     cast("TextIOWrapper", sys.stdout).reconfigure(line_buffering=True)
     libc = ctypes.CDLL(None)
     line_buffered = 1

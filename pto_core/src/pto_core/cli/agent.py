@@ -31,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     serve.add_argument("--allow", type=Path, help="file with the permitted clients (TOML)")
     serve.add_argument(
-        "--insecure", action="store_true", help="permit other addresses than loopback without keys"
+        "--insecure",
+        action="store_true",
+        help="without keys, permit any address, not only loopback",
     )
     _add_keys(serve)
     for name, text in (

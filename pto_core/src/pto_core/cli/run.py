@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--hazards",
         choices=HAZARDS,
-        help="conflicts that order tasks, for runtimes that find dependencies",
+        help="which hazards order tasks, in runtimes that find dependencies",
     )
     how.add_argument("--repeat", type=_positive, default=1, metavar="N", help="run N times")
     how.add_argument("--skip-golden", action="store_true", help="do not compare with the reference")

@@ -254,7 +254,7 @@ class ChildGroup:
         if self.process != os.getpid():
             return
         cause = self.driver.add_cause(_CLOSED.pack())
-        # run all steps, also after an error in one of them
+        # run all steps, even after an error in one of them
         with Interrupts(), ExitStack() as steps:
             steps.callback(self.memory.close)
             steps.callback(self.processes.kill_all)

@@ -34,7 +34,7 @@ Part = tuple[str, Any]
 
 @dataclass(frozen=True)
 class KernelParts:
-    """A kernel whose binary is a part."""
+    """A kernel of a serialised ChipCallable; ``part`` contains its code."""
 
     part: Part
     core_type: CoreType
@@ -67,7 +67,7 @@ class ChipParts:
 def chip_to_bytes(chip: ChipCallable, *, serialise: bool) -> bytes:
     """Serialise ``chip``. Raises UsageError for a function that cannot be serialised.
 
-    ``serialise``: send all functions by code, also those that have an import path.
+    ``serialise``: send all functions by code, even those that have an import path.
     """
     kernels = {
         func_id: KernelParts(
@@ -119,7 +119,7 @@ def _function(function: Callable[..., Any], serialise: bool) -> Part:
 
 
 def _path_of(function: Callable[..., Any]) -> str | None:
-    """Return the import path of a function, also if a kernel object has taken its name."""
+    """Return the import path of a function, even if a kernel object has taken its name."""
     path = import_path(function)
     if path is not None:
         return path

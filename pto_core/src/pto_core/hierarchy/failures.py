@@ -68,7 +68,7 @@ def end_of(text: str, most: int) -> str:
 
 
 def message_of(exception: BaseException) -> str:
-    """Return the message of an exception, also if its ``__str__`` raises."""
+    """Return the message of an exception, even if its ``__str__`` raises."""
     try:
         return str(exception)
     except Exception:  # noqa: BLE001 - its __str__ may raise anything

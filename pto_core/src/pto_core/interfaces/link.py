@@ -303,7 +303,7 @@ Python::
 with ``[project.entry-points."pto.links"] tcp = "pto_link_tcp:plugin"``.
 
 A link is not reliable. While a connection lasts, messages arrive once, whole and in order. When it
-is cut, messages in both directions may be lost, also those that ``send`` accepted. The side that
+is cut, messages in both directions may be lost, even those that ``send`` accepted. The side that
 dialled connects again by itself and counts its connections; the listener sees a new :class:`Peer`
 with the same key. The protocol above has numbers, acknowledgements and heartbeats, and repeats what
 was lost.
@@ -393,7 +393,7 @@ class Link(Protocol):
 
     @property
     def connections(self) -> int:
-        """The number of connections that were completed, keys included, since ``dial``.
+        """The number of connections that were completed, including their keys, since ``dial``.
 
         A higher number than before means: the connection was cut, messages may be lost.
         """
@@ -479,9 +479,9 @@ class LinkPlugin(Plugin, Protocol):
         """Listen on ``address``; with ``credentials`` only the public keys ``allowed`` may connect.
 
         Port 0 chooses a free port. Without credentials every program that reaches the address may
-        send; so :class:`~pto_core.errors.UsageError` refuses other addresses than those of this
-        machine, except with ``insecure``. Raises :class:`~pto_core.errors.LinkError` if the address
-        cannot be used.
+        send, so this raises :class:`~pto_core.errors.UsageError` for an address that other machines
+        can reach, unless ``insecure`` is true. Raises :class:`~pto_core.errors.LinkError` if the
+        address cannot be used.
         """
 
     def dial(
@@ -495,7 +495,7 @@ class LinkPlugin(Plugin, Protocol):
     ) -> Link:
         """Connect to a listener that has the public key ``server_key``, in the background.
 
-        Returns at once, also if nothing listens there yet. Without ``credentials`` and
+        Returns at once, even if nothing listens there yet. Without ``credentials`` and
         ``server_key`` the rule of :meth:`listen` for addresses holds.
         """
 
@@ -508,11 +508,11 @@ class LinkPlugin(Plugin, Protocol):
         """Wait until an end may continue or one of the ``descriptors`` is readable.
 
         An end may continue if a message has arrived, if free space appeared after a ``send`` that
-        returned False, or if the number of connections grew. It may be reported too often: then
-        ``receive`` returns None, and a repeated ``send`` False. All ``ends`` are of this plugin.
-        The ends do their work in this call, keys included, so the program calls it again and again.
-        ``timeout_s``: None means no limit, 0 returns at once. A descriptor that is closed, or whose
-        other side has closed, counts as readable.
+        returned False, or if the number of connections grew. A link may also report an end without
+        such a reason; ``receive`` then returns None, and a repeated ``send`` returns False. All
+        ``ends`` are of this plugin. They do their work, such as the exchange of keys, in this call,
+        so the program calls it again and again. ``timeout_s``: None means no limit, 0 returns at
+        once. A descriptor that is closed, or whose other side has closed, counts as readable.
         """
 
 

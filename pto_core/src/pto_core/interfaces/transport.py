@@ -138,7 +138,7 @@ class Endpoint(Protocol):
         """
 
     def close(self) -> None:
-        """Release everything, also while frames are in flight. The child's end detects this.
+        """Release everything, even while frames are in flight. The child's end detects this.
 
         May be called twice. No other method is called afterwards.
         """

@@ -68,7 +68,7 @@ class CoreCallable(Generic[Parameters]):
     each scalar. The array is a view of device memory and valid only during the call. The function
     writes its results into the arrays. It fails if it returns a value other than None, or if it
     assigns a new array to the name of an Out or InOut parameter. If it keeps a reference to an
-    array, a RuntimeWarning is issued: the memory stays readable, also after the device is closed,
+    array, a RuntimeWarning is issued: the memory stays readable, even after the device is closed,
     but may be reused for other data. Calling the object calls the function on the host.
     """
 

@@ -74,7 +74,7 @@ class Deliver(Request, frozen=True, tag="callable"):
     deliveries: Annotated[list[AnyDelivery], msgspec.Meta(min_length=1, max_length=DELIVERIES_MAX)]
 
     def arguments(self, folders: SourceFolders) -> tuple[Any, ...]:
-        """Return the arguments, with deliveries for this host; raises as ``to_local``."""
+        """Return the arguments, with deliveries for this host; raises like ``to_local``."""
         return self.digest, [to_local(one, folders) for one in self.deliveries]
 
 

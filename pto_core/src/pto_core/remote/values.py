@@ -325,7 +325,7 @@ def _of_tables(record: ExceptionRecord, depth: int) -> BaseException | None:
 
 
 def _field(value: object, depth: int) -> Value:
-    """Return a field of an error. What is long is cut, what is not plain becomes its repr."""
+    """Return a field of an error. Long values are cut; values that are not plain become a repr."""
     try:
         return _to_value(_cut(value), depth)
     except Exception:  # noqa: BLE001 - the methods of an object of a user's class

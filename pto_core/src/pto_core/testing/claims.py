@@ -179,7 +179,7 @@ def trace_hash(backend: BackendSubject, seed: int, tasks: int = 40) -> int:
 
 
 def check_seed_repeats_trace(backend: BackendSubject) -> None:
-    """Require that equal seeds have the same nonzero trace hash, also in another process."""
+    """Require that equal seeds have the same nonzero trace hash, even in another process."""
     first = trace_hash(backend, 7)
     expect(first, "the run report of deterministic mode has no trace hash")
     for _ in range(3):

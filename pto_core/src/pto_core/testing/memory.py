@@ -65,7 +65,7 @@ def check_addresses_are_aligned(backend: BackendSubject) -> None:
 
 
 def check_buffers_do_not_overlap(backend: BackendSubject, seed: int | None = None) -> None:
-    """Require that live buffers share no byte, also after others were freed."""
+    """Require that live buffers share no byte, even after others were freed."""
     with random_numbers(seed) as numbers, backend.open() as device:
         live: dict[int, bytes] = {}
         for _ in range(200):
@@ -167,11 +167,11 @@ def check_nothing_leaks_unasked(backend: BackendSubject) -> None:
     for size in (0, 1, 5000):
         device.free(device.allocate(size))
     leaks = device.close()
-    expect(leaks.buffers == 0, f"close() reports {leaks.buffers} leaks, everything was freed")
+    expect(leaks.buffers == 0, f"close() reports {leaks.buffers} leaks, but there are none")
 
 
 def check_devices_are_apart(backend: BackendSubject) -> None:
-    """Require that two open devices have separate memory, also after one of them closes."""
+    """Require that two open devices have separate memory, even after one of them closes."""
     with backend.open(0) as first:
         with backend.open(1) as second:
             pairs = [(device, device.allocate(4096)) for device in (first, second)]

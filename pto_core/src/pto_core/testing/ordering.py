@@ -104,7 +104,7 @@ def check_arguments(runtime: RuntimeSubject, seed: int | None = None) -> None:
         for index, total in enumerate(log.read()["sum"]):
             expect(
                 int(total) == sum_of_values(values[index]),
-                f"task {index} got other values than the {len(values[index])} submitted ones",
+                f"task {index} did not receive the {len(values[index])} values of its submit",
             )
 
 

@@ -1,7 +1,7 @@
 """Child processes that end with this process, together with their own children.
 
 The children of a group are in one process group. The group leader, a shell, waits on a pipe whose
-other end only this process holds. When this process ends, also by SIGKILL, the pipe closes and the
+other end only this process holds. When this process ends, even by SIGKILL, the pipe closes and the
 leader ends the group.
 """
 
@@ -76,7 +76,7 @@ class ProcessGroup:
     ) -> subprocess.Popen[bytes]:
         """Start a child whose standard error is its standard output.
 
-        Raises OSError if the child cannot be started, also if the group was closed.
+        Raises OSError if the child cannot be started, even if the group was closed.
         """
         with self._lock:
             if self._lifeline < 0:

@@ -58,7 +58,7 @@ class Toolchain:
     """A parallel builder of kernels and orchestrations with a cache, ``config["cache_dir"]``.
 
     ``progress`` is called on the caller's thread. ``environment`` is added to the environment of
-    compilers. If a call raises, also KeyboardInterrupt, no compiler and no partial file is left
+    compilers. If a call raises, even KeyboardInterrupt, no compiler and no partial file is left
     behind.
     """
 
@@ -169,7 +169,7 @@ class Toolchain:
         """Return the artefact of each request; build missing ones, ``jobs`` at a time.
 
         All requests are tried; then the failure that is first in the given order is raised. Files
-        of killed builders are removed from the cache, also if no artefact is missing.
+        of killed builders are removed from the cache, even if no artefact is missing.
         """
         ArtefactCache(self._config["cache_dir"]).sweep()
         results: list[Path | None] = [self._lookup(request) for request in requests]

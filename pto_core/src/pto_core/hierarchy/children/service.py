@@ -35,7 +35,7 @@ def serve(
 ) -> None:
     """Report that the child is ready, then run tasks until the parent asks it to close.
 
-    ``invoke(callable, args, config)`` runs a task. If it is None, the loop calls
+    ``invoke(callable, args, config)`` runs a task. If ``invoke`` is None, the loop calls
     ``callable(args)``, or ``callable()`` if that accepts no argument. ``operations``: additional
     requests that this kind of child handles.
     """

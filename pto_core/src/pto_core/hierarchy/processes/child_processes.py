@@ -137,7 +137,7 @@ class ChildProcesses:
         return start
 
     def kill(self, index: int) -> None:
-        """Kill a child, also during its start."""
+        """Kill a child, even during its start."""
         kill_all([self._family.processes[index]])
         start = self._family.starting.pop(index, None)
         if start is not None:

@@ -244,7 +244,7 @@ def _expect(error: type[Exception], call: Callable[[], object], what: str) -> st
 
 
 def check_nothing_is_left(subject: LinkSubject) -> None:
-    """Require that closed ends leave no descriptor and no thread, also with messages in queues."""
+    """Require that closed ends leave no descriptor and no thread, even with messages in queues."""
 
     def body() -> None:
         _use_and_close(subject)

@@ -131,7 +131,7 @@ def _check_incomplete_keys(subject: LinkSubject) -> None:
         except UsageError as error:
             expect(keys.secret not in str(error), "a message shows a secret key")
             continue
-        raise ContractError("keys that cannot work raise no UsageError")
+        raise ContractError("invalid keys raise no UsageError")
 
 
 def check_allowed_keys_change(subject: LinkSubject) -> None:

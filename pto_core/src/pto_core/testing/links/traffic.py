@@ -1,4 +1,4 @@
-"""Require that messages arrive once, whole and in order, also through full queues."""
+"""Require that messages arrive once, whole and in order, even through full queues."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _TRIPS = 200
 
 
 def check_wait_for_descriptors(subject: LinkSubject) -> None:
-    """Require that ``wait`` returns the readable descriptors, those that were closed included."""
+    """Require that ``wait`` returns the readable descriptors, including closed ones."""
 
     def body() -> None:
         with subject.world() as world:
@@ -56,8 +56,8 @@ def check_wait_wakes_at_once(subject: LinkSubject) -> None:
             timer.start()
             start = time.monotonic()
             ready = world.plugin.wait([world.listener, link], 10 * _LATE_S, [read])
-            expect(ready.descriptors == [read], "wait ended without its descriptor")
-            expect(time.monotonic() - start < 5 * _LATE_S, "wait ended late")
+            expect(ready.descriptors == [read], "wait does not return the readable descriptor")
+            expect(time.monotonic() - start < 5 * _LATE_S, "wait returned too late")
             timer.join()
             world.answer(peer, [b"a message"])
             start = time.monotonic()
@@ -113,9 +113,7 @@ def check_wait_sleeps(subject: LinkSubject) -> None:
                 world.plugin.wait([world.listener, *world.links], rest_s)
                 returns += 1
             used = time.process_time() - used
-            expect(
-                returns <= 10, f"wait ended {returns} times in {_IDLE_S} s, and nothing happened"
-            )
+            expect(returns <= 10, f"wait returned {returns} times in {_IDLE_S} s without an event")
             expect(used < _IDLE_S / 3, f"waiting for {_IDLE_S} s used {used:.2f} s of a processor")
             start = time.monotonic()
             world.plugin.wait([world.listener, *world.links], 0)

@@ -202,7 +202,7 @@ class World:
         expect(0 <= child < count, f"{what}; there are children 0 to {count - 1}")
 
     def _expect_place(self, sent: Send) -> None:
-        """Require that a frame goes to a child of the right kind, and a pinned one to its child."""
+        """Require that a frame goes to a child of the right kind, or to the pinned child."""
         plan = self.plans[sent.task]
         kind = self.program.kinds[sent.child]
         expect(

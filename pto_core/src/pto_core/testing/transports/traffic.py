@@ -232,7 +232,7 @@ def _drop_merged(awaited: list[Answer], got: Answer) -> None:
 
 
 def is_success(answer: Answer) -> bool:
-    """Whether a later answer may report this success as well."""
+    """Return whether this is a plain success, which a later answer may report in its place."""
     return replace(answer, number=0) == Answer(AnswerKind.COMPLETED, 0)
 
 

@@ -36,7 +36,7 @@ class TensorPool {
     return new (std::nothrow) TensorPool(report, context);
   }
 
-  // The run is over. Delete the pool now, or with its last tensor.
+  // Call when the run is over. Delete the pool now if it has no tensors, otherwise with its last.
   void end() {
     report_ = nullptr;
     if (live_ == 0) destroy();

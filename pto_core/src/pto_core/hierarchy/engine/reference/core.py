@@ -44,7 +44,7 @@ class Core:
         """The number of keys assigned to OUTPUT tensors of size 0."""
         self.conservative_edges = 0
         self.roots: dict[int, int] = {}
-        """The tasks that failed in this run, also consumed ones; they are the roots of poison.
+        """The tasks that failed in this run, even consumed ones; they are the roots of poison.
         """
         self.failed: list[tuple[int, int]] = []
         self.poisoned: list[tuple[int, int]] = []

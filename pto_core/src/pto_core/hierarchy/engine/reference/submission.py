@@ -181,8 +181,8 @@ class Submission:
                 if slab is None or not self._is_in_open_scope(slab):
                     raise UsageError(
                         f"the {region.end - region.begin} bytes at {region.begin:#x} of heap ring "
-                        f"{ring.number} belong to no task of an open scope; name a buffer before "
-                        "the scope ends in which it was made",
+                        f"{ring.number} belong to no task of an open scope; name a buffer only "
+                        "before the scope that allocated it ends",
                         name="address",
                         value=region.begin,
                     )
