@@ -39,9 +39,13 @@ class Agent:
 
     def processes(self) -> list[psutil.Process]:
         """Return the processes of all sessions: gateways, Workers and their children."""
-        root = psutil.Process(self.process.pid)
-        server = min(root.children(), key=lambda one: one.create_time(), default=None)
-        return [one for one in root.children(recursive=True) if one != server]
+        server = self.server()
+        everyone = psutil.Process(self.process.pid).children(recursive=True)
+        return [one for one in everyone if one != server]
+
+    def server(self) -> psutil.Process:
+        """Return the process that serves clients, the agent's first child."""
+        return min(psutil.Process(self.process.pid).children(), key=lambda one: one.create_time())
 
     def await_no_session(self) -> None:
         """Wait until no process of a session is left."""
@@ -49,7 +53,9 @@ class Agent:
 
 
 @contextmanager
-def running_agent(folder: Path, link: str, keys: Path | None, *options: str) -> Iterator[Agent]:
+def running_agent(
+    folder: Path, link: str, keys: Path | None, *options: str, may_die: bool = False
+) -> Iterator[Agent]:
     """Start an agent on a free port, and stop it at the end."""
     log = folder / "agent.log"
     if keys is not None:
@@ -79,6 +85,7 @@ def running_agent(folder: Path, link: str, keys: Path | None, *options: str) -> 
         except subprocess.TimeoutExpired:
             process.kill()
             raise
+        assert may_die or process.returncode == 0, log.read_text()
 
 
 def wait_until(is_true: Callable[[], object], timeout_s: float = START_S) -> None:

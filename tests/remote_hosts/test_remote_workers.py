@@ -17,6 +17,7 @@ from remote_hosts import (
     double,
     is_running,
     on_sub,
+    running_agent,
     task_args,
     wait_until,
 )
@@ -341,3 +342,26 @@ def test_arguments_that_cannot_be_sent_are_refused() -> None:
         Worker(level=3, keys="./keys")
     with pytest.raises(UsageError, match="policy of a remote Worker"):
         Worker(level=3, host="tcp://h:1", policy=lambda *given: 0)
+
+
+@pytest.mark.parametrize("victim", ["main", "server"])
+def test_a_killed_agent_ends_its_sessions(keys: Path, tmp_path: Path, victim: str) -> None:
+    def wait(orch: Any, args: Any, config: Any) -> None:
+        signal.pause()
+
+    with running_agent(tmp_path, "zmq", keys, may_die=True) as agent, Worker(level=4) as worker:
+        step = worker.register(wait)
+        worker.add_worker(agent.worker(num_sub_workers=1))
+        y = counted(worker)
+        worker.init()
+        main = psutil.Process(agent.process.pid)
+        all_of_them = [main, *main.children(recursive=True)]
+        killed = main if victim == "main" else agent.server()
+
+        def graph(orch: Any, args: Any, config: Any) -> None:
+            orch.submit_next_level(step, task_args(y), worker=0)
+            killed.kill()
+
+        with pytest.raises(ChildDiedError, match="L4/host0"):
+            worker.run(graph)
+        wait_until(lambda: not any(is_running(one) for one in all_of_them))
