@@ -9,15 +9,25 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import command, hierarchy, idle, level2, links, python_graph, table, tensors
+from benchmarks import (
+    command,
+    hierarchy,
+    idle,
+    level2,
+    links,
+    python_graph,
+    remote,
+    table,
+    tensors,
+)
 from benchmarks.effort import Effort
 from benchmarks.figure import Figure
 from benchmarks.machine import describe, load
 from benchmarks.native import Binaries
 
 GROUPS = ("level2", "tensors", "hierarchy", "idle", "python", "command")
-# Measured only if it is named, so the page has no rows of it.
-NAMED = ("links",)
+# Measured only if they are named, so the page has no rows of them.
+NAMED = ("links", "remote")
 
 
 def _names() -> str:
@@ -26,7 +36,9 @@ def _names() -> str:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("groups", nargs="*", help=f"some of {_names()}; default: all but links")
+    parser.add_argument(
+        "groups", nargs="*", help=f"some of {_names()}; default: {', '.join(GROUPS)}"
+    )
     parser.add_argument("--repeats", type=int, default=7, metavar="N", help="samples of a figure")
     parser.add_argument(
         "--quick", action="store_true", help="use a hundredth of each size, to try the program"
@@ -58,6 +70,7 @@ def _measure(arguments: argparse.Namespace, effort: Effort) -> Iterator[Figure]:
             "python": lambda: python_graph.figures(binaries, effort),
             "command": lambda: command.figures(effort),
             "links": lambda: links.figures(effort),
+            "remote": lambda: remote.figures(effort),
         }
         for group in (*GROUPS, *NAMED):
             if group in (arguments.groups or GROUPS):

@@ -193,6 +193,16 @@ def test_links_are_measured_only_if_named(results: Results, tmp_path: Path) -> N
         assert figure["ratio"] > 0
 
 
+def test_remote_hosts_are_measured_only_if_named(results: Results, tmp_path: Path) -> None:
+    assert not [name for name in results.figures if name.startswith("remote")]
+    path = tmp_path / "remote.json"
+    done = benchmarks("remote", "--quick", "--repeats", 1, "--json", path)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(path.read_text())["figures"]
+    assert len(figures) == 10
+    assert all(one["name"].startswith("remote, ") and one["median"] > 0 for one in figures)
+
+
 @pytest.mark.parametrize("wrong", [["level3"], ["--repeats", "0"]])
 def test_wrong_arguments_are_refused(wrong: list[str]) -> None:
     done = benchmarks(*wrong)
