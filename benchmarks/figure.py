@@ -58,7 +58,7 @@ class Figure:
         return self.median >= self.budget if self.at_least else self.median <= self.budget
 
     def as_json(self) -> dict[str, Any]:
-        """Return all members in a form for JSON."""
+        """Return all members as values that JSON can represent."""
         measured = bool(self.samples)
         return {
             "name": self.name,

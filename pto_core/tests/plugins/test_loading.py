@@ -238,7 +238,7 @@ def test_another_abi_version_names_both_numbers(site, native_library, family):
 
 def test_a_library_that_is_not_there(site):
     site.backend("red")
-    advice = "install a version of fake-red for this core, from where you obtained it"
+    advice = "install a version of fake-red for this core from its original source"
     with pytest.raises(PluginLoadError, match=rf"no native library at .*; {advice}"):
         plugins.load_backend("red")
 

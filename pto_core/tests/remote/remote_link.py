@@ -190,7 +190,7 @@ class World:
             self._connect()
 
     def _pump(self, side: Side) -> None:
-        """Transmit what a side has to transmit, and plan its next wake-up."""
+        """Transmit the pending messages of a side, and plan its next wake-up."""
         host = self.hosts[side]
         now = host.clock(self.now)
         for channel in ChannelNumber:

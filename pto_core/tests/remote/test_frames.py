@@ -42,7 +42,10 @@ def blob_of(task: Task) -> bytes:
 
 
 class Way:
-    """One direction of a session: two channels that delay, and hold what waits for bulk."""
+    """One direction of a session: two channels that delay messages.
+
+    A control message waits for the bulk messages that it names.
+    """
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -75,7 +78,7 @@ class Way:
 
 
 class Sending:
-    """What one side sends, and the credits for what it has received."""
+    """One side of a session: it sends messages, and grants credits for received ones."""
 
     def __init__(self, out: Way, back: Way) -> None:
         self.send, self.send_bulk, self._back = out.send, out.send_bulk, back

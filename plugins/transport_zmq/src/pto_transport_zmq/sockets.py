@@ -75,7 +75,7 @@ def configure(socket: Socket, limits: LinkLimits, address: str) -> None:
 
 
 def configure_listener(socket: Socket, credentials: KeyPair | None) -> None:
-    """Set what a listener needs: refuse instead of drop, and the keys."""
+    """Set the options of a listener: its keys, and to refuse messages instead of dropping them."""
     socket.router_mandatory = True
     socket.backlog = _BACKLOG
     if credentials is not None:
@@ -85,7 +85,7 @@ def configure_listener(socket: Socket, credentials: KeyPair | None) -> None:
 
 
 def configure_link(socket: Socket, credentials: KeyPair | None, server_key: str | None) -> None:
-    """Set what a link needs: reconnect soon, and the keys.
+    """Set the options of a link: its keys, and to reconnect soon.
 
     With the option ``immediate`` ZeroMQ would drop received messages when their connection ends.
     """

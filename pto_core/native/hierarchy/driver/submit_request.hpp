@@ -33,7 +33,7 @@ struct SubmitRequest {
 struct WorkerSettings {
   std::shared_ptr<const LiveCallables> callables;
   std::shared_ptr<VisibleMemory> memory;    // of forked children
-  std::shared_ptr<VisibleMemory> attached;  // of spawned children; null: no child is spawned
+  std::shared_ptr<VisibleMemory> attached;  // of spawned children; null if there are none
   std::vector<bool> spawned;                // of each child
   CallableSpace next_level_space = CallableSpace::kLocalChip;
   uint32_t task_timeout_ms = 0;  // for tasks without a time limit of their own

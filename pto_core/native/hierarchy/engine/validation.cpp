@@ -99,7 +99,7 @@ void validate_queue(const Core& core, const Slot& slot) {
 void validate_memory(const Core& core) {
   for (const Heap& ring : core.rings) {
     const std::string name = "ring " + std::to_string(ring.number());
-    require(ring.used() <= ring.size(), name + " holds what it has");
+    require(ring.used() <= ring.size(), name + " uses at most its size");
     uint64_t end = 0;
     uint64_t held = 0;
     ring.for_each([&](const Slab& slab) {
@@ -111,7 +111,7 @@ void validate_memory(const Core& core) {
           slot.number != kNone && slot.slab_ring == ring.number() && &ring.slab(slot.slab) == &slab;
       require(slab.is_released || is_live, "a slab of " + name + " has its task");
     });
-    require(held == ring.held(), name + " counts what is held");
+    require(held == ring.held(), name + " counts the bytes of its slabs");
   }
 }
 

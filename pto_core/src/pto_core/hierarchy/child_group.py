@@ -233,7 +233,7 @@ class ChildGroup:
         self.control.deliver(registration, self._targets(registration.identity.space))
 
     def forget(self, registration: Registration) -> None:
-        """Let the children that have a callable forget it."""
+        """Remove a callable from the children that have it."""
         known = registration.identity
         self.control.ask_all(self._targets(known.space), "forget", known.digest)
 

@@ -21,4 +21,4 @@ def reinstall(distribution: str) -> str:
     """Return the advice for an installed distribution that is damaged or incompatible."""
     if distribution.startswith(OUR_PREFIX):
         return install(f"{distribution} ptorun-core", "--no-deps --force-reinstall ")
-    return f"install a version of {distribution} for this core, from where you obtained it"
+    return f"install a version of {distribution} for this core from its original source"

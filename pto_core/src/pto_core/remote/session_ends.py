@@ -23,7 +23,7 @@ class SessionEnd(Protocol):
         """Return the messages that are delivered now; raise ProtocolError."""
 
     def flush(self, now: int) -> None:
-        """Transmit what the session has to transmit, as far as there is space."""
+        """Transmit the pending messages of the session, as far as there is free space."""
 
     def wait(self, timeout_s: float, descriptors: Collection[int]) -> list[int]:
         """Wait for messages, space or a descriptor; return the readable descriptors."""

@@ -74,7 +74,7 @@ def _close_child(link: Link, submits_first: bool, limit: int) -> None:
         if submits_first:
             _expect_closed_submit(parent)
         got: list[Answer] = []
-        progress = Progress("polling what a child gave before it closed")
+        progress = Progress("polling answers that a child sent before it closed")
         while len(got) < len(answers):
             polled = parent.poll(limit)
             got += polled

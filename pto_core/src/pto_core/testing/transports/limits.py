@@ -103,7 +103,10 @@ def check_largest_frame(subject: TransportSubject) -> None:
             _expect_refused(parent, frame(1, largest + 1))
             _expect_refused_answer(child, _reply(1, largest + 1))
             good, too_large = frame(2, 8), frame(3, largest + 1)
-            expect(parent.submit([good, too_large]) == 1, "what is before a large frame has to go")
+            expect(
+                parent.submit([good, too_large]) == 1,
+                "frames before one that is too large are not sent",
+            )
             same(receive_one(child), good, "frame")
             for number in (4, 5):
                 expect(parent.submit([frame(number, largest)]) == 1, f"{queue_bytes} do not fit")

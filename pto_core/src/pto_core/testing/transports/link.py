@@ -210,7 +210,7 @@ def _frame(view: abi.FrameView) -> Frame:
     try:
         return Frame.unpack(packed)
     except ProtocolError as error:
-        raise ContractError(f"receive() shows what no parent sends: {error}") from error
+        raise ContractError(f"receive() shows a frame that no parent sends: {error}") from error
 
 
 def _answer(shown: abi.Answer) -> Answer:

@@ -10,7 +10,8 @@
 
 struct PTO2Runtime;
 
-// The published calls as function pointers. Errors of calls through it have no line number.
+// The published calls as function pointers. Errors of calls through these pointers have no line
+// number.
 struct PTO2RuntimeOps {
   void (*submit_task)(PTO2Runtime* rt, int32_t kernel_id, PTO2WorkerType worker, PTOParam* params,
                       int32_t n);

@@ -86,7 +86,7 @@ class Submission:
         self._endings.settle(task)
 
     def allocate(self, event: Allocate) -> None:
-        """Accept a buffer as a completed task, unless the ring of the scope has no free space."""
+        """Allocate a buffer, recorded as a completed task, unless the scope's ring is full."""
         if event.nbytes < 0:
             raise UsageError(f"{event.nbytes} bytes cannot be allocated", name="nbytes")
         draft = self._draft(None, rounded(event.nbytes))

@@ -72,7 +72,7 @@ def _validate_references(core: Core) -> None:
 def _validate_queues(core: Core) -> None:
     ready = [n for n, task in core.slots.tasks.items() if core.slots.state(task) is State.READY]
     queued = core.queues.singles + core.queues.groups
-    _require(sorted(queued) == sorted(ready), f"ready {ready} is what is queued {queued}")
+    _require(sorted(queued) == sorted(ready), f"queued {queued} equals ready {ready}")
     for number in core.queues.early:
         task = core.slots.tasks[number]
         _require(core.slots.state(task) is State.PENDING, f"early task {number} is PENDING")
@@ -105,7 +105,7 @@ def _validate_children(core: Core) -> None:
 
 def _validate_memory(core: Core) -> None:
     for ring in core.rings:
-        _require(ring.used <= ring.size, f"ring {ring.number} holds what it has")
+        _require(ring.used <= ring.size, f"ring {ring.number} uses at most its size")
         ends = [0]
         for slab in ring.slabs:
             _require(slab.begin >= ends[-1], f"slabs of ring {ring.number} do not overlap")
