@@ -331,6 +331,19 @@ def test_an_error_of_the_start_on_the_host_is_raised_here(agent: Agent) -> None:
     agent.await_no_session()
 
 
+def test_a_function_that_captures_a_shared_array_is_refused(agent: Agent) -> None:
+    with Worker(level=4) as worker:
+        x = counted(worker)
+
+        def graph(orch: Any, args: Any, config: Any) -> None:
+            x[:] = 1
+
+        worker.register(graph)
+        worker.add_worker(agent.worker())
+        with pytest.raises(UsageError, match="graph cannot be serialised: it uses a shared array"):
+            worker.init()
+
+
 def test_a_remote_worker_is_started_by_its_parent_only(agent: Agent) -> None:
     remote = agent.worker()
     with pytest.raises(UsageError, match="add_worker"):

@@ -10,15 +10,18 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import io
 import os
+import pickle
 import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import CellType, CodeType, FunctionType, MethodType
-from typing import Any
+from typing import Any, cast
 
+from pto_core._hierarchy import SharedBlock
 from pto_core.errors import UsageError
 from pto_core.kernels.digest import code_digest, digest_of
 
@@ -32,11 +35,39 @@ _registering = threading.Lock()
 
 
 def serialised(value: Any) -> bytes:
-    """Return ``value`` serialised by code. Raises the errors of pickle."""
-    import cloudpickle
+    """Return ``value`` serialised by code.
 
+    Raises the errors of pickle, and UsageError for a shared array, which would become a copy.
+    """
+    content = io.BytesIO()
     with _by_value(_module_by_value(value)):
-        return bytes(cloudpickle.dumps(value))
+        _pickler(content).dump(value)
+    return content.getvalue()
+
+
+def _pickler(file: io.BytesIO) -> pickle.Pickler:
+    """Return a pickler that refuses shared arrays."""
+    import cloudpickle
+    import numpy as np
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, value: Any) -> Any:
+            if isinstance(value, np.ndarray) and _is_shared(value):
+                raise UsageError(
+                    f"it uses a shared array of shape {value.shape} directly, and the child would "
+                    "get a copy; pass the array as an argument of the task",
+                    name="target",
+                )
+            return super().reducer_override(value)
+
+    return cast(pickle.Pickler, Pickler(file))
+
+
+def _is_shared(array: Any) -> bool:
+    """Return whether an array is a view of an array of ``Worker.shared_array``."""
+    while (base := getattr(array, "base", None)) is not None:
+        array = base
+    return isinstance(array, SharedBlock)
 
 
 def deserialised(content: bytes) -> Any:
