@@ -140,9 +140,12 @@ def test_a_handle_of_a_closed_worker_is_refused(make: Any, copied: Any) -> None:
             use(copied(handle))
     other = make(num_sub_workers=1)
     for use in uses_of(copied(handle)):
-        with pytest.raises(UsageError, match="is of another Worker"), other.session() as session:
+        with (
+            pytest.raises(UsageError, match="belongs to another Worker"),
+            other.session() as session,
+        ):
             use(session)
-    with pytest.raises(UsageError, match="is of another Worker"):
+    with pytest.raises(UsageError, match="belongs to another Worker"):
         other.unregister(copied(handle))
 
 
@@ -176,7 +179,7 @@ def test_an_altered_pickle_of_a_handle_is_identified_by_its_registration(make: A
     assert (row == 1).all()
     for parts, message in (
         ({"registration": bytes(16)}, "is dead"),
-        ({"registration": bytes(16), "worker": bytes(16)}, "is of another Worker"),
+        ({"registration": bytes(16), "worker": bytes(16)}, "belongs to another Worker"),
     ):
         for use in uses_of(altered(**parts)):
             with pytest.raises(UsageError, match=message), worker.session() as session:
@@ -201,7 +204,7 @@ def test_workers_of_forked_processes_have_other_identities(make: Any) -> None:
     assert os.waitpid(child, 0)[1] == 0
     next_one = make(num_sub_workers=1)
     assert len({mine.worker, theirs.worker, next_one.register(add_one).worker}) == 3
-    with pytest.raises(UsageError, match="is of another Worker"):
+    with pytest.raises(UsageError, match="belongs to another Worker"):
         next_one.run(lambda orch, args, config: orch.submit_sub(theirs))
 
 
@@ -214,7 +217,7 @@ def test_a_handle_of_another_program_is_refused(make: Any) -> None:
     foreign = pickle.loads(done.stdout)
     worker = make(num_sub_workers=1)
     worker.register(add_one)
-    with pytest.raises(UsageError, match="'getpid' is of another Worker"):
+    with pytest.raises(UsageError, match="'getpid' belongs to another Worker"):
         worker.run(lambda orch, args, config: orch.submit_sub(foreign))
 
 
@@ -237,7 +240,7 @@ def test_a_handle_of_a_nested_worker_works_in_its_process(make: Any, monkeypatch
 
     def submit(orch: Any, args: Any, config: Any) -> None:
         orch.submit_next_level(graph, given((row, IN_OUT)), config)
-        with pytest.raises(UsageError, match="is of another Worker"):
+        with pytest.raises(UsageError, match="belongs to another Worker"):
             orch.submit_next_level(handle, given((row, IN_OUT)), config)
 
     pod.run(submit)

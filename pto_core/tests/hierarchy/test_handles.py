@@ -197,7 +197,7 @@ def test_a_handle_is_valid_for_one_worker_until_its_end() -> None:
     assert (handle.name, handle.worker) == ("top_level", here.live.worker)
     assert here.inherited(CallableSpace.LOCAL_PYTHON) == {handle.digest: top_level}
     assert here.inherited(CallableSpace.LOCAL_CHIP) == {}
-    with pytest.raises(UsageError, match="is of another Worker"):
+    with pytest.raises(UsageError, match="belongs to another Worker"):
         there.target_of(handle)
     here.remove(handle)
     with pytest.raises(UsageError, match="is dead: it was unregistered"):

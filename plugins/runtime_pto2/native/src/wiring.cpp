@@ -196,9 +196,9 @@ uint32_t Wiring::hold(const TaskDescriptor& descriptor) {
   return orders;
 }
 
-// Return this as far as the wiring has advanced. The newest task of the slot is meant: the
-// orchestrator reuses a slot only after it has seen the slot retire, and then creates no edge from
-// the old task.
+// Return whether the scope is open at the place that the wiring has reached. The task is the newest
+// one of its slot: the orchestrator reuses a slot only after it has seen the slot retire, and then
+// creates no edge from the old task.
 bool Wiring::is_scope_open(SlotRef task) const {
   const uint32_t index = ring_of(task);
   const TaskRing& ring = rings_.ring[index];

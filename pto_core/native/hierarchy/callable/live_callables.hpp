@@ -57,12 +57,12 @@ class LiveCallables {
     if (found != live_.end()) return found->second;
     if (handle.worker != worker_) {
       refuse(object, "the handle of '" + handle.name +
-                         "' is of another Worker; register the callable with this one");
+                         "' belongs to another Worker; register the callable with this one");
     }
     if (is_closed_)
       core::raise_error("WorkerClosedError", "this Worker is closed; create another one");
     refuse(object, "the handle of '" + handle.name +
-                       "' is dead: it was unregistered, or it is of another process of this "
+                       "' is dead: it was unregistered, or it belongs to another process of this "
                        "Worker; register the callable again");
   }
 

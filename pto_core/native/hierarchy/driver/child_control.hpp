@@ -17,8 +17,8 @@ class ChildControl {
               uint32_t largest_frame_bytes, bool is_python);
   void detach_all();
   void set_ready(int32_t child);
-  // The process of the child is gone. Its last answers are handled first. `returns`: attach() and
-  // set_ready() will follow.
+  // Call when the process of the child is gone. Handles its last answers first. `returns`: attach()
+  // and set_ready() will follow.
   void lose(int32_t child, int64_t cause, bool returns);
   // Send a control frame. Return the number of its reply.
   uint64_t control(int32_t child, std::string data);

@@ -30,7 +30,7 @@ class Exchange : private FrameSource {
   void wake_waiting();
 
   void set_ready(int32_t child);
-  // The process of the child is gone. `returns`: a restart will follow.
+  // Call when the process of the child is gone. `returns`: a restart will follow.
   void lose(int32_t child, int64_t cause, bool returns);
   // Mark all children as lost; an open run ends.
   void lose_all(int64_t cause);
