@@ -195,8 +195,8 @@ class Gateway:
     def _finish(self, reason: str) -> None:
         """End the Worker, then confirm the end to the relay."""
         self._port.close()
-        if self._processes[0].is_alive:
-            self._processes[0].await_exit(_GRACE_S)
+        for process in self._processes:
+            process.await_exit(_GRACE_S)
         self._processes.kill_all()
         self._watch.close()
         now = now_ns()

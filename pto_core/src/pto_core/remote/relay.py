@@ -210,7 +210,8 @@ class _Relay:
             self._end.flush(now_ns())
             if isinstance(question.reply(), Ended):
                 session.confirm_end(now_ns())
-            self._end.wait(_END_WAIT_S, [])
+            self._end.wait(0.0, [])
+            self._agent.plugin.wait([question.link], _END_WAIT_S)
         question.link.close()
         self._end.close()
         self._watch.close()
