@@ -152,6 +152,7 @@ EDITS = {
         {"plain", "wrapped", "cached"},
     ),
     "constant": ("SCALE = 2", "SCALE = 3", {"plain", "wrapped", "cached"}),
+    "type of a constant": ("SCALE = 2", "SCALE = '2'", {"plain", "wrapped", "cached"}),
     "method": ("return 1", "return 3", {"with_class", "instance"}),
     "static method": ("return 2", "return 4", {"with_class", "instance"}),
     "decorator": ("return function(value)", "return 1 + function(value)", {"wrapped"}),

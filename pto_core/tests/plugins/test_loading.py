@@ -286,8 +286,9 @@ def test_options_are_checked(site):
         plugins.load_unopened("backend", "red")
 
 
-def test_options_that_fail(site):
-    site.backend("red", ("return (Option", "return (1 / 0, Option"))
+@pytest.mark.parametrize("failing", ["return (1 / 0, Option", "yield 1 / 0; return (Option"])
+def test_options_that_fail(site, failing):
+    site.backend("red", ("return (Option", failing))
     with pytest.raises(PluginLoadError, match=r"options.*ZeroDivisionError"):
         plugins.load_unopened("backend", "red")
 

@@ -14,6 +14,7 @@ from pto_core.errors import (
     PluginUnavailableError,
     UnknownPluginError,
 )
+from pto_core.plugins.records import find
 
 INSTALL = "`pip install --no-index --find-links DIR 'ptorun-core[sim]'`"
 
@@ -69,6 +70,12 @@ def test_a_duplicate_alias_is_found_too(site):
     for inspection in listed:
         assert not inspection.health.ok
         assert "two backend plugins are called 'shared'" in inspection.health.reason
+
+
+def test_a_duplicate_alias_leaves_the_other_name_usable(site):
+    site.install("fake-a", {"pto.backends": "first = fake_a:plugin\nshared = fake_a:plugin"})
+    site.install("fake-b", {"pto.backends": "shared = fake_b:plugin"})
+    assert find("backend", "first").distribution == "fake-a"
 
 
 def test_duplicates_stop_no_other_plugin(site, native_library):
