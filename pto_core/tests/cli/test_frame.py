@@ -185,8 +185,10 @@ def test_interrupt_is_one_line(site):
     assert (result.returncode, result.stdout, result.stderr) == (130, "", "pto: interrupted\n")
 
 
-def test_a_closed_output_pipe_is_no_error(site):
-    command(site, "print('x' * 1_000_000); return 0")
+@pytest.mark.parametrize("length", [1, 1_000_000])
+def test_a_closed_output_pipe_is_no_error(site, length):
+    """A short output is written at the end of the command, a long one before that."""
+    command(site, f"print('x' * {length}); return 0")
     read, write = os.pipe()
     os.close(read)
     program = "from pto_core.cli.main import main; sys.exit(main(['act']))"
@@ -195,6 +197,7 @@ def test_a_closed_output_pipe_is_no_error(site):
         [sys.executable, "-c", start + program],
         stdout=write,
         stderr=subprocess.PIPE,
+        env={name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"},
         text=True,
         check=False,
     )

@@ -181,6 +181,8 @@ def test_doctor_sees_a_compiler_without_the_standard(tmp_path):
     found = examined(compilers, tmp_path, f"cxx={old}")
     assert not found[f"compiler {old}"].ok
     assert found[f"compiler {old}"].detail.endswith("c++17, no <stdfloat>")
+    required = {name for name, finding in found.items() if finding.required}
+    assert required == {"C++ for kernels"}
 
 
 def test_doctor_checks_the_tile_library(tmp_path):
