@@ -93,6 +93,17 @@ def test_the_core_rings_for_an_end_in_python(scripted):
     assert (link.child_bell.rung, link.parent_bell.rung) == (1, 1)
 
 
+def test_an_error_of_close_is_reported_and_raised_by_nothing(scripted, monkeypatch):
+    reported = []
+    monkeypatch.setattr(
+        "sys.unraisablehook", lambda unraisable: reported.append(unraisable.exc_value)
+    )
+    transport, _, parent, _ = scripted
+    transport.parent.results["close"] = error = OSError("gone")
+    parent.close()
+    assert reported == [error]
+
+
 def test_closed_is_asked_again_because_answers_may_still_come(scripted):
     transport, _, parent, _ = scripted
     transport.parent.results["submit"] = EndpointClosedError("gone")

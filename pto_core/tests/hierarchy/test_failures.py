@@ -197,6 +197,18 @@ def test_a_task_that_was_sent_early_and_had_not_begun_is_sent_again():
     assert [(send.task, send.count) for send in rig.dispatch()] == [(reader, 2)]
 
 
+def test_a_retry_of_a_group_that_had_not_begun_uses_no_other_retry():
+    rig = Rig(2, repeats_lost=True)
+    group = rig.submit(members=(Member(), Member()), retries=1)
+    rig.dispatch()
+    rig.complete(0, 1, FAILED, 1)
+    rig.complete(1, 1)
+    rig.dispatch()
+    for child in range(2):
+        assert rig.tell(ChildLost(child, 77, 1, returns=True)) == []
+    assert (rig.state(group), rig.task(group)["attempts"]) == ("READY", 0)
+
+
 @pytest.mark.parametrize("retries", [0, 2])
 def test_a_group_is_repeated_if_no_member_had_begun(retries):
     rig = Rig(2, repeats_lost=True)

@@ -130,6 +130,12 @@ def test_a_box_that_is_no_view_is_refused():
             rig.submit(Tensor(X, 8, Tag.INPUT, box))
 
 
+def test_a_tensor_without_an_address_may_be_ignored():
+    rig = Rig()
+    task = rig.submit(ignores(0))
+    assert rig.waits_for(task) == []
+
+
 def test_a_tensor_of_size_zero_is_a_key():
     rig = Rig()
     key = rig.submit(updates(X, 0))
