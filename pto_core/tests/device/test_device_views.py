@@ -53,6 +53,11 @@ def test_a_copy_of_another_size_is_refused_and_copies_nothing(memory) -> None:
     assert (memory.to_host() == np.arange(64)).all()
 
 
+def test_a_copy_from_none_is_refused(memory) -> None:
+    with pytest.raises(UsageError, match="None"):
+        memory.from_host(None)
+
+
 def test_nothing_is_seen_of_freed_memory(memory) -> None:
     part = memory.view(0, 4, "int32")
     memory.free()

@@ -174,12 +174,16 @@ TEST(copies_stay_inside_one_live_buffer) {
 TEST(wrong_frees_are_refused) {
   for (const bool check : {false, true}) {
     Memory memory(check);
+    const auto is_refused = [&](uint64_t wrong, const char* reason) {
+      CHECK_EQUAL(memory.free(wrong, &memory.error), PTO_ERROR_ADDRESS);
+      CHECK(std::strstr(memory.error.message, reason) != nullptr);
+    };
     const uint64_t address = memory.take(5000);
-    CHECK_EQUAL(memory.free(address + 1024, nullptr), PTO_ERROR_ADDRESS);
-    CHECK_EQUAL(memory.free(address + 1, nullptr), PTO_ERROR_ADDRESS);
-    CHECK_EQUAL(memory.free(8, nullptr), PTO_ERROR_ADDRESS);
+    is_refused(address + 1024, "no live buffer starts there");
+    is_refused(address + 1, "no live buffer starts there");
+    is_refused(8, "it is not device memory");
     CHECK_EQUAL(memory.free(address, nullptr), PTO_OK);
-    CHECK_EQUAL(memory.free(address, &memory.error), PTO_ERROR_ADDRESS);
+    is_refused(address, check ? "it is freed already" : "no live buffer starts there");
   }
 }
 

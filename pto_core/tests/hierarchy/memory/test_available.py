@@ -42,6 +42,18 @@ def test_the_tightest_group_above_us_counts_and_its_cache_is_free(root: Path) ->
     assert found.limited_by.endswith("/outer")
 
 
+def test_the_limit_of_the_root_group_counts(root: Path) -> None:
+    """A container with its own control groups sees its limit there."""
+    write(root / "proc/self/cgroup", "0::/\n")
+    groups = root / "sys/fs/cgroup"
+    write(groups / "memory.max", f"{2 * MIB}\n")
+    write(groups / "memory.current", f"{MIB}\n")
+    write(groups / "memory.stat", "anon 5\n")
+    found = available(str(root))
+    assert found.nbytes == MIB
+    assert found.limited_by.endswith("/cgroup")
+
+
 def test_a_group_that_is_full_leaves_nothing(root: Path) -> None:
     write(root / "proc/self/cgroup", "4:memory:/box\n0::/\n")
     group = root / "sys/fs/cgroup/memory/box"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -51,6 +52,14 @@ def test_what_had_to_wait_is_done_by_whoever_lets_go_of_the_lock_last() -> None:
         assert done == ["waited", "at once"]
         elsewhere(lambda: lock.call(lambda: done.append("last")))
     assert done == ["waited", "at once", "last"]
+
+
+def test_deferred_actions_run_in_the_order_of_their_calls() -> None:
+    lock, done = ForkLock(), []
+    with lock:
+        for number in range(3):
+            elsewhere(partial(lock.call, partial(done.append, number)))
+    assert done == [0, 1, 2]
 
 
 def elsewhere(act: Callable[[], object]) -> None:
