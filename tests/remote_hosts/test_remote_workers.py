@@ -181,7 +181,7 @@ def test_functions_are_registered_while_it_runs(agent: Agent) -> None:
 
 def kill_in_task(agent: Agent, victim: str, **settings: Any) -> tuple[Worker, Any]:
     """Start a Worker whose remote task kills a process of its session once."""
-    # A gateway reports the exit of its Worker; the loss of the gateway shows when the lease is over.
+    # A gateway reports the exit of its Worker. The loss of a gateway shows when the lease is over.
     lease_s = 300 if victim == "worker" else 1
     remote = agent.worker(num_sub_workers=1, remote_lease_s=lease_s)
 
