@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from remote_hosts import (
     wait_until,
 )
 
-from pto_core import DataType, TensorArgType, Worker
+from pto_core import ChipCallable, DataType, Out, TensorArgType, Worker
 from pto_core.errors import (
     ChildDiedError,
     ChildStartError,
@@ -210,7 +211,7 @@ def test_a_killed_process_of_a_session_fails_its_task_and_is_replaced(
         y = counted(worker)
         worker.init()
         old = agent.processes()
-        with pytest.raises(ChildDiedError, match="L4/host0: ") as info:
+        with pytest.raises(ChildDiedError, match=r"^L4/host0: (?!L4/host0)") as info:
             worker.run(lambda o, a, c: o.submit_next_level(kill, task_args(y), worker=0))
         if victim == "worker":
             assert "SIGKILL" in str(info.value)
@@ -380,3 +381,37 @@ def test_a_killed_agent_ends_its_sessions(keys: Path, tmp_path: Path, victim: st
         with pytest.raises(ChildDiedError, match="L4/host0"):
             worker.run(graph)
         wait_until(lambda: not any(is_running(one) for one in all_of_them))
+
+
+def test_an_orchestration_of_the_main_program_travels_by_code(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(rt: Any, out: Out) -> None:
+        pass
+
+    remote = agent.worker(
+        num_sub_workers=0,
+        device_ids=[0],
+        platform="a2a3sim",
+        runtime="tensormap_and_ringbuffer",
+    )
+    fill.__module__, fill.__qualname__ = "__main__", "main_of_the_parent"
+    monkeypatch.setattr(sys.modules["__main__"], "main_of_the_parent", fill, raising=False)
+    with Worker(level=4) as worker:
+        remote.register(ChipCallable(fill))
+        worker.add_worker(remote)
+        worker.init()
+
+
+def test_what_a_worker_below_a_remote_one_cannot_have_is_refused(agent: Agent) -> None:
+    def init_with(**settings: Any) -> None:
+        remote = agent.worker(level=4, num_sub_workers=0)
+        remote.add_worker(Worker(level=3, num_sub_workers=1, **settings))
+        with Worker(level=5) as worker:
+            worker.add_worker(remote)
+            worker.init()
+
+    with pytest.raises(UsageError, match="for the host tcp://h:1 is below a Worker on another"):
+        init_with(host="tcp://h:1")
+    with pytest.raises(UsageError, match="policy that is a function"):
+        init_with(policy=lambda *given: 0)

@@ -49,7 +49,7 @@ class WorkerNode:
         self.changes = Exclusive()
         self.children: ChildGroup | None = None
         self.runs: Runs | None = None
-        self._policy = policy
+        self.policy = policy
         self._nested: list[WorkerNode] = []
         self._arena: SharedArena | None = None
 
@@ -181,7 +181,7 @@ class WorkerNode:
                     f"child Worker {number} was closed before init(); add Workers that are open"
                 )
         children = ChildGroup(
-            self.settings, self.path, self.registry, self._nested, self.arena(), self._policy
+            self.settings, self.path, self.registry, self._nested, self.arena(), self.policy
         )
         children.start(lambda: self.life.state is not State.STARTING)
         self.children, self.runs = children, Runs(children)

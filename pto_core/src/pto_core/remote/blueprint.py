@@ -6,6 +6,7 @@ settings are those of the other host.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Protocol
 
@@ -19,6 +20,7 @@ from pto_core.hierarchy.handles import Delivery, by_code
 from pto_core.hierarchy.registry import Registration, Registry
 from pto_core.hierarchy.serialisation import fingerprint, import_path, is_of_main
 from pto_core.hierarchy.settings import WorkerSettings
+from pto_core.interfaces import Policy
 from pto_core.remote.callables import AnyDelivery, Digest, to_local
 from pto_core.remote.chip_sender import ChipSender
 from pto_core.remote.requests import DELIVERIES_MAX, to_sent
@@ -84,6 +86,10 @@ class Described(Protocol):
         """The callables of the Worker."""
 
     @property
+    def policy(self) -> Policy | None:
+        """The placement policy that the program passed as a function."""
+
+    @property
     def nested(self) -> Sequence[Described]:
         """The Workers that were added to it."""
 
@@ -104,8 +110,25 @@ def blueprint_of(worker: Described) -> Blueprint:
         {key: to_value(value) for key, value in settings.given.items()},
         worker.registry.live.worker,
         [_record(one, chips) for one in registrations],
-        [blueprint_of(one) for one in worker.nested],
+        [_blueprint_below(one) for one in worker.nested],
     )
+
+
+def _blueprint_below(worker: Described) -> Blueprint:
+    """Return the blueprint of a Worker below a remote one."""
+    if worker.settings.host is not None:
+        raise UsageError(
+            f"a Worker for the host {worker.settings.host.address} is below a Worker on another "
+            "host; add it to a Worker of this program",
+            name="host",
+        )
+    if worker.policy is not None:
+        raise UsageError(
+            "a Worker below a remote Worker has a policy that is a function, which cannot be sent "
+            "to another host; pass the name of an installed policy",
+            name="policy",
+        )
+    return blueprint_of(worker)
 
 
 def shipped(registry: Registry, space: CallableSpace) -> list[CallableRecord]:
@@ -118,15 +141,17 @@ def deliveries_of(registration: Registration) -> tuple[Delivery, ...]:
     """Return the ways in which a callable reaches another host, in the order to try.
 
     A function with an import path is imported if the other host has the same code; otherwise it
-    travels by code. Raises UsageError if it cannot be serialised.
+    travels by code. The same holds for the functions of a chip callable. Raises UsageError if a
+    function cannot be serialised.
     """
     target = registration.target
     if registration.identity.space == CallableSpace.LOCAL_CHIP:
-        return (Delivery("chip", chip_to_bytes(target, serialise=False)),)
-    path = import_path(target)
-    if path is None or is_of_main(path):
-        return (by_code(target),)
-    imported = Delivery("import", path, fingerprint(target))
+        imported = Delivery("chip", chip_to_bytes(target, serialise=False))
+    else:
+        path = import_path(target)
+        if path is None or is_of_main(path):
+            return (by_code(target),)
+        imported = Delivery("import", path, fingerprint(target))
     try:
         return imported, by_code(target)
     except UsageError:  # the import may work
@@ -135,13 +160,15 @@ def deliveries_of(registration: Registration) -> tuple[Delivery, ...]:
 
 def _record(registration: Registration, chips: ChipSender | None) -> CallableRecord:
     identity = registration.identity
+    sent = (to_sent(one, chips) for one in deliveries_of(registration))
     return CallableRecord(
         registration.handle.registration,
         identity.digest,
         int(identity.kind),
         int(identity.space),
         identity.name,
-        [to_sent(one, chips) for one in deliveries_of(registration)],
+        # The deliveries of a chip callable without functions are equal.
+        [one for one, _ in itertools.groupby(sent)],
     )
 
 

@@ -84,7 +84,7 @@ class RemoteChild:
         if not reason:
             return ended.died_error()
         return ChildDiedError(
-            f"{ended.path}: {reason}",
+            f"{ended.path}: {reason.removeprefix(f'{ended.path}: ')}",
             child=ended.index,
             path=ended.path,
             pid=ended.pid,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pto_core.hierarchy.processes import ChildStart
     from pto_core.hierarchy.registry import Registry
     from pto_core.hierarchy.settings import WorkerSettings
+    from pto_core.interfaces import Policy
     from pto_core.kernels import CallConfig
 
 
@@ -30,6 +31,10 @@ class NestedWorker(Protocol):
     @property
     def registry(self) -> Registry:
         """The callables of the Worker."""
+
+    @property
+    def policy(self) -> Policy | None:
+        """The placement policy that the program passed as a function."""
 
     @property
     def nested(self) -> Sequence[NestedWorker]:
