@@ -107,6 +107,11 @@ PROGRAMS = {
         "died:      SIGKILL, while it ran crash\n"
         "again:     7.0\n"
     ),
+    "17_two_hosts": (
+        "sums are right: True\n"
+        "the first half ran in processes of the program's host\n"
+        "the second half ran in processes of the agent's host\n"
+    ),
 }
 
 RUNS = [
