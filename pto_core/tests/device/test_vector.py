@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import pto_core
 from pto_core import ChipCallable, CoreCallable, Device, KernelSource, kernel
 from pto_core.errors import UsageError
 from pto_core.kernels import In, OrchestrationSource, Out, Scalar
@@ -153,6 +155,32 @@ def test_all_in_cpp(
         assert (f == 42).all()
         assert report.tasks == 4
         assert (report.copies_in, report.copies_out) == (2, 1)
+
+
+def test_two_open_devices_load_the_same_libraries(
+    runtime: str,
+    orchestration: OrchestrationSource,
+    kernels: dict[int, CoreCallable],
+    tmp_path: Path,
+) -> None:
+    chip = ChipCallable(orchestration, kernels, signature=("in", "in", "out"))
+    settings = {"cache_dir": tmp_path}
+    with (
+        pto_core.open_device("a2a3sim", runtime=runtime, device=1, settings=settings) as first,
+        pto_core.open_device("a2a3sim", runtime=runtime, device=2, settings=settings) as second,
+    ):
+        for device in (first, second):
+            a, b, f = inputs()
+            device.run(chip, a, b, f, ctypes.c_int64(f.size))
+            assert (f == 42).all()
+
+
+def test_the_times_of_each_run_are_within_its_call(device: Device) -> None:
+    for _ in range(2):
+        begin = time.perf_counter_ns()
+        report = device.run(graph, *inputs())
+        elapsed = time.perf_counter_ns() - begin
+        assert 0 < report.run_ns < elapsed
 
 
 def test_options_of_sources(
