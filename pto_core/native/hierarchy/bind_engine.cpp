@@ -47,7 +47,8 @@ Policy policy_of(nb::object policy) {
   };
 }
 
-// What, task, member, child, count, required child, required count, result, cause, root, ring.
+// An instruction: what, task, member, child, count, required child, required count, result, cause,
+// root, ring.
 using InstructionTuple = std::tuple<int, int64_t, int32_t, int32_t, uint64_t, int32_t, uint64_t,
                                     int, int64_t, int64_t, int>;
 using Answer = std::vector<InstructionTuple>;
@@ -67,10 +68,10 @@ InstructionTuple tuple_of(const Instruction& each) {
           each.ring};
 }
 
-// Base, bytes of an element, raw, low, extent.
+// A box: base, bytes of an element, raw, low, extent.
 using Sizes = std::vector<uint64_t>;
 using BoxTuple = std::tuple<uint64_t, uint32_t, Sizes, Sizes, Sizes>;
-// Address, bytes, tag, box, child.
+// A tensor: address, bytes, tag, box, child.
 using TensorTuple = std::tuple<uint64_t, uint64_t, int, std::optional<BoxTuple>, int32_t>;
 using MemberList = std::vector<std::vector<TensorTuple>>;
 using Addresses = std::vector<std::vector<uint64_t>>;
@@ -161,14 +162,14 @@ class EngineCore {
   Instructions instructions_;
 };
 
-// Task or -1, ring, requested, used, size.
+// The result of a submit: task or -1, ring, requested, used, size.
 using SubmittedTuple = std::tuple<int64_t, uint32_t, uint64_t, uint64_t, uint64_t>;
 
 SubmittedTuple tuple_of(const Submitted& submitted) {
   return {submitted.task, submitted.ring, submitted.requested, submitted.used, submitted.size};
 }
 
-// (distance, why) of the producers, distances of the owners.
+// The captured edges of a task: (distance, why) of each producer, distance of each owner.
 using KnownTuple = std::pair<std::vector<std::pair<uint32_t, uint8_t>>, std::vector<uint32_t>>;
 
 std::tuple<SubmittedTuple, Addresses, Answer> submit(EngineCore& core, int kind,

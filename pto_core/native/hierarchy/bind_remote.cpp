@@ -1,4 +1,5 @@
-// The ports of relay and gateway for Python, and a descriptor for a bell.
+// Bindings for the ports of relay and gateway, and for the descriptor that reports rings of a
+// doorbell.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>

@@ -7,8 +7,8 @@
 // wait for each other without the parent.
 //
 // Two counts say which frames have begun. `started` is for time limits: the last frame that began.
-// `may_have_begun` is for retries, after the loss of a child that passes frames on to another host:
-// it learns late, or never, which of them began there. Other children leave it alone.
+// `may_have_begun` is for retries after the loss of a child that passes frames on to another host:
+// such a child learns late, or never, which of them began there. Other children do not use it.
 //
 // Invariants: a child that passes nothing on starts a frame only after it has completed all frames
 // before; counts never decrease; the outcome of frame n is written before completed becomes n. Only

@@ -25,7 +25,7 @@ struct alignas(64) Scheduler {
   }
   void unlock() noexcept { locked.store(0, std::memory_order_release); }
 
-  // For a thread that cannot continue without the lock; steps are short.
+  // Spin until the lock is taken. The holder releases it soon, because its steps are short.
   void lock() noexcept {
     for (Backoff backoff; !try_lock();) {
       if (!backoff.again()) backoff.reset();

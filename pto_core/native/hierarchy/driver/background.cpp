@@ -222,7 +222,7 @@ void Background::call_host(bool has_actions) {
   if (error) drive_.keep_failure(std::exchange(error, nullptr));
 }
 
-// Return whether there is work other than to poll when the doorbell rings.
+// Return whether there is work besides polling when the doorbell rings.
 bool Background::poll(const Role& role, uint64_t drives, bool* has_actions) {
   if (!is_wanted(drives)) return true;
   role->exchange.poll_and_dispatch();

@@ -38,7 +38,7 @@ class Background {
   void park();
   void unpark();
 
-  // Called after a submit, or the end of a wait. Cheap unless it sleeps.
+  // Called after a submit, or the end of a wait. Cheap unless the thread sleeps.
   void wake_if_asleep() {
     if (is_asleep_.load()) wake();
   }

@@ -81,7 +81,7 @@ uint32_t Capture::add_base(uint64_t address, uint64_t bytes) {
   return number;
 }
 
-// Return the range with the largest begin that is not above the address.
+// Return the last range that begins at or below the address.
 const std::pair<const uint64_t, Capture::Base>* Capture::base_at(uint64_t address) const {
   auto found = bases_.upper_bound(address);
   if (found == bases_.begin()) return nullptr;

@@ -58,7 +58,7 @@ void Drive::keep_failure(std::exception_ptr error) {
     role->exchange.wake_waiting();
   }
   if (!error) return;
-  host_.take();  // it may be a Python object
+  host_.take();  // the exception may be a Python object
   error = nullptr;
   host_.give_up();
 }

@@ -12,8 +12,8 @@ namespace pto::hierarchy {
 
 namespace nb = nanobind;
 
-// `hooks` has poll(), end_child(child, cause), child_broken(child, message) and
-// grant(ring, nbytes) -> int. give_up() and the hooks with the GIL.
+// `hooks` has poll(), end_child(child, cause), child_broken(child, message) and grant(ring, nbytes)
+// -> int. Call give_up() with the GIL held; the hooks are also called with it.
 class PythonHost : public Host {
  public:
   explicit PythonHost(nb::object hooks) : hooks_(std::move(hooks)) {}

@@ -96,8 +96,8 @@ struct BlobPlace {
 };
 BlobPlace blob_of(const TaskRecord& record, int32_t member);
 
-// Write the uses of the tensors from the bytes behind the blob into it; `receives_use` false:
-// zeros.
+// Write the uses of the tensors, which follow the blob, into the blob. If `receives_use` is false,
+// write zeros.
 void write_uses(const BlobPlace& blob, bool receives_use);
 
 }  // namespace pto::hierarchy

@@ -8,7 +8,7 @@
 namespace pto::hierarchy {
 
 struct SharedFlags {
-  std::atomic<bool> is_running{false};  // from the begin of a run until its last task has ended
+  std::atomic<bool> is_running{false};  // from the start of a run until its last task has ended
   std::atomic<bool> is_closed{false};
   std::atomic<bool> calls_python{false};  // the engine, a policy or a transport is Python
   std::atomic<bool> has_work{false};

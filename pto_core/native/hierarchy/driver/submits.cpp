@@ -190,7 +190,8 @@ Call Submits::begin_call(const SubmitRequest& request, Draft& draft) {
   return call;
 }
 
-// Of a Worker that has spawned children.
+// Only for a Worker that has spawned children: a spawned child sees only the mappings that it
+// attached.
 VisibleMemory& Submits::memory_among(const Call& call) const {
   const std::span<const int32_t> all = children_[static_cast<size_t>(call.kind)];
   const std::span<const int32_t> candidates = call.pins.empty() || call.is_hint ? all : call.pins;

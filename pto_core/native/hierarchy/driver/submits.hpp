@@ -76,7 +76,7 @@ class Submits {
   int64_t producer_of(PyObject* object, const char* text) const;
   void check_run(const TaskHandle& handle) const;
   void place_by_memory(const SubmitRequest& request, Draft& draft, Call* call) const;
-  // Return the memory that every child has on which the task may run.
+  // Return the memory that all children on which the task may run have mapped.
   VisibleMemory& memory_for(const Call& call) const {
     return settings_.attached ? memory_among(call) : *settings_.memory;
   }

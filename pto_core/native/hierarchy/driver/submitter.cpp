@@ -22,7 +22,7 @@ size_t bytes_of(const MemberCall& member) {
   return blob_bytes(member.tensors.size(), member.scalars.size());
 }
 
-// Out of line, because few Workers have children that receive uses. Return the end.
+// Not inlined, because few Workers have children that receive uses. Return the end of the bytes.
 [[gnu::noinline]] std::byte* append_uses(const MemberCall& member, std::byte* to) {
   for (size_t i = 0; i < member.keys.size(); ++i)
     to[i] = use_of(member.keys[i].tag, member.tensors[i].data != member.keys[i].address);

@@ -138,7 +138,7 @@ void WorkerDriver::abandon() noexcept {
   }
 }
 
-// An exception of a handler ends one attempt, and ending a run takes few attempts.
+// Repeat the attempt to end the run: an exception of a signal handler ends one attempt.
 void WorkerDriver::end_abandoned() noexcept {
   constexpr int kAttempts = 100;
   for (int attempt = 0; attempt < kAttempts && driver_->flags().is_running; ++attempt) {

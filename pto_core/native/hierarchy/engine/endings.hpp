@@ -17,7 +17,7 @@ class Endings {
  public:
   explicit Endings(Core& core) : core_(core) {}
 
-  // Choose the next state of a PENDING task. Its condition to be PENDING may have ended.
+  // Choose the next state of a PENDING task, because its reason to wait may have ended.
   void settle(uint32_t index);
   // Count a completed member; the last one ends the attempt.
   void member_ended(uint32_t index, Outcome outcome, int64_t cause);

@@ -3,7 +3,7 @@
 // A queue has one list for each destination, so that a dispatch reads only tasks that can be sent.
 // `Slot::arrival` is the order over all lists. Invariants: a task is in a list of singles or groups
 // if and only if it is READY. A task in an early list is PENDING, waits for one producer, which is
-// RUNNING, and may be sent before that ends.
+// RUNNING, and may be sent before that producer ends.
 #pragma once
 
 #include <cstdint>

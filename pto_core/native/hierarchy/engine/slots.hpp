@@ -33,7 +33,7 @@ struct Edge {
   uint32_t producer;
   // links the consumers of the producer, ascending by number, or the free edges
   uint32_t next_consumer;
-  uint32_t next_hold;  // next held edge of the consumer
+  uint32_t next_hold;  // next edge in the consumer's list of holds
   uint8_t why;
   bool is_waited_for;  // in the list of consumers
 };

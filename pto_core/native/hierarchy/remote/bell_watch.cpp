@@ -11,7 +11,7 @@ namespace pto::hierarchy {
 BellWatch::BellWatch(pto_bell* bell)
     : bell_(bell), descriptor_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (descriptor_ < 0) throw std::system_error(errno, std::system_category(), "eventfd");
-  // Signals of the process are for the thread of the interpreter.
+  // The interpreter's thread receives the signals of the process, not this one.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
@@ -41,7 +41,7 @@ void BellWatch::run() {
   constexpr uint64_t kOne = 1;
   while (!is_closing_) {
     const uint32_t seen = __atomic_load_n(&bell_->rung, __ATOMIC_SEQ_CST);
-    // It fails only where the counter is full, and then the descriptor is readable.
+    // The write fails only if the counter is full; then the descriptor is already readable.
     [[maybe_unused]] const ssize_t written = write(descriptor_, &kOne, sizeof kOne);
     if (is_closing_) return;
     syscall(SYS_futex, &bell_->rung, FUTEX_WAIT, seen, nullptr, nullptr, 0);

@@ -1,5 +1,5 @@
-// A descriptor that is readable after a ring of a bell: a thread that waits for messages of other
-// hosts waits for the bell in the same call.
+// A descriptor that becomes readable when a doorbell rings, so that one call can wait for the
+// doorbell and for messages of other hosts.
 //
 // A helper thread sleeps on the bell and signals the descriptor. A bell wakes sleepers only if one
 // has announced itself, so the owner calls arm() before it waits, then checks for work once more.
@@ -26,7 +26,7 @@ class BellWatch {
   int descriptor() const { return descriptor_; }
   // Make the descriptor unreadable, and let the next ring make it readable.
   void arm();
-  // End the thread and close the descriptor; twice is fine.
+  // End the thread and close the descriptor. A second call does nothing.
   void close();
 
  private:

@@ -1,7 +1,7 @@
 // The child's end of a connection, for a program that passes the frames on to another host.
 //
-// The relay uses it in the place of a ChildLoop: it receives frames ahead, keeps them until their
-// requirements are met, and ends them in order. No call blocks. One thread.
+// The relay uses it instead of a ChildLoop: it receives frames early, keeps them until their
+// requirements are met, and ends them in order. No call blocks. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -33,18 +33,19 @@ class ChildPort {
 
   // Take the next frames from the queue. Throws Refusal (protocol), or ParentClosed.
   std::vector<ReceivedFrame> receive(int32_t most);
-  // Return whether a frame may start; if not yet, the completion that it waits for rings the bell.
+  // Return whether a frame may start. If it may not yet, the completion that it waits for rings the
+  // doorbell.
   Requirement requirement(uint64_t count, int32_t required_child, uint64_t required_count) const;
-  // Return whether a frame of this child completed successfully, for one that has completed.
+  // Return whether a completed frame of this child succeeded.
   uint64_t completed() const;
 
-  // Frames up to `count` have left for the other host.
+  // Record that frames up to `count` were sent to the other host.
   void left(uint64_t count) const;
-  // The newest frame that runs, which started `age_ns` ago.
+  // Record the newest frame that runs; it started `age_ns` ago.
   void started(uint64_t count, uint64_t age_ns) const;
-  // The next frame has ended.
+  // Record that the next frame has ended.
   void ended(bool succeeded) const { progress_.complete(child_, succeeded); }
-  // Return false if the parent has to poll first. Frames are answered in order; an answer for a
+  // Return false if the parent must poll first. Frames are answered in order; an answer for a
   // success covers the successes before it.
   bool answer(uint64_t count, uint16_t outcome, const std::string& data) const;
   bool reply(uint64_t number, const std::string& data) const;

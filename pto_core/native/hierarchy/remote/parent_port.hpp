@@ -1,8 +1,8 @@
-// The parent's end of a connection to one child, for a program that passes on the frames of another
+// The parent's end of a connection to one child, for a program that passes on frames from another
 // host.
 //
-// The gateway uses it in the place of a driver: frames arrive in order from the relay, and answers
-// go back to it. No call blocks. One thread.
+// The gateway uses it instead of a driver: frames arrive in order from the relay, and answers go
+// back to it. No call blocks. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -39,10 +39,11 @@ class ParentPort {
   // The number of the newest frame that has started, and of the newest that has completed.
   uint64_t started() const { return record().started.load(std::memory_order_acquire); }
   uint64_t completed() const { return record().completed.load(std::memory_order_acquire); }
-  // Return the newest frame up to which all frames have succeeded; frame `count` has. The child's
-  // answers report successes late, but the progress table has each at once.
+  // Return the newest frame up to which all frames have succeeded; frame `count` has succeeded. The
+  // child reports successes late in its answers, but the progress table has each at once.
   uint64_t succeeded(uint64_t count) const;
-  // The nanoseconds since the start of the newest frame; the child keeps the time after this call.
+  // Return the nanoseconds since the newest frame started. The child records start times only after
+  // the first call.
   uint64_t started_age_ns() const;
 
   pto_bell* bell() const { return progress_.parent_bell(); }

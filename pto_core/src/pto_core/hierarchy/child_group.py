@@ -243,7 +243,7 @@ class ChildGroup:
         return self.control.ask(child, operation, *arguments)
 
     def statistics(self) -> dict[str, Any]:
-        """Return the counters of driver and restarts, as plain data."""
+        """Return the counters of the driver and of restarts, as plain data."""
         return {**self.driver.statistics(), **self.restarts.statistics()}
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """Wakes coroutines that await tasks: one file descriptor for each Worker, and no threads.
 
 The driver makes its descriptor readable when a watched task ends. Every event loop that awaits a
-task watches this descriptor. The first loop that reads it takes all ended tasks, and notifies the
-other loops for their coroutines.
+task watches this descriptor. The first loop that reads it takes the list of ended tasks, wakes its
+own coroutines, and notifies the other loops of the tasks that they await.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _DEFAULT = CallConfig()
 
 
 class Block(RunScope):
-    """The object for the run of a graph function, or of a replay."""
+    """The owner of the run of a graph function or of a replay."""
 
     def __init__(self, runs: Runs) -> None:
         super().__init__()
@@ -137,8 +137,7 @@ class Runs:
     def end(self) -> None:
         """Wait for all tasks; raise the first failure, with the others attached.
 
-        Raises UsageError if the graph function left a scope open. Also in this case the run is
-        over.
+        Raises UsageError if the graph function left a scope open; the run is over in this case too.
         """
         try:
             bad_policy = self._wait(is_interrupted=False)

@@ -167,7 +167,7 @@ def task(
 ) -> Task[...] | TaskDecorator:
     """Convert a Python function to a task that can be submitted in a session.
 
-    Its annotations say what it does with each argument, as those of a kernel do::
+    The annotations of the parameters state how the function uses each argument, as in a kernel::
 
         @task
         def scale(x: In, factor: Scalar, out: Out):

@@ -131,7 +131,7 @@ class Worker:
     # ---- running ----
 
     def init(self) -> Worker:
-        """Start the children at all levels and wait until they are ready; twice has no effect.
+        """Start the children at all levels and wait for them; a second call does nothing.
 
         Other calls that need children wait for the end of the start. Raises ChildStartError if a
         child does not become ready; then no child is left, and the Worker can be started again.

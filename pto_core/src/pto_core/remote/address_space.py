@@ -10,11 +10,11 @@ from typing import NamedTuple
 from pto_core.errors import ProtocolError
 
 PIECE_BYTES = 1 << 20
-"""Ranges are cut at multiples of this number; a transfer has at most as many bytes."""
+"""Ranges are divided at multiples of this number; no transfer has more bytes."""
 
 
 class Range(NamedTuple):
-    """The addresses from ``start`` up to and without ``end``."""
+    """The addresses from ``start`` to ``end``, without ``end`` itself."""
 
     start: int
     end: int

@@ -99,7 +99,7 @@ class Status(Record, frozen=True, tag="state"):
 
 
 class Done(Record, frozen=True, tag="done"):
-    """The agent has done it."""
+    """The agent has performed the request."""
 
 
 Request = Open | End | GetStatus | Drain | Stop
@@ -118,7 +118,7 @@ def pack(number: bytes, record: Record) -> list[Part]:
 
 
 def unpack(parts: Sequence[Part]) -> tuple[bytes, bytes]:
-    """Return number and content of a message; raise ProtocolError."""
+    """Return the number and content of a message. Raises ProtocolError for an invalid one."""
     if len(parts[0]) != _NUMBER_BYTES:
         raise ProtocolError(f"a message to an agent begins with {len(parts[0])} bytes")
     return bytes(parts[0]), b"".join(parts[1:])
@@ -134,7 +134,7 @@ class Question:
         self._repeat = 0.0
 
     def reply(self) -> Reply | None:
-        """Return the reply, or None if it has not arrived; raise ProtocolError."""
+        """Return the reply, or None before it arrives. Raises ProtocolError for an invalid one."""
         if time.monotonic() >= self._repeat and self.link.send(self._parts):
             self._repeat = time.monotonic() + _REPEAT_S
         while (message := self.link.receive()) is not None:

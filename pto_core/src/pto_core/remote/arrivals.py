@@ -13,7 +13,7 @@ Step = Callable[[], None]
 
 
 class Arrivals:
-    """Runs the steps of a frame as soon as all earlier frames are complete; keeps later ones.
+    """Runs the steps of a frame once all earlier frames are complete; keeps steps of later ones.
 
     Memory is bounded by the credits of the bulk channel: a step that waits holds its credit.
     """

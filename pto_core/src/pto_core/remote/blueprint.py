@@ -1,7 +1,7 @@
 """The blueprint of a remote Worker: plain data from which another host builds it.
 
-It has the Worker's children, the settings that the program passed, and its callables. All other
-settings are those of the other host.
+It contains the Worker's children, its callables, and the settings that the program passed. The
+other host determines all other settings.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CallableRecord(Record, frozen=True):
 
 
 class Blueprint(Record, frozen=True):
-    """A Worker that was not started. ``identity``: of the Worker, for its handles."""
+    """A Worker that was not started. Its handles refer to it by ``identity``."""
 
     level: Natural
     device_ids: Annotated[list[Natural], msgspec.Meta(max_length=CHILDREN_MAX)]
@@ -75,7 +75,7 @@ class Blueprint(Record, frozen=True):
 
 
 class Described(Protocol):
-    """The parts of a Worker that its blueprint has."""
+    """The parts of a Worker that its blueprint contains."""
 
     @property
     def settings(self) -> WorkerSettings:
@@ -154,7 +154,7 @@ def deliveries_of(registration: Registration) -> tuple[Delivery, ...]:
         imported = Delivery("import", path, fingerprint(target))
     try:
         return imported, by_code(target)
-    except UsageError:  # the import may work
+    except UsageError:  # the import may succeed
         return (imported,)
 
 

@@ -1,9 +1,9 @@
 """Callables between hosts: functions by import path or code, and chip callables by content.
 
-A chip callable has no paths of the other host. A C++ source comes with the files that it includes,
-in their places relative to each other, and with its options; a library comes as bytes. The receiver
-writes them to its cache and compiles them there. Reading a message imports and runs nothing;
-functions by code stay bytes.
+The receiver of a chip callable does not use paths of the sender. A C++ source comes with the files
+that it includes, in their places relative to each other, and with its options; a library comes as
+bytes. The receiver writes them to its cache and compiles them there. Reading a message imports and
+runs nothing; functions by code stay bytes.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ WRITTEN_BYTES_MAX = 2**28
 FILES_MAX = 2**12
 PATH_MAX = 2**10
 OPTIONS_MAX = 2**8
-_PARTS_MAX = 64  # of a name; each is a folder or the file
-_PART_MAX = 255  # bytes, as file systems accept them
+_PARTS_MAX = 64  # the most components of a name: folders and the file
+_PART_MAX = 255  # the most bytes of a component, as in common file systems
 _BINARY = "binary.so"
 _INCLUDE = "-I./"
 
@@ -225,7 +225,7 @@ def _above(name: str) -> Iterator[PurePosixPath]:
 
 
 def _checked_options(part: SourcePart) -> tuple[str, ...]:
-    """Return the options; refuse folders outside that of the part."""
+    """Return the options; refuse a folder outside the folder of the part."""
     for option in part.options:
         if "\0" in option:
             raise ProtocolError("an option of a source from another host has a zero byte")

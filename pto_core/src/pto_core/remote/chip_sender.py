@@ -1,9 +1,10 @@
 """Chip callables by content: read the files that their sources include, for another host.
 
-Not sent are headers in folders of the system, and those of the installed backend, runtime and tile
-library: the receiver has its own. Flags in the setting ``cxx`` are not sent; options of a source
-and the folders of ``CPATH`` are. Files keep their places relative to each other, below a folder
-that contains them all. The receiver needs no links: ``a/../b.h`` is ``b.h`` there.
+Headers in folders of the system are not sent, nor are those of the installed backend, runtime and
+tile library: the receiver has its own. Flags in the setting ``cxx`` are not sent; the options of a
+source and the folders of ``CPATH`` are sent. Files keep their places relative to each other, below
+a folder that contains them all. The receiver needs no symbolic links: there, ``a/../b.h`` is
+``b.h``.
 
 C++ kernels that a Python orchestration uses without listing them in ``children`` are not sent.
 """
@@ -55,7 +56,7 @@ class ChipSender:
         self._installed = tuple(os.path.normpath(folder) for folder in folders)
 
     def to_portable(self, content: bytes) -> PortableChip:
-        """Return the form for another host of a packed :class:`ChipParts`.
+        """Return a packed :class:`ChipParts` in the form for another host.
 
         Raises UsageError for a file that cannot be read, and for more bytes than the limit, and
         CompileError if a source includes a file that does not exist.
@@ -133,7 +134,7 @@ class ChipSender:
 
 @dataclass
 class _Contents:
-    """The contents of the files of one chip callable, with the number of each."""
+    """The contents of the files of one chip callable, each with a number."""
 
     chip: str
     numbers: dict[bytes, int] = field(default_factory=dict)
@@ -178,7 +179,7 @@ def _is_below(path: str, folders: Iterable[str]) -> bool:
 
 
 def _crossed(path: Path) -> Iterable[str]:
-    """Return the folders from which a path goes up: they must exist where the path is used."""
+    """Return the folder before each ``..`` of a path: it must exist where the path is used."""
     parts = path.parts
     return (
         os.path.normpath(os.path.join(*parts[:i])) for i, one in enumerate(parts) if one == ".."

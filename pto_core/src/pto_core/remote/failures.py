@@ -27,7 +27,7 @@ from pto_core.remote.values import (
 )
 
 FAILURE_BYTES_MAX = 2**23
-# For cutting a failure: a character takes up to 4 bytes, the name and all heads take few bytes.
+# Used to truncate a failure: a character takes up to 4 bytes; the name and all heads need few.
 _CHARACTER_BYTES = 4
 _OTHER_BYTES = 1000
 
@@ -49,8 +49,8 @@ def failure_to_bytes(failure: Failure, most_bytes: int = FAILURE_BYTES_MAX) -> b
 def failure_from_bytes(content: bytes) -> Failure:
     """Return the failure of these bytes; raise ProtocolError.
 
-    Its exception and their causes are rebuilt if their types are in the tables of
-    :mod:`pto_core.remote.exception_table`; the others are RemoteErrors.
+    The exception and its causes are rebuilt if their types are in the tables of
+    :mod:`pto_core.remote.exception_table`; the others become RemoteErrors.
     """
     return failure_from_record(_decode(content))
 

@@ -1,6 +1,6 @@
-"""The fence of a remote child: its loss is reported when the session on the other host is over.
+"""The fence of a remote child: it delays the report of a loss until the remote session is over.
 
-A relay that ends by itself has waited for the end of its session. One that was killed has not: then
+A relay that exits by itself has waited for the end of its session. A killed relay has not: then
 another program asks the agent to end the session, or waits until the lease has passed.
 """
 
@@ -27,7 +27,7 @@ _TRY_S = 1.0
 
 @dataclass(frozen=True)
 class RemoteSessionName:
-    """One epoch of a session, and the agent that has it."""
+    """One epoch of a session, and the agent that serves it."""
 
     address: str
     keys: str | None

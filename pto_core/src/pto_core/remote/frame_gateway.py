@@ -1,8 +1,8 @@
 """The frames of a remote child on its own host: from the session to the Worker, and back.
 
 The Worker's process sees a local parent. Frames enter its queue in the order of their arrival. A
-frame that may write the same bytes as an earlier one waits here until that one has ended, because
-its results are the difference to the content before it.
+frame that may write the same bytes as an earlier one waits here until the earlier one has ended,
+because the results of a frame are the differences from the content before it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class FrameGateway:
         self._batch: list[EndedFrame] = []
         self._batch_after = 0
         self._replies: deque[tuple[int, bytes]] = deque()
-        self._reported = (0, 0)  # the start that was reported last, and the time
+        self._reported = (0, 0)  # the last reported start, and its time
 
     @property
     def is_busy(self) -> bool:

@@ -76,7 +76,7 @@ class _Received(NamedTuple):
 
 @dataclass
 class _Departing:
-    """A frame whose content is being sent. ``packed``: a bulk message that found no space."""
+    """A frame whose content is being sent. ``packed``: a bulk message that waits for space."""
 
     received: _Received
     number: int
@@ -88,7 +88,7 @@ class _Departing:
 
 
 class _InFlight(NamedTuple):
-    """A frame that has left, or one that is skipped: it has the number 0."""
+    """A frame that was sent, or that was skipped and has the number 0."""
 
     place: int
     number: int
@@ -170,7 +170,7 @@ class FrameRelay:
         self._send_batch()
 
     def _depart(self) -> bool:
-        """Send the rest of a frame's content, or begin with the next frame; False: it waits."""
+        """Send more of a frame's content, or begin the next frame. Return False if it must wait."""
         if self._departing is not None:
             return self._send_content(self._departing)
         if not self._waiting:

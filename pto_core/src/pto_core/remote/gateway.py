@@ -1,8 +1,8 @@
 """The gateway: the process on the remote host between the session and the Worker.
 
 It maps the shadow memory, forks the Worker's process, and only then opens sockets, because threads
-of a link and forks do not mix. It owns sockets and heartbeats, so code of the user that holds the
-interpreter lock stops nothing.
+of a link and forks do not mix. It owns the sockets and sends the heartbeats, so user code that
+holds the interpreter lock cannot stop them.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Gateway:
         return ParentPort(opened.table, opened.end, table)
 
     def serve(self) -> None:
-        """Serve the session until it is over; then no process of it is left but this one."""
+        """Serve the session until it is over and all of its other processes have exited."""
         session = self._session
         is_ready = False
         reason = "the session is over"
@@ -154,7 +154,7 @@ class Gateway:
     def _pause(self, now: int) -> None:
         """Wait until there is something to do."""
         self._watch.arm()
-        self._frames.step(now)  # a completion before arm() rings no more
+        self._frames.step(now)  # a completion before arm() does not ring
         self._end.flush(now)
         timeout_s = _WAIT_S
         if not self._frames.is_busy:
@@ -215,7 +215,7 @@ def _mapped_file(address: int, nbytes: int) -> int:
     return file
 
 
-_mappings: list[SharedMapping] = []  # as long as the process
+_mappings: list[SharedMapping] = []  # kept until the process exits
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

@@ -115,7 +115,7 @@ class Greetings:
             raise ProtocolError(" ".join(found))
         self.peer = peer
         if self._hello_due_ns.pop(head.channel, None) is None:
-            return False  # a duplicate, or of a connection that was cut
+            return False  # a duplicate, or from a connection that was cut
         self._established.add(head.channel)
         return True
 

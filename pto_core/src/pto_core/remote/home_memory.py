@@ -1,6 +1,6 @@
 """The memory of the parent's host as the relay of one remote child uses it.
 
-Home memory is the truth, and the shadow on the other host is a copy of parts of it. Before a frame
+Home memory is authoritative; the shadow on the other host is a copy of parts of it. Before a frame
 leaves, :meth:`HomeMemory.admit` returns the pieces that the shadow lacks, and the relay sends the
 :meth:`HomeMemory.content` of each. After the frame, :meth:`HomeMemory.write` writes its results.
 

@@ -1,7 +1,7 @@
 """The lease of a session: how long a cut may last, and when each side is over.
 
-The gateway's side must be over before the relay's side says so, whatever the link does with the
-messages. No clock is compared with the clock of the other host:
+The gateway's side must be over before the relay's side reports the end, even if the link delays,
+loses or reorders messages. No clock is compared with the clock of the other host:
 
 - Every head carries ``clock_ns``, the sender's clock, and ``echo_ns``, the newest clock that the
   sender has received from its peer.
@@ -32,9 +32,9 @@ from pto_core.errors import UsageError
 MILLISECOND: Final = 1_000_000
 SECOND: Final = 1000 * MILLISECOND
 DRIFT_PARTS: Final = 100
-"""Each clock may be fast or slow by one part in this many: 1 %."""
+"""The bound on the drift of each clock, as one part in this many: 1 %."""
 ENDING_NS: Final = 500 * MILLISECOND
-"""The time in which a gateway notices that it is over and ends its processes."""
+"""The time that a gateway needs to detect the end of its session and to end its processes."""
 SHORTEST_NS: Final = 10 * MILLISECOND
 LONGEST_NS: Final = 3600 * SECOND
 
@@ -64,8 +64,9 @@ class Lease:
     def gateway_ns(self) -> int:
         """The gateway is over this long after the newest of its clocks that the relay echoed.
 
-        At the begin of a cut the newest echo is up to two heartbeats and a round trip old. After
-        the cut, the greeting and the first echo need three ways. One heartbeat covers both.
+        At the start of a cut, the newest echo is up to two heartbeats and a round trip old. After
+        the cut, the greeting and the first echo need three one-way trips. One heartbeat covers
+        both.
         """
         return self.duration_ns + 3 * self.heartbeat_ns
 

@@ -227,7 +227,7 @@ def unpack_numbered(body: Sequence[Part]) -> tuple[int, bytes]:
 
 
 def pack_started(number: int, age_ns: int) -> list[Part]:
-    """Return the body with the newest frame that has started, ``age_ns`` ago."""
+    """Return the body that reports the newest started frame; it began ``age_ns`` ago."""
     return [_STARTED.pack(number, age_ns)]
 
 

@@ -79,7 +79,7 @@ class Outbox:
         return entry
 
     def note(self, acknowledged: int, credits: int) -> None:
-        """Apply an acknowledgement and credits. Older values than known ones change nothing."""
+        """Apply an acknowledgement and credits. Values older than the known ones are ignored."""
         if acknowledged > self.transmitted:
             raise ProtocolError(
                 f"the peer acknowledged message {acknowledged}, but the newest that was sent is "

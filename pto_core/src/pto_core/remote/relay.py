@@ -60,7 +60,7 @@ _END_WAIT_S = 0.005
 
 @dataclass(frozen=True)
 class RelayBody:
-    """The body of the relay process; it pickles.
+    """The body of the relay process; it can be pickled.
 
     ``request`` opens the session. ``ranges`` of the parent's memory are mapped when the body runs.
     ``reason``: the address of :data:`REASON_BYTES` of shared memory for the reason of an exit.
@@ -145,7 +145,7 @@ class Contact:
 
 
 def _opened(agent: Contact, request: Open) -> Sequence[Link]:
-    agent.ask(GetStatus(), _CONNECT_S)  # an agent that is not there is found before the start
+    agent.ask(GetStatus(), _CONNECT_S)  # fails early if the agent cannot be reached
     reply = agent.ask(request, request.start_timeout_s)
     if isinstance(reply, Refused):
         failure = failure_from_record(reply.failure)
@@ -243,7 +243,7 @@ class _Relay:
 
     def _pause(self) -> None:
         self._watch.arm()
-        if self._frames.step():  # a frame before arm() rings no more
+        if self._frames.step():  # a frame before arm() does not ring
             return
         now = now_ns()
         self._end.flush(now)

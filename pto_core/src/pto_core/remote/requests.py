@@ -61,7 +61,7 @@ class Request(Record, frozen=True, tag_field="operation"):
 
 
 class Configure(Request, frozen=True, tag="config"):
-    """Give a number to a packed :class:`CallConfig`."""
+    """Assign a number to a packed :class:`CallConfig`."""
 
     number: Natural
     packed: Annotated[bytes, msgspec.Meta(max_length=4096)]
@@ -181,7 +181,7 @@ def to_refusal(failure: Failure) -> Failed:
 def relayed_reply(content: bytes) -> AnyReply:
     """Return the reply that a child on this host pickled; raise ProtocolError.
 
-    It imports nothing of the user, as ``packed_to_record``.
+    Like ``packed_to_record``, it imports no code of the user.
     """
     try:
         is_done, value = load_known(content)

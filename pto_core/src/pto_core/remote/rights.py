@@ -40,7 +40,7 @@ class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the blueprint with the permitted deliveries.
 
         ``used``: the processes of the client's other sessions. Raises CapacityError, and
-        RightsError for a callable that may arrive in no way.
+        RightsError for a callable without a permitted delivery.
         """
         wanted = used + blueprint.process_count + 1
         if wanted > self.processes:

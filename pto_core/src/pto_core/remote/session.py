@@ -109,7 +109,7 @@ class RemoteSession:
         self._greetings.disconnect(channel)
 
     def reconnected(self, channel: ChannelNumber, now: int) -> None:
-        """Greet on a new connection, the first one too. At a gateway this does nothing: it waits.
+        """Greet on a new connection, including the first. A gateway only waits for the greeting.
 
         A relay sends HELLO and transmits other messages after the answer.
         """
@@ -183,7 +183,7 @@ class RemoteSession:
         """Confirm that all processes of the gateway have ended.
 
         At the gateway, call this after the end, when the processes are gone; the relay is informed.
-        At the relay, call this for a confirmation that arrived on another way.
+        At the relay, call this for a confirmation that did not arrive over the session.
         """
         if self.side is Side.RELAY:
             self._over("the remote host has ended the session")

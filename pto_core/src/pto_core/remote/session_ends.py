@@ -79,7 +79,7 @@ class DialledSession:
 
 
 class AcceptedSession:
-    """The gateway's side. The newest greeting of a channel decides which connection it has."""
+    """The gateway's side. Each channel uses the connection of its newest greeting."""
 
     def __init__(self, plugin: LinkPlugin, listener: Listener, session: RemoteSession) -> None:
         self._plugin = plugin

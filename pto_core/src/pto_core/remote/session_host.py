@@ -102,7 +102,7 @@ def serve_plan(plan_file: int, agent: int, tries: int) -> NoReturn:
 def _made(
     plan: GatewayPlan, channel: socket.socket, output: int, plan_file: int, tries: int
 ) -> Gateway:
-    """Return the gateway; where its addresses are taken, go on in a new interpreter."""
+    """Return the gateway. If its addresses are in use here, continue in a new interpreter."""
     try:
         return Gateway(plan, channel, output)
     except OSError as error:

@@ -150,17 +150,17 @@ def from_value(value: Value) -> Any:
 
 
 def encodable(text: str) -> str:
-    """Return a text as UTF-8 can encode it: a lone surrogate becomes an escape sequence."""
+    """Return a text that UTF-8 can encode: each lone surrogate becomes an escape sequence."""
     return str.encode(text, errors="backslashreplace").decode()
 
 
 def shortened(text: str) -> str:
-    """Return a text that can be sent: its start, as UTF-8 can encode it."""
+    """Return the start of a text, short enough to send, and in a form that UTF-8 can encode."""
     return start_of(encodable(text), TEXT_MAX)
 
 
 def shortened_start(text: str) -> str:
-    """Return a text that can be sent: its end, as UTF-8 can encode it."""
+    """Return the end of a text, short enough to send, and in a form that UTF-8 can encode."""
     return end_of(encodable(text), TEXT_MAX)
 
 
@@ -340,7 +340,7 @@ def _cut(value: object) -> object:
 
 
 def _arguments(exception: BaseException) -> tuple[object, ...]:
-    """Return the arguments that make an exception again; ``args`` lacks the files of OSError."""
+    """Return the arguments that construct the exception; ``args`` lacks the files of an OSError."""
     if not isinstance(exception, OSError) or not isinstance(
         exception.filename, str | bytes | PurePath
     ):

@@ -30,7 +30,7 @@ MAX_KIND: Final = 0xFFFF
 MIB: Final = 1 << 20
 
 Part: TypeAlias = bytes | bytearray | memoryview
-"""One part of a message; a ``memoryview`` must be one of single bytes."""
+"""One part of a message. A ``memoryview`` must have items of one byte."""
 
 _HEAD = struct.Struct("<4sHH16sIIQQQQQQQ")
 _VERSION = struct.Struct("<4sH")

@@ -12,9 +12,9 @@ from pto_core.testing.links.subject import LinkSubject
 class LinkContract:
     """The contract of links. A subclass sets ``link`` to its name.
 
-    ``giant`` has the bytes with which a message begins that states an extreme length for a part, on
-    a connection without keys. ``address`` and ``open_address`` are for a link whose addresses are
-    not those of TCP: a free one of this machine, and one that other machines reach.
+    ``giant``: for a connection without keys, the first bytes of a message that announces a part of
+    extreme length. ``address`` and ``open_address``: for a link whose addresses are not those of
+    TCP, a free address of this machine, and one that other machines can reach.
     """
 
     link: ClassVar[str]

@@ -21,13 +21,13 @@ from pto_core.testing.transports.processes import apart, running
 _CUTS = 8
 _REOPENINGS = 5
 _LINGERING = 12
-_LARGE = 2 << 20  # so many of them do not fit in the system's queues
+_LARGE = 2 << 20  # so many messages that they do not fit in the system's queues
 
 
 def check_close(subject: LinkSubject) -> None:
-    """Require that ``close`` sends what was accepted if it may linger, and ends every call.
+    """Require that ``close`` sends accepted messages if it may linger, and ends every call.
 
-    It may be called twice; every other call raises ``LinkError``.
+    A second ``close`` is allowed; every other call raises ``LinkError``.
     """
 
     def body() -> None:
@@ -66,7 +66,7 @@ def _expect_closed(call: Callable[[], object]) -> None:
 
 
 def check_close_while_sending(subject: LinkSubject) -> None:
-    """Require that an end that closes while the other sends disturbs neither side."""
+    """Require that closing one end while the other end sends disturbs neither of them."""
 
     def body() -> None:
         with subject.world() as world:
@@ -130,8 +130,8 @@ def check_killed_peer(subject: LinkSubject) -> None:
 def check_reconnection(subject: LinkSubject) -> None:
     """Require that a link that is cut connects again by itself, and counts its connections.
 
-    The listener sees another peer with the same key. What arrives between two cuts is in order and
-    whole.
+    The listener sees another peer with the same key. Messages between two cuts arrive complete and
+    in order.
     """
 
     def body() -> None:
@@ -156,7 +156,7 @@ def check_reconnection(subject: LinkSubject) -> None:
 
 
 def _expect_reconnected(world: World, link: Link, connections: int) -> None:
-    """Wait until the number of connections grew; ``wait`` has to report it."""
+    """Wait until the number of connections grows; ``wait`` must report it."""
     ends = [world.listener, *world.links]
     start = time.monotonic()
     was_reported = False
@@ -181,9 +181,9 @@ def _new_peer(world: World, link: Link, before: Peer) -> Peer:
 
 
 def check_listener_restarts(subject: LinkSubject) -> None:
-    """Require that a link finds a listener that starts later, or again, at its address.
+    """Require that a link finds a listener that starts later, or restarts, at its address.
 
-    While there is none, ``problem`` names the address; with a connection it is empty.
+    Without a listener, ``problem`` names the address; with a connection it is empty.
     """
 
     def body() -> None:
@@ -214,7 +214,7 @@ def _expect_problem(world: World, link: Link, address: str) -> None:
 
 
 def check_addresses(subject: LinkSubject) -> None:
-    """Require errors for addresses that cannot be used, and for open ones without keys."""
+    """Require errors for unusable addresses, and for open addresses without keys."""
 
     def body() -> None:
         plugin, keys = subject.plugin, subject.key_pair()

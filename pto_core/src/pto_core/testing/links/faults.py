@@ -34,11 +34,11 @@ _Send = Callable[[], bool]
 class Faults:
     """The share of messages that has each fault, from 0 to 1.
 
-    ``clog``: ``send`` returns False once or a few times before. ``lose``: accepted, and lost.
-    ``duplicate``: sent twice. ``reorder``: sent after one to three later messages, or at the next
-    ``wait``. ``cut``: after the message the connection is cut; ``cut_after`` has the numbers of
-    messages of each link, from 0, after which this happens in any case. Only links cut, since one
-    cut concerns both directions.
+    ``clog``: ``send`` returns False a few times before it accepts the message. ``lose``: the
+    message is accepted, and lost. ``duplicate``: it is sent twice. ``reorder``: it is sent after
+    one to three later messages, or at the next ``wait``. ``cut``: the connection is cut after the
+    message. ``cut_after``: the numbers of messages, counted from 0 on each link, after which a cut
+    is certain. Only links cut, because one cut affects both directions.
     """
 
     seed: int = 0
@@ -92,11 +92,11 @@ class _Disturbance:
         return True, fate.is_cut
 
     def release(self) -> None:
-        """Send the messages that were held back; those without free space wait longer."""
+        """Send the messages that were held back; messages without free space wait longer."""
         self._held = [(0, send) for _, send in self._held if not send()]
 
     def forget(self) -> None:
-        """Lose the messages that were held back, since their connection is cut."""
+        """Lose the messages that were held back, because their connection is cut."""
         self._held.clear()
 
     def _age(self) -> None:
@@ -118,7 +118,7 @@ class _Disturbance:
 
 
 class FaultyLink:
-    """A link with faults; a cut closes the link inside and dials again."""
+    """A link with faults. A cut closes the wrapped link and dials again."""
 
     def __init__(self, dial: Callable[[], Link], faults: Faults, number: int) -> None:
         self.inner = dial()
@@ -138,7 +138,7 @@ class FaultyLink:
 
     @property
     def problem(self) -> str:
-        """The problem of the link inside."""
+        """The problem of the wrapped link."""
         return self.inner.problem
 
     def cut(self) -> None:
@@ -196,7 +196,7 @@ class FaultyListener:
 
 
 class FaultyLinks:
-    """A link plugin whose ends have faults; its ``wait`` takes these ends only."""
+    """A link plugin whose ends have faults; its ``wait`` accepts only these ends."""
 
     def __init__(self, inner: LinkPlugin, faults: Faults) -> None:
         self.inner, self.faults = inner, faults
@@ -205,7 +205,7 @@ class FaultyLinks:
         self._opened = 0
 
     def health(self) -> Health:
-        """Return the health of the plugin inside."""
+        """Return the health of the wrapped plugin."""
         return self.inner.health()
 
     def key_pair(self) -> KeyPair:
@@ -249,7 +249,7 @@ class FaultyLinks:
         timeout_s: float | None = None,
         descriptors: Collection[int] = (),
     ) -> Ready:
-        """Send what was held back, and wait; a clogged end is reported at once."""
+        """Send the messages that were held back, then wait; report a clogged end at once."""
         for end in ends:
             end.disturbance.release()
         clogged = [end for end in ends if end.disturbance.is_clogged]

@@ -1,4 +1,4 @@
-"""Send bytes that no link sends, open connections that say nothing, exceed limits."""
+"""Send bytes that no link sends, open connections that send nothing, and exceed limits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_garbage(subject: LinkSubject, seed: int | None = None) -> None:
 
 
 def check_half_open_connections(subject: LinkSubject) -> None:
-    """Require that hundreds of connections that say nothing disturb no peer, old or new."""
+    """Require that hundreds of silent connections disturb no peer, old or new."""
 
     def body() -> None:
         with subject.world() as world:
@@ -68,7 +68,7 @@ def check_half_open_connections(subject: LinkSubject) -> None:
 
 
 def check_giant_length(subject: LinkSubject) -> None:
-    """Require that a stated length beyond the limit cuts that connection, without memory for it."""
+    """Require that a length over the limit cuts the connection before memory is allocated."""
 
     def body() -> None:
         with subject.world(with_keys=False) as world:
@@ -98,7 +98,7 @@ def check_giant_length(subject: LinkSubject) -> None:
 
 
 def check_oversized_parts(subject: LinkSubject) -> None:
-    """Require that a part over the receiver's limit is lost with its connection, and only that."""
+    """Require that a part over the limit is lost with its connection; later messages arrive."""
 
     def body() -> None:
         with subject.world() as world:

@@ -38,7 +38,7 @@ def check_without_keys(subject: LinkSubject) -> None:
 
 
 def check_key_pairs(subject: LinkSubject) -> None:
-    """Require different keys each time, as text, whose secret no message shows."""
+    """Require that all keys are different plain texts, and that ``repr`` hides the secret key."""
     pairs = [subject.plugin.key_pair() for _ in range(20)]
     texts = {text for pair in pairs for text in (pair.public, pair.secret)}
     expect(len(texts) == 40, "two keys are equal")
@@ -66,9 +66,9 @@ def check_peer_keys(subject: LinkSubject) -> None:
 
 
 def check_wrong_keys(subject: LinkSubject) -> None:
-    """Require that no message passes with a key of another, an unknown one, or none.
+    """Require that no message passes with a wrong key, with an unknown key, or without a key.
 
-    The link states its ``problem``, and others are not disturbed.
+    The link reports a ``problem``, and other peers are not disturbed.
     """
 
     def body() -> None:
@@ -103,7 +103,7 @@ def _has_problem(link: Link) -> bool:
 
 
 def _check_listener_without_keys(subject: LinkSubject) -> None:
-    """A link with keys must not talk to a listener without: that would be a downgrade."""
+    """A link with keys must not talk to a listener without keys: that would be a downgrade."""
     with subject.world(with_keys=False) as world:
         keys, server = subject.plugin.key_pair(), subject.plugin.key_pair()
         link = world.dial(credentials=keys, server_key=server.public)
@@ -113,7 +113,7 @@ def _check_listener_without_keys(subject: LinkSubject) -> None:
 
 
 def _check_incomplete_keys(subject: LinkSubject) -> None:
-    """Require an error of the caller if only one key is passed, or a text that is not a key."""
+    """Require an error at the call if only one key is passed, or if a text is not a key."""
     plugin, keys = subject.plugin, subject.plugin.key_pair()
     address = subject.address.replace(":0", ":9")
     for call in (
@@ -135,7 +135,7 @@ def _check_incomplete_keys(subject: LinkSubject) -> None:
 
 
 def check_allowed_keys_change(subject: LinkSubject) -> None:
-    """Require that ``allow`` admits a new key and silences a removed one at once."""
+    """Require that ``allow`` admits a new key, and cuts off a removed key, at once."""
 
     def body() -> None:
         with subject.world() as world:
@@ -163,7 +163,7 @@ def _expect_silenced(world: World, link: Link) -> None:
 
 
 def check_traffic_is_encrypted(subject: LinkSubject) -> None:
-    """Require that no part and no key is readable on the way."""
+    """Require that the transmitted bytes contain no readable part and no key."""
 
     def body() -> None:
         with subject.world() as world:

@@ -16,7 +16,7 @@ _STEP_S = 0.02
 class Proxy:
     """Forward TCP connections from :attr:`address` to ``target``, in a thread of its own.
 
-    ``recorded`` has the forwarded bytes of both directions, up to ``record_bytes``.
+    ``recorded`` contains the forwarded bytes of both directions, up to ``record_bytes``.
     """
 
     def __init__(self, target: str, record_bytes: int = 0) -> None:
@@ -33,7 +33,7 @@ class Proxy:
         self._thread.start()
 
     def cut(self) -> None:
-        """Reset all connections; bytes on the way are lost."""
+        """Reset all connections; bytes in transit are lost."""
         with self._lock:
             for side in self._sides:
                 side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -50,7 +50,7 @@ class Proxy:
         self.cut()
 
     def close(self) -> None:
-        """Cut all connections and end the thread; may be called twice."""
+        """Cut all connections and end the thread; a second call does nothing."""
         self._is_closed = True
         self._thread.join()
         self.cut()

@@ -1,4 +1,4 @@
-"""A link under test, by name, and a small world of a listener and its peers."""
+"""A link under test, by name, and a small setup with a listener and its peers."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ STEP_S = 0.005
 class LinkSubject:
     """A link under test.
 
-    ``address``: where listeners listen; it names a free port. ``open_address``: one that other
-    machines reach. ``giant``: the bytes with which a message with a part of an extreme length
-    begins, on a link without keys.
+    ``address``: the address for listeners, with a free port. ``open_address``: an address that
+    other machines can reach. ``giant``: for a link without keys, the first bytes of a message that
+    announces a part of extreme length.
     """
 
     plugin: LinkPlugin
@@ -98,7 +98,7 @@ class World:
         return link
 
     def connect(self, address: str | None = None, **changes: Any) -> tuple[Link, Peer]:
-        """Dial, and return the link with the name that the listener has for it."""
+        """Dial, and return the link with the listener's name for it."""
         link = self.dial(address, **changes)
         return link, self.introduce(link)
 
@@ -115,7 +115,7 @@ class World:
         self.plugin.wait([self.listener, *self.links], timeout_s)
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        """Let every end work until ``condition()``; fail after the kit's time limit."""
+        """Drive every end until ``condition()`` is true; fail after the kit's time limit."""
         start = time.monotonic()
         while not condition():
             limit_s = processes.LIMIT_S
@@ -123,11 +123,11 @@ class World:
             self.step()
 
     def send(self, link: Link, parts: Sequence[Buffer]) -> None:
-        """Send from a link as soon as there is space."""
+        """Send from a link as soon as there is free space."""
         self.until(lambda: link.send(parts), f"sending {_sizes(parts)}; problem: {link.problem!r}")
 
     def answer(self, peer: Peer, parts: Sequence[Buffer]) -> None:
-        """Send from the listener as soon as there is space."""
+        """Send from the listener as soon as there is free space."""
         self.until(lambda: self.listener.send(peer, parts), f"sending {_sizes(parts)} to a peer")
 
     def receive(self, end: Link | Listener) -> Message:
@@ -143,7 +143,7 @@ class World:
         return found[0]
 
     def expect_exchange(self, link: Link, what: str) -> None:
-        """Require that a message and its answer arrive; earlier ones may come before them."""
+        """Require that a message and its answer arrive; earlier messages may arrive before them."""
         question, answer = [b"question", what.encode()], [b"answer", what.encode()]
         self.send(link, question)
         message = self.receive(self.listener)

@@ -1,4 +1,4 @@
-"""Require that messages arrive once, whole and in order, even through full queues."""
+"""Require that messages arrive once, complete and in order, even through full queues."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pto_core.testing.transports.processes import apart
 
 _MESSAGES = 400
 _PEERS = 20
-_FAIR = 200  # the message of another peer may still be on its way
+_FAIR = 200  # the message of another peer may not have arrived yet
 _QUEUE = LinkLimits(queue_messages=4, part_bytes=1 << 20)
 _SYSTEM_QUEUE_BYTES = 24 << 20
-"""What the system may buffer beside the queues of both ends: sockets of one connection."""
+"""The bytes that the system may buffer outside the queues of both ends: the socket buffers."""
 
 
 def same(message: Message, sent: Sequence[Buffer], what: str) -> None:
-    """Raise unless the parts of ``message`` are the ``sent`` ones."""
+    """Raise unless ``message`` has the parts that were sent."""
     sizes = [len(part) for part in message.parts]
     wanted = [len(part) for part in sent]
     expect(sizes == wanted, f"{what} came with parts of {sizes} bytes instead of {wanted}")
@@ -55,7 +55,7 @@ def check_messages_arrive_whole(subject: LinkSubject) -> None:
 
 
 def check_messages_in_order(subject: LinkSubject, seed: int | None = None) -> None:
-    """Require that random messages, many at once in both directions, arrive once in order."""
+    """Require that random messages in batches, in both directions, arrive once and in order."""
     with random_numbers(seed) as numbers:
         chosen = numbers.getrandbits(32)
 
@@ -78,7 +78,7 @@ def check_messages_in_order(subject: LinkSubject, seed: int | None = None) -> No
 
 
 class Stream:
-    """Random messages in one direction: it sends as many as the queue takes, and checks them."""
+    """Sends random messages in one direction, as many as the queue accepts, and checks them."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Stream:
         self.sent = self.received = 0
 
     def is_over(self) -> bool:
-        """Send and receive what is possible now; return whether everything has arrived."""
+        """Send and receive as much as possible now; return whether everything has arrived."""
         while self.sent < _MESSAGES and self._send(self.message(self.sent)):
             self.sent += 1
         while (got := self._receive()) is not None:
@@ -99,7 +99,7 @@ class Stream:
         return self.received >= _MESSAGES
 
     def message(self, number: int) -> list[Buffer]:
-        """Return a message that only depends on its number."""
+        """Return a message that depends only on its number."""
         numbers = random.Random(self._seed * 1000 + number)
         sizes = [numbers.choice((0, 3, 40, 900, 70_000)) for _ in range(numbers.randint(1, 3))]
         return [number.to_bytes(4, "little"), *(numbers.randbytes(size) for size in sizes)]
@@ -108,7 +108,7 @@ class Stream:
 def check_full_queue(subject: LinkSubject) -> None:
     """Require that a queue is full after a limited number of messages, and that none is lost.
 
-    When the other side has received, ``wait`` reports the sender, and ``send`` succeeds again.
+    When the other side has received messages, ``wait`` reports the sender, and ``send`` succeeds.
     """
 
     def body() -> None:
@@ -169,7 +169,7 @@ def _fill_and_drain(
 
 
 def check_refused_messages(subject: LinkSubject) -> None:
-    """Require a ``UsageError`` for no parts, too many parts, and a part over the own limit."""
+    """Require a ``UsageError`` for no parts, too many parts, and a part over the sender's limit."""
 
     def body() -> None:
         with subject.world(_QUEUE) as world:
@@ -187,7 +187,7 @@ def check_refused_messages(subject: LinkSubject) -> None:
 
 
 def check_peers_are_apart(subject: LinkSubject) -> None:
-    """Require that many peers have names of their own, and receive only their own messages."""
+    """Require that each of many peers has its own name, and receives only its own messages."""
 
     def body() -> None:
         with subject.world() as world:
@@ -208,7 +208,7 @@ def check_peers_are_apart(subject: LinkSubject) -> None:
 
 
 def check_peers_do_not_stop_each_other(subject: LinkSubject) -> None:
-    """Require that a peer that does not receive, or sends without end, leaves others their share.
+    """Require that a peer that does not receive, or that sends without end, does not block others.
 
     The listener's queue for a peer that does not receive is full; another peer still gets answers.
     """
@@ -218,7 +218,7 @@ def check_peers_do_not_stop_each_other(subject: LinkSubject) -> None:
             quiet, quiet_peer = world.connect()
             loud, _ = world.connect()
             other, other_peer = world.connect()
-            world.links.remove(quiet)  # from here on it does nothing
+            world.links.remove(quiet)  # from here on it neither sends nor receives
             bulk = bytes(_QUEUE.part_bytes)
             world.until(
                 lambda: not world.listener.send(quiet_peer, [bulk]), "filling a peer's queue"
@@ -233,7 +233,7 @@ def check_peers_do_not_stop_each_other(subject: LinkSubject) -> None:
 
 
 def _expect_share(world: World, loud: Link, other: Link) -> None:
-    """Let one peer send as much as it can; a message of the other is among the next ones."""
+    """Let one peer send as much as it can; a message of another peer must arrive soon."""
     queued = 4 * _QUEUE.queue_messages
     for turn in range(5):
         for _ in range(queued):

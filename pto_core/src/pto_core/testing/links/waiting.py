@@ -44,7 +44,7 @@ def check_wait_for_descriptors(subject: LinkSubject) -> None:
 def check_wait_wakes_at_once(subject: LinkSubject) -> None:
     """Require that a write to a descriptor, or a message, ends ``wait`` at once.
 
-    An end that has a message is reported until the message is received.
+    ``wait`` reports an end that has a message until the message is received.
     """
 
     def body() -> None:
@@ -72,7 +72,7 @@ def check_wait_wakes_at_once(subject: LinkSubject) -> None:
 
 
 def _expect_connection(world: World) -> None:
-    """Dial before there is a listener, and call ``wait`` and ``send`` only."""
+    """Dial before there is a listener; call only ``wait`` and ``send``."""
     link = world.dial(address := _unused_address(world))
     for _ in range(10):
         world.plugin.wait([link], 0.01)
@@ -85,7 +85,7 @@ def _expect_connection(world: World) -> None:
 
 
 def _expect_trips(world: World) -> None:
-    """Answer many messages one by one; none may wait for a time limit."""
+    """Answer many messages one by one; none of them may wait for a time limit."""
     link, peer = world.links[0], world.receive(world.links[0]).peer
     peer = world.introduce(link)
     start = time.monotonic()
@@ -101,7 +101,7 @@ def _expect_trips(world: World) -> None:
 
 
 def check_wait_sleeps(subject: LinkSubject) -> None:
-    """Require that idle ends wait for the whole time, almost without processor time."""
+    """Require that idle ends sleep for the whole wait, and use almost no processor time."""
 
     def body() -> None:
         with subject.world() as world:
@@ -123,7 +123,7 @@ def check_wait_sleeps(subject: LinkSubject) -> None:
 
 
 def check_idle_calls_return(subject: LinkSubject) -> None:
-    """Require that no call but ``wait`` waits: for messages, for space, or for a connection."""
+    """Require that only ``wait`` waits for messages, for free space, or for a connection."""
 
     def body() -> None:
         with subject.world() as world:
@@ -148,7 +148,7 @@ def _unused_address(world: World) -> str:
 
 
 def _settle(world: World) -> None:
-    """Let the ends finish what their connections still have to do."""
+    """Let the ends complete the pending work of their connections."""
     until = time.monotonic() + 0.2
     while time.monotonic() < until:
         world.step()

@@ -56,7 +56,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Begin:
-    """The begin of a scope."""
+    """The start of a scope."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ class Endings:
         """Ended tasks whose consumers were not notified yet, oldest first."""
 
     def settle(self, task: Task) -> None:
-        """Choose the next state of a PENDING task. Its condition to be PENDING may have ended."""
+        """Choose the next state of a PENDING task, because its reason to wait may have ended."""
         self._settle(task)
         self._tell_consumers()
 

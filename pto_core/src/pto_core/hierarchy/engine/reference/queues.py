@@ -1,7 +1,7 @@
 """The queues of tasks to send. Each keeps the order in which tasks entered it.
 
 Invariants: a task is in ``singles`` or ``groups`` if and only if it is READY. A task in ``early``
-is PENDING, waits for one producer, which is RUNNING, and may be sent before that ends.
+is PENDING, waits for one producer, which is RUNNING, and may be sent before that producer ends.
 """
 
 from __future__ import annotations

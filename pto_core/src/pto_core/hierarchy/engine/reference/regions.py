@@ -35,7 +35,7 @@ class Region:
 
     @property
     def is_key(self) -> bool:
-        """Return whether it covers no bytes."""
+        """Return whether the region covers no bytes."""
         return self.begin == self.end
 
     def overlaps(self, other: Region) -> bool:
