@@ -20,14 +20,15 @@ struct RunningTask {
   uint32_t slot;
 };
 
-// The name in messages: "task 3", or "task 3 of ring 1" for runtimes that count by ring.
+// The name of a task in messages: "task 3", or "task 3 of ring 1" for runtimes that number tasks by
+// ring.
 std::string task_name(uint64_t task, uint32_t capabilities);
 
-// The kernels that run at this moment; any thread.
+// Return the kernels that run at this moment. Any thread may call it.
 std::vector<RunningTask> running_tasks(const pto_activity_page* page);
 
-// Finds a task that stays on a core longer than a limit. Time is counted from the first look that
-// saw the task, so a task is never reported early.
+// Finds a task that runs on a core for longer than a limit. The time counts from the first call
+// that saw the task, so a task is never reported early.
 class TaskWatch {
  public:
   std::optional<RunningTask> look(const pto_activity_page* page, uint64_t now_ns,

@@ -16,27 +16,27 @@ namespace pto::core {
 
 using Extents = std::vector<npy_intp>;
 
-// A whole buffer of this shape, which has at most PTO_MAX_DIMS dimensions.
+// Return the view of a whole buffer of this shape, which has at most PTO_MAX_DIMS dimensions.
 pto_tensor_data whole_tensor(uint8_t code, const Extents& shape, uint64_t bytes);
 
-// Elements from one index of dimension `dim` to the next.
+// Return the number of elements from one index of dimension `dim` to the next.
 uint64_t stride_of(const pto_tensor_data& data, uint32_t dim);
 inline bool is_dropped(const pto_tensor_data& data, uint32_t dim) {
   return (data.dropped >> dim & 1) != 0;
 }
-// The dimensions that Python shows.
+// Return the dimensions that Python shows.
 Extents shown_shape(const pto_tensor_data& data);
 bool is_contiguous(const pto_tensor_data& data);
 
 void cut(pto_tensor_data& data, uint32_t dim, uint64_t first, uint64_t count);
 void drop(pto_tensor_data& data, uint32_t dim);
-// `axes` are shown dimensions, in their new order.
+// `axes`: the shown dimensions in their new order.
 void permute(pto_tensor_data& data, const std::vector<uint32_t>& axes);
 // Reshape a contiguous view; the number of elements does not change.
 void give_shape(pto_tensor_data& data, const Extents& shape);
 
-// A NumPy array over the view, which must stay valid while the array is used; a new reference, or
-// null with an exception set. A pipe is None.
+// Return a new reference to a NumPy array over the view, which must stay valid while the array is
+// used; null with an exception set. A pipe is None.
 PyObject* array_of(const pto_tensor_data& data);
 
 }  // namespace pto::core

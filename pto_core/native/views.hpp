@@ -1,4 +1,5 @@
-// Shapes and data types, interned: two arrays have the same View exactly when both agree.
+// Shapes and data types, each combination stored once: two arrays have the same View if and only if
+// both are equal.
 //
 // Used with the GIL held. Views live as long as their table.
 #pragma once
@@ -17,11 +18,11 @@ struct View {
   std::vector<npy_intp> shape;
   uint64_t bytes;
 
-  // A NumPy array over `address`, which must stay valid while the array is used.
+  // Return a NumPy array over `address`, which must stay valid while the array is used.
   PyObject* array_at(uint64_t address, bool is_writable) const;
 };
 
-// Raises UsageError when that is more than can be counted.
+// Return the size of an array. Raises UsageError if the size does not fit in 64 bits.
 uint64_t bytes_of(uint8_t code, const std::vector<npy_intp>& shape);
 
 class ViewTable {
@@ -29,13 +30,13 @@ class ViewTable {
   const View* intern(uint8_t code, const npy_intp* shape, size_t dimensions);
 
  private:
-  const View* last_ = nullptr;  // what intern() gave; the next one is most likely the same
+  const View* last_ = nullptr;  // the last result of intern(), which is likely to be the next one
   std::map<std::pair<uint8_t, std::vector<npy_intp>>, std::unique_ptr<View>> views_;
 };
 
-// A shape given by a user, an int or a sequence of ints; raises UsageError.
+// Return a shape from an int or a sequence of ints of the user. Raises UsageError.
 std::vector<npy_intp> shape_of_object(nanobind::handle shape);
-// A sequence of integers of any sign; raises UsageError.
+// Return the integers of a sequence, which may be negative. Raises UsageError.
 std::vector<npy_intp> integers_of_object(nanobind::handle integers);
 
 nanobind::tuple shape_tuple(const View& view);

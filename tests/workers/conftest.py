@@ -1,4 +1,4 @@
-"""Workers over the transport `shm`, with either engine; a test fails if one leaves anything."""
+"""Workers over the transport `shm`, with each engine; a test fails if a Worker leaks anything."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def nothing_is_left() -> Iterator[None]:
 
 
 def open_descriptors() -> int:
-    """Count them, except the memory of arrays that the test still uses."""
+    """Count the descriptors, except those of shared memory that the test may still use."""
     count = 0
     for descriptor in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # the descriptor that lists the folder

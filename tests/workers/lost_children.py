@@ -1,4 +1,4 @@
-"""Kill children of a Worker, and wait until the counters of the Worker show what followed."""
+"""Kill children of a Worker, and wait until its counters show the effect."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def kill(pid: int) -> None:
 
 
 def await_count(worker: Worker, name: str, wanted: int) -> int:
-    """Return a counter of a Worker without a run, once it has reached a value, or after a limit."""
+    """Wait until a counter has reached a value, or a limit has passed. No run is open."""
     limit = time.monotonic() + LIMIT_S
     while (found := int(worker.statistics()[name])) < wanted and time.monotonic() < limit:
         check_children(worker)
@@ -39,7 +39,7 @@ def await_count(worker: Worker, name: str, wanted: int) -> int:
 
 
 def await_count_in_run(worker: Worker, name: str, wanted: int) -> int:
-    """Return a counter inside a run, once it has reached a value, or after a limit."""
+    """Wait in the same way while a run is open."""
     limit = time.monotonic() + LIMIT_S
     while (found := int(worker.statistics()[name])) < wanted and time.monotonic() < limit:
         time.sleep(0.001)
@@ -47,7 +47,7 @@ def await_count_in_run(worker: Worker, name: str, wanted: int) -> int:
 
 
 def check_children(worker: Worker) -> None:
-    """Let a Worker notice exits and advance restarts: it does so where a run begins."""
+    """Let a Worker detect exits and advance restarts, which happens at the start of a run."""
     with worker.session():
         pass
 

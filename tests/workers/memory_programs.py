@@ -20,13 +20,13 @@ ARGUMENTS, CONSTANTS = 20, 2
 STEPS = 100
 DEPTH = 3
 BUFFERS = 3
-"""The size of a scope's buffers: the buffers that are alive at once fit any heap ring."""
+"""The size of a scope's buffers, so small that the live buffers fit in any heap ring."""
 RING_BYTES = 1 << 12
 
 
 @dataclass
 class Step:
-    """A task with its members, the begin (1) or end (-1) of a scope, or a buffer."""
+    """A task with its members, the start (1) or end (-1) of a scope, or a buffer."""
 
     members: list[Member] = field(default_factory=list)
     scope: int = 0
@@ -109,7 +109,7 @@ class Programmer:
     def _places(self) -> list[Place]:
         """Return all buffers in random order, mostly with those of the innermost scope at the end.
 
-        So the most used buffers have a short life, and a scope depends little on the one before.
+        So the most used buffers have a short life, and scopes depend little on earlier scopes.
         """
         *outer, inner = self._scopes
         rest = [place for scope in outer for place in scope]

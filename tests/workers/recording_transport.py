@@ -23,7 +23,7 @@ recorded: dict[str, list[Frame]] = {}
 
 
 class RecordingParent(example["PacketParent"]):  # type: ignore[misc]
-    """The parent's end of the example, with a record of what it sends."""
+    """The parent's end of the example, which also records the frames that it sends."""
 
     child = ""
 
@@ -37,7 +37,7 @@ class RecordingParent(example["PacketParent"]):  # type: ignore[misc]
 
 
 class RecordingTransport(example["PacketTransport"]):  # type: ignore[misc]
-    """The transport of the example, whose parent's ends record frames."""
+    """The transport of the example, with recording ends in the parent."""
 
     name = NAME
 
@@ -52,7 +52,7 @@ plugin = RecordingTransport()
 
 
 def install(folder: Path) -> None:
-    """Write the metadata of the distribution; ``folder`` has to be on the path."""
+    """Write the metadata of the distribution; ``folder`` must be on the path."""
     metadata = folder / "pto_transport_recording-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(

@@ -1,6 +1,6 @@
 """Random graphs over a few arrays, and their result when tasks run one after the other.
 
-Each task writes numbers that depend on its inputs, so that a wrong order shows.
+Each task writes numbers that depend on its inputs, so that a wrong order changes the result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ARRAYS = 7
 WORDS = 64
 PRIME = 1_000_003
 DIES = 2
-"""The failure of a task: the end of its child, or (1) an exception."""
+"""How a task fails: its child exits, or (1) it raises an exception."""
 
 IN, OUT, INOUT = TensorArgType.INPUT, TensorArgType.OUTPUT, TensorArgType.INOUT
 
@@ -64,7 +64,7 @@ class Member:
 
 @dataclass
 class Step:
-    """A task with its members, or the begin (1) or end (-1) of a scope."""
+    """A task with its members, or the start (1) or end (-1) of a scope."""
 
     members: list[Member] = field(default_factory=list)
     fails: int = 0

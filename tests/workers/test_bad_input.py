@@ -76,7 +76,7 @@ def still_works(world: SimpleNamespace) -> None:
 
 
 def refused(world: SimpleNamespace, submit: Any, message: str, kind: type = UsageError) -> None:
-    """Check the error at the call, that the run continues, and that the Worker still works."""
+    """Check the error of the call, that the run continues, and that the Worker remains usable."""
 
     def graph(orch, args, cfg) -> None:
         with pytest.raises(kind, match=message):

@@ -214,7 +214,7 @@ def test_arguments_that_were_separate_and_now_overlap_get_the_edges_of_a_run(mak
 def test_an_argument_inside_memory_that_the_graph_names_gets_the_edges_of_a_run(
     make: Any,
 ) -> None:
-    """The graph names all of a table and, apart from that, a part of it."""
+    """The graph names a whole table and, separately, a part of it."""
     worker = make(num_sub_workers=2)
     late, plus = worker.register(set_late), worker.register(add)
     table, out = worker.shared_array((16,), "int64"), worker.shared_array((16,), "int64")
@@ -350,7 +350,7 @@ def test_a_failure_names_the_line_in_the_captured_function(make: Any) -> None:
 
 
 def refusals(worker: Any, handle: Any, row: Any) -> dict[str, Any]:
-    """Give functions that cannot be captured, by the message of the refusal."""
+    """Return functions that cannot be captured, by the message of the refusal."""
     earlier: list[Any] = []
 
     def of_a_run(orch: Any, args: Any, config: Any) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 LIMIT_S = 60
 
-# The driver's own thread is inside poll(), in Python, and wants the role while the program has it.
+# The driver's own thread is inside poll(), in Python, and waits for the role, which the program
+# has.
 CONTENDED = """
 import threading, time
 from pto_core import In, InOut, Worker, task

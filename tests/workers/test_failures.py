@@ -71,7 +71,7 @@ def hang(out: Out) -> None:
 
 
 def line_of(text: str) -> int:
-    """Find the only line of this file that ends with that."""
+    """Return the number of the only line of this file that ends with the text."""
     with open(__file__) as source:
         lines = [number for number, line in enumerate(source, 1) if line.rstrip().endswith(text)]
     (found,) = lines
@@ -164,7 +164,7 @@ def test_what_a_graph_raises_is_raised_and_what_was_not_sent_does_not_run(make) 
 def test_a_child_that_dies_is_named_and_replaced(
     make, task_, signal_, code, message, policy
 ) -> None:
-    """And soon: that is the best of some times, for a busy machine may be slow."""
+    """Check the error and its delay: the fastest attempt counts, because a machine may be busy."""
     took_s = []
     for _ in range(3):
         worker = make(num_sub_workers=2, on_worker_death=policy)
@@ -199,7 +199,7 @@ def seconds_of_a_death(worker: Any, task_: Any, how: tuple[Any, Any], message: s
 
 
 def test_a_hung_child_is_ended_at_its_deadline(make) -> None:
-    """No attempt may be too early, and the fastest must not be late: a busy machine may be slow."""
+    """No attempt may end too early. The fastest must not be late: a machine may be busy."""
     took_s = []
     for _ in range(3):
         worker = make(num_sub_workers=2)
@@ -355,7 +355,7 @@ def test_a_run_after_a_pause_fails_for_no_child_that_died_in_it(make, killed) ->
 
 
 def test_a_check_of_the_children_does_not_wait_for_a_fork(make) -> None:
-    """The forking thread may wait for the driver's own thread, which makes such checks, too."""
+    """The forking thread may wait for the driver's own thread, which also makes such checks."""
     worker = make(num_sub_workers=1)
     worker.init()
     (child,) = psutil.Process().children()

@@ -19,14 +19,14 @@ from pto_core.hierarchy import child_group
 from pto_core.hierarchy.processes import ChildExit
 
 FENCED, PLAIN = 0, 1  # numbers of children
-WAIT_S = 0.3  # several times the interval of checks, while a fence is not over
+WAIT_S = 0.3  # several intervals between two checks of a fence
 LIMIT_S = 20
 
 MakeFenced = Callable[..., Worker]
 
 
 class Fence:
-    """A fence that is over when the test says so, at the latest after its limit."""
+    """A fence that is over when the test requests it, at the latest after its limit."""
 
     def __init__(self) -> None:
         self.limit_s = float(LIMIT_S)

@@ -1,4 +1,4 @@
-"""Groups start soon although single tasks never stop coming, even when a child is killed.
+"""Groups start soon despite endless single tasks, even when a child is killed.
 
 `.ci/nightly` runs the test with 10,000 groups.
 """
@@ -22,16 +22,17 @@ CHILDREN, WINDOW = 4, 8
 OVERLAPPING = 3
 """The number of groups in flight, so that groups also wait for each other."""
 SOON = 100
-"""The dispatches to its children within which a group that is ready, and before which no other one
-has to start, starts; those included that had been sent before: CHILDREN * WINDOW.
+"""The dispatches to its children within which the next group in turn starts, once it is ready.
+
+They include the CHILDREN * WINDOW dispatches that were made before.
 
 Other children also receive tasks meanwhile. Their number depends on the operating system, which may
-stop one of the group's children for any time.
+stop one of the group's children for any length of time.
 """
 BACKLOG = 2000
 """The minimum number of single tasks that wait for a child whenever a group is submitted."""
 REMEMBERED = 1 << 16
-"""The begin is recorded for this many of the last tasks."""
+"""The start is recorded for this many of the last tasks."""
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ class Starts:
         return made
 
     def passed(self, since_ns: int, members: range, singles: list[int]) -> int:
-        """Return how many single tasks began on the group's children since its turn, before it."""
+        """Count the single tasks that its children began between the group's turn and its start."""
         places = np.array(singles) % REMEMBERED
         at, pid = self.at[places], self.pid[places]
         return sum(
@@ -123,7 +124,7 @@ def run_groups(
     chosen = random.Random(count)
     dead: set[int] = set()
     in_flight: deque[Group] = deque()
-    others_until_ns = 0  # at the latest, the time when the last of the earlier groups had been sent
+    others_until_ns = 0  # at the latest, the time when the last of the earlier groups was sent
 
     def graph(orch: Any, args: Any, config: Any) -> None:
         stream = Stream(worker, orch, starts)
@@ -184,9 +185,9 @@ def rest(args: Any) -> None:
 
 
 def test_a_parent_whose_groups_wait_rests_meanwhile(make) -> None:
-    """The processor time must be close to zero, and does not grow on a busy machine.
+    """The processor time must be close to zero; a busy machine does not increase it.
 
-    A parent that spins would use as much processor time as passes, if the machine allows it.
+    A parent that spins would use as much processor time as the machine allows.
     """
     worker = make(num_sub_workers=CHILDREN, child_window=WINDOW)
     handle = worker.register(rest)

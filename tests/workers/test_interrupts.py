@@ -56,7 +56,7 @@ def interrupted_in(worker: Any, body: Any) -> float:
             with worker.session() as s:
                 another = body(s)
                 if another is not None:
-                    after.callback(another.join)  # so that the signal arrives here
+                    after.callback(another.join)  # so that the signal arrives at this line
                 began = time.monotonic()
                 raise KeyboardInterrupt
         finally:

@@ -151,7 +151,7 @@ class Rings:
                 self._allocate_and_collect(orch, total)
 
     def run(self, *, scopes: bool) -> Any:
-        """Let the host collect six parts of half its ring for each of ten of a quarter above."""
+        """Let the host collect six parts of half its ring. The level above does so ten times."""
         total = self.w4.shared_array(16, "uint8")
 
         def graph(orch: Any, args: Any, cfg: Any) -> None:

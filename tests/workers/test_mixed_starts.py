@@ -1,4 +1,4 @@
-"""One Worker with forked and spawned children: each has its own start method, also in a restart."""
+"""One Worker with forked and spawned children: each keeps its start method in a restart."""
 
 from __future__ import annotations
 

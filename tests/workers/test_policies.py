@@ -90,7 +90,7 @@ def test_a_policy_receives_the_child_of_the_last_producer(make) -> None:
     gate, out = worker.shared_array((2, 1), "int64")
     with worker.session() as s:
         s.submit(who_waits, gate, out, worker=2)
-        # the task is only ordered by it, so it is not sent before that has ended
+        # the tensor only orders the task, so the task is not sent before its producer has ended
         s.submit(who, out)
         gate[0] = 1
     assert wishes == [2]

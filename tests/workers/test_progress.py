@@ -34,7 +34,7 @@ def fail(out: Out) -> None:
 
 
 class Terminal:
-    """A pty whose other end is read all the time, so that no writer has to wait.
+    """A pty whose other end is read continuously, so that no writer waits.
 
     As a context manager, it replaces standard error.
     """

@@ -26,7 +26,7 @@ def write(value: int, out: Out) -> None:
 
 
 def calls_of(act: Callable[[], object]) -> list[tuple[CodeType, CodeType]]:
-    """Call ``act``; return the Python functions that were called meanwhile, with callers."""
+    """Call ``act``; return the Python functions that were called during the call, with callers."""
     found: list[tuple[CodeType, CodeType]] = []
 
     def note(frame: FrameType, event: str, arg: object) -> None:
@@ -45,7 +45,7 @@ def calls_of(act: Callable[[], object]) -> list[tuple[CodeType, CodeType]]:
 
 
 def is_callback(code: CodeType, caller: CodeType) -> bool:
-    """Return whether it is called when an object is destroyed; ``close`` is excluded."""
+    """Return whether a function runs when an object is destroyed; ``close`` is excluded."""
     if Path(code.co_filename).name not in ("weakref.py", "_weakrefset.py"):
         # importlib.metadata tries to open each missing entry of sys.path as a zip file.
         return code.co_name == "__del__" and Path(code.co_filename).name != "zipfile.py"

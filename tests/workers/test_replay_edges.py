@@ -187,7 +187,7 @@ def test_a_replay_that_comes_second_leaves_the_run_of_another_thread_alone(
     with monkeypatch.context() as patch:
 
         def none_yet(self: Runs) -> bool:
-            """Report this, and let another thread begin a run."""
+            """Report that no run is open, and let another thread begin one."""
             patch.undo()
             other.__enter__()
             return False

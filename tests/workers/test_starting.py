@@ -83,7 +83,7 @@ def test_a_child_that_cannot_start_leaves_the_worker_as_it_was(make, monkeypatch
 
 
 def mapped() -> int:
-    """Return the number of mappings that Workers of this process have."""
+    """Return the number of mappings of Workers in this process."""
     gc.collect()
     return sum("pto-worker" in line for line in Path("/proc/self/maps").open())
 
@@ -179,7 +179,7 @@ def test_a_callable_that_is_registered_during_a_restart_reaches_the_child(
 
 
 def test_too_few_descriptors_are_reported_and_no_child_is_left(make, monkeypatch) -> None:
-    """The child runs already when opening its pidfd fails."""
+    """When opening its pidfd fails, the child already runs."""
     worker = make(num_sub_workers=2)
     opened, real = [], os.pidfd_open
 
@@ -211,7 +211,7 @@ class End:
 
 
 class Ends:
-    """A transport in Python that cannot move anything, and its plugin."""
+    """A transport in Python that cannot move frames, and its plugin."""
 
     name, api_version, frame_limit = "ends", API_VERSION, 1 << 16
     capabilities = frozenset({"in_order", "same_addresses"})

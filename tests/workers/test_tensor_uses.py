@@ -1,4 +1,4 @@
-"""Children that request it receive the use of each tensor; frames for others have zeros there."""
+"""Children that request it receive the use of each tensor; other frames contain zeros instead."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def mixed(make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MakeMixed:
 
 
 def uses(child: int) -> list[list[int]]:
-    """Return the uses in each task frame of a child; the other bytes have to be zero."""
+    """Return the uses in each task frame of a child; all other bytes must be zero."""
     pads = [pads_of(frame) for frame in recorded.get(PATHS[child], [])]
     assert all(pad[1:] == bytes(5) for frame in pads for pad in frame)
     return [[pad[0] for pad in frame] for frame in pads]
@@ -133,7 +133,7 @@ def test_replays(mixed: MakeMixed, is_known: bool) -> None:
             orch.submit_sub_group(handle, members, workers=[child, 1 - child])
 
     captured = worker.capture(graph, given((rows[0], IN), (rows[1], EXISTING)))
-    other = 3 if is_known else 2  # arguments that overlap have other edges than the captured ones
+    other = 3 if is_known else 2  # overlapping arguments have other edges than the captured ones
     for _ in range(2):
         worker.replay(captured, given((rows[2], IN), (rows[other], EXISTING)))
     single = stated(IN, EXISTING, OUT, allocated=(2,))

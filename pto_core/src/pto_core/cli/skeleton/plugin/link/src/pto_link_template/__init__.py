@@ -26,7 +26,7 @@ from pto_core.interfaces import (
     split_address,
 )
 
-HEAD = struct.Struct("<4sI")  # a mark and the number of parts; the size of each part follows
+HEAD = struct.Struct("<4sI")  # the mark and the number of parts; the size of each part follows
 MARK = b"TCPL"
 STEP_S = 0.02
 
@@ -43,7 +43,7 @@ class Stream:
         self.is_open, self.was_full = True, False
 
     def send(self, parts: Sequence[Buffer]) -> bool:
-        """Queue one message; return whether there was space."""
+        """Queue one message; return False if there is no free space."""
         self.was_full = len(self.queue) >= self.limits.queue_messages
         if self.is_open and not self.was_full:
             sizes = struct.pack(f"<{len(parts)}I", *map(len, parts))
@@ -53,7 +53,7 @@ class Stream:
         return not self.was_full
 
     def flush(self) -> None:
-        """Send what the system takes now."""
+        """Send as many bytes as the system accepts now."""
         try:
             while self.queue:
                 rest = self.queue[0][self.connection.send(self.queue[0]) :]
@@ -75,7 +75,7 @@ class Stream:
         return Message(self.peer, parts)
 
     def fill(self) -> bool:
-        """Read until one message is complete, and no further: TCP stops the sender."""
+        """Read until one message is complete, not further, so that TCP slows down the sender."""
         while not self.ends() and self.is_open:
             try:
                 data = self.connection.recv(1 << 18)
@@ -89,7 +89,7 @@ class Stream:
         return bool(self.ends())
 
     def ends(self) -> list[int]:
-        """Return where the parts of the next message end; nothing before all have arrived."""
+        """Return the offsets between the parts of the next message; empty until it has arrived."""
         if len(self.received) < HEAD.size:
             return []
         mark, count = HEAD.unpack_from(self.received)
@@ -111,7 +111,7 @@ class Stream:
         return []
 
     def step(self) -> bool:
-        """Move bytes in both directions; return whether the caller can go on."""
+        """Send and receive; return whether there is a message or new free space."""
         self.flush()
         has_space = self.was_full and len(self.queue) < self.limits.queue_messages
         self.was_full = self.was_full and not has_space
@@ -125,19 +125,19 @@ class Stream:
 
 
 class End:
-    """What both ends have: streams, and one call for each thing that wait() does."""
+    """The common part of both ends: their streams, and the steps of wait()."""
 
     def __init__(self, address: str, limits: LinkLimits) -> None:
         self.address, self.limits, self.is_closed = address, limits, False
         self.streams: dict[Peer, Stream] = {}
 
     def add(self, connection: socket.socket, number: int) -> None:
-        """Add a stream with a name of its own."""
+        """Add a stream under a number that no other stream of this end has."""
         peer = Peer(number.to_bytes(8, "big"), None)
         self.streams[peer] = Stream(connection, peer, self.limits)
 
     def connect(self) -> bool:
-        """Accept or dial; return whether there is a new connection that counts."""
+        """Accept or dial; return whether wait() must report the new connection."""
         return False
 
     def receive(self) -> Message | None:
@@ -147,21 +147,22 @@ class End:
         for peer, stream in list(self.streams.items()):
             message = stream.receive()
             if message is not None:
-                self.streams[peer] = self.streams.pop(peer)  # the others have the next turn
+                # the other streams come first next time
+                self.streams[peer] = self.streams.pop(peer)
                 return message
             if not stream.is_open:
                 del self.streams[peer]
         return None
 
     def step(self) -> bool:
-        """Let all streams work; return whether the caller can go on."""
+        """Send and receive on all streams; return whether the end may continue."""
         self.require_open()
         news = self.connect()
         moved = [stream.step() for stream in self.streams.values()]
         return news or any(moved)
 
     def polled(self) -> list[tuple[socket.socket, bool]]:
-        """List the sockets to wait for, and whether they have something to send."""
+        """List the sockets to wait for, each with whether it has something to send."""
         open_ones = [stream for stream in self.streams.values() if stream.is_open]
         return [(stream.connection, bool(stream.queue)) for stream in open_ones]
 
@@ -171,7 +172,7 @@ class End:
             raise LinkError(f"the link of {self.address} is closed", address=self.address)
 
     def close(self, linger_s: float = 0.0) -> None:
-        """Send what is queued, for a limited time, and release everything."""
+        """Send the queued messages, for a limited time, and release everything."""
         until = time.monotonic() + linger_s
         while any(sending for _, sending in self.polled()) and time.monotonic() < until:
             self.step()
@@ -182,7 +183,7 @@ class End:
 
 
 class ListeningEnd(End):
-    """It accepts connections; each is a peer."""
+    """The end that listens. Each connection that it accepts is a peer."""
 
     def __init__(self, address: str, limits: LinkLimits) -> None:
         host, port = split_address(address)
@@ -208,24 +209,24 @@ class ListeningEnd(End):
             return False
 
     def polled(self) -> list[tuple[socket.socket, bool]]:
-        """Wait for new connections, too."""
+        """List the sockets; the listening socket is one of them."""
         return [(self.server, False), *super().polled()]
 
     def send(self, peer: Peer, parts: Sequence[Buffer]) -> bool:
-        """Send to a peer; a message to one that is gone is lost."""
+        """Send to a peer. A message to a peer whose connection is closed is lost."""
         self.require_open()
         check_message(parts, self.limits)
         stream = self.streams.get(peer)
         return stream is None or stream.send(parts)
 
     def close(self, linger_s: float = 0.0) -> None:
-        """Release the listening socket, too."""
+        """Close all connections and the listening socket."""
         super().close(linger_s)
         self.server.close()
 
 
 class DiallingEnd(End):
-    """It dials, and dials again after a cut."""
+    """The end that dials, and dials again after a cut."""
 
     def __init__(self, address: str, limits: LinkLimits) -> None:
         self.host_and_port = split_address(address)
@@ -254,7 +255,7 @@ class DiallingEnd(End):
         return True
 
     def send(self, parts: Sequence[Buffer]) -> bool:
-        """Send, if there is a connection."""
+        """Send if there is a connection; otherwise return False."""
         self.require_open()
         check_message(parts, self.limits)
         stream = self.streams.get(self.peer)
@@ -314,7 +315,7 @@ class TemplateLink:
         timeout_s: float | None = None,
         descriptors: Collection[int] = (),
     ) -> Ready:
-        """Let the ends work until one can go on or a descriptor is readable."""
+        """Drive the ends until one of them may continue or a descriptor is readable."""
         until = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         while True:
             ready = [end for end in ends if end.step()]
