@@ -11,6 +11,7 @@ import os
 import pickle
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ from pto_core.remote.agent_messages import (
     pack,
     unpack,
 )
+from pto_core.remote.blueprint import has_code_by_value
 from pto_core.remote.failures import failure_from_bytes, failure_to_record
 from pto_core.remote.gateway import GatewayPlan
 from pto_core.remote.rights import Rights
@@ -156,7 +158,24 @@ class Agent:
         self._sessions[request.session] = session
         return None
 
+    def _check_versions(self, request: Open) -> None:
+        """Refuse another version of the core, and code by value of another Python version."""
+        if request.core_version != self._core_version:
+            raise UsageError(
+                f"the parent's host has ptorun-core {request.core_version}, this host "
+                f"{self._core_version}; install the same version on both",
+                name="core_version",
+            )
+        here = sys.version_info[:2]
+        if request.python != here and has_code_by_value(request.blueprint, request.callables):
+            raise UsageError(
+                f"the parent's host has Python {_dotted(request.python)}, this host "
+                f"{_dotted(here)}; functions that travel by code need the same version on both",
+                name="python",
+            )
+
     def _start(self, request: Open, rights: Rights) -> _Session:
+        self._check_versions(request)
         used = sum(
             one.request.blueprint.process_count + 1
             for one in self._sessions.values()
@@ -253,6 +272,10 @@ class Agent:
                 for one in self._sessions.values()
             ],
         )
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
 
 
 def _refused(error: BaseException) -> Refused:

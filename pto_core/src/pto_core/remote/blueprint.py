@@ -21,7 +21,13 @@ from pto_core.hierarchy.registry import Registration, Registry
 from pto_core.hierarchy.serialisation import fingerprint, import_path, is_of_main
 from pto_core.hierarchy.settings import WorkerSettings
 from pto_core.interfaces import Policy
-from pto_core.remote.callables import AnyDelivery, Digest, to_local
+from pto_core.remote.callables import (
+    AnyDelivery,
+    Digest,
+    PortableChip,
+    SerialisedFunction,
+    to_local,
+)
 from pto_core.remote.chip_sender import ChipSender
 from pto_core.remote.requests import DELIVERIES_MAX, to_sent
 from pto_core.remote.values import Name, Natural, Record, Text, Value, decoder, from_value, to_value
@@ -170,6 +176,18 @@ def _record(registration: Registration, chips: ChipSender | None) -> CallableRec
         # The deliveries of a chip callable without functions are equal.
         [one for one, _ in itertools.groupby(sent)],
     )
+
+
+def has_code_by_value(blueprint: Blueprint, callables: Iterable[CallableRecord]) -> bool:
+    """Return whether a Python function may arrive by its code."""
+    records = (*blueprint.all_callables(), *callables)
+    parts = (
+        part
+        for record in records
+        for one in record.deliveries
+        for part in (one.parts if isinstance(one, PortableChip) else (one,))
+    )
+    return any(isinstance(part, SerialisedFunction) for part in parts)
 
 
 def local_deliveries(record: CallableRecord, folders: SourceFolders) -> list[Delivery]:

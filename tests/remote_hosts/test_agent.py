@@ -1,0 +1,127 @@
+"""Requests that an agent refuses, and its answers to `pto agent`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from remote_hosts import Agent, counted, running_agent, wait_until
+
+from pto_core import Worker
+from pto_core._hierarchy import CallableKind, CallableSpace
+from pto_core.errors import CapacityError, ChildStartError, PtoError, RightsError, UsageError
+from pto_core.plugins import load_link
+from pto_core.remote.agent_messages import Open, Refused
+from pto_core.remote.blueprint import Blueprint, CallableRecord
+from pto_core.remote.callables import SerialisedFunction
+from pto_core.remote.failures import failure_from_record
+from pto_core.remote.keys import public_key
+from pto_core.remote.relay import Contact
+from pto_core.remote.rights import read_rights
+from pto_core.version import VERSION
+
+HERE = (sys.version_info.major, sys.version_info.minor)
+
+
+def refusal(agent: Agent, **changed: Any) -> PtoError:
+    """Return the error with which an agent refuses a start."""
+    by_code = CallableRecord(
+        bytes(16),
+        bytes(32),
+        int(CallableKind.PYTHON_SERIALISED),
+        int(CallableSpace.LOCAL_PYTHON),
+        "graph",
+        [SerialisedFunction(b"not unpickled")],
+    )
+    members: dict[str, Any] = {
+        "session": bytes(16),
+        "epoch": 1,
+        "path": "L4/host0",
+        "core_version": VERSION,
+        "python": HERE,
+        "lease_ns": 3_000_000_000,
+        "blueprint": Blueprint(3, [], 1, {}, bytes(16), [by_code], []),
+        "callables": [],
+        "ranges": [],
+        "queue_bytes": 4096,
+        "start_timeout_s": 10.0,
+    }
+    contact = Contact.of(load_link(agent.link), agent.address, str(agent.keys))
+    reply = contact.ask(Open(**{**members, **changed}), 10)
+    assert isinstance(reply, Refused)
+    error = failure_from_record(reply.failure).exception
+    assert isinstance(error, PtoError)
+    return error
+
+
+def test_another_version_of_the_core_is_refused(agent: Agent) -> None:
+    error = refusal(agent, core_version="0.0.1")
+    assert isinstance(error, UsageError)
+    assert "has ptorun-core 0.0.1, this host" in str(error)
+
+
+def test_code_of_another_python_version_is_refused(agent: Agent) -> None:
+    error = refusal(agent, python=(2, 7))
+    assert isinstance(error, UsageError)
+    assert "has Python 2.7, this host" in str(error)
+    assert agent.processes() == []
+
+
+def allow_list(folder: Path, keys: Path, **rights: Any) -> Path:
+    file = folder / "clients.toml"
+    key = public_key(keys, "client", "zmq")
+    lines = [f"{name} = {json.dumps(value)}" for name, value in rights.items()]
+    file.write_text("\n".join(["[[client]]", 'name = "ann"', f'key = "{key}"', *lines]) + "\n")
+    return file
+
+
+def test_rights_of_a_client_are_checked_before_anything_is_read(keys: Path, tmp_path: Path) -> None:
+    file = allow_list(tmp_path, keys, python_code=False, processes=4)
+    with running_agent(tmp_path, "zmq", keys, "--allow", str(file)) as agent:
+        error = refusal(agent)
+        assert isinstance(error, RightsError)
+        assert "does not accept from client ann; set python_code = true there" in str(error)
+        error = refusal(agent, blueprint=Blueprint(3, [], 9, {}, bytes(16), [], []))
+        assert isinstance(error, CapacityError)
+        assert "client ann would have 11 processes on this host; its limit is 4" in str(error)
+        assert agent.processes() == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[[client]]\nname = 1\nkey = 'k'", "[[client]]\nname = 'a'", "[client", "a = 1"]
+)
+def test_an_invalid_list_of_clients_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "clients.toml"
+    file.write_text(text)
+    with pytest.raises(PtoError, match=r"clients\.toml cannot be used"):
+        read_rights(file)
+
+
+def pto_agent(agent: Agent, *arguments: str) -> str:
+    command = [sys.executable, "-m", "pto_core.cli", "agent", *arguments, agent.address]
+    done = subprocess.run(
+        [*command, "--keys", str(agent.keys)], capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_the_command_shows_sessions_drains_and_stops(keys: Path, tmp_path: Path) -> None:
+    with running_agent(tmp_path, "zmq", keys) as agent, Worker(level=4) as worker:
+        worker.add_worker(agent.worker())
+        counted(worker)
+        worker.init()
+        text = pto_agent(agent, "status")
+        assert "accepting sessions" in text
+        assert "L4/host0" in text
+        assert pto_agent(agent, "drain") == "done\n"
+        assert json.loads(pto_agent(agent, "status", "--json"))["is_draining"] is True
+        other = Worker(level=4)
+        other.add_worker(agent.worker())
+        with other, pytest.raises(ChildStartError, match="asked to drain"):
+            other.init()
+        assert pto_agent(agent, "stop") == "done\n"
+        wait_until(lambda: agent.process.poll() == 0)
