@@ -150,8 +150,7 @@ pto_status finish(void* raw, pto_run_report* report, pto_error* error) {
   return *report = device.report, status;
 }
 
-// Makes a call of the backend's table; stores a message in `error` for calls that return only a
-// status.
+// Makes a call of the table; stores a message in `error` for calls that return only a status.
 template <auto kCall, class... Args>
 pto_status explained(Args... args, pto_error* error) {
   const pto_status status = kCall(args...);
