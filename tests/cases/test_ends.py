@@ -316,7 +316,7 @@ def test_interrupt_at_random_instants(case, request) -> None:
         run = case.start("--repeat", "20")
         after_s = random_.uniform(0.1, 1.2)
         with selectors.DefaultSelector() as selector:
-            # The pipe closes when the process ends, so this waits for whichever comes first.
+            # The pipe closes when the process ends, so this waits for the end or the timeout.
             descriptor = os.pidfd_open(run.pid)
             selector.register(descriptor, selectors.EVENT_READ)
             selector.select(after_s)

@@ -87,7 +87,7 @@ def test_terminal(case) -> None:
     while True:
         try:
             chunk = os.read(parent, 1 << 16)
-        except OSError:  # the error by which a terminal reports that its other side has closed
+        except OSError:  # the error with which a terminal reports that its other side has closed
             break
         if not chunk:
             break

@@ -65,7 +65,7 @@ class Task:
 
 @dataclass
 class Scope:
-    """The begin of a scope, or the end of the innermost scope."""
+    """The start of a scope, or the end of the innermost scope."""
 
     begins: bool
 

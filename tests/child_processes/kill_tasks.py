@@ -1,4 +1,4 @@
-"""The tasks of a Worker whose children are killed. Each task counts its begins and ends."""
+"""The tasks of a Worker whose children are killed. Each task counts its starts and ends."""
 
 from __future__ import annotations
 

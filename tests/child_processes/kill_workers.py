@@ -1,6 +1,7 @@
 """Random Workers run random graphs while an observer kills their processes.
 
-This process creates the Worker of a seed, tells the observer when it may kill, and checks each run.
+This process creates the Worker of a seed, reports to the observer when it may kill, and checks each
+run.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def watched(body: Callable[[Talk], None]) -> Iterator[Subject]:
 
 
 def heard(subject: Subject, what: str) -> dict[str, Any]:
-    """Require this as its next message, and leave it waiting for an answer."""
+    """Require this text as the next message of the subject; do not answer the message."""
     said = subject.hear(PATIENCE_S)
     assert said is not None, f"no {what}"
     assert said["say"] == what, said
@@ -117,7 +117,8 @@ def kill_until_heard(
     ``processes`` and ``places`` are updated.
     """
     for _ in range(KILLS_MAX):
-        with contextlib.suppress(ProcessLookupError, IndexError):  # the run has failed just now
+        # the run has failed in the meantime
+        with contextlib.suppress(ProcessLookupError, IndexError):
             os.kill(random_.choice(children(subject.pid)), signal.SIGKILL)
         said = subject.hear(TOLD_S)
         if said is not None:

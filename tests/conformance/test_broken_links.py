@@ -12,8 +12,8 @@ import tcp_links
 
 from pto_core.testing import LinkContract
 
-# Edits of the example in the interface's docstring, which is correct, and the test that is there to
-# catch each; others may do so, too.
+# Edits of the correct example in the interface's docstring, each with the test that must find it;
+# other tests may find it too.
 DEFECTS = {
     "cuts_a_part": ("bytes(self.received[a:b])", "bytes(self.received[a:b][:80_000])", "whole"),
     "merges_parts": (
@@ -148,7 +148,7 @@ DEFECTS = {
         "without_keys",
     ),
 }
-# Faults of keys, put into the link of this repository.
+# Faults of keys, planted in the link of this repository.
 KEY_DEFECTS = {
     "repeats_its_keys": (
         "pair = ZmqLinks().key_pair()\nBroken.key_pair = lambda self: pair",

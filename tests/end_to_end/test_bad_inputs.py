@@ -1,4 +1,4 @@
-"""Invalid inputs of all kinds through the Python API, in one process; none leaves anything."""
+"""Invalid inputs of all kinds through the Python API, in one process; no resources are left."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def source() -> str:
 
 
 def install(folder: Path, name: str = NAME, module: str | None = None) -> None:
-    """Write a module and the metadata of its distribution; ``folder`` has to be on the path."""
+    """Write a module and the metadata of its distribution; ``folder`` must be on the path."""
     (folder / f"pto_link_{name}.py").write_text(source() if module is None else module)
     metadata = folder / f"pto_link_{name}-1.0.dist-info"
     metadata.mkdir(parents=True)

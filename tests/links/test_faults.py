@@ -1,4 +1,4 @@
-"""The links with faults do what they say, the same for the same seed."""
+"""The links with faults have the faults that were requested, equal for equal seeds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Line:
             stack.callback(end.close)
 
     def run(self) -> list[int]:
-        """Send all messages, repeat those that are refused, and drain."""
+        """Send all messages, repeat those that are refused, and receive until nothing arrives."""
         for number in range(MESSAGES):
             while not self.link.send([number.to_bytes(4, "little")]):
                 self.refusals += self.link.connections > 0
@@ -89,7 +89,8 @@ def test_reordered_messages_all_arrive(inner: LinkPlugin) -> None:
         line = Line(FaultyLinks(inner, Faults(seed=5, reorder=0.3)), stack)
         while not line.link.send([MESSAGES.to_bytes(4, "little")]):
             line.step()
-        for number in range(MESSAGES):  # in bursts, since wait sends what was held back
+        # in bursts, because wait sends the messages that were held back
+        for number in range(MESSAGES):
             while not line.link.send([number.to_bytes(4, "little")]):
                 line.step()
             if number % 10 == 9:

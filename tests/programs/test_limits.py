@@ -19,13 +19,14 @@ PAGE = os.sysconf("SC_PAGESIZE")
 FAN_IN, FAN_OUT, READERS = 200, 10_000, 65_000
 WINDOW, TIMES_LONGER = 64, 1000
 GROWTH_BYTES = 2 * MIB
-"""36 bytes a task: far below any record of one. Memory touched for the first time is in it, as is
-the history that a deadlock report counts from, of at most 4 MiB a ring."""
+"""36 bytes for each task, far less than any record of a task. The figure includes memory that is
+touched for the first time, and the history for deadlock reports, of at most 4 MiB for each ring.
+"""
 SCOPES_OF_ACCUMULATOR = 500
 SLOW_S, SLOW_S_AT_FULL_COUNT = 2.0, 30.0
 PROOF_S = 0.050
 PROOFS, PROOFS_MAX = 5, 100
-"""The fastest counts, and there are more while none was fast: the machine may be busy."""
+"""The fastest attempt counts. More attempts follow while none was fast: the machine may be busy."""
 
 
 @kernel(core="aiv")

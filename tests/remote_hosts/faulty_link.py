@@ -14,7 +14,7 @@ VARIABLE = "PTO_TEST_FAULTS"
 
 
 class FaultyZmq(FaultyLinks):
-    """A plugin of its own name around the link zmq."""
+    """A plugin with its own name around the link zmq."""
 
     def __init__(self) -> None:
         super().__init__(load_link("zmq"), Faults(**json.loads(os.environ.get(VARIABLE, "{}"))))
@@ -22,7 +22,7 @@ class FaultyZmq(FaultyLinks):
 
 
 def install(folder: Path) -> None:
-    """Write the metadata of a distribution with this link; ``folder`` has to be on the path."""
+    """Write the metadata of a distribution with this link; ``folder`` must be on the path."""
     metadata = folder / "pto_link_faulty-1.0.dist-info"
     metadata.mkdir(parents=True)
     (metadata / "METADATA").write_text(

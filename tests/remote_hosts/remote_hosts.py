@@ -1,4 +1,4 @@
-"""An agent in a process of its own, and graph functions for Workers on its host."""
+"""An agent in its own process, and graph functions for Workers on its host."""
 
 from __future__ import annotations
 

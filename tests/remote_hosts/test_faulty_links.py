@@ -1,4 +1,4 @@
-"""Links that lose, repeat, reorder and cut: each task runs once, and the results are equal."""
+"""Links that lose, repeat, reorder and cut: each task runs once, and the results are correct."""
 
 from __future__ import annotations
 

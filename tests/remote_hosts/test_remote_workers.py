@@ -1,4 +1,4 @@
-"""A Worker on another host is a child like any other: results, order, failures, and its end."""
+"""A Worker on another host behaves like any other child: results, order, failures, and its end."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def kill_in_task(agent: Agent, victim: str, **settings: Any) -> tuple[Worker, An
     def kill(orch: Any, args: Any, config: Any) -> None:
         y = args.tensor(0)
         if y[0] == 0:
-            y[0] = 1  # is not seen at home, because the task does not succeed
+            y[0] = 1  # this write does not reach home memory, because the task does not succeed
             os.kill(os.getpid() if victim == "worker" else os.getppid(), signal.SIGKILL)
         signal.pause()
 

@@ -1,4 +1,4 @@
-"""What this link does beyond the contract: forks, its threads, its messages, refused keys."""
+"""Properties of this link beyond the contract: forks, threads, messages, refused keys."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def world(limits: LinkLimits | None = None) -> Iterator[World]:
 
 
 def in_a_fork(body: Callable[[], str]) -> str:
-    """Return what ``body`` returns in a forked child."""
+    """Return the result of ``body`` in a forked child."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -149,7 +149,8 @@ def test_the_problem_states_what_to_do() -> None:
             assert made.listener.address in link.problem
             time.sleep(0.05)
             made.step(0)
-            assert words in link.problem  # the end of the connection does not hide its reason
+            # the end of the connection does not hide the reason for it
+            assert words in link.problem
 
 
 def test_the_readme_states_the_required_version() -> None:

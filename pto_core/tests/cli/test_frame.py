@@ -225,7 +225,7 @@ def on_a_terminal(site, *arguments: str) -> str:
 def read_screen(screen: int) -> bytes:
     try:
         return os.read(screen, 4096)
-    except OSError:  # the error by which Linux reports that the other side has closed
+    except OSError:  # the error with which Linux reports that the other side has closed
         return b""
 
 

@@ -93,7 +93,7 @@ def test_a_name_that_cannot_be(site, tmp_path, name):
 
 
 def test_a_folder_that_cannot_be_written(site):
-    result = site.pto("new", "case", "x", cwd="/proc")  # also root cannot write there
+    result = site.pto("new", "case", "x", cwd="/proc")  # not even root can write there
     assert result.returncode == 2
     assert result.stderr.startswith("pto: error: /proc/x cannot be written: ")
     assert "change to a writable folder" in result.stderr

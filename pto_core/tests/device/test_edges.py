@@ -1,4 +1,4 @@
-"""Sizes beyond counting, message that are cut, empty views, objects that were never made."""
+"""Sizes that exceed every counter, truncated messages, empty views, uninitialised objects."""
 
 from __future__ import annotations
 

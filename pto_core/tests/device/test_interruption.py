@@ -95,7 +95,7 @@ def test_another_signal_handler_may_raise_too(device: Device) -> None:
     before = signal.signal(signal.SIGUSR1, handle)
     try:
         with pytest.raises(Alarm):
-            # Long enough that the signal arrives during the wait and ends it.
+            # The wait is so long that the signal arrives during the wait and ends it.
             device.run(many, timeout_s=60)
     finally:
         signal.signal(signal.SIGUSR1, before)

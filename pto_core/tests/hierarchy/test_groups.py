@@ -39,7 +39,7 @@ LIMIT = 100
 
 
 class Stream:
-    """Four children that are never idle; counts the tasks that are sent while each group waits."""
+    """Four children that are never idle. Counts the tasks that are sent while each group waits."""
 
     def __init__(self, numbers: random.Random, window: int) -> None:
         self.numbers = numbers

@@ -260,7 +260,7 @@ def test_an_unhealthy_backend_says_why_and_what_to_do(site, native_library):
     site.backend("red", UNHEALTHY, library=native_library("backend", 0))
     site.backend("a2a3simulator", library=native_library("backend", 0))
     with pytest.raises(BackendUnavailableError) as caught:
-        plugins.load_backend("red")  # and no other backend replaces it
+        plugins.load_backend("red")  # no other backend replaces it
     assert (caught.value.backend, caught.value.exit_code) == ("red", 5)
     assert caught.value.reason == "this machine has no card"
     assert caught.value.fix == "install a card"

@@ -72,7 +72,7 @@ class Task:
 
 
 def random_places(chance: random.Random) -> list[Range]:
-    """Return ranges of any size; small ones often lie inside of others."""
+    """Return ranges of any size; small ranges often lie inside others."""
     places = [_random_range(chance, BASE, BASE + SIZE, 400)]
     for _ in range(chance.randrange(4)):
         outer = chance.choice(places)
@@ -112,7 +112,7 @@ def random_program(chance: random.Random, places: list[Range]) -> list[Task]:
         task = Task(number, host, accesses, masks, fails, chance.random() < 0.3)
         add_dependencies(task, program)
         program.append(task)
-    # A task that reads without a dependency reads any value: it must not write.
+    # A task that reads without a dependency may read any value, so it must not write.
     for task in program:
         if any(access.tag is NO_DEP for access in task.accesses):
             task.accesses = [a._replace(tag=NO_DEP, is_new=False) for a in task.accesses]

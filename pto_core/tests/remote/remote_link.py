@@ -1,7 +1,7 @@
 """Two sessions over a simulated link that cuts, delays, repeats, reorders and loses messages.
 
-Time is simulated. Each host has its own clock with an offset and a drift. Everything is decided by
-one random generator, so a seed repeats a run exactly.
+Time is simulated. Each host has its own clock with an offset and a drift. One random generator
+makes all choices, so a seed repeats a run exactly.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class Chances:
     reorder: float = 0.0
     delay_ns: int = 2 * MILLISECOND
     survive_cut: float = 0.0
-    """Of a message in flight at a cut. It arrives up to ``late_ns`` later."""
+    """The probability that a message in flight at a cut still arrives, up to ``late_ns`` later."""
     late_ns: int = 200 * MILLISECOND
     cuts: int = 0
     cut_ns: tuple[int, int] = (10 * MILLISECOND, 1500 * MILLISECOND)
     silent_cut: float = 0.0
-    """Of a cut that neither side notices."""
+    """The probability that neither side notices a cut."""
     drift: float = 0.0
-    """The clocks are up to this part fast or slow."""
+    """The bound on the drift of the clocks, as a fraction."""
 
 
 @dataclass
 class Host:
-    """One side: its session, its clock, and what its layers above sent and received."""
+    """One side: its session, its clock, and the messages of its upper layers."""
 
     session: RemoteSession
     rate: float
@@ -112,7 +112,7 @@ class World:
             self.now = max(self.now, until_ns)
 
     def send(self, side: Side, channel: ChannelNumber, body: bytes) -> bool:
-        """Send a message of the layers above; return whether there was space."""
+        """Send a message of the upper layers; return whether there was space."""
         host = self.hosts[side]
         if channel == BULK:
             sequence = host.session.send_bulk(KIND, [body[:2], body[2:]])
@@ -146,7 +146,7 @@ class World:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything that was sent was received."""
+        """Whether all sent messages were received."""
         relay, gateway = self.hosts[Side.RELAY], self.hosts[Side.GATEWAY]
         return all(
             len(one.sent[channel]) == len(other.received[channel])
@@ -159,7 +159,7 @@ class World:
         return all(host.over_at_ns is not None for host in self.hosts.values())
 
     def check(self) -> None:
-        """Require that what was received is the beginning of what was sent, in order."""
+        """Require that the received messages are the first of the sent ones, in order."""
         for side, host in self.hosts.items():
             other = self.hosts[side.peer]
             for channel in ChannelNumber:
@@ -171,7 +171,7 @@ class World:
             ), f"{side}: a control message overtook a bulk message"
 
     def check_end(self) -> None:
-        """Require that the gateway's processes ended before the relay said so."""
+        """Require that the gateway's processes ended before the relay reported the end."""
         relay, gateway = self.hosts[Side.RELAY], self.hosts[Side.GATEWAY]
         if relay.over_at_ns is not None and relay.session.peer is not None:
             assert gateway.over_at_ns is not None, "the relay is over before the gateway"
@@ -259,7 +259,7 @@ class World:
 
 
 def exchange(world: World, control: int, bulk: int, until_ns: int) -> None:
-    """Send messages in both directions at random times, then run until they arrived."""
+    """Send messages in both directions at random times, then run until they have arrived."""
     left = {
         (side, channel): number
         for side in Side
@@ -298,7 +298,7 @@ class Pair:
         return self
 
     def exchange(self) -> tuple[list[Message], list[Message]]:
-        """Carry messages until there are none; return those delivered to relay and gateway."""
+        """Carry messages until none is left; return those delivered to relay and gateway."""
         delivered: tuple[list[Message], list[Message]] = ([], [])
         is_moving = True
         while is_moving:

@@ -1,4 +1,4 @@
-"""Chip callables arrive on another host by content, and files stay in their folder there."""
+"""Chip callables arrive on another host by content, and their files stay in their folder."""
 
 from __future__ import annotations
 

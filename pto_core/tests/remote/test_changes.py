@@ -1,4 +1,4 @@
-"""Changed bytes of a piece: exactly those arrive, and invalid messages write nothing."""
+"""Exactly the changed bytes of a piece arrive, and invalid messages write nothing."""
 
 from __future__ import annotations
 

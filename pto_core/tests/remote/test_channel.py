@@ -273,7 +273,7 @@ def test_a_peer_that_breaks_a_rule_is_refused(pair, change, reason):
 
 
 def test_numbers_have_64_bits(pair):
-    """The end of the numbers is out of reach: a million messages a second last 500,000 years."""
+    """The sequence numbers last for 500,000 years at a million messages a second."""
     newest = 2**63
     for channel in (pair.relay.control, pair.gateway.control):
         channel.outbox.last_sequence = channel.outbox.transmitted = newest

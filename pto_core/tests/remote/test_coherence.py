@@ -16,10 +16,11 @@ from pto_core.remote.shadow_memory import ShadowMemory
 
 
 class Host:
-    """A remote host: its relay's home memory, the way there, its gateway's shadow, its Worker."""
+    """A remote host: home memory of the relay, connection, shadow of the gateway, and Worker."""
 
     def __init__(self, home: Bytes, quota: int) -> None:
-        self.memory = Bytes(bytes([99]) * SIZE)  # what earlier sessions left does not matter
+        # the content that earlier sessions left does not matter
+        self.memory = Bytes(bytes([99]) * SIZE)
         self.home = HomeMemory(home.space, quota)
         self.shadow = ShadowMemory(self.memory.space, self.memory.release)
         self.queue: deque[Task] = deque()
@@ -131,7 +132,8 @@ def test_random_programs_give_the_sequential_result(part: int) -> None:
         chance = random.Random(seed)
         places = random_places(chance)
         world, expected = World(chance, chance.choice([1, 2, 3]) * PIECE_BYTES), Bytes()
-        for _ in range(3):  # a run reads what tasks that failed in the run before have left
+        # a run reads the content that failed tasks of the previous run have left
+        for _ in range(3):
             program = random_program(chance, places)
             run_in_sequence(program, expected)
             try:

@@ -239,13 +239,13 @@ class Host:
 
 
 class World:
-    """A parent with two remote children. It runs a program in a random order of steps."""
+    """A parent with two remote children, which runs a program in a random order of steps."""
 
     def __init__(self, chance: random.Random, quota: int) -> None:
         self.chance = chance
         self.home = Bytes()
         self.program: list[Task] = []
-        self.early = 0  # frames in a Worker before the frames that they require
+        self.early = 0  # frames that are in a Worker before the frames that they require
         self.hosts = [Host(self, child, quota) for child in range(2)]
 
     def run(self, program: list[Task]) -> None:
@@ -275,7 +275,7 @@ class World:
                 self.done.add(task.number)
 
     def submit(self, queue: deque[Task]) -> None:
-        """Send a task whose dependencies are met, or all but one that was sent."""
+        """Send a task whose dependencies are met, except at most one, which was sent before."""
         if not queue:
             return
         task = queue[0]

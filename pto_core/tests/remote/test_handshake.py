@@ -1,4 +1,4 @@
-"""Identities: what two hosts must have in common, and the message if they do not."""
+"""Identities: the properties in which two hosts must match, and the message if they do not."""
 
 from __future__ import annotations
 

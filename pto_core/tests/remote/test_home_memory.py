@@ -35,7 +35,7 @@ class Rig:
         return self.frames, pushed, list(admitted.evicted)
 
     def pushed(self, *accesses: Access) -> list[Range] | None:
-        """Return the ranges that a frame pushes; end it at once, without results."""
+        """Return the ranges that are sent for a frame; end the frame at once, without results."""
         frame, pushes, _ = self.admit(*accesses)
         if pushes is not None:
             self.home.finish(frame)

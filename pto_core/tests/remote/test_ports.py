@@ -163,7 +163,7 @@ def test_a_watch_is_readable_after_a_ring_and_before_it_only_when_it_was_not_arm
         for number in range(20):
             watch.arm()
             if is_readable(watch, 0):
-                watch.arm()  # the thread had not yet reached its sleep
+                watch.arm()  # the thread was not asleep yet
             pair.task(number)  # rings the child's bell
             assert is_readable(watch, 30)
             pair.child.receive(64)

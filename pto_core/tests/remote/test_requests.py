@@ -1,4 +1,4 @@
-"""Control requests and replies arrive on another host as they were, and nothing else arrives."""
+"""Control requests and replies arrive on another host unchanged, and nothing else arrives."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_cuts_within_the_lease_lose_and_repeat_nothing(seeds):
 
 
 def test_a_cut_as_long_as_the_lease_is_survived(seeds):
-    """The link reports the cut and its end. Each way takes up to 60 ms."""
+    """The link reports the cut and its end. Each direction takes up to 60 ms."""
     for seed in seeds:
         print("seed", seed)
         world = World(seed, Chances(delay_ns=60 * MILLISECOND))

@@ -18,7 +18,7 @@ PLACES = st.integers(0, 2**16)
 
 
 class LossyLink(RuleBasedStateMachine):
-    """A link whose messages the rules carry, repeat and lose in any order."""
+    """A link whose messages the rules carry, repeat and lose, in any order."""
 
     def __init__(self) -> None:
         super().__init__()

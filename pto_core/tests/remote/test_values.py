@@ -1,4 +1,4 @@
-"""Values and exceptions arrive on another host as they were, and nothing else arrives."""
+"""Values and exceptions arrive on another host unchanged, and nothing else arrives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A group of processes: no process of it outlives the group, whenever the group ends."""
+"""A group of processes: none of them outlives the group, whenever the group ends."""
 
 from __future__ import annotations
 

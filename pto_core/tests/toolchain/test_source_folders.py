@@ -1,4 +1,4 @@
-"""Folders of sources from other hosts: whole, written once, and removed only when unused."""
+"""Folders of sources from other hosts: complete, written once, and removed only when unused."""
 
 from __future__ import annotations
 

@@ -276,8 +276,8 @@ TEST(an_abort_keeps_the_orchestrator_in_an_examined_wait) {
   }
 }
 
-// Acts like Ctrl-C: the caller's attend hook is called now and then, and aborts from inside its own
-// submit.
+// Acts like Ctrl-C: a submit calls the caller's attend hook from time to time, and the hook aborts
+// the run.
 TEST(a_waiting_caller_is_attended_and_may_abort) {
   for (const Way& way : every_way()) {
     if (!way.here || way.threads == 2) continue;

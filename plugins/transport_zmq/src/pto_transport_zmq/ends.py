@@ -1,10 +1,10 @@
 """Both ends of a link.
 
-ZeroMQ states through one descriptor of a socket that its I/O thread left commands for it: a message
-arrived, space appeared, a connection ended. Any call to the socket may process them, and then the
-descriptor is no longer readable. So ``wait`` reads the state of a socket before it sleeps, and an
-end with a refused message checks the descriptor before each other call: the commands that this call
-processes may be those that say that there is space.
+The I/O thread of ZeroMQ leaves commands for a socket: a message arrived, space appeared, a
+connection ended. It then makes a descriptor of the socket readable. Any call to the socket may
+process the commands; the descriptor is then no longer readable. So ``wait`` reads the state of a
+socket before it sleeps. An end whose message was refused checks the descriptor before each other
+call, because this call may process the command that reports space.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pto_transport_zmq import keys, sockets
 _VIEW_BYTES = 1 << 16
 """From this size a received part is a view of ZeroMQ's memory, and a sent part is not copied."""
 _KEY_OF_SENDER = "User-Id"
-# As int: pyzmq converts an enum at each call, which takes longer than the call.
+# The values as int: pyzmq converts an enum at each call, which takes longer than the call itself.
 _DONT_WAIT = int(zmq.DONTWAIT)
 _DONT_WAIT_MORE = int(zmq.DONTWAIT | zmq.SNDMORE)
 _STATE = int(zmq.EVENTS)
@@ -80,7 +80,7 @@ class End:
         self._commands.register(self.descriptor, select.POLLIN)
 
     def serve_side(self) -> None:
-        """Handle everything that arrived at the socket for events.
+        """Handle all events that arrived at the socket for events.
 
         Its descriptor announces the next event only after this: each end calls it when it opens.
         """
@@ -124,7 +124,7 @@ class End:
         return bool(int(self._socket.getsockopt(_STATE)) & _READABLE)
 
     def _note_commands(self) -> None:
-        """Note that space may have appeared, before a call processes the commands that say so."""
+        """Record that space may have appeared, before a call processes the report of it."""
         if self._was_refused and not self._has_space:
             self._has_space = bool(self._commands.poll(0))
 
@@ -206,7 +206,7 @@ class ZmqListener(End):
         self._allowed = frozenset(keys_allowed)
 
     def send(self, peer: Peer, parts: Sequence[Buffer]) -> bool:
-        """Send to one connection; a message to one that is gone is lost."""
+        """Send to one connection. A message to a connection that is gone is lost."""
         self.require_open()
         check_message(parts, self._limits)
         self._note_commands()
@@ -230,7 +230,7 @@ class ZmqListener(End):
         return None
 
     def serve_side(self) -> None:
-        """Answer the questions of libzmq for the keys of new connections."""
+        """Answer the requests of libzmq for the keys of new connections."""
         while self._side is not None:
             try:
                 request = self._side.recv_multipart(_DONT_WAIT)

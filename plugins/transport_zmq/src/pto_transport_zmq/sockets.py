@@ -63,7 +63,7 @@ def is_inherited(context: zmq.Context[Socket]) -> bool:
 
 
 def configure(socket: Socket, limits: LinkLimits, address: str) -> None:
-    """Set what both sides share."""
+    """Set the options that both sides share."""
     socket.linger = 0
     socket.sndhwm = socket.rcvhwm = limits.queue_messages
     socket.maxmsgsize = limits.part_bytes + _CURVE_BYTES

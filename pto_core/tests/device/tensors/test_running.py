@@ -128,7 +128,7 @@ def test_explicit_edges(tensors: Device) -> None:
 
     report = tensors.run(graph, np.zeros(4))
     statistics = report.statistics
-    # of two edges, the one to the neighbour exists already because of the data
+    # one of the two edges, the edge to the neighbour, exists already because of the data
     if "edges_explicit" in statistics:
         assert statistics["edges_explicit"] == 2
     else:
@@ -198,7 +198,7 @@ def test_a_full_ring_blocks_and_other_threads_go_on(open_narrow: Callable[..., D
 
 
 class Gate:
-    """Holds each kernel until the gate is opened, or for a time."""
+    """Holds each kernel until the gate is opened, or a time limit has passed."""
 
     def __init__(self) -> None:
         self.opened = threading.Event()

@@ -51,7 +51,7 @@ def fill(value: Scalar(int), *outs: Out):
 
 
 def refused(device: Device, build: Callable[..., Any], kind: type[PtoError] = UsageError) -> str:
-    """Give the message of the refusal; the device works on."""
+    """Return the message of the refusal; check that the device remains usable."""
 
     def graph(rt, a, f):
         build(rt, a, f)

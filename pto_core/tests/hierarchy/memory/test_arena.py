@@ -1,4 +1,4 @@
-"""Shared arrays: zeros, the same address everywhere, freed and reused, refused with numbers."""
+"""Shared arrays: zeros, equal addresses in all processes, reuse, and refusals with numbers."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def test_what_was_printed_comes_once() -> None:
 
 
 def run_pools(environment: dict[str, str]) -> list[str]:
-    """Print the environment variables, the threads that a product starts, and those before it."""
+    """Print the environment variables, and the threads before a matrix product and added by it."""
     program = (
         "import os, numpy\n"
         "from pto_core.hierarchy.processes import ChildPlan, ChildProcesses\n"
