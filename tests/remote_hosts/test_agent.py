@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from remote_hosts import Agent, counted, running_agent, wait_until
 
 from pto_core import Worker
 from pto_core._hierarchy import CallableKind, CallableSpace
 from pto_core.errors import CapacityError, ChildStartError, PtoError, RightsError, UsageError
-from pto_core.plugins import load_link
 from pto_core.remote.agent_messages import Open, Refused
 from pto_core.remote.blueprint import Blueprint, CallableRecord
 from pto_core.remote.callables import SerialisedFunction
 from pto_core.remote.failures import failure_from_record
 from pto_core.remote.keys import public_key
-from pto_core.remote.relay import Contact
+from pto_core.remote.relay import AgentAddress, Contact
 from pto_core.remote.rights import read_rights
 from pto_core.version import VERSION
 
@@ -50,7 +51,7 @@ def refusal(agent: Agent, **changed: Any) -> PtoError:
         "queue_bytes": 4096,
         "start_timeout_s": 10.0,
     }
-    contact = Contact.of(load_link(agent.link), agent.address, str(agent.keys))
+    contact = Contact.of(AgentAddress(agent.address, str(agent.keys), agent.link, False))
     reply = contact.ask(Open(**{**members, **changed}), 10)
     assert isinstance(reply, Refused)
     error = failure_from_record(reply.failure).exception
@@ -99,6 +100,32 @@ def test_an_invalid_list_of_clients_is_refused(tmp_path: Path, text: str) -> Non
     file.write_text(text)
     with pytest.raises(PtoError, match=r"clients\.toml cannot be used"):
         read_rights(file)
+
+
+def own_address() -> str:
+    """Return an address of this machine that is not of its loopback interface."""
+    addresses = (one for found in psutil.net_if_addrs().values() for one in found)
+    outer = [
+        one.address
+        for one in addresses
+        if one.family == socket.AF_INET and not one.address.startswith("127.")
+    ]
+    assert outer, "this machine has no network interface"
+    return outer[0]
+
+
+def test_hosts_without_keys_are_used_only_if_both_sides_permit_it(tmp_path: Path) -> None:
+    bind = ("--bind", f"tcp://{own_address()}:0")
+    with running_agent(tmp_path, "zmq", None, *bind, "--insecure") as agent:
+        refused = Worker(level=4)
+        refused.add_worker(agent.worker())
+        with refused, pytest.raises(ChildStartError, match="remote_insecure"):
+            refused.init()
+        with Worker(level=4) as worker:
+            worker.add_worker(agent.worker(remote_insecure=True))
+            worker.init()
+            assert agent.processes()
+        assert "every program that reaches this address can run code" in agent.log.read_text()
 
 
 def pto_agent(agent: Agent, *arguments: str) -> str:

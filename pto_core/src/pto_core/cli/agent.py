@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from pto_core import plugins
 from pto_core.cli.show import show_json, show_table
 from pto_core.config import load_core
 from pto_core.errors import UsageError
@@ -14,7 +13,7 @@ from pto_core.interfaces import KeyPair
 from pto_core.remote.agent_messages import Done, Drain, GetStatus, Refused, Request, Status, Stop
 from pto_core.remote.failures import failure_from_record
 from pto_core.remote.keys import AGENT, CLIENT, key_pair, public_key
-from pto_core.remote.relay import Contact
+from pto_core.remote.relay import AgentAddress, Contact
 from pto_core.remote.rights import Rights, read_rights
 from pto_core.version import VERSION
 
@@ -53,11 +52,13 @@ def _add_keys(parser: argparse.ArgumentParser) -> None:
 
 def run(namespace: argparse.Namespace) -> int:
     """Serve, or send one request to an agent."""
-    link = load_core({}, namespace.set)["link"]
+    config = load_core({}, namespace.set)
     if namespace.action == "serve":
-        _serve(link, namespace)
+        _serve(config["link"], namespace)
         return 0
-    contact = Contact.of(plugins.load_link(link), namespace.address, namespace.keys)
+    contact = Contact.of(
+        AgentAddress(namespace.address, namespace.keys, config["link"], config["remote_insecure"])
+    )
     requests: dict[str, Request] = {"status": GetStatus(), "drain": Drain(), "stop": Stop()}
     reply = contact.ask(requests[namespace.action], _ANSWER_S)
     if isinstance(reply, Refused):

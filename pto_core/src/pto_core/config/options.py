@@ -6,7 +6,16 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from pto_core.interfaces.parse import choice, integer, number, optional, path, size_bytes, text
+from pto_core.interfaces.parse import (
+    boolean,
+    choice,
+    integer,
+    number,
+    optional,
+    path,
+    size_bytes,
+    text,
+)
 from pto_core.interfaces.plugin import Option
 
 HAZARDS = ("raw", "full")
@@ -60,6 +69,12 @@ def _worker_options() -> tuple[Option, ...]:
     return (
         Option("transport", "shm", text, "how a Worker reaches its children"),
         Option("link", "zmq", text, "how a Worker reaches other hosts"),
+        Option(
+            "remote_insecure",
+            False,
+            boolean,
+            "whether hosts without keys may be used, beside this one",
+        ),
         Option("remote_lease_s", 3.0, number(minimum=0.1), "how long a cut to a host may last"),
         Option(
             "remote_memory_limit",

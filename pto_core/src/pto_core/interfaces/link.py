@@ -568,7 +568,8 @@ def require_loopback(address: str) -> None:
     if not is_local:
         raise UsageError(
             f"a link at {address} without keys would be open to every program that reaches this "
-            "address; give keys, use 127.0.0.1, or permit it with insecure=True",
+            "address; use keys or 127.0.0.1, or permit it: `pto agent serve --insecure`, setting "
+            "remote_insecure of a Worker, insecure=True of a link",
             name="address",
             value=address,
         )

@@ -71,8 +71,11 @@ class Agent:
         clients: dict[str | None, Rights],
         host: socket.socket,
         core_version: str,
+        *,
+        insecure: bool,
     ) -> None:
         self._plugin = plugin
+        self._insecure = insecure
         self._listener = listener
         self._credentials = credentials
         self._clients = clients
@@ -200,6 +203,7 @@ class Agent:
             credentials=self._credentials,
             rights=rights,
             core_version=self._core_version,
+            insecure=self._insecure,
         )
         return _Session(request, rights, send_plan(self._host, request.session, plan))
 
@@ -330,7 +334,7 @@ def _serve_clients(
     by_key: dict[str | None, Rights] = {one.key: one for one in clients}
     if credentials is None:
         by_key = {None: clients[0]}
-    agent = Agent(plugin, listener, credentials, by_key, host, core_version)
+    agent = Agent(plugin, listener, credentials, by_key, host, core_version, insecure=insecure)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: agent.stop())
     started(listener.address)

@@ -12,12 +12,11 @@ import sys
 import time
 from dataclasses import dataclass
 
-from pto_core import plugins
 from pto_core.errors import PtoError
 from pto_core.hierarchy.processes import ChildExit
 from pto_core.remote.agent_messages import End, Ended
 from pto_core.remote.lease import Lease
-from pto_core.remote.relay import SESSION_OVER, Contact
+from pto_core.remote.relay import SESSION_OVER, AgentAddress, Contact
 
 _COMMAND = (
     "import sys; sys.path[:] = {path!r}; from pto_core.remote.fence import main; main(sys.argv[1:])"
@@ -29,9 +28,7 @@ _TRY_S = 1.0
 class RemoteSessionName:
     """One epoch of a session, and the agent that serves it."""
 
-    address: str
-    keys: str | None
-    link: str
+    agent: AgentAddress
     session: bytes
     epoch: int
     lease_ns: int
@@ -51,9 +48,10 @@ class SessionFence:
             return
         command = [sys.executable, "-P", "-c", _COMMAND.format(path=sys.path)]
         arguments = [
-            name.address,
-            name.keys or "",
-            name.link,
+            name.agent.address,
+            name.agent.keys or "",
+            name.agent.link,
+            str(int(name.agent.is_insecure)),
             name.session.hex(),
             str(name.epoch),
             str(name.lease_ns),
@@ -70,9 +68,9 @@ class SessionFence:
 
 def main(arguments: list[str]) -> None:
     """End a session: return when its agent has confirmed it, or when the lease has passed."""
-    address, keys, link, session, epoch, lease_ns = arguments
+    address, keys, link, is_insecure, session, epoch, lease_ns = arguments
     until = time.monotonic() + Lease(int(lease_ns)).relay_ns / 1e9
-    contact = Contact.of(plugins.load_link(link), address, keys or None)
+    contact = Contact.of(AgentAddress(address, keys or None, link, bool(int(is_insecure))))
     request = End(bytes.fromhex(session), int(epoch))
     while (left_s := until - time.monotonic()) > 0:
         with contextlib.suppress(PtoError):

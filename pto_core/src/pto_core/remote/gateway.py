@@ -66,6 +66,7 @@ class GatewayPlan:
     credentials: KeyPair | None
     rights: Rights
     core_version: str
+    insecure: bool
 
 
 class Gateway:
@@ -87,7 +88,7 @@ class Gateway:
         self._watch = BellWatch(self._port.bell)
         plugin = plugins.load_link(plan.link)
         allowed = [] if plan.credentials is None else [plan.rights.key]
-        listener = plugin.listen(plan.bind, plan.credentials, allowed)
+        listener = plugin.listen(plan.bind, plan.credentials, allowed, insecure=plan.insecure)
         self.address = listener.address
         identity = Identity.of_this_process(plan.core_version, plan.lease_ns)
         self._session = RemoteSession(Side.GATEWAY, identity, plan.session, plan.epoch, now_ns())

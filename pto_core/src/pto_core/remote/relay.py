@@ -67,18 +67,15 @@ class RelayBody:
     """
 
     context: ChildContext
-    address: str
-    keys: str | None
-    link: str
+    agent: AgentAddress
     request: Open
     quota: int
     reason: int
 
     def __call__(self, start: ChildStart) -> None:
         """Open the session and pass frames on until the parent closes."""
-        start.doing(f"connecting to the agent at {self.address}")
-        plugin = plugins.load_link(self.link)
-        agent = Contact.of(plugin, self.address, self.keys)
+        start.doing(f"connecting to the agent at {self.agent.address}")
+        agent = Contact.of(self.agent)
         relay = _Relay(self, agent, _opened(agent, self.request))
         try:
             relay.connect(start)
@@ -106,6 +103,19 @@ def flush_and_exit(code: int) -> NoReturn:
 
 
 @dataclass(frozen=True)
+class AgentAddress:
+    """The address of an agent, the folder of keys, and the name of the link.
+
+    ``is_insecure``: whether the agent may be on another machine although there are no keys.
+    """
+
+    address: str
+    keys: str | None
+    link: str
+    is_insecure: bool
+
+
+@dataclass(frozen=True)
 class Contact:
     """The ways to reach an agent and its sessions."""
 
@@ -113,19 +123,18 @@ class Contact:
     address: str
     credentials: KeyPair | None
     server_key: str | None
+    is_insecure: bool
 
     @classmethod
-    def of(cls, plugin: LinkPlugin, address: str, keys: str | None) -> Contact:
-        """Read the keys; raise UsageError."""
-        if keys is None:
-            return cls(plugin, address, None, None)
-        folder = Path(keys)
-        return cls(
-            plugin,
-            address,
-            key_pair(folder, CLIENT, plugin.name),
-            public_key(folder, AGENT, plugin.name),
-        )
+    def of(cls, agent: AgentAddress) -> Contact:
+        """Load the link and read the keys; raise UsageError and PluginError."""
+        plugin = plugins.load_link(agent.link)
+        credentials = server_key = None
+        if agent.keys is not None:
+            folder = Path(agent.keys)
+            credentials = key_pair(folder, CLIENT, agent.link)
+            server_key = public_key(folder, AGENT, agent.link)
+        return cls(plugin, agent.address, credentials, server_key, agent.is_insecure)
 
     def dial(self, port: int | None = None) -> Link:
         """Dial the agent, or a session at another port of its host."""
@@ -133,7 +142,9 @@ class Contact:
         if port is not None:
             host, _ = split_address(address)
             address = f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
-        return self.plugin.dial(address, self.credentials, self.server_key)
+        return self.plugin.dial(
+            address, self.credentials, self.server_key, insecure=self.is_insecure
+        )
 
     def ask(self, request: Request, timeout_s: float) -> Reply:
         """Return the agent's reply; raise LinkError."""
@@ -162,7 +173,7 @@ class _Relay:
         context, request = body.context, body.request
         self._agent = agent
         self._request = request
-        self._address = body.address
+        self._address = body.agent.address
         self._path = request.path
         opened = context.endpoint.open_child()
         self._port = ChildPort(opened.table, opened.end, context.progress_table, context.index)

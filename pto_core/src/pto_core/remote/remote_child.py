@@ -12,7 +12,13 @@ from pto_core.hierarchy.processes import ChildExit
 from pto_core.remote.agent_messages import Open
 from pto_core.remote.blueprint import CallableRecord, blueprint_of
 from pto_core.remote.fence import RemoteSessionName, SessionFence
-from pto_core.remote.relay import REASON_BYTES, SESSION_OVER, RelayBody, read_reason
+from pto_core.remote.relay import (
+    REASON_BYTES,
+    SESSION_OVER,
+    AgentAddress,
+    RelayBody,
+    read_reason,
+)
 from pto_core.version import VERSION
 
 _SECOND_NS = 1_000_000_000
@@ -60,23 +66,11 @@ class RemoteChild:
             queue_bytes=queue_bytes,
             start_timeout_s=config["child_start_timeout_s"],
         )
-        self.fence.name = RemoteSessionName(
-            settings.host.address,
-            settings.host.keys,
-            config["link"],
-            self._session,
-            self._epoch,
-            request.lease_ns,
+        agent = AgentAddress(
+            settings.host.address, settings.host.keys, config["link"], config["remote_insecure"]
         )
-        return RelayBody(
-            context,
-            settings.host.address,
-            settings.host.keys,
-            config["link"],
-            request,
-            config["remote_memory_limit"],
-            reason,
-        )
+        self.fence.name = RemoteSessionName(agent, self._session, self._epoch, request.lease_ns)
+        return RelayBody(context, agent, request, config["remote_memory_limit"], reason)
 
     def exit_error(self, ended: ChildExit) -> PtoError:
         """Return the error of a relay that has exited."""
