@@ -323,7 +323,9 @@ class Session(RunScope):
             return handle, ChipTask(target)
         raise UsageError(
             f"{task!r} is not typed, so a session does not know the directions of its arguments; "
-            "put @task before its function, or use s.orchestrator.submit_sub with a TaskArgs",
+            "put @task before its function; a function without directions, such as a graph "
+            "function of a child Worker, takes a TaskArgs: use submit_sub or submit_next_level of "
+            "s.orchestrator",
             name="task",
             value=task,
         )
