@@ -272,7 +272,7 @@ def test_each_replay_allocates_its_own_buffers(make: Any) -> None:
 
     def graph(orch: Any, args: Any, config: Any) -> None:
         x, y = args.tensors
-        for number in range(40):  # more than fits the ring at once
+        for number in range(40):  # more than fits in the ring at once
             with orch.scope():
                 between = orch.alloc((100,), DataType.INT64)
                 orch.submit_sub(plus, given((x, IN), (between, INOUT), scalars=(number,)))

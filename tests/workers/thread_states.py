@@ -7,13 +7,13 @@ from pathlib import Path
 
 LIMIT_S = 20
 SAMPLES = 5
-"""A thread that only waits for the interpreter is awake in one of several samples."""
+"""A thread that only waits for the GIL is awake in one of several samples."""
 
 
 def await_blocked(native_id: int | None, samples: int = SAMPLES) -> None:
     """Wait until a thread of this process sleeps in several samples in a row, or has ended.
 
-    Between the samples this thread releases the interpreter.
+    Between the samples this thread releases the GIL.
     """
     stat = Path(f"/proc/self/task/{native_id}/stat")
     limit, asleep = time.monotonic() + LIMIT_S, 0

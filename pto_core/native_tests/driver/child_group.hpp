@@ -42,9 +42,10 @@ class ThreadChild {
   }
   bool is_stopping() const { return is_stopping_; }
 
-  std::atomic<bool> dies_of_skip{false};  // after the mark in the progress table, before the answer
+  // dies after it marked a skip in the progress table, before it answers
+  std::atomic<bool> dies_of_skip{false};
   std::atomic<bool> has_died{false};
-  std::atomic<bool> receives_only{false};  // as a relay does whose other host is silent
+  std::atomic<bool> receives_only{false};  // like a relay whose other host is silent
   std::atomic<bool> lies{false};           // reports a skip of a frame that requires nothing
 
  private:

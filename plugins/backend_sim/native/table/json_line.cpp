@@ -11,7 +11,7 @@
 namespace pto::sim {
 namespace {
 
-// Return the length of the UTF-8 sequence at the start of `text`, 0 where the bytes are none.
+// Return the length of the UTF-8 sequence at the start of `text`; 0 if there is none.
 size_t sequence_length(std::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
   if (first < 0x80) return 1;
@@ -25,7 +25,7 @@ size_t sequence_length(std::string_view text) {
   return std::all_of(text.begin() + 1, text.begin() + length, is_continuation) ? length : 0;
 }
 
-// Messages come from programs and are cut at a fixed size, so they may hold any bytes.
+// Messages come from programs and are cut at a fixed size, so they may contain any bytes.
 std::string escaped(std::string_view text) {
   std::string result;
   while (!text.empty()) {

@@ -86,8 +86,8 @@ void Orchestrator::end_innermost_scope() {
   TaskRing& ring = run_.rings.ring[index];
   const int64_t released = run_.scopes.released(index, ring.next);
   if (released == ring.scope_released.load(std::memory_order_relaxed)) return;
-  // The store is seq_cst: schedulers that become idle must see it, as they see `submitted`. A wait
-  // calls published() afterwards.
+  // The store is seq_cst, like the store of `submitted`, so that schedulers that become idle see
+  // it. A later wait calls published(), so this code need not wake a scheduler.
   ring.scope_released.store(released, std::memory_order_seq_cst);
   current_.history().release(index);
   current_.call([&](auto& rings) { rings.released(index); });

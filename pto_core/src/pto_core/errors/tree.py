@@ -10,7 +10,7 @@ def _rebuild(cls: type[PtoError], message: str, fields: dict[str, Any]) -> PtoEr
 
 
 class PtoError(Exception):
-    """The root of the tree.
+    """The root of the error tree.
 
     ``fields`` lists the attributes of a class. Each is set from the keyword of the same name and
     defaults to None. An unknown keyword is a ``TypeError``.

@@ -302,11 +302,11 @@ Python::
 
 with ``[project.entry-points."pto.links"] tcp = "pto_link_tcp:plugin"``.
 
-A link is not reliable. While a connection lasts, messages arrive once, whole and in order. When it
-is cut, messages in both directions may be lost, even those that ``send`` accepted. The side that
+A link is not reliable. While a connection lasts, messages arrive once, complete and in order. When
+it is cut, messages in both directions may be lost, even those that ``send`` accepted. The side that
 dialled connects again by itself and counts its connections; the listener sees a new :class:`Peer`
-with the same key. The protocol above has numbers, acknowledgements and heartbeats, and repeats what
-was lost.
+with the same key. The protocol above has numbers, acknowledgements and heartbeats, and transmits
+lost messages again.
 
 One thread at a time uses an end. No call blocks, except ``wait`` and ``close`` for the times that
 the caller states. An end belongs to the process that opened it: a forked child cannot use it.
@@ -346,7 +346,7 @@ class LinkLimits:
 
     ``queue_messages``: the number of messages that wait in a queue. Each connection has a queue for
     each direction, on both sides. ``part_bytes``: the largest part. A side that receives a larger
-    one cuts that connection before it allocates memory for it.
+    part cuts the connection before it allocates memory for the part.
     """
 
     queue_messages: int = 64
@@ -357,7 +357,7 @@ class Peer(NamedTuple):
     """The other side of one connection.
 
     ``connection`` is unique among the connections of an end. ``key`` is the public key, which the
-    link has verified; None where there are no keys.
+    link has verified; None without keys.
     """
 
     connection: bytes
@@ -385,7 +385,7 @@ class Ready(NamedTuple):
 
 @runtime_checkable
 class Link(Protocol):
-    """The end that dialled: one connection at a time, which is repeated after each cut."""
+    """The end that dialled. It has one connection at a time, and dials again after each cut."""
 
     @property
     def peer(self) -> Peer:
@@ -395,12 +395,13 @@ class Link(Protocol):
     def connections(self) -> int:
         """The number of connections that were completed, including their keys, since ``dial``.
 
-        A higher number than before means: the connection was cut, messages may be lost.
+        A higher number than before means that the connection was cut, and that messages may be
+        lost.
         """
 
     @property
     def problem(self) -> str:
-        """The reason for which there is no connection now; empty if there is one, or none known."""
+        """The reason why there is no connection; empty if there is one, or no reason is known."""
 
     def send(self, parts: Sequence[Buffer]) -> bool:
         """Take one message; return False if there is no free space or no connection.
@@ -457,7 +458,7 @@ class Listener(Protocol):
 class LinkPlugin(Plugin, Protocol):
     """Opens links.
 
-    Capabilities: ``encrypted``: messages are encrypted on the way. ``peer_keys``: each side proves
+    Capabilities: ``encrypted``: messages are encrypted in transit. ``peer_keys``: each side proves
     that it has the secret of its public key before any of its messages arrives.
     """
 
@@ -517,7 +518,7 @@ class LinkPlugin(Plugin, Protocol):
 
 
 def check_message(parts: Sequence[Buffer], limits: LinkLimits) -> None:
-    """Raise :class:`~pto_core.errors.UsageError` for a message that no link sends.
+    """Raise :class:`~pto_core.errors.UsageError` for a message that a link must not send.
 
     A plugin calls it in ``send``.
     """
@@ -556,7 +557,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def require_loopback(address: str) -> None:
-    """Raise :class:`~pto_core.errors.UsageError` unless ``address`` is of this machine only.
+    """Raise :class:`~pto_core.errors.UsageError` unless only this machine can reach ``address``.
 
     A plugin calls it for a link without keys if ``insecure`` is false.
     """

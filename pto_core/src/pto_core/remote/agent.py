@@ -61,7 +61,7 @@ class _Session:
 
 
 class Agent:
-    """Serves clients. One thread. ``clients``: their rights, by public key."""
+    """Serves clients, on one thread. ``clients``: the rights of each, by public key."""
 
     def __init__(
         self,

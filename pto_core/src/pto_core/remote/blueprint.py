@@ -41,7 +41,7 @@ _Identity = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 
 
 class CallableRecord(Record, frozen=True):
-    """A registered callable: the members of its handle, and the ways in which it arrives."""
+    """A registered callable: the members of its handle, and its deliveries to the other host."""
 
     registration: _Identity
     digest: Digest
