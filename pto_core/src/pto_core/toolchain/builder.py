@@ -86,7 +86,7 @@ class Builder:
                     break
             except OSError as error:
                 raise self._cache_error(error) from error
-        assert first_error is not None, "a request comes with at least one compiler"
+        assert first_error is not None, "a request without a compiler"
         raise first_error
 
     def _build_fallback(
