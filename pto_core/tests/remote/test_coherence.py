@@ -8,7 +8,15 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from memory_programs import HOME, SIZE, Bytes, Task, random_places, random_program, run_in_sequence
+from coherent_programs import (
+    HOME,
+    SIZE,
+    Bytes,
+    Task,
+    random_places,
+    random_program,
+    run_in_sequence,
+)
 
 from pto_core.remote.address_space import PIECE_BYTES
 from pto_core.remote.home_memory import HomeMemory, Push

@@ -8,7 +8,7 @@ from collections import deque
 
 import numpy as np
 import pytest
-from memory_programs import HOME, Bytes, Task, random_places, random_program, run_in_sequence
+from coherent_programs import HOME, Bytes, Task, random_places, random_program, run_in_sequence
 
 from pto_core import DataType
 from pto_core.hierarchy.failures import Failure
