@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pto_core import _hierarchy
 from pto_core._hierarchy import CallableSpace, Driver
@@ -46,8 +46,9 @@ from pto_core.hierarchy.restarts import Replacement, Restarts
 from pto_core.hierarchy.settings import WorkerSettings
 from pto_core.interfaces import Policy
 from pto_core.interrupts import Interrupts
-from pto_core.remote.blueprint import shipped
-from pto_core.remote.remote_child import RemoteChild
+
+if TYPE_CHECKING:
+    from pto_core.remote.remote_child import RemoteChild
 
 _FRAME_BYTES = 128
 _GRACE_S = 2.0
@@ -196,7 +197,8 @@ class ChildGroup:
         address, _ = memory.connection(child)
         body = remote.body(
             context,
-            shipped(self.registry, spec.space),
+            self.registry,
+            spec.space,
             ranges,
             address + self.opener.memory_bytes,
             self.settings.config["child_queue_bytes"],

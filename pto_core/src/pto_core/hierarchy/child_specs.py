@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pto_core._hierarchy import CallableSpace
 from pto_core.hierarchy.children import NestedWorker
@@ -11,7 +12,9 @@ from pto_core.hierarchy.engine.events import Kind
 from pto_core.hierarchy.fence import Fence
 from pto_core.hierarchy.processes.plan import StartMethod
 from pto_core.hierarchy.settings import WorkerSettings, level_name
-from pto_core.remote.remote_child import REASON_BYTES, RemoteChild
+
+if TYPE_CHECKING:
+    from pto_core.remote.remote_child import RemoteChild
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class ChildSpec:
     @property
     def reason_bytes(self) -> int:
         """The size of the memory after the connection in which a relay explains its exit."""
-        return 0 if self.remote is None else REASON_BYTES
+        return 0 if self.remote is None else self.remote.reason_bytes
 
     @property
     def is_spawned(self) -> bool:
@@ -74,6 +77,8 @@ def _of_worker(worker: NestedWorker, path: str, method: StartMethod) -> ChildSpe
     kind, space = Kind.NEXT_LEVEL, CallableSpace.LOCAL_PYTHON
     if worker.settings.host is None:
         return ChildSpec(path, kind, space, worker=worker, start_method=method)
+    from pto_core.remote.remote_child import RemoteChild  # local Workers start without it
+
     remote = RemoteChild(worker, path)
     return ChildSpec(
         path,

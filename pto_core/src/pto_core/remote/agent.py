@@ -298,7 +298,6 @@ def serve(
 ) -> None:
     """Run an agent until SIGTERM, SIGINT or a request to stop. ``started`` receives the address."""
     theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    parent = os.getpid()
     server = os.fork()
     if server == 0:
         theirs.close()
@@ -311,7 +310,6 @@ def serve(
         finally:
             os._exit(code)
     ours.close()
-    assert parent == os.getpid()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os.kill(server, signal.SIGTERM))
     SessionHost(theirs).run()

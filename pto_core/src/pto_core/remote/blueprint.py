@@ -30,7 +30,7 @@ from pto_core.remote.callables import (
 )
 from pto_core.remote.chip_sender import ChipSender
 from pto_core.remote.requests import DELIVERIES_MAX, to_sent
-from pto_core.remote.values import Name, Natural, Record, Text, Value, decoder, from_value, to_value
+from pto_core.remote.values import Name, Natural, Record, Text, Value, from_value, to_value
 from pto_core.toolchain.source_folders import SourceFolders
 
 BLUEPRINT_BYTES_MAX = 2**28
@@ -193,6 +193,3 @@ def has_code_by_value(blueprint: Blueprint, callables: Iterable[CallableRecord])
 def local_deliveries(record: CallableRecord, folders: SourceFolders) -> list[Delivery]:
     """Return the deliveries of a record; files are written to ``folders``."""
     return [to_local(one, folders) for one in record.deliveries]
-
-
-decode_blueprint = decoder(Blueprint, "blueprint", BLUEPRINT_BYTES_MAX)

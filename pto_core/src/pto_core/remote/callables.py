@@ -74,7 +74,6 @@ class BinaryPart(Record, frozen=True, tag="binary"):
     file: Natural
 
 
-FunctionPart = ImportedFunction | SerialisedFunction
 AnyPart = SourcePart | BinaryPart | ImportedFunction | SerialisedFunction
 
 

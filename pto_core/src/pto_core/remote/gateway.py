@@ -101,7 +101,6 @@ class Gateway:
             plan.rights.permitted_request,
             SourceFolders(load_core()["cache_dir"]),
         )
-        self._lost = ""
 
     def _start_worker(self) -> ParentPort:
         plan = self._plan

@@ -6,11 +6,13 @@ import os
 import sys
 from collections.abc import Sequence
 
+from pto_core._hierarchy import CallableSpace
 from pto_core.errors import ChildDiedError, PtoError
 from pto_core.hierarchy.children import ChildContext, NestedWorker
 from pto_core.hierarchy.processes import ChildExit
+from pto_core.hierarchy.registry import Registry
 from pto_core.remote.agent_messages import Open
-from pto_core.remote.blueprint import CallableRecord, blueprint_of
+from pto_core.remote.blueprint import blueprint_of, shipped
 from pto_core.remote.fence import RemoteSessionName, SessionFence
 from pto_core.remote.relay import (
     REASON_BYTES,
@@ -27,6 +29,9 @@ _SECOND_NS = 1_000_000_000
 class RemoteChild:
     """A child on another host. Each start of its relay is an epoch of the same session."""
 
+    reason_bytes = REASON_BYTES
+    """The size of the shared memory in which a relay explains its exit."""
+
     def __init__(self, worker: NestedWorker, path: str) -> None:
         self._worker = worker
         self._path = path
@@ -38,7 +43,8 @@ class RemoteChild:
     def body(
         self,
         context: ChildContext,
-        callables: Sequence[CallableRecord],
+        registry: Registry,
+        space: CallableSpace,
         ranges: Sequence[tuple[int, int]],
         reason: int,
         queue_bytes: int,
@@ -46,7 +52,7 @@ class RemoteChild:
         """Return the body of the next relay.
 
         ``ranges``: address and bytes of the shared memory. ``reason``: the address of
-        :data:`REASON_BYTES` of it. Raises UsageError for a Worker that cannot be sent.
+        ``reason_bytes`` of it. Raises UsageError for a Worker that cannot be sent.
         """
         settings = self._worker.settings
         config = settings.config
@@ -61,7 +67,7 @@ class RemoteChild:
             python=sys.version_info[:2],
             lease_ns=round(config["remote_lease_s"] * _SECOND_NS),
             blueprint=blueprint_of(self._worker),
-            callables=list(callables),
+            callables=shipped(registry, space),
             ranges=list(ranges),
             queue_bytes=queue_bytes,
             start_timeout_s=config["child_start_timeout_s"],
@@ -85,6 +91,3 @@ class RemoteChild:
             signal=ended.signal,
             exit_code=ended.exit_code,
         )
-
-
-__all__ = ["REASON_BYTES", "RemoteChild"]
