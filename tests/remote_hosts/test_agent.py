@@ -89,6 +89,10 @@ def test_rights_of_a_client_are_checked_before_anything_is_read(keys: Path, tmp_
         error = refusal(agent, blueprint=Blueprint(3, [], 9, {}, bytes(16), [], []))
         assert isinstance(error, CapacityError)
         assert "client ann would have 11 processes on this host; its limit is 4" in str(error)
+        empty = Blueprint(3, [], 1, {}, bytes(16), [], [])
+        error = refusal(agent, blueprint=empty, modules={"pack.py": b""})
+        assert isinstance(error, RightsError)
+        assert "pack has Python code, which this host does not accept from client ann" in str(error)
         assert agent.processes() == []
 
 

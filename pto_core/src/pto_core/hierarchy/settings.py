@@ -24,10 +24,14 @@ _warned: set[str] = set()
 
 @dataclass(frozen=True)
 class RemoteHost:
-    """Another host: the address of its agent, and the folder of keys; None: without keys."""
+    """Another host: the address of its agent, and the folder of keys; None: without keys.
+
+    ``ship``: the top-level modules of the program that are sent to it.
+    """
 
     address: str
     keys: str | None
+    ship: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,8 @@ class Worker:
     for each of four heap rings, ``transport``, ``engine`` (``"native"``, ``"reference"``, or the
     name of another plugin), ``on_worker_death`` (``"fail"``, ``"restart"``, ``"reroute"``),
     ``start_method`` (``"fork"``, ``"spawn"``), ``task_timeout_s``, and any other as a keyword.
+    ``host``: the address of an agent whose host runs this Worker, with the key set in the folder
+    ``keys``; ``ship``: modules and packages of the program that are sent to it.
     ``policy`` picks a child for a task without a pin: it is a function, see
     :data:`pto_core.interfaces.Policy`, or the name of a plugin.
 
@@ -60,6 +62,7 @@ class Worker:
         config: Config | None = None,
         host: str | None = None,
         keys: str | os.PathLike[str] | None = None,
+        ship: Iterable[str] = (),
         **settings: Any,
     ) -> None:
         named = policy if isinstance(policy, str) else None
@@ -73,7 +76,7 @@ class Worker:
             child_mode,
             config,
             given,
-            _remote_host(host, keys, policy, config),
+            _remote_host(host, keys, ship, policy, config),
         )
         self._node = WorkerNode(checked, None if isinstance(policy, str) else policy)
         self._callables = Callables(self._node)
@@ -261,12 +264,20 @@ class Worker:
 
 
 def _remote_host(
-    host: str | None, keys: str | os.PathLike[str] | None, policy: object, config: object
+    host: str | None,
+    keys: str | os.PathLike[str] | None,
+    ship: Iterable[str],
+    policy: object,
+    config: object,
 ) -> RemoteHost | None:
     """Return the host of a remote Worker; raise UsageError for arguments that cannot be sent."""
+    modules = _module_names(ship)
     if host is None:
-        if keys is not None:
-            raise UsageError("keys without a host; pass host='tcp://HOST:PORT', too", name="keys")
+        for name, given in (("keys", keys is not None), ("ship", bool(modules))):
+            if given:
+                raise UsageError(
+                    f"{name} without a host; pass host='tcp://HOST:PORT', too", name=name
+                )
         return None
     for name, value in (("policy", policy), ("config", config)):
         if value is not None and not isinstance(value, str):
@@ -275,4 +286,15 @@ def _remote_host(
                 name=name,
                 value=value,
             )
-    return RemoteHost(host, None if keys is None else os.path.abspath(keys))
+    return RemoteHost(host, None if keys is None else os.path.abspath(keys), modules)
+
+
+def _module_names(ship: Iterable[str]) -> tuple[str, ...]:
+    names = () if isinstance(ship, str) else tuple(ship)
+    if isinstance(ship, str) or not all(isinstance(name, str) for name in names):
+        raise UsageError(
+            f"ship is {ship!r}; pass a list of the names of modules, such as ['my_pkg']",
+            name="ship",
+            value=ship,
+        )
+    return names

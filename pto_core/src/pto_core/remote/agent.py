@@ -204,6 +204,8 @@ class Agent:
             rights=rights,
             core_version=self._core_version,
             insecure=self._insecure,
+            modules=rights.permitted_modules(request.modules),
+            uses=tuple(request.uses),
         )
         return _Session(request, rights, send_plan(self._host, request.session, plan))
 

@@ -17,6 +17,8 @@ from pto_core.errors import LinkError, ProtocolError
 from pto_core.interfaces import Link, LinkPlugin
 from pto_core.remote.blueprint import BLUEPRINT_BYTES_MAX, CALLABLES_MAX, Blueprint, CallableRecord
 from pto_core.remote.failures import FailureRecord
+from pto_core.remote.program_modules import ModuleSources
+from pto_core.remote.used_modules import USED_MAX, UsedModule
 from pto_core.remote.values import Name, Natural, Record, Text, decoder, encoded
 from pto_core.remote.wire import Part
 
@@ -29,7 +31,10 @@ _Session = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 
 
 class Open(Record, frozen=True, tag="open"):
-    """Start a session: a gateway and the Worker of the blueprint."""
+    """Start a session: a gateway and the Worker of the blueprint.
+
+    ``modules``: sources that the Worker can import. ``uses``: modules of its functions, to compare.
+    """
 
     session: _Session
     epoch: Natural
@@ -42,6 +47,8 @@ class Open(Record, frozen=True, tag="open"):
     ranges: Annotated[list[tuple[Natural, Natural]], msgspec.Meta(max_length=RANGES_MAX)]
     queue_bytes: Natural
     start_timeout_s: float
+    modules: ModuleSources = {}  # noqa: RUF012
+    uses: Annotated[list[UsedModule], msgspec.Meta(max_length=USED_MAX)] = []  # noqa: RUF012
 
 
 class End(Record, frozen=True, tag="end"):

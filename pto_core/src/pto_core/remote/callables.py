@@ -194,7 +194,7 @@ def _content(chip: PortableChip, number: int) -> bytes:
 def _check_names(part: SourcePart) -> None:
     """Refuse names outside the folder, and a name that is a file and a folder."""
     for name in (*part.files, *part.folders):
-        _check_name(name)
+        check_name(name)
     inner = {str(folder) for name in (*part.files, *part.folders) for folder in _above(name)}
     if len(inner) > FILES_MAX:
         raise ProtocolError(
@@ -209,7 +209,8 @@ def _check_names(part: SourcePart) -> None:
         raise ProtocolError(f"the source {part.source!r} from another host has no content")
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """Refuse the name of a file that is not a relative path below a folder: ProtocolError."""
     is_relative = name == str(PurePosixPath(name)) and not name.startswith("/")
     parts = name.split("/")
     is_short = len(parts) <= _PARTS_MAX and all(len(one.encode()) <= _PART_MAX for one in parts)

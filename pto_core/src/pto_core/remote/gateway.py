@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import os
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pto_core import _hierarchy, plugins
@@ -30,11 +31,12 @@ from pto_core.remote.failures import failure_to_bytes
 from pto_core.remote.frame_gateway import FrameGateway
 from pto_core.remote.handshake import Identity, Side
 from pto_core.remote.messages import MessageKind
-from pto_core.remote.rebuilt_worker import RemoteWorkerBody
+from pto_core.remote.rebuilt_worker import ProgramModules, RemoteWorkerBody
 from pto_core.remote.rights import Rights
 from pto_core.remote.session import RemoteSession, State
 from pto_core.remote.session_ends import AcceptedSession
 from pto_core.remote.shadow_memory import ShadowMemory
+from pto_core.remote.used_modules import UsedModule
 from pto_core.toolchain.source_folders import SourceFolders
 
 _FRAME_BYTES = 128
@@ -49,7 +51,8 @@ class GatewayPlan:
     """A session to serve, as the agent has checked it.
 
     ``ranges``: address and bytes of the memory that the parent's Worker shares. ``bind``: the
-    address to listen on, with port 0.
+    address to listen on, with port 0. ``modules``: sources by file name. ``uses``: modules that the
+    Worker compares with those of this host.
     """
 
     session: bytes
@@ -67,6 +70,8 @@ class GatewayPlan:
     rights: Rights
     core_version: str
     insecure: bool
+    modules: Mapping[str, bytes]
+    uses: tuple[UsedModule, ...]
 
 
 class Gateway:
@@ -117,7 +122,8 @@ class Gateway:
             child_bell=_hierarchy.progress_table_child_bell(table, 0),
         )
         context = ChildContext(0, table, connection)
-        body = RemoteWorkerBody(context, plan.blueprint, plan.callables)
+        modules = ProgramModules.written(plan.modules, plan.uses)
+        body = RemoteWorkerBody(context, plan.blueprint, plan.callables, modules)
         keep(
             (file, nbytes, address)
             for file, (address, nbytes) in zip(self._shadow_files, plan.ranges, strict=True)

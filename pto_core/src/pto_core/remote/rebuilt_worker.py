@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pto_core._hierarchy import CallableKind, CallableSpace
@@ -13,7 +14,30 @@ from pto_core.hierarchy.registry import Registration, Registry
 from pto_core.hierarchy.settings import worker_settings
 from pto_core.hierarchy.worker_node import WorkerNode
 from pto_core.remote.blueprint import Blueprint, CallableRecord, local_deliveries
+from pto_core.remote.program_modules import top_levels, use_modules, write_modules
+from pto_core.remote.used_modules import UsedModule, check_used
 from pto_core.toolchain.source_folders import SourceFolders
+
+
+@dataclass(frozen=True)
+class ProgramModules:
+    """The modules that were sent, in ``folder``, and those to compare with this host's."""
+
+    folder: str | None
+    names: Sequence[str]
+    uses: Sequence[UsedModule]
+
+    @classmethod
+    def written(cls, sources: Mapping[str, bytes], uses: Sequence[UsedModule]) -> ProgramModules:
+        """Write the sources to a folder of this process."""
+        folder = str(write_modules(sources)) if sources else None
+        return cls(folder, top_levels(sources), uses)
+
+    def prepare(self) -> None:
+        """Make the modules importable and compare the others; raise UsageError."""
+        if self.folder is not None:
+            use_modules(self.folder, self.names)
+        check_used(self.uses)
 
 
 @dataclass(frozen=True)
@@ -23,10 +47,12 @@ class RemoteWorkerBody:
     context: ChildContext
     blueprint: Blueprint
     callables: tuple[CallableRecord, ...]
+    modules: ProgramModules
 
     def __call__(self, start: ChildStart) -> None:
         """Build the Worker, and run it until the gateway asks it to close."""
         start.doing("building the Worker")
+        self.modules.prepare()
         folders = SourceFolders(load_core()["cache_dir"])
         deliveries = {one.digest: tuple(local_deliveries(one, folders)) for one in self.callables}
         context = replace(self.context, deliveries=deliveries)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pto_core._hierarchy import CallableSpace
 from pto_core.errors import ChildDiedError, PtoError
@@ -14,6 +15,7 @@ from pto_core.hierarchy.registry import Registry
 from pto_core.remote.agent_messages import Open
 from pto_core.remote.blueprint import blueprint_of, shipped
 from pto_core.remote.fence import RemoteSessionName, SessionFence
+from pto_core.remote.program_modules import module_sources, top_levels
 from pto_core.remote.relay import (
     REASON_BYTES,
     SESSION_OVER,
@@ -21,6 +23,7 @@ from pto_core.remote.relay import (
     RelayBody,
     read_reason,
 )
+from pto_core.remote.used_modules import used_modules
 from pto_core.version import VERSION
 
 _SECOND_NS = 1_000_000_000
@@ -59,6 +62,7 @@ class RemoteChild:
         assert settings.host is not None
         self._epoch += 1
         self._reason = reason
+        modules = module_sources(settings.host.ship)
         request = Open(
             session=self._session,
             epoch=self._epoch,
@@ -71,12 +75,20 @@ class RemoteChild:
             ranges=list(ranges),
             queue_bytes=queue_bytes,
             start_timeout_s=config["child_start_timeout_s"],
+            modules=modules,
+            uses=used_modules(self._targets(registry, space), top_levels(modules)),
         )
         agent = AgentAddress(
             settings.host.address, settings.host.keys, config["link"], config["remote_insecure"]
         )
         self.fence.name = RemoteSessionName(agent, self._session, self._epoch, request.lease_ns)
         return RelayBody(context, agent, request, config["remote_memory_limit"], reason)
+
+    def _targets(self, registry: Registry, space: CallableSpace) -> list[object]:
+        """Return the callables of the Worker and those that its parent registered for it."""
+        from_above = [one for one in registry.registrations() if one.identity.space == space]
+        below = (one.registry.registrations() for one in _all_below(self._worker))
+        return [one.target for one in itertools.chain(from_above, *below)]
 
     def exit_error(self, ended: ChildExit) -> PtoError:
         """Return the error of a relay that has exited."""
@@ -91,3 +103,10 @@ class RemoteChild:
             signal=ended.signal,
             exit_code=ended.exit_code,
         )
+
+
+def _all_below(worker: NestedWorker) -> Iterator[NestedWorker]:
+    """Yield a Worker and all Workers below it."""
+    yield worker
+    for one in worker.nested:
+        yield from _all_below(one)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,6 +17,7 @@ from pto_core.remote.callables import (
     PortableChip,
     SerialisedFunction,
 )
+from pto_core.remote.program_modules import top_levels
 from pto_core.remote.requests import Deliver, Request
 
 
@@ -24,9 +25,9 @@ class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The rights of one client key.
 
     ``processes``: the largest number of processes of all its sessions. ``python_code``: whether
-    Python functions may arrive by code. ``native_code``: whether C++ sources and libraries may
-    arrive. ``imports``: the prefixes of modules that may be imported;
-    None means every module.
+    Python functions and modules may arrive by code. ``native_code``: whether C++ sources and
+    libraries may arrive. ``imports``: the prefixes of modules that may be imported; None means
+    every module.
     """
 
     name: str
@@ -59,6 +60,13 @@ class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             msgspec.structs.replace(one, deliveries=self._permitted(one.name, one.deliveries))
             for one in records
         ]
+
+    def permitted_modules(self, sources: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """Return the sources of modules if Python code is permitted; raise RightsError."""
+        for name in top_levels(sources)[:1]:
+            if refusal := self._missing(name, "Python code", "python_code", has=self.python_code):
+                raise RightsError(refusal, name="rights")
+        return sources
 
     def permitted_request(self, request: Request) -> Request:
         """Return a control request with its permitted deliveries; raise RightsError."""

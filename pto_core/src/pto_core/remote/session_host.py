@@ -21,6 +21,7 @@ from pto_core.errors import ProtocolError
 from pto_core.hierarchy.failures import Failure
 from pto_core.remote.failures import failure_to_bytes
 from pto_core.remote.gateway import Gateway, GatewayPlan
+from pto_core.remote.program_modules import remove_modules
 
 _MESSAGE_BYTES = 1 << 16
 _REAP_S = 0.5
@@ -71,6 +72,7 @@ class SessionHost:
         for name, pid in list(self._pids.items()):
             if os.waitpid(pid, os.WNOHANG)[0]:
                 del self._pids[name]
+                remove_modules(pid)  # it was perhaps killed
 
 
 def serve_plan(plan_file: int, agent: int, tries: int) -> NoReturn:
@@ -96,6 +98,7 @@ def serve_plan(plan_file: int, agent: int, tries: int) -> NoReturn:
             channel.sendall(pickle.dumps(("failed", failure_to_bytes(Failure.of(error)))))
         traceback.print_exc()
     finally:
+        remove_modules(os.getpid())
         os._exit(code)
 
 
