@@ -11,12 +11,19 @@ from typing import Any
 
 import psutil
 import pytest
-from remote_hosts import Agent, counted, running_agent, wait_until
+from remote_hosts import Agent, counted, running_agent, task_args, wait_until
 
 from pto_core import Worker
 from pto_core._hierarchy import CallableKind, CallableSpace
-from pto_core.errors import CapacityError, ChildStartError, PtoError, RightsError, UsageError
-from pto_core.remote.agent_messages import Open, Refused
+from pto_core.errors import (
+    CapacityError,
+    ChildDiedError,
+    ChildStartError,
+    PtoError,
+    RightsError,
+    UsageError,
+)
+from pto_core.remote.agent_messages import Drain, Open, Refused, Stop
 from pto_core.remote.blueprint import Blueprint, CallableRecord
 from pto_core.remote.callables import SerialisedFunction
 from pto_core.remote.failures import failure_from_record
@@ -50,6 +57,8 @@ def refusal(agent: Agent, **changed: Any) -> PtoError:
         "ranges": [],
         "queue_bytes": 4096,
         "start_timeout_s": 10.0,
+        "memory": 2**30,
+        "tasks": 64,
     }
     contact = Contact.of(AgentAddress(agent.address, str(agent.keys), agent.link, False))
     reply = contact.ask(Open(**{**members, **changed}), 10)
@@ -81,7 +90,7 @@ def allow_list(folder: Path, keys: Path, **rights: Any) -> Path:
 
 
 def test_rights_of_a_client_are_checked_before_anything_is_read(keys: Path, tmp_path: Path) -> None:
-    file = allow_list(tmp_path, keys, python_code=False, processes=4)
+    file = allow_list(tmp_path, keys, python_code=False, processes=4, memory="1G", tasks=64)
     with running_agent(tmp_path, "zmq", keys, "--allow", str(file)) as agent:
         error = refusal(agent)
         assert isinstance(error, RightsError)
@@ -90,10 +99,59 @@ def test_rights_of_a_client_are_checked_before_anything_is_read(keys: Path, tmp_
         assert isinstance(error, CapacityError)
         assert "client ann would have 11 processes on this host; its limit is 4" in str(error)
         empty = Blueprint(3, [], 1, {}, bytes(16), [], [])
+        error = refusal(agent, blueprint=empty, memory=2**30 + 1)
+        assert isinstance(error, CapacityError)
+        assert "1073741825 bytes of shadow memory on this host; its limit is 1073741824" in (
+            str(error)
+        )
+        error = refusal(agent, blueprint=empty, tasks=65)
+        assert isinstance(error, CapacityError)
+        assert "65 tasks in flight on this host; its limit is 64" in str(error)
         error = refusal(agent, blueprint=empty, modules={"pack.py": b""})
         assert isinstance(error, RightsError)
         assert "pack has Python code, which this host does not accept from client ann" in str(error)
         assert agent.processes() == []
+
+
+def test_only_a_client_with_rights_administrates_and_chooses_programs(
+    keys: Path, tmp_path: Path
+) -> None:
+    file = allow_list(tmp_path, keys)
+    with running_agent(tmp_path, "zmq", keys, "--allow", str(file)) as agent:
+        contact = Contact.of(AgentAddress(agent.address, str(agent.keys), agent.link, False))
+        for request, action in ((Drain(), "drain"), (Stop(), "stop")):
+            reply = contact.ask(request, 10)
+            assert isinstance(reply, Refused)
+            error = failure_from_record(reply.failure).exception
+            assert isinstance(error, RightsError)
+            assert f"client ann may not {action} this agent; set admin = true there" in str(error)
+        with Worker(level=4) as worker:
+            worker.add_worker(agent.worker(cxx="/tmp/evil"))
+            with pytest.raises(ChildStartError, match=r"cxx chooses a program .* host_settings"):
+                worker.init()
+
+
+def test_memory_above_the_quota_ends_the_session(keys: Path, tmp_path: Path) -> None:
+    file = allow_list(tmp_path, keys, memory="8M", tasks=4)
+    with (
+        running_agent(tmp_path, "zmq", keys, "--allow", str(file)) as agent,
+        Worker(level=4, child_window=4) as worker,
+    ):
+        step = worker.register(lambda orch, args, config: args.tensor(0).fill(1))
+        worker.add_worker(agent.worker(num_sub_workers=0, remote_memory_limit="8M"))
+        parts = worker.shared_array((20, 1 << 20), "uint8")
+
+        def small(orch: Any, args: Any, config: Any) -> None:
+            for part in parts:  # more in all than the quota
+                orch.submit_next_level(step, task_args(part), worker=0)
+
+        def large(orch: Any, args: Any, config: Any) -> None:
+            orch.submit_next_level(step, task_args(parts), worker=0)
+
+        worker.run(small)
+        assert (parts == 1).all()
+        with pytest.raises(ChildDiedError, match=r"shadow memory; it declared at most 8388608"):
+            worker.run(large)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +207,17 @@ def test_the_command_shows_sessions_drains_and_stops(keys: Path, tmp_path: Path)
         assert "accepting sessions" in text
         assert "L4/host0" in text
         assert pto_agent(agent, "drain") == "done\n"
-        assert json.loads(pto_agent(agent, "status", "--json"))["is_draining"] is True
+        state = json.loads(pto_agent(agent, "status", "--json"))
+        assert state["is_draining"] is True
+        (session,) = state["sessions"]
+        age_s = session.pop("age_s")
+        assert 0 < age_s < 60
+        assert session == {
+            "session": "L4/host0",
+            "client": "own key set",
+            "epoch": 1,
+            "processes": 4,
+        }
         other = Worker(level=4)
         other.add_worker(agent.worker())
         with other, pytest.raises(ChildStartError, match="asked to drain"):

@@ -136,10 +136,28 @@ def test_blocks_above_the_quota_are_evicted_but_not_those_in_use() -> None:
     first, _, evicted = rig.admit(at(0, 8))
     assert evicted == []
     assert rig.pushed(at(PIECE_BYTES, 8)) is not None
-    assert rig.admit(at(2 * PIECE_BYTES, 8))[2] == [block + 1]
+    third, _, evicted = rig.admit(at(2 * PIECE_BYTES, 8))
+    assert evicted == [block + 1]
     rig.home.finish(first)
     assert rig.admit(at(3 * PIECE_BYTES, 8))[2] == [block]
+    rig.home.finish(third)
     assert rig.pushed(at(0, 8)) == [Range(BASE, BASE + 8)]
+
+
+def test_a_frame_waits_if_the_frames_in_flight_would_exceed_the_quota() -> None:
+    rig = Rig(quota=2 * PIECE_BYTES)
+    large, pushes, _ = rig.admit(at(0, 3 * PIECE_BYTES))  # alone, it may exceed the quota
+    assert pushes is not None
+    small, pushes, _ = rig.admit(at(0, 8))
+    assert pushes is not None  # it needs no more memory
+    rig.home.finish(small)
+    assert rig.admit(at(3 * PIECE_BYTES, 8))[1] is None
+    rig.home.finish(large)
+    frame, pushes, _ = rig.admit(at(3 * PIECE_BYTES, 2 * PIECE_BYTES))
+    assert pushes is not None
+    assert rig.admit(at(0, 8))[1] is None
+    rig.home.finish(frame)
+    assert rig.admit(at(0, 8))[1] is not None
 
 
 @pytest.mark.parametrize("start", [-1, PIECES * PIECE_BYTES - 4, -BASE, 1 << 40])

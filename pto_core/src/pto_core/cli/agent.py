@@ -77,10 +77,10 @@ def _serve(link: str, namespace: argparse.Namespace) -> None:
     if namespace.insecure and namespace.keys is None:
         print("pto agent: without keys, every program that reaches this address can run code here")
     credentials: KeyPair | None = None
-    clients: Sequence[Rights] = [Rights("anyone", "")]
+    clients: Sequence[Rights] = [Rights.of_owner("anyone", "")]
     if namespace.keys is not None:
         credentials = key_pair(namespace.keys, AGENT, link)
-        clients = [Rights("own key set", public_key(namespace.keys, CLIENT, link))]
+        clients = [Rights.of_owner("own key set", public_key(namespace.keys, CLIENT, link))]
     if namespace.allow is not None:
         clients = read_rights(namespace.allow)
 
@@ -99,12 +99,17 @@ def _serve(link: str, namespace: argparse.Namespace) -> None:
 
 
 def _show(status: Status, *, as_json: bool) -> None:
-    rows = [
-        (one.path, one.client, str(one.epoch), str(one.processes), f"{one.age_s:.0f} s")
-        for one in status.sessions
-    ]
     if as_json:
-        sessions = [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
+        sessions = [
+            {
+                "session": one.path,
+                "client": one.client,
+                "epoch": one.epoch,
+                "processes": one.processes,
+                "age_s": round(one.age_s, 3),
+            }
+            for one in status.sessions
+        ]
         show_json(
             {
                 "address": status.address,
@@ -116,5 +121,9 @@ def _show(status: Status, *, as_json: bool) -> None:
         return
     state = "draining" if status.is_draining else "accepting sessions"
     print(f"agent at {status.address}, ptorun-core {status.core_version}, {state}")
+    rows = [
+        (one.path, one.client, str(one.epoch), str(one.processes), f"{one.age_s:.0f} s")
+        for one in status.sessions
+    ]
     if rows:
         show_table("sessions", _COLUMNS, rows)

@@ -43,7 +43,13 @@ def core_options(environ: Mapping[str, str]) -> tuple[Option, ...]:
             "none: full from Python, raw from C++",
         ),
         *_worker_options(),
-        Option("cache_dir", _cache_dir(environ), path, "folder of compiled artefacts"),
+        Option(
+            "cache_dir",
+            _cache_dir(environ),
+            path,
+            "folder of compiled artefacts",
+            is_of_host=True,
+        ),
         Option(
             "cache_limit_bytes",
             2 * 2**30,
@@ -51,7 +57,7 @@ def core_options(environ: Mapping[str, str]) -> tuple[Option, ...]:
             "size of the compiled artefacts that are kept, the last used ones first; 0: no limit",
         ),
         Option("jobs", _available_cpus(), integer(minimum=1), "compilers that run at once"),
-        Option("cxx", None, optional(text), "C++ compiler to prefer", environment="CXX"),
+        Option("cxx", None, optional(text), "C++ compiler to prefer", "CXX", is_of_host=True),
         Option("log_level", "warn", choice(*LOG_LEVELS), "least severe message that is shown"),
         Option("log_format", "text", choice(*LOG_FORMATS), "how log messages are written"),
         Option(
@@ -60,6 +66,7 @@ def core_options(environ: Mapping[str, str]) -> tuple[Option, ...]:
             optional(path),
             "folder of the kernel tile library",
             environment="PTO_ISA_ROOT",
+            is_of_host=True,
         ),
     )
 
@@ -80,7 +87,7 @@ def _worker_options() -> tuple[Option, ...]:
             "remote_memory_limit",
             2**32,
             size_bytes,
-            "bytes of shared memory that another host keeps beside those that tasks use",
+            "bytes of shared memory that another host holds",
         ),
         Option("engine", "native", text, "engine that runs the graphs of a Worker"),
         Option("policy", "least_loaded", text, "placement policy for tasks without a pin"),

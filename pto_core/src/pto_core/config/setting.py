@@ -29,6 +29,11 @@ class Setting:
         """The dotted name."""
         return self.option.key
 
+    @property
+    def is_argument(self) -> bool:
+        """Whether the program passed the value."""
+        return self.origin == "argument"
+
 
 @dataclass(frozen=True)
 class Entry:

@@ -202,6 +202,7 @@ class ChildGroup:
             ranges,
             address + self.opener.memory_bytes,
             self.settings.config["child_queue_bytes"],
+            self.settings.config["child_window"],
         )
         return ChildPlan(spec.path, body, memory.mappings, start_method=spec.start_method)
 

@@ -66,6 +66,8 @@ class Option:
     :mod:`pto_core.interfaces.parse`. ``environment``: the variable that sets it; None means
     ``PTO_`` and the key in capitals (``PTO_SIM_SEED``). ``native``: the key of the value, as text,
     in the options of the plugin's native library; None means that the library does not receive it.
+    ``is_of_host``: the value chooses a program or folder of the host. A client of an agent needs a
+    right to set it.
     """
 
     key: str
@@ -74,6 +76,7 @@ class Option:
     help: str
     environment: str | None = None
     native: str | None = None
+    is_of_host: bool = False
 
     @property
     def variable(self) -> str:

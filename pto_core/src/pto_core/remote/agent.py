@@ -39,7 +39,7 @@ from pto_core.remote.agent_messages import (
 from pto_core.remote.blueprint import has_code_by_value
 from pto_core.remote.failures import failure_from_bytes, failure_to_record
 from pto_core.remote.gateway import GatewayPlan
-from pto_core.remote.rights import Rights
+from pto_core.remote.rights import Needs, Rights
 from pto_core.remote.session_host import SessionHost, read_report, send_plan
 
 _KILL_S = 1.0  # after the request to end
@@ -129,7 +129,8 @@ class Agent:
         if isinstance(request, End):
             return self._end_epoch(request)
         if isinstance(request, GetStatus):
-            return self._status()
+            return self._status(rights)
+        rights.check_admin("stop" if isinstance(request, Stop) else "drain")
         self._is_draining = True
         if isinstance(request, Stop):
             self.stop()
@@ -179,12 +180,10 @@ class Agent:
 
     def _start(self, request: Open, rights: Rights) -> _Session:
         self._check_versions(request)
-        used = sum(
-            one.request.blueprint.process_count + 1
-            for one in self._sessions.values()
-            if one.rights is rights
-        )
-        blueprint = rights.permitted(request.blueprint, used)
+        others = [_needs(one.request) for one in self._sessions.values() if one.rights is rights]
+        used = Needs(*map(sum, zip(Needs(), *others, strict=True)))
+        rights.check_quotas(_needs(request), used)
+        blueprint = rights.permitted(request.blueprint)
         callables = rights.permitted_callables(request.callables)
         host, _ = split_address(self._listener.address)
         host = f"[{host}]" if ":" in host else host
@@ -204,6 +203,8 @@ class Agent:
             rights=rights,
             core_version=self._core_version,
             insecure=self._insecure,
+            memory=None if rights.memory is None else request.memory,
+            tasks=None if rights.tasks is None else request.tasks,
             modules=rights.permitted_modules(request.modules),
             uses=tuple(request.uses),
         )
@@ -262,7 +263,7 @@ class Agent:
                 session.ending = time.monotonic()
                 self._host.sendall(pickle.dumps(("kill", name)))
 
-    def _status(self) -> Status:
+    def _status(self, rights: Rights) -> Status:
         return Status(
             self._core_version,
             self._listener.address,
@@ -276,8 +277,13 @@ class Agent:
                     time.monotonic() - one.begun,
                 )
                 for one in self._sessions.values()
+                if rights.admin or one.rights is rights
             ],
         )
+
+
+def _needs(request: Open) -> Needs:
+    return Needs(request.blueprint.process_count + 1, request.memory, request.tasks)
 
 
 def _dotted(version: tuple[int, int]) -> str:

@@ -33,6 +33,7 @@ _Session = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 class Open(Record, frozen=True, tag="open"):
     """Start a session: a gateway and the Worker of the blueprint.
 
+    ``memory``: bytes that the shadow may hold. ``tasks``: tasks that may be in flight.
     ``modules``: sources that the Worker can import. ``uses``: modules of its functions, to compare.
     """
 
@@ -47,6 +48,8 @@ class Open(Record, frozen=True, tag="open"):
     ranges: Annotated[list[tuple[Natural, Natural]], msgspec.Meta(max_length=RANGES_MAX)]
     queue_bytes: Natural
     start_timeout_s: float
+    memory: Natural
+    tasks: Natural
     modules: ModuleSources = {}  # noqa: RUF012
     uses: Annotated[list[UsedModule], msgspec.Meta(max_length=USED_MAX)] = []  # noqa: RUF012
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from pto_core._hierarchy import ParentPort
-from pto_core.errors import ProtocolError
+from pto_core.errors import CapacityError, ProtocolError
 from pto_core.hierarchy.failures import Failure
 from pto_core.interfaces.frame import AnswerKind, FrameKind, Outcome
 from pto_core.remote.accesses import Access, accesses_of
@@ -74,7 +74,8 @@ class FrameGateway:
     """Passes frames to the Worker, and their ends back. One thread; no call blocks.
 
     ``permit`` returns the permitted part of a request, or raises an exception of the error tree.
-    Files of callables are written to ``folders``.
+    Files of callables are written to ``folders``. ``tasks``: the most tasks in flight; None: no
+    limit.
     """
 
     def __init__(
@@ -85,7 +86,10 @@ class FrameGateway:
         permit: Permit,
         folders: SourceFolders,
         inline_bytes: int = INLINE_BYTES,
+        *,
+        tasks: int | None = None,
     ) -> None:
+        self._tasks = tasks
         self._port = port
         self._shadow = shadow
         self._session = session
@@ -94,6 +98,7 @@ class FrameGateway:
         self._inline_bytes = inline_bytes
         self._arrivals = Arrivals()
         self._received = 0  # number of the last frame that arrived
+        self._left = 0  # number of the last frame that the Worker has ended
         self._waiting: deque[_Task | tuple[int, bytes]] = deque()
         self._flying: deque[int] = deque()  # in the Worker, oldest first
         self._ended: deque[_Ended] = deque()
@@ -108,11 +113,12 @@ class FrameGateway:
         return bool(self._flying)
 
     def handle(self, message: Message) -> None:
-        """Handle a message of the relay; raise ProtocolError."""
+        """Handle a message of the relay; raise ProtocolError, and CapacityError above a limit."""
         kind = message.kind
         if kind == MessageKind.TASKS:
             for frame in unpack_tasks(message.body):
                 self._add(frame)
+            self._check_tasks()
         elif kind == MessageKind.CONTENT:
             number, push = unpack_content(message.body)
             self._arrivals.add(number, lambda: self._write(push))
@@ -144,6 +150,16 @@ class FrameGateway:
         has_tensors = frame.data[:4] not in (b"", _NO_TENSORS)
         self._waiting.append(_Task(frame, accesses_of(frame.data) if has_tensors else []))
         self._arrivals.complete(frame.number)
+
+    def _check_tasks(self) -> None:
+        count = self._received - self._left
+        if self._tasks is not None and count > self._tasks:
+            raise CapacityError(
+                f"the session has {count} tasks in flight; it declared at most {self._tasks}",
+                name="tasks",
+                value=count,
+                limit=self._tasks,
+            )
 
     def _write(self, push: Push) -> None:
         self._shadow.write(push)
@@ -213,14 +229,14 @@ class FrameGateway:
 
     def _succeed(self, number: int) -> None:
         while self._flying and self._flying[0] <= number:
-            frame = self._flying.popleft()
+            frame = self._left = self._flying.popleft()
             results = self._shadow.results(frame)
             self._ended.append(_Ended(EndedFrame(frame, Outcome.SUCCEEDED), results))
 
     def _fail(self, number: int, outcome: Outcome, data: bytes) -> None:
         if not self._flying or self._flying[0] != number:
             raise ProtocolError(f"the Worker ended frame {number}, which is not the next")
-        self._flying.popleft()
+        self._left = self._flying.popleft()
         failure = encoded(packed_to_record(data)) if outcome is Outcome.FAILED else b""
         self._ended.append(_Ended(EndedFrame(number, outcome, failure), None))
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pto_core import _hierarchy, plugins
 from pto_core._hierarchy import BellWatch, ParentPort, SharedMapping
 from pto_core.config import load_core
-from pto_core.errors import PtoError
+from pto_core.errors import CapacityError, PtoError
 from pto_core.hierarchy.children import ChildContext
 from pto_core.hierarchy.endpoints import Opener
 from pto_core.hierarchy.failures import Failure
@@ -44,6 +44,8 @@ _WAIT_S = 0.05  # while frames are in the Worker
 _OUTPUT_BYTES = 1 << 16
 _GRACE_S = 0.2  # for a Worker that was asked to close; ENDING_NS is the limit
 _MADV_REMOVE = 9
+_MEMORY_CHECK_NS = 100_000_000
+_BLOCK_BYTES = 512  # the unit of st_blocks
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,9 @@ class GatewayPlan:
     """A session to serve, as the agent has checked it.
 
     ``ranges``: address and bytes of the memory that the parent's Worker shares. ``bind``: the
-    address to listen on, with port 0. ``modules``: sources by file name. ``uses``: modules that the
-    Worker compares with those of this host.
+    address to listen on, with port 0. ``memory``: the most bytes of shadow memory; ``tasks``: the
+    most tasks in flight; None: no limit. ``modules``: sources by file name. ``uses``: modules that
+    the Worker compares with those of this host.
     """
 
     session: bytes
@@ -70,6 +73,8 @@ class GatewayPlan:
     rights: Rights
     core_version: str
     insecure: bool
+    memory: int | None
+    tasks: int | None
     modules: Mapping[str, bytes]
     uses: tuple[UsedModule, ...]
 
@@ -86,6 +91,7 @@ class Gateway:
         self._plan = plan
         self._agent = agent
         self._output = output
+        self._memory_check = 0  # the time of the next one
         self._shadow_files = [_mapped_file(*one) for one in plan.ranges]
         space = AddressSpace.mapped(plan.ranges)
         self._processes = ChildProcesses(timeout_s=plan.start_timeout_s)
@@ -105,6 +111,7 @@ class Gateway:
             self._session,
             plan.rights.permitted_request,
             SourceFolders(load_core()["cache_dir"]),
+            tasks=plan.tasks,
         )
 
     def _start_worker(self) -> ParentPort:
@@ -123,7 +130,7 @@ class Gateway:
         )
         context = ChildContext(0, table, connection)
         modules = ProgramModules.written(plan.modules, plan.uses)
-        body = RemoteWorkerBody(context, plan.blueprint, plan.callables, modules)
+        body = RemoteWorkerBody(context, plan.blueprint, plan.callables, modules, plan.rights)
         keep(
             (file, nbytes, address)
             for file, (address, nbytes) in zip(self._shadow_files, plan.ranges, strict=True)
@@ -154,8 +161,25 @@ class Gateway:
         try:
             for message in self._end.receive(now):
                 self._frames.handle(message)
+            self._check_memory(now)
         except PtoError as error:
             self._session.close(str(error), now)
+
+    def _check_memory(self, now: int) -> None:
+        """Raise CapacityError if the shadow has more memory than the session declared."""
+        limit = self._plan.memory
+        if limit is None or now < self._memory_check:
+            return
+        self._memory_check = now + _MEMORY_CHECK_NS
+        held = sum(os.fstat(file).st_blocks for file in self._shadow_files) * _BLOCK_BYTES
+        if held > limit:
+            raise CapacityError(
+                f"the session has {held} bytes of shadow memory; it declared at most {limit}; use "
+                "tasks with less memory, or a larger remote_memory_limit",
+                name="memory",
+                value=held,
+                limit=limit,
+            )
 
     def _pause(self, now: int) -> None:
         """Wait until there is something to do."""

@@ -66,7 +66,7 @@ class HomeMemory:
     """Decides which bytes travel to the shadow, and writes those that come back. One thread.
 
     ``quota``: bytes of the shadow; blocks of 1 MiB that no frame in flight uses are evicted above
-    it, the least recently used first.
+    it, the least recently used first. Only a frame that alone needs more exceeds it.
     """
 
     def __init__(self, space: AddressSpace, quota: int) -> None:
@@ -80,9 +80,17 @@ class HomeMemory:
     def admit(self, frame: int, accesses: Sequence[Access]) -> Admission | None:
         """Return the steps before a frame, which is in flight from now on.
 
-        Returns None if a piece has to be sent that an earlier frame in flight may write: the frame
-        waits until an earlier one has ended. Raises ProtocolError for memory that is not shared.
+        Returns None if a piece has to be sent that an earlier frame in flight may write, or if the
+        frames in flight would need more memory than the quota: the frame waits until an earlier one
+        has ended. Raises ProtocolError for memory that is not shared.
         """
+        in_flight = _InFlight([access for access in accesses if access.is_written])
+        for access in accesses:
+            self._space.memory(access.place)
+            in_flight.blocks.update(_blocks(access.place))
+        added = sum(block not in self._uses for block in in_flight.blocks)
+        if self._frames and added and len(self._uses) + added > self._quota_blocks:
+            return None
         stale: list[Range] = []
         for access in accesses:
             for piece in self._wanted(access):
@@ -91,10 +99,6 @@ class HomeMemory:
                 if self._is_written_in_flight(piece):
                     return None
                 stale.append(piece)
-        in_flight = _InFlight([access for access in accesses if access.is_written])
-        for access in accesses:
-            self._space.memory(access.place)
-            in_flight.blocks.update(_blocks(access.place))
         self._frames[frame] = in_flight
         self._use(in_flight.blocks)
         evicted = self._evict()

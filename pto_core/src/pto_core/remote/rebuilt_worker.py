@@ -15,6 +15,7 @@ from pto_core.hierarchy.settings import worker_settings
 from pto_core.hierarchy.worker_node import WorkerNode
 from pto_core.remote.blueprint import Blueprint, CallableRecord, local_deliveries
 from pto_core.remote.program_modules import top_levels, use_modules, write_modules
+from pto_core.remote.rights import Rights
 from pto_core.remote.used_modules import UsedModule, check_used
 from pto_core.toolchain.source_folders import SourceFolders
 
@@ -48,6 +49,7 @@ class RemoteWorkerBody:
     blueprint: Blueprint
     callables: tuple[CallableRecord, ...]
     modules: ProgramModules
+    rights: Rights
 
     def __call__(self, start: ChildStart) -> None:
         """Build the Worker, and run it until the gateway asks it to close."""
@@ -56,11 +58,14 @@ class RemoteWorkerBody:
         folders = SourceFolders(load_core()["cache_dir"])
         deliveries = {one.digest: tuple(local_deliveries(one, folders)) for one in self.callables}
         context = replace(self.context, deliveries=deliveries)
-        WorkerBody(context, worker_of(self.blueprint, folders))(start)
+        WorkerBody(context, worker_of(self.blueprint, folders, self.rights))(start)
 
 
-def worker_of(blueprint: Blueprint, folders: SourceFolders) -> WorkerNode:
-    """Return the Worker, not started. Raises the errors of ``Worker`` and of its callables."""
+def worker_of(blueprint: Blueprint, folders: SourceFolders, rights: Rights) -> WorkerNode:
+    """Return the Worker, not started. Raises the errors of ``Worker`` and of its callables.
+
+    Raises RightsError for a setting that the client may not choose, before it loads a callable.
+    """
     given = blueprint.plain_settings
     settings = worker_settings(
         blueprint.level,
@@ -72,10 +77,11 @@ def worker_of(blueprint: Blueprint, folders: SourceFolders) -> WorkerNode:
         None,
         given,
     )
+    rights.check_settings(settings.config)
     node = WorkerNode(settings, None)
     node.registry = _registry(blueprint, folders)
     for worker in blueprint.workers:
-        node.add(worker_of(worker, folders))
+        node.add(worker_of(worker, folders, rights))
     return node
 
 

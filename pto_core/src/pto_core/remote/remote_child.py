@@ -51,11 +51,13 @@ class RemoteChild:
         ranges: Sequence[tuple[int, int]],
         reason: int,
         queue_bytes: int,
+        window: int,
     ) -> RelayBody:
         """Return the body of the next relay.
 
         ``ranges``: address and bytes of the shared memory. ``reason``: the address of
-        ``reason_bytes`` of it. Raises UsageError for a Worker that cannot be sent.
+        ``reason_bytes`` of it. ``window``: the most tasks in flight. Raises UsageError for a Worker
+        that cannot be sent.
         """
         settings = self._worker.settings
         config = settings.config
@@ -75,6 +77,8 @@ class RemoteChild:
             ranges=list(ranges),
             queue_bytes=queue_bytes,
             start_timeout_s=config["child_start_timeout_s"],
+            memory=config["remote_memory_limit"],
+            tasks=window,
             modules=modules,
             uses=used_modules(self._targets(registry, space), top_levels(modules)),
         )

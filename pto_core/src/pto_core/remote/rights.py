@@ -5,10 +5,13 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
+from pto_core.config import Config
 from pto_core.errors import CapacityError, ConfigError, RightsError
+from pto_core.interfaces.parse import size_bytes
 from pto_core.remote.blueprint import Blueprint, CallableRecord
 from pto_core.remote.callables import (
     AnyDelivery,
@@ -21,38 +24,92 @@ from pto_core.remote.program_modules import top_levels
 from pto_core.remote.requests import Deliver, Request
 
 
+class Needs(NamedTuple):
+    """The resources of a host that sessions may use.
+
+    ``processes``: gateways, Workers and their children. ``memory``: bytes of shadow memory.
+    ``tasks``: tasks in flight.
+    """
+
+    processes: int = 0
+    memory: int = 0
+    tasks: int = 0
+
+
+_QUOTAS = (
+    ("processes", "processes", ""),
+    ("memory", "bytes of shadow memory", "; set a smaller remote_memory_limit"),
+    ("tasks", "tasks in flight", "; set a smaller child_window"),
+)
+
+
 class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The rights of one client key.
 
-    ``processes``: the largest number of processes of all its sessions. ``python_code``: whether
-    Python functions and modules may arrive by code. ``native_code``: whether C++ sources and
-    libraries may arrive. ``imports``: the prefixes of modules that may be imported; None means
-    every module.
+    ``processes``, ``memory``, ``tasks``: the most that all its sessions may have, see
+    :class:`Needs`; None means no limit. ``python_code``: whether Python functions and modules may
+    arrive by code. ``native_code``: whether C++ sources and libraries may arrive. ``imports``: the
+    prefixes of modules that may be imported; None means every module. ``host_settings``: whether it
+    may choose programs and folders of this host. ``admin``: whether it may drain and stop the
+    agent, and see the sessions of others.
     """
 
     name: str
     key: str
-    processes: int = 1024
+    processes: int | None = 1024
+    memory: int | None = None
+    tasks: int | None = None
     python_code: bool = True
     native_code: bool = True
     imports: tuple[str, ...] | None = None
+    host_settings: bool = False
+    admin: bool = False
 
-    def permitted(self, blueprint: Blueprint, used: int) -> Blueprint:
-        """Return the blueprint with the permitted deliveries.
+    @classmethod
+    def of_owner(cls, name: str, key: str) -> Rights:
+        """Return all rights."""
+        return cls(name, key, host_settings=True, admin=True)
 
-        ``used``: the processes of the client's other sessions. Raises CapacityError, and
-        RightsError for a callable without a permitted delivery.
-        """
-        wanted = used + blueprint.process_count + 1
-        if wanted > self.processes:
-            raise CapacityError(
-                f"the sessions of client {self.name} would have {wanted} processes on this host; "
-                f"its limit is {self.processes}",
-                name="processes",
-                value=wanted,
-                limit=self.processes,
+    def check_quotas(self, wanted: Needs, used: Needs) -> None:
+        """Raise CapacityError for a session beyond a quota. ``used``: by the other sessions."""
+        for name, unit, advice in _QUOTAS:
+            limit = getattr(self, name)
+            value = getattr(wanted, name) + getattr(used, name)
+            if limit is not None and value > limit:
+                raise CapacityError(
+                    f"the sessions of client {self.name} would have {value} {unit} on this host; "
+                    f"its limit is {limit}{advice}",
+                    name=name,
+                    value=value,
+                    limit=limit,
+                )
+
+    def check_admin(self, action: str) -> None:
+        """Raise RightsError if the client may not administrate the agent."""
+        if not self.admin:
+            raise RightsError(
+                f"client {self.name} may not {action} this agent; set admin = true there, or send "
+                "SIGTERM to the agent on its host",
+                name="admin",
             )
-        return self._permitted_worker(blueprint)
+
+    def check_settings(self, config: Config) -> None:
+        """Raise RightsError for a setting of the client that chooses a program or folder here."""
+        chosen = [one.key for one in config.settings() if one.option.is_of_host and one.is_argument]
+        if chosen and not self.host_settings:
+            raise RightsError(
+                f"the setting {chosen[0]} chooses a program or folder of this host, which client "
+                f"{self.name} may not; remove it, or set host_settings = true there",
+                name=chosen[0],
+            )
+
+    def permitted(self, blueprint: Blueprint) -> Blueprint:
+        """Return a blueprint with its permitted deliveries; raise RightsError."""
+        return msgspec.structs.replace(
+            blueprint,
+            callables=self.permitted_callables(blueprint.callables),
+            workers=[self.permitted(one) for one in blueprint.workers],
+        )
 
     def permitted_callables(self, records: Iterable[CallableRecord]) -> list[CallableRecord]:
         """Return callables with their permitted deliveries; raise RightsError."""
@@ -74,13 +131,6 @@ class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return request
         left = self._permitted("a callable", request.deliveries)
         return msgspec.structs.replace(request, deliveries=left)
-
-    def _permitted_worker(self, blueprint: Blueprint) -> Blueprint:
-        return msgspec.structs.replace(
-            blueprint,
-            callables=self.permitted_callables(blueprint.callables),
-            workers=[self._permitted_worker(one) for one in blueprint.workers],
-        )
 
     def _permitted(self, name: str, deliveries: Sequence[AnyDelivery]) -> list[AnyDelivery]:
         refusals = [self._refusal(name, one) for one in deliveries]
@@ -138,4 +188,6 @@ def read_rights(file: Path) -> list[Rights]:
 
 
 def _rights(table: object) -> Rights:
+    if isinstance(table, dict) and isinstance(table.get("memory"), str):
+        table["memory"] = size_bytes(table["memory"])
     return msgspec.convert(table, Rights)

@@ -1,0 +1,58 @@
+"""The rights of the clients of an agent, and their quotas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pto_core.config import load_core
+from pto_core.errors import CapacityError, RightsError
+from pto_core.remote.frame_gateway import FrameGateway
+from pto_core.remote.inbox import Message
+from pto_core.remote.messages import MessageKind, TaskFrame, pack_tasks
+from pto_core.remote.rights import Needs, Rights, read_rights
+
+
+@pytest.mark.parametrize("name", Needs._fields)
+def test_a_quota_limits_the_sum_of_all_sessions(name: str) -> None:
+    used, wanted = Needs(**{name: 3}), Needs(**{name: 2})
+    Rights("ann", "k", **{name: 5}).check_quotas(wanted, used)
+    Rights("ann", "k", **{name: None}).check_quotas(wanted, used)
+    with pytest.raises(CapacityError, match=r"client ann would have 5 .* its limit is 4") as info:
+        Rights("ann", "k", **{name: 4}).check_quotas(wanted, used)
+    assert (info.value.name, info.value.value, info.value.limit) == (name, 5, 4)
+
+
+def test_programs_and_folders_of_the_host_need_a_right() -> None:
+    config = load_core({"cxx": "/tmp/evil", "jobs": 2})
+    with pytest.raises(RightsError, match="the setting cxx chooses a program or folder"):
+        Rights("ann", "k").check_settings(config)
+    with pytest.raises(RightsError, match="the setting cache_dir"):
+        Rights("ann", "k").check_settings(load_core({"cache_dir": "/tmp/other"}))
+    with pytest.raises(RightsError, match="the setting pto_isa_root"):
+        Rights("ann", "k").check_settings(load_core({"pto_isa_root": "/tmp/other"}))
+    Rights("ann", "k", host_settings=True).check_settings(config)
+    own = load_core(environ={"CXX": "clang++", "HOME": "/"})  # the choice of the host
+    Rights("ann", "k").check_settings(own)
+
+
+def test_a_list_of_clients_has_defaults_and_sizes(tmp_path: Path) -> None:
+    file = tmp_path / "clients.toml"
+    file.write_text(
+        '[[client]]\nname = "ann"\nkey = "k"\nmemory = "2G"\nadmin = true\n'
+        '[[client]]\nname = "bob"\nkey = "l"\nmemory = 4096\n'
+    )
+    ann, bob = read_rights(file)
+    assert (ann.memory, ann.admin, ann.host_settings) == (2**31, True, False)
+    assert (bob.memory, bob.tasks, bob.processes, bob.admin) == (4096, None, 1024, False)
+    assert Rights.of_owner("own", "k").admin
+    assert Rights.of_owner("own", "k").host_settings
+
+
+def test_more_tasks_in_flight_than_declared_are_refused() -> None:
+    gateway = FrameGateway(None, None, None, None, None, tasks=3)
+    frames = [TaskFrame(number, number, 0, 0, 0, bytes(32), b"") for number in range(1, 5)]
+    gateway.handle(Message(0, MessageKind.TASKS, 1, pack_tasks(frames[:3])))
+    with pytest.raises(CapacityError, match="has 4 tasks in flight; it declared at most 3"):
+        gateway.handle(Message(0, MessageKind.TASKS, 2, pack_tasks(frames[3:])))
