@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import tcp_links
+from network import MODULE, NAME, VARIABLE, Network, running_network
 from remote_hosts import Agent, running_agent
 
 from pto_core.plugins import load_link
@@ -43,4 +44,28 @@ def agent(keys: Path, tmp_path: Path) -> Iterator[Agent]:
 def open_agent(tcp_link: str, tmp_path: Path) -> Iterator[Agent]:
     """Run an agent over the link of the interface's example, without keys."""
     with running_agent(tmp_path, tcp_link, None) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def networked_keys(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Install the link ``networked``; return the client's keys of the key set for this link."""
+    folder = tmp_path_factory.mktemp("networked")
+    tcp_links.install(folder, NAME, MODULE)
+    sys.path.append(str(folder))
+    for file in keys.iterdir():
+        copy = folder / file.name
+        copy.touch(0o600)
+        copy.write_text(file.read_text().replace("zmq", NAME, 1))
+    yield folder
+    sys.path.remove(str(folder))
+
+
+@pytest.fixture
+def network(
+    networked_keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Network]:
+    """Run a network for Workers with the link ``networked``."""
+    with running_network(tmp_path / "network", records=True) as made:
+        monkeypatch.setenv(VARIABLE, made.place)
         yield made

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,10 @@ START_S = 60.0
 
 @dataclass(frozen=True)
 class Agent:
-    """A running agent. ``link``: the link that it uses; ``keys``: the folder of its key set."""
+    """A running agent. ``link``: the link that it uses; ``keys``: the folder of its key set.
+
+    ``process`` is the agent, or a program that waits for it.
+    """
 
     address: str
     link: str
@@ -34,18 +36,27 @@ class Agent:
 
     def worker(self, **settings: Any) -> Worker:
         """Return a Worker of level 3 on the agent's host."""
-        chosen = {"level": 3, "num_sub_workers": 2, "link": self.link, **settings}
-        return Worker(host=self.address, keys=self.keys, **chosen)
+        chosen = {
+            "level": 3,
+            "num_sub_workers": 2,
+            "link": self.link,
+            "keys": self.keys,
+            **settings,
+        }
+        return Worker(host=self.address, **chosen)
 
     def processes(self) -> list[psutil.Process]:
         """Return the processes of all sessions: gateways, Workers and their children."""
         server = self.server()
-        everyone = psutil.Process(self.process.pid).children(recursive=True)
-        return [one for one in everyone if one != server]
+        return [one for one in self.main().children(recursive=True) if one != server]
+
+    def main(self) -> psutil.Process:
+        """Return the process that forks gateways."""
+        return main_of(self.process)
 
     def server(self) -> psutil.Process:
         """Return the process that serves clients, the agent's first child."""
-        return min(psutil.Process(self.process.pid).children(), key=lambda one: one.create_time())
+        return min(self.main().children(), key=lambda one: one.create_time())
 
     def await_no_session(self) -> None:
         """Wait until no process of a session is left."""
@@ -54,13 +65,19 @@ class Agent:
 
 @contextmanager
 def running_agent(
-    folder: Path, link: str, keys: Path | None, *options: str, may_die: bool = False
+    folder: Path,
+    link: str,
+    keys: Path | None,
+    *options: str,
+    within: Sequence[str] = (),
+    may_die: bool = False,
 ) -> Iterator[Agent]:
-    """Start an agent on a free port, and stop it at the end."""
+    """Start an agent on a free port, and stop it at the end. ``within``: begins its command."""
     log = folder / "agent.log"
     if keys is not None:
         options = (*options, "--keys", str(keys))
-    command = [sys.executable, "-m", "pto_core.cli", "agent", "--set", f"link={link}", "serve"]
+    python = [*within, sys.executable]
+    command = [*python, "-m", "pto_core.cli", "agent", "--set", f"link={link}", "serve"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
     with log.open("w") as opened:
         process = subprocess.Popen(
@@ -79,13 +96,19 @@ def running_agent(
         yield Agent(found[1], link, keys, process, log)
     finally:
         if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
+            main_of(process).terminate()
         try:
             process.wait(START_S)
         except subprocess.TimeoutExpired:
             process.kill()
             raise
         assert may_die or process.returncode == 0, log.read_text()
+
+
+def main_of(process: subprocess.Popen[str]) -> psutil.Process:
+    """Return the agent that a process is, or that it has started in namespaces."""
+    found = psutil.Process(process.pid)
+    return found.children()[0] if found.name() == "nsenter" else found
 
 
 def wait_until(is_true: Callable[[], object], timeout_s: float = START_S) -> None:
@@ -125,6 +148,12 @@ def task_args(*tensors: Any, out: TensorArgType = TensorArgType.OUTPUT_EXISTING)
         made.add_tensor(tensor, TensorArgType.INPUT)
     made.add_tensor(tensors[-1], out)
     return made
+
+
+def write_line(log: Path, text: str) -> None:
+    """Append a line in one system call."""
+    with log.open("a") as opened:
+        opened.write(text)
 
 
 def double(args: Any) -> None:

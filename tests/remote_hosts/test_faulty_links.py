@@ -12,7 +12,7 @@ from typing import Any
 import faulty_link
 import numpy as np
 import pytest
-from remote_hosts import counted, running_agent, task_args
+from remote_hosts import counted, running_agent, task_args, write_line
 
 from pto_core import DataType, TensorArgType, Worker
 
@@ -33,12 +33,6 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     sys.path.append(str(folder))
     yield faulty_link.NAME
     sys.path.remove(str(folder))
-
-
-def write_line(log: Path, text: str) -> None:
-    """Append a line in one system call."""
-    with log.open("a") as opened:
-        opened.write(text)
 
 
 def run_program(tmp_path: Path, link: str, large: int) -> None:
