@@ -21,6 +21,7 @@ from pto_core import (
     Scalar,
     TaskArgs,
     TensorArgType,
+    Worker,
     kernel,
     task,
 )
@@ -249,6 +250,37 @@ def test_weights_stay_on_the_chip(make) -> None:
         worker.free(address)
     with pytest.raises(UsageError, match="no chip child 1"):
         worker.malloc(4, worker=1)
+
+
+def add_scalars(orch: Any, args: Any, config: Any) -> None:
+    args.tensor(1)[:] = args.tensor(0) + args.scalar(0) * args.scalar(1)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_graph_function_of_a_child_worker_has_a_typed_submit(is_first: bool) -> None:
+    with Worker(level=4) as worker:
+        if is_first:
+            step = worker.register(add_scalars)
+        children = [worker.add_worker(Worker(level=3)) for _ in range(2)]
+        if not is_first:
+            step = worker.register(add_scalars)
+        x, y = worker.shared_array(4), worker.shared_array(4)
+        with worker.session() as s:
+            first = s.submit(step, x, y, 2, np.int64(3), worker=children[0])
+            s.submit(step, y, x, 1, True, worker=children[1])  # waits for the first one
+            s.submit_group(step, [(x[:2], y[:2], 0, 0), (x[2:], y[2:], 0, 0)])
+            assert [array is one for array, one in zip(first.outputs, (x, y), strict=True)]
+            with pytest.raises(UsageError, match="argument 1 of the graph function add_scalars is"):
+                s.submit(step, x, 2.5)
+        assert (x == 7).all()
+        assert (y == 7).all()
+
+
+def test_a_function_without_directions_needs_a_child_worker(make) -> None:
+    worker = make(num_sub_workers=1)
+    step = worker.register(add_scalars)
+    with worker.session() as s, pytest.raises(UsageError, match="put @task before its function"):
+        s.submit(step)
 
 
 @kernel(core="aiv")

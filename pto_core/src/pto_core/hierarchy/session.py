@@ -18,6 +18,8 @@ from pto_core._hierarchy import (
 )
 from pto_core.errors import AbortedError, UsageError
 from pto_core.hierarchy.chip_task import ChipTask
+from pto_core.hierarchy.graph_task import GraphTask
+from pto_core.hierarchy.handles import name_of
 from pto_core.hierarchy.progress import Follower, Listener, default_listener
 from pto_core.hierarchy.tasks import Task
 from pto_core.kernels import CallConfig, ChipCallable, DataType
@@ -41,7 +43,10 @@ if TYPE_CHECKING:
     )
 
 Submittable: TypeAlias = "Task[...] | ChipCallable | CallableHandle"
-"""A task that a session accepts: a ``@task``, a ChipCallable, or a handle of either."""
+"""A task that a session accepts: a ``@task``, a ChipCallable, or a handle.
+
+A Worker with child Workers also accepts the handle of a graph function.
+"""
 
 
 class Session(RunScope):
@@ -235,7 +240,8 @@ class Session(RunScope):
         overwrites, and the tasks in ``after``. ``worker``: the child that runs it; with ``hint``,
         the child that is preferred if it has free space; by default, any idle child. ``retries``:
         how often the task may run again; this overrides ``@task``. ``timeout_s``: the time limit in
-        the child. Raises UsageError.
+        the child. A graph function of a child Worker receives ``args.tensor(i)`` and
+        ``args.scalar(i)``; it reads and writes each array. Raises UsageError.
         """
         orch = self.orchestrator
         handle, target = self._typed(task)
@@ -314,18 +320,18 @@ class Session(RunScope):
 
     def _typed(
         self, task: Submittable | TypedTask[...]
-    ) -> tuple[CallableHandle, Task[...] | ChipTask]:
-        """Return handle and target of a task whose parameters have directions."""
+    ) -> tuple[CallableHandle, Task[...] | ChipTask | GraphTask]:
+        """Return handle and target of a task, which adds the arguments."""
         handle, target = self._callables.submittable(task)
         if isinstance(target, Task):
             return handle, target
         if isinstance(target, ChipCallable):
             return handle, ChipTask(target)
+        if self._node.nested:
+            return handle, GraphTask(name_of(target))
         raise UsageError(
             f"{task!r} is not typed, so a session does not know the directions of its arguments; "
-            "put @task before its function; a function without directions, such as a graph "
-            "function of a child Worker, takes a TaskArgs: use submit_sub or submit_next_level of "
-            "s.orchestrator",
+            "put @task before its function, or use submit_sub of s.orchestrator with a TaskArgs",
             name="task",
             value=task,
         )

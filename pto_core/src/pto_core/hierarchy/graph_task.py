@@ -1,0 +1,48 @@
+"""Add the arguments of a graph function, which a child Worker runs."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pto_core._hierarchy import TaskArgs, TensorArgType
+from pto_core.errors import UsageError
+
+_MASK = 2**64 - 1
+
+
+@dataclass(frozen=True)
+class GraphTask:
+    """A graph function as a session submits it, like a :class:`pto_core.Task`.
+
+    Its parameters have no directions, so each array is read and written.
+    """
+
+    name: str
+    retries: int = 0
+
+    def arguments(self, values: Sequence[Any]) -> tuple[TaskArgs | None, tuple[Any, ...]]:
+        """Return the arguments of a submit, or None, and the arrays that the task writes.
+
+        The function receives the arrays as ``args.tensor(0)`` and so on, and the integers as
+        ``args.scalar(0)`` and so on. Raises UsageError for other numbers.
+        """
+        args, written = TaskArgs(), []
+        for index, value in enumerate(values):
+            if isinstance(value, np.bool_ | numbers.Integral):
+                args.add_scalar(int(value) & _MASK)
+            elif isinstance(value, numbers.Number):
+                raise UsageError(
+                    f"argument {index} of the graph function {self.name} is {value!r}; a graph "
+                    "function receives arrays and integers, so pass it in an array",
+                    name=self.name,
+                    value=value,
+                )
+            else:
+                args.add_tensor(value, TensorArgType.INOUT)
+                written.append(value)
+        return (args if values else None), tuple(written)
