@@ -24,6 +24,7 @@ from remote_hosts import (
 )
 
 from pto_core import ChipCallable, DataType, Out, TensorArgType, Worker
+from pto_core.config import load_core
 from pto_core.errors import (
     ChildDiedError,
     ChildStartError,
@@ -146,7 +147,9 @@ def test_printed_text_appears_at_the_parent(
     agent: Agent, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def say(args: Any) -> None:
-        print("hello from afar", flush=True)
+        print("hello ", end="", flush=True)
+        print("on another stream", file=sys.stderr, flush=True)
+        print("from afar", flush=True)
 
     remote = agent.worker()
     step = on_sub(remote.register(say))
@@ -159,9 +162,25 @@ def test_printed_text_appears_at_the_parent(
         def has_arrived() -> bool:
             nonlocal text
             text += capfd.readouterr().err
-            return "[L4/host0] hello from afar" in text
+            return "[L4/host0] hello from afar\n" in text
 
         wait_until(has_arrived)
+        assert "[L4/host0] on another stream\n" in text
+
+
+def test_the_last_text_of_a_killed_worker_appears_at_the_parent(
+    agent: Agent, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def exit_with_words(orch: Any, args: Any, config: Any) -> None:
+        os.write(2, b"last words")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with Worker(level=4) as worker:
+        step = worker.register(exit_with_words)
+        worker.add_worker(agent.worker(num_sub_workers=0))
+        with pytest.raises(ChildDiedError):
+            worker.run(lambda o, a, c: o.submit_next_level(step, worker=0))
+        assert "[L4/host0] last words\n" in capfd.readouterr().err
 
 
 def test_functions_are_registered_while_it_runs(agent: Agent) -> None:
@@ -415,3 +434,5 @@ def test_what_a_worker_below_a_remote_one_cannot_have_is_refused(agent: Agent) -
         init_with(host="tcp://h:1")
     with pytest.raises(UsageError, match="policy that is a function"):
         init_with(policy=lambda *given: 0)
+    with pytest.raises(UsageError, match="has a config, which cannot be sent"):
+        init_with(config=load_core({"child_window": 2}))

@@ -49,6 +49,8 @@ class WorkerSettings:
     """The settings that the program passed, unchecked; a remote Worker is built from them."""
     host: RemoteHost | None = None
     """The other host that runs the Worker; None: this one."""
+    has_config: bool = False
+    """Whether the program passed a Config, which cannot be sent to another host."""
 
     @property
     def label(self) -> str:
@@ -97,6 +99,7 @@ def worker_settings(
         plugins.load_policy(record["policy"]),
         {**given, **{key: value for key, value in chosen.items() if value is not None}},
         host,
+        config is not None,
     )
 
 

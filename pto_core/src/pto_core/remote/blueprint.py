@@ -128,6 +128,12 @@ def _blueprint_below(worker: Described) -> Blueprint:
             "host; add it to a Worker of this program",
             name="host",
         )
+    if worker.settings.has_config:
+        raise UsageError(
+            "a Worker below a remote Worker has a config, which cannot be sent to another host; "
+            "pass its settings by name",
+            name="config",
+        )
     if worker.policy is not None:
         raise UsageError(
             "a Worker below a remote Worker has a policy that is a function, which cannot be sent "

@@ -11,7 +11,7 @@ import contextlib
 import ctypes
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pto_core import _hierarchy, plugins
@@ -31,6 +31,7 @@ from pto_core.remote.failures import failure_to_bytes
 from pto_core.remote.frame_gateway import FrameGateway
 from pto_core.remote.handshake import Identity, Side
 from pto_core.remote.messages import MessageKind
+from pto_core.remote.output_lines import OutputLines
 from pto_core.remote.rebuilt_worker import ProgramModules, RemoteWorkerBody
 from pto_core.remote.rights import Rights
 from pto_core.remote.session import RemoteSession, State
@@ -41,7 +42,6 @@ from pto_core.toolchain.source_folders import SourceFolders
 
 _FRAME_BYTES = 128
 _WAIT_S = 0.05  # while frames are in the Worker
-_OUTPUT_BYTES = 1 << 16
 _GRACE_S = 0.2  # for a Worker that was asked to close; ENDING_NS is the limit
 _MADV_REMOVE = 9
 _MEMORY_CHECK_NS = 100_000_000
@@ -84,13 +84,13 @@ class Gateway:
 
     ``agent``: a socket to the agent. Its other end is closed when the agent has ended the session
     or has exited. It is inherited by all processes of the session, so the agent knows when the last
-    one has exited.
+    one has exited. ``outputs``: pipes with the text that the processes print, one for each stream.
     """
 
-    def __init__(self, plan: GatewayPlan, agent: socket.socket, output: int) -> None:
+    def __init__(self, plan: GatewayPlan, agent: socket.socket, outputs: Sequence[int]) -> None:
         self._plan = plan
         self._agent = agent
-        self._output = output
+        self._outputs = {descriptor: OutputLines(descriptor) for descriptor in outputs}
         self._memory_check = 0  # the time of the next one
         self._shadow_files = [_mapped_file(*one) for one in plan.ranges]
         space = AddressSpace.mapped(plan.ranges)
@@ -191,12 +191,12 @@ class Gateway:
             deadline_ns = self._session.deadline_ns
             timeout_s = 1.0 if deadline_ns is None else max(deadline_ns - now_ns(), 0) / 1e9
         process = self._processes[0]
-        watched = [self._watch.descriptor, self._agent.fileno(), self._output]
+        watched = [self._watch.descriptor, self._agent.fileno(), *self._outputs]
         if process.is_alive:
             watched.append(process.pidfd)
         readable = self._end.wait(timeout_s, watched)
-        if self._output in readable:
-            self._forward_output()
+        for descriptor in self._outputs.keys() & set(readable):
+            self._forward(self._outputs[descriptor].read())
         if self._agent.fileno() in readable:
             self._session.close("the agent ended the session", now_ns())
         exits = self._processes.poll()
@@ -208,6 +208,9 @@ class Gateway:
         now = now_ns()
         with contextlib.suppress(PtoError):
             self._frames.step(now)
+        for output in self._outputs.values():
+            for text in output.read_all():
+                self._forward(text)
         self._session.send(MessageKind.LOST, [failure_to_bytes(Failure.of(error))])
         self._end.flush(now)
         self._processes.kill_all()
@@ -217,8 +220,7 @@ class Gateway:
             self._end.flush(now_ns())
             self._end.wait(_WAIT_S, [])
 
-    def _forward_output(self) -> None:
-        text = os.read(self._output, _OUTPUT_BYTES)
+    def _forward(self, text: bytes) -> None:
         if text:
             self._session.send(MessageKind.OUTPUT, [text])  # lost if there is no space
 

@@ -40,6 +40,7 @@ from pto_core.remote.home_memory import HomeMemory
 from pto_core.remote.inbox import Message
 from pto_core.remote.keys import AGENT, CLIENT, key_pair, public_key
 from pto_core.remote.messages import MessageKind
+from pto_core.remote.output_lines import prefixed
 from pto_core.remote.session import RemoteSession, State
 from pto_core.remote.session_ends import DialledSession
 
@@ -245,7 +246,8 @@ class _Relay:
         if message.kind == MessageKind.READY:
             self._is_ready = True
         elif message.kind == MessageKind.OUTPUT:
-            _show(self._path, b"".join(message.body))
+            text = prefixed(self._path, b"".join(message.body))
+            print(text, end="", file=sys.stderr, flush=True)  # noqa: T201
         elif message.kind == MessageKind.LOST:
             failure = failure_from_bytes(b"".join(message.body))
             raise failure.exception or LinkError(failure.message, address=self._address)
@@ -263,12 +265,6 @@ class _Relay:
         if not self._frames.is_idle:
             timeout_s = min(timeout_s, _WAIT_S)
         self._end.wait(timeout_s, [self._watch.descriptor])
-
-
-def _show(path: str, text: bytes) -> None:
-    """Print the output of a session, with its path before each line."""
-    for line in text.decode(errors="replace").splitlines():
-        print(f"[{path}] {line}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def read_reason(address: int) -> str:

@@ -84,12 +84,7 @@ def serve_plan(plan_file: int, agent: int, tries: int) -> NoReturn:
         os.lseek(plan_file, 0, os.SEEK_SET)
         with os.fdopen(os.dup(plan_file), "rb") as opened:
             plan: GatewayPlan = pickle.load(opened)
-        output, write_end = os.pipe()
-        os.set_blocking(output, False)
-        for stream in (1, 2):
-            os.dup2(write_end, stream)
-        os.close(write_end)
-        gateway = _made(plan, channel, output, plan_file, tries)
+        gateway = _made(plan, channel, _captured_streams(), plan_file, tries)
         channel.sendall(pickle.dumps(("ready", gateway.address)))
         gateway.serve()
         code = 0
@@ -102,12 +97,23 @@ def serve_plan(plan_file: int, agent: int, tries: int) -> NoReturn:
         os._exit(code)
 
 
+def _captured_streams() -> list[int]:
+    """Replace standard output and error by pipes; return their ends for reading."""
+    read_ends = []
+    for stream in (1, 2):
+        read_end, write_end = os.pipe()
+        os.dup2(write_end, stream)
+        os.close(write_end)
+        read_ends.append(read_end)
+    return read_ends
+
+
 def _made(
-    plan: GatewayPlan, channel: socket.socket, output: int, plan_file: int, tries: int
+    plan: GatewayPlan, channel: socket.socket, outputs: list[int], plan_file: int, tries: int
 ) -> Gateway:
     """Return the gateway. If its addresses are in use here, continue in a new interpreter."""
     try:
-        return Gateway(plan, channel, output)
+        return Gateway(plan, channel, outputs)
     except OSError as error:
         if error.errno != errno.EEXIST or tries == 0:
             raise

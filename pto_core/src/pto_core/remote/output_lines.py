@@ -1,0 +1,54 @@
+"""The printed text of a session, in whole lines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+LINE_BYTES_MAX = 1 << 16
+_READ_BYTES = 1 << 16
+
+
+class OutputLines:
+    """Reads one stream that the processes of a session write to; one pipe for each stream.
+
+    A line longer than ``LINE_BYTES_MAX`` is returned in parts, each as a line.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        self.descriptor = descriptor
+        self._incomplete = b""
+
+    def read(self) -> bytes:
+        """Return the whole lines that have arrived since the last call; it does not wait."""
+        self._incomplete += self._arrived()
+        end = self._incomplete.rfind(b"\n") + 1
+        lines, self._incomplete = self._incomplete[:end], self._incomplete[end:]
+        if len(self._incomplete) >= LINE_BYTES_MAX:
+            return lines + self.rest()
+        return lines
+
+    def read_all(self) -> Iterator[bytes]:
+        """Yield all text that has arrived; an incomplete line ends the last item."""
+        while lines := self.read():
+            yield lines
+        if rest := self.rest():
+            yield rest
+
+    def rest(self) -> bytes:
+        """Return the incomplete last line, as a line; empty if there is none."""
+        rest, self._incomplete = self._incomplete, b""
+        return rest + b"\n" if rest else b""
+
+    def _arrived(self) -> bytes:
+        try:
+            return os.read(self.descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return b""
+
+
+def prefixed(path: str, lines: bytes) -> str:
+    """Return whole lines with the path of their session before each."""
+    text = lines.decode(errors="replace").removesuffix("\n")
+    return "".join(f"[{path}] {line}\n" for line in text.split("\n"))
