@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,3 +72,9 @@ def refuse_skip(config: pytest.Config, report: Any) -> None:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
         report.longrepr = f"could not run, and --no-skips is given: {reason}"
+
+
+@pytest.fixture(scope="session")
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return one artefact cache for tests, so that each source is compiled once in a process."""
+    return tmp_path_factory.mktemp("cache")

@@ -274,12 +274,6 @@ class Case:
         return found
 
 
-@pytest.fixture(scope="session")
-def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return one cache for all tests here, so that each source is compiled once."""
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.fixture
 def case(tmp_path: Path, shared_cache: Path) -> Iterator[Case]:
     """Return a correct case for both build-graph runtimes; its runs must leave nothing behind."""

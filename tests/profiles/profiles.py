@@ -23,17 +23,24 @@ OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 
 @dataclass(frozen=True)
 class Profiles:
-    """The two lists of `quick.toml`. An entry is the beginning of a node id."""
+    """The lists of `quick.toml`. An entry is the beginning of a node id, or a parameter."""
 
     alone: tuple[str, ...]
     slow: dict[str, float]
+    whole: tuple[str, ...] = ()
+    slow_parameters: frozenset[str] = frozenset()
 
     @classmethod
     @functools.cache
     def read(cls) -> Profiles:
         """Read the lists of this checkout."""
         tables = tomllib.loads(LISTS.read_text())
-        return cls(tuple(tables["alone"]), tables["slow"])
+        return cls(
+            tuple(tables["alone"]),
+            tables["slow"],
+            tuple(tables["whole"]),
+            frozenset(tables["slow_parameters"]),
+        )
 
     def runs_alone(self, node_id: str) -> bool:
         """Return whether a test must run while no other test runs."""
@@ -46,7 +53,12 @@ class Profiles:
 
     def is_slow(self, node_id: str) -> bool:
         """Return whether the quick profile leaves a test out."""
-        return any(begins(node_id, entry) for entry in self.slow)
+        if any(begins(node_id, entry) for entry in self.whole):
+            return False
+        parameters = node_id.partition("[")[2].rstrip("]").split("-")
+        return not self.slow_parameters.isdisjoint(parameters) or any(
+            begins(node_id, entry) for entry in self.slow
+        )
 
     def selects(self, item: pytest.Item, profile: str, load: str) -> bool:
         """Return whether a test is part of a profile and of one of its two calls of pytest."""

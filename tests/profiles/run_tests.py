@@ -17,8 +17,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 NO_TESTS = 5
 """The exit code of pytest if the options select no test."""
-MOST_PROCESSES = 8
-PARALLEL = ("-n", "logical", f"--maxprocesses={MOST_PROCESSES}", "--dist=worksteal")
+PROCESSES = min((os.cpu_count() or 1) + 1, 8)
+"""One more than cores, because some tests wait for a time limit."""
+PARALLEL = ("-n", str(PROCESSES), "--dist=worksteal")
 
 
 def main(arguments: list[str]) -> int:

@@ -13,27 +13,19 @@ from profiles import Profiles, begins
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTS = Profiles.read()
-WHOLE = (
-    "tests/conformance/test_installed_pairs.py",
-    "tests/conformance/test_installed_transports.py",
-    *("tests/graphs/test_random_graphs.py", "tests/workers/test_random_graphs.py"),
-    "tests/programs/test_results.py::test_random_programs",
-    "tests/repository",
-)
-"""Tests of which the quick profile runs all parameters."""
 NATIVE = sorted(
     path.relative_to(ROOT).as_posix() for path in ROOT.glob("plugins/*/tests/test_native.py")
 )
 
 
-@pytest.mark.parametrize("entry", [*LISTS.alone, *LISTS.slow])
-def test_an_entry_names_tests_that_exist(entry: str) -> None:
-    path, *names = entry.partition("[")[0].split("::")
-    file = ROOT / path
-    assert file.exists(), f"quick.toml names {path}, which does not exist"
-    assert file.is_file() or not names
-    for name in names:
-        assert re.search(rf"^ *(def|class) {name}\b", file.read_text(), re.M), f"{path}: {name}"
+def test_each_entry_names_tests_that_exist() -> None:
+    for entry in (*LISTS.alone, *LISTS.whole, *LISTS.slow):
+        path, *names = entry.partition("[")[0].split("::")
+        file = ROOT / path
+        assert file.exists(), f"quick.toml names {path}, which does not exist"
+        assert file.is_file() or not names
+        for name in names:
+            assert re.search(rf"^ *(def|class) {name}\b", file.read_text(), re.M), entry
 
 
 @pytest.mark.parametrize(
@@ -45,10 +37,17 @@ def test_only_files_that_can_hold_tests_to_run_alone_are_collected(path, is_expe
     assert lists.may_hold_alone(path) == is_expected
 
 
-@pytest.mark.parametrize("kind", WHOLE)
-def test_nothing_of_these_kinds_is_slow(kind: str) -> None:
-    left_out = [entry for entry in LISTS.slow if begins(entry, kind) or begins(kind, entry)]
-    assert not left_out, f"the quick profile must run all of {kind}"
+def test_no_entry_is_in_two_lists() -> None:
+    for whole in LISTS.whole:
+        left_out = [entry for entry in LISTS.slow if begins(entry, whole) or begins(whole, entry)]
+        assert not left_out, f"the quick profile must run all of {whole}"
+    assert not LISTS.is_slow(f"{LISTS.whole[0]}::test_it[reference]")
+
+
+def test_a_slow_parameter_is_a_whole_part_of_a_test_id() -> None:
+    assert LISTS.is_slow("tests/workers/test_new.py::test_it[raw-reference]")
+    assert not LISTS.is_slow("tests/workers/test_new.py::test_it[by reference]")
+    assert not LISTS.is_slow("tests/workers/test_new.py::test_reference")
 
 
 def test_the_quick_profile_runs_each_example_and_each_native_unit_test(checkout) -> None:
@@ -85,13 +84,13 @@ class Item:
         return self.marker if self.marker == name else None
 
 
-@pytest.mark.parametrize("node_id", [*LISTS.alone, *LISTS.slow, "tests/new/test_it.py::test_it"])
-def test_a_test_runs_in_one_call_of_one_profile(node_id: str) -> None:
+def test_a_test_runs_in_one_call_of_one_profile() -> None:
     calls = [(p, load) for p in ("quick", "slow", "all") for load in ("parallel", "alone")]
-    selected = [call for call in calls if LISTS.selects(Item(node_id), *call)]
-    assert [profile for profile, _ in selected] in (["quick", "all"], ["slow", "all"])
-    assert len({load for _, load in selected}) == 1
-    assert not any(LISTS.selects(Item(node_id, "toolchain"), *call) for call in calls)
+    for node_id in (*LISTS.alone, *LISTS.slow, "tests/new/test_it.py::test_it"):
+        selected = [call for call in calls if LISTS.selects(Item(node_id), *call)]
+        assert [profile for profile, _ in selected] in (["quick", "all"], ["slow", "all"])
+        assert len({load for _, load in selected}) == 1
+        assert not any(LISTS.selects(Item(node_id, "toolchain"), *call) for call in calls)
 
 
 def test_an_entry_is_a_whole_part_of_a_node_id() -> None:

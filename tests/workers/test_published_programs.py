@@ -104,14 +104,16 @@ extern "C" void build(PTO2Runtime* rt, uint64_t* args, int) {
 """
 
 
-def test_an_orchestration_in_cpp_on_a_chip_before_and_after_the_start(make, tmp_path) -> None:
+def test_an_orchestration_in_cpp_on_a_chip_before_and_after_the_start(
+    make, tmp_path, shared_cache
+) -> None:
     source = tmp_path / "build.cpp"
     source.write_text(ORCHESTRATION)
     w3 = make(
         platform="a2a3sim",
         runtime="tensormap_and_ringbuffer",
         device_ids=[0],
-        cache_dir=str(tmp_path / "cache"),
+        cache_dir=str(shared_cache),
     )
     signature = ("out", "scalar", "scalar")
     program = ChipCallable(OrchestrationSource(source, "build"), [(0, fill)], signature)

@@ -20,7 +20,7 @@ extern "C" void kernel_entry(int64_t* args) {
 
 
 def test_a_graph_is_logged_limited_and_read_back(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, shared_cache: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     kernel = tmp_path / "increase.cpp"
     kernel.write_text(INCREASE)
@@ -29,7 +29,7 @@ def test_a_graph_is_logged_limited_and_read_back(
         {0: CoreCallable(KernelSource(kernel), "aiv")},
     )
     values, result = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
-    settings = {"cache_dir": str(tmp_path / "cache"), "log_level": "info"}
+    settings = {"cache_dir": str(shared_cache), "log_level": "info"}
     with open_device("a2a3sim", runtime="host_build_graph", settings=settings) as device:
         device.run(chip, values, result, 8)
     assert np.array_equal(result, values + 2)

@@ -121,12 +121,12 @@ def increase(data: InOut):
     ],
 )
 def test_an_address_must_lie_in_a_buffer_with_all_of_its_view(
-    address, count, part, message, tmp_path
+    address, count, part, message, tmp_path, shared_cache
 ):
     source = tmp_path / "build.cpp"
     source.write_text(ADDRESSES)
     chip = ChipCallable(OrchestrationSource(source, "build"), [(0, increase)])
-    settings = {"sim.check": True, "cache_dir": str(tmp_path / "cache")}
+    settings = {"sim.check": True, "cache_dir": str(shared_cache)}
     with open_device("a2a3sim", runtime="pto2", settings=settings) as device:
         data = np.zeros(16, np.float32)
         if message is None:

@@ -189,11 +189,11 @@ void build(PTO2Runtime* rt, uint64_t*, int) {
 """
 
 
-def test_a_long_wait_of_an_orchestration_in_cpp_is_told(tmp_path, capfd):
+def test_a_long_wait_of_an_orchestration_in_cpp_is_told(tmp_path, shared_cache, capfd):
     source = tmp_path / "build.cpp"
     source.write_text(ORCHESTRATION)
     chip = ChipCallable(OrchestrationSource(source, "build"), [(0, tell)])
-    settings = {"pto2.task_window": "4", "sim.workers": 2, "cache_dir": str(tmp_path / "cache")}
+    settings = {"pto2.task_window": "4", "sim.workers": 2, "cache_dir": str(shared_cache)}
     with open_device("a2a3sim", runtime="pto2", settings=settings) as device:
         assert device.run(chip).tasks == 6
     shown = capfd.readouterr().err

@@ -47,12 +47,17 @@ def nothing():
     ],
 )
 def test_each_call_knows_its_line(
-    call: str, kind: type[PtoError], message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    call: str,
+    kind: type[PtoError],
+    message: str,
+    tmp_path: Path,
+    shared_cache: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     source = tmp_path / "build.cpp"
     source.write_text(BUILD.replace("CALL", call))
     chip = ChipCallable(OrchestrationSource(source, "build"), [(0, nothing)])
-    settings = {"cache_dir": str(tmp_path / "cache"), "log_level": "error"}
+    settings = {"cache_dir": str(shared_cache), "log_level": "error"}
     with (
         open_device("a2a3sim", runtime="pto2", settings=settings) as device,
         pytest.raises(kind, match=message) as caught,

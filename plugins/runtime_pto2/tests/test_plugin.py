@@ -49,7 +49,7 @@ Build = Callable[..., Path]
 
 
 @pytest.fixture
-def build(tmp_path: Path) -> Build:
+def build(tmp_path: Path, shared_cache: Path) -> Build:
     """Build an orchestration, given as a file or as text, in the same way as that of a case."""
 
     def make(source: Path | str, entry: str | None = "build", **settings: object) -> Path:
@@ -57,7 +57,7 @@ def build(tmp_path: Path) -> Build:
             path = tmp_path / "case.cpp"
             path.write_text(API + source + "\n")
             source = path
-        config = load_core({"cache_dir": tmp_path / "cache", **settings}, environ={})
+        config = load_core({"cache_dir": shared_cache, **settings}, environ={})
         return Toolchain(config).build_orchestration(source, entry, plugin.orchestration_build())
 
     return make
@@ -211,8 +211,8 @@ def test_wrong_entries_are_told_what_is_expected(build: Build, source: str) -> N
         build(source)
 
 
-def test_kernels_read_tensors_with_nothing_but_the_runtimes_headers(tmp_path: Path) -> None:
-    config = load_core({"cache_dir": tmp_path / "cache"}, environ={})
+def test_kernels_read_tensors_with_nothing_but_the_runtimes_headers(shared_cache: Path) -> None:
+    config = load_core({"cache_dir": shared_cache}, environ={})
     toolchain = KernelToolchain(flags=("-O2", "-fpermissive"), definitions=("__CPU_SIM",))
     library = Toolchain(config).build_kernel(
         PUBLISHED / "kernel.cpp", "aiv", toolchain, plugin.kernel_include_dirs()

@@ -15,16 +15,16 @@ PUBLISHED = Path(__file__).with_name("published")
 KERNEL = CoreCallable(KernelSource(PUBLISHED / "tensor_dump.cpp"), "aiv")
 
 
-def opened(tmp_path: Path) -> Device:
-    return open_device("a2a3sim", runtime="pto2", settings={"cache_dir": str(tmp_path)})
+def opened(cache: Path) -> Device:
+    return open_device("a2a3sim", runtime="pto2", settings={"cache_dir": str(cache)})
 
 
 def test_tensors_are_described_compared_and_submitted_through_the_table(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    shared_cache: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     source = OrchestrationSource(PUBLISHED / "tensor_names.cpp")
     values, result = np.arange(16, dtype=np.float32), np.zeros(16, np.float32)
-    with opened(tmp_path) as device:
+    with opened(shared_cache) as device:
         report = device.run(ChipCallable(source, {0: KERNEL}), values, result, 16)
     assert report.tasks == 1
     assert np.array_equal(result, values)
@@ -32,7 +32,9 @@ def test_tensors_are_described_compared_and_submitted_through_the_table(
 
 
 @pytest.mark.parametrize("macro", ["always_assert", "debug_assert"])
-def test_a_false_assertion_ends_the_run_with_its_text(tmp_path: Path, macro: str) -> None:
+def test_a_false_assertion_ends_the_run_with_its_text(
+    tmp_path: Path, shared_cache: Path, macro: str
+) -> None:
     source = tmp_path / "asserts.cpp"
     source.write_text(
         '#include "pto_orchestration_api.h"\n'
@@ -42,18 +44,18 @@ def test_a_false_assertion_ends_the_run_with_its_text(tmp_path: Path, macro: str
         "}\n"
     )
     with (
-        opened(tmp_path / "cache") as device,
+        opened(shared_cache) as device,
         pytest.raises(OrchestrationError, match=r"asserts\.cpp:4: count > 99"),
     ):
         device.run(ChipCallable(OrchestrationSource(source)), 7)
 
 
 def test_a_function_name_that_no_source_defines_is_replaced_by_the_published_entry(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    shared_cache: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     source = OrchestrationSource(PUBLISHED / "tensor_names.cpp", "build_graph")
     values, result = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
-    with opened(tmp_path) as device:
+    with opened(shared_cache) as device:
         assert device.run(ChipCallable(source, {0: KERNEL}), values, result, 4).tasks == 1
     said = capfd.readouterr().err
     assert "tensor_names.cpp has no function 'build_graph'" in said

@@ -100,7 +100,7 @@ def case(folder: Path, statement: str) -> Path:
     return folder / "case"
 
 
-def test_a_task_that_takes_too_long(tmp_path: Path) -> None:
+def test_a_task_that_takes_too_long(tmp_path: Path, shared_cache: Path) -> None:
     spoiler = CoreCallable(KernelSource(kernel_file(tmp_path, TAKES_LONG)), "aiv")
 
     def graph(rt, a):
@@ -108,7 +108,7 @@ def test_a_task_that_takes_too_long(tmp_path: Path) -> None:
             rt.submit(spoiler, NoDep(a), 0)
             rt.submit(spoiler, NoDep(a), 1)
 
-    settings = {"cache_dir": tmp_path / "cache"}
+    settings = {"cache_dir": shared_cache}
     limit_s = TASK_LIMIT_S
     with open_device(
         "a2a3sim", runtime="pto2", settings=settings, task_timeout_s=limit_s
@@ -120,9 +120,9 @@ def test_a_task_that_takes_too_long(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["threads", "deterministic"])
-def test_a_crash_in_the_users_process(mode: str, tmp_path: Path) -> None:
+def test_a_crash_in_the_users_process(mode: str, tmp_path: Path, shared_cache: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", IN_PROCESS, kernel_file(tmp_path, CRASH), tmp_path / "cache", mode],
+        [sys.executable, "-c", IN_PROCESS, kernel_file(tmp_path, CRASH), shared_cache, mode],
         capture_output=True,
         text=True,
         check=False,
@@ -137,10 +137,10 @@ def test_a_crash_in_the_users_process(mode: str, tmp_path: Path) -> None:
     ids=["crash", "forever"],
 )
 def test_a_case_that_is_ended(
-    statement: str, timeout_s: float | None, message: str, tmp_path: Path
+    statement: str, timeout_s: float | None, message: str, tmp_path: Path, shared_cache: Path
 ) -> None:
     folder = case(tmp_path, statement)
-    options = {"runtime": "pto2", "settings": {"cache_dir": tmp_path / "cache"}}
+    options = {"runtime": "pto2", "settings": {"cache_dir": shared_cache}}
     if timeout_s is not None:  # so that no time is spent on compiling
         pto_core.run_case(folder, case="second", **options).check()
     (error,) = pto_core.run_case(folder, timeout_s=timeout_s, **options).errors
@@ -168,17 +168,17 @@ def test_a_python_kernel_that_raises(mode: str) -> None:
         assert str(caught.value).count("task ") == 1
 
 
-def test_a_case_whose_task_takes_too_long(tmp_path: Path) -> None:
-    settings = {"cache_dir": tmp_path / "cache", "task_timeout_s": TASK_LIMIT_S}
+def test_a_case_whose_task_takes_too_long(tmp_path: Path, shared_cache: Path) -> None:
+    settings = {"cache_dir": shared_cache, "task_timeout_s": TASK_LIMIT_S}
     report = pto_core.run_case(case(tmp_path, TAKES_LONG), runtime="pto2", settings=settings)
     (error,) = report.errors
     assert NAMED in str(error)
     assert f"did not return within {TASK_LIMIT_S} s; check it for an endless loop" in str(error)
 
 
-def test_a_write_past_a_buffer(tmp_path: Path) -> None:
+def test_a_write_past_a_buffer(tmp_path: Path, shared_cache: Path) -> None:
     past = "(*reinterpret_cast<float**>(args[0]))[16] = 1;"
-    settings = {"cache_dir": tmp_path / "cache", "sim.check": True}
+    settings = {"cache_dir": shared_cache, "sim.check": True}
     report = pto_core.run_case(case(tmp_path, past), runtime="pto2", settings=settings)
     (error,) = report.errors
     assert isinstance(error, AddressError)

@@ -42,8 +42,8 @@ def threads() -> Threads:
 
 
 @pytest.fixture
-def device(runtime: str, tmp_path: Path) -> Iterator[Device]:
+def device(runtime: str, shared_cache: Path) -> Iterator[Device]:
     """After every test, the device closes without a leak."""
-    settings = {"sim.check": 1, "cache_dir": tmp_path}
+    settings = {"sim.check": 1, "cache_dir": shared_cache}
     with pto_core.open_device("a2a3sim", runtime=runtime, settings=settings) as opened:
         yield opened

@@ -35,12 +35,13 @@ def test_print_runtime_shows_from_info(
     settings: dict[str, str],
     is_shown: bool,
     tmp_path: Path,
+    shared_cache: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     source = tmp_path / "show.cpp"
     source.write_text(ORCHESTRATION)
     chip = ChipCallable(OrchestrationSource(source, "show"))
-    settings = {**settings, "cache_dir": str(tmp_path / "cache")}
+    settings = {**settings, "cache_dir": str(shared_cache)}
     with pto_core.open_device("a2a3sim", runtime="host_build_graph", settings=settings) as device:
         device.run(chip)
     shown = "pto: info: host_build_graph: 0 tasks, 0 edges" in capfd.readouterr().err

@@ -161,10 +161,10 @@ def test_two_open_devices_load_the_same_libraries(
     runtime: str,
     orchestration: OrchestrationSource,
     kernels: dict[int, CoreCallable],
-    tmp_path: Path,
+    shared_cache: Path,
 ) -> None:
     chip = ChipCallable(orchestration, kernels, signature=("in", "in", "out"))
-    settings = {"cache_dir": tmp_path}
+    settings = {"cache_dir": shared_cache}
     with (
         pto_core.open_device("a2a3sim", runtime=runtime, device=1, settings=settings) as first,
         pto_core.open_device("a2a3sim", runtime=runtime, device=2, settings=settings) as second,

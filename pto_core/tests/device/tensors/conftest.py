@@ -33,7 +33,9 @@ def in_order_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def open_in_order(site, in_order_library: Path, tmp_path: Path) -> Iterator[Callable[..., Device]]:
+def open_in_order(
+    site, in_order_library: Path, shared_cache: Path
+) -> Iterator[Callable[..., Device]]:
     """Return a function that opens a device with settings of the runtime or of the simulator."""
     site.runtime(
         "in_order",
@@ -48,7 +50,7 @@ def open_in_order(site, in_order_library: Path, tmp_path: Path) -> Iterator[Call
                 pto_core.open_device(
                     "a2a3sim",
                     runtime="in_order",
-                    settings={"sim.check": 1, "cache_dir": tmp_path, **keys},
+                    settings={"sim.check": 1, "cache_dir": shared_cache, **keys},
                 )
             )
 
@@ -57,20 +59,20 @@ def open_in_order(site, in_order_library: Path, tmp_path: Path) -> Iterator[Call
 
 @pytest.fixture(params=("in_order", "tensormap_and_ringbuffer"))
 def tensors(
-    request: pytest.FixtureRequest, open_in_order: Callable[..., Device], tmp_path: Path
+    request: pytest.FixtureRequest, open_in_order: Callable[..., Device], shared_cache: Path
 ) -> Iterator[Device]:
     """A device with the simplest runtime that has tensors, and with the real one."""
     if request.param == "in_order":
         yield open_in_order()
         return
-    settings = {"sim.check": 1, "cache_dir": tmp_path}
+    settings = {"sim.check": 1, "cache_dir": shared_cache}
     with pto_core.open_device("a2a3sim", runtime=request.param, settings=settings) as device:
         yield device
 
 
 @pytest.fixture(params=("in_order", "tensormap_and_ringbuffer"))
 def open_narrow(
-    request: pytest.FixtureRequest, open_in_order: Callable[..., Device], tmp_path: Path
+    request: pytest.FixtureRequest, open_in_order: Callable[..., Device], shared_cache: Path
 ) -> Iterator[Callable[..., Device]]:
     """Return a function that opens a device with space for two or three tasks."""
     with ExitStack() as stack:
@@ -78,7 +80,7 @@ def open_narrow(
         def open_one(**settings: Any) -> Device:
             if request.param == "in_order":
                 return open_in_order(in_order__slots=2, **settings)
-            keys = {"pto2.task_window": 4, "cache_dir": tmp_path, **settings}
+            keys = {"pto2.task_window": 4, "cache_dir": shared_cache, **settings}
             return stack.enter_context(
                 pto_core.open_device("a2a3sim", runtime=request.param, settings=keys)
             )
