@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
+import threading
+import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -162,10 +166,10 @@ def test_printed_text_appears_at_the_parent(
         def has_arrived() -> bool:
             nonlocal text
             text += capfd.readouterr().err
-            return "[L4/host0] hello from afar\n" in text
+            lines = ("hello from afar", "on another stream")
+            return all(f"[L4/host0] {line}\n" in text for line in lines)
 
         wait_until(has_arrived)
-        assert "[L4/host0] on another stream\n" in text
 
 
 def test_the_last_text_of_a_killed_worker_appears_at_the_parent(
@@ -201,9 +205,8 @@ def test_functions_are_registered_while_it_runs(agent: Agent) -> None:
 
 def kill_in_task(agent: Agent, victim: str, **settings: Any) -> tuple[Worker, Any]:
     """Start a Worker whose remote task kills a process of its session once."""
-    # A gateway reports the exit of its Worker. The loss of a gateway shows when the lease is over.
-    lease_s = 300 if victim == "worker" else 1
-    remote = agent.worker(num_sub_workers=1, remote_lease_s=lease_s)
+    # A gateway reports the exit of its Worker, and an agent the exit of a gateway.
+    remote = agent.worker(num_sub_workers=1, remote_lease_s=300)
 
     def kill(orch: Any, args: Any, config: Any) -> None:
         y = args.tensor(0)
@@ -239,6 +242,32 @@ def test_a_killed_process_of_a_session_fails_its_task_and_is_replaced(
         worker.run(lambda o, a, c: o.submit_next_level(fine, task_args(y), worker=0))
         assert (y == 5).all()
     agent.await_no_session()
+
+
+def test_a_restart_waits_for_an_agent_that_is_away(keys: Path, tmp_path: Path) -> None:
+    def fill(orch: Any, args: Any, config: Any) -> None:
+        args.tensor(0)[:] = 5
+
+    with Worker(level=4) as worker, ExitStack() as agents:
+        step = worker.register(fill)
+        first = running_agent(tmp_path, "zmq", keys, may_die=True)
+        with first as agent:
+            worker.add_worker(agent.worker(num_sub_workers=0))
+            y = counted(worker)
+            worker.init()
+            agent.process.kill()
+
+        def start_again() -> None:
+            time.sleep(7)  # longer than a first start waits
+            agents.enter_context(running_agent(tmp_path, "zmq", keys, "--bind", agent.address))
+
+        starting = threading.Thread(target=start_again)
+        starting.start()
+        with contextlib.suppress(ChildDiedError):  # if the loss shows in this run
+            worker.run(lambda o, a, c: o.submit_next_level(step, task_args(y), worker=0))
+        worker.run(lambda o, a, c: o.submit_next_level(step, task_args(y), worker=0))
+        starting.join()
+        assert (y == 5).all()
 
 
 def test_a_killed_relay_is_replaced_after_its_session_has_ended(agent: Agent) -> None:

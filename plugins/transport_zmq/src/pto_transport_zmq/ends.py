@@ -319,7 +319,7 @@ class ZmqLink(End):
             self._connections, self._problem = self._connections + 1, ""
             self._is_connected = self._has_news = True
         elif event in _PROBLEMS:
-            self._is_connected = False
+            self._is_connected, self._has_news = False, True
             is_end = event in (zmq.Event.DISCONNECTED, zmq.Event.CLOSED)
             if not (is_end and self._is_refused):  # a failed handshake is the better reason
                 self._problem = _PROBLEMS[event].format(address=self._address, key=self._key)

@@ -21,6 +21,7 @@ from pto_core.errors import PtoError, UsageError
 from pto_core.hierarchy.failures import Failure
 from pto_core.interfaces import KeyPair, LinkPlugin, Listener, Message, Peer, split_address
 from pto_core.remote.agent_messages import (
+    AwaitEnd,
     Done,
     End,
     Ended,
@@ -128,6 +129,9 @@ class Agent:
             return self._open(request, rights, peer, number)
         if isinstance(request, End):
             return self._end_epoch(request)
+        if isinstance(request, AwaitEnd):
+            # The client repeats the request until the session is over.
+            return Ended() if self._is_over(request) else None
         if isinstance(request, GetStatus):
             return self._status(rights)
         rights.check_admin("stop" if isinstance(request, Stop) else "drain")
@@ -244,12 +248,15 @@ class Agent:
         session.waiting.clear()
 
     def _end_epoch(self, request: End) -> Reply | None:
-        known = self._sessions.get(request.session)
-        if known is None or known.request.epoch > request.epoch:
+        if self._is_over(request):
             self._over[request.session] = max(request.epoch, self._over.get(request.session, 0))
             return Ended()
         self._end(request.session)
         return None  # the client repeats the request until the session is over
+
+    def _is_over(self, request: End | AwaitEnd) -> bool:
+        known = self._sessions.get(request.session)
+        return known is None or known.request.epoch > request.epoch
 
     def _end(self, name: bytes) -> None:
         session = self._sessions[name]

@@ -61,6 +61,13 @@ class End(Record, frozen=True, tag="end"):
     epoch: Natural
 
 
+class AwaitEnd(Record, frozen=True, tag="await_end"):
+    """Reply when no process of the session exists any more; the request does not end it."""
+
+    session: _Session
+    epoch: Natural
+
+
 class GetStatus(Record, frozen=True, tag="status"):
     """Describe the agent."""
 
@@ -112,7 +119,7 @@ class Done(Record, frozen=True, tag="done"):
     """The agent has performed the request."""
 
 
-Request = Open | End | GetStatus | Drain | Stop
+Request = Open | End | AwaitEnd | GetStatus | Drain | Stop
 Reply = Opened | Refused | Ended | Status | Done
 _Kind = TypeVar("_Kind")
 

@@ -21,6 +21,7 @@ from pto_core.hierarchy.processes.child_start import flush_output
 from pto_core.interfaces import KeyPair, Link, LinkPlugin, split_address
 from pto_core.remote.address_space import AddressSpace
 from pto_core.remote.agent_messages import (
+    AwaitEnd,
     End,
     Ended,
     GetStatus,
@@ -55,8 +56,9 @@ REASON_BYTES = 4096
 _LENGTH = struct.Struct("<I")
 _CONNECT_S = 5.0
 _HEAD_BYTES = 64
-_WAIT_S = 0.05  # while a frame waits
+_WAIT_S = 0.05  # while a frame waits, or a reply of the agent
 _END_WAIT_S = 0.005
+_SILENT_HEARTBEATS = 3
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,8 @@ class Contact:
 
 
 def _opened(agent: Contact, request: Open) -> Sequence[Link]:
-    agent.ask(GetStatus(), _CONNECT_S)  # fails early if the agent cannot be reached
+    # The first start fails early if the agent cannot be reached. A restart waits for it.
+    agent.ask(GetStatus(), _CONNECT_S if request.epoch == 1 else request.start_timeout_s)
     reply = agent.ask(request, request.start_timeout_s)
     if isinstance(reply, Refused):
         failure = failure_from_record(reply.failure)
@@ -193,6 +196,7 @@ class _Relay:
             opened.largest_frame_bytes - _HEAD_BYTES,
         )
         self._is_ready = False
+        self._question: Question | None = None
 
     def connect(self, start: ChildStart) -> None:
         """Wait until the Worker accepts tasks, then report it to the parent."""
@@ -234,6 +238,7 @@ class _Relay:
         messages = self._end.receive(now)
         for message in messages:
             self._handle(message)
+        self._check_cut(now)
         self._end.flush(now)
         if self._session.advance(now) >= State.ENDING:
             raise LinkError(
@@ -241,6 +246,26 @@ class _Relay:
                 address=self._address,
             )
         return bool(messages)
+
+    def _check_cut(self, now: int) -> None:
+        """While the other host is silent, ask its agent whether the session is over there.
+
+        An agent knows at once that a gateway was killed; otherwise the lease would have to pass.
+        """
+        session = self._session
+        silence_ns = now - session.control.heard_ns
+        if not self._end.is_cut and silence_ns < _SILENT_HEARTBEATS * session.lease.heartbeat_ns:
+            if self._question is not None:
+                self._question.link.close()
+                self._question = None
+            return
+        if self._question is None:
+            request = AwaitEnd(self._request.session, self._request.epoch)
+            self._question = Question(self._agent.dial(), request)
+        self._agent.plugin.wait([self._question.link], 0.0)  # the link works in this call
+        if isinstance(self._question.reply(), Ended):
+            session.close("its gateway has exited", now)
+            session.confirm_end(now)
 
     def _handle(self, message: Message) -> None:
         if message.kind == MessageKind.READY:
@@ -262,7 +287,7 @@ class _Relay:
         self._end.flush(now)
         deadline_ns = self._session.deadline_ns
         timeout_s = 1.0 if deadline_ns is None else max(deadline_ns - now, 0) / 1e9
-        if not self._frames.is_idle:
+        if not self._frames.is_idle or self._question is not None:
             timeout_s = min(timeout_s, _WAIT_S)
         self._end.wait(timeout_s, [self._watch.descriptor])
 

@@ -40,6 +40,7 @@ class DialledSession:
         self._links = dict(zip(_CHANNELS, links, strict=True))
         self._session = session
         self._connections = dict.fromkeys(_CHANNELS, 0)
+        self._cut: set[ChannelNumber] = set()
         self._unsent: dict[ChannelNumber, deque[list[Part]]] = {one: deque() for one in _CHANNELS}
 
     def receive(self, now: int) -> list[Message]:
@@ -48,14 +49,22 @@ class DialledSession:
         for channel, link in self._links.items():
             if link.connections > self._connections[channel]:
                 self._connections[channel] = link.connections
+                self._cut.discard(channel)
                 self._unsent[channel].clear()
                 self._session.reconnected(channel, now)
-            for _ in range(_BURST):
+            for count in range(_BURST):
                 message = link.receive()
                 if message is None:
+                    if count == 0 and link.problem:
+                        self._cut.add(channel)
                     break
                 delivered += self._session.received(channel, message.parts, now)
         return delivered
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a connection was cut and has not returned."""
+        return bool(self._cut)
 
     def flush(self, now: int) -> None:
         """See :class:`SessionEnd`."""
