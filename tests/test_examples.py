@@ -112,6 +112,8 @@ PROGRAMS = {
         "the first half ran in processes of the program's host\n"
         "the second half ran in processes of the agent's host\n"
     ),
+    "18_mixed_children": ("total is right: True\nblocks on this host: 4, on the other host: 4\n"),
+    "19_a_lost_host": "lost hosts: 1\nall rows are doubled once: True\n",
 }
 
 RUNS = [
