@@ -296,7 +296,7 @@ def test_memory_that_no_chip_has_is_refused_at_the_submit(chips: Chips, make: Ma
     pod = make(level=4)
     pod.add_worker(make(level=3, num_sub_workers=1))
     handle = pod.register(nothing_at_all)
-    with pytest.raises(UsageError, match="lies in no memory that a chip of this Worker has"):
+    with pytest.raises(UsageError, match="lies in no memory that a child of this Worker has"):
         pod.run(lambda orch, args, cfg: orch.submit_next_level(handle, given((memory, IN))))
 
 
@@ -408,13 +408,13 @@ def test_memory_is_not_freed_while_a_replay_may_use_it(chips: Chips, gate: Gate)
     replay.join()
     with worker.session():  # another run, which does not use the memory
         worker.free(memory.address, worker=1)
-    with pytest.raises(UsageError, match="the graph names memory of chip 1 that was freed since"):
+    with pytest.raises(UsageError, match="the graph names memory of child 1 that was freed since"):
         worker.replay(graph)
 
 
 def test_an_argument_of_a_captured_graph_is_no_memory_of_a_chip(chips: Chips) -> None:
     memory = chips.memory(0)
-    with pytest.raises(UsageError, match="tensor 0 of the arguments is memory of a chip; name"):
+    with pytest.raises(UsageError, match="tensor 0 of the arguments is memory of a child; name"):
         chips.worker.capture(lambda orch, args, cfg: None, given((memory, IN)))
 
 

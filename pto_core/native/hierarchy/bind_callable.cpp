@@ -2,6 +2,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <cstring>
 #include <string>
@@ -92,7 +93,10 @@ void bind_live_callables(nb::module_& module) {
           nb::arg("digest"), nb::arg("kind"), nb::arg("space"), nb::arg("name"),
           nb::arg("registration"),
           "Return a handle that is not live yet. `registration`: its identity, 16 random bytes.")
-      .def("add", &LiveCallables::add, nb::arg("handle"), "Make the handle live.")
+      .def("add", &LiveCallables::add, nb::arg("handle"),
+           nb::arg("workers") = std::vector<int32_t>(),
+           "Make the handle live. `workers`: the child ids that have the callable; empty: all "
+           "children of its namespace.")
       .def("remove", &LiveCallables::remove, nb::arg("handle"),
            "End the registration of the handle; return whether it was live.")
       .def("has", &LiveCallables::has, nb::arg("handle"),

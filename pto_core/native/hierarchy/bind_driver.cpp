@@ -262,6 +262,14 @@ void bind_child_memory(nb::class_<WorkerDriver>& bound) {
           },
           nb::arg("child"), nb::arg("address"))
       .def(
+          "has_child_memory",
+          [](WorkerDriver& self, int32_t child, uint64_t address) {
+            return self.child_memory().holds(child, address, 1);
+          },
+          nb::arg("child"), nb::arg("address"),
+          "Return whether memory of the child is registered at this address. It is not after the "
+          "loss of the child.")
+      .def(
           "child_memory_user",
           [](WorkerDriver& self, int32_t child, uint64_t address) {
             return self.child_memory().user(child, address, self.driver());

@@ -100,6 +100,15 @@ void bind_mapping(nb::module_& module) {
       .def_prop_ro("is_owner", &SharedMapping::is_owner)
       .def_prop_ro("resident_bytes", &SharedMapping::resident_bytes)
       .def("zero", &SharedMapping::zero, nb::arg("offset"), nb::arg("bytes"));
+  nb::class_<AddressReservation>(module, "AddressReservation")
+      .def(
+          "__init__",
+          [](AddressReservation* self, uint64_t bytes) {
+            as_os_error([&] { new (self) AddressReservation(bytes); });
+          },
+          nb::arg("bytes"))
+      .def_prop_ro("address", &AddressReservation::address)
+      .def_prop_ro("nbytes", &AddressReservation::bytes);
 }
 
 }  // namespace

@@ -38,6 +38,7 @@ struct TypeParts {
   PyMethodDef* methods;
   PyGetSetDef* properties;
   vectorcallfunc construct = nullptr;
+  newfunc construct_subtype = nullptr;  // null: Python cannot derive from it
 };
 
 // Add a type for `Object` to `module` that lives as long as the process.
@@ -49,10 +50,12 @@ PyTypeObject* make_type(nb::module_& module, const TypeParts& parts) {
       {Py_tp_repr, reinterpret_cast<void*>(parts.show)},
       {Py_tp_methods, parts.methods},
       {Py_tp_getset, parts.properties},
+      {parts.construct_subtype ? Py_tp_new : 0, reinterpret_cast<void*>(parts.construct_subtype)},
       {0, nullptr},
   };
-  const unsigned long flags =
-      Py_TPFLAGS_DEFAULT | (parts.construct ? 0 : Py_TPFLAGS_DISALLOW_INSTANTIATION);
+  const unsigned long flags = Py_TPFLAGS_DEFAULT |
+                              (parts.construct ? 0 : Py_TPFLAGS_DISALLOW_INSTANTIATION) |
+                              (parts.construct_subtype ? Py_TPFLAGS_BASETYPE : 0);
   PyType_Spec spec = {parts.name, sizeof(Object), 0, static_cast<unsigned>(flags), slots};
   PyObject* made = PyType_FromModuleAndSpec(module.ptr(), &spec, nullptr);
   if (!made) throw nb::python_error();
@@ -75,7 +78,7 @@ Object* as(PyObject* object) {
 
 inline void free_object(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
-  PyObject_Free(self);
+  type->tp_free(self);
   Py_DECREF(type);
 }
 

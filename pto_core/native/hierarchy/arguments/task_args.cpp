@@ -17,12 +17,7 @@ TaskArgs* self_of(PyObject* self) {
   return as<TaskArgs>(self);
 }
 
-PyObject* construct(PyObject* type, PyObject* const*, size_t count, PyObject* names) {
-  if (PyVectorcall_NARGS(count) != 0 || names) {
-    PyErr_SetString(PyExc_TypeError, "TaskArgs() takes no arguments; use add_tensor, add_scalar");
-    return nullptr;
-  }
-  auto* args = make_object<TaskArgs>(as<PyTypeObject>(type));
+PyObject* begin(TaskArgs* args) {
   if (!args) return nullptr;
   args->blob = args->inline_blob;
   args->notes = args->inline_notes;
@@ -31,6 +26,19 @@ PyObject* construct(PyObject* type, PyObject* const*, size_t count, PyObject* na
   args->blob_capacity = TaskArgs::kInlineBytes;
   args->note_capacity = TaskArgs::kInlineTensors;
   return reinterpret_cast<PyObject*>(args);
+}
+
+PyObject* construct(PyObject* type, PyObject* const*, size_t count, PyObject* names) {
+  if (PyVectorcall_NARGS(count) != 0 || names) {
+    PyErr_SetString(PyExc_TypeError, "TaskArgs() takes no arguments; use add_tensor, add_scalar");
+    return nullptr;
+  }
+  return begin(make_object<TaskArgs>(as<PyTypeObject>(type)));
+}
+
+// A class that is derived in Python may have a dictionary, so its objects have another allocator.
+PyObject* construct_subtype(PyTypeObject* type, PyObject*, PyObject*) {
+  return begin(as<TaskArgs>(type->tp_alloc(type, 0)));
 }
 
 void deallocate(PyObject* self) {
@@ -262,10 +270,10 @@ void bind_task_args(nb::module_& module) {
       .value("OUTPUT_EXISTING", Tag::kOutputExisting,
              "It overwrites without waiting for earlier readers or writers.")
       .value("NO_DEP", Tag::kNoDep, "It is passed on and orders nothing.");
-  task_args_type =
-      make_type<TaskArgs>(module, {"pto_core._hierarchy.TaskArgs",
-                                   "The arguments of a task: tensors first, then scalars.",
-                                   &deallocate, &show, methods, properties, &construct});
+  task_args_type = make_type<TaskArgs>(
+      module,
+      {"pto_core._hierarchy.TaskArgs", "The arguments of a task: tensors first, then scalars.",
+       &deallocate, &show, methods, properties, &construct, &construct_subtype});
 }
 
 }  // namespace pto::hierarchy

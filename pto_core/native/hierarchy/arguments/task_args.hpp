@@ -56,7 +56,10 @@ struct TaskArgs {
 extern PyTypeObject* task_args_type;
 
 inline TaskArgs* task_args_of(PyObject* object) {
-  return Py_TYPE(object) == task_args_type ? reinterpret_cast<TaskArgs*>(object) : nullptr;
+  const bool is_exact = Py_TYPE(object) == task_args_type;
+  return is_exact || PyObject_TypeCheck(object, task_args_type)
+             ? reinterpret_cast<TaskArgs*>(object)
+             : nullptr;
 }
 
 // A view that points into a blob of another owner until detach() copies it.

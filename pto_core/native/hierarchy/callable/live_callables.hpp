@@ -8,8 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "callable/callable_handle.hpp"
 #include "errors.hpp"
@@ -28,11 +31,23 @@ class LiveCallables {
   // check().
   uint64_t version() const { return version_; }
 
-  void add(const CallableHandle& handle) { live_.try_emplace(handle.registration, handle); }
+  // `workers`: the child ids that have the callable; none: all children of its namespace.
+  void add(const CallableHandle& handle, std::vector<int32_t> workers = {}) {
+    live_.try_emplace(handle.registration, handle);
+    if (!workers.empty()) workers_.insert_or_assign(handle.registration, std::move(workers));
+  }
+
+  // Return the child ids of add() for a live handle of the namespace REMOTE_TASK_DISPATCHER.
+  std::span<const int32_t> workers_of(const CallableHandle& handle) const {
+    const auto found = workers_.find(handle.registration);
+    if (found == workers_.end()) return {};
+    return found->second;
+  }
 
   // Return false if the registration is not live.
   bool remove(const CallableHandle& handle) {
     ++version_;
+    workers_.erase(handle.registration);
     return live_.erase(handle.registration) != 0;
   }
 
@@ -41,6 +56,7 @@ class LiveCallables {
     ++version_;
     is_closed_ = true;
     live_.clear();
+    workers_.clear();
   }
 
   bool has(const CallableHandle& handle) const { return live_.contains(handle.registration); }
@@ -86,6 +102,7 @@ class LiveCallables {
   uint64_t version_ = 0;
   bool is_closed_ = false;
   std::unordered_map<Identity, CallableHandle, Hash> live_;
+  std::unordered_map<Identity, std::vector<int32_t>, Hash> workers_;
 };
 
 }  // namespace pto::hierarchy

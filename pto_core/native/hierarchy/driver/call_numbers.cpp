@@ -6,9 +6,14 @@
 
 namespace pto::hierarchy {
 
+bool CallNumbers::is_run_by(Kind kind, CallableSpace space) const {
+  if (space == space_of(kind)) return true;
+  return space == CallableSpace::kRemoteTaskDispatcher && kind == Kind::kNextLevel;
+}
+
 const CallableHandle& CallNumbers::check_handle(PyObject* object, Kind kind) const {
   const CallableHandle& handle = settings_.callables->check(object ? object : Py_None);
-  if (handle.space == space_of(kind)) return handle;
+  if (is_run_by(kind, handle.space)) return handle;
   const char* call = call_of(kind);
   core::raise_usage(
       "'" + handle.name + "' is " +
@@ -17,7 +22,7 @@ const CallableHandle& CallNumbers::check_handle(PyObject* object, Kind kind) con
       call_of(kind == Kind::kSub ? Kind::kNextLevel : Kind::kSub));
 }
 
-uint32_t CallNumbers::callable(PyObject* object, Kind kind) {
+uint32_t CallNumbers::callable(PyObject* object, Kind kind, std::vector<int32_t>& workers) {
   KnownHandle& known = known_handles_[(reinterpret_cast<uintptr_t>(object) >> 5) % 64];
   const uint64_t version = settings_.callables->version();
   if (known.handle.ptr() == object && object && known.version == version &&
@@ -29,6 +34,10 @@ uint32_t CallNumbers::callable(PyObject* object, Kind kind) {
   known.space = handle.space;
   known.version = version;
   known.handle = nb::borrow(object);
+  if (handle.space == CallableSpace::kRemoteTaskDispatcher) {
+    const auto found = settings_.callables->workers_of(handle);
+    workers.assign(found.begin(), found.end());
+  }
   return known.number;
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "driver/driver.hpp"
 #include "driver/submit_request.hpp"
@@ -19,7 +20,9 @@ class CallNumbers {
       : driver_(driver), settings_(settings) {}
 
   // Raise UsageError unless the object is a handle of a callable for this kind of children.
-  uint32_t callable(PyObject* handle, Kind kind);
+  // `workers` becomes the children that have a callable for other hosts; it does not change for
+  // other callables.
+  uint32_t callable(PyObject* handle, Kind kind, std::vector<int32_t>& workers);
   // Configurations are compared by value, so one that was changed is a new one.
   uint32_t config(PyObject* config);
 
@@ -35,6 +38,8 @@ class CallNumbers {
   CallableSpace space_of(Kind kind) const {
     return kind == Kind::kSub ? CallableSpace::kLocalPython : settings_.next_level_space;
   }
+  // Return whether children of this kind run callables of that namespace.
+  bool is_run_by(Kind kind, CallableSpace space) const;
   const CallableHandle& check_handle(PyObject* handle, Kind kind) const;
   uint32_t intern_config(nb::handle config);
 

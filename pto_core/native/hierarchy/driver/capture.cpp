@@ -56,7 +56,7 @@ Capture::Capture(const Configuration& configuration, Hazards hazards, uint64_t n
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].child_memory) {
       refuse("tensor " + std::to_string(i) +
-             " of the arguments is memory of a chip; name such memory in the function alone");
+             " of the arguments is memory of a child; name such memory in the function alone");
     }
     if (arguments[i].data == 0)
       refuse("tensor " + std::to_string(i) +

@@ -149,7 +149,7 @@ void Captures::check_replay(const CapturedObject& captured, TaskArgs* args) cons
   }
   for (const ChildRange& range : captured.graph->on_children) {
     if (memory_.holds(range.child, range.address, range.bytes)) continue;
-    core::raise_usage("the graph names memory of chip " + std::to_string(range.child) +
+    core::raise_usage("the graph names memory of child " + std::to_string(range.child) +
                       " that was freed since, or was lost with its child; allocate it and capture "
                       "the graph again");
   }

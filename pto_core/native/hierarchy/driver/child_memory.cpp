@@ -16,8 +16,30 @@ std::string text_of(const TaskArgs& args, uint32_t index, const std::string& mem
          std::to_string(args.notes[index].tensor->bytes) + " bytes at " + address + ")";
 }
 
-std::string chips_of(const std::vector<int32_t>& children) {
-  std::string text = children.size() > 1 ? "chips " : "chip ";
+bool contains(std::span<const int32_t> children, int32_t child) {
+  return std::find(children.begin(), children.end(), child) != children.end();
+}
+
+// Fill the pins that are still open: with the hint of the program if no other member needs that
+// child, otherwise with the first free child.
+void fill_pins(std::span<const int32_t> candidates, const std::vector<int32_t>& wishes,
+               std::vector<int32_t>& pins) {
+  for (size_t member = 0; member < pins.size(); ++member) {
+    if (pins[member] != kNone) continue;
+    const bool has_wish = member < wishes.size() && !contains(pins, wishes[member]);
+    const auto free = std::find_if(candidates.begin(), candidates.end(),
+                                   [&](int32_t child) { return !contains(pins, child); });
+    if (has_wish)
+      pins[member] = wishes[member];
+    else if (free != candidates.end())
+      pins[member] = *free;
+  }
+}
+
+}  // namespace
+
+std::string ChildMemory::names_of(const std::vector<int32_t>& children) const {
+  std::string text = noun() + (children.size() > 1 ? "s " : " ");
   for (size_t i = 0; i < children.size(); ++i) {
     if (i > 0) text += i + 1 < children.size() ? ", " : " and ";
     text += std::to_string(children[i]);
@@ -25,48 +47,30 @@ std::string chips_of(const std::vector<int32_t>& children) {
   return text;
 }
 
-bool contains(std::span<const int32_t> children, int32_t child) {
-  return std::find(children.begin(), children.end(), child) != children.end();
-}
-
-// Fill the pins that are still open: with the hint of the program if no other member needs that
-// chip, otherwise with the first free chip.
-void fill_pins(std::span<const int32_t> chips, const std::vector<int32_t>& wishes,
-               std::vector<int32_t>& pins) {
-  for (size_t member = 0; member < pins.size(); ++member) {
-    if (pins[member] != kNone) continue;
-    const bool has_wish = member < wishes.size() && !contains(pins, wishes[member]);
-    const auto free = std::find_if(chips.begin(), chips.end(),
-                                   [&](int32_t chip) { return !contains(pins, chip); });
-    if (has_wish)
-      pins[member] = wishes[member];
-    else if (free != chips.end())
-      pins[member] = *free;
-  }
-}
-
-void check_distinct(const std::vector<int32_t>& pins) {
+void ChildMemory::check_distinct(const std::vector<int32_t>& pins) const {
   for (size_t member = 0; member < pins.size(); ++member) {
     const auto first = std::find(pins.begin(), pins.end(), pins[member]) - pins.begin();
     if (pins[member] == kNone || first == static_cast<ptrdiff_t>(member)) continue;
     core::raise_usage("members " + std::to_string(first) + " and " + std::to_string(member) +
-                      " both name memory of chip " + std::to_string(pins[member]) +
-                      ", and the members of a group run on distinct chips; submit two tasks");
+                      " both name memory of " + names_of({pins[member]}) +
+                      ", and the members of a group run on distinct children; submit two tasks");
   }
 }
 
-void refuse_sub(std::span<TaskArgs* const> args) {
+void ChildMemory::refuse_sub(std::span<TaskArgs* const> args) const {
   for (const TaskArgs* each : args) {
     for (uint32_t i = 0; i < each->tensor_count; ++i) {
       if (!each->tensors()[i].child_memory) continue;
       core::raise_usage(text_of(*each, i, "") +
-                        " is memory of a chip, which SUB children cannot use; submit a chip's "
-                        "task, or copy the memory with Worker.copy_from");
+                        (is_of_chips_
+                             ? " is memory of a chip, which SUB children cannot use; submit a "
+                               "chip's task, or copy the memory with Worker.copy_from"
+                             : " is memory of a child, which SUB children cannot use; submit a "
+                               "task of that child, or copy the memory with "
+                               "Worker.remote_copy_from"));
     }
   }
 }
-
-}  // namespace
 
 void ChildMemory::add(int32_t child, uint64_t address, uint64_t bytes) {
   allocations_[child][address] = {address + bytes, {}};
@@ -101,7 +105,7 @@ std::vector<int32_t> ChildMemory::holders(const pto_tensor& tensor, uint64_t byt
 }
 
 void ChildMemory::place(const SubmitRequest& request, std::span<TaskArgs* const> args,
-                        std::span<Tensor> keys, std::span<const int32_t> chips,
+                        std::span<Tensor> keys, std::span<const int32_t> candidates,
                         std::vector<int32_t>& pins, bool* is_hint) const {
   if (request.kind == Kind::kSub) refuse_sub(args);
   const bool is_pinned = !pins.empty() && !*is_hint;
@@ -119,7 +123,7 @@ void ChildMemory::place(const SubmitRequest& request, std::span<TaskArgs* const>
   }
   if (is_pinned) return;
   check_distinct(found);
-  fill_pins(chips, pins, found);
+  fill_pins(candidates, pins, found);
   pins = std::move(found);
   *is_hint = false;
 }
@@ -141,15 +145,16 @@ int32_t ChildMemory::child_of(const TaskArgs& args, int32_t pin, const std::stri
     const std::vector<int32_t> before = children;
     std::erase_if(children, [&](int32_t child) { return !contains(found, child); });
     if (!children.empty()) continue;
-    core::raise_usage(text_of(args, first, member) + " is memory of " + chips_of(before) +
-                      ", and " + text_of(args, i, member) + " is memory of " + chips_of(found) +
-                      "; a task uses the memory of one chip: copy one of them to the other chip");
+    core::raise_usage(text_of(args, first, member) + " is memory of " + names_of(before) +
+                      ", and " + text_of(args, i, member) + " is memory of " + names_of(found) +
+                      "; a task uses the memory of one " + noun() +
+                      ": copy one of them to the other " + noun());
   }
   if (children.empty()) return static_cast<int32_t>(kNone);
   if (pin != kNone) return pin;
   if (children.size() == 1) return children[0];
-  core::raise_usage(text_of(args, first, member) + " is memory of " + chips_of(children) +
-                    ", which have it at the same address; name the chip with " +
+  core::raise_usage(text_of(args, first, member) + " is memory of " + names_of(children) +
+                    ", which have it at the same address; name the " + noun() + " with " +
                     (member.empty() ? "worker=" : "workers=") +
                     (is_hint ? " and without hint=" : ""));
 }
@@ -158,15 +163,18 @@ void ChildMemory::check_holders(const TaskArgs& args, uint32_t index,
                                 const std::vector<int32_t>& found, int32_t pin,
                                 const std::string& member) const {
   if (found.empty()) {
-    core::raise_usage(text_of(args, index, member) +
-                      " lies in no memory that a chip of this Worker has; pass an address that "
-                      "Worker.malloc has returned, that is not freed, and whose chip has not died "
-                      "since");
+    core::raise_usage(
+        text_of(args, index, member) + " lies in no memory that a " + noun() +
+        " of this Worker has; pass " +
+        (is_of_chips_ ? "an address that Worker.malloc has returned, that is not freed, and whose "
+                        "chip has not died since"
+                      : "a buffer of Worker.remote_malloc that is not freed, and whose child has "
+                        "not been lost since"));
   }
   if (pin == kNone || contains(found, pin)) return;
-  core::raise_usage(text_of(args, index, member) + " is memory of " + chips_of(found) +
-                    (member.empty() ? ", and worker= names chip " : ", and workers= names chip ") +
-                    std::to_string(pin) + "; name the chip that has the memory");
+  core::raise_usage(text_of(args, index, member) + " is memory of " + names_of(found) +
+                    (member.empty() ? ", and worker= names " : ", and workers= names ") +
+                    names_of({pin}) + "; name the " + noun() + " that has the memory");
 }
 
 void ChildMemory::add_uses(std::span<const Tensor> keys, const TaskRange& tasks,

@@ -1,4 +1,5 @@
-// The live allocations of each chip child, and the pins of tasks that follow from them.
+// The live allocations of each child, and the pins of tasks that follow from them: memory of chips,
+// or buffers of Workers on other hosts.
 //
 // Two chips may return the same address from malloc, so an allocation is identified by (child,
 // address). If a child is lost, its allocations are removed. Use with the GIL held; only submits
@@ -21,6 +22,9 @@ struct SubmitRequest;
 
 class ChildMemory {
  public:
+  // `is_of_chips`: whether the children are chips, for messages.
+  explicit ChildMemory(bool is_of_chips) : is_of_chips_(is_of_chips) {}
+
   void add(int32_t child, uint64_t address, uint64_t bytes);
   // Remove an allocation, if it exists.
   void remove(int32_t child, uint64_t address);
@@ -31,10 +35,10 @@ class ChildMemory {
   bool holds(int32_t child, uint64_t address, uint64_t bytes) const;
 
   // Write the child of each tensor in child memory into its key, and pin the task, or each member
-  // of a group, to that child. `chips`: all children with such memory. Raises UsageError for memory
-  // of no child, of several children, or of another child than the pinned one.
+  // of a group, to that child. `candidates`: all children with such memory. Raises UsageError for
+  // memory of no child, of several children, or of another child than the pinned one.
   void place(const SubmitRequest& request, std::span<TaskArgs* const> args, std::span<Tensor> keys,
-             std::span<const int32_t> chips, std::vector<int32_t>& pins, bool* is_hint) const;
+             std::span<const int32_t> candidates, std::vector<int32_t>& pins, bool* is_hint) const;
 
   // Record that these tasks name the memory of the keys.
   void add_uses(std::span<const Tensor> keys, const TaskRange& tasks, int64_t oldest_live);
@@ -60,6 +64,12 @@ class ChildMemory {
   void check_holders(const TaskArgs& args, uint32_t index, const std::vector<int32_t>& found,
                      int32_t pin, const std::string& member) const;
 
+  std::string noun() const { return is_of_chips_ ? "chip" : "child"; }
+  std::string names_of(const std::vector<int32_t>& children) const;
+  void check_distinct(const std::vector<int32_t>& pins) const;
+  void refuse_sub(std::span<TaskArgs* const> args) const;
+
+  const bool is_of_chips_;
   std::map<int32_t, Allocations> allocations_;
 };
 

@@ -19,6 +19,7 @@ class Submits::DraftLoan {
     draft_->members.clear();
     draft_->pins.clear();
     draft_->after.clear();
+    draft_->workers.clear();
     draft_->has_child_memory = false;
   }
   ~DraftLoan() { owner_.drafts_.push_back(std::move(draft_)); }

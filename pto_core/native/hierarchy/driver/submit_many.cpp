@@ -103,6 +103,7 @@ nb::object Submits::submit_many(const SubmitRequest& request, PyObject* scalars)
   const int64_t count = cut(*args, rows, memory_for(call), &tensors, &draft.keys);
   for (const pto_tensor& tensor : tensors) draft.has_child_memory |= tensor.child_memory != 0;
   if (draft.has_child_memory) place_by_memory(request, draft, &call);
+  if (!draft.workers.empty()) place_by_callable(request, draft, &call);
   const size_t fixed = args->scalar_count;
   std::vector<uint64_t> values(fixed + rows.columns());
   std::copy(args->scalars().begin(), args->scalars().end(), values.begin());

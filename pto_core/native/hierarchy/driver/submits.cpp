@@ -177,7 +177,7 @@ Call Submits::begin_call(const SubmitRequest& request, Draft& draft) {
         "the run");
   Call call;
   call.kind = request.kind;
-  call.callable = numbers_.callable(request.handle, request.kind);
+  call.callable = numbers_.callable(request.handle, request.kind, draft.workers);
   if (captures_.capture()) captures_.keep_handle(request.handle);
   call.config = is_given(request.config)           ? numbers_.config(request.config)
                 : request.kind == Kind::kNextLevel ? run_.config
@@ -208,6 +208,27 @@ void Submits::place_by_memory(const SubmitRequest& request, Draft& draft, Call* 
   call->pins = draft.pins;
 }
 
+// Pin a task to a child that has its callable. Raise UsageError if the program has to choose it.
+void Submits::place_by_callable(const SubmitRequest& request, Draft& draft, Call* call) const {
+  const auto& known = draft.workers;
+  if (draft.pins.empty() && !request.is_group && known.size() == 1) draft.pins = known;
+  const auto wrong = std::find_if(draft.pins.begin(), draft.pins.end(), [&](int32_t pin) {
+    return std::find(known.begin(), known.end(), pin) == known.end();
+  });
+  call->pins = draft.pins;
+  call->is_hint = false;
+  if (!draft.pins.empty() && wrong == draft.pins.end()) return;
+  std::string names;
+  for (const int32_t child : known) names += (names.empty() ? "" : ", ") + std::to_string(child);
+  const auto& handle = settings_.callables->check(request.handle);
+  const std::string argument = request.is_group ? "workers=" : "worker=";
+  core::raise_usage(
+      "'" + handle.name + "' is registered with the workers " + names + " only, and " +
+      (draft.pins.empty() ? argument + " is missing"
+                          : "the task would run on worker " + std::to_string(*wrong)) +
+      "; name one of them with " + argument + ", or register it with other workers");
+}
+
 PyObject* Submits::submit(const SubmitRequest& request) {
   DraftLoan loan(*this);
   Draft& draft = *loan;
@@ -215,6 +236,7 @@ PyObject* Submits::submit(const SubmitRequest& request) {
   Call call = begin_call(request, draft);
   add_members(request, call.retries > 0, memory_for(call), draft);
   if (draft.has_child_memory) place_by_memory(request, draft, &call);
+  if (!draft.workers.empty()) place_by_callable(request, draft, &call);
   if (!captures_.capture()) Captures::check_origins(draft.args);
   read_producers(request, draft);
   call.after = draft.after;

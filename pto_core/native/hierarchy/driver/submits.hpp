@@ -65,6 +65,7 @@ class Submits {
     std::vector<MemberCall> members;
     std::vector<int32_t> pins;
     std::vector<int64_t> after;
+    std::vector<int32_t> workers;  // that have the callable, if it is one for other hosts
     bool has_child_memory = false;
   };
   class DraftLoan;
@@ -76,6 +77,7 @@ class Submits {
   int64_t producer_of(PyObject* object, const char* text) const;
   void check_run(const TaskHandle& handle) const;
   void place_by_memory(const SubmitRequest& request, Draft& draft, Call* call) const;
+  void place_by_callable(const SubmitRequest& request, Draft& draft, Call* call) const;
   // Return the memory that all children on which the task may run have mapped.
   VisibleMemory& memory_for(const Call& call) const {
     return settings_.attached ? memory_among(call) : *settings_.memory;

@@ -24,6 +24,7 @@ WorkerDriver::WorkerDriver(const DriverConfiguration& configuration, std::unique
       driver_(std::make_unique<Driver>(configuration, std::move(engine), *host_)),
       settings_(settings),
       process_(getpid()),
+      child_memory_(settings.next_level_space == CallableSpace::kLocalChip),
       captures_(driver_->configuration().engine, settings_, child_memory_),
       submits_(*this, *driver_, settings_, child_memory_, captures_, run_) {}
 

@@ -27,6 +27,7 @@ namespace {
 
 constexpr int kProtection = PROT_READ | PROT_WRITE;
 constexpr int kFlags = MAP_SHARED | MAP_NORESERVE;
+constexpr int kReservedFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 // Free addresses between the program's heap and the libraries, on x86-64 and AArch64 with 47 bits
 // or more.
 constexpr uint64_t kHintsBegin = 0x1000'0000'0000;
@@ -61,16 +62,16 @@ int create_file(uint64_t bytes) {
   return file;
 }
 
-void* map_at_hint(int file, uint64_t bytes) {
+void* map_at_hint(uint64_t bytes, int protection, int flags, int file) {
   std::random_device random;
   std::uniform_int_distribution<uint64_t> place(0, (kHintsEnd - kHintsBegin) / kHintStep - 1);
   for (int i = 0; i < kHintTries; ++i) {
     void* hint = reinterpret_cast<void*>(kHintsBegin + place(random) * kHintStep);
-    void* memory = mmap(hint, bytes, kProtection, kFlags | MAP_FIXED_NOREPLACE, file, 0);
+    void* memory = mmap(hint, bytes, protection, flags | MAP_FIXED_NOREPLACE, file, 0);
     if (memory == hint) return memory;
     if (memory != MAP_FAILED) munmap(memory, bytes);
   }
-  return mmap(nullptr, bytes, kProtection, kFlags, file, 0);
+  return mmap(nullptr, bytes, protection, flags, file, 0);
 }
 
 }  // namespace
@@ -78,7 +79,7 @@ void* map_at_hint(int file, uint64_t bytes) {
 SharedMapping::SharedMapping(uint64_t bytes)
     : bytes_(std::max(up_to_page(bytes), page_bytes())), owner_(getpid()) {
   descriptor_ = create_file(bytes_);
-  memory_ = map_at_hint(descriptor_, bytes_);
+  memory_ = map_at_hint(bytes_, kProtection, kFlags, descriptor_);
   if (memory_ == MAP_FAILED) {
     const int error = errno;
     close(descriptor_);
@@ -131,6 +132,16 @@ void SharedMapping::zero(uint64_t offset, uint64_t bytes) {
     std::memset(pages, 0, last_page - first_page);
   }
   std::memset(pages + (last_page - first_page), 0, offset + bytes - last_page);
+}
+
+AddressReservation::AddressReservation(uint64_t bytes)
+    : bytes_(std::max(up_to_page(bytes), page_bytes())) {
+  memory_ = map_at_hint(bytes_, PROT_NONE, kReservedFlags, -1);
+  if (memory_ == MAP_FAILED) fail("mmap of " + std::to_string(bytes_) + " bytes");
+}
+
+AddressReservation::~AddressReservation() {
+  munmap(memory_, bytes_);
 }
 
 }  // namespace pto::hierarchy

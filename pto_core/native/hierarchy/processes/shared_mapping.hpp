@@ -42,4 +42,22 @@ class SharedMapping {
   int owner_ = 0;  // process that made it
 };
 
+// Addresses without memory. No other mapping of the process gets them. Each access is a fault.
+class AddressReservation {
+ public:
+  // Reserve whole pages at an address that is free in other programs too, as for SharedMapping.
+  // Throws std::system_error.
+  explicit AddressReservation(uint64_t bytes);
+  ~AddressReservation();
+  AddressReservation(const AddressReservation&) = delete;
+  AddressReservation& operator=(const AddressReservation&) = delete;
+
+  uint64_t address() const { return reinterpret_cast<uint64_t>(memory_); }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  void* memory_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
 }  // namespace pto::hierarchy
