@@ -19,6 +19,7 @@ from pto_core.errors import (
     CapacityError,
     ChildDiedError,
     ChildStartError,
+    ControlError,
     PtoError,
     RightsError,
     UsageError,
@@ -55,9 +56,11 @@ def refusal(agent: Agent, **changed: Any) -> PtoError:
         "blueprint": Blueprint(3, [], 1, {}, bytes(16), [by_code], []),
         "callables": [],
         "ranges": [],
+        "buffers": (2**44, 4096),
         "queue_bytes": 4096,
         "start_timeout_s": 10.0,
-        "memory": 2**30,
+        "memory": 2**30 - 4096,
+        "buffer_memory": 4096,
         "tasks": 64,
     }
     contact = Contact.of(AgentAddress(agent.address, str(agent.keys), agent.link, False))
@@ -99,10 +102,11 @@ def test_rights_of_a_client_are_checked_before_anything_is_read(keys: Path, tmp_
         assert isinstance(error, CapacityError)
         assert "client ann would have 11 processes on this host; its limit is 4" in str(error)
         empty = Blueprint(3, [], 1, {}, bytes(16), [], [])
-        error = refusal(agent, blueprint=empty, memory=2**30 + 1)
+        error = refusal(agent, blueprint=empty, memory=2**30 - 4095)
         assert isinstance(error, CapacityError)
-        assert "1073741825 bytes of shadow memory on this host; its limit is 1073741824" in (
-            str(error)
+        assert (
+            "1073741825 bytes of shadow memory and buffers on this host; its limit is 1073741824"
+            in (str(error))
         )
         error = refusal(agent, blueprint=empty, tasks=65)
         assert isinstance(error, CapacityError)
@@ -152,6 +156,30 @@ def test_memory_above_the_quota_ends_the_session(keys: Path, tmp_path: Path) -> 
         assert (parts == 1).all()
         with pytest.raises(ChildDiedError, match=r"shadow memory; it declared at most 8388608"):
             worker.run(large)
+
+
+def test_buffers_count_as_memory_of_the_client(keys: Path, tmp_path: Path) -> None:
+    file = allow_list(tmp_path, keys, memory="8M")
+    with running_agent(tmp_path, "zmq", keys, "--allow", str(file)) as agent:
+
+        def error_of(nbytes: int, **settings: Any) -> BaseException | None:
+            with Worker(level=4) as worker:
+                remote = agent.worker(num_sub_workers=0, remote_memory_limit="6M", **settings)
+                with pytest.raises((ControlError, ChildStartError)) as info:
+                    worker.remote_malloc(nbytes, worker.add_worker(remote))
+            return info.value.__cause__
+
+        error = error_of(1)
+        assert isinstance(error, CapacityError)
+        assert "declared at most 0; free buffers, or set a larger remote_buffer_limit" in str(error)
+        error = error_of(2**21 + 1, remote_buffer_limit="2M")
+        assert isinstance(error, CapacityError)
+        error = error_of(1, remote_buffer_limit="3M")
+        assert isinstance(error, CapacityError)
+        assert "set a smaller remote_memory_limit or remote_buffer_limit" in str(error)
+        with Worker(level=4) as worker:
+            remote = agent.worker(remote_memory_limit="6M", remote_buffer_limit="2M")
+            worker.remote_malloc(2**21, worker.add_worker(remote))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pto_core.remote import handshake, lease, wire
+from pto_core.remote import (
+    address_space,
+    handshake,
+    home_memory,
+    lease,
+    messages,
+    requests,
+    wire,
+)
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "remote-protocol.md").read_text()
 SIZES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "4 bytes": 4, "16 bytes": 16, "32 bytes": 32}
@@ -54,6 +62,21 @@ def test_the_identity():
     table = rows(section("Greeting"))
     assert [*(int(row[0]) for row in table), handshake.GREETING_BYTES] == offsets(table)
     assert f"The identity has {handshake.GREETING_BYTES} bytes" in section("Greeting")
+
+
+def test_remote_buffers():
+    requests_table, content = section("Remote buffers").split("The content travels")
+    found = {row[0]: row[1].split("`, `") for row in rows(requests_table)}
+    assert found == {
+        str(kind.__struct_config__.tag): list(kind.__struct_fields__)
+        for kind in requests.BufferRequest.__subclasses__()
+    }
+    table = rows(content)
+    push = home_memory.Push(address_space.Range(5, 8), b"abc")
+    head = messages.pack_content(7, push)[0]
+    assert [*(int(row[0]) for row in table), len(head)] == offsets(table)
+    assert head == bytes([7, *[0] * 7, 5, *[0] * 7, 3, 0, 0, 0])
+    assert f"kind {messages.MessageKind.BUFFER}, `BUFFER`" in content
 
 
 def test_the_limits():

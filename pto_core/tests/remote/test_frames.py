@@ -14,6 +14,8 @@ from pto_core import DataType
 from pto_core.hierarchy.failures import Failure
 from pto_core.interfaces.frame import AnswerKind, FrameKind, Outcome
 from pto_core.remote.address_space import PIECE_BYTES
+from pto_core.remote.buffer_gateway import BufferGateway
+from pto_core.remote.buffer_relay import BufferRelay
 from pto_core.remote.frame_gateway import FrameGateway
 from pto_core.remote.frame_relay import FrameRelay
 from pto_core.remote.home_memory import HomeMemory
@@ -205,18 +207,24 @@ class Host:
         self.parent_side = ParentSide(world, child)
         memory = Bytes(bytes([99]) * len(world.home.content))
         self.worker_side = WorkerSide(world, memory)
+        to_host, to_home = (
+            Sending(self.to_host, self.to_home),
+            Sending(self.to_home, self.to_host),
+        )
         self.relay = FrameRelay(
             self.parent_side,
             child,
             HomeMemory(world.home.space, quota),
-            Sending(self.to_host, self.to_home),
+            to_host,
+            BufferRelay(world.home.space, to_host),
             1000,
             INLINE_BYTES,
         )
         self.gateway = FrameGateway(
             self.worker_side,
             ShadowMemory(memory.space, memory.release),
-            Sending(self.to_home, self.to_host),
+            to_home,
+            BufferGateway(memory.space, memory.release, to_home),
             lambda request: request,
             None,
             INLINE_BYTES,

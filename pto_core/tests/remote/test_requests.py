@@ -69,7 +69,6 @@ def test_a_request_arrives_with_its_arguments(
         ("callable", (DIGEST, []), r"\$.deliveries"),
         ("callable", (DIGEST, [CODE, IMPORT, CODE]), r"\$.deliveries"),
         ("callable", (DIGEST, [Delivery("chip", b"")]), "without chips"),
-        ("callable", (DIGEST, [Delivery("import", "a:b", None)]), r"fingerprint"),
         (
             *("callable", (DIGEST, [Delivery("serialised", bytes(CODE_BYTES_MAX + 1))])),
             rf"length <= {CODE_BYTES_MAX} - at `\$.deliveries\[0\].code`",

@@ -51,7 +51,7 @@ def test_a_list_of_clients_has_defaults_and_sizes(tmp_path: Path) -> None:
 
 
 def test_more_tasks_in_flight_than_declared_are_refused() -> None:
-    gateway = FrameGateway(None, None, None, None, None, tasks=3)
+    gateway = FrameGateway(None, None, None, None, None, None, tasks=3)
     frames = [TaskFrame(number, number, 0, 0, 0, bytes(32), b"") for number in range(1, 5)]
     gateway.handle(Message(0, MessageKind.TASKS, 1, pack_tasks(frames[:3])))
     with pytest.raises(CapacityError, match="has 4 tasks in flight; it declared at most 3"):

@@ -19,6 +19,10 @@ from pto_core import (
     Orchestrator,
     Out,
     OutExisting,
+    RemoteCallable,
+    RemoteTaskArgs,
+    RemoteTensorRef,
+    RemoteWorkerSpec,
     Scalar,
     TaskArgs,
     TaskArgsView,
@@ -117,6 +121,21 @@ def main() -> None:
             scale(x, factor=3.0, out=x)
             total: NDArray[Any] = first.result()
             total.sum()
+
+
+def on_other_hosts(orch: Orchestrator, x: NDArray[Any]) -> None:
+    with Worker(level=4) as pod:
+        there = pod.add_remote_worker(RemoteWorkerSpec("tcp://h:1", num_sub_workers=2, keys="k"))
+        far = pod.register(RemoteCallable("company.steps:run"), workers=[there])
+        buffer = pod.remote_malloc(1 << 20, there)
+        reveal_type(buffer)  # RemoteBuffer
+        pod.remote_copy_to(buffer, x, offset=8)
+        args = RemoteTaskArgs()
+        args.add_tensor(RemoteTensorRef(buffer, (2, 3), "float32", 8), TensorArgType.INOUT)
+        args.add_scalar(3)
+        orch.submit_next_level(far, args, worker=there)
+        pod.remote_copy_from(x, buffer)
+        pod.remote_free(buffer)
 
 
 async def wait() -> None:

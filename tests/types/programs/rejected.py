@@ -4,7 +4,18 @@ from typing import Any
 
 import numpy as np
 
-from pto_core import CallConfig, Graph, In, Orchestrator, Out, Scalar, Worker, kernel, task
+from pto_core import (
+    CallConfig,
+    Graph,
+    In,
+    Orchestrator,
+    Out,
+    RemoteWorkerSpec,
+    Scalar,
+    Worker,
+    kernel,
+    task,
+)
 
 
 @task
@@ -70,6 +81,14 @@ def main() -> None:
             handle.exception().location  # refused
         scale(x, 2.0)  # refused
         add(x)  # refused
+
+
+def on_other_hosts(pod: Worker, x: Any) -> None:
+    RemoteWorkerSpec("tcp://h:1", "a2a3sim")  # refused
+    pod.add_remote_worker("tcp://h:1")  # refused
+    buffer = pod.remote_malloc(8)  # refused
+    pod.remote_copy_to(3, x)  # refused
+    pod.remote_free(buffer.address)  # refused
 
 
 async def wait() -> None:

@@ -43,6 +43,7 @@ def core_options(environ: Mapping[str, str]) -> tuple[Option, ...]:
             "none: full from Python, raw from C++",
         ),
         *_worker_options(),
+        *_remote_options(),
         Option(
             "cache_dir",
             _cache_dir(environ),
@@ -71,16 +72,27 @@ def core_options(environ: Mapping[str, str]) -> tuple[Option, ...]:
     )
 
 
-def _worker_options() -> tuple[Option, ...]:
-    """List the settings of Workers, level 3 and up."""
+def _remote_options() -> tuple[Option, ...]:
+    """List the settings of Workers on other hosts."""
     return (
-        Option("transport", "shm", text, "how a Worker reaches its children"),
         Option("link", "zmq", text, "how a Worker reaches other hosts"),
         Option(
             "remote_insecure",
             False,
             boolean,
             "whether hosts without keys may be used, beside this one",
+        ),
+        Option(
+            "remote_buffer_bytes",
+            2**40,
+            size_bytes,
+            "bytes of addresses that a Worker reserves for its buffers on other hosts",
+        ),
+        Option(
+            "remote_buffer_limit",
+            0,
+            size_bytes,
+            "bytes of buffers on a host that limits the memory of its clients",
         ),
         Option("remote_lease_s", 3.0, number(minimum=0.1), "how long a cut to a host may last"),
         Option(
@@ -89,6 +101,13 @@ def _worker_options() -> tuple[Option, ...]:
             size_bytes,
             "bytes of shared memory that another host holds",
         ),
+    )
+
+
+def _worker_options() -> tuple[Option, ...]:
+    """List the settings of Workers, level 3 and up."""
+    return (
+        Option("transport", "shm", text, "how a Worker reaches its children"),
         Option("engine", "native", text, "engine that runs the graphs of a Worker"),
         Option("policy", "least_loaded", text, "placement policy for tasks without a pin"),
         Option(

@@ -309,6 +309,12 @@ class RemoteError(PtoError):
     fields: ClassVar[tuple[str, ...]] = ("type_name", "remote_traceback")
 
 
+class BufferLostError(EndpointError):
+    """The memory of a remote buffer is gone, because the session of its child has ended."""
+
+    fields: ClassVar[tuple[str, ...]] = (*EndpointError.fields, "path", "address")
+
+
 class LinkError(PtoError):
     """A link cannot be opened at ``address``, or was closed."""
 

@@ -11,6 +11,8 @@ from pto_core._hierarchy import (
     TensorArgType,
 )
 from pto_core.hierarchy.progress import Progress
+from pto_core.hierarchy.remote_buffers import RemoteBuffer, RemoteTaskArgs, RemoteTensorRef
+from pto_core.hierarchy.remote_workers import RemoteCallable, RemoteWorkerSpec
 from pto_core.hierarchy.session import Session
 from pto_core.hierarchy.tasks import Task, task
 from pto_core.hierarchy.worker import Worker
@@ -21,6 +23,11 @@ __all__ = [
     "ContinuousTensor",
     "Orchestrator",
     "Progress",
+    "RemoteBuffer",
+    "RemoteCallable",
+    "RemoteTaskArgs",
+    "RemoteTensorRef",
+    "RemoteWorkerSpec",
     "Session",
     "Task",
     "TaskArgs",

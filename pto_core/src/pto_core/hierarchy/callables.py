@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pto_core._hierarchy import CallableHandle, CallableSpace
 from pto_core.errors import UsageError
 from pto_core.hierarchy.life_cycle import State
 from pto_core.hierarchy.registry import Registration
+from pto_core.hierarchy.remote_workers import checked_workers
 from pto_core.hierarchy.worker_node import WorkerNode
 
 
@@ -17,10 +19,12 @@ class Callables:
     def __init__(self, node: WorkerNode) -> None:
         self._node = node
 
-    def register(self, target: object, *, serialise: bool) -> CallableHandle:
+    def register(
+        self, target: object, *, serialise: bool, workers: Iterable[int] | None = None
+    ) -> CallableHandle:
         """Register a callable; see ``Worker.register``."""
         with self._node.changes.entered("register"):
-            return self._register(target, serialise=serialise)
+            return self._register(target, serialise=serialise, workers=workers)
 
     def unregister(self, handle: CallableHandle) -> None:
         """Remove a registration; see ``Worker.unregister``."""
@@ -54,12 +58,17 @@ class Callables:
                 known = registry.handle_of(task) or self._register(task, serialise=False)
         return known, task
 
-    def _register(self, target: object, *, serialise: bool) -> CallableHandle:
+    def _register(
+        self, target: object, *, serialise: bool, workers: Iterable[int] | None = None
+    ) -> CallableHandle:
+        nested = enumerate(self._node.nested)
+        remote = (number for number, node in nested if node.settings.host is not None)
+        chosen = checked_workers(target, workers, remote)
         life, registry = self._node.life, self._node.registry
         while True:
             is_new = life.settled("register") is State.NEW
             inherits = is_new and self._node.settings.config["start_method"] == "fork"
-            made = registry.make(target, serialise=serialise, inherits=inherits)
+            made = registry.make(target, serialise=serialise, inherits=inherits, workers=chosen)
             self._check_space(made)
             if is_new:
                 registry.add(made)
@@ -76,7 +85,8 @@ class Callables:
 
     def _deliver(self, made: Registration) -> None:
         registry = self._node.registry
-        is_known = registry.has(made.identity.digest)
+        # The workers of two registrations of a remote callable may differ.
+        is_known = made.workers is None and registry.has(made.identity.digest)
         registry.add(made)
         try:
             if not is_known:

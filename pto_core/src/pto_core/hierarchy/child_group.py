@@ -42,6 +42,7 @@ from pto_core.hierarchy.processes import (
     register_parkable,
 )
 from pto_core.hierarchy.registry import Registration, Registry
+from pto_core.hierarchy.remote_buffers import BufferTable
 from pto_core.hierarchy.restarts import Replacement, Restarts
 from pto_core.hierarchy.settings import WorkerSettings
 from pto_core.interfaces import Policy
@@ -115,12 +116,18 @@ class ChildGroup:
             attached=attached_by_spawned(self.memory.mappings),
         )
         self.control = Control(self.driver, self.hooks.paths)
+        self.buffers = self._buffer_table()
         # These functions break reference cycles: the driver and its open run refer to each other,
         # and a policy may refer to handles of tasks. close() calls them too.
         closing = partial(close_driver, self.driver)
         self._finalizers = [weakref.finalize(self, closing)]
         if self.placement is not None:
             self._finalizers.append(weakref.finalize(self, self.placement.forget))
+
+    def _buffer_table(self) -> BufferTable | None:
+        if all(spec.remote is None for spec in self.specs):
+            return None
+        return BufferTable(self.driver, self.arena, self.settings.config["remote_buffer_bytes"])
 
     @property
     def chip_count(self) -> int:
@@ -192,14 +199,15 @@ class ChildGroup:
         self, child: int, remote: RemoteChild, connection: ChildConnection
     ) -> ChildPlan:
         spec, memory = self.specs[child], self.memory
+        assert self.buffers is not None
         context = ChildContext(child, memory.progress_table, connection)
         ranges = attached_by_spawned(memory.mappings)
         address, _ = memory.connection(child)
         body = remote.body(
             context,
-            self.registry,
-            spec.space,
+            self.registry.of_child(child, spec.space),
             ranges,
+            self.buffers.place,
             address + self.opener.memory_bytes,
             self.settings.config["child_queue_bytes"],
             self.settings.config["child_window"],
@@ -212,7 +220,7 @@ class ChildGroup:
         connection = self.connect(child)
         try:
             # the plan may contain more callables than the child needs
-            known = self.registry.digests()
+            known = self.registry.digests(child, self.specs[child].space)
             self.processes.replace(child, self.plan(child, connection))
         except BaseException:
             connection.discard()
@@ -223,7 +231,7 @@ class ChildGroup:
         """Connect a new process that is ready; deliver callables that were registered meanwhile."""
         self.attach(child, replacement.connection)
         # The child is attached, so it receives all later registrations.
-        for late in self.registry.since(replacement.known, self.specs[child].space):
+        for late in self.registry.since(replacement.known, child, self.specs[child].space):
             self.control.send(child, "callable", late.identity.digest, late.deliveries())
         self.driver.child_ready(child)
 
@@ -233,12 +241,12 @@ class ChildGroup:
 
     def deliver(self, registration: Registration) -> None:
         """Deliver a callable to all children that can run it, or to none; raise ControlError."""
-        self.control.deliver(registration, self._targets(registration.identity.space))
+        self.control.deliver(registration, self._targets(registration))
 
     def forget(self, registration: Registration) -> None:
         """Remove a callable from the children that have it."""
-        known = registration.identity
-        self.control.ask_all(self._targets(known.space), "forget", known.digest)
+        digest = registration.identity.digest
+        self.control.ask_all(self._targets(registration), "forget", digest)
 
     def ask(self, child: int, operation: str, *arguments: Any) -> Any:
         """Return the reply of a child to a request, sent after its restart; raise ControlError."""
@@ -260,6 +268,8 @@ class ChildGroup:
         # run all steps, even after an error in one of them
         with Interrupts(), ExitStack() as steps:
             steps.callback(self.memory.close)
+            if self.buffers is not None:
+                self.buffers.is_closed = True
             steps.callback(self.processes.kill_all)
             for finalizer in self._finalizers:
                 steps.callback(finalizer)
@@ -272,8 +282,9 @@ class ChildGroup:
             self.driver.cancel(cause)
             self.control.close_all(range(len(self.processes)))
 
-    def _targets(self, space: CallableSpace) -> list[int]:
-        return [child for child, spec in enumerate(self.specs) if spec.space == space]
+    def _targets(self, registration: Registration) -> list[int]:
+        children = enumerate(self.specs)
+        return [child for child, spec in children if registration.is_for(child, spec.space)]
 
 
 def make_engine(

@@ -49,7 +49,7 @@ class ChildMemory:
     def copy_to(self, child: int, address: int, source: object) -> None:
         """Copy from any object with a buffer to the chip."""
         self._check(child)
-        content = _bytes_of(source, writable=False)
+        content = bytes_of(source, writable=False)
         staging = self._staging(content.nbytes)
         for first in range(0, content.nbytes, _PIECE_BYTES):
             piece = content[first : first + _PIECE_BYTES]
@@ -59,7 +59,7 @@ class ChildMemory:
     def copy_from(self, child: int, target: object, address: int) -> None:
         """Copy from the chip to any object with a writable buffer."""
         self._check(child)
-        content = _bytes_of(target, writable=True)
+        content = bytes_of(target, writable=True)
         staging = self._staging(content.nbytes)
         for first in range(0, content.nbytes, _PIECE_BYTES):
             piece = content[first : first + _PIECE_BYTES]
@@ -82,7 +82,8 @@ class ChildMemory:
             )
 
 
-def _bytes_of(array: object, *, writable: bool) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+def bytes_of(array: object, *, writable: bool) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    """Return the bytes of a contiguous array or another object with a buffer; raise UsageError."""
     found = np.asarray(array) if not isinstance(array, bytes) else np.frombuffer(array, np.uint8)
     if not found.flags.c_contiguous or (writable and not found.flags.writeable):
         if writable:

@@ -11,6 +11,7 @@ import numpy as np
 
 from pto_core._hierarchy import TaskArgs, TensorArgType
 from pto_core.errors import UsageError
+from pto_core.hierarchy.remote_buffers import RemoteTaskArgs, RemoteTensorRef
 
 _MASK = 2**64 - 1
 
@@ -31,7 +32,8 @@ class GraphTask:
         The function receives the arrays as ``args.tensor(0)`` and so on, and the integers as
         ``args.scalar(0)`` and so on. Raises UsageError for other numbers.
         """
-        args, written = TaskArgs(), []
+        is_remote = any(isinstance(value, RemoteTensorRef) for value in values)
+        args, written = RemoteTaskArgs() if is_remote else TaskArgs(), []
         for index, value in enumerate(values):
             if isinstance(value, np.bool_ | numbers.Integral):
                 args.add_scalar(int(value) & _MASK)

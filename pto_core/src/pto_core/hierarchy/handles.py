@@ -17,8 +17,10 @@ from typing import Any, Literal
 from pto_core._hierarchy import CallableKind, CallableSpace
 from pto_core.errors import UsageError
 from pto_core.hierarchy.chip_delivery import chip_from_bytes, chip_to_bytes
+from pto_core.hierarchy.remote_workers import RemoteCallable
 from pto_core.hierarchy.serialisation import (
     NotImportableError,
+    checked_path,
     deserialised,
     fingerprint,
     import_path,
@@ -38,7 +40,8 @@ _registrations = itertools.count()
 class Delivery:
     """A way in which a child obtains a callable that it did not inherit. The object can be pickled.
 
-    ``fingerprint``: of the code in the parent; the child may import another version.
+    ``fingerprint``: of the code in the parent; the child may import another version. None: the
+    parent does not know the code, so that of the child is used.
     """
 
     way: Literal["import", "serialised", "chip"]
@@ -51,7 +54,8 @@ class Delivery:
         Raises NotImportableError if the imported code differs or does not exist.
         """
         if isinstance(self.content, str):
-            assert self.fingerprint is not None
+            if self.fingerprint is None:
+                return runnable(object_at(self.content))
             return runnable(imported_version(self.content, self.fingerprint))
         if self.way == "chip":
             return chip_from_bytes(self.content)
@@ -89,6 +93,8 @@ def identity(target: object, *, serialise: bool, inherits: bool) -> Identity:
     """
     if isinstance(target, ChipCallable):
         return _of_chip(target, serialise=serialise, inherits=inherits)
+    if isinstance(target, RemoteCallable):
+        return _remote(target)
     if isinstance(target, str):
         return _imported(target, object_at(target))
     if isinstance(target, CoreCallable) or not callable(target):
@@ -126,7 +132,7 @@ def by_code(target: object) -> Delivery:
 
 def name_of(target: object) -> str:
     """Return the name of a callable for messages."""
-    if isinstance(target, ChipCallable):
+    if isinstance(target, ChipCallable | RemoteCallable):
         return target.name
     return str(getattr(target, "__qualname__", None) or type(target).__qualname__)
 
@@ -143,13 +149,7 @@ def _of_chip(chip: ChipCallable, *, serialise: bool, inherits: bool) -> Identity
 
 def object_at(path: str) -> Any:
     """Return the callable at an import path; raise UsageError."""
-    module, _, name = path.partition(":")
-    if not (all(module.split(".")) and all(part.isidentifier() for part in name.split("."))):
-        raise UsageError(
-            f"{path!r} is not an absolute import path; write it as 'package.module:function'",
-            name="target",
-            value=path,
-        )
+    checked_path(path)
     try:
         found = imported(path)
     except Exception as error:
@@ -169,6 +169,12 @@ def _imported(path: str, target: Any) -> Identity:
     name = path.partition(":")[2]
     digest = digest_of(kind.name, path, code)
     return Identity(digest, kind, CallableSpace.LOCAL_PYTHON, name, delivery)
+
+
+def _remote(target: RemoteCallable) -> Identity:
+    kind, space = CallableKind.PYTHON_IMPORT, CallableSpace.REMOTE_TASK_DISPATCHER
+    digest = digest_of(space.name, target.path)
+    return Identity(digest, kind, space, target.name, Delivery("import", target.path))
 
 
 def _of_bytes(target: Callable[..., Any]) -> Identity:

@@ -17,16 +17,26 @@ _IDENTITY_BYTES = 16
 
 @dataclass(frozen=True)
 class Registration:
-    """A callable with its handle and identity, in the parent."""
+    """A callable with its handle and identity, in the parent.
+
+    ``workers``: the child ids that have it; None: all children of its namespace.
+    """
 
     handle: CallableHandle
     target: Any
     identity: Identity
+    workers: tuple[int, ...] | None = None
+
+    def is_for(self, child: int, space: CallableSpace) -> bool:
+        """Return whether a child, which runs callables of a namespace, has this one."""
+        if self.workers is not None:
+            return child in self.workers
+        return self.identity.space == space
 
     def deliveries(self) -> tuple[Delivery, ...]:
         """Return the deliveries for a child that did not inherit it, in the order of attempts."""
         first = self.identity.delivery
-        if first is None or first.way == "serialised":
+        if first is None or first.way == "serialised" or self.workers is not None:
             return () if first is None else (first,)
         try:
             return first, by_code(self.target)
@@ -56,18 +66,27 @@ class Registry:
             self.add(one)
             self.publish(one)
 
-    def make(self, target: object, *, serialise: bool, inherits: bool) -> Registration:
+    def make(
+        self,
+        target: object,
+        *,
+        serialise: bool,
+        inherits: bool,
+        workers: tuple[int, ...] | None = None,
+    ) -> Registration:
         """Create a registration without adding it. Raises UsageError."""
         known = identity(target, serialise=serialise, inherits=inherits)
         if isinstance(target, str):
             target = imported(target)
-        if known.kind == CallableKind.PYTHON_IMPORT and self._has_other(known.digest, target):
+        is_local = known.space != CallableSpace.REMOTE_TASK_DISPATCHER
+        is_import = is_local and known.kind == CallableKind.PYTHON_IMPORT
+        if is_import and self._has_other(known.digest, target):
             # another function had this import path at that time
             known = unimported(target, inherits=inherits)
         handle = self.live.make(
             known.digest, known.kind, known.space, known.name, os.urandom(_IDENTITY_BYTES)
         )
-        return Registration(handle, target, known)
+        return Registration(handle, target, known, workers)
 
     def add(self, registration: Registration) -> None:
         """Add a registration; children that start from now on receive its callable."""
@@ -76,7 +95,7 @@ class Registry:
     def publish(self, registration: Registration) -> None:
         """Make the handle of a registration live, because all children have the callable."""
         self._by_target[id(registration.target)] = registration
-        self.live.add(registration.handle)
+        self.live.add(registration.handle, registration.workers or ())
 
     def discard(self, registration: Registration) -> None:
         """Undo :meth:`add` and :meth:`publish`."""
@@ -99,17 +118,20 @@ class Registry:
             for one in self.registrations()
         )
 
-    def digests(self) -> frozenset[bytes]:
-        """Return the digests of all registrations, as an argument for :meth:`since`."""
-        return frozenset(one.identity.digest for one in self.registrations())
+    def digests(self, child: int, space: CallableSpace) -> frozenset[bytes]:
+        """Return the digests of the callables of a child, as an argument for :meth:`since`."""
+        return frozenset(one.identity.digest for one in self.of_child(child, space))
 
-    def since(self, known: frozenset[bytes], space: CallableSpace) -> list[Registration]:
-        """Return the registrations of a namespace whose digests are not in ``known``."""
-        return [
-            one
-            for one in self.registrations()
-            if one.identity.space == space and one.identity.digest not in known
-        ]
+    def since(
+        self, known: frozenset[bytes], child: int, space: CallableSpace
+    ) -> list[Registration]:
+        """Return the registrations for a child whose digests are not in ``known``."""
+        found = self.of_child(child, space)
+        return [one for one in found if one.identity.digest not in known]
+
+    def of_child(self, child: int, space: CallableSpace) -> list[Registration]:
+        """Return the registrations for a child, which runs callables of a namespace."""
+        return [one for one in self.registrations() if one.is_for(child, space)]
 
     def handle_of(self, target: object) -> CallableHandle | None:
         """Return a live handle whose target is this object, or None."""

@@ -94,6 +94,18 @@ def is_of_main(path: str) -> bool:
     return path.partition(":")[0] == _MAIN
 
 
+def checked_path(path: object) -> str:
+    """Return an absolute import path; raise UsageError for any other value."""
+    module, _, name = path.partition(":") if isinstance(path, str) else ("", "", "")
+    if all(module.split(".")) and all(part.isidentifier() for part in name.split(".")):
+        return str(path)
+    raise UsageError(
+        f"{path!r} is not an absolute import path; write it as 'package.module:function'",
+        name="target",
+        value=path,
+    )
+
+
 def imported(path: str) -> Any:
     """Return the object at ``module:qualname``. Raises the errors of the import."""
     module, _, name = path.partition(":")

@@ -12,7 +12,8 @@ import pto_core.hierarchy.task_handle  # noqa: F401 - adds methods to TaskHandle
 from pto_core._hierarchy import CallableHandle, CapturedGraph, TaskArgs, TaskArgsView
 from pto_core.errors import UsageError
 from pto_core.hierarchy.callables import Callables
-from pto_core.hierarchy.child_memory import ChildMemory
+from pto_core.hierarchy.memory_calls import MemoryCalls
+from pto_core.hierarchy.remote_workers import RemoteWorkerSpec
 from pto_core.hierarchy.runs import GraphFunction, Runs, hazards_number
 from pto_core.hierarchy.session import Session
 from pto_core.hierarchy.settings import RemoteHost, worker_settings
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pto_core.kernels import CallConfig, DataType
 
 
-class Worker:
+class Worker(MemoryCalls):
     """A Worker of level 3 (host) or higher, with its children.
 
     ``device_ids``: one child for each of these chips, which runs ``ChipCallable``s on ``platform``
@@ -93,7 +94,9 @@ class Worker:
 
     # ---- before it starts, or whenever ----
 
-    def register(self, target: object, *, serialise: bool = False) -> CallableHandle:
+    def register(
+        self, target: object, *, serialise: bool = False, workers: Iterable[int] | None = None
+    ) -> CallableHandle:
         """Register a function, its import path ``"module:name"`` or a ChipCallable for children.
 
         Chips run ChipCallables. SUB children and child Workers run functions. A SUB child calls
@@ -103,11 +106,14 @@ class Worker:
 
         Children that are forked later inherit the function. Other children import it by its path.
         They receive its code if they cannot import it, if they import different code, and always
-        with ``serialise``. When this method returns, all children have the function; after an
-        error, none has. Raises UsageError for a target that cannot run or be serialised, and
-        ControlError if a child refuses.
+        with ``serialise``. A :class:`RemoteCallable` is not imported here; ``workers`` names the
+        Workers on other hosts that import it.
+
+        When this method returns, all children have the function; after an error, none has. Raises
+        UsageError for a target that cannot run or be serialised, and ControlError if a child
+        refuses.
         """
-        return self._callables.register(target, serialise=serialise)
+        return self._callables.register(target, serialise=serialise, workers=workers)
 
     def unregister(self, handle: CallableHandle) -> None:
         """Invalidate the handle. Children drop the callable when its last handle is invalid."""
@@ -121,6 +127,26 @@ class Worker:
         if not isinstance(worker, Worker):
             raise UsageError(f"{worker!r} is not a Worker", name="worker", value=worker)
         return self._node.add(worker._node)
+
+    def add_remote_worker(self, spec: RemoteWorkerSpec) -> int:
+        """Add a Worker of level 3 on another host as a child; return its child id.
+
+        It is the published form of ``add_worker(Worker(level=3, host=...))``, which takes more
+        settings and callables for the chips and SUB children of that Worker. Raises UsageError.
+        """
+        if not isinstance(spec, RemoteWorkerSpec):
+            raise UsageError(f"{spec!r} is not a RemoteWorkerSpec", name="spec", value=spec)
+        return self.add_worker(
+            Worker(
+                3,
+                spec.platform,
+                spec.runtime,
+                spec.device_ids,
+                spec.num_sub_workers,
+                host=spec.address,
+                keys=spec.keys,
+            )
+        )
 
     def shared_array(
         self, shape: int | Sequence[int], dtype: npt.DTypeLike | DataType = "float32"
@@ -206,29 +232,6 @@ class Worker:
         """Return the counters of the Worker, as plain data."""
         return self._node.started_children().statistics()
 
-    # ---- memory of a chip ----
-
-    def malloc(self, nbytes: int, worker: int = 0) -> int:
-        """Allocate ``nbytes`` on the chip of child ``worker`` and return their address.
-
-        Two chips may return the same address. A task that names the memory, as a ContinuousTensor
-        with ``child_memory``, runs on that chip. The memory is lost if the child dies. Raises
-        UsageError if there is no such chip, and ControlError if the chip refuses.
-        """
-        return self._child_memory("malloc").malloc(worker, nbytes)
-
-    def free(self, address: int, worker: int = 0) -> None:
-        """Free memory of a chip. Raises UsageError while a task that names it has not ended."""
-        self._child_memory("free").free(worker, address)
-
-    def copy_to(self, address: int, source: Any, worker: int = 0) -> None:
-        """Copy a contiguous array or bytes to memory of a chip."""
-        self._child_memory("copy_to").copy_to(worker, address, source)
-
-    def copy_from(self, target: Any, address: int, worker: int = 0) -> None:
-        """Fill a contiguous, writable array from memory of a chip."""
-        self._child_memory("copy_from").copy_from(worker, target, address)
-
     # ---- the end ----
 
     def close(self) -> None:
@@ -249,15 +252,6 @@ class Worker:
     def _runs(self) -> Runs:
         """Return the ``Runs`` object without a lock; in a forked process it refuses all calls."""
         return self._node.runs or self._node.started_runs()
-
-    def _child_memory(self, call: str) -> ChildMemory:
-        node = self._node
-        node.life.check_open()
-        if not node.settings.device_ids:
-            raise UsageError(f"{call} is for the memory of a chip, and this Worker has no chips")
-        if node.runs is not None and node.runs.is_capturing:
-            raise UsageError(f"{call} in a graph that is captured; call it before or after")
-        return ChildMemory(node.started_children())
 
     def __repr__(self) -> str:
         return f"<Worker {self._node.path}, {self._node.life.state.value}>"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from pto_core._hierarchy import TensorArgType
@@ -17,6 +18,7 @@ from pto_core.remote.address_space import Range
 
 _COUNTS = struct.Struct("<ii")
 _TENSOR = struct.Struct("<Q5IIBBB5x")
+_FLAG_OFFSET = 33  # of child_memory in a tensor
 _SCALAR_BYTES = 8
 _DIMENSIONS_MAX = 5
 _TAG_MASK = 7
@@ -48,7 +50,7 @@ class Access(NamedTuple):
 def accesses_of(blob: bytes | memoryview) -> list[Access]:
     """Return the accesses of a task to memory that hosts share, without empty tensors.
 
-    Memory of a chip is not shared. Raises ProtocolError for an invalid blob.
+    Hosts do not share remote buffers. Raises ProtocolError for an invalid blob.
     """
     if len(blob) < _COUNTS.size:
         raise ProtocolError(f"{len(blob)} bytes are not an argument blob")
@@ -64,6 +66,24 @@ def accesses_of(blob: bytes | memoryview) -> list[Access]:
         if access is not None:
             found.append(access)
     return found
+
+
+def tensor_count(blob: bytes | memoryview) -> int:
+    """Return the number of tensors of a blob that :func:`accesses_of` has accepted."""
+    return int(_COUNTS.unpack_from(blob)[0])
+
+
+def buffer_tensors(blob: bytes | memoryview) -> Iterator[tuple[int, Range]]:
+    """Yield the tensors of a blob in remote buffers: the offset of the flag, and the place.
+
+    :func:`accesses_of` has accepted the blob. A tensor without elements has the place of one byte.
+    """
+    for index in range(tensor_count(blob)):
+        offset = _COUNTS.size + index * _TENSOR.size
+        address, *shape, dimensions, dtype, child_memory, _ = _TENSOR.unpack_from(blob, offset)
+        if child_memory:
+            nbytes = max(math.prod(shape[:dimensions]) * _SIZES[dtype], 1)
+            yield offset + _FLAG_OFFSET, Range(address, address + nbytes)
 
 
 def _access(index: int, address: int, *values: int) -> Access | None:

@@ -199,6 +199,7 @@ class Agent:
             blueprint=blueprint,
             callables=tuple(callables),
             ranges=tuple(request.ranges),
+            buffers=request.buffers,
             queue_bytes=request.queue_bytes,
             start_timeout_s=request.start_timeout_s,
             link=self._plugin.name,
@@ -208,6 +209,7 @@ class Agent:
             core_version=self._core_version,
             insecure=self._insecure,
             memory=None if rights.memory is None else request.memory,
+            buffer_memory=None if rights.memory is None else request.buffer_memory,
             tasks=None if rights.tasks is None else request.tasks,
             modules=rights.permitted_modules(request.modules),
             uses=tuple(request.uses),
@@ -290,7 +292,8 @@ class Agent:
 
 
 def _needs(request: Open) -> Needs:
-    return Needs(request.blueprint.process_count + 1, request.memory, request.tasks)
+    memory = request.memory + request.buffer_memory
+    return Needs(request.blueprint.process_count + 1, memory, request.tasks)
 
 
 def _dotted(version: tuple[int, int]) -> str:

@@ -33,8 +33,9 @@ _Session = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 class Open(Record, frozen=True, tag="open"):
     """Start a session: a gateway and the Worker of the blueprint.
 
-    ``memory``: bytes that the shadow may hold. ``tasks``: tasks that may be in flight.
-    ``modules``: sources that the Worker can import. ``uses``: modules of its functions, to compare.
+    ``memory``: bytes that the shadow may hold. ``buffer_memory``: bytes of buffers. ``tasks``:
+    tasks that may be in flight. ``modules``: sources that the Worker can import. ``uses``: modules
+    of its functions, to compare.
     """
 
     session: _Session
@@ -46,9 +47,11 @@ class Open(Record, frozen=True, tag="open"):
     blueprint: Blueprint
     callables: Annotated[list[CallableRecord], msgspec.Meta(max_length=CALLABLES_MAX)]
     ranges: Annotated[list[tuple[Natural, Natural]], msgspec.Meta(max_length=RANGES_MAX)]
+    buffers: tuple[Natural, Natural]
     queue_bytes: Natural
     start_timeout_s: float
     memory: Natural
+    buffer_memory: Natural
     tasks: Natural
     modules: ModuleSources = {}  # noqa: RUF012
     uses: Annotated[list[UsedModule], msgspec.Meta(max_length=USED_MAX)] = []  # noqa: RUF012

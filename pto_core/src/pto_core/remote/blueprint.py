@@ -18,6 +18,7 @@ from pto_core.errors import UsageError
 from pto_core.hierarchy.chip_delivery import chip_to_bytes
 from pto_core.hierarchy.handles import Delivery, by_code
 from pto_core.hierarchy.registry import Registration, Registry
+from pto_core.hierarchy.remote_workers import RemoteCallable
 from pto_core.hierarchy.serialisation import fingerprint, import_path, is_of_main
 from pto_core.hierarchy.settings import WorkerSettings
 from pto_core.interfaces import Policy
@@ -143,10 +144,9 @@ def _blueprint_below(worker: Described) -> Blueprint:
     return blueprint_of(worker)
 
 
-def shipped(registry: Registry, space: CallableSpace) -> list[CallableRecord]:
-    """Return all callables of a namespace for a child on another host; raise UsageError."""
-    found = (one for one in registry.registrations() if one.identity.space == space)
-    return [_record(one, None) for one in found]
+def shipped(registrations: Iterable[Registration]) -> list[CallableRecord]:
+    """Return the callables of a Worker for its child on another host; raise UsageError."""
+    return [_record(one, None) for one in registrations]
 
 
 def deliveries_of(registration: Registration) -> tuple[Delivery, ...]:
@@ -157,6 +157,8 @@ def deliveries_of(registration: Registration) -> tuple[Delivery, ...]:
     function cannot be serialised.
     """
     target = registration.target
+    if isinstance(target, RemoteCallable):
+        return registration.deliveries()
     if registration.identity.space == CallableSpace.LOCAL_CHIP:
         imported = Delivery("chip", chip_to_bytes(target, serialise=False))
     else:

@@ -41,10 +41,13 @@ FileName = Annotated[str, msgspec.Meta(min_length=1, max_length=PATH_MAX)]
 
 
 class ImportedFunction(Record, frozen=True, tag="import"):
-    """A function by ``module:qualname``, with the fingerprint of the parent's code."""
+    """A function by ``module:qualname``, with the fingerprint of the parent's code, if it has it.
+
+    Without a fingerprint, the code of the other host is used, whatever it is.
+    """
 
     path: Text
-    fingerprint: Digest
+    fingerprint: Digest | None
 
 
 class SerialisedFunction(Record, frozen=True, tag="serialised"):

@@ -16,10 +16,11 @@ from pto_core._hierarchy import ParentPort
 from pto_core.errors import CapacityError, ProtocolError
 from pto_core.hierarchy.failures import Failure
 from pto_core.interfaces.frame import AnswerKind, FrameKind, Outcome
-from pto_core.remote.accesses import Access, accesses_of
+from pto_core.remote.accesses import Access, accesses_of, tensor_count
 from pto_core.remote.arrivals import Arrivals
+from pto_core.remote.buffer_gateway import BufferGateway
+from pto_core.remote.buffer_relay import Sending
 from pto_core.remote.failures import packed_to_record
-from pto_core.remote.frame_relay import Sending
 from pto_core.remote.home_memory import Push, Result
 from pto_core.remote.inbox import Message
 from pto_core.remote.messages import (
@@ -37,7 +38,13 @@ from pto_core.remote.messages import (
     unpack_numbered,
     unpack_tasks,
 )
-from pto_core.remote.requests import Request, decode_request, relayed_reply, to_refusal
+from pto_core.remote.requests import (
+    BufferRequest,
+    Request,
+    decode_request,
+    relayed_reply,
+    to_refusal,
+)
 from pto_core.remote.shadow_memory import ShadowMemory
 from pto_core.remote.values import encoded
 from pto_core.remote.wire import Part
@@ -83,6 +90,7 @@ class FrameGateway:
         port: ParentPort,
         shadow: ShadowMemory,
         session: Sending,
+        buffers: BufferGateway,
         permit: Permit,
         folders: SourceFolders,
         inline_bytes: int = INLINE_BYTES,
@@ -93,6 +101,7 @@ class FrameGateway:
         self._port = port
         self._shadow = shadow
         self._session = session
+        self._buffers = buffers
         self._permit = permit
         self._folders = folders
         self._inline_bytes = inline_bytes
@@ -127,6 +136,8 @@ class FrameGateway:
             self._arrivals.add(number, lambda: self._evict(blocks))
         elif kind == MessageKind.REQUEST:
             self._request(*unpack_numbered(message.body))
+        elif kind == MessageKind.BUFFER:
+            self._buffers.write(message.body)
         else:
             raise ProtocolError(f"the parent's host sent a message of kind {kind}")
 
@@ -137,6 +148,7 @@ class FrameGateway:
             pass
         self._send_ended()
         self._send_replies()
+        self._buffers.step()
         self._report_start(now)
 
     # ---- from the other host ----
@@ -148,7 +160,10 @@ class FrameGateway:
         for push in frame.pushes:
             self._shadow.write(push)
         has_tensors = frame.data[:4] not in (b"", _NO_TENSORS)
-        self._waiting.append(_Task(frame, accesses_of(frame.data) if has_tensors else []))
+        accesses = accesses_of(frame.data) if has_tensors else []
+        if has_tensors and len(accesses) < tensor_count(frame.data):
+            frame = frame._replace(data=self._buffers.opened(frame.data))
+        self._waiting.append(_Task(frame, accesses))
         self._arrivals.complete(frame.number)
 
     def _check_tasks(self) -> None:
@@ -172,6 +187,9 @@ class FrameGateway:
 
     def _request(self, number: int, content: bytes) -> None:
         request = decode_request(content)
+        if isinstance(request, BufferRequest):
+            self._buffers.handle(number, request)
+            return
         try:
             arguments = self._permit(request).arguments(self._folders)
         except Exception as error:  # noqa: BLE001 - the parent receives it

@@ -11,15 +11,16 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from pto_core._hierarchy import ChildPort
-from pto_core.errors import ProtocolError
+from pto_core.errors import BufferLostError, ProtocolError
 from pto_core.hierarchy.failures import Failure
 from pto_core.interfaces.frame import FrameKind, Outcome
-from pto_core.remote.accesses import Access, accesses_of
+from pto_core.remote.accesses import Access, accesses_of, tensor_count
 from pto_core.remote.address_space import Range
 from pto_core.remote.arrivals import Arrivals
+from pto_core.remote.buffer_relay import BUFFER_OPERATIONS, BufferRelay, Sending
 from pto_core.remote.failures import failure_from_bytes
 from pto_core.remote.home_memory import HomeMemory, Push, Result
 from pto_core.remote.inbox import Message
@@ -45,19 +46,6 @@ from pto_core.remote.wire import Part
 _PENDING, _MET = 0, 1
 _RECEIVE_MAX = 64
 _NO_TENSORS = bytes(4)
-
-
-class Sending(Protocol):
-    """The part of a session that sends."""
-
-    def send(self, kind: int, parts: list[Part], after_bulk: int = 0) -> int | None:
-        """Queue a control message; return its number, or None if there is no space."""
-
-    def send_bulk(self, kind: int, parts: list[Part]) -> int | None:
-        """Queue a bulk message."""
-
-    def consumed(self, count: int) -> None:
-        """Grant credits for bulk messages."""
 
 
 class _Received(NamedTuple):
@@ -88,10 +76,11 @@ class _Departing:
 
 
 class _InFlight(NamedTuple):
-    """A frame that was sent, or that was skipped and has the number 0."""
+    """A frame that was sent, or that was skipped or failed here and has the number 0."""
 
     place: int
     number: int
+    failure: bytes = b""
 
 
 class FrameRelay:
@@ -107,6 +96,7 @@ class FrameRelay:
         child: int,
         home: HomeMemory,
         session: Sending,
+        buffers: BufferRelay,
         largest_answer: int,
         inline_bytes: int = INLINE_BYTES,
     ) -> None:
@@ -127,6 +117,7 @@ class FrameRelay:
         self._answers: deque[tuple[int, Outcome, bytes]] = deque()
         self._replies: deque[tuple[int, bytes]] = deque()
         self._arrivals = Arrivals()
+        self._buffers = buffers
 
     @property
     def is_idle(self) -> bool:
@@ -158,6 +149,8 @@ class FrameRelay:
             self._started(*unpack_started(message.body))
         elif kind == MessageKind.REPLY:
             self._reply(*unpack_numbered(message.body))
+        elif kind == MessageKind.BUFFER:
+            self._buffers.receive(message.body)
         else:
             raise ProtocolError(f"the remote host sent a message of kind {kind}")
 
@@ -193,6 +186,8 @@ class FrameRelay:
         accesses: list[Access] = []
         if received.data[:4] not in (b"", _NO_TENSORS):
             accesses = accesses_of(received.data)
+            if len(accesses) < tensor_count(received.data) and not self._has_buffers(received):
+                return True
         admission = self._home.admit(self._sent + 1, accesses)
         if admission is None:
             return False
@@ -207,9 +202,18 @@ class FrameRelay:
         self._departing = departing
         return True
 
-    def _skip(self, received: _Received) -> None:
+    def _has_buffers(self, received: _Received) -> bool:
+        """Return whether the buffers of a frame are live; otherwise end the frame with an error."""
+        try:
+            self._buffers.live.check_tensors(received.data)
+        except BufferLostError as error:
+            self._skip(received, Failure.of(error).pack(self._largest_answer))
+            return False
+        return True
+
+    def _skip(self, received: _Received, failure: bytes = b"") -> None:
         self._waiting.popleft()
-        self._in_flight.append(_InFlight(received.place, 0))
+        self._in_flight.append(_InFlight(received.place, 0, failure))
         self._end_skipped()
 
     def _send_content(self, departing: _Departing) -> bool:
@@ -264,6 +268,11 @@ class FrameRelay:
     def _send_request(self, received: _Received) -> bool:
         operation, arguments = pickle.loads(received.data)
         try:
+            if operation in BUFFER_OPERATIONS:
+                if not self._buffers.send(received.number, operation, arguments):
+                    return False
+                self._waiting.popleft()
+                return True
             request = encoded(to_request(operation, arguments))
         except Exception as error:  # noqa: BLE001 - the parent receives it
             self._replies.append((received.number, _refused(Failure.of(error))))
@@ -281,7 +290,7 @@ class FrameRelay:
         self._end_skipped()
         if not self._in_flight or self._in_flight[0].number != frame.number:
             raise ProtocolError(f"frame {frame.number} has ended, but it is not the next")
-        count, number = self._in_flight.popleft()
+        count, number, _ = self._in_flight.popleft()
         del self._numbers[count]
         succeeded = frame.outcome is Outcome.SUCCEEDED
         if succeeded:
@@ -302,7 +311,9 @@ class FrameRelay:
         """End the frames in front that were skipped here."""
         while self._in_flight and self._in_flight[0].number == 0:
             self._port.ended(False)
-            self._answers.append((self._in_flight.popleft().place, Outcome.SKIPPED, b""))
+            place, _, failure = self._in_flight.popleft()
+            outcome = Outcome.FAILED if failure else Outcome.SKIPPED
+            self._answers.append((place, outcome, failure))
 
     def _write(self, number: int, result: Result) -> None:
         self._home.write(number, result)
@@ -314,6 +325,7 @@ class FrameRelay:
 
     def _reply(self, number: int, content: bytes) -> None:
         is_done, value = result_of(decode_reply(content))
+        self._buffers.end(number, is_done=is_done)
         packed = pickle.dumps((True, value)) if is_done else _refused(value)
         self._replies.append((number, packed))
 

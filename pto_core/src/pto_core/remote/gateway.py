@@ -26,6 +26,7 @@ from pto_core.hierarchy.processes.from_above import keep
 from pto_core.interfaces import KeyPair
 from pto_core.remote.address_space import AddressSpace, Range
 from pto_core.remote.blueprint import Blueprint, CallableRecord
+from pto_core.remote.buffer_gateway import BufferGateway
 from pto_core.remote.clock import now_ns
 from pto_core.remote.failures import failure_to_bytes
 from pto_core.remote.frame_gateway import FrameGateway
@@ -52,10 +53,11 @@ _BLOCK_BYTES = 512  # the unit of st_blocks
 class GatewayPlan:
     """A session to serve, as the agent has checked it.
 
-    ``ranges``: address and bytes of the memory that the parent's Worker shares. ``bind``: the
-    address to listen on, with port 0. ``memory``: the most bytes of shadow memory; ``tasks``: the
-    most tasks in flight; None: no limit. ``modules``: sources by file name. ``uses``: modules that
-    the Worker compares with those of this host.
+    ``ranges``: address and bytes of the memory that the parent's Worker shares. ``buffers``: of the
+    addresses of buffers. ``bind``: the address to listen on, with port 0. ``memory``: the most
+    bytes of shadow memory; ``buffer_memory``: of buffers; ``tasks``: the most tasks in flight;
+    None: no limit. ``modules``: sources by file name. ``uses``: modules that the Worker compares
+    with those of this host.
     """
 
     session: bytes
@@ -65,6 +67,7 @@ class GatewayPlan:
     blueprint: Blueprint
     callables: tuple[CallableRecord, ...]
     ranges: tuple[tuple[int, int], ...]
+    buffers: tuple[int, int]
     queue_bytes: int
     start_timeout_s: float
     link: str
@@ -74,6 +77,7 @@ class GatewayPlan:
     core_version: str
     insecure: bool
     memory: int | None
+    buffer_memory: int | None
     tasks: int | None
     modules: Mapping[str, bytes]
     uses: tuple[UsedModule, ...]
@@ -93,6 +97,7 @@ class Gateway:
         self._outputs = {descriptor: OutputLines(descriptor) for descriptor in outputs}
         self._memory_check = 0  # the time of the next one
         self._shadow_files = [_mapped_file(*one) for one in plan.ranges]
+        self._buffer_file = _mapped_file(*plan.buffers)
         space = AddressSpace.mapped(plan.ranges)
         self._processes = ChildProcesses(timeout_s=plan.start_timeout_s)
         self._port = self._start_worker()
@@ -109,6 +114,9 @@ class Gateway:
             self._port,
             shadow,
             self._session,
+            BufferGateway(
+                AddressSpace.mapped([plan.buffers]), _release, self._session, plan.buffer_memory
+            ),
             plan.rights.permitted_request,
             SourceFolders(load_core()["cache_dir"]),
             tasks=plan.tasks,
@@ -133,7 +141,11 @@ class Gateway:
         body = RemoteWorkerBody(context, plan.blueprint, plan.callables, modules, plan.rights)
         keep(
             (file, nbytes, address)
-            for file, (address, nbytes) in zip(self._shadow_files, plan.ranges, strict=True)
+            for file, (address, nbytes) in zip(
+                (*self._shadow_files, self._buffer_file),
+                (*plan.ranges, plan.buffers),
+                strict=True,
+            )
         )
         self._processes.start([ChildPlan(plan.path, body, passes_on=True)])
         opened = connection.open_parent()

@@ -58,6 +58,7 @@ class MessageKind(IntEnum):
     CONTENT = 64  # bulk: a piece that a frame needs
     EVICTED = 65  # bulk: blocks to free before the content of a frame
     CHANGES = 66  # bulk: a piece that a frame has changed
+    BUFFER = 67  # bulk, both ways: a piece of a remote buffer, for a request
 
 
 class TaskFrame(NamedTuple):
@@ -172,12 +173,12 @@ def unpack_ended(body: Sequence[Part]) -> list[EndedFrame]:
 
 
 def pack_content(frame: int, push: Push) -> list[Part]:
-    """Return the bulk body with a piece for a frame."""
+    """Return the bulk body with a piece for a frame, or of a buffer for a request."""
     return [_CONTENT.pack(frame, push.place.start, push.place.nbytes), push.content]
 
 
 def unpack_content(body: Sequence[Part]) -> tuple[int, Push]:
-    """Return the number of the frame and the piece."""
+    """Return the number of the frame or request, and the piece."""
     reader = _Reader(body, "piece")
     frame, address, nbytes = reader.values(_CONTENT)
     push = Push(_place(address, nbytes), reader.bytes(nbytes))

@@ -33,6 +33,7 @@ from pto_core.remote.agent_messages import (
     Request,
     ask,
 )
+from pto_core.remote.buffer_relay import BufferRelay
 from pto_core.remote.clock import now_ns
 from pto_core.remote.failures import failure_from_bytes, failure_from_record
 from pto_core.remote.frame_relay import FrameRelay
@@ -187,12 +188,14 @@ class _Relay:
             Side.RELAY, identity, request.session, request.epoch, now_ns()
         )
         self._end = DialledSession(agent.plugin, links, self._session)
-        home = HomeMemory(AddressSpace.mapped(request.ranges), body.quota)
+        space = AddressSpace.mapped(request.ranges)
+        home = HomeMemory(space, body.quota)
         self._frames = FrameRelay(
             self._port,
             context.index,
             home,
             self._session,
+            BufferRelay(space, self._session),
             opened.largest_frame_bytes - _HEAD_BYTES,
         )
         self._is_ready = False

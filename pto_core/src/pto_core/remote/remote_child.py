@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from pto_core._hierarchy import CallableSpace
 from pto_core.errors import ChildDiedError, PtoError
 from pto_core.hierarchy.children import ChildContext, NestedWorker
 from pto_core.hierarchy.processes import ChildExit
-from pto_core.hierarchy.registry import Registry
+from pto_core.hierarchy.registry import Registration
 from pto_core.remote.agent_messages import Open
 from pto_core.remote.blueprint import blueprint_of, shipped
 from pto_core.remote.fence import RemoteSessionName, SessionFence
@@ -46,18 +45,19 @@ class RemoteChild:
     def body(
         self,
         context: ChildContext,
-        registry: Registry,
-        space: CallableSpace,
+        registrations: Sequence[Registration],
         ranges: Sequence[tuple[int, int]],
+        buffers: tuple[int, int],
         reason: int,
         queue_bytes: int,
         window: int,
     ) -> RelayBody:
         """Return the body of the next relay.
 
-        ``ranges``: address and bytes of the shared memory. ``reason``: the address of
-        ``reason_bytes`` of it. ``window``: the most tasks in flight. Raises UsageError for a Worker
-        that cannot be sent.
+        ``registrations``: its callables. ``ranges``: address and bytes of the shared memory.
+        ``buffers``: those of the addresses of buffers. ``reason``: the address of ``reason_bytes``
+        of it. ``window``: the most tasks in flight. Raises UsageError for a Worker that cannot be
+        sent.
         """
         settings = self._worker.settings
         config = settings.config
@@ -73,14 +73,16 @@ class RemoteChild:
             python=sys.version_info[:2],
             lease_ns=round(config["remote_lease_s"] * _SECOND_NS),
             blueprint=blueprint_of(self._worker),
-            callables=shipped(registry, space),
+            callables=shipped(registrations),
             ranges=list(ranges),
+            buffers=buffers,
             queue_bytes=queue_bytes,
             start_timeout_s=config["child_start_timeout_s"],
             memory=config["remote_memory_limit"],
+            buffer_memory=config["remote_buffer_limit"],
             tasks=window,
             modules=modules,
-            uses=used_modules(self._targets(registry, space), top_levels(modules)),
+            uses=used_modules(self._targets(registrations), top_levels(modules)),
         )
         agent = AgentAddress(
             settings.host.address, settings.host.keys, config["link"], config["remote_insecure"]
@@ -88,11 +90,14 @@ class RemoteChild:
         self.fence.name = RemoteSessionName(agent, self._session, self._epoch, request.lease_ns)
         return RelayBody(context, agent, request, config["remote_memory_limit"], reason)
 
-    def _targets(self, registry: Registry, space: CallableSpace) -> list[object]:
-        """Return the callables of the Worker and those that its parent registered for it."""
-        from_above = [one for one in registry.registrations() if one.identity.space == space]
+    def _targets(self, from_above: Iterable[Registration]) -> list[object]:
+        """Return the callables of the Worker and those that its parent registered for it.
+
+        Those of the other host have no code here.
+        """
         below = (one.registry.registrations() for one in _all_below(self._worker))
-        return [one.target for one in itertools.chain(from_above, *below)]
+        found = itertools.chain(from_above, *below)
+        return [one.target for one in found if one.workers is None]
 
     def exit_error(self, ended: ChildExit) -> PtoError:
         """Return the error of a relay that has exited."""

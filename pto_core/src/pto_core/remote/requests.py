@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 
@@ -116,10 +116,53 @@ class CopyFrom(Request, frozen=True, tag="copy_from"):
     nbytes: Natural
 
 
-AnyRequest = Configure | Deliver | Forget | Close | Malloc | Free | CopyTo | CopyFrom
+class BufferRequest(Request, frozen=True, tag_field="operation"):
+    """A request about remote buffers, which the gateway answers itself."""
+
+
+class AllocateBuffer(BufferRequest, frozen=True, tag="allocate_buffer"):
+    """Allocate a buffer of zeros at an address of the reserved range."""
+
+    address: Natural
+    nbytes: Annotated[int, msgspec.Meta(ge=1, le=2**62)]
+
+
+class FreeBuffer(BufferRequest, frozen=True, tag="free_buffer"):
+    """Free a buffer."""
+
+    address: Natural
+
+
+class WriteBuffer(BufferRequest, frozen=True, tag="write_buffer"):
+    """Confirm a part of a buffer, whose content has arrived in bulk messages."""
+
+    address: Natural
+    nbytes: Natural
+
+
+class ReadBuffer(BufferRequest, frozen=True, tag="read_buffer"):
+    """Send a part of a buffer in bulk messages, then the reply."""
+
+    address: Natural
+    nbytes: Natural
+
+
+AnyRequest = (
+    Configure
+    | Deliver
+    | Forget
+    | Close
+    | Malloc
+    | Free
+    | CopyTo
+    | CopyFrom
+    | AllocateBuffer
+    | FreeBuffer
+    | WriteBuffer
+    | ReadBuffer
+)
 _REQUESTS: dict[str, type[Request]] = {
-    str(kind.__struct_config__.tag): kind
-    for kind in (Configure, Deliver, Forget, Close, Malloc, Free, CopyTo, CopyFrom)
+    str(kind.__struct_config__.tag): kind for kind in get_args(AnyRequest)
 }
 
 
@@ -200,7 +243,7 @@ def result_of(reply: AnyReply) -> tuple[bool, Any]:
 def to_sent(delivery: Delivery, chips: ChipSender | None) -> AnyDelivery:
     """Return the form of a delivery for another host; raise UsageError."""
     if isinstance(delivery.content, str):
-        return ImportedFunction(delivery.content, delivery.fingerprint or b"")
+        return ImportedFunction(delivery.content, delivery.fingerprint)
     if delivery.way == "serialised":
         return SerialisedFunction(delivery.content)
     if chips is None:

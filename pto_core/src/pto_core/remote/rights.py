@@ -27,8 +27,8 @@ from pto_core.remote.requests import Deliver, Request
 class Needs(NamedTuple):
     """The resources of a host that sessions may use.
 
-    ``processes``: gateways, Workers and their children. ``memory``: bytes of shadow memory.
-    ``tasks``: tasks in flight.
+    ``processes``: gateways, Workers and their children. ``memory``: bytes of shadow memory and
+    buffers. ``tasks``: tasks in flight.
     """
 
     processes: int = 0
@@ -38,7 +38,11 @@ class Needs(NamedTuple):
 
 _QUOTAS = (
     ("processes", "processes", ""),
-    ("memory", "bytes of shadow memory", "; set a smaller remote_memory_limit"),
+    (
+        "memory",
+        "bytes of shadow memory and buffers",
+        "; set a smaller remote_memory_limit or remote_buffer_limit",
+    ),
     ("tasks", "tasks in flight", "; set a smaller child_window"),
 )
 

@@ -1,0 +1,299 @@
+"""Buffers on other hosts, as the program and its Worker see them.
+
+Their addresses are reserved in the process of the Worker, where no memory is behind them. So the
+engine orders tasks on parts of a buffer as on any other memory.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from pto_core._hierarchy import (
+    AddressReservation,
+    ContinuousTensor,
+    Driver,
+    TaskArgs,
+    TensorArgType,
+)
+from pto_core.errors import BufferLostError, CapacityError, UsageError, WorkerClosedError
+from pto_core.hierarchy.memory.free_list import FreeList
+from pto_core.kernels.data_type import DataType
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from pto_core.hierarchy.memory import SharedArena
+
+_SETTING = "remote_buffer_bytes"
+_LEAST_BYTES = 1 << 26
+_PAGE = mmap.PAGESIZE
+_PIECE_BYTES = 1 << 23
+
+
+class RemoteBuffer:
+    """Memory on the host of a remote child; ``Worker.remote_malloc`` returns it.
+
+    It exists until ``Worker.remote_free``, or until its child is lost. Tasks of that child name it
+    by a :class:`RemoteTensorRef`.
+    """
+
+    def __init__(
+        self, table: BufferTable, worker: int, path: str, address: int, nbytes: int
+    ) -> None:
+        self.worker = worker
+        """The id of the child."""
+        self.address = address
+        """The address of the buffer in all processes of that host."""
+        self.nbytes = nbytes
+        self.path = path
+        """The path of the child."""
+        self._table = table
+        self._is_lost = False  # the table sets it
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the memory is gone because its child was lost."""
+        return self._table.is_lost(self)
+
+    def check(self) -> None:
+        """Raise BufferLostError if its child was lost, UsageError if it was freed.
+
+        Raises WorkerClosedError if its Worker is closed.
+        """
+        self._table.check(self)
+
+    def __repr__(self) -> str:
+        return f"<RemoteBuffer of {self.path}, {self.nbytes} bytes at {self.address:#x}>"
+
+
+@dataclass(frozen=True)
+class RemoteTensorRef:
+    """A tensor in a remote buffer, ``offset`` bytes from its start.
+
+    Raises UsageError for a part that is not inside the buffer.
+    """
+
+    buffer: RemoteBuffer
+    shape: int | Sequence[int]
+    dtype: DTypeLike | DataType = "float32"
+    offset: int = 0
+    _place: ContinuousTensor = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        buffer, offset = self.buffer, self.offset
+        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+            raise UsageError(f"offset is {offset!r}; pass bytes, from 0", name="offset")
+        place = ContinuousTensor.from_pointer(
+            buffer.address + offset, self.shape, self.dtype, child_memory=True
+        )
+        if offset + place.nbytes > buffer.nbytes:
+            raise UsageError(
+                f"a tensor of {place.nbytes} bytes at offset {offset} of a remote buffer of "
+                f"{buffer.nbytes} bytes; pass a part that is inside the buffer",
+                name="offset",
+                value=offset,
+            )
+        object.__setattr__(self, "_place", place)
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes."""
+        return self._place.nbytes
+
+    @property
+    def address(self) -> int:
+        """The address of the tensor in all processes of its host."""
+        return self._place.address
+
+    def tensor(self) -> ContinuousTensor:
+        """Return the tensor for arguments of a task; raise the errors of ``RemoteBuffer.check``."""
+        self.buffer.check()
+        return self._place
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        self._refuse()
+
+    def __dlpack__(self, **_: Any) -> NoReturn:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise UsageError(
+            f"a RemoteTensorRef is memory of {self.buffer.path}, which this process does not have; "
+            "pass it to a task of that child in a RemoteTaskArgs, or copy it with "
+            "Worker.remote_copy_from",
+            name="tensor",
+        )
+
+
+class RemoteTaskArgs(TaskArgs):
+    """Arguments of a task of a remote child: a TaskArgs that also takes a RemoteTensorRef.
+
+    The task runs on the child that has the buffers; the submit refuses another one.
+    """
+
+    __slots__ = ()
+
+    def add_tensor(self, tensor: object, tag: TensorArgType = TensorArgType.INPUT) -> None:
+        """Add an array as ``TaskArgs.add_tensor`` does, or a RemoteTensorRef.
+
+        Raises BufferLostError for a buffer whose child was lost, and UsageError.
+        """
+        super().add_tensor(tensor.tensor() if isinstance(tensor, RemoteTensorRef) else tensor, tag)
+
+
+_Bytes = npt.NDArray[np.uint8]
+
+
+class _Staging(NamedTuple):
+    """The shared memory through which copies of one child go."""
+
+    memory: _Bytes
+    lock: Lock
+
+
+class BufferTable:
+    """The live buffers of one Worker, and the addresses of all. Any thread may call.
+
+    Addresses of lost buffers are not used again during a run: its tasks may still name them.
+    """
+
+    def __init__(self, driver: Driver, arena: SharedArena, nbytes: int) -> None:
+        self._driver = driver
+        self._arena = arena
+        self._reserved = _reserved(nbytes)
+        self._free = FreeList(self._reserved.nbytes)
+        self._live: set[RemoteBuffer] = set()
+        self._lost: set[RemoteBuffer] = set()
+        self._staging: dict[int, _Staging] = {}
+        self._lock = Lock()
+        self.is_closed = False
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Address and bytes of the reserved addresses."""
+        return self._reserved.address, self._reserved.nbytes
+
+    def take(self, worker: int, path: str, nbytes: int) -> RemoteBuffer:
+        """Return a buffer with free addresses; raise CapacityError."""
+        with self._lock:
+            self._find_lost(list(self._live))
+            if not self._driver.is_running:
+                for buffer in self._lost:
+                    self._give_back(buffer)
+                self._lost.clear()
+            offset = self._free.take(_pages(nbytes))
+        if offset is None:
+            raise CapacityError(
+                f"a remote buffer of {nbytes} bytes needs addresses in one piece, and the largest "
+                f"free piece has {self._free.largest} of {self._reserved.nbytes} bytes; free "
+                f"buffers, or set a larger {_SETTING} before init",
+                name=_SETTING,
+                value=nbytes,
+                limit=self._free.largest,
+            )
+        return RemoteBuffer(self, worker, path, self._reserved.address + offset, nbytes)
+
+    def add(self, buffer: RemoteBuffer) -> None:
+        """Add a buffer that its host has allocated: tasks may name it."""
+        with self._lock:
+            self._driver.add_child_memory(buffer.worker, buffer.address, buffer.nbytes)
+            self._live.add(buffer)
+
+    def remove(self, buffer: RemoteBuffer) -> None:
+        """End the use of a live buffer by tasks."""
+        with self._lock:
+            self._driver.remove_child_memory(buffer.worker, buffer.address)
+            self._live.discard(buffer)
+
+    def give_back(self, buffer: RemoteBuffer) -> None:
+        """Free the addresses of a buffer that its host does not have."""
+        with self._lock:
+            self._give_back(buffer)
+
+    def is_lost(self, buffer: RemoteBuffer) -> bool:
+        """Return whether the child of a buffer was lost before it was freed."""
+        with self._lock:
+            self._find_lost([buffer])
+            return buffer._is_lost
+
+    def check(self, buffer: RemoteBuffer) -> None:
+        """Raise the errors of :meth:`RemoteBuffer.check`."""
+        if not isinstance(buffer, RemoteBuffer) or buffer._table is not self:
+            raise UsageError(
+                f"{buffer!r} is no buffer of this Worker; pass a result of its remote_malloc",
+                name="buffer",
+                value=buffer,
+            )
+        if self.is_closed:
+            raise WorkerClosedError("the Worker of this remote buffer is closed")
+        if self.is_lost(buffer):
+            raise lost_error(buffer)
+        if buffer not in self._live:
+            raise UsageError(
+                f"{buffer!r} was freed; allocate another one with remote_malloc", name="buffer"
+            )
+
+    @contextmanager
+    def staging(self, worker: int) -> Iterator[_Bytes]:
+        """Enter with the shared memory for copies of a child; one thread at a time has it.
+
+        It exists until the Worker is closed: a copy that was interrupted may still use it.
+        """
+        with self._lock:
+            if worker not in self._staging:
+                self._staging[worker] = _Staging(self._arena.array(_PIECE_BYTES, "uint8"), Lock())
+            found = self._staging[worker]
+        with found.lock:
+            yield found.memory
+
+    def _find_lost(self, buffers: Iterable[RemoteBuffer]) -> None:
+        """Mark those buffers that the driver has dropped with their child."""
+        for buffer in self._live.intersection(buffers):
+            if not self._driver.has_child_memory(buffer.worker, buffer.address):
+                self._live.discard(buffer)
+                self._lost.add(buffer)
+                buffer._is_lost = True
+
+    def _give_back(self, buffer: RemoteBuffer) -> None:
+        self._free.give_back(buffer.address - self._reserved.address, _pages(buffer.nbytes))
+
+
+def lost_error(buffer: RemoteBuffer) -> BufferLostError:
+    """Return the error for the use of a lost buffer."""
+    return BufferLostError(
+        f"{buffer.path}: the remote buffer of {buffer.nbytes} bytes at {buffer.address:#x} was "
+        "lost with the session of its child; allocate another one with remote_malloc, and copy "
+        "its content again",
+        child=buffer.worker,
+        path=buffer.path,
+        address=buffer.address,
+    )
+
+
+def _pages(nbytes: int) -> int:
+    return -(-nbytes // _PAGE) * _PAGE
+
+
+def _reserved(nbytes: int) -> AddressReservation:
+    """Reserve addresses; reserve fewer if a limit of the process (``ulimit -v``) refuses them."""
+    while True:
+        try:
+            return AddressReservation(nbytes)
+        except OSError as error:
+            if nbytes // 2 < _LEAST_BYTES:
+                raise CapacityError(
+                    f"reserving {nbytes} bytes of addresses for remote buffers failed: "
+                    f"{error.strerror}; set a smaller {_SETTING}, or raise the limit of this "
+                    "process (ulimit -v)",
+                    name=_SETTING,
+                    value=nbytes,
+                ) from error
+            nbytes //= 2

@@ -1,0 +1,123 @@
+"""Requests for remote buffers: allocate, free, and copy.
+
+Copies between the program and another host go through shared memory of the relay, one piece at a
+time. So the size of a copy is not limited by memory here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pto_core.errors import BufferLostError, ControlError, PtoError, UsageError
+from pto_core.hierarchy.child_group import ChildGroup
+from pto_core.hierarchy.child_memory import bytes_of
+from pto_core.hierarchy.remote_buffers import BufferTable, RemoteBuffer, lost_error
+from pto_core.hierarchy.run_errors import place_of
+
+_NONE = -1
+
+
+class RemoteMemory:
+    """Sends requests for buffers to the remote children of a Worker."""
+
+    def __init__(self, children: ChildGroup) -> None:
+        self._children = children
+
+    def malloc(self, nbytes: int, child: int) -> RemoteBuffer:
+        """Allocate a buffer of zeros; raise ControlError, or CapacityError for its addresses."""
+        children = self._children
+        known = [index for index, spec in enumerate(children.specs) if spec.remote is not None]
+        if isinstance(child, bool) or child not in known:
+            raise UsageError(
+                f"worker {child!r} is not a Worker on another host; there are {known}",
+                name="worker",
+                value=child,
+            )
+        if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 1:
+            raise UsageError(
+                f"remote_malloc of {nbytes!r} bytes; pass a positive number", name="nbytes"
+            )
+        table = self._table()
+        buffer = table.take(child, children.specs[child].path, nbytes)
+        try:
+            children.ask(child, "allocate_buffer", buffer.address, nbytes)
+        except PtoError:
+            table.give_back(buffer)
+            raise
+        table.add(buffer)
+        return buffer
+
+    def free(self, buffer: RemoteBuffer) -> None:
+        """Free a buffer; raise UsageError while a task that names it has not ended."""
+        driver, table = self._children.driver, self._table()
+        try:
+            table.check(buffer)
+        except BufferLostError:
+            return  # the memory is gone; the table frees the addresses
+        task = driver.child_memory_user(buffer.worker, buffer.address)
+        if task != _NONE:
+            name = place_of(task, driver.task(task)).name
+            raise UsageError(
+                f"remote_free of {buffer!r} while {name}, which names it, has not ended; wait for "
+                "the task, or free the buffer when the run is over",
+                name="buffer",
+                value=buffer.address,
+            )
+        table.remove(buffer)
+        with contextlib.suppress(BufferLostError):  # its host has freed it with the session
+            self._ask(buffer, "free_buffer", buffer.address)
+        table.give_back(buffer)
+
+    def copy_to(self, buffer: RemoteBuffer, source: object, offset: int) -> None:
+        """Copy from any object with a buffer to a remote buffer."""
+        content = bytes_of(source, writable=False)
+        for place, piece, shared in self._pieces(buffer, content, offset):
+            shared[: piece.nbytes] = piece
+            self._ask(buffer, "write_buffer", place, piece.nbytes, shared.ctypes.data)
+
+    def copy_from(self, target: object, buffer: RemoteBuffer, offset: int) -> None:
+        """Copy from a remote buffer to any object with a writable buffer."""
+        content = bytes_of(target, writable=True)
+        for place, piece, shared in self._pieces(buffer, content, offset):
+            self._ask(buffer, "read_buffer", place, piece.nbytes, shared.ctypes.data)
+            piece[:] = shared[: piece.nbytes]
+
+    def _pieces(
+        self, buffer: RemoteBuffer, content: npt.NDArray[np.uint8], offset: int
+    ) -> Iterator[tuple[int, npt.NDArray[np.uint8], npt.NDArray[np.uint8]]]:
+        """Yield the address and content of each piece, with shared memory for it."""
+        table = self._table()
+        table.check(buffer)
+        is_number = isinstance(offset, int) and not isinstance(offset, bool)
+        if not is_number or offset < 0 or offset + content.nbytes > buffer.nbytes:
+            raise UsageError(
+                f"a copy of {content.nbytes} bytes at offset {offset!r} of {buffer!r}; pass a part "
+                "that is inside the buffer",
+                name="offset",
+                value=offset,
+            )
+        with table.staging(buffer.worker) as shared:
+            for first in range(0, content.nbytes, shared.nbytes):
+                piece = content[first : first + shared.nbytes]
+                yield buffer.address + offset + first, piece, shared
+
+    def _table(self) -> BufferTable:
+        """Return the table; raise UsageError for a Worker without children on other hosts."""
+        table = self._children.buffers
+        if table is None:
+            raise UsageError("this Worker has no children on other hosts, so it has no buffers")
+        return table
+
+    def _ask(self, buffer: RemoteBuffer, operation: str, *arguments: int) -> Any:
+        """Send a request to the child of a buffer; raise BufferLostError if the child is lost."""
+        try:
+            return self._children.ask(buffer.worker, operation, *arguments)
+        except ControlError as error:
+            if isinstance(error.__cause__, BufferLostError) or error.remote_traceback is None:
+                raise lost_error(buffer) from error
+            raise

@@ -1,0 +1,72 @@
+"""The published descriptions of a Worker on another host and of a function there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pto_core.errors import UsageError
+from pto_core.hierarchy.serialisation import checked_path
+
+
+@dataclass(frozen=True)
+class RemoteCallable:
+    """A function on another host, by its import path ``"module:qualname"``.
+
+    It is imported there only. Pass it to ``Worker.register`` with ``workers``, the child ids of the
+    hosts. Raises UsageError for a text that is no import path.
+    """
+
+    path: str
+
+    def __post_init__(self) -> None:
+        checked_path(self.path)
+
+    @property
+    def name(self) -> str:
+        """The name of the function in its module."""
+        return self.path.partition(":")[2]
+
+
+@dataclass(frozen=True)
+class RemoteWorkerSpec:
+    """A Worker of level 3 on another host, for ``Worker.add_remote_worker``.
+
+    The members are the arguments of ``Worker``: ``address`` is that of the agent (``host``).
+    """
+
+    address: str
+    platform: str | None = field(default=None, kw_only=True)
+    runtime: str | None = field(default=None, kw_only=True)
+    device_ids: Iterable[int] = field(default=(), kw_only=True)
+    num_sub_workers: int = field(default=0, kw_only=True)
+    keys: str | os.PathLike[str] | None = field(default=None, kw_only=True)
+
+
+def checked_workers(
+    target: object, workers: Iterable[int] | None, remote: Iterable[int]
+) -> tuple[int, ...] | None:
+    """Return the workers for a registration; raise UsageError.
+
+    ``remote``: the child ids of the Workers on other hosts.
+    """
+    if not isinstance(target, RemoteCallable):
+        if workers is not None:
+            raise UsageError(
+                f"workers is for a RemoteCallable, and {target!r} is none; register it without "
+                "workers, for all children",
+                name="workers",
+                value=workers,
+            )
+        return None
+    known = tuple(remote)
+    wanted = () if workers is None else tuple(workers)
+    if not wanted or not set(wanted) <= set(known):
+        raise UsageError(
+            f"workers is {workers!r} for the remote function {target.path!r}; pass a list with ids "
+            f"of Workers on other hosts; there are {list(known)}",
+            name="workers",
+            value=workers,
+        )
+    return wanted

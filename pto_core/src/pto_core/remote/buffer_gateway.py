@@ -1,0 +1,158 @@
+"""The remote buffers on their own host. They are mapped before the Worker's process starts."""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pto_core.errors import BufferLostError, CapacityError, ProtocolError, UsageError
+from pto_core.hierarchy.failures import Failure
+from pto_core.hierarchy.memory import Availability, available
+from pto_core.remote.accesses import buffer_tensors
+from pto_core.remote.address_space import AddressSpace, Range, pieces_of
+from pto_core.remote.buffer_ranges import BufferRanges
+from pto_core.remote.buffer_relay import Sending
+from pto_core.remote.home_memory import Push
+from pto_core.remote.messages import MessageKind, pack_content, pack_numbered, unpack_content
+from pto_core.remote.requests import (
+    AllocateBuffer,
+    AnyReply,
+    BufferRequest,
+    FreeBuffer,
+    ReadBuffer,
+    WriteBuffer,
+    to_refusal,
+    to_reply,
+)
+from pto_core.remote.values import encoded
+from pto_core.remote.wire import Part
+
+Measure = Callable[[], Availability]
+_PAGE = mmap.PAGESIZE
+
+
+@dataclass
+class _Answer:
+    """A reply, and the pieces to send before it."""
+
+    number: int
+    reply: AnyReply
+    pieces: Iterator[Range]
+    piece: Range | None = None  # was not sent, because there was no space
+    after_bulk: int = 0
+
+
+class BufferGateway:
+    """Handles the requests about buffers. One thread; no call blocks.
+
+    ``space``: the mapped addresses for buffers. ``release``: frees the memory of whole pages, which
+    read as zeros afterwards. ``limit``: the most bytes of buffers; None: no limit. ``measure``: the
+    free memory of this host.
+    """
+
+    def __init__(
+        self,
+        space: AddressSpace,
+        release: Callable[[Range], None],
+        session: Sending,
+        limit: int | None = None,
+        measure: Measure = available,
+    ) -> None:
+        self._space = space
+        self._release = release
+        self._session = session
+        self._limit = limit
+        self._measure = measure
+        self._live = BufferRanges()
+        self._answers: deque[_Answer] = deque()
+
+    def handle(self, number: int, request: BufferRequest) -> None:
+        """Perform a request; its reply follows. Raises ProtocolError."""
+        reply: AnyReply = to_reply(None)
+        pieces: Iterator[Range] = iter(())
+        try:
+            if isinstance(request, AllocateBuffer):
+                self._allocate(Range(request.address, request.address + request.nbytes))
+            elif isinstance(request, FreeBuffer):
+                self._free(request.address)
+            elif isinstance(request, ReadBuffer | WriteBuffer):
+                place = Range(request.address, request.address + request.nbytes)
+                self._live.check(place)
+                if isinstance(request, ReadBuffer):
+                    pieces = pieces_of(place)
+        except Exception as error:  # noqa: BLE001 - the parent receives it
+            reply = to_refusal(Failure.of(error))
+        self._answers.append(_Answer(number, reply, pieces))
+
+    def write(self, body: Sequence[Part]) -> None:
+        """Write a piece that arrived; raise ProtocolError if it is in no buffer."""
+        _, (place, content) = unpack_content(body)
+        self._check(place)
+        self._space.memory(place)[:] = content
+        self._session.consumed(1)
+
+    def step(self) -> None:
+        """Send the content and the replies, as far as there is space."""
+        while self._answers and self._send(self._answers[0]):
+            self._answers.popleft()
+
+    def opened(self, blob: bytes) -> bytes:
+        """Return the arguments of a task for the Worker: buffers are shared memory here.
+
+        Raises ProtocolError for a tensor in no buffer.
+        """
+        made = bytearray(blob)
+        for offset, place in buffer_tensors(blob):
+            self._check(place)
+            made[offset] = 0
+        return bytes(made)
+
+    def _check(self, place: Range) -> None:
+        try:
+            self._live.check(place)
+        except BufferLostError as error:
+            raise ProtocolError(f"the parent's host named memory of no buffer: {error}") from None
+
+    def _allocate(self, place: Range) -> None:
+        self._space.memory(place)
+        if self._live.overlaps(place):
+            raise UsageError(f"there is a buffer at {place.start:#x} already", name="address")
+        free = self._measure()
+        if place.nbytes > free.nbytes:
+            raise self._beyond(
+                place,
+                free.nbytes,
+                f"{free.limited_by} leaves {free.nbytes} bytes there; free buffers, or use another "
+                "host",
+            )
+        held = self._live.nbytes
+        if self._limit is not None and held + place.nbytes > self._limit:
+            raise self._beyond(
+                place,
+                self._limit - held,
+                f"the session has {held} bytes of buffers and declared at most {self._limit}; free "
+                "buffers, or set a larger remote_buffer_limit of that Worker",
+            )
+        self._live.add(place)
+
+    def _beyond(self, place: Range, left: int, reason: str) -> CapacityError:
+        text = f"a remote buffer of {place.nbytes} bytes: {reason}"
+        return CapacityError(text, name="nbytes", value=place.nbytes, limit=left)
+
+    def _free(self, address: int) -> None:
+        place = self._live.remove(address)
+        if place is not None:
+            self._release(Range(place.start, -(-place.end // _PAGE) * _PAGE))
+
+    def _send(self, answer: _Answer) -> bool:
+        while (piece := answer.piece or next(answer.pieces, None)) is not None:
+            answer.piece = piece
+            body = pack_content(answer.number, Push(piece, self._space.memory(piece)))
+            sent = self._session.send_bulk(MessageKind.BUFFER, body)
+            if sent is None:
+                return False
+            answer.piece, answer.after_bulk = None, sent
+        body = pack_numbered(answer.number, encoded(answer.reply))
+        return self._session.send(MessageKind.REPLY, body, answer.after_bulk) is not None

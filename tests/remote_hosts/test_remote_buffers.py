@@ -1,0 +1,352 @@
+"""Buffers on other hosts: their content, order, loss, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from remote_hosts import Agent, add, counted, double, on_sub, task_args
+
+from pto_core import (
+    RemoteBuffer,
+    RemoteTaskArgs,
+    RemoteTensorRef,
+    TaskArgs,
+    TensorArgType,
+    Worker,
+)
+from pto_core.errors import (
+    BufferLostError,
+    CapacityError,
+    ChildDiedError,
+    ControlError,
+    TaskFailedError,
+    UsageError,
+    WorkerClosedError,
+)
+
+INPUT, INOUT = TensorArgType.INPUT, TensorArgType.INOUT
+EXISTING = TensorArgType.OUTPUT_EXISTING
+MIB = 1 << 20
+
+
+def remote_args(*tensors: Any, out: TensorArgType = EXISTING) -> RemoteTaskArgs:
+    """Return arguments whose last tensor is written."""
+    made = RemoteTaskArgs()
+    for tensor in tensors[:-1]:
+        made.add_tensor(tensor, INPUT)
+    made.add_tensor(tensors[-1], out)
+    return made
+
+
+def content(worker: Worker, buffer: RemoteBuffer) -> np.ndarray[Any, Any]:
+    found = np.empty(buffer.nbytes // 4, np.float32)
+    worker.remote_copy_from(found, buffer)
+    return found
+
+
+def test_tasks_use_buffers_whose_bytes_stay_on_their_host(agent: Agent) -> None:
+    remote = agent.worker()
+    twice, total = on_sub(remote.register(double)), on_sub(remote.register(add))
+    with Worker(level=4) as worker:
+        twice, total = worker.register(twice), worker.register(total)
+        there = worker.add_worker(remote)
+        count = 300_001
+        buffer = worker.remote_malloc(3 * count * 4, there)
+        assert (content(worker, buffer) == 0).all()
+        parts = [RemoteTensorRef(buffer, (count,), "float32", i * count * 4) for i in range(3)]
+        y = counted(worker, count)
+        worker.remote_copy_to(buffer, np.arange(count, dtype=np.float32))
+
+        def graph(orch: Any, args: Any, config: Any) -> None:
+            orch.submit_next_level(twice, remote_args(parts[0], parts[1]))  # pinned to its host
+            orch.submit_next_level(total, remote_args(parts[0], parts[1], parts[2]), worker=there)
+            orch.submit_next_level(twice, remote_args(parts[2], y), worker=there)
+
+        worker.run(graph)
+        assert np.array_equal(y, 6 * np.arange(count, dtype=np.float32))
+        halves = content(worker, buffer).reshape(3, count)
+        assert np.array_equal(halves[2], 3 * halves[0])
+        part = np.empty(7, np.float32)
+        worker.remote_copy_from(part, buffer, offset=4 * (count + 5))
+        assert np.array_equal(part, 2.0 * np.arange(5, 12))
+        worker.remote_free(buffer)
+    agent.await_no_session()
+
+
+def test_the_parent_has_no_memory_at_the_addresses_of_buffers(agent: Agent) -> None:
+    with Worker(level=4) as worker:
+        there = worker.add_worker(agent.worker(num_sub_workers=0))
+        buffer = worker.remote_malloc(4096, there)
+        maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+        spans = [
+            (tuple(int(one, 16) for one in first.split("-")), access) for first, access, *_ in maps
+        ]
+        (found,) = [access for (start, end), access in spans if start <= buffer.address < end]
+        assert found == "---p"
+
+
+def test_parts_of_a_buffer_order_tasks(agent: Agent) -> None:
+    """Half a buffer is written by many tasks of a chain; the other half stays unordered to it."""
+    remote = agent.worker(num_sub_workers=0)
+
+    def append(orch: Any, args: Any, config: Any) -> None:
+        values = args.tensor(0)
+        values[1 + int(values[0])] = args.scalar(0)
+        values[0] += 1
+
+    with Worker(level=4) as worker:
+        step, there = worker.register(append), worker.add_worker(remote)
+        buffer = worker.remote_malloc(400, there)
+
+        def graph(orch: Any, args: Any, config: Any) -> None:
+            handles = []
+            for number in range(20):
+                made = RemoteTaskArgs()
+                half = RemoteTensorRef(buffer, (50,), "int32", 200 * (number % 2))
+                made.add_tensor(half, INOUT)
+                made.add_scalar(number)
+                handles.append(orch.submit_next_level(step, made))
+
+        worker.run(graph)
+        found = np.empty((2, 50), np.int32)
+        worker.remote_copy_from(found, buffer)
+        assert found[:, 0].tolist() == [10, 10]
+        assert found[0, 1:11].tolist() == list(range(0, 20, 2))
+        assert found[1, 1:11].tolist() == list(range(1, 20, 2))
+
+
+def test_a_large_copy_takes_bounded_memory(agent: Agent) -> None:
+    nbytes = 300 * MIB
+    with Worker(level=4) as worker:
+        there = worker.add_worker(agent.worker(num_sub_workers=0))
+        worker.init()
+        buffer = worker.remote_malloc(nbytes, there)
+        (relay,) = [one for one in psutil.Process().children() if one.pid != agent.process.pid]
+        gateway = min(agent.processes(), key=lambda one: one.create_time())
+        before = [_private_bytes(one) for one in (relay, gateway)]
+        chance = np.random.default_rng(1)
+        sent = chance.integers(0, 255, nbytes, np.uint8)
+        worker.remote_copy_to(buffer, sent)
+        found = np.empty_like(sent)
+        worker.remote_copy_from(found, buffer)
+        assert np.array_equal(found, sent)
+        after = [_private_bytes(one) for one in (relay, gateway)]
+        assert all(new - old < 120 * MIB for old, new in zip(before, after, strict=True))
+
+
+def _private_bytes(process: psutil.Process) -> int:
+    """Return the memory of a process, without that of files such as the buffer itself."""
+    memory = process.memory_info()
+    return int(memory.rss - memory.shared)
+
+
+def test_freed_memory_returns_to_its_host_and_reads_as_zeros(agent: Agent) -> None:
+    with Worker(level=4) as worker:
+        there = worker.add_worker(agent.worker(num_sub_workers=0))
+        worker.init()
+        first = worker.remote_malloc(64 * MIB + 5, there)
+        worker.remote_copy_to(first, np.ones(first.nbytes, np.uint8))
+        gateway = min(agent.processes(), key=lambda one: one.create_time())
+        assert gateway.memory_info().shared > 64 * MIB
+        worker.remote_free(first)
+        assert gateway.memory_info().shared < 50 * MIB
+        second = worker.remote_malloc(64 * MIB + 5, there)
+        assert second.address == first.address
+        found = np.ones(second.nbytes, np.uint8)
+        worker.remote_copy_from(found, second)
+        assert not found.any()
+        with pytest.raises(UsageError, match="was freed; allocate another one"):
+            worker.remote_copy_to(first, b"x")
+        with pytest.raises(UsageError, match="was freed"):
+            worker.remote_free(first)
+
+
+def test_a_buffer_of_one_host_in_a_task_of_another_child_is_refused(agent: Agent) -> None:
+    near = Worker(level=3, num_sub_workers=1)
+    remotes = [agent.worker(num_sub_workers=0) for _ in range(2)]
+
+    def nothing(orch: Any, args: Any, config: Any) -> None:
+        raise AssertionError("this task must not run")
+
+    with Worker(level=4, num_sub_workers=1) as worker:
+        step, leaf = worker.register(nothing), worker.register(double)
+        one, other, local = map(worker.add_worker, (*remotes, near))
+        here, there = (worker.remote_malloc(64, child) for child in (one, other))
+        ours, theirs = (RemoteTensorRef(buffer, (16,)) for buffer in (here, there))
+
+        def graph(orch: Any, args: Any, config: Any) -> None:
+            for child in (other, local):
+                with pytest.raises(
+                    UsageError,
+                    match=rf"is memory of child {one}, and worker= names child {child}; name the "
+                    "child that has the memory",
+                ):
+                    orch.submit_next_level(step, remote_args(ours), worker=child)
+            with pytest.raises(UsageError, match=f"child {one}, and .* is memory of child {other}"):
+                orch.submit_next_level(step, remote_args(ours, theirs))
+            with pytest.raises(UsageError, match="is memory of a child, which SUB children cannot"):
+                orch.submit_sub(leaf, remote_args(ours))
+            with pytest.raises(UsageError, match="which this process does not have; pass it to"):
+                TaskArgs().add_tensor(ours)
+            with pytest.raises(UsageError, match=r"is not in shared memory"):
+                orch.submit_next_level(step, remote_args(np.ones(4, np.float32)), worker=one)
+
+        worker.run(graph)
+        with pytest.raises(UsageError, match="which this process does not have"):
+            np.asarray(ours)
+        with pytest.raises(UsageError, match=rf"worker {local} is not a Worker on another host"):
+            worker.remote_malloc(64, local)
+        assert worker.statistics()["submitted"] == 0
+
+
+def test_wrong_uses_are_refused(agent: Agent) -> None:
+    with Worker(level=4, remote_buffer_bytes=8 * MIB) as worker, Worker(level=4) as another:
+        there = worker.add_worker(agent.worker(num_sub_workers=0))
+        another.add_worker(Worker(level=3))
+        buffer = worker.remote_malloc(100, there)
+        for nbytes in (0, -1, True, 1.5):
+            with pytest.raises(UsageError, match="pass a positive number"):
+                worker.remote_malloc(nbytes, there)  # type: ignore[arg-type]
+        for offset, count in ((0, 26), (4, 25), (101, 0), (-4, 1)):
+            with pytest.raises(UsageError, match="offset"):
+                RemoteTensorRef(buffer, (count,), "float32", offset)
+            with pytest.raises(UsageError, match="inside the buffer"):
+                worker.remote_copy_to(buffer, np.ones(count, np.float32), offset)
+        with pytest.raises(CapacityError, match="set a larger remote_buffer_bytes before init"):
+            worker.remote_malloc(8 * MIB, there)
+        with pytest.raises(UsageError, match="has no children on other hosts"):
+            another.remote_free(buffer)
+        with pytest.raises(UsageError, match="is no buffer of this Worker"):
+            worker.remote_free(None)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="remote_malloc in a graph that is captured"):
+            worker.capture(lambda o, a, c: worker.remote_malloc(4, there))
+    with pytest.raises(WorkerClosedError):
+        worker.remote_free(buffer)
+    with pytest.raises(WorkerClosedError):
+        remote_args(RemoteTensorRef(buffer, (4,)))
+
+
+def test_more_than_the_memory_of_the_host_is_refused(agent: Agent) -> None:
+    with Worker(level=4) as worker:
+        there = worker.add_worker(agent.worker(num_sub_workers=0))
+        with pytest.raises(ControlError, match=r"CapacityError: .*leaves \d+ bytes there; free"):
+            worker.remote_malloc(2**40 - 2**30, there)
+
+
+def test_a_buffer_in_use_is_not_freed(agent: Agent) -> None:
+    def nothing(orch: Any, args: Any, config: Any) -> None:
+        pass
+
+    def wait_for_flag(orch: Any, args: Any, config: Any) -> None:
+        while not args.tensor(0)[0]:
+            time.sleep(0.01)
+
+    near = Worker(level=3)
+    with Worker(level=4) as worker:
+        step, wait = worker.register(nothing), worker.register(wait_for_flag)
+        there = worker.add_worker(agent.worker(num_sub_workers=0))
+        here = worker.add_worker(near)
+        buffer = worker.remote_malloc(64, there)
+        flag, y = worker.shared_array((1,)), counted(worker, 16)
+
+        def graph(orch: Any, args: Any, config: Any) -> None:
+            first = orch.submit_next_level(wait, task_args(flag, y), worker=here)
+            orch.submit_next_level(step, remote_args(y, RemoteTensorRef(buffer, (16,))))
+            with pytest.raises(UsageError, match=r"while task 1 \(.*\), which names it, has not"):
+                worker.remote_free(buffer)
+            flag[0] = 1
+            first.wait()
+
+        worker.run(graph)
+        worker.remote_free(buffer)
+
+
+def test_a_captured_graph_uses_a_buffer_until_it_is_freed(agent: Agent) -> None:
+    remote = agent.worker()
+    step = on_sub(remote.register(double))
+    with Worker(level=4) as worker:
+        step, there = worker.register(step), worker.add_worker(remote)
+        buffer = worker.remote_malloc(64, there)
+        y = counted(worker, 16)
+        ref = RemoteTensorRef(buffer, (16,))
+        captured = worker.capture(lambda o, a, c: o.submit_next_level(step, remote_args(ref, y)))
+        for value in (1, 2):
+            worker.remote_copy_to(buffer, np.full(16, value, np.float32))
+            worker.replay(captured)
+            assert (y == 2 * value).all()
+        worker.remote_free(buffer)
+        with pytest.raises(UsageError, match="names memory of child 0 that was freed since"):
+            worker.replay(captured)
+
+
+def fatal(orch: Any, args: Any, config: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_the_use_of_a_lost_buffer_is_an_error_that_names_it(agent: Agent) -> None:
+    remote = agent.worker()
+    step = on_sub(remote.register(double))
+    with Worker(level=4) as worker:
+        step, kill = worker.register(step), worker.register(fatal)
+        there = worker.add_worker(remote)
+        old = worker.remote_malloc(64, there)
+        ref = RemoteTensorRef(old, (16,))
+        worker.remote_copy_to(old, np.ones(16, np.float32))
+        y = counted(worker, 16)
+        with pytest.raises(ChildDiedError):
+            worker.run(lambda o, a, c: o.submit_next_level(kill, task_args(y), worker=there))
+        message = r"^L4/host0: the remote buffer of 64 bytes at 0x\w+ was lost with the session"
+        with pytest.raises(BufferLostError, match=message):
+            content(worker, old)
+        with pytest.raises(BufferLostError, match=message):
+            worker.remote_copy_to(old, b"1234")
+        with pytest.raises(BufferLostError, match=message):
+            remote_args(ref)
+        new = worker.remote_malloc(64, there)
+        assert (content(worker, new) == 0).all()
+        assert old.is_lost
+        assert not new.is_lost
+        with pytest.raises(BufferLostError, match=message):
+            worker.remote_copy_to(old, b"1234")
+        worker.remote_free(old)
+        worker.remote_copy_to(new, np.full(16, 4, np.float32))
+        args = remote_args(RemoteTensorRef(new, (16,)), y)
+        worker.run(lambda o, a, c: o.submit_next_level(step, args))
+        assert (y == 8).all()
+
+
+# Invariant: A task that names a remote buffer runs with its content, or fails. After the loss of
+# the buffer it never runs with other content.
+def test_a_task_that_was_submitted_before_the_loss_fails_in_the_new_session(agent: Agent) -> None:
+    """Its memory does not exist there, so it must not run with other content."""
+    remote = agent.worker(num_sub_workers=0)
+
+    def fill(orch: Any, args: Any, config: Any) -> None:
+        args.tensor(args.tensor_count - 1)[:] = 5
+
+    with Worker(level=4, on_worker_death="restart") as worker:
+        kill, step = worker.register(fatal), worker.register(fill)
+        there = worker.add_worker(remote)
+        buffer = worker.remote_malloc(64, there)
+        args = remote_args(RemoteTensorRef(buffer, (16,)), counted(worker, 16))
+        y = counted(worker, 16)
+
+        def graph(orch: Any, _: Any, config: Any) -> None:
+            dead = orch.submit_next_level(kill, task_args(y), worker=there)
+            orch.submit_next_level(step, args, retries=2)
+            dead.wait()
+            # The addresses of a lost buffer are not used again while its tasks may be pending.
+            assert worker.remote_malloc(64, there).address != buffer.address
+
+        with pytest.raises((TaskFailedError, ChildDiedError)) as info:
+            worker.run(graph)
+        reasons = " ".join(map(str, info.value.failures))
+        assert "BufferLostError: 64 bytes at 0x" in reasons
+        assert worker.remote_malloc(64, there).address == buffer.address
