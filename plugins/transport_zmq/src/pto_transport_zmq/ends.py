@@ -74,16 +74,25 @@ class End:
         self.side_descriptor: int | None = None
         self._is_closed = False
         self._was_refused = self._has_space = self._has_news = False
+        # Whether a message is complete. False remains true until the descriptor is readable; None:
+        # the socket was used since its state was read.
+        self._is_readable: bool | None = None
         self.redial_s = math.inf
         self.descriptor = _descriptor(self._socket)
-        self._commands = select.poll()
-        self._commands.register(self.descriptor, select.POLLIN)
+        self._commands = poller((self.descriptor,))
+        self._poller: tuple[tuple[int, ...], select.poll] = ((), select.poll())
 
     def serve_side(self) -> None:
         """Handle all events that arrived at the socket for events.
 
         Its descriptor announces the next event only after this: each end calls it when it opens.
         """
+
+    def poller(self, numbers: tuple[int, ...]) -> select.poll:
+        """Return an object that polls these descriptors; it is kept for the next call."""
+        if self._poller[0] != numbers:
+            self._poller = numbers, poller(numbers)
+        return self._poller[1]
 
     def is_ready(self) -> bool:
         """Return whether the caller may continue, and forget refusals that are reported."""
@@ -97,6 +106,8 @@ class End:
 
     def require_open(self) -> None:
         """Raise :class:`~pto_core.errors.LinkError` if the end is closed or of another process."""
+        if not (self._is_closed or sockets.has_inherited()):
+            return
         if self._is_closed:
             raise LinkError(
                 f"the link of {self._address} is closed; open another one", address=self._address
@@ -121,7 +132,10 @@ class End:
 
     def _has_message(self) -> bool:
         """Process the commands of the I/O thread; return whether a message is complete."""
-        return bool(int(self._socket.getsockopt(_STATE)) & _READABLE)
+        is_outdated = self._is_readable is None
+        if is_outdated or (not self._is_readable and self._commands.poll(0)):
+            self._is_readable = bool(int(self._socket.getsockopt(_STATE)) & _READABLE)
+        return bool(self._is_readable)
 
     def _note_commands(self) -> None:
         """Record that space may have appeared, before a call processes the report of it."""
@@ -130,6 +144,7 @@ class End:
 
     def _send(self, parts: Sequence[Buffer]) -> bool:
         """Send all parts of one message. Only the first one can be refused for lack of space."""
+        self._is_readable = self._is_readable or None
         last = len(parts) - 1
         try:
             for number, part in enumerate(parts):
@@ -150,8 +165,13 @@ class End:
         self._note_commands()
         if not self._has_message():  # cheaper than the exception of recv
             return None
-        frames = [self._socket.recv(_DONT_WAIT, copy=False)]
-        while frames[-1].more:
+        self._is_readable = None
+        try:
+            frame = self._socket.recv(_DONT_WAIT, copy=False)
+        except zmq.Again:  # its connection has ended
+            return None
+        frames = [frame]
+        while frame.more:
             frame = self._socket.recv(_DONT_WAIT, copy=False)
             if len(frames) > PARTS_LIMIT + 1:  # the receiver drops this message
                 frames.pop()
@@ -210,6 +230,7 @@ class ZmqListener(End):
         self.require_open()
         check_message(parts, self._limits)
         self._note_commands()
+        self._is_readable = self._is_readable or None
         try:
             self._socket.send(peer.connection, _DONT_WAIT_MORE)
         except zmq.Again:
@@ -263,6 +284,7 @@ class ZmqLink(End):
         sockets.configure_link(self._socket, credentials, server_key)
         self._side = self._socket.get_monitor_socket(int(_EVENTS))
         self.side_descriptor = _descriptor(self._side)
+        self._events = poller((self.side_descriptor,))
         self._dial()
         self.serve_side()
 
@@ -275,14 +297,14 @@ class ZmqLink(End):
     def connections(self) -> int:
         """The number of completed connections."""
         self.require_open()
-        self.serve_side()
+        self._serve_arrived()
         return self._connections
 
     @property
     def problem(self) -> str:
         """The reason for which there is no connection."""
         self.require_open()
-        self.serve_side()
+        self._serve_arrived()
         return self._problem
 
     def send(self, parts: Sequence[Buffer]) -> bool:
@@ -310,9 +332,13 @@ class ZmqLink(End):
 
     def is_ready(self) -> bool:
         """Dial again if it is time, and return whether the caller may continue."""
-        if time.monotonic() >= self.redial_s:
+        if self.redial_s < math.inf and time.monotonic() >= self.redial_s:
             self._dial()
         return super().is_ready()
+
+    def _serve_arrived(self) -> None:
+        if self._events.poll(0):
+            self.serve_side()
 
     def _handle(self, event: zmq.Event) -> None:
         if event == zmq.Event.HANDSHAKE_SUCCEEDED:
@@ -329,6 +355,7 @@ class ZmqLink(End):
 
     def _dial(self) -> None:
         self.redial_s = math.inf
+        self._is_readable = None
         with contextlib.suppress(zmq.ZMQError):  # there was none
             self._socket.disconnect(self._address)
         try:
@@ -339,6 +366,14 @@ class ZmqLink(End):
                 f"cannot connect to {self._address}: {error}; check the address",
                 address=self._address,
             ) from error
+
+
+def poller(numbers: Collection[int]) -> select.poll:
+    """Return an object that polls whether one of these descriptors is readable."""
+    made = select.poll()
+    for number in numbers:
+        made.register(number, select.POLLIN)
+    return made
 
 
 def _descriptor(socket: sockets.Socket) -> int:

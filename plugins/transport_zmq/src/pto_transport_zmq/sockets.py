@@ -57,6 +57,11 @@ def close_context(context: zmq.Context[Socket]) -> None:
         _end_zero_copy_thread()
 
 
+def has_inherited() -> bool:
+    """Return whether this process was forked from one that had open links."""
+    return bool(_inherited)
+
+
 def is_inherited(context: zmq.Context[Socket]) -> bool:
     """Return whether the context belongs to the process from which this one was forked."""
     return context in _inherited

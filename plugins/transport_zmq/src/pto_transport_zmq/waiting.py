@@ -3,38 +3,35 @@
 from __future__ import annotations
 
 import math
-import select
 import time
 from collections.abc import Collection, Sequence
 
 from pto_core.interfaces import Ready
-from pto_transport_zmq.ends import End
+from pto_transport_zmq.ends import End, poller
 
 
 def wait(ends: Sequence[End], timeout_s: float | None, descriptors: Collection[int]) -> Ready:
     """Return the ends that may continue and the readable descriptors."""
     until = math.inf if timeout_s is None else time.monotonic() + timeout_s
-    poll = select.poll()
-    sides: dict[int, End] = {}
+    numbers = [*descriptors]
     for end in ends:
         end.require_open()
-        poll.register(end.descriptor, select.POLLIN)
-        if (side := end.side_descriptor) is not None:
-            poll.register(side, select.POLLIN)
-            sides[side] = end
-    for descriptor in descriptors:
-        poll.register(descriptor, select.POLLIN)
+        numbers.append(end.descriptor)
+        if end.side_descriptor is not None:
+            numbers.append(end.side_descriptor)
+    poll = ends[0].poller(tuple(numbers)) if ends else poller(numbers)
     while True:
         ready = [end for end in ends if end.is_ready()]
-        rest_s = 0.0 if ready else until - time.monotonic()
-        redial_s = min((end.redial_s for end in ends), default=math.inf) - time.monotonic()
-        found = {number for number, _ in poll.poll(_milliseconds(min(rest_s, redial_s)))}
-        for side in sides.keys() & found:
-            sides[side].serve_side()
-        if found and not ready:
-            ready = [end for end in ends if end.is_ready()]
+        rest_s = 0.0 if ready else min([until, *(end.redial_s for end in ends)]) - time.monotonic()
+        found = [number for number, _ in poll.poll(_milliseconds(rest_s))]
+        changed = [end for end in ends if end.descriptor in found or end.side_descriptor in found]
+        for end in changed:
+            if end.side_descriptor in found:
+                end.serve_side()
+        if not ready:
+            ready = [end for end in changed if end.is_ready()]
         readable = [descriptor for descriptor in descriptors if descriptor in found]
-        if ready or readable or rest_s <= 0:
+        if ready or readable or time.monotonic() >= until:
             return Ready(ready, readable)
 
 
