@@ -48,6 +48,11 @@ class Greetings:
         return len(self._established) == len(ChannelNumber)
 
     @property
+    def is_pending(self) -> bool:
+        """Whether a greeting or a refusal has to be sent, now or later."""
+        return bool(self._hello_due_ns or self._welcome_due or self._refusals)
+
+    @property
     def deadline_ns(self) -> int | None:
         """The time of the next HELLO, or None."""
         return min(self._hello_due_ns.values(), default=None)

@@ -45,6 +45,8 @@ CONTROL: Final = ChannelNumber.CONTROL
 BULK: Final = ChannelNumber.BULK
 MAX_EPOCH: Final = 0xFFFF_FFFF
 _LIMIT: Final = 4096
+_HEARTBEAT: Final = int(Kind.HEARTBEAT)
+_REPLAY: Final = int(Kind.REPLAY)
 
 
 class State(IntEnum):
@@ -54,6 +56,10 @@ class State(IntEnum):
     OPEN = 1
     ENDING = 2
     OVER = 3
+
+
+_ENDING: Final = State.ENDING  # a member of an enum is found slowly
+_OVER: Final = State.OVER
 
 
 class RemoteSession:
@@ -76,7 +82,10 @@ class RemoteSession:
         self.reason = ""
         """Why the session is ending or over; empty before."""
         self.lease = Lease(identity.lease_ns)
-        heartbeat_ns = self.lease.heartbeat_ns
+        heartbeat_ns = self._heartbeat_ns = self.lease.heartbeat_ns
+        is_relay = side is Side.RELAY
+        self._limit_ns = self.lease.relay_ns if is_relay else self.lease.gateway_ns
+        self._silence_ns = self.lease.silence_ns
         self.control = Channel(CONTROL, session, epoch, heartbeat_ns, now)
         self.bulk = Channel(BULK, session, epoch, heartbeat_ns, now)
         self._session = session
@@ -126,13 +135,15 @@ class RemoteSession:
         """
         if limit < 1:
             return []
-        if self.advance(now) >= State.ENDING:
+        if self.advance(now) >= _ENDING:
             return self._farewell(channel, now)
+        machine = self._channel(channel)
+        if not self._greetings.is_pending:
+            return machine.outgoing(now, limit)
         refusal = self._greetings.refusal(channel, now)
         if refusal is not None:
             return [refusal]
-        machine = self._channel(channel)
-        greeting = self._greetings.due(channel, now, self.lease.heartbeat_ns)
+        greeting = self._greetings.due(channel, now, self._heartbeat_ns)
         if greeting is None:
             return machine.outgoing(now, limit)
         kind, body = greeting
@@ -144,7 +155,7 @@ class RemoteSession:
         Control messages that waited for a bulk message follow it in the list. An invalid message
         ends the session and raises ``ProtocolError``. After the end nothing is delivered or raised.
         """
-        if self.advance(now) >= State.ENDING:
+        if self.advance(now) >= _ENDING:
             self._received_after_end(message, now)
             return []
         try:
@@ -157,17 +168,13 @@ class RemoteSession:
 
     def advance(self, now: int) -> State:
         """End the session if the lease is over or the bulk channel is silent; return the state."""
-        if self.state is State.OVER:
+        if self.state is _OVER:
             return self.state
-        lease = self.lease
-        if self.side is Side.RELAY:
-            silence_ns, limit_ns = now - self.control.heard_ns, lease.relay_ns
-        else:
-            silence_ns, limit_ns = now - self.control.echoed_ns, lease.gateway_ns
-        if silence_ns >= limit_ns:
-            self._over(f"{self.side.peer.value} has not answered for {limit_ns / SECOND:g} s")
-        elif self.state < State.ENDING and now - self.bulk.heard_ns >= lease.silence_ns:
-            silent_s = lease.silence_ns / SECOND
+        if now - self._renewed_ns() >= self._limit_ns:
+            limit_s = self._limit_ns / SECOND
+            self._over(f"{self.side.peer.value} has not answered for {limit_s:g} s")
+        elif self.state < _ENDING and now - self.bulk.heard_ns >= self._silence_ns:
+            silent_s = self._silence_ns / SECOND
             self._end(f"the bulk channel has carried nothing for {silent_s:g} s", now)
         return self.state
 
@@ -196,17 +203,23 @@ class RemoteSession:
     @property
     def deadline_ns(self) -> int | None:
         """The time at which to call :meth:`outgoing` although nothing arrived; None: never."""
-        times = [self._farewell_due_ns]
-        if self.state < State.OVER and self.side is Side.RELAY:
-            times.append(self.control.heard_ns + self.lease.relay_ns)
-        if self.state < State.OVER and self.side is Side.GATEWAY:
-            times.append(self.control.echoed_ns + self.lease.gateway_ns)
-        if self.state < State.ENDING:
-            times.append(self.bulk.heard_ns + self.lease.silence_ns)
-            times.append(self._greetings.deadline_ns)
-            open_channels = (each for each in (self.control, self.bulk) if each.is_open)
-            times += [each.sent_ns + self.lease.heartbeat_ns for each in open_channels]
-        return min((time for time in times if time is not None), default=None)
+        times = []
+        if self.state < _OVER:
+            times.append(self._renewed_ns() + self._limit_ns)
+        if self.state < _ENDING:
+            times.append(self.bulk.heard_ns + self._silence_ns)
+            for channel in (self.control, self.bulk):
+                if channel.is_open:
+                    times.append(channel.sent_ns + self._heartbeat_ns)
+        for time in (self._farewell_due_ns, self._greetings.deadline_ns):
+            if time is not None:
+                times.append(time)
+        return min(times, default=None)
+
+    def _renewed_ns(self) -> int:
+        """Return the time from which the lease counts."""
+        control = self.control
+        return control.heard_ns if self.side is Side.RELAY else control.echoed_ns
 
     def _channel(self, number: int) -> Channel:
         return self.bulk if number == BULK else self.control
@@ -220,7 +233,7 @@ class RemoteSession:
                 self._greetings.refuse_session(head)
             return []
         body = message[1:]
-        if head.kind < FIRST_FREE_KIND and head.kind not in (Kind.HEARTBEAT, Kind.REPLAY):
+        if head.kind < FIRST_FREE_KIND and head.kind not in (_HEARTBEAT, _REPLAY):
             self._handle_greeting(head, list(body), now)
             return []
         if not self._greetings.is_established(channel):
