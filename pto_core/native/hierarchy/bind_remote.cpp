@@ -4,8 +4,10 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
-#include <memory>
+#include <algorithm>
+#include <cstring>
 #include <string>
+#include <string_view>
 
 #include "bindings.hpp"
 #include "child/child_end.hpp"
@@ -57,6 +59,21 @@ nb::list receive(ChildPort& port, int32_t limit) {
   });
 }
 
+nb::tuple receive_plain(ChildPort& port, int32_t limit) {
+  return or_closed([&] {
+    const ReceivedTasks tasks = port.receive_plain(limit);
+    return nb::make_tuple(tasks.first, tasks.count, bytes_of(tasks.packed), tasks.has_more);
+  });
+}
+
+std::string_view after(const nb::bytes& packed, size_t offset) {
+  return std::string_view(packed.c_str(), packed.size()).substr(std::min(offset, packed.size()));
+}
+
+nb::tuple described(const PlainTasks& tasks) {
+  return nb::make_tuple(tasks.count, tasks.size);
+}
+
 bool submit(ParentPort& port, uint16_t kind, uint64_t number, const nb::bytes& callable,
             uint32_t config, uint16_t flags, uint64_t required_count, const nb::bytes& data) {
   if (callable.size() != PTO_DIGEST_BYTES) core::raise_usage("a digest has 32 bytes");
@@ -98,6 +115,11 @@ void bind_child_port(nb::module_& module) {
                    "int, int, bytes]]"),
            "Take frames: kind, count, number, callable, config, flags, required child (or -1), "
            "required count, data.\n\nRaises EndpointClosedError and ProtocolError.")
+      .def("receive_plain", &receive_plain, nb::arg("limit"),
+           nb::sig("def receive_plain(self, limit: int) -> tuple[int, int, bytes, bool]"),
+           "Take the next frames that are tasks without tensors and requirement.\n\nReturns the "
+           "count of the first, their number, their packed bytes, and whether the queue may have "
+           "more frames. Raises as `receive` does.")
       .def(
           "requirement",
           [](const ChildPort& port, uint64_t count, int32_t required_child,
@@ -112,7 +134,8 @@ void bind_child_port(nb::module_& module) {
            "State that frames up to `count` have left for the other host.")
       .def("started", &ChildPort::started, nb::arg("count"), nb::arg("age_ns"),
            "State that a frame started `age_ns` ago.")
-      .def("ended", &ChildPort::ended, nb::arg("succeeded"), "State that the next frame has ended.")
+      .def("ended", &ChildPort::ended, nb::arg("succeeded"), nb::arg("count") = 1,
+           "State that the next `count` frames have ended.")
       .def(
           "answer",
           [](const ChildPort& port, uint64_t count, uint16_t outcome, const nb::bytes& data) {
@@ -149,6 +172,15 @@ void bind_parent_port(nb::module_& module) {
            "Send a frame; return false if the queue has no free space.\n\nA `required_count` "
            "that is not 0 is the number of an earlier frame that must succeed first. Raises "
            "ProtocolError.")
+      .def(
+          "submit_plain",
+          [](ParentPort& port, const nb::bytes& packed, size_t offset) {
+            return guarded([&] { return described(port.submit_plain(after(packed, offset))); });
+          },
+          nb::arg("packed"), nb::arg("offset"),
+          nb::sig("def submit_plain(self, packed: bytes, offset: int) -> tuple[int, int]"),
+          "Send packed plain tasks from an offset on.\n\nReturns the number and the bytes of the "
+          "tasks that the queue accepted. Raises ProtocolError.")
       .def("poll", &poll, nb::sig("def poll(self) -> list[tuple[int, int, int, bytes]]"),
            "Return answers: kind, number, outcome, data. Raises ProtocolError.")
       .def_prop_ro("started", &ParentPort::started, "The newest frame that has started.")
@@ -167,16 +199,29 @@ void bind_parent_port(nb::module_& module) {
 void bind_remote(nb::module_& module) {
   bind_child_port(module);
   bind_parent_port(module);
+  module.def(
+      "plain_tasks",
+      [](const nb::bytes& packed, size_t offset, uint64_t number, uint64_t limit) {
+        return described(plain_tasks(after(packed, offset), number, limit));
+      },
+      nb::arg("packed"), nb::arg("offset"), nb::arg("number"), nb::arg("limit"),
+      nb::sig("def plain_tasks(packed: bytes, offset: int, number: int, limit: int) -> "
+              "tuple[int, int]"),
+      "Return the number and the bytes of the tasks without tensors and pieces at an offset.\n\n"
+      "The first task has the number `number`; a task that requires itself or a later one ends the "
+      "count.");
   nb::class_<BellWatch>(module, "BellWatch", "A descriptor that is readable after a ring.")
       .def(
           "__init__",
           [](BellWatch* place, uintptr_t bell) { new (place) BellWatch(at<pto_bell>(bell)); },
-          nb::arg("bell"), "Watch the bell at an address.")
+          nb::arg("bell"), "Watch the bell at an address; its descriptor is open.")
       .def_prop_ro("descriptor", &BellWatch::descriptor)
       .def("arm", &BellWatch::arm,
-           "Make the descriptor readable at the next ring. Check for work once more after this.")
-      .def("close", &BellWatch::close, nb::call_guard<nb::gil_scoped_release>(),
-           "End the watch; twice is fine.");
+           "Make the descriptor readable at the next ring. Check for work once more after this.");
+  module.def(
+      "open_bell_descriptor",
+      [](uintptr_t bell) { return open_bell_descriptor(at<pto_bell>(bell)); }, nb::arg("bell"),
+      "Open the descriptor of a bell before the processes that ring it start; return it.");
 }
 
 }  // namespace pto::hierarchy

@@ -69,6 +69,7 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/hierarchy/processes/thread_pools.cpp
   native/hierarchy/remote/bell_watch.cpp
   native/hierarchy/remote/child_port.cpp
+  native/hierarchy/remote/packed_tasks.cpp
   native/hierarchy/remote/parent_port.cpp
 )
 

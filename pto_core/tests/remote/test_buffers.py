@@ -232,11 +232,14 @@ class Port:
         self.answers: list[tuple[int, Outcome, bytes]] = []
         self.ends: list[bool] = []
 
+    def receive_plain(self, _: int) -> tuple[int, int, bytes, bool]:
+        return 1, 0, b"", bool(self.frames)
+
     def receive(self, limit: int) -> list[Any]:
         return [self.frames.popleft() for _ in range(min(limit, len(self.frames)))]
 
-    def ended(self, succeeded: bool) -> None:
-        self.ends.append(succeeded)
+    def ended(self, succeeded: bool, count: int = 1) -> None:
+        self.ends += [succeeded] * count
 
     def left(self, count: int) -> None:
         """The test does not need the count."""

@@ -8,18 +8,35 @@ from collections import deque
 
 import numpy as np
 import pytest
-from coherent_programs import HOME, Bytes, Task, random_places, random_program, run_in_sequence
+from coherent_programs import (
+    BASE,
+    HOME,
+    Bytes,
+    Task,
+    random_places,
+    random_program,
+    run_in_sequence,
+)
 
-from pto_core import DataType
+from pto_core import DataType, TensorArgType
 from pto_core.hierarchy.failures import Failure
 from pto_core.interfaces.frame import AnswerKind, FrameKind, Outcome
-from pto_core.remote.address_space import PIECE_BYTES
+from pto_core.remote.accesses import Access
+from pto_core.remote.address_space import PIECE_BYTES, Range
 from pto_core.remote.buffer_gateway import BufferGateway
 from pto_core.remote.buffer_relay import BufferRelay
 from pto_core.remote.frame_gateway import FrameGateway
 from pto_core.remote.frame_relay import FrameRelay
 from pto_core.remote.home_memory import HomeMemory
 from pto_core.remote.inbox import Message
+from pto_core.remote.messages import (
+    MessageKind,
+    PlainTasks,
+    TaskFrame,
+    pack_task,
+    pack_tasks,
+    unpack_tasks,
+)
 from pto_core.remote.shadow_memory import ShadowMemory
 
 QUEUE = 3  # frames in a queue, and messages without an acknowledgement
@@ -113,6 +130,15 @@ class ParentSide:
         self.queue.append((*frame, blob_of(task)))
         return True
 
+    def receive_plain(self, _: int) -> tuple[int, int, bytes, bool]:
+        """Return the tasks at the begin of the queue that use no memory."""
+        count = len(self.tasks) - len(self.queue) + 1
+        packed = []
+        while self.queue and self.queue[0][6] < 0 and self.queue[0][-1][:4] == bytes(4):
+            _, _, number, callable_, config, flags, _, _, data = self.queue.popleft()
+            packed.append(pack_task(TaskFrame(0, number, 0, config, flags, callable_, data)))
+        return count, len(packed), b"".join(packed), bool(self.queue)
+
     def receive(self, limit: int) -> list[tuple]:
         return [self.queue.popleft() for _ in range(min(limit, len(self.queue)))]
 
@@ -123,8 +149,8 @@ class ParentSide:
     def left(self, count: int) -> None:
         self.may_have_begun = max(self.may_have_begun, count)
 
-    def ended(self, succeeded: bool) -> None:
-        self.outcomes.append(succeeded)
+    def ended(self, succeeded: bool, count: int = 1) -> None:
+        self.outcomes += [succeeded] * count
 
     def answer(self, count: int, outcome: Outcome, data: bytes) -> bool:
         if self.world.chance.random() < 0.2:
@@ -168,6 +194,19 @@ class WorkerSide:
         self.queue.append((number, required))
         self.world.early += bool(required > len(self.outcomes))
         return True
+
+    def submit_plain(self, packed: bytes, offset: int) -> tuple[int, int]:
+        nbytes = len(pack_task(TaskFrame(0, 0, 0, 0, 1, bytes(32), bytes(8))))
+        count = 0
+        while offset < len(packed) and len(self.queue) < QUEUE:
+            body = pack_tasks(1, 1, [packed[offset : offset + nbytes]])
+            (tasks,) = unpack_tasks(body)
+            assert isinstance(tasks, PlainTasks)
+            (number,) = struct.unpack_from("<Q", tasks.packed)
+            self.queue.append((number, 0))
+            self.world.plain += 1
+            count, offset = count + 1, offset + nbytes
+        return count, count * nbytes
 
     def run(self) -> bool:
         if not self.queue:
@@ -253,6 +292,7 @@ class World:
         self.chance = chance
         self.home = Bytes()
         self.program: list[Task] = []
+        self.plain = 0  # frames without memory that reach a Worker
         self.early = 0  # frames that are in a Worker before the frames that they require
         self.hosts = [Host(self, child, quota) for child in range(2)]
 
@@ -308,7 +348,7 @@ class World:
 
 @pytest.mark.parametrize("part", range(4))
 def test_random_programs_give_the_sequential_result(part: int) -> None:
-    early = 0
+    early = plain = 0
     for number in range(20):
         seed = part * 1000 + number
         chance = random.Random(seed)
@@ -323,4 +363,24 @@ def test_random_programs_give_the_sequential_result(part: int) -> None:
                 raise AssertionError(f"seed={seed}") from error
             assert np.array_equal(world.home.content, expected.content), f"seed={seed}"
         early += world.early
+        plain += world.plain
     assert early > 5
+    assert plain > 5
+
+
+def test_a_frame_that_waits_for_an_earlier_write_starts_in_the_step_that_ends_it() -> None:
+    world = World(random.Random(1), PIECE_BYTES)
+    host = world.hosts[0]
+    place = Range(BASE, BASE + 100)
+    access, mask = Access(place, TensorArgType.INOUT, is_new=False), np.ones(100, bool)
+    world.program = [Task(number, 0, [access], [mask]) for number in range(2)]
+    frames = [
+        pack_task(TaskFrame(0, one.number, 0, 0, 1, bytes(32), blob_of(one)))
+        for one in world.program
+    ]
+    host.gateway.handle(Message(0, MessageKind.TASKS, 1, pack_tasks(1, 2, frames)))
+    host.gateway.step(0)
+    assert [number for number, _ in host.worker_side.queue] == [0]
+    host.worker_side.run()
+    host.gateway.step(0)
+    assert [number for number, _ in host.worker_side.queue] == [1]

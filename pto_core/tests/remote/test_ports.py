@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from pto_core import _hierarchy
-from pto_core._hierarchy import BellWatch, ChildPort, ParentPort, SharedMapping
+from pto_core._hierarchy import BellWatch, ChildPort, ParentPort, SharedMapping, plain_tasks
 from pto_core.errors import EndpointClosedError, ProtocolError
 from pto_core.hierarchy.endpoints import Opener
 from pto_core.interfaces.frame import AnswerKind, FrameKind, Outcome
@@ -71,6 +72,40 @@ def test_frames_arrive_with_all_members_and_their_counts(pair: Pair) -> None:
     assert pair.child.receive(64) == []
 
 
+def test_tasks_without_tensors_travel_together(pair: Pair) -> None:
+    plain, tensor = b"\0" * 16, b"\1" + b"\0" * 55
+    assert pair.task(1, plain)
+    assert pair.task(2)
+    assert pair.task(3, tensor)
+    assert pair.task(4)
+    first, count, packed, has_more = pair.child.receive_plain(64)
+    assert (first, count, has_more) == (1, 2, True)
+    assert plain_tasks(packed, 0, 1, 64) == (2, len(packed))
+    assert pair.child.receive_plain(64) == (3, 0, b"", True)
+    assert [frame[1] for frame in pair.child.receive(1)] == [3]
+    assert pair.child.receive_plain(64)[:2] == (4, 1)
+    assert pair.child.receive_plain(64) == (5, 0, b"", False)
+    assert pair.parent.submit_plain(b"", 0) == (0, 0)
+    assert pair.parent.submit_plain(packed, 0) == (2, len(packed))
+    one, two = pair.child.receive(64)
+    assert one == (FrameKind.TASK, 5, 1, DIGEST, 3, 1, -1, 0, plain)
+    assert two == (FrameKind.TASK, 6, 2, DIGEST, 3, 0, -1, 0, b"")
+
+
+def test_packed_tasks_continue_after_a_full_queue(pair: Pair) -> None:
+    data = bytes(200)
+    assert pair.task(1, data)
+    _, _, packed, _ = pair.child.receive_plain(64)
+    packed, offset, received = packed * 100, 0, 0
+    while offset < len(packed):
+        count, nbytes = pair.parent.submit_plain(packed, offset)
+        assert 0 < count < 100
+        offset += nbytes
+        while frames := pair.child.receive(64):
+            received += len(frames)
+    assert received == 100
+
+
 def test_answers_arrive_in_order_with_their_data(pair: Pair) -> None:
     for number in range(3):
         assert pair.task(number)
@@ -128,6 +163,13 @@ def test_the_counts_of_a_frame_are_published(pair: Pair) -> None:
     assert 5_000_000_000 <= pair.parent.started_age_ns < 60_000_000_000
 
 
+def test_frames_end_together(pair: Pair) -> None:
+    pair.child.ended(True, 3)
+    pair.child.ended(False)
+    assert pair.child.completed == 4
+    assert pair.parent.succeeded(0) == 3
+
+
 def test_successes_in_the_table_are_known_before_the_answer(pair: Pair) -> None:
     for outcome in (True, True, False, True):
         pair.child.ended(outcome)
@@ -150,35 +192,46 @@ def test_a_closed_child_is_an_error_of_the_parent(pair: Pair) -> None:
         pair.parent.poll()
 
 
+@pytest.fixture
+def watch(pair: Pair) -> Iterator[BellWatch]:
+    descriptor = _hierarchy.open_bell_descriptor(pair.child.bell)
+    made = BellWatch(pair.child.bell)
+    assert made.descriptor == descriptor
+    yield made
+    os.close(descriptor)
+
+
 def is_readable(watch: BellWatch, timeout_s: float) -> bool:
     return bool(select.select([watch.descriptor], [], [], timeout_s)[0])
 
 
-def test_a_watch_is_readable_after_a_ring_and_before_it_only_when_it_was_not_armed(
-    pair: Pair,
-) -> None:
-    watch = BellWatch(pair.child.bell)
-    try:
-        assert is_readable(watch, 30)  # before the first arm()
-        for number in range(20):
-            watch.arm()
-            if is_readable(watch, 0):
-                watch.arm()  # the thread was not asleep yet
-            pair.task(number)  # rings the child's bell
-            assert is_readable(watch, 30)
-            pair.child.receive(64)
-    finally:
-        watch.close()
-        watch.close()
+def test_a_watch_is_readable_after_a_ring_if_it_was_armed(pair: Pair, watch: BellWatch) -> None:
+    pair.task(0)
+    assert not is_readable(watch, 0)
+    for number in range(20):
+        watch.arm()
+        assert not is_readable(watch, 0)
+        pair.task(number)  # rings the child's bell
+        assert is_readable(watch, 30)
+        pair.child.receive(64)
 
 
-def test_frames_between_arm_and_the_wait_are_not_missed(pair: Pair) -> None:
-    watch = BellWatch(pair.child.bell)
+def test_a_ring_of_a_forked_process_makes_a_watch_readable(pair: Pair, watch: BellWatch) -> None:
+    watch.arm()
+    if os.fork() == 0:
+        try:
+            pair.task(1)
+        finally:
+            os._exit(0)
+    assert is_readable(watch, 30)
+    os.wait()
+
+
+def test_frames_between_arm_and_the_wait_are_not_missed(pair: Pair, watch: BellWatch) -> None:
     received = 0
     for number in range(500):
         watch.arm()
         pair.task(number)
         assert is_readable(watch, 30)
         received += len(pair.child.receive(64))
-    watch.close()
     assert received == 500

@@ -10,7 +10,7 @@ from pto_core.config import load_core
 from pto_core.errors import CapacityError, RightsError
 from pto_core.remote.frame_gateway import FrameGateway
 from pto_core.remote.inbox import Message
-from pto_core.remote.messages import MessageKind, TaskFrame, pack_tasks
+from pto_core.remote.messages import MessageKind, TaskFrame, pack_task, pack_tasks
 from pto_core.remote.rights import Needs, Rights, read_rights
 
 
@@ -52,7 +52,7 @@ def test_a_list_of_clients_has_defaults_and_sizes(tmp_path: Path) -> None:
 
 def test_more_tasks_in_flight_than_declared_are_refused() -> None:
     gateway = FrameGateway(None, None, None, None, None, None, tasks=3)
-    frames = [TaskFrame(number, number, 0, 0, 0, bytes(32), b"") for number in range(1, 5)]
-    gateway.handle(Message(0, MessageKind.TASKS, 1, pack_tasks(frames[:3])))
+    frames = [pack_task(TaskFrame(one, one, 0, 0, 0, bytes(32), b"")) for one in range(1, 5)]
+    gateway.handle(Message(0, MessageKind.TASKS, 1, pack_tasks(1, 3, frames[:3])))
     with pytest.raises(CapacityError, match="has 4 tasks in flight; it declared at most 3"):
-        gateway.handle(Message(0, MessageKind.TASKS, 2, pack_tasks(frames[3:])))
+        gateway.handle(Message(0, MessageKind.TASKS, 2, pack_tasks(4, 1, frames[3:])))

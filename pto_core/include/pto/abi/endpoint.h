@@ -86,7 +86,9 @@ PTO_ABI_ASSERT(sizeof(pto_answer) == 24, "pto_answer");
 typedef struct pto_bell {
   uint32_t rung;     /* number of rings; the futex word */
   uint32_t sleepers; /* not 0: a waiter sleeps or is about to; the ringer clears it */
-  uint32_t reserved[14];
+  uint32_t descriptor; /* 0: sleepers wait for the word. Otherwise the waiter polls the eventfd
+                          descriptor - 1, which every process that rings has inherited */
+  uint32_t reserved[13];
 } pto_bell;
 
 PTO_ABI_ASSERT(sizeof(pto_bell) == 64, "a bell has its own cache line");

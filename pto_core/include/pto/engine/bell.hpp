@@ -7,6 +7,8 @@
 // the ringer sees the sleeper, and a sleeper whose flag was cleared does not sleep on the old
 // count. A bell carries no data, and a wake-up without a reason is possible.
 //
+// A program that also waits for sockets polls an eventfd instead: see remote/bell_watch.hpp.
+//
 // A wait has three phases. First it spins for about 1 us, but only as many waiters spin as there
 // are idle cores; then it calls sched_yield; then it sleeps. Spinning with more threads than cores
 // would cost milliseconds.
@@ -36,13 +38,27 @@ inline bool has_sleepers(const pto_bell* bell) {
   return __atomic_load_n(&bell->sleepers, __ATOMIC_RELAXED) != 0;
 }
 
+// Wake the waiters. A waiter of the descriptor also waits for other descriptors; the value of the
+// eventfd is then not 0.
+inline void wake(pto_bell* bell) {
+  const uint32_t descriptor = __atomic_load_n(&bell->descriptor, __ATOMIC_RELAXED);
+  if (descriptor == 0) {
+    syscall(SYS_futex, &bell->rung, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+    return;
+  }
+  constexpr uint64_t kOne = 1;
+  // The write fails only if the counter is full; then the descriptor is already readable.
+  [[maybe_unused]] const ssize_t written =
+      write(static_cast<int>(descriptor - 1), &kOne, sizeof kOne);
+}
+
 // Ring after a publication that was a seq_cst store or exchange of a word, which the waiter's
 // `ready` reads with seq_cst. This is cheap: it writes nothing while no waiter sleeps.
 inline void ring_published(pto_bell* bell) {
   if (__atomic_load_n(&bell->sleepers, __ATOMIC_SEQ_CST) == 0) return;
   __atomic_exchange_n(&bell->sleepers, 0, __ATOMIC_SEQ_CST);
   __atomic_fetch_add(&bell->rung, 1, __ATOMIC_SEQ_CST);
-  syscall(SYS_futex, &bell->rung, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  wake(bell);
 }
 
 // Ring after a publication with any memory order. The increment of the count orders it.

@@ -1,41 +1,31 @@
 // A descriptor that becomes readable when a doorbell rings, so that one call can wait for the
 // doorbell and for messages of other hosts.
 //
-// A helper thread sleeps on the bell and signals the descriptor. A bell wakes sleepers only if one
-// has announced itself, so the owner calls arm() before it waits, then checks for work once more.
-// Without arm(), rings cost nothing, and the descriptor may not report them.
+// The processes that ring inherit the descriptor: open it before they start. Rings cost nothing,
+// and the descriptor does not report them, unless the owner has called arm() before. So the owner
+// calls arm(), checks for work once more, and waits.
 //
-// Memory: the bell must outlive the watch. The watch does not survive a fork.
+// Memory: the bell must outlive the watch, and has one watch at a time.
 #pragma once
-
-#include <atomic>
-#include <thread>
 
 #include "pto/engine/bell.hpp"
 
 namespace pto::hierarchy {
 
+// Open the descriptor of a bell and return it; the caller closes it. Throws std::system_error.
+int open_bell_descriptor(pto_bell* bell);
+
 class BellWatch {
  public:
-  // Throws std::system_error.
-  explicit BellWatch(pto_bell* bell);
-  ~BellWatch() { close(); }
-  BellWatch(const BellWatch&) = delete;
-  BellWatch& operator=(const BellWatch&) = delete;
+  // Use the descriptor of the bell, which this process opened or inherited.
+  explicit BellWatch(pto_bell* bell) : bell_(bell) {}
 
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return static_cast<int>(bell_->descriptor) - 1; }
   // Make the descriptor unreadable, and let the next ring make it readable.
   void arm();
-  // End the thread and close the descriptor. A second call does nothing.
-  void close();
 
  private:
-  void run();
-
   pto_bell* bell_;
-  int descriptor_;
-  std::atomic<bool> is_closing_ = false;
-  std::thread thread_;
 };
 
 }  // namespace pto::hierarchy

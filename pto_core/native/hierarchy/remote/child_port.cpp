@@ -5,8 +5,14 @@
 #include <algorithm>
 
 #include "child/child_end.hpp"
+#include "remote/packed_tasks.hpp"
 
 namespace pto::hierarchy {
+namespace {
+
+constexpr int32_t kBatch = 64;
+
+}  // namespace
 
 ChildPort::ChildPort(const pto_transport_api& api, pto_child_end* end,
                      const ProgressTable& progress, int32_t child)
@@ -20,7 +26,6 @@ ChildPort::ChildPort(const pto_transport_api& api, pto_child_end* end,
 }
 
 std::vector<ReceivedFrame> ChildPort::receive(int32_t most) {
-  constexpr int32_t kBatch = 64;
   pto_frame_view views[kBatch];
   const int32_t count = checked(api_.receive(end_, views, std::min(most, kBatch)));
   std::vector<ReceivedFrame> frames;
@@ -34,6 +39,25 @@ std::vector<ReceivedFrame> ChildPort::receive(int32_t most) {
   }
   if (count > 0) api_.take(end_, count);
   return frames;
+}
+
+ReceivedTasks ChildPort::receive_plain(int32_t most) {
+  pto_frame_view views[kBatch];
+  const int32_t limit = std::min(most, kBatch);
+  const int32_t count = checked(api_.receive(end_, views, limit));
+  ReceivedTasks tasks{count_ + 1, 0, {}, false};
+  for (int32_t i = 0; i < count; ++i) {
+    const pto_frame& head = *views[i].frame;
+    const std::string_view arguments(static_cast<const char*>(views[i].data), head.bytes);
+    const bool is_plain = head.kind == PTO_FRAME_TASK && head.required_count == 0;
+    if (!is_plain || !has_no_tensors(arguments)) break;
+    pack_task(head, arguments, tasks.packed);
+    tasks.count += 1;
+  }
+  count_ += tasks.count;
+  tasks.has_more = tasks.count < static_cast<uint64_t>(count) || count == limit;
+  if (tasks.count > 0) api_.take(end_, static_cast<int32_t>(tasks.count));
+  return tasks;
 }
 
 Requirement ChildPort::requirement(uint64_t count, int32_t required_child,

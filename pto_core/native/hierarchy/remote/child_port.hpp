@@ -22,6 +22,15 @@ struct ReceivedFrame {
   std::string data;
 };
 
+// Plain tasks that were taken from the queue, packed for the other host. Their numbers in the
+// progress table start at `first`.
+struct ReceivedTasks {
+  uint64_t first;
+  uint64_t count;
+  std::string packed;
+  bool has_more;  // the queue may have more frames, of any kind
+};
+
 class ChildPort {
  public:
   // Take ownership of the end.
@@ -33,6 +42,9 @@ class ChildPort {
 
   // Take the next frames from the queue. Throws Refusal (protocol), or ParentClosed.
   std::vector<ReceivedFrame> receive(int32_t most);
+  // Take the next frames from the queue while they are plain tasks without a requirement. Throws as
+  // receive() does.
+  ReceivedTasks receive_plain(int32_t most);
   // Return whether a frame may start. If it may not yet, the completion that it waits for rings the
   // doorbell.
   Requirement requirement(uint64_t count, int32_t required_child, uint64_t required_count) const;
@@ -43,8 +55,10 @@ class ChildPort {
   void left(uint64_t count) const;
   // Record the newest frame that runs; it started `age_ns` ago.
   void started(uint64_t count, uint64_t age_ns) const;
-  // Record that the next frame has ended.
-  void ended(bool succeeded) const { progress_.complete(child_, succeeded); }
+  // Record that the next `count` frames have ended, all with the same outcome.
+  void ended(bool succeeded, uint64_t count) const {
+    for (uint64_t i = 0; i < count; ++i) progress_.complete(child_, succeeded);
+  }
   // Return false if the parent must poll first. Frames are answered in order; an answer for a
   // success covers the successes before it.
   bool answer(uint64_t count, uint16_t outcome, const std::string& data) const;

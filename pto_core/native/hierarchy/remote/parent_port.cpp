@@ -1,18 +1,57 @@
 #include "remote/parent_port.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "engine/interface.hpp"
 
 namespace pto::hierarchy {
+namespace {
+
+constexpr int32_t kBatch = 64;
+
+pto_frame frame_of(const TaskHead& task) {
+  pto_frame frame{};
+  std::memcpy(frame.callable, task.callable, sizeof frame.callable);
+  frame.required_child = task.required == 0 ? -1 : 0;
+  frame.required_count = task.required;
+  frame.config = task.config;
+  frame.number = task.task;
+  frame.bytes = task.bytes;
+  frame.kind = PTO_FRAME_TASK;
+  frame.flags = task.flags;
+  return frame;
+}
+
+}  // namespace
 
 bool ParentPort::submit(const pto_frame& head, const std::string& data) {
   const pto_frame_view view{&head, data.data()};
   return checked(api_.submit(end_, &view, 1)) == 1;
 }
 
+PlainTasks ParentPort::submit_plain(std::string_view packed) {
+  PlainTasks sent;
+  pto_frame heads[kBatch];
+  pto_frame_view views[kBatch];
+  while (true) {
+    size_t size = sent.size;
+    int32_t count = 0;
+    PackedTask task;
+    for (; count < kBatch && read_task(packed.substr(size), task); ++count) {
+      heads[count] = frame_of(task.head);
+      views[count] = {&heads[count], task.arguments};
+      size += task.size;
+    }
+    if (count == 0) return sent;
+    const int32_t accepted = checked(api_.submit(end_, views, count));
+    for (int32_t i = 0; i < accepted; ++i) sent.size += sizeof(TaskHead) + heads[i].bytes;
+    sent.count += static_cast<uint64_t>(accepted);
+    if (accepted < count) return sent;
+  }
+}
+
 std::vector<ReceivedAnswer> ParentPort::poll() {
-  constexpr int32_t kBatch = 64;
   pto_answer answers[kBatch];
   std::vector<ReceivedAnswer> received;
   int32_t count = kBatch;

@@ -7,10 +7,12 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "progress_table.hpp"
 #include "pto/abi/endpoint.h"
+#include "remote/packed_tasks.hpp"
 
 namespace pto::hierarchy {
 
@@ -33,6 +35,8 @@ class ParentPort {
   // Return false if the queue has no free space. Throws Refusal (protocol), also for a frame that
   // is too large.
   bool submit(const pto_frame& head, const std::string& data);
+  // Send packed plain tasks; return how many of them the queue accepted. Throws as submit() does.
+  PlainTasks submit_plain(std::string_view packed);
   // Return the answers that have arrived, in order. Throws Refusal (protocol) if the child closed.
   std::vector<ReceivedAnswer> poll();
 

@@ -90,6 +90,7 @@ class ChildGroup:
         _hierarchy.create_progress_table(
             self.memory.progress_table, count, len(os.sched_getaffinity(0))
         )
+        self._bells = self._open_bells()
         self.processes = ChildProcesses(timeout_s=config["child_start_timeout_s"])
         if policy is None:
             policy = settings.policy.policy()
@@ -119,8 +120,7 @@ class ChildGroup:
         self.buffers = self._buffer_table()
         # These functions break reference cycles: the driver and its open run refer to each other,
         # and a policy may refer to handles of tasks. close() calls them too.
-        closing = partial(close_driver, self.driver)
-        self._finalizers = [weakref.finalize(self, closing)]
+        self._finalizers = [weakref.finalize(self, partial(close_driver, self.driver))]
         if self.placement is not None:
             self._finalizers.append(weakref.finalize(self, self.placement.forget))
 
@@ -160,7 +160,7 @@ class ChildGroup:
             self.specs[child].path,
             memory=(memory.connection(child)[0], self.opener.memory_bytes),
             parent_bell=_hierarchy.progress_table_parent_bell(memory.progress_table),
-            child_bell=_hierarchy.progress_table_child_bell(memory.progress_table, child),
+            child_bell=self._bell(child),
         )
 
     def attach(self, child: int, connection: ChildConnection) -> None:
@@ -193,7 +193,9 @@ class ChildGroup:
         else:
             body = SubBody(context)
         passes_on = spec.worker is not None and spec.worker.spawns
-        return ChildPlan(spec.path, body, self.memory.mappings, passes_on, spec.start_method)
+        return ChildPlan(
+            spec.path, body, self.memory.mappings, passes_on, spec.start_method, self._bells
+        )
 
     def _remote_plan(
         self, child: int, remote: RemoteChild, connection: ChildConnection
@@ -212,7 +214,13 @@ class ChildGroup:
             self.settings.config["child_queue_bytes"],
             self.settings.config["child_window"],
         )
-        return ChildPlan(spec.path, body, memory.mappings, start_method=spec.start_method)
+        return ChildPlan(
+            spec.path,
+            body,
+            memory.mappings,
+            start_method=spec.start_method,
+            descriptors=self._bells,
+        )
 
     def begin_restart(self, child: int) -> Replacement:
         """Start a new process for a lost child without waiting for it. Raises PtoError."""
@@ -267,6 +275,7 @@ class ChildGroup:
         cause = self.driver.add_cause(_CLOSED.pack())
         # run all steps, even after an error in one of them
         with Interrupts(), ExitStack() as steps:
+            steps.callback(self._close_bells)
             steps.callback(self.memory.close)
             if self.buffers is not None:
                 self.buffers.is_closed = True
@@ -281,6 +290,22 @@ class ChildGroup:
                 self.restarts.stop()
             self.driver.cancel(cause)
             self.control.close_all(range(len(self.processes)))
+
+    def _bell(self, child: int) -> int:
+        return _hierarchy.progress_table_child_bell(self.memory.progress_table, child)
+
+    def _open_bells(self) -> tuple[int, ...]:
+        """Open the descriptors of relays, which also wait for sockets. Any child may ring them."""
+        return tuple(
+            _hierarchy.open_bell_descriptor(self._bell(child))
+            for child, spec in enumerate(self.specs)
+            if spec.remote is not None
+        )
+
+    def _close_bells(self) -> None:
+        for descriptor in self._bells:
+            os.close(descriptor)
+        self._bells = ()
 
     def _targets(self, registration: Registration) -> list[int]:
         children = enumerate(self.specs)

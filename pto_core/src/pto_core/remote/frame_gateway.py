@@ -11,6 +11,7 @@ import pickle
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pto_core._hierarchy import ParentPort
 from pto_core.errors import CapacityError, ProtocolError
@@ -24,10 +25,10 @@ from pto_core.remote.failures import packed_to_record
 from pto_core.remote.home_memory import Push, Result
 from pto_core.remote.inbox import Message
 from pto_core.remote.messages import (
-    FRAMES_MAX,
     INLINE_BYTES,
     EndedFrame,
     MessageKind,
+    PlainTasks,
     TaskFrame,
     pack_changes,
     pack_ended,
@@ -53,6 +54,7 @@ from pto_core.toolchain.source_folders import SourceFolders
 _NO_TENSORS = bytes(4)
 _EMPTY_CALLABLE = bytes(32)
 _REPORT_NS = 50_000_000  # between two reports of a start
+_ENDS_MAX = 64  # in one message; fewer than FRAMES_MAX, because of their results
 
 Permit = Callable[[Request], Request]
 
@@ -67,11 +69,29 @@ class _Task:
 
 
 @dataclass
+class _Plain:
+    """Tasks that wait for the Worker and use no memory; those before ``offset`` were sent."""
+
+    tasks: PlainTasks
+    sent: int = 0
+    offset: int = 0
+
+
+class _Flying(NamedTuple):
+    """Consecutive frames in the Worker."""
+
+    first: int
+    last: int
+    is_plain: bool
+
+
+@dataclass
 class _Ended:
     """A frame whose end is being sent."""
 
     frame: EndedFrame
     results: Iterator[Result] | None
+    is_plain: bool
     packed: list[Part] | None = None
     inline: list[Result] = field(default_factory=list)
     after_bulk: int = 0
@@ -108,8 +128,8 @@ class FrameGateway:
         self._arrivals = Arrivals()
         self._received = 0  # number of the last frame that arrived
         self._left = 0  # number of the last frame that the Worker has ended
-        self._waiting: deque[_Task | tuple[int, bytes]] = deque()
-        self._flying: deque[int] = deque()  # in the Worker, oldest first
+        self._waiting: deque[_Task | _Plain | tuple[int, bytes]] = deque()
+        self._flying: deque[_Flying] = deque()  # in the Worker, oldest first
         self._ended: deque[_Ended] = deque()
         self._batch: list[EndedFrame] = []
         self._batch_after = 0
@@ -144,18 +164,23 @@ class FrameGateway:
     def step(self, now: int) -> None:
         """Move frames as far as possible; raise ProtocolError if the Worker broke a rule."""
         self._poll()
-        while self._submit():
-            pass
+        self._submit_all()
         self._send_ended()
+        self._submit_all()  # frames that waited for results to be sent
         self._send_replies()
         self._buffers.step()
         self._report_start(now)
 
     # ---- from the other host ----
 
-    def _add(self, frame: TaskFrame) -> None:
+    def _add(self, frame: TaskFrame | PlainTasks) -> None:
         if frame.number != self._received + 1:
             raise ProtocolError(f"frame {frame.number} arrived after frame {self._received}")
+        if isinstance(frame, PlainTasks):
+            self._received += frame.frames
+            self._waiting.append(_Plain(frame))
+            self._arrivals.complete(self._received)
+            return
         self._received = frame.number
         for push in frame.pushes:
             self._shadow.write(push)
@@ -200,6 +225,10 @@ class FrameGateway:
 
     # ---- to the Worker and back ----
 
+    def _submit_all(self) -> None:
+        while self._submit():
+            pass
+
     def _submit(self) -> bool:
         """Pass the next frame to the Worker; return False if it has to wait."""
         if not self._waiting:
@@ -207,6 +236,8 @@ class FrameGateway:
         first = self._waiting[0]
         if isinstance(first, _Task):
             is_sent = self._submit_task(first)
+        elif isinstance(first, _Plain):
+            is_sent = self._submit_plain(first)
         else:
             number, content = first
             is_sent = self._port.submit(
@@ -230,8 +261,18 @@ class FrameGateway:
             frame.data,
         ):
             return False
-        self._flying.append(frame.number)
+        self._flying.append(_Flying(frame.number, frame.number, is_plain=False))
         return True
+
+    def _submit_plain(self, plain: _Plain) -> bool:
+        tasks = plain.tasks
+        count, nbytes = self._port.submit_plain(tasks.packed, plain.offset)
+        if count:
+            first = tasks.number + plain.sent
+            self._flying.append(_Flying(first, first + count - 1, is_plain=True))
+            plain.sent += count
+            plain.offset += nbytes
+        return plain.sent == tasks.frames
 
     def _poll(self) -> None:
         for kind, number, outcome, data in self._port.poll():
@@ -243,20 +284,29 @@ class FrameGateway:
                 self._succeed(number - 1)
                 self._fail(number, Outcome(outcome), data)
         if self._flying:
-            self._succeed(self._port.succeeded(self._flying[0] - 1))
+            self._succeed(self._port.succeeded(self._flying[0].first - 1))
 
     def _succeed(self, number: int) -> None:
-        while self._flying and self._flying[0] <= number:
-            frame = self._left = self._flying.popleft()
-            results = self._shadow.results(frame)
-            self._ended.append(_Ended(EndedFrame(frame, Outcome.SUCCEEDED), results))
+        while self._flying and self._flying[0].first <= number:
+            first, last, is_plain = self._end_flying(number)
+            frame = EndedFrame(last, Outcome.SUCCEEDED, frames=last + 1 - first)
+            results = None if is_plain else self._shadow.results(last)
+            self._ended.append(_Ended(frame, results, is_plain))
+
+    def _end_flying(self, number: int) -> _Flying:
+        """Remove the oldest frames up to ``number`` that are together in the queue."""
+        first, last, is_plain = self._flying.popleft()
+        if last > number:
+            self._flying.appendleft(_Flying(number + 1, last, is_plain))
+        self._left = min(last, number)
+        return _Flying(first, self._left, is_plain)
 
     def _fail(self, number: int, outcome: Outcome, data: bytes) -> None:
-        if not self._flying or self._flying[0] != number:
+        if not self._flying or self._flying[0].first != number:
             raise ProtocolError(f"the Worker ended frame {number}, which is not the next")
-        self._left = self._flying.popleft()
+        is_plain = self._end_flying(number).is_plain
         failure = encoded(packed_to_record(data)) if outcome is Outcome.FAILED else b""
-        self._ended.append(_Ended(EndedFrame(number, outcome, failure), None))
+        self._ended.append(_Ended(EndedFrame(number, outcome, failure), None, is_plain))
 
     # ---- to the other host ----
 
@@ -265,10 +315,11 @@ class FrameGateway:
             if not self._send_results(self._ended[0]):
                 return
             ended = self._ended.popleft()
-            self._shadow.end(ended.frame.number)
+            if not ended.is_plain:
+                self._shadow.end(ended.frame.number)
             self._batch.append(ended.frame._replace(results=ended.inline))
             self._batch_after = max(self._batch_after, ended.after_bulk)
-            if len(self._batch) == FRAMES_MAX and not self._send_batch():
+            if len(self._batch) == _ENDS_MAX and not self._send_batch():
                 return
         self._send_batch()
 
@@ -315,7 +366,8 @@ class FrameGateway:
             return
         started = self._port.started
         number, sent_ns = self._reported
-        if started != self._flying[0] or started == number or now - sent_ns < _REPORT_NS:
+        first, last, _ = self._flying[0]
+        if not first <= started <= last or started == number or now - sent_ns < _REPORT_NS:
             return
         body = pack_started(started, self._port.started_age_ns)
         if self._session.send(MessageKind.STARTED, body) is not None:

@@ -33,6 +33,7 @@ from pto_core.remote.messages import (
     pack_content,
     pack_evicted,
     pack_numbered,
+    pack_task,
     pack_tasks,
     unpack_changes,
     unpack_ended,
@@ -45,6 +46,7 @@ from pto_core.remote.wire import Part
 
 _PENDING, _MET = 0, 1
 _RECEIVE_MAX = 64
+_BATCH_BYTES = 1 << 20  # a batch of frames is sent when it has more
 _NO_TENSORS = bytes(4)
 
 
@@ -75,11 +77,21 @@ class _Departing:
     after_bulk: int = 0
 
 
+class _Plain(NamedTuple):
+    """Consecutive tasks from the parent without tensors and requirement, packed for the session."""
+
+    place: int
+    frames: int
+    packed: bytes
+
+
 class _InFlight(NamedTuple):
-    """A frame that was sent, or that was skipped or failed here and has the number 0."""
+    """Consecutive frames that were sent, or one that ended here: its number is 0."""
 
     place: int
     number: int
+    frames: int = 1
+    is_plain: bool = True  # no memory is admitted for it
     failure: bytes = b""
 
 
@@ -106,13 +118,14 @@ class FrameRelay:
         self._session = session
         self._largest_answer = largest_answer
         self._inline_bytes = inline_bytes
-        self._waiting: deque[_Received] = deque()
+        self._waiting: deque[_Received | _Plain] = deque()
         self._departing: _Departing | None = None
-        self._batch: list[TaskFrame] = []
+        self._batch: list[bytes] = []  # packed tasks; their numbers end at _left
+        self._batch_count = self._batch_bytes = 0
         self._batch_after = 0
-        self._last_left = 0  # count of the last frame in the batch or before
+        self._left = 0  # number of the last frame in the batch or before
+        self._last_left = 0  # count of that frame
         self._sent = 0  # number of the last frame that was admitted
-        self._numbers: dict[int, int] = {}  # of frames in flight, by count
         self._in_flight: deque[_InFlight] = deque()
         self._answers: deque[tuple[int, Outcome, bytes]] = deque()
         self._replies: deque[tuple[int, bytes]] = deque()
@@ -125,16 +138,15 @@ class FrameRelay:
         return not (self._waiting or self._departing or self._in_flight or self._answers)
 
     def step(self) -> bool:
-        """Move frames as far as possible; return whether one was received from the parent.
+        """Move frames as far as possible; return whether the parent's queue may have more.
 
         Raises EndpointClosedError when the parent has closed, and ProtocolError.
         """
         self._answer()
-        received = [_Received(*one) for one in self._port.receive(_RECEIVE_MAX)]
-        self._waiting += received
+        has_more = self._receive()
         self._forward()
         self._answer()
-        return bool(received)
+        return has_more
 
     def handle(self, message: Message) -> None:
         """Handle a message of the gateway; raise ProtocolError."""
@@ -156,9 +168,18 @@ class FrameRelay:
 
     # ---- to the other host ----
 
+    def _receive(self) -> bool:
+        place, frames, packed, has_more = self._port.receive_plain(_RECEIVE_MAX)
+        if frames:
+            self._waiting.append(_Plain(place, frames, packed))
+        elif has_more:
+            self._waiting += map(_Received._make, self._port.receive(_RECEIVE_MAX))
+        return has_more
+
     def _forward(self) -> None:
         while self._depart():
-            if len(self._batch) == FRAMES_MAX and not self._send_batch():
+            is_full = self._batch_count + _RECEIVE_MAX > FRAMES_MAX
+            if (is_full or self._batch_bytes > _BATCH_BYTES) and not self._send_batch():
                 return
         self._send_batch()
 
@@ -169,13 +190,18 @@ class FrameRelay:
         if not self._waiting:
             return False
         received = self._waiting[0]
+        if isinstance(received, _Plain):
+            self._waiting.popleft()
+            self._sent += received.frames
+            self._add_to_batch(*received, is_plain=True)
+            return True
         if received.kind == FrameKind.CONTROL:
             return self._send_batch() and self._send_request(received)
         return self._begin(received)
 
     def _begin(self, received: _Received) -> bool:
         required, count = received.required_child, received.required_count
-        number = self._numbers.get(count, 0) if required == self._child else 0
+        number = self._number_of(count) if required == self._child else 0
         if required >= 0 and not number:
             found = self._port.requirement(received.place, required, count)
             if found == _PENDING:
@@ -211,9 +237,16 @@ class FrameRelay:
             return False
         return True
 
+    def _number_of(self, place: int) -> int:
+        """Return the number of a frame in flight; 0 for another frame."""
+        for one in reversed(self._in_flight):
+            if one.place <= place < one.place + one.frames:
+                return one.number and one.number + place - one.place
+        return 0
+
     def _skip(self, received: _Received, failure: bytes = b"") -> None:
         self._waiting.popleft()
-        self._in_flight.append(_InFlight(received.place, 0, failure))
+        self._in_flight.append(_InFlight(received.place, 0, failure=failure))
         self._end_skipped()
 
     def _send_content(self, departing: _Departing) -> bool:
@@ -247,22 +280,29 @@ class FrameRelay:
             received.data,
             departing.pushes,
         )
-        self._batch.append(frame)
         self._batch_after = max(self._batch_after, departing.after_bulk)
-        self._numbers[received.place] = number
-        self._in_flight.append(_InFlight(received.place, number))
-        self._last_left = received.place
         self._departing = None
+        self._add_to_batch(received.place, 1, pack_task(frame), is_plain=False)
+
+    def _add_to_batch(self, place: int, count: int, packed: bytes, *, is_plain: bool) -> None:
+        self._in_flight.append(_InFlight(place, self._left + 1, count, is_plain))
+        self._batch.append(packed)
+        self._batch_count += count
+        self._batch_bytes += len(packed)
+        self._left += count
+        self._last_left = place + count - 1
 
     def _send_batch(self) -> bool:
         """Send the frames that are ready; return whether none is left."""
         if not self._batch:
             return True
         self._port.left(self._last_left)
-        body = pack_tasks(self._batch)
+        count = self._batch_count
+        body = pack_tasks(self._left - count + 1, count, self._batch)
         if self._session.send(MessageKind.TASKS, body, self._batch_after) is None:
             return False
-        self._batch, self._batch_after = [], 0
+        self._batch, self._batch_count = [], 0
+        self._batch_bytes = self._batch_after = 0
         return True
 
     def _send_request(self, received: _Received) -> bool:
@@ -287,41 +327,52 @@ class FrameRelay:
     # ---- from the other host ----
 
     def _end(self, frame: EndedFrame) -> None:
+        number = frame.number - frame.frames + 1
+        while number <= frame.number:
+            self._end_skipped()
+            if not self._in_flight or self._in_flight[0].number != number:
+                raise ProtocolError(f"frame {number} has ended, but it is not the next")
+            number += self._end_first(frame)
         self._end_skipped()
-        if not self._in_flight or self._in_flight[0].number != frame.number:
-            raise ProtocolError(f"frame {frame.number} has ended, but it is not the next")
-        count, number, _ = self._in_flight.popleft()
-        del self._numbers[count]
-        succeeded = frame.outcome is Outcome.SUCCEEDED
-        if succeeded:
+
+    def _end_first(self, frame: EndedFrame) -> int:
+        """End the oldest frames in flight as far as ``frame`` states; return their number."""
+        place, number, count, is_plain, _ = self._in_flight.popleft()
+        ended = min(count, frame.number + 1 - number)
+        if ended < count:
+            rest = _InFlight(place + ended, number + ended, count - ended, is_plain)
+            self._in_flight.appendleft(rest)
+        failure = b""
+        if frame.outcome is Outcome.SUCCEEDED:
             for result in frame.results:
                 self._home.write(number, result)
-            self._home.finish(number)
-        else:
+            if not is_plain:
+                self._home.finish(number)
+        elif not is_plain:
             self._home.drop(number)
-        self._port.ended(succeeded)
-        self._arrivals.complete(number)
-        failure = b""
         if frame.outcome is Outcome.FAILED:
             failure = failure_from_bytes(frame.failure).pack(self._largest_answer)
-        self._answers.append((count, frame.outcome, failure))
-        self._end_skipped()
+        self._port.ended(frame.outcome is Outcome.SUCCEEDED, ended)
+        self._arrivals.complete(number + ended - 1)
+        self._answers.append((place + ended - 1, frame.outcome, failure))
+        return ended
 
     def _end_skipped(self) -> None:
         """End the frames in front that were skipped here."""
         while self._in_flight and self._in_flight[0].number == 0:
             self._port.ended(False)
-            place, _, failure = self._in_flight.popleft()
-            outcome = Outcome.FAILED if failure else Outcome.SKIPPED
-            self._answers.append((place, outcome, failure))
+            ended = self._in_flight.popleft()
+            outcome = Outcome.FAILED if ended.failure else Outcome.SKIPPED
+            self._answers.append((ended.place, outcome, ended.failure))
 
     def _write(self, number: int, result: Result) -> None:
         self._home.write(number, result)
         self._session.consumed(1)
 
     def _started(self, number: int, age_ns: int) -> None:
-        if self._in_flight and self._in_flight[0].number == number:
-            self._port.started(self._in_flight[0].place, age_ns)
+        first = self._in_flight[0] if self._in_flight else None
+        if first and first.number <= number < first.number + first.frames:
+            self._port.started(first.place + number - first.number, age_ns)
 
     def _reply(self, number: int, content: bytes) -> None:
         is_done, value = result_of(decode_reply(content))

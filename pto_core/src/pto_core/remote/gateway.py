@@ -130,6 +130,7 @@ class Gateway:
         self._memory = SharedMapping(table_bytes + opener.memory_bytes)
         table = self._memory.address
         _hierarchy.create_progress_table(table, 1, len(os.sched_getaffinity(0)))
+        _hierarchy.open_bell_descriptor(_hierarchy.progress_table_parent_bell(table))
         connection = opener.connect(
             plan.path,
             memory=(table + table_bytes, opener.memory_bytes),
@@ -157,14 +158,14 @@ class Gateway:
         is_ready = False
         reason = "the session is over"
         try:
-            while session.advance(now_ns()) < State.ENDING:
-                now = now_ns()
+            while session.advance(now := now_ns()) < State.ENDING:
                 self._handle(now)
                 if session.state is State.OPEN and not is_ready:
                     is_ready = session.send(MessageKind.READY, [b""]) is not None
+                self._watch.arm()  # from here on, a completion ends the wait
                 self._frames.step(now)
                 self._end.flush(now)
-                self._pause(now)
+                self._pause()
         except Exception as error:  # noqa: BLE001 - the relay receives it
             reason = f"the gateway failed: {type(error).__name__}: {error}"
         self._finish(reason)
@@ -193,27 +194,25 @@ class Gateway:
                 limit=limit,
             )
 
-    def _pause(self, now: int) -> None:
+    def _pause(self) -> None:
         """Wait until there is something to do."""
-        self._watch.arm()
-        self._frames.step(now)  # a completion before arm() does not ring
-        self._end.flush(now)
         timeout_s = _WAIT_S
         if not self._frames.is_busy:
             deadline_ns = self._session.deadline_ns
             timeout_s = 1.0 if deadline_ns is None else max(deadline_ns - now_ns(), 0) / 1e9
         process = self._processes[0]
         watched = [self._watch.descriptor, self._agent.fileno(), *self._outputs]
-        if process.is_alive:
-            watched.append(process.pidfd)
+        pidfd = process.pidfd if process.is_alive else -1
+        if pidfd >= 0:
+            watched.append(pidfd)
         readable = self._end.wait(timeout_s, watched)
         for descriptor in self._outputs.keys() & set(readable):
             self._forward(self._outputs[descriptor].read())
         if self._agent.fileno() in readable:
             self._session.close("the agent ended the session", now_ns())
-        exits = self._processes.poll()
-        if exits:
-            self._lose(exits[0].died_error())
+        if pidfd in readable:
+            for ended in self._processes.poll():
+                self._lose(ended.died_error())
 
     def _lose(self, error: PtoError) -> None:
         """Report the exit of the Worker, after the answers that it has sent."""
@@ -242,7 +241,6 @@ class Gateway:
         for process in self._processes:
             process.await_exit(_GRACE_S)
         self._processes.kill_all()
-        self._watch.close()
         now = now_ns()
         with contextlib.suppress(PtoError):
             self._session.close(reason, now)

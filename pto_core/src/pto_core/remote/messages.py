@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from pto_core._hierarchy import plain_tasks
 from pto_core.errors import ProtocolError
 from pto_core.interfaces.frame import Outcome
 from pto_core.remote.address_space import PIECE_BYTES, Range
@@ -25,13 +26,15 @@ from pto_core.remote.wire import FIRST_FREE_KIND, Part
 
 INLINE_BYTES = 16384
 """The largest piece that travels in the control channel."""
-FRAMES_MAX = 64
-"""The largest number of frames, or of answers, in one message."""
+FRAMES_MAX = 256
+"""The largest number of frames, or of ends of frames, in one message."""
 
 _COUNT = struct.Struct("<I")
-_TASK = struct.Struct("<QQQII32sHH")  # the members of TaskFrame; bytes of data; number of pieces
+_TASKS = struct.Struct("<QI")  # number of the first frame, and of frames
+# TaskHead in native/hierarchy/remote/packed_tasks.hpp
+_TASK = struct.Struct("<QQII32sHH4x")  # task, required, config, bytes of data, ..., pieces
 _PUSH = struct.Struct("<QI")  # address and bytes
-_ENDED = struct.Struct("<QHHI")  # number, outcome, number of results, bytes of the failure
+_ENDED = struct.Struct("<QIHHI")  # number, count, outcome, results, bytes of the failure
 _RESULT = struct.Struct("<QII16s")  # address and bytes of the piece, bytes of changes, digest
 _CONTENT = struct.Struct("<QQI")  # number of the frame, address and bytes
 _CHANGES = struct.Struct("<QQI16s")  # number of the frame, address and bytes, digest
@@ -74,13 +77,25 @@ class TaskFrame(NamedTuple):
     pushes: Sequence[Push] = ()
 
 
+class PlainTasks(NamedTuple):
+    """Consecutive tasks without tensors, as packed bytes; ``number`` is that of the first one."""
+
+    number: int
+    frames: int
+    packed: bytes
+
+
 class EndedFrame(NamedTuple):
-    """The end of a frame; ``failure`` is a typed failure where the outcome is FAILED."""
+    """The end of a frame; ``failure`` is a typed failure where the outcome is FAILED.
+
+    ``frames``: the number of frames up to ``number`` that succeeded without results, with this one.
+    """
 
     number: int
     outcome: Outcome
     failure: bytes = b""
     results: Sequence[Result] = ()
+    frames: int = 1
 
 
 class _Reader:
@@ -88,7 +103,7 @@ class _Reader:
 
     def __init__(self, body: Sequence[Part], what: str) -> None:
         self._view = memoryview(body[0] if len(body) == 1 else b"".join(body))
-        self._offset = 0
+        self.offset = 0
         self._what = what
 
     def values(self, layout: struct.Struct) -> tuple[Any, ...]:
@@ -97,20 +112,26 @@ class _Reader:
 
     def bytes(self, count: int) -> memoryview:
         """Return the next ``count`` bytes."""
-        end = self._offset + count
+        end = self.offset + count
         if end > len(self._view):
             raise self.invalid()
-        part = self._view[self._offset : end]
-        self._offset = end
+        part = self._view[self.offset : end]
+        self.offset = end
         return part
+
+    def limited(self, count: int) -> int:
+        """Check a number of frames, and return it."""
+        if not 1 <= count <= FRAMES_MAX:
+            raise self.invalid()
+        return count
 
     def rest(self) -> memoryview:
         """Return all bytes that are left."""
-        return self.bytes(len(self._view) - self._offset)
+        return self.bytes(len(self._view) - self.offset)
 
     def finish(self) -> None:
         """Check that no bytes are left."""
-        if self._offset != len(self._view):
+        if self.offset != len(self._view):
             raise self.invalid()
 
     def invalid(self) -> ProtocolError:
@@ -118,30 +139,38 @@ class _Reader:
         return ProtocolError(f"a message with {len(self._view)} bytes describes no {self._what}")
 
 
-def pack_tasks(frames: Sequence[TaskFrame]) -> list[Part]:
-    """Return the body with frames of tasks."""
-    parts: list[Part] = [_COUNT.pack(len(frames))]
-    for number, task, required, config, flags, digest, data, pushes in frames:
-        parts.append(
-            _TASK.pack(number, task, required, config, len(data), digest, flags, len(pushes))
-        )
-        parts.append(data)
-        for place, content in pushes:
-            parts += (_PUSH.pack(place.start, len(content)), content)
-    return [b"".join(parts)]
+def pack_task(frame: TaskFrame) -> bytes:
+    """Return the bytes of a task in the body of a message."""
+    _, task, required, config, flags, digest, data, pushes = frame
+    parts: list[Part] = [
+        _TASK.pack(task, required, config, len(data), digest, flags, len(pushes)),
+        data,
+    ]
+    for place, content in pushes:
+        parts += (_PUSH.pack(place.start, len(content)), content)
+    return b"".join(parts)
 
 
-def unpack_tasks(body: Sequence[Part]) -> list[TaskFrame]:
+def pack_tasks(number: int, count: int, packed: Sequence[bytes]) -> list[Part]:
+    """Return the body with ``count`` packed tasks; ``number`` is that of the first one."""
+    return [b"".join((_TASKS.pack(number, count), *packed))]
+
+
+def unpack_tasks(body: Sequence[Part]) -> list[TaskFrame | PlainTasks]:
     """Return the frames of a body."""
-    reader = _Reader(body, "tasks")
-    frames = []
-    for _ in range(_count(reader)):
-        number, task, required, config, size, digest, flags, pushes = reader.values(_TASK)
-        data = bytes(reader.bytes(size))
-        content = [_push(reader) for _ in range(pushes)]
-        if number == 0 or required >= number:
-            raise ProtocolError(f"frame {number} of a session requires frame {required}")
-        frames.append(TaskFrame(number, task, required, config, flags, digest, data, content))
+    packed = body[0] if len(body) == 1 and isinstance(body[0], bytes) else b"".join(body)
+    reader = _Reader([packed], "tasks")
+    number, count = reader.values(_TASKS)
+    last = number + reader.limited(count) - 1
+    frames: list[TaskFrame | PlainTasks] = []
+    while number <= last:
+        plain, size = plain_tasks(packed, reader.offset, number, last + 1 - number)
+        if plain:
+            frames.append(PlainTasks(number, plain, bytes(reader.bytes(size))))
+            number += plain
+        else:
+            frames.append(_task(reader, number))
+            number += 1
     reader.finish()
     return frames
 
@@ -149,8 +178,8 @@ def unpack_tasks(body: Sequence[Part]) -> list[TaskFrame]:
 def pack_ended(frames: Sequence[EndedFrame]) -> list[Part]:
     """Return the body with ends of frames."""
     parts: list[Part] = [_COUNT.pack(len(frames))]
-    for number, outcome, failure, results in frames:
-        parts += (_ENDED.pack(number, outcome, len(results), len(failure)), failure)
+    for number, outcome, failure, results, ends in frames:
+        parts += (_ENDED.pack(number, ends, outcome, len(results), len(failure)), failure)
         for place, changes, digest in results:
             parts.append(_RESULT.pack(place.start, place.nbytes, len(changes), digest))
             parts.append(changes)
@@ -161,13 +190,17 @@ def unpack_ended(body: Sequence[Part]) -> list[EndedFrame]:
     """Return the ends of a body."""
     reader = _Reader(body, "ends of frames")
     frames = []
-    for _ in range(_count(reader)):
-        number, outcome, count, size = reader.values(_ENDED)
-        if outcome not in _OUTCOMES:
-            raise ProtocolError(f"frame {number} of a session has the outcome {outcome}")
+    for _ in range(reader.limited(*reader.values(_COUNT))):
+        number, count, outcome, pieces, size = reader.values(_ENDED)
+        is_possible = count == 1 or (count > 1 and not outcome and not pieces and not size)
+        if outcome not in _OUTCOMES or not is_possible or count > number:
+            raise ProtocolError(
+                f"{count} frames of a session up to frame {number} have the outcome {outcome} and "
+                f"{pieces} results"
+            )
         failure = bytes(reader.bytes(size))
-        results = [_result(reader) for _ in range(count)]
-        frames.append(EndedFrame(number, Outcome(outcome), failure, results))
+        results = [_result(reader) for _ in range(pieces)]
+        frames.append(EndedFrame(number, Outcome(outcome), failure, results, count))
     reader.finish()
     return frames
 
@@ -240,11 +273,13 @@ def unpack_started(body: Sequence[Part]) -> tuple[int, int]:
     return number, age_ns
 
 
-def _count(reader: _Reader) -> int:
-    count = int(reader.values(_COUNT)[0])
-    if not 1 <= count <= FRAMES_MAX:
-        raise reader.invalid()
-    return count
+def _task(reader: _Reader, number: int) -> TaskFrame:
+    task, required, config, size, digest, flags, pieces = reader.values(_TASK)
+    if number == 0 or required >= number:
+        raise ProtocolError(f"frame {number} of a session requires frame {required}")
+    data = bytes(reader.bytes(size))
+    content = [_push(reader) for _ in range(pieces)]
+    return TaskFrame(number, task, required, config, flags, digest, data, content)
 
 
 def _push(reader: _Reader) -> Push:

@@ -206,17 +206,20 @@ class _Relay:
         start.doing(f"connecting to the session at {self._address}")
         while not self._is_ready:
             self._turn()
+            self._end.flush(now_ns())
             self._end.wait(_WAIT_S, [])
         start.ready()
 
     def serve(self) -> None:
         """Pass frames on; raise EndpointClosedError when the parent has closed."""
+        watched = [self._watch.descriptor]
         while True:
-            has_moved = self._turn()
-            self._frames.step()
-            self._end.flush(now_ns())
-            if not has_moved:
-                self._pause()
+            self._turn()
+            self._watch.arm()  # from here on, a new frame ends the wait
+            has_more = self._frames.step()
+            now = now_ns()
+            self._end.flush(now)
+            self._end.wait(0.0 if has_more else self._timeout_s(now), watched)
 
     def leave(self, reason: str) -> None:
         """End the session; return when it is over on the other host."""
@@ -233,22 +236,18 @@ class _Relay:
             self._agent.plugin.wait([question.link], _END_WAIT_S)
         question.link.close()
         self._end.close()
-        self._watch.close()
 
-    def _turn(self) -> bool:
+    def _turn(self) -> None:
         """Handle the messages that have arrived."""
         now = now_ns()
-        messages = self._end.receive(now)
-        for message in messages:
+        for message in self._end.receive(now):
             self._handle(message)
         self._check_cut(now)
-        self._end.flush(now)
         if self._session.advance(now) >= State.ENDING:
             raise LinkError(
                 f"{self._path}: the session with {self._address} is over: {self._session.reason}",
                 address=self._address,
             )
-        return bool(messages)
 
     def _check_cut(self, now: int) -> None:
         """While the other host is silent, ask its agent whether the session is over there.
@@ -282,17 +281,11 @@ class _Relay:
         else:
             self._frames.handle(message)
 
-    def _pause(self) -> None:
-        self._watch.arm()
-        if self._frames.step():  # a frame before arm() does not ring
-            return
-        now = now_ns()
-        self._end.flush(now)
+    def _timeout_s(self, now: int) -> float:
         deadline_ns = self._session.deadline_ns
         timeout_s = 1.0 if deadline_ns is None else max(deadline_ns - now, 0) / 1e9
-        if not self._frames.is_idle or self._question is not None:
-            timeout_s = min(timeout_s, _WAIT_S)
-        self._end.wait(timeout_s, [self._watch.descriptor])
+        is_asking = self._question is not None
+        return min(timeout_s, _WAIT_S) if is_asking or not self._frames.is_idle else timeout_s
 
 
 def read_reason(address: int) -> str:

@@ -20,7 +20,10 @@ class SessionEnd(Protocol):
     """One side of a session with its connections. One thread; only ``wait`` blocks."""
 
     def receive(self, now: int) -> list[Message]:
-        """Return the messages that are delivered now; raise ProtocolError."""
+        """Return the messages that are delivered now; raise ProtocolError.
+
+        Only connections that the last :meth:`wait` reported are read.
+        """
 
     def flush(self, now: int) -> None:
         """Transmit the pending messages of the session, as far as there is free space."""
@@ -42,6 +45,7 @@ class DialledSession:
         self._connections = dict.fromkeys(_CHANNELS, 0)
         self._cut: set[ChannelNumber] = set()
         self._unsent: dict[ChannelNumber, deque[list[Part]]] = {one: deque() for one in _CHANNELS}
+        self._ready: list[Link] = list(links)
 
     def receive(self, now: int) -> list[Message]:
         """See :class:`SessionEnd`."""
@@ -52,13 +56,17 @@ class DialledSession:
                 self._cut.discard(channel)
                 self._unsent[channel].clear()
                 self._session.reconnected(channel, now)
-            for count in range(_BURST):
+            if link.problem:
+                self._cut.add(channel)
+            if link not in self._ready:
+                continue
+            for _ in range(_BURST):
                 message = link.receive()
                 if message is None:
-                    if count == 0 and link.problem:
-                        self._cut.add(channel)
                     break
                 delivered += self._session.received(channel, message.parts, now)
+                if channel is ChannelNumber.CONTROL:  # its messages are batches already
+                    break
         return delivered
 
     @property
@@ -79,7 +87,9 @@ class DialledSession:
 
     def wait(self, timeout_s: float, descriptors: Collection[int]) -> list[int]:
         """See :class:`SessionEnd`."""
-        return self._plugin.wait(list(self._links.values()), timeout_s, descriptors).descriptors
+        ready = self._plugin.wait(list(self._links.values()), timeout_s, descriptors)
+        self._ready = ready.ends
+        return ready.descriptors
 
     def close(self) -> None:
         """See :class:`SessionEnd`."""
@@ -96,10 +106,13 @@ class AcceptedSession:
         self._session = session
         self._peers: dict[ChannelNumber, Peer] = {}
         self._unsent: dict[ChannelNumber, deque[list[Part]]] = {one: deque() for one in _CHANNELS}
+        self._is_ready = True
 
     def receive(self, now: int) -> list[Message]:
         """See :class:`SessionEnd`."""
         delivered: list[Message] = []
+        if not self._is_ready:
+            return delivered
         for _ in range(_BURST):
             message = self._listener.receive()
             if message is None:
@@ -112,6 +125,8 @@ class AcceptedSession:
                 self._peers[channel] = message.peer
                 self._unsent[channel].clear()
             delivered += self._session.received(channel, message.parts, now)
+            if channel is ChannelNumber.CONTROL:
+                break
         return delivered
 
     def flush(self, now: int) -> None:
@@ -127,7 +142,9 @@ class AcceptedSession:
 
     def wait(self, timeout_s: float, descriptors: Collection[int]) -> list[int]:
         """See :class:`SessionEnd`."""
-        return self._plugin.wait([self._listener], timeout_s, descriptors).descriptors
+        ready = self._plugin.wait([self._listener], timeout_s, descriptors)
+        self._is_ready = bool(ready.ends)
+        return ready.descriptors
 
     def close(self) -> None:
         """See :class:`SessionEnd`."""

@@ -20,7 +20,8 @@ class ChildPlan:
     ``path`` names the child in messages (``"L4/host0"``). ``body`` runs in the child, calls
     ``start.ready(value)`` once, and returns when the child ends. A spawned child receives ``body``
     pickled, and attaches ``mappings`` at the addresses that they have in this process.
-    ``passes_on``: the child will spawn children that need the mappings too.
+    ``passes_on``: the child will spawn children that need the mappings too. ``descriptors``: other
+    descriptors that a spawned child inherits under the same numbers, as a forked child does.
     """
 
     path: str
@@ -28,3 +29,4 @@ class ChildPlan:
     mappings: tuple[SharedMapping, ...] = field(default=(), repr=False)
     passes_on: bool = False
     start_method: StartMethod = "fork"
+    descriptors: tuple[int, ...] = ()

@@ -39,6 +39,7 @@ class _Job(NamedTuple):
     mappings: list[Place]
     passes_on: bool
     mask: bytes
+    descriptors: tuple[int, ...]
     arguments: list[str]
     body: bytes
 
@@ -70,7 +71,7 @@ def spawn_child(plan: ChildPlan, parent: int, body: bytes) -> tuple[int, ReportR
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
         mask = _hierarchy.block_signals()
         try:
-            job = _Job(plan.path, mappings, plan.passes_on, mask, sys.argv, body)
+            job = _Job(plan.path, mappings, plan.passes_on, mask, plan.descriptors, sys.argv, body)
             pid = _spawn(job, write_end, parent)
         except BaseException:
             os.close(read_end)
@@ -91,7 +92,8 @@ def _spawn(job: _Job, reports: int, parent: int) -> int:
         command = [os.fsencode(sys.executable), b"-P", b"-c"]
         command.append(_COMMAND.format(path=sys.path).encode())
         command += [str(number).encode() for number in (source, reports, parent)]
-        passed = [source, reports, parent, *(descriptor for descriptor, _, _ in job.mappings)]
+        passed = [source, reports, parent, *job.descriptors]
+        passed += (descriptor for descriptor, _, _ in job.mappings)
         return int(spawnv_passfds(command[0], command, passed))
     finally:
         os.close(source)
@@ -112,8 +114,8 @@ def main() -> NoReturn:
     source, reports, parent = map(int, sys.argv[1:])
     with os.fdopen(source, "rb") as opened:
         job: _Job = pickle.load(opened)
-    os.set_inheritable(reports, False)
-    os.set_inheritable(parent, False)
+    for descriptor in (reports, parent, *job.descriptors):
+        os.set_inheritable(descriptor, False)
     kept: list[_hierarchy.SharedMapping] = []
 
     def prepare() -> Any:

@@ -65,7 +65,12 @@ class Answer(Structure):
 class Bell(Structure):
     """``pto_bell``."""
 
-    _fields_ = (("rung", c_uint32), ("sleepers", c_uint32), ("reserved", c_uint32 * 14))
+    _fields_ = (
+        ("rung", c_uint32),
+        ("sleepers", c_uint32),
+        ("descriptor", c_uint32),
+        ("reserved", c_uint32 * 13),
+    )
 
 
 class Connection(Structure):
