@@ -27,6 +27,7 @@ from pto_core.interfaces import KeyPair
 from pto_core.remote.address_space import AddressSpace, Range
 from pto_core.remote.blueprint import Blueprint, CallableRecord
 from pto_core.remote.buffer_gateway import BufferGateway
+from pto_core.remote.chunk_memory import keep_freed_chunks
 from pto_core.remote.clock import now_ns
 from pto_core.remote.failures import failure_to_bytes
 from pto_core.remote.frame_gateway import FrameGateway
@@ -101,6 +102,7 @@ class Gateway:
         space = AddressSpace.mapped(plan.ranges)
         self._processes = ChildProcesses(timeout_s=plan.start_timeout_s)
         self._port = self._start_worker()
+        keep_freed_chunks()
         self._watch = BellWatch(self._port.bell)
         plugin = plugins.load_link(plan.link)
         allowed = [] if plan.credentials is None else [plan.rights.key]

@@ -94,7 +94,8 @@ class HomeMemory:
         stale: list[Range] = []
         for access in accesses:
             for piece in self._wanted(access):
-                if self._known_digest(piece) == digest_of(self._space.memory(piece)):
+                known = self._known_digest(piece)
+                if known is not None and known == digest_of(self._space.memory(piece)):
                     continue
                 if self._is_written_in_flight(piece):
                     return None

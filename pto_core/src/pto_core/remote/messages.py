@@ -212,11 +212,10 @@ def pack_content(frame: int, push: Push) -> list[Part]:
 
 def unpack_content(body: Sequence[Part]) -> tuple[int, Push]:
     """Return the number of the frame or request, and the piece."""
-    reader = _Reader(body, "piece")
-    frame, address, nbytes = reader.values(_CONTENT)
-    push = Push(_place(address, nbytes), reader.bytes(nbytes))
-    reader.finish()
-    return frame, push
+    (frame, address, nbytes), content = _split(body, _CONTENT, "piece")
+    if len(content) != nbytes:
+        raise ProtocolError(f"a piece of {nbytes} bytes has {len(content)} bytes of content")
+    return frame, Push(_place(address, nbytes), content)
 
 
 def pack_changes(frame: int, result: Result) -> list[Part]:
@@ -227,9 +226,8 @@ def pack_changes(frame: int, result: Result) -> list[Part]:
 
 def unpack_changes(body: Sequence[Part]) -> tuple[int, Result]:
     """Return the number of the frame and the result."""
-    reader = _Reader(body, "changes of a piece")
-    frame, address, nbytes, digest = reader.values(_CHANGES)
-    return frame, Result(_place(address, nbytes), reader.rest(), digest)
+    (frame, address, nbytes, digest), changes = _split(body, _CHANGES, "changes of a piece")
+    return frame, Result(_place(address, nbytes), changes, digest)
 
 
 def pack_evicted(frame: int, blocks: Iterable[int]) -> list[Part]:
@@ -271,6 +269,16 @@ def unpack_started(body: Sequence[Part]) -> tuple[int, int]:
     number, age_ns = reader.values(_STARTED)
     reader.finish()
     return number, age_ns
+
+
+def _split(
+    body: Sequence[Part], layout: struct.Struct, what: str
+) -> tuple[tuple[Any, ...], memoryview]:
+    """Return the values at the begin of a body, and the rest; copy nothing if it has two parts."""
+    if len(body) == 2 and len(body[0]) == layout.size:
+        return layout.unpack(body[0]), memoryview(body[1])
+    reader = _Reader(body, what)
+    return reader.values(layout), reader.rest()
 
 
 def _task(reader: _Reader, number: int) -> TaskFrame:

@@ -34,6 +34,7 @@ from pto_core.remote.agent_messages import (
     ask,
 )
 from pto_core.remote.buffer_relay import BufferRelay
+from pto_core.remote.chunk_memory import keep_freed_chunks
 from pto_core.remote.clock import now_ns
 from pto_core.remote.failures import failure_from_bytes, failure_from_record
 from pto_core.remote.frame_relay import FrameRelay
@@ -176,6 +177,7 @@ class _Relay:
 
     def __init__(self, body: RelayBody, agent: Contact, links: Sequence[Link]) -> None:
         context, request = body.context, body.request
+        keep_freed_chunks()
         self._agent = agent
         self._request = request
         self._address = body.agent.address
