@@ -143,10 +143,12 @@ def test_a_value_that_equals_a_stale_one_is_written(agent: Agent) -> None:
 
         def overwrite(orch: Any, args: Any, config: Any) -> None:
             """The second host has never seen the 8 of the first one."""
-            orch.submit_next_level(step, fill_args(y, 1, 0, 8), worker=hosts[0])
-            orch.submit_next_level(step, fill_args(y, 2, 1, 5), worker=hosts[1])
+            first = orch.submit_next_level(step, fill_args(y, 1, 0, 8), worker=hosts[0])
+            second = fill_args(y, 2, 1, 5)
+            second.add_dep(first)  # OUTPUT_EXISTING waits for no task
+            orch.submit_next_level(step, second, worker=hosts[1])
 
-        worker.run(overwrite, hazards="full")
+        worker.run(overwrite)
         assert y.tolist() == [8, 5] * 2500
 
 

@@ -58,8 +58,9 @@ def module_sources(names: Iterable[str]) -> dict[str, bytes]:
 
 def _files(name: str) -> Iterator[tuple[str, Path]]:
     """Yield the names and paths of a module's files."""
-    spec = importlib.util.find_spec(name) if name.isidentifier() else None
-    if spec is None or name == "__main__":
+    is_a_module = name.isidentifier() and name != "__main__"
+    spec = importlib.util.find_spec(name) if is_a_module else None
+    if spec is None:
         raise UsageError(
             f"ship= has {name!r}, which is not a top-level module or package that can be imported "
             "here; functions of the main program are sent without it",
