@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import struct
 from pathlib import Path
 
+from pto_core.interfaces.frame import Outcome
 from pto_core.remote import (
     address_space,
     handshake,
@@ -62,6 +64,19 @@ def test_the_identity():
     table = rows(section("Greeting"))
     assert [*(int(row[0]) for row in table), handshake.GREETING_BYTES] == offsets(table)
     assert f"The identity has {handshake.GREETING_BYTES} bytes" in section("Greeting")
+
+
+def test_tasks_and_their_ends():
+    tasks, ends = (rows(part) for part in section("Tasks").split("The answers are"))
+    task = messages.pack_task(messages.TaskFrame(1, 2, 3, 4, 5, bytes(range(32)), b""))
+    assert [*(int(row[0]) for row in tasks), len(task)] == offsets(tasks)
+    assert task == struct.pack("<QQII32sHHI", 2, 3, 4, 0, bytes(range(32)), 5, 0, 0)
+    (body,) = messages.pack_ended([messages.EndedFrame(7, Outcome.SUCCEEDED, frames=6)])
+    assert [*(int(row[0]) for row in ends), len(body) - 4] == offsets(ends)
+    assert body == struct.pack("<IQIHHI", 1, 7, 6, 0, 0, 0)
+    for kind in (messages.MessageKind.TASKS, messages.MessageKind.ENDED):
+        assert f"kind {kind}, `{kind.name}`" in section("Tasks")
+    assert f"has 1 to {messages.FRAMES_MAX} tasks" in section("Tasks")
 
 
 def test_remote_buffers():

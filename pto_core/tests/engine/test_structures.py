@@ -12,7 +12,8 @@ SOURCES = Path(__file__).parents[2] / "native_tests"
 INCLUDE = SOURCES.parent / "include"
 TESTS = tuple(sorted(path.stem for path in SOURCES.glob("*_test.cpp")))
 THREADED = (
-    *("bell_test", "progress_table_test", "child_end_test", "deadlock_test", "driver_test"),
+    *("bell_test", "bell_watch_test", "progress_table_test", "child_end_test"),
+    *("deadlock_test", "driver_test"),
     "run_end_test",
 )
 AICPU_FLAGS = (

@@ -84,8 +84,8 @@ PTO_ABI_ASSERT(sizeof(pto_answer) == 24, "pto_answer");
 /* The word on which one side sleeps, in shared memory. Written by pto_bell_ring() and by the waits
  * of the core; see pto/engine/bell.hpp. */
 typedef struct pto_bell {
-  uint32_t rung;     /* number of rings; the futex word */
-  uint32_t sleepers; /* not 0: a waiter sleeps or is about to; the ringer clears it */
+  uint32_t rung;       /* number of rings; the futex word */
+  uint32_t sleepers;   /* not 0: a waiter sleeps or is about to; the ringer clears it */
   uint32_t descriptor; /* 0: sleepers wait for the word. Otherwise the waiter polls the eventfd
                           descriptor - 1, which every process that rings has inherited */
   uint32_t reserved[13];
