@@ -35,9 +35,9 @@ def figures(effort: Effort) -> Iterator[Figure]:
         taken = interleaved(
             {
                 "link trip": partial(_link, is_secure, trips, 0),
-                "bare trip": partial(_bare, is_secure, trips, 0),
+                "bare trip": partial(bare, is_secure, trips, 0),
                 "link bulk": partial(_link, is_secure, 0, chunks),
-                "bare bulk": partial(_bare, is_secure, 0, chunks),
+                "bare bulk": partial(bare, is_secure, 0, chunks),
             },
             effort.repeats,
         )
@@ -115,7 +115,8 @@ def _next(end: Link | Listener) -> Message:
     return message
 
 
-def _bare(is_secure: bool, trips: int, chunks: int) -> float:
+def bare(is_secure: bool, trips: int, chunks: int) -> float:
+    """Return the median of bare round trips in us, or the rate of bare chunks in GB/s."""
     server, client = (plugin.key_pair() if is_secure else None for _ in range(2))
 
     def serve(write: int) -> None:

@@ -1,7 +1,7 @@
 """Figures of a Worker on another host beside the same Worker as a local child.
 
-The agent runs on this machine, over the link ``zmq`` on the loopback interface. The bare
-counterparts of the link alone are in the group ``links``.
+The agent runs on this machine, over the link ``zmq`` on the loopback interface. Bare pyzmq runs
+beside it; the group ``links`` compares the link alone with it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +21,21 @@ import numpy as np
 
 from benchmarks.effort import Effort
 from benchmarks.figure import Figure, interleaved, percentile
+from benchmarks.links import bare
 from pto_core import TaskArgs, TensorArgType, Worker, plugins
 from pto_core.remote.keys import new_keys
 
 TRIPS = 500
-TASKS = 5000
+PARKED_TRIPS = 100
+PAUSE_S = 0.002  # after this time, every process that waits for a doorbell is parked
+TASKS = 20_000
+WINDOW = 256  # tasks in flight to one child; with fewer, the latency limits the rate
 BYTES = 64 << 20
+SESSIONS = 32
+SESSION_TASKS = 20
 START_BUDGET_S = 0.7
 RATE_BUDGET = 50_000.0
+_PEER = "bare pyzmq and two parked local children"
 
 
 def figures(effort: Effort) -> Iterator[Figure]:
@@ -42,6 +49,7 @@ def figures(effort: Effort) -> Iterator[Figure]:
                 with _Pair.open(address, given) as pair:
                     yield from _tasks(effort, pair, suffix)
                     yield from _copies(effort, pair, suffix)
+                yield _sessions(effort, address, given, suffix)
 
 
 def _start(effort: Effort, address: str, keys: Path | None, suffix: str) -> Figure:
@@ -63,18 +71,25 @@ def _tasks(effort: Effort, pair: _Pair, suffix: str) -> Iterator[Figure]:
     taken = interleaved(
         {
             "far trip": lambda: pair.trip_us(pair.far, trips),
-            "near trip": lambda: pair.trip_us(pair.near, trips),
+            "near trip": lambda: pair.trip_us(pair.near, effort.size(PARKED_TRIPS), PAUSE_S),
+            "bare trip": lambda: bare(pair.is_secure, trips, 0),
             "far rate": lambda: pair.rate(pair.far, tasks),
             "near rate": lambda: pair.rate(pair.near, tasks),
         },
         effort.repeats,
     )
+    floors = [
+        one + 2 * near for one, near in zip(taken["bare trip"], taken["near trip"], strict=True)
+    ]
     yield Figure(
         f"remote, round trip of an empty task, {suffix}",
         "us",
         taken["far trip"],
-        peer_name="local child",
-        peer=taken["near trip"],
+        peer_name=_PEER,
+        peer=floors,
+    )
+    yield _ratio(
+        f"remote, round trip over {_PEER}, {suffix}", taken["far trip"], floors, budget=1.3
     )
     yield Figure(
         f"remote, empty tasks, {suffix}",
@@ -84,23 +99,110 @@ def _tasks(effort: Effort, pair: _Pair, suffix: str) -> Iterator[Figure]:
         at_least=True,
         peer_name="local child",
         peer=taken["near rate"],
+        note=f"child_window={WINDOW} for both",
+    )
+    yield _ratio(
+        f"remote, empty tasks over those of a local child, {suffix}",
+        taken["far rate"],
+        taken["near rate"],
+        budget=0.5,
+        at_least=True,
     )
 
 
 def _copies(effort: Effort, pair: _Pair, suffix: str) -> Iterator[Figure]:
-    pair.push()  # first touch
+    rate = BYTES / pair.push() / 1e9
+    yield Figure(f"remote, first touch of an input of 64 MiB, {suffix}", "GB/s", [rate])
     taken = interleaved(
-        {"changed": pair.push_changed, "unchanged": pair.push, "read": pair.read}, effort.repeats
+        {
+            "changed": pair.push_changed,
+            "bare": lambda: bare(pair.is_secure, 0, BYTES >> 20),
+            "unchanged": pair.push,
+            "read": pair.read,
+            "trip": lambda: pair.trip_us(pair.far, effort.size(PARKED_TRIPS)) / 1e6,
+        },
+        effort.repeats,
     )
     rates = [BYTES / seconds / 1e9 for seconds in taken["changed"]]
-    yield Figure(f"remote, changed input of 64 MiB, {suffix}", "GB/s", rates)
+    yield Figure(
+        f"remote, changed input of 64 MiB, {suffix}",
+        "GB/s",
+        rates,
+        peer_name="bare pyzmq",
+        peer=taken["bare"],
+    )
+    yield _ratio(
+        f"remote, changed input over bare pyzmq, {suffix}",
+        rates,
+        taken["bare"],
+        budget=0.8,
+        at_least=True,
+    )
+    floors = [read + trip for read, trip in zip(taken["read"], taken["trip"], strict=True)]
     yield Figure(
         f"remote, unchanged input of 64 MiB, {suffix}",
         "ms",
         [seconds * 1e3 for seconds in taken["unchanged"]],
-        peer_name="one read pass",
-        peer=[seconds * 1e3 for seconds in taken["read"]],
+        peer_name="one read pass and a trip",
+        peer=[seconds * 1e3 for seconds in floors],
     )
+    yield _ratio(
+        f"remote, unchanged input over one read pass and a trip, {suffix}",
+        taken["unchanged"],
+        floors,
+        budget=1.2,
+    )
+
+
+def _ratio(
+    name: str,
+    above: Sequence[float],
+    below: Sequence[float],
+    budget: float,
+    *,
+    at_least: bool = False,
+) -> Figure:
+    samples = [one / other for one, other in zip(above, below, strict=True)]
+    return Figure(name, "x", samples, budget, at_least=at_least)
+
+
+def _sessions(effort: Effort, address: str, keys: Path | None, suffix: str) -> Figure:
+    """Run equal tasks in many sessions; each task notes its time in an array of its session."""
+    count, tasks = effort.size(SESSIONS), effort.size(SESSION_TASKS)
+    with Worker(level=4, child_start_timeout_s=600) as worker:
+        step = worker.register(_note_time)
+        children = [
+            worker.add_worker(Worker(level=3, host=address, keys=keys)) for _ in range(count)
+        ]
+        ends = worker.shared_array((count, 8), "int64")
+
+        def graph(orch: Any, args: Any, config: Any) -> None:
+            for _ in range(tasks):
+                for child in children:
+                    made = TaskArgs()
+                    made.add_tensor(ends[child], TensorArgType.OUTPUT_EXISTING)
+                    orch.submit_next_level(step, made, worker=child)
+
+        def slowest() -> float:
+            begin = time.monotonic_ns()
+            worker.run(graph)
+            taken = ends[:, 0] - begin
+            return float(taken.max() / np.median(taken))
+
+        slowest()
+        samples = [slowest() for _ in range(effort.repeats)]
+    return Figure(
+        f"remote, {count} sessions with equal work, slowest over median, {suffix}",
+        "x",
+        samples,
+        budget=1.5,
+    )
+
+
+def _note_time(orch: Any, args: Any, config: Any) -> None:
+    import time
+
+    args.tensor(0)[0] = time.monotonic_ns()
 
 
 def _nothing(orch: Any, args: Any, config: Any) -> None:
@@ -111,6 +213,7 @@ def _nothing(orch: Any, args: Any, config: Any) -> None:
 class _Pair:
     """A Worker with a remote and a local child, and an array for both."""
 
+    is_secure: bool
     worker: Worker
     step: Any
     far: int
@@ -121,23 +224,27 @@ class _Pair:
     @contextmanager
     def open(cls, address: str, keys: Path | None) -> Iterator[_Pair]:
         """Start both children, without children of their own."""
-        with Worker(level=4) as worker:
+        with Worker(level=4, child_window=WINDOW) as worker:
             step = worker.register(_nothing)
             far = worker.add_worker(Worker(level=3, host=address, keys=keys))
             near = worker.add_worker(Worker(level=3))
             array = worker.shared_array((BYTES,), "uint8")
             array[:] = 1
             worker.init()
-            yield cls(worker, step, far, near, array)
+            yield cls(keys is not None, worker, step, far, near, array)
 
-    def trip_us(self, child: int, count: int) -> float:
-        """Return the median time of a run with one task."""
+    def trip_us(self, child: int, count: int, pause_s: float = 0.0) -> float:
+        """Return the median time of a run with one task, after a pause."""
 
         def graph(orch: Any, args: Any, config: Any) -> None:
             orch.submit_next_level(self.step, worker=child)
 
-        times = [self._seconds(graph) for _ in range(count)]
-        return percentile(times, 50) * 1e6
+        times = []
+        for _ in range(count):
+            if pause_s:
+                time.sleep(pause_s)
+            times.append(self._seconds(graph))
+        return percentile(times, 0.5) * 1e6
 
     def rate(self, child: int, count: int) -> float:
         """Return the tasks in a second of a run with ``count`` tasks."""
