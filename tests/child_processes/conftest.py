@@ -1,4 +1,4 @@
-"""Makes the shared modules of this folder importable, and adds an option for attempts."""
+"""The number of attempts, and the check that a test leaves nothing."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import gc
 import os
 import random
 import secrets
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture

@@ -22,9 +22,11 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
+from kill_talk import Talk
 from kill_workers import be_shot_at
 from observer import PATIENCE_S, below
 from sight import Sight, session, shared_mappings, who_maps
@@ -35,8 +37,6 @@ SILENCE_S = 120
 SOON_S = 1.0
 """Seconds in which all processes below a killed process must be gone."""
 FAULTS_SHOWN = 20
-PHASES = {"init": 0.05, "run": 0.75, "close": 0.15}
-"""The rate of kills in each phase."""
 TOP_IS_KILLED = 0.04
 
 
@@ -47,6 +47,9 @@ class TopKilled(Exception):
 @dataclass
 class Observer:
     """Observes one subject process through its Workers, and kills its processes."""
+
+    phases: ClassVar = {"init": 0.05, "run": 0.75, "close": 0.15}
+    """The rate of kills in each phase."""
 
     subject: Subject
     counts: Counter[str]
@@ -95,7 +98,7 @@ class Observer:
         """Let the subject continue, with or without kills, until it reports the end of a phase."""
         chosen, kills = self.chosen, 0
         self._note_mappings()
-        wanted = chosen.choice([1, 1, 2, 4, 12]) if chosen.random() < PHASES[phase] else 0
+        wanted = chosen.choice([1, 1, 2, 4, 12]) if chosen.random() < self.phases[phase] else 0
         pace_s = chosen.choice([0.002, 0.01, 0.03])
         takes_top = chosen.random() < TOP_IS_KILLED
         self.subject.answer()
@@ -159,16 +162,23 @@ class Observer:
 
 
 def soak(
-    seconds: float, seed: int, workers: int = WORKERS_OF_A_PROCESS
+    seconds: float,
+    seed: int,
+    workers: int = WORKERS_OF_A_PROCESS,
+    body: Callable[[range, Talk], None] = be_shot_at,
+    observe: Callable[[Subject, Counter[str], int], Observer] = Observer,
 ) -> tuple[Counter[str], list[str]]:
-    """Return a summary and the faults. The seeds of the Workers start at ``seed``."""
+    """Return a summary and the faults. The seeds of the Workers start at ``seed``.
+
+    ``body`` uses the Workers of a range of seeds; ``observe`` creates the observer of its process.
+    """
     counts: Counter[str] = Counter()
     faults: list[str] = []
     end = time.monotonic() + seconds
     while not counts["processes"] or (time.monotonic() < end and len(faults) < FAULTS_SHOWN):
         last = seed + (workers if seconds else 1)
-        subject = Subject.of(functools.partial(be_shot_at, range(seed, last)))
-        observer = Observer(subject, counts, seed)
+        subject = Subject.of(functools.partial(body, range(seed, last)))
+        observer = observe(subject, counts, seed)
         counts["processes"] += 1
         try:
             observer.follow()
@@ -188,9 +198,16 @@ def soak(
 def main() -> None:
     seconds = float(sys.argv[1])
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else secrets.randbits(31)
+    report(soak, seconds, seed)
+
+
+def report(
+    run: Callable[[float, int], tuple[Counter[str], list[str]]], seconds: float, seed: int
+) -> None:
+    """Run a soak test, print its summary, and exit."""
     print("first seed", seed, flush=True)
     begun = time.monotonic()
-    counts, faults = soak(seconds, seed)
+    counts, faults = run(seconds, seed)
     for what, count in counts.items():
         print(f"{what}: {count}")
     print(f"{len(faults)} faults in {time.monotonic() - begun:.0f} s")

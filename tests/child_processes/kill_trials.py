@@ -40,7 +40,7 @@ class Trial:
     limits: Limits
 
     def run(self, talk: Talk) -> None:
-        kill_tasks.begun[:] = kill_tasks.ended[:] = 0
+        self.reset_counts()
         self.memory[:] = np.arange(kill_graphs.ARRAYS)[:, None]
         expected = self.memory.copy()
         slots: list[int] = []
@@ -59,6 +59,21 @@ class Trial:
         poisoned = set() if error is None else {number_of[one.task] for one in error.poisoned}
         self._judge(errors, poisoned, expected, counts["all"])
 
+    def reset_counts(self) -> None:
+        kill_tasks.begun[:] = kill_tasks.ended[:] = 0
+
+    def may_begin_poisoned(self, kills: int) -> bool:
+        """Whether a poisoned task may have begun."""
+        return False
+
+    def is_loss(self, error: Any) -> bool:
+        """Whether a task failed because of a kill."""
+        return isinstance(error, ChildDiedError) or "SIGKILL" in str(error)
+
+    def counts(self) -> tuple[Any, Any]:
+        """Return the starts and ends, by task and member."""
+        return kill_tasks.begun, kill_tasks.ended
+
     def _judge(self, errors: dict[int, Any], poisoned: set[int], expected: Any, kills: int) -> None:
         failed = set(errors)
         must_be, unknown = kill_graphs.in_order(self.program, failed, expected)
@@ -66,23 +81,31 @@ class Trial:
         for array in set(range(kill_graphs.ARRAYS)) - unknown:
             same = (self.memory[array] == expected[array]).all()
             expect(same, f"array {array}: {self.memory[array][::32]} not {expected[array][::32]}")
+        counts = self.counts()
+        idle = set() if self.may_begin_poisoned(kills) else poisoned
         for number, task in enumerate(self.program.tasks):
-            self._judge_counts(number, task, failed, poisoned)
-        lost = {number for number in failed if is_loss(errors[number])}
+            self._judge_counts(counts, number, task, failed | poisoned, idle)
+        lost = {number for number in failed if self.is_loss(errors[number])}
         for number in sorted(failed - lost):
             raises = self.program.tasks[number].behaviour != kill_graphs.RUNS_WELL
             expect(raises, f"task {number} failed by itself: {errors[number]}")
         self._judge_failures(errors, lost, kills)
 
-    def _judge_counts(self, number: int, task: Task, failed: set[int], poisoned: set[int]) -> None:
-        starts = kill_tasks.begun[number, : len(task.members)]
-        ends = kill_tasks.ended[number, : len(task.members)]
+    def _judge_counts(
+        self,
+        counts: tuple[Any, Any],
+        number: int,
+        task: Task,
+        failed: set[int],
+        idle: set[int],
+    ) -> None:
+        starts, ends = (one[number, : len(task.members)] for one in counts)
         message = f"task {number} (retries {task.retries}): began {starts}, ended {ends}"
         tries = 1 + task.retries
         if self.limits.has_hosts and not task.is_sub:
             tries *= 1 + kill_tasks.INNER_RETRIES
         expect((starts <= tries).all(), message)
-        if number in poisoned:
+        if number in idle:
             expect(not starts.any(), message + ", poisoned")
         elif number not in failed:
             expect((ends >= 1).all(), message + ", succeeded")
@@ -115,10 +138,6 @@ class Trial:
 
 def all_of(error: Any) -> list[Any]:
     return [error, *error.failures]
-
-
-def is_loss(error: Any) -> bool:
-    return isinstance(error, ChildDiedError) or "SIGKILL" in str(error)
 
 
 def expect(holds: Any, message: str) -> None:

@@ -10,6 +10,7 @@ import gc
 import os
 import random
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,9 +115,21 @@ def start(worker: Worker, talk: Talk) -> None:
         worker.init()
 
 
-def be_shot_at(seeds: range, talk: Talk) -> None:
+def warm_up() -> None:
+    """Create resources that live as long as the process before the first comparison."""
+    chips = {"platform": "a2a3sim", "runtime": RUNTIMES[0], "device_ids": [0]}
+    with Worker(3, num_sub_workers=1, heap_ring_size=HEAP_RINGS[0], **chips) as worker:
+        worker.run(lambda orch, args, config: None)
+
+
+def be_shot_at(
+    seeds: range,
+    talk: Talk,
+    live: Callable[[int, Talk], None] = live,
+    warm: Callable[[], None] = warm_up,
+) -> None:
     """Run the Workers of these seeds; the observer compares resources around each of them."""
-    warm_up()
+    warm()
     for seed in seeds:
         talk.say("before", seed=seed)
         try:
@@ -127,13 +140,6 @@ def be_shot_at(seeds: range, talk: Talk) -> None:
         gc.collect()
         talk.say("after")
     os.write(talk.events, b'{"say": "end"}\n')
-
-
-def warm_up() -> None:
-    """Create resources that live as long as the process before the first comparison."""
-    chips = {"platform": "a2a3sim", "runtime": RUNTIMES[0], "device_ids": [0]}
-    with Worker(3, num_sub_workers=1, heap_ring_size=HEAP_RINGS[0], **chips) as worker:
-        worker.run(lambda orch, args, config: None)
 
 
 def trace_of(error: BaseException) -> str:

@@ -79,6 +79,10 @@ class Network:
         """
         ask(self.place, do="fault", message=message, kind=kind)
 
+    def weaken(self, is_weak: bool = True) -> None:
+        """Replace CURVE by NULL in greetings, so that each side seems to have no keys."""
+        ask(self.place, do="weaken", on=is_weak)
+
     def counts(self) -> dict[str, int]:
         """Return the numbers of messages, of bytes in each direction, and of applied faults."""
         return ask(self.place, do="counts")
@@ -159,7 +163,7 @@ class _Proxies:
         self._routes: dict[str, socket.socket] = {}
         self._streams: list[_Stream] = []
         self._opened = 0
-        self._is_stalled = False
+        self._is_stalled = self._is_weak = False
         self._faults: dict[int, str] = {}
         self._messages = 0
         self._counts = {"messages": 0, "to_host": 0, "to_parent": 0, "faults": 0}
@@ -187,7 +191,7 @@ class _Proxies:
 
     def _answer(self) -> None:
         control, _ = self._control.accept()
-        with control:
+        with control, contextlib.suppress(OSError):  # a process that was killed meanwhile
             request = json.loads(control.recv(1 << 16))
             control.send(json.dumps(self._perform(**request)).encode())
 
@@ -196,6 +200,8 @@ class _Proxies:
             return {"address": self._route(given["target"])}
         if do == "stall":
             self._is_stalled = given["on"]
+        elif do == "weaken":
+            self._is_weak = given["on"]
         elif do == "cut":
             for stream in list(self._streams):
                 self._close(stream, is_reset=True)
@@ -237,6 +243,8 @@ class _Proxies:
         if stream.file is not None:
             with stream.file.open("ab") as opened:
                 opened.write(data)
+        if self._is_weak and stream.greeting_left:
+            data = data.replace(b"CURVE", b"NULL\0")
         stream.arrived += data
         for unit, is_message in stream.units():
             if not self._pass(stream, unit, is_message):
@@ -274,6 +282,8 @@ class _Proxies:
 
     def _close(self, stream: _Stream, *, is_reset: bool = False) -> None:
         """Close both directions of a connection; without a reset, send the rest if possible."""
+        if stream not in self._streams:
+            return
         ends = {stream.source, stream.target}
         for one in [one for one in self._streams if one.source in ends]:
             self._streams.remove(one)

@@ -40,6 +40,7 @@ class SessionFence:
     def __init__(self) -> None:
         self.name: RemoteSessionName | None = None
         self._program: subprocess.Popen[bytes] | None = None
+        self._until = 0.0  # the end of the lease, if the program fails
 
     def begin(self, ended: ChildExit) -> None:
         """Start the program that ends the session, if its relay has not done so."""
@@ -57,11 +58,14 @@ class SessionFence:
             str(name.lease_ns),
         ]
         self._program = subprocess.Popen([*command, *arguments], stdin=subprocess.DEVNULL)
+        self._until = time.monotonic() + Lease(name.lease_ns).relay_ns / 1e9
 
     def is_over(self) -> bool:
         """Return whether the session is over."""
-        if self._program is not None and self._program.poll() is None:
-            return False
+        if self._program is not None:
+            code = self._program.poll()
+            if code is None or (code and time.monotonic() < self._until):
+                return False
         self._program = None
         return True
 
