@@ -80,7 +80,10 @@ def test_tasks_and_their_ends():
 
 
 def test_remote_buffers():
-    requests_table, content = section("Remote buffers").split("The content travels")
+    parts = re.split("The content travels|### Copies", section("Remote buffers"))
+    requests_table, content, copies = parts
+    kinds = {row[1]: int(row[0]) for row in rows(copies)}
+    assert kinds == {name: messages.MessageKind[name] for name in ("BUFFER", "SENT", "RECEIVED")}
     found = {row[0]: row[1].split("`, `") for row in rows(requests_table)}
     assert found == {
         str(kind.__struct_config__.tag): list(kind.__struct_fields__)

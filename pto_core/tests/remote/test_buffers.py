@@ -24,6 +24,7 @@ from pto_core.remote.frame_relay import FrameRelay
 from pto_core.remote.home_memory import HomeMemory, Push
 from pto_core.remote.inbox import Message
 from pto_core.remote.messages import MessageKind, pack_content, unpack_numbered
+from pto_core.remote.peer_copies import PeerCopies
 from pto_core.remote.requests import (
     ReadBuffer,
     decode_reply,
@@ -36,6 +37,7 @@ from pto_core.remote.values import encoded
 HOME, FAR = 1 << 40, 1 << 44
 NBYTES = 5 * PIECE_BYTES
 ADDRESS = FAR + 4096
+NO_LINKS: Any = None  # for sessions that copy nothing to other hosts
 
 
 class Sides:
@@ -52,9 +54,9 @@ class Sides:
         self.space = home
         self.session = out
         self.relay = BufferRelay(home, out)
-        self.gateway = BufferGateway(
-            far, self.release, back, limit, lambda: Availability(NBYTES - 8192, "a test")
-        )
+        peers = PeerCopies(NO_LINKS, far)
+        measured = Availability(NBYTES - 8192, "a test")
+        self.gateway = BufferGateway(far, self.release, back, peers, limit, lambda: measured)
         self.replies: dict[int, Any] = {}
         self.number = 0
 
@@ -77,13 +79,13 @@ class Sides:
         raise AssertionError("the request was not answered")
 
     def move(self) -> None:
-        self.gateway.step()
+        self.gateway.step(0)
         if (message := self.to_host.deliver()) is not None:
             if message.kind == MessageKind.BUFFER:
                 self.gateway.write(message.body)
             else:
                 number, content = unpack_numbered(message.body)
-                self.gateway.handle(number, decode_request(content))
+                self.gateway.handle(number, decode_request(content), 0)
         if (message := self.to_home.deliver()) is not None:
             self.receive(message)
 
@@ -190,8 +192,8 @@ def test_the_parents_host_names_only_live_buffers() -> None:
         sides.gateway.write(pack_content(1, push))
     with pytest.raises(ProtocolError, match="named memory of no buffer"):
         sides.gateway.opened(blob(tensor(ADDRESS + 1, 100)))
-    sides.gateway.handle(5, ReadBuffer(FAR, 1))
-    sides.gateway.step()
+    sides.gateway.handle(5, ReadBuffer(FAR, 1), 0)
+    sides.gateway.step(0)
     message = sides.to_home.deliver()
     assert message is not None
     sides.receive(message)
@@ -281,3 +283,19 @@ def test_the_bytes_of_requests() -> None:
     for name, packed in expected.items():
         arguments = (ADDRESS,) if name == "free_buffer" else (ADDRESS, 10)
         assert encoded(to_request(name, arguments)) == packed
+    token, key = b"\xa5token\xc4\x10" + bytes(16), b"\xa3key"
+    copied = b"\xa6target" + number + b"\xa6source\x07" + nbytes
+    received = address + number + nbytes + token + key
+    between: dict[str, tuple[tuple[Any, ...], bytes]] = {
+        "copy_buffer": ((ADDRESS, 7, 10), b"\x84" + operation + b"\xabcopy_buffer" + copied),
+        "receive_buffer": (
+            (ADDRESS, 10, bytes(16), None),
+            b"\x85" + operation + b"\xaereceive_buffer" + received + b"\xc0",
+        ),
+        "send_buffer": (
+            (ADDRESS, 10, bytes(16), "k", "h"),
+            b"\x86" + operation + b"\xabsend_buffer" + received + b"\xa1k\xa4host\xa1h",
+        ),
+    }
+    for name, (values, packed) in between.items():
+        assert encoded(to_request(name, values)) == packed

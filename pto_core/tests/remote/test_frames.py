@@ -37,6 +37,7 @@ from pto_core.remote.messages import (
     pack_tasks,
     unpack_tasks,
 )
+from pto_core.remote.peer_copies import PeerCopies
 from pto_core.remote.shadow_memory import ShadowMemory
 
 QUEUE = 3  # frames in a queue, and messages without an acknowledgement
@@ -263,7 +264,7 @@ class Host:
             self.worker_side,
             ShadowMemory(memory.space, memory.release),
             to_home,
-            BufferGateway(memory.space, memory.release, to_home),
+            BufferGateway(memory.space, memory.release, to_home, PeerCopies(None, memory.space)),
             lambda request: request,
             None,
             INLINE_BYTES,

@@ -11,7 +11,7 @@ from pto_core.hierarchy.worker_node import WorkerNode
 
 if TYPE_CHECKING:
     from pto_core.hierarchy.child_group import ChildGroup
-    from pto_core.hierarchy.remote_buffers import RemoteBuffer
+    from pto_core.hierarchy.remote_buffers import RemoteBuffer, RemoteTensorRef
 
 
 class MemoryCalls:
@@ -77,6 +77,16 @@ class MemoryCalls:
         does; then the content of ``target`` is undefined.
         """
         self._remote_memory("remote_copy_from").copy_from(target, buffer, offset)
+
+    def remote_copy(self, target: RemoteTensorRef, source: RemoteTensorRef) -> None:
+        """Copy the bytes of one remote tensor to another one, on the same or on another host.
+
+        Between two hosts, the bytes travel directly, not through this one: the host of ``source``
+        connects to the host of ``target``, at the name by which this Worker reaches it. Both must
+        have the same number of bytes. Raises as :meth:`remote_copy_to` does, and ControlError if a
+        host refuses or cannot reach the other one; then the content of ``target`` is undefined.
+        """
+        self._remote_memory("remote_copy").copy(target, source)
 
     def _child_memory(self, call: str) -> ChildMemory:
         self._node.life.check_open()

@@ -7,8 +7,9 @@ time. So the size of a copy is not limited by memory here.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +17,15 @@ import numpy.typing as npt
 from pto_core.errors import BufferLostError, ControlError, PtoError, UsageError
 from pto_core.hierarchy.child_group import ChildGroup
 from pto_core.hierarchy.child_memory import bytes_of
-from pto_core.hierarchy.remote_buffers import BufferTable, RemoteBuffer, lost_error
+from pto_core.hierarchy.remote_buffers import BufferTable, RemoteBuffer, RemoteTensorRef, lost_error
 from pto_core.hierarchy.run_errors import place_of
+from pto_core.interfaces import with_port
+
+if TYPE_CHECKING:
+    from pto_core.remote.remote_child import HostPeer
 
 _NONE = -1
+_TOKEN_BYTES = 16
 
 
 class RemoteMemory:
@@ -87,6 +93,53 @@ class RemoteMemory:
             self._ask(buffer, "read_buffer", place, piece.nbytes, shared.ctypes.data)
             piece[:] = shared[: piece.nbytes]
 
+    def copy(self, target: RemoteTensorRef, source: RemoteTensorRef) -> None:
+        """Copy between two remote tensors, directly between their hosts."""
+        for one in (target, source):
+            if not isinstance(one, RemoteTensorRef):
+                raise UsageError(
+                    f"{one!r} is no RemoteTensorRef; use remote_copy_to and remote_copy_from for "
+                    "arrays of this process",
+                    name="target" if one is target else "source",
+                )
+            self._table().check(one.buffer)
+        nbytes = target.nbytes
+        if source.nbytes != nbytes:
+            raise UsageError(
+                f"a copy of {source.nbytes} bytes to a tensor of {nbytes}; both need the same size",
+                name="source",
+            )
+        if target.buffer.worker == source.buffer.worker:
+            if abs(target.address - source.address) < nbytes:
+                raise UsageError("the source and the target of a copy overlap", name="source")
+            self._ask(target.buffer, "copy_buffer", target.address, source.address, nbytes)
+        else:
+            self._copy_between_hosts(target, source)
+
+    def _copy_between_hosts(self, target: RemoteTensorRef, source: RemoteTensorRef) -> None:
+        to, by = self._peer(target), self._peer(source)
+        if to.link != by.link or (to.key is None) != (by.key is None):
+            raise UsageError(
+                f"{source.buffer.path} uses the link {by.link}, and {target.buffer.path} the link "
+                f"{to.link}, or only one of them has keys; use the same link for both, with keys "
+                "or without",
+                name="target",
+            )
+        token = os.urandom(_TOKEN_BYTES)
+        nbytes = target.nbytes
+        port = self._ask(target.buffer, "receive_buffer", target.address, nbytes, token, by.key)
+        place = with_port(to.address, port)
+        try:
+            self._ask(source.buffer, "send_buffer", source.address, nbytes, token, to.key, place)
+        except ControlError:
+            self._table().check(target.buffer)  # if its child was lost, that is the better error
+            raise
+
+    def _peer(self, tensor: RemoteTensorRef) -> HostPeer:
+        remote = self._children.specs[tensor.buffer.worker].remote
+        assert remote is not None
+        return remote.peer()
+
     def _pieces(
         self, buffer: RemoteBuffer, content: npt.NDArray[np.uint8], offset: int
     ) -> Iterator[tuple[int, npt.NDArray[np.uint8], npt.NDArray[np.uint8]]]:
@@ -113,7 +166,7 @@ class RemoteMemory:
             raise UsageError("this Worker has no children on other hosts, so it has no buffers")
         return table
 
-    def _ask(self, buffer: RemoteBuffer, operation: str, *arguments: int) -> Any:
+    def _ask(self, buffer: RemoteBuffer, operation: str, *arguments: Any) -> Any:
         """Send a request to the child of a buffer; raise BufferLostError if the child is lost."""
         try:
             return self._children.ask(buffer.worker, operation, *arguments)

@@ -31,6 +31,7 @@ from pto_core.interfaces.link import (
     check_message,
     require_loopback,
     split_address,
+    with_port,
 )
 from pto_core.interfaces.observer import CaseInfo, RunInfo
 from pto_core.interfaces.orchestrator import Orchestrator
@@ -99,4 +100,5 @@ __all__ = [
     "parse",
     "require_loopback",
     "split_address",
+    "with_port",
 ]

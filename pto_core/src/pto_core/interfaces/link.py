@@ -517,6 +517,12 @@ class LinkPlugin(Plugin, Protocol):
         """
 
 
+def with_port(address: str, port: int) -> str:
+    """Return an address of the same host with another port."""
+    host, _ = split_address(address)
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+
 def check_message(parts: Sequence[Buffer], limits: LinkLimits) -> None:
     """Raise :class:`~pto_core.errors.UsageError` for a message that a link must not send.
 

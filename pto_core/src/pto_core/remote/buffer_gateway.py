@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pto_core.errors import BufferLostError, CapacityError, ProtocolError, UsageError
 from pto_core.hierarchy.failures import Failure
@@ -16,12 +17,16 @@ from pto_core.remote.buffer_ranges import BufferRanges
 from pto_core.remote.buffer_relay import Sending
 from pto_core.remote.home_memory import Push
 from pto_core.remote.messages import MessageKind, pack_content, pack_numbered, unpack_content
+from pto_core.remote.peer_copies import PeerCopies
 from pto_core.remote.requests import (
     AllocateBuffer,
     AnyReply,
     BufferRequest,
+    CopyBuffer,
     FreeBuffer,
     ReadBuffer,
+    ReceiveBuffer,
+    SendBuffer,
     WriteBuffer,
     to_refusal,
     to_reply,
@@ -31,6 +36,7 @@ from pto_core.remote.wire import Part
 
 Measure = Callable[[], Availability]
 _PAGE = mmap.PAGESIZE
+_PIECES_PER_STEP = 16
 
 
 @dataclass
@@ -39,17 +45,26 @@ class _Answer:
 
     number: int
     reply: AnyReply
-    pieces: Iterator[Range]
+    pieces: Iterator[Range] = field(default_factory=lambda: iter(()))
     piece: Range | None = None  # was not sent, because there was no space
     after_bulk: int = 0
+
+
+@dataclass
+class _LocalCopy:
+    """A copy on this host: the pieces of the target, and the distance to the source."""
+
+    number: int
+    pieces: Iterator[Range]
+    distance: int
 
 
 class BufferGateway:
     """Handles the requests about buffers. One thread; no call blocks.
 
     ``space``: the mapped addresses for buffers. ``release``: frees the memory of whole pages, which
-    read as zeros afterwards. ``limit``: the most bytes of buffers; None: no limit. ``measure``: the
-    free memory of this host.
+    read as zeros afterwards. ``peers``: the copies from and to other hosts. ``limit``: the most
+    bytes of buffers; None: no limit. ``measure``: the free memory of this host.
     """
 
     def __init__(
@@ -57,34 +72,62 @@ class BufferGateway:
         space: AddressSpace,
         release: Callable[[Range], None],
         session: Sending,
+        peers: PeerCopies,
         limit: int | None = None,
         measure: Measure = available,
     ) -> None:
         self._space = space
         self._release = release
         self._session = session
+        self.peers = peers
         self._limit = limit
         self._measure = measure
         self._live = BufferRanges()
         self._answers: deque[_Answer] = deque()
+        self._copies: deque[_LocalCopy] = deque()
 
-    def handle(self, number: int, request: BufferRequest) -> None:
-        """Perform a request; its reply follows. Raises ProtocolError."""
-        reply: AnyReply = to_reply(None)
-        pieces: Iterator[Range] = iter(())
+    @property
+    def is_copying(self) -> bool:
+        """Whether a copy between buffers of this host is not complete."""
+        return bool(self._copies)
+
+    def handle(self, number: int, request: BufferRequest, now: int) -> None:
+        """Perform a request; its reply follows."""
         try:
-            if isinstance(request, AllocateBuffer):
-                self._allocate(Range(request.address, request.address + request.nbytes))
-            elif isinstance(request, FreeBuffer):
-                self._free(request.address)
-            elif isinstance(request, ReadBuffer | WriteBuffer):
-                place = Range(request.address, request.address + request.nbytes)
-                self._live.check(place)
-                if isinstance(request, ReadBuffer):
-                    pieces = pieces_of(place)
+            for address, nbytes in request.places():
+                self._live.check(Range(address, address + nbytes))
+            self._perform(number, request, now)
         except Exception as error:  # noqa: BLE001 - the parent receives it
-            reply = to_refusal(Failure.of(error))
-        self._answers.append(_Answer(number, reply, pieces))
+            self._answers.append(_Answer(number, to_refusal(Failure.of(error))))
+
+    def _perform(self, number: int, request: BufferRequest, now: int) -> None:
+        if isinstance(request, CopyBuffer):
+            pieces = pieces_of(Range(request.target, request.target + request.nbytes))
+            self._copies.append(_LocalCopy(number, pieces, request.source - request.target))
+        elif isinstance(request, SendBuffer):
+
+            def reply(result: AnyReply) -> None:
+                self._answers.append(_Answer(number, result))
+
+            place = Range(request.address, request.address + request.nbytes)
+            self.peers.send(place, request.token, request.host, request.key, now, reply)
+        else:
+            self._answers.append(self._answer_of(number, request, now))
+
+    def _answer_of(self, number: int, request: BufferRequest, now: int) -> _Answer:
+        if isinstance(request, FreeBuffer):
+            self._free(request.address, now)
+            return _Answer(number, to_reply(None))
+        assert isinstance(request, AllocateBuffer | ReadBuffer | WriteBuffer | ReceiveBuffer)
+        place = Range(request.address, request.address + request.nbytes)
+        if isinstance(request, AllocateBuffer):
+            self._allocate(place)
+        if isinstance(request, ReceiveBuffer):
+            port = self.peers.receive(place, request.token, request.key, now)
+            return _Answer(number, to_reply(port))
+        if isinstance(request, ReadBuffer):
+            return _Answer(number, to_reply(None), pieces_of(place))
+        return _Answer(number, to_reply(None))
 
     def write(self, body: Sequence[Part]) -> None:
         """Write a piece that arrived; raise ProtocolError if it is in no buffer."""
@@ -93,8 +136,11 @@ class BufferGateway:
         self._space.memory(place)[:] = content
         self._session.consumed(1)
 
-    def step(self) -> None:
-        """Send the content and the replies, as far as there is space."""
+    def step(self, now: int) -> None:
+        """Send the content and the replies, as far as there is space; continue copies."""
+        self.peers.step(now)
+        if self._copies and self._continue(self._copies[0]):
+            self._answers.append(_Answer(self._copies.popleft().number, to_reply(None)))
         while self._answers and self._send(self._answers[0]):
             self._answers.popleft()
 
@@ -141,9 +187,18 @@ class BufferGateway:
         text = f"a remote buffer of {place.nbytes} bytes: {reason}"
         return CapacityError(text, name="nbytes", value=place.nbytes, limit=left)
 
-    def _free(self, address: int) -> None:
+    def _continue(self, copy: _LocalCopy) -> bool:
+        """Copy some pieces; return whether the copy is complete."""
+        pieces = list(itertools.islice(copy.pieces, _PIECES_PER_STEP))
+        for piece in pieces:
+            source = Range(piece.start + copy.distance, piece.end + copy.distance)
+            self._space.memory(piece)[:] = self._space.memory(source)
+        return len(pieces) < _PIECES_PER_STEP
+
+    def _free(self, address: int, now: int) -> None:
         place = self._live.remove(address)
         if place is not None:
+            self.peers.free(place, now)
             self._release(Range(place.start, -(-place.end // _PAGE) * _PAGE))
 
     def _send(self, answer: _Answer) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from pto_core.errors import ProtocolError
 from pto_core.remote.address_space import AddressSpace, Range, pieces_of
@@ -16,6 +16,7 @@ from pto_core.remote.buffer_ranges import BufferRanges
 from pto_core.remote.home_memory import Push
 from pto_core.remote.messages import MessageKind, pack_content, pack_numbered, unpack_content
 from pto_core.remote.requests import (
+    BUFFER_REQUESTS,
     AllocateBuffer,
     BufferRequest,
     FreeBuffer,
@@ -26,7 +27,8 @@ from pto_core.remote.requests import (
 from pto_core.remote.values import encoded
 from pto_core.remote.wire import Part
 
-BUFFER_OPERATIONS = frozenset({"allocate_buffer", "free_buffer", "write_buffer", "read_buffer"})
+BUFFER_OPERATIONS = frozenset(str(kind.__struct_config__.tag) for kind in BUFFER_REQUESTS)
+_COPIES = ("read_buffer", "write_buffer")  # their last argument is the address of shared memory
 
 
 class Sending(Protocol):
@@ -66,16 +68,16 @@ class BufferRelay:
         self._next = 0  # the address from which the content of a write has to be sent
         self._after_bulk = 0
 
-    def send(self, number: int, operation: str, arguments: Sequence[int]) -> bool:
+    def send(self, number: int, operation: str, arguments: Sequence[Any]) -> bool:
         """Send a request; return False if the same call has to be repeated when there is space.
 
         Raises BufferLostError for a part of no live buffer, and UsageError.
         """
-        *members, shared = arguments if len(arguments) == 3 else (*arguments, 0)
+        *members, shared = arguments if operation in _COPIES else (*arguments, 0)
         request = to_request(operation, tuple(members))
         assert isinstance(request, BufferRequest)
-        if isinstance(request, ReadBuffer | WriteBuffer):
-            place = Range(request.address, request.address + request.nbytes)
+        for address, nbytes in request.places():
+            place = Range(address, address + nbytes)
             self.live.check(place)
             if isinstance(request, WriteBuffer) and not self._send_content(number, place, shared):
                 return False

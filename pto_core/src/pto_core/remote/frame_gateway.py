@@ -21,6 +21,7 @@ from pto_core.remote.accesses import Access, accesses_of, tensor_count
 from pto_core.remote.arrivals import Arrivals
 from pto_core.remote.buffer_gateway import BufferGateway
 from pto_core.remote.buffer_relay import Sending
+from pto_core.remote.clock import now_ns
 from pto_core.remote.failures import packed_to_record
 from pto_core.remote.home_memory import Push, Result
 from pto_core.remote.inbox import Message
@@ -168,7 +169,7 @@ class FrameGateway:
         self._send_ended()
         self._submit_all()  # frames that waited for results to be sent
         self._send_replies()
-        self._buffers.step()
+        self._buffers.step(now)
         self._report_start(now)
 
     # ---- from the other host ----
@@ -212,11 +213,12 @@ class FrameGateway:
 
     def _request(self, number: int, content: bytes) -> None:
         request = decode_request(content)
-        if isinstance(request, BufferRequest):
-            self._buffers.handle(number, request)
-            return
         try:
-            arguments = self._permit(request).arguments(self._folders)
+            permitted = self._permit(request)
+            if isinstance(permitted, BufferRequest):
+                self._buffers.handle(number, permitted, now_ns())
+                return
+            arguments = permitted.arguments(self._folders)
         except Exception as error:  # noqa: BLE001 - the parent receives it
             self._replies.append((number, encoded(to_refusal(Failure.of(error)))))
             return

@@ -34,6 +34,7 @@ from pto_core.remote.frame_gateway import FrameGateway
 from pto_core.remote.handshake import Identity, Side
 from pto_core.remote.messages import MessageKind
 from pto_core.remote.output_lines import OutputLines
+from pto_core.remote.peer_copies import PeerCopies, PeerLinks
 from pto_core.remote.rebuilt_worker import ProgramModules, RemoteWorkerBody
 from pto_core.remote.rights import Rights
 from pto_core.remote.session import RemoteSession, State
@@ -112,13 +113,17 @@ class Gateway:
         self._session = RemoteSession(Side.GATEWAY, identity, plan.session, plan.epoch, now_ns())
         self._end = AcceptedSession(plugin, listener, self._session)
         shadow = ShadowMemory(space, _release)
+        buffers = AddressSpace.mapped([plan.buffers])
+        links = PeerLinks(plugin, plan.bind, plan.credentials, identity, plan.insecure)
+        self._peers = PeerCopies(links, buffers)
+        self._buffers = BufferGateway(
+            buffers, _release, self._session, self._peers, plan.buffer_memory
+        )
         self._frames = FrameGateway(
             self._port,
             shadow,
             self._session,
-            BufferGateway(
-                AddressSpace.mapped([plan.buffers]), _release, self._session, plan.buffer_memory
-            ),
+            self._buffers,
             plan.rights.permitted_request,
             SourceFolders(load_core()["cache_dir"]),
             tasks=plan.tasks,
@@ -202,12 +207,15 @@ class Gateway:
         if not self._frames.is_busy:
             deadline_ns = self._session.deadline_ns
             timeout_s = 1.0 if deadline_ns is None else max(deadline_ns - now_ns(), 0) / 1e9
+        ends = self._peers.ends
+        if ends or self._buffers.is_copying:
+            timeout_s = min(timeout_s, 0.0 if self._buffers.is_copying else _WAIT_S)
         process = self._processes[0]
         watched = [self._watch.descriptor, self._agent.fileno(), *self._outputs]
         pidfd = process.pidfd if process.is_alive else -1
         if pidfd >= 0:
             watched.append(pidfd)
-        readable = self._end.wait(timeout_s, watched)
+        readable = self._end.wait(timeout_s, watched, ends)
         for descriptor in self._outputs.keys() & set(readable):
             self._forward(self._outputs[descriptor].read())
         if self._agent.fileno() in readable:
@@ -248,6 +256,7 @@ class Gateway:
             self._session.close(reason, now)
             self._session.confirm_end(now)
             self._end.flush(now)
+            self._peers.close(now)
         self._end.close()
 
 

@@ -50,6 +50,7 @@ class MessageKind(IntEnum):
     OPEN = FIRST_FREE_KIND  # to the gateway: the blueprint of the Worker
     TASKS = 17  # frames of tasks
     REQUEST = 18  # a control request
+    SENT = 19  # between gateways: all pieces of a copy were sent
     DOING = 32  # to the relay: the current step of the start
     READY = 33  # the Worker accepts tasks
     FAILED = 34  # the start failed
@@ -58,6 +59,7 @@ class MessageKind(IntEnum):
     STARTED = 37  # the newest frame that has started
     OUTPUT = 38  # printed text
     LOST = 39  # the Worker has exited
+    RECEIVED = 40  # between gateways: all pieces of a copy were written
     CONTENT = 64  # bulk: a piece that a frame needs
     EVICTED = 65  # bulk: blocks to free before the content of a frame
     CHANGES = 66  # bulk: a piece that a frame has changed

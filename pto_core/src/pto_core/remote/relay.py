@@ -18,7 +18,7 @@ from pto_core import plugins
 from pto_core._hierarchy import BellWatch, ChildPort
 from pto_core.errors import EndpointClosedError, LinkError, ProtocolError, PtoError
 from pto_core.hierarchy.processes.child_start import flush_output
-from pto_core.interfaces import KeyPair, Link, LinkPlugin, split_address
+from pto_core.interfaces import KeyPair, Link, LinkPlugin, with_port
 from pto_core.remote.address_space import AddressSpace
 from pto_core.remote.agent_messages import (
     AwaitEnd,
@@ -143,10 +143,7 @@ class Contact:
 
     def dial(self, port: int | None = None) -> Link:
         """Dial the agent, or a session at another port of its host."""
-        address = self.address
-        if port is not None:
-            host, _ = split_address(address)
-            address = f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+        address = self.address if port is None else with_port(self.address, port)
         return self.plugin.dial(
             address, self.credentials, self.server_key, insecure=self.is_insecure
         )

@@ -6,6 +6,8 @@ import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from pto_core.errors import ChildDiedError, PtoError
 from pto_core.hierarchy.children import ChildContext, NestedWorker
@@ -14,6 +16,7 @@ from pto_core.hierarchy.registry import Registration
 from pto_core.remote.agent_messages import Open
 from pto_core.remote.blueprint import blueprint_of, shipped
 from pto_core.remote.fence import RemoteSessionName, SessionFence
+from pto_core.remote.keys import AGENT, public_key
 from pto_core.remote.program_modules import module_sources, top_levels
 from pto_core.remote.relay import (
     REASON_BYTES,
@@ -26,6 +29,14 @@ from pto_core.remote.used_modules import used_modules
 from pto_core.version import VERSION
 
 _SECOND_NS = 1_000_000_000
+
+
+class HostPeer(NamedTuple):
+    """A host as others reach it: the address of its agent, its link, and its public key."""
+
+    address: str
+    link: str
+    key: str | None
 
 
 class RemoteChild:
@@ -98,6 +109,14 @@ class RemoteChild:
         below = (one.registry.registrations() for one in _all_below(self._worker))
         found = itertools.chain(from_above, *below)
         return [one.target for one in found if one.workers is None]
+
+    def peer(self) -> HostPeer:
+        """Return how other hosts reach this one; raise UsageError if its key cannot be read."""
+        settings = self._worker.settings
+        host, link = settings.host, settings.config["link"]
+        assert host is not None
+        keys = None if host.keys is None else public_key(Path(host.keys), AGENT, link)
+        return HostPeer(host.address, link, keys)
 
     def exit_error(self, ended: ChildExit) -> PtoError:
         """Return the error of a relay that has exited."""

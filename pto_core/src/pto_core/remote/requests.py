@@ -32,6 +32,7 @@ from pto_core.remote.failures import (
     packed_to_record,
 )
 from pto_core.remote.values import (
+    Name,
     Natural,
     Record,
     Value,
@@ -43,6 +44,7 @@ from pto_core.remote.values import (
 from pto_core.toolchain.source_folders import SourceFolders
 
 DELIVERIES_MAX = 2
+Token = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 REQUEST_BYTES_MAX = DELIVERIES_MAX * CODE_BYTES_MAX + 2**22
 REPLY_BYTES_MAX = 2**24
 
@@ -116,15 +118,22 @@ class CopyFrom(Request, frozen=True, tag="copy_from"):
     nbytes: Natural
 
 
+_Bytes = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
+
+
 class BufferRequest(Request, frozen=True, tag_field="operation"):
     """A request about remote buffers, which the gateway answers itself."""
+
+    def places(self) -> list[tuple[int, int]]:
+        """Return address and bytes of the parts of live buffers that it names."""
+        return []
 
 
 class AllocateBuffer(BufferRequest, frozen=True, tag="allocate_buffer"):
     """Allocate a buffer of zeros at an address of the reserved range."""
 
     address: Natural
-    nbytes: Annotated[int, msgspec.Meta(ge=1, le=2**62)]
+    nbytes: _Bytes
 
 
 class FreeBuffer(BufferRequest, frozen=True, tag="free_buffer"):
@@ -139,12 +148,62 @@ class WriteBuffer(BufferRequest, frozen=True, tag="write_buffer"):
     address: Natural
     nbytes: Natural
 
+    def places(self) -> list[tuple[int, int]]:
+        """See :class:`BufferRequest`."""
+        return [(self.address, self.nbytes)]
+
 
 class ReadBuffer(BufferRequest, frozen=True, tag="read_buffer"):
     """Send a part of a buffer in bulk messages, then the reply."""
 
     address: Natural
     nbytes: Natural
+
+    def places(self) -> list[tuple[int, int]]:
+        """See :class:`BufferRequest`."""
+        return [(self.address, self.nbytes)]
+
+
+class CopyBuffer(BufferRequest, frozen=True, tag="copy_buffer"):
+    """Copy between two parts of buffers on this host, which do not overlap."""
+
+    target: Natural
+    source: Natural
+    nbytes: Natural
+
+    def places(self) -> list[tuple[int, int]]:
+        """See :class:`BufferRequest`."""
+        return [(self.target, self.nbytes), (self.source, self.nbytes)]
+
+
+class ReceiveBuffer(BufferRequest, frozen=True, tag="receive_buffer"):
+    """Listen for a copy to a part of a buffer; the reply is the port.
+
+    Only the host with the public key may send it, and only with the token.
+    """
+
+    address: Natural
+    nbytes: Natural
+    token: Token
+    key: Name | None
+
+    def places(self) -> list[tuple[int, int]]:
+        """See :class:`BufferRequest`."""
+        return [(self.address, self.nbytes)]
+
+
+class SendBuffer(BufferRequest, frozen=True, tag="send_buffer"):
+    """Send a part of a buffer to the host that listens at ``host``; the reply follows its end."""
+
+    address: Natural
+    nbytes: Natural
+    token: Token
+    key: Name | None
+    host: Name
+
+    def places(self) -> list[tuple[int, int]]:
+        """See :class:`BufferRequest`."""
+        return [(self.address, self.nbytes)]
 
 
 AnyRequest = (
@@ -160,7 +219,11 @@ AnyRequest = (
     | FreeBuffer
     | WriteBuffer
     | ReadBuffer
+    | CopyBuffer
+    | ReceiveBuffer
+    | SendBuffer
 )
+BUFFER_REQUESTS = tuple(kind for kind in get_args(AnyRequest) if issubclass(kind, BufferRequest))
 _REQUESTS: dict[str, type[Request]] = {
     str(kind.__struct_config__.tag): kind for kind in get_args(AnyRequest)
 }

@@ -21,7 +21,7 @@ from pto_core.remote.callables import (
     SerialisedFunction,
 )
 from pto_core.remote.program_modules import top_levels
-from pto_core.remote.requests import Deliver, Request
+from pto_core.remote.requests import Deliver, ReceiveBuffer, Request, SendBuffer
 
 
 class Needs(NamedTuple):
@@ -53,8 +53,9 @@ class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``processes``, ``memory``, ``tasks``: the most that all its sessions may have, see
     :class:`Needs`; None means no limit. ``python_code``: whether Python functions and modules may
     arrive by code. ``native_code``: whether C++ sources and libraries may arrive. ``imports``: the
-    prefixes of modules that may be imported; None means every module. ``host_settings``: whether it
-    may choose programs and folders of this host. ``admin``: whether it may drain and stop the
+    prefixes of modules that may be imported; None means every module. ``host_copies``: whether the
+    host may connect to hosts that the client names, and listen for them. ``host_settings``: whether
+    it may choose programs and folders of this host. ``admin``: whether it may drain and stop the
     agent, and see the sessions of others.
     """
 
@@ -66,6 +67,7 @@ class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     python_code: bool = True
     native_code: bool = True
     imports: tuple[str, ...] | None = None
+    host_copies: bool = True
     host_settings: bool = False
     admin: bool = False
 
@@ -131,6 +133,12 @@ class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def permitted_request(self, request: Request) -> Request:
         """Return a control request with its permitted deliveries; raise RightsError."""
+        if isinstance(request, ReceiveBuffer | SendBuffer) and not self.host_copies:
+            raise RightsError(
+                f"client {self.name} may not copy buffers between this host and another one; set "
+                "host_copies = true there",
+                name="host_copies",
+            )
         if not isinstance(request, Deliver):
             return request
         left = self._permitted("a callable", request.deliveries)

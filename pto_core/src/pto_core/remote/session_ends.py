@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from pto_core.errors import ProtocolError
 from pto_core.interfaces import Link, LinkPlugin, Listener, Peer
@@ -28,8 +28,13 @@ class SessionEnd(Protocol):
     def flush(self, now: int) -> None:
         """Transmit the pending messages of the session, as far as there is free space."""
 
-    def wait(self, timeout_s: float, descriptors: Collection[int]) -> list[int]:
-        """Wait for messages, space or a descriptor; return the readable descriptors."""
+    def wait(
+        self, timeout_s: float, descriptors: Collection[int], others: Sequence[Any] = ()
+    ) -> list[int]:
+        """Wait for messages, space or a descriptor; return the readable descriptors.
+
+        ``others``: more ends of links of this plugin to wait for.
+        """
 
     def close(self) -> None:
         """Close the connections."""
@@ -85,9 +90,11 @@ class DialledSession:
                     break
                 unsent.popleft()
 
-    def wait(self, timeout_s: float, descriptors: Collection[int]) -> list[int]:
+    def wait(
+        self, timeout_s: float, descriptors: Collection[int], others: Sequence[Any] = ()
+    ) -> list[int]:
         """See :class:`SessionEnd`."""
-        ready = self._plugin.wait(list(self._links.values()), timeout_s, descriptors)
+        ready = self._plugin.wait([*self._links.values(), *others], timeout_s, descriptors)
         self._ready = ready.ends
         return ready.descriptors
 
@@ -140,10 +147,12 @@ class AcceptedSession:
                     break
                 unsent.popleft()
 
-    def wait(self, timeout_s: float, descriptors: Collection[int]) -> list[int]:
+    def wait(
+        self, timeout_s: float, descriptors: Collection[int], others: Sequence[Any] = ()
+    ) -> list[int]:
         """See :class:`SessionEnd`."""
-        ready = self._plugin.wait([self._listener], timeout_s, descriptors)
-        self._is_ready = bool(ready.ends)
+        ready = self._plugin.wait([self._listener, *others], timeout_s, descriptors)
+        self._is_ready = self._listener in ready.ends
         return ready.descriptors
 
     def close(self) -> None:

@@ -1,0 +1,218 @@
+"""Copies of buffers between two hosts. The bytes do not pass through the parent's host.
+
+The gateway of the target listens for one peer, whose public key and random token come from the
+parent. The gateway of the source dials it. Between them is a session like that between relay and
+gateway, with the token as its name: so a copy survives cuts within the lease, and a token is valid
+once. The source is the side of the relay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pto_core.errors import LinkError, ProtocolError, PtoError
+from pto_core.hierarchy.failures import Failure
+from pto_core.interfaces import KeyPair, Link, LinkPlugin, split_address
+from pto_core.remote.address_space import AddressSpace, Range, pieces_of
+from pto_core.remote.handshake import Identity, Side
+from pto_core.remote.home_memory import Push
+from pto_core.remote.messages import MessageKind, pack_content, unpack_content
+from pto_core.remote.requests import AnyReply, to_refusal, to_reply
+from pto_core.remote.session import RemoteSession, State
+from pto_core.remote.session_ends import AcceptedSession, DialledSession
+from pto_core.remote.wire import Part
+
+_EPOCH = 1
+_FREED = "its buffer was freed"
+
+Reply = Callable[[AnyReply], None]
+
+
+@dataclass(frozen=True)
+class PeerLinks:
+    """How a gateway reaches other gateways: its link, address, keys and identity."""
+
+    plugin: LinkPlugin
+    bind: str
+    credentials: KeyPair | None
+    identity: Identity
+    is_insecure: bool
+
+
+class PeerCopies:
+    """The copies of one gateway from and to other hosts. One thread; no call blocks.
+
+    ``space``: the mapped addresses for buffers.
+    """
+
+    def __init__(self, links: PeerLinks, space: AddressSpace) -> None:
+        self._links = links
+        self._space = space
+        self._copies: list[_Incoming | _Outgoing] = []
+
+    @property
+    def ends(self) -> list[Any]:
+        """The ends of links to wait for."""
+        return [end for copy in self._copies for end in copy.ends]
+
+    def receive(self, place: Range, token: bytes, key: str | None, now: int) -> int:
+        """Listen for the content of a range from the peer with this key; return the port."""
+        links = self._links
+        keys: Collection[str] = () if key is None else (key,)
+        listener = links.plugin.listen(
+            links.bind, links.credentials, keys, insecure=links.is_insecure
+        )
+        session = RemoteSession(Side.GATEWAY, links.identity, token, _EPOCH, now)
+        end = AcceptedSession(links.plugin, listener, session)
+        self._copies.append(_Incoming(session, end, [listener], place, self._space))
+        return split_address(listener.address)[1]
+
+    def send(
+        self, place: Range, token: bytes, address: str, key: str | None, now: int, reply: Reply
+    ) -> None:
+        """Send the content of a range to a gateway with this key; ``reply`` gets the result."""
+        links, dialled = self._links, []
+        for _ in range(2):  # one link for each channel
+            dialled.append(
+                links.plugin.dial(address, links.credentials, key, insecure=links.is_insecure)
+            )
+        session = RemoteSession(Side.RELAY, links.identity, token, _EPOCH, now)
+        end = DialledSession(links.plugin, dialled, session)
+        self._copies.append(_Outgoing(session, end, dialled, place, self._space, address, reply))
+
+    def step(self, now: int) -> None:
+        """Move content as far as possible, and end the copies that are over."""
+        for copy in list(self._copies):
+            copy.step(now)
+            if copy.is_over(now):
+                copy.close(now)
+                self._copies.remove(copy)
+
+    def free(self, place: Range, now: int) -> None:
+        """End the copies from and to a range, because its buffer is freed."""
+        for copy in self._copies:
+            if copy.place.overlaps(place):
+                copy.session.close(_FREED, now)
+
+    def close(self, now: int) -> None:
+        """End all copies."""
+        for copy in self._copies:
+            copy.session.close("the session of a gateway is over", now)
+            copy.close(now)
+        self._copies.clear()
+
+
+@dataclass
+class _Incoming:
+    """The target of a copy."""
+
+    session: RemoteSession
+    end: AcceptedSession
+    ends: Sequence[Any]
+    place: Range
+    space: AddressSpace
+    arrived: int = 0
+
+    def step(self, now: int) -> None:
+        """Write the pieces that have arrived, and confirm the last one."""
+        try:
+            for message in self.end.receive(now):
+                if message.kind == MessageKind.BUFFER:
+                    self._write(message.body)
+                elif message.kind == MessageKind.SENT and self.arrived == self.place.nbytes:
+                    self.session.send(MessageKind.RECEIVED, [b""])
+                else:
+                    raise ProtocolError(f"the source of a copy sent kind {message.kind}")
+        except PtoError as error:
+            self.session.close(str(error), now)
+        self.end.flush(now)
+
+    def is_over(self, now: int) -> bool:
+        """Return whether the source has ended the copy, or cannot be reached any more."""
+        return self.session.advance(now) is State.OVER
+
+    def close(self, now: int) -> None:
+        """Report the end to the source."""
+        self.session.confirm_end(now)
+        self.end.flush(now)
+        self.end.close()
+
+    def _write(self, body: Sequence[Part]) -> None:
+        _, (piece, content) = unpack_content(body)
+        if piece.start != self.arrived or piece.end > self.place.nbytes:
+            raise ProtocolError(f"the source of a copy sent {piece.nbytes} bytes in a wrong place")
+        start = self.place.start + self.arrived
+        self.space.memory(Range(start, start + piece.nbytes))[:] = content
+        self.arrived = piece.end
+        self.session.consumed(1)
+
+
+@dataclass
+class _Outgoing:
+    """The source of a copy. Its messages state offsets in the range."""
+
+    session: RemoteSession
+    end: DialledSession
+    ends: Sequence[Link]
+    place: Range
+    space: AddressSpace
+    address: str
+    reply: Reply | None
+    """Gets the result once; None afterwards."""
+
+    def __post_init__(self) -> None:
+        self._pieces: Iterator[Range] = pieces_of(self.place)
+        self._piece: Range | None = next(self._pieces, None)
+        self._last = 0
+        self._is_announced = False
+
+    def step(self, now: int) -> None:
+        """Send pieces, and report the result to the parent when it is known."""
+        try:
+            if any(message.kind == MessageKind.RECEIVED for message in self.end.receive(now)):
+                self._report(to_reply(None))
+                self.session.close("the copy is complete", now)
+        except PtoError as error:
+            self.session.close(str(error), now)
+        self._send()
+        self.end.flush(now)
+        if self.session.advance(now) >= State.ENDING:
+            self._report(to_refusal(Failure.of(self._error())))
+
+    def is_over(self, now: int) -> bool:
+        """Return whether the target knows the end, or cannot be reached any more."""
+        return self.session.advance(now) is State.OVER
+
+    def close(self, now: int) -> None:
+        """Close the links."""
+        self.end.flush(now)
+        self.end.close()
+
+    def _report(self, result: AnyReply) -> None:
+        reply, self.reply = self.reply, None
+        if reply is not None:
+            reply(result)
+
+    def _error(self) -> LinkError:
+        problem = next((one.problem for one in self.ends if one.problem), "")
+        reasons = "; ".join(filter(None, (self.session.reason, problem)))
+        return LinkError(
+            f"the copy to the host at {self.address} failed: {reasons}; hosts must reach each "
+            "other at the addresses with which the parent reaches them",
+            address=self.address,
+        )
+
+    def _send(self) -> None:
+        while self._piece is not None:
+            content = self.space.memory(self._piece)
+            start = self._piece.start - self.place.start
+            body = pack_content(0, Push(Range(start, start + len(content)), content))
+            sent = self.session.send_bulk(MessageKind.BUFFER, body)
+            if sent is None:
+                return
+            self._last, self._piece = sent, next(self._pieces, None)
+        if not self._is_announced:
+            sent = self.session.send(MessageKind.SENT, [b""], self._last)
+            self._is_announced = sent is not None

@@ -1,0 +1,83 @@
+"""The link zmq that records its traffic: PTO_TEST_TRAFFIC is the file.
+
+Each line has the process and the bytes of one message that it sent or received.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from pto_core.plugins import load_link
+
+NAME = "counting"
+VARIABLE = "PTO_TEST_TRAFFIC"
+
+
+def _record(parts: Sequence[Any]) -> None:
+    with open(os.environ[VARIABLE], "a") as opened:
+        opened.write(json.dumps([os.getpid(), sum(map(len, parts))]) + "\n")
+
+
+class _Counted:
+    """An end of a link whose messages are recorded."""
+
+    def __init__(self, end: Any) -> None:
+        self.end = end
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.end, name)
+
+    def send(self, *arguments: Any) -> bool:
+        is_sent = bool(self.end.send(*arguments))
+        if is_sent:
+            _record(arguments[-1])
+        return is_sent
+
+    def receive(self) -> Any:
+        message = self.end.receive()
+        if message is not None:
+            _record(message.parts)
+        return message
+
+
+class CountingZmq:
+    """A plugin with its own name around the link zmq."""
+
+    def __init__(self) -> None:
+        self.inner = load_link("zmq")
+        self.name = NAME
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def listen(self, *arguments: Any, **options: Any) -> _Counted:
+        return _Counted(self.inner.listen(*arguments, **options))
+
+    def dial(self, *arguments: Any, **options: Any) -> _Counted:
+        return _Counted(self.inner.dial(*arguments, **options))
+
+    def wait(
+        self,
+        ends: Sequence[_Counted],
+        timeout_s: float | None = None,
+        descriptors: Collection[int] = (),
+    ) -> Any:
+        ready = self.inner.wait([one.end for one in ends], timeout_s, descriptors)
+        return type(ready)([one for one in ends if one.end in ready.ends], ready.descriptors)
+
+
+def install(folder: Path) -> None:
+    """Write the metadata of a distribution with this link; ``folder`` must be on the path."""
+    metadata = folder / "pto_link_counting-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: pto-link-counting\nVersion: 1.0\n"
+    )
+    (metadata / "entry_points.txt").write_text(f"[pto.links]\n{NAME} = pto_link_counting:plugin\n")
+    (folder / "pto_link_counting.py").write_text(
+        "from counting_link import CountingZmq\n\nplugin = CountingZmq()\n"
+    )
