@@ -72,7 +72,7 @@ def check_program(seed: int, hazards: str, mode: str, *, only_inferred: bool | N
     settings = small_settings(numbers, mode)
     found, attempts = run_until_it_fits(program, seed, hazards, settings)
     for number, (mine, right) in enumerate(zip(found, expected, strict=True)):
-        message = f"buffer {number} of seed {seed}, {hazards} hazards, with {settings}"
+        message = f"buffer {number} differs: seed {seed}, hazards {hazards}, settings {settings}"
         np.testing.assert_array_equal(mine, right, err_msg=message)
     return attempts
 

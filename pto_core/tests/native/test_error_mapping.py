@@ -1,4 +1,4 @@
-"""Every native status becomes one class of the error tree, with its fields."""
+"""Each native status is raised as one exception class, with the values of its fields."""
 
 from __future__ import annotations
 

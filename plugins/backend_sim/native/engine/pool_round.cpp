@@ -133,7 +133,8 @@ void Pool::run_core(Worker& worker, uint32_t core) noexcept {
   run_.scheduler(cores.scheduler(core)).wake.store(1, std::memory_order_seq_cst);
 }
 
-// A batch that began with a kernel may contain callbacks, for which another rule holds.
+// Before the first callback of a batch, let other workers take the rest of the batch, because a
+// callback may take long.
 void Pool::share_before_callback(Worker& worker) noexcept {
   if (worker.calls_back) return;
   pto_core_mask rest = worker.batch;

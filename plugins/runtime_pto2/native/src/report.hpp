@@ -22,7 +22,7 @@ void add_blocked(engine::Text& text, const Proof& proof, uint64_t waited_ns);
 
 // Write the exhausted resource with its numbers.
 void add_exhausted(engine::Text& text, const Proof& proof);
-// Write the cycle of waits, from its start back to its start.
+// Write the cycle of tasks that wait for each other; its first task appears again at the end.
 void add_chain(engine::Text& text, const Proof& proof);
 // Write the smallest sizes that suffice, and how to set them.
 void add_plan(engine::Text& text, const Proof& proof, const Plan& plan);

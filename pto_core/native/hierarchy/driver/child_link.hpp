@@ -1,10 +1,10 @@
-// The parent's side of one child: frames in flight, frames that wait for free space in the queue,
-// and answers.
+// The parent's side of one child: its frames in flight, including those that wait for free space
+// in the queue, and its answers.
 //
-// A frame gets its number when the engine sends it. Frames are passed to the transport in that
-// order; control frames keep their position. Invariants: completed <= taken <= sent; frames
-// completed + 1 to sent are in flight; the transport has accepted frames up to taken. Owner: the
-// driver role.
+// A frame gets its number when the engine sends it. The transport receives all frames, control
+// frames included, in the order of their numbers. Invariants: completed <= taken <= sent; frames
+// completed + 1 to sent are in flight; the transport has accepted frames up to taken. Only the
+// thread that has the driver's role uses this class.
 #pragma once
 
 #include <cstdint>

@@ -73,7 +73,7 @@ void validate_task(const Slot& slot, const Expected& expected) {
   require(slot.unfinished_sum == expected.unfinished_sum, name + " knows whom it waits for");
   require(slot.poisoning == expected.poisoning, name + " knows who may poison it");
   require((state == State::kPending) <= (slot.unfinished > 0),
-          name + " has an unfinished producer exactly if PENDING");
+          name + " has an unfinished producer if it is PENDING");
   require((state == State::kReady) <= (slot.unfinished == 0),
           name + " is READY with unfinished producers, or not READY without");
   require(state != State::kReady || slot.poison == kNotPoisoned, name + " is not poisoned");

@@ -91,8 +91,8 @@ class WorkerNode:
         while self.life.settled("init") is State.NEW:
             if self.life.is_child:
                 raise UsageError(
-                    "this Worker is the child of another one, which starts it in a process of its "
-                    "own; call init() of that one"
+                    "this Worker is the child of another Worker, which starts it in a separate "
+                    "process; call init() on the parent Worker"
                 )
             if self.settings.host is not None:
                 raise UsageError(
@@ -130,7 +130,7 @@ class WorkerNode:
         """Raise UsageError while a run is open."""
         runs = self.runs
         if runs is not None and runs.is_running:
-            raise UsageError(f"{call} inside a run; call it when the run is over")
+            raise UsageError(f"{call} was called during a run; call it after the run has ended")
 
     def arena(self) -> SharedArena:
         """Return the arena; the first call creates it."""
@@ -158,7 +158,7 @@ class WorkerNode:
             self.life.await_closed()
 
     def _start(self) -> None:
-        """Start, unless another thread has begun to start. After an error, no child is left."""
+        """Start the children, unless another thread does. After an error, none of them runs."""
         with Interrupts():  # a signal must not leave a start incomplete
             if not self.life.begin_start():
                 return

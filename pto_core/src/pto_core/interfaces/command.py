@@ -26,7 +26,7 @@ RESERVED_COMMANDS = ("run", "plugins", "doctor", "config", "keys", "agent", "new
 
 
 class Command(Protocol):
-    """A module or an object. Invoking its command imports it; listing the commands does not."""
+    """A module or an object that implements a command; imported when the command is invoked."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare options and arguments; ``-v``, ``--log-level`` and ``--set`` exist already.

@@ -21,7 +21,7 @@ def check_library(record: PluginRecord, path: Path) -> None:
 
 
 def library_error(record: PluginRecord, path: Path) -> PluginLoadError | PluginVersionError | None:
-    """Return the problem of a plugin's native library, if any."""
+    """Return the error that loading a plugin's native library causes, or None."""
     if not path.is_file():
         fix = reinstall(record.distribution)
         return load_error(record, f"has no native library at {path}; {fix}")

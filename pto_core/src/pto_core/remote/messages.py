@@ -109,7 +109,7 @@ class _Reader:
         self._what = what
 
     def values(self, layout: struct.Struct) -> tuple[Any, ...]:
-        """Return the values of a structure."""
+        """Read a structure of fixed size; return the values of its fields."""
         return layout.unpack(self.bytes(layout.size))
 
     def bytes(self, count: int) -> memoryview:

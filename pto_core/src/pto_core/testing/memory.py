@@ -48,8 +48,8 @@ def _expect_same(expected: bytes, got: bytes, size: int) -> None:
         index = next(i for i, (a, b) in enumerate(zip(expected, got, strict=True)) if a != b)
         expect(
             False,
-            f"byte {index} of {len(got)} copied out of a buffer of {size} bytes is "
-            f"{got[index]:#04x}, copied in was {expected[index]:#04x}",
+            f"byte {index} of {len(got)} that were copied out of a buffer of {size} bytes is "
+            f"{got[index]:#04x}, but {expected[index]:#04x} was copied in",
         )
 
 

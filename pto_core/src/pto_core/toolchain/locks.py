@@ -15,7 +15,7 @@ POLL_S = 0.02
 
 
 class FileLock:
-    """An exclusive lock named by a path. Not shared between threads."""
+    """An exclusive lock of a file. Each thread needs an instance of its own."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -96,7 +96,7 @@ def test_beyond_the_limit_is_an_error_at_the_call_with_the_numbers() -> None:
 def test_too_little_in_one_piece_is_named(arena) -> None:
     arena = SharedArena(Budget(1 << 20), capacity=1 << 13)
     parts = [arena.array(4096, "uint8"), arena.array(4096, "uint8")]
-    with pytest.raises(CapacityError, match="in one piece, the largest free piece has 0"):
+    with pytest.raises(CapacityError, match="contiguous bytes, but the largest free block has 0"):
         arena.array(1, "uint8")
     assert arena.budget.allocated == 8192
     del parts

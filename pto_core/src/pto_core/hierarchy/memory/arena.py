@@ -118,7 +118,7 @@ class SharedArena:
             if offset is None:
                 self.budget.give_back(nbytes)
                 raise CapacityError(
-                    f"{what} needs {nbytes} bytes in one piece, the largest free piece has "
+                    f"{what} needs {nbytes} contiguous bytes, but the largest free block has "
                     f"{self._free.largest}: {self._arrays} arrays with {self._nbytes} bytes are "
                     f"alive in {self._mapping.nbytes} that were reserved before the first child; "
                     f"delete some, or set a larger {LIMIT_SETTING} before init",

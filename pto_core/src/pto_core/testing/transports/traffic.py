@@ -246,7 +246,7 @@ def check_answers_stay_until_the_next_poll(subject: TransportSubject) -> None:
             Answer(AnswerKind.REPLY, number, data=bytes([number]) * 900) for number in range(1, 9)
         ]
         for answer in given[:4]:
-            expect(child.answer(answer), "4 replies do not fit")
+            expect(child.answer(answer), "the queue has no space for 4 replies")
         shown = _awaited(parent.poll_views, 4)
         kept = [view.data for view in shown]
         full = 0
